@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/client.h"
+
+#include "clients/c/error.h"
+#include "clients/c/memory.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+
+#define RECONNECT_FIRST_MS   100
+#define RECONNECT_LONGEST_MS 5000
+
+struct voxel_queue *voxel_queue_take(struct voxel_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    struct voxel_queue *queue = client->spare;
+    if (queue) client->spare = queue->next;
+    pthread_mutex_unlock(&client->lock);
+    if (queue) return queue;
+    queue = voxel_memory_take(1, sizeof *queue);
+    if (queue) queue->queue = grpc_completion_queue_create_for_pluck(NULL);
+    return queue;
+}
+
+void voxel_queue_give(struct voxel_client *client, struct voxel_queue *queue)
+{
+    pthread_mutex_lock(&client->lock);
+    queue->next = client->spare;
+    client->spare = queue;
+    pthread_mutex_unlock(&client->lock);
+}
+
+void voxel_client_count_end(struct voxel_client *client)
+{
+    /* Under the lock: the closing thread may free the client once it has seen 0. */
+    pthread_mutex_lock(&client->lock);
+    if (atomic_fetch_sub(&client->in_flight, 1) == 1)
+        pthread_cond_broadcast(&client->quiet);
+    pthread_mutex_unlock(&client->lock);
+}
+
+int64_t voxel_client_in_flight(const struct voxel_client *client)
+{
+    return atomic_load(&((struct voxel_client *)(uintptr_t)client)->in_flight);
+}
+
+static void *thread_main(void *context)
+{
+    struct voxel_client *client = context;
+    int32_t ran;
+    while (voxel_client_serve(client, -1, &ran)) continue;
+    return NULL;
+}
+
+static enum voxel_code options_check(const char *address,
+                                     const struct voxel_options *options,
+                                     struct voxel_error *error)
+{
+    if (!address || !*address)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the server's address is empty: expected host:port or unix:path");
+    if (strncmp(address, "unix:", 5) != 0 && !strrchr(address, ':'))
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the server's address is '%s': expected host:port or unix:path", address);
+    if (options->threads < 0 || options->threads > VOXEL_THREADS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "threads must be 0..%d, not %d", VOXEL_THREADS_MAX,
+                               (int)options->threads);
+    if (options->deadline_us < 0)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "deadline_us must not be negative");
+    return VOXEL_OK;
+}
+
+static void channel_open(struct voxel_client *client, const char *address)
+{
+    grpc_arg list[] = {
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+         .value.integer = INT32_MAX},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_MAX_SEND_MESSAGE_LENGTH,
+         .value.integer = INT32_MAX},
+        /* A connection of its own: two clients of one program do not share a socket. */
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+         .value.integer = 1},
+        /* gRPC's own first pause after a refusal is a second: long for a server next
+           door. */
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+         .value.integer = RECONNECT_FIRST_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+         .value.integer = RECONNECT_FIRST_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+         .value.integer = RECONNECT_LONGEST_MS},
+        {.type = GRPC_ARG_STRING,
+         .key = (char *)(uintptr_t)GRPC_ARG_PRIMARY_USER_AGENT_STRING,
+         .value.string = (char *)(uintptr_t) "voxelclient/" VX_VERSION},
+    };
+    grpc_channel_args args = {sizeof list / sizeof *list, list};
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    client->channel = grpc_channel_create(address, plain, &args);
+    grpc_channel_credentials_release(plain);
+}
+
+enum voxel_code voxel_client_open(const char *address,
+                                  const struct voxel_options *options,
+                                  struct voxel_client **client, struct voxel_error *error)
+{
+    static const struct voxel_options defaults;
+    *client = NULL;
+    if (!options) options = &defaults;
+    enum voxel_code code = options_check(address, options, error);
+    if (code) return code;
+    struct voxel_client *made = voxel_memory_take(1, sizeof *made);
+    if (!made) return voxel_error_memory(error, "a client", sizeof *made);
+    made->options = *options;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->quiet, NULL);
+    /* Threads that start here, gRPC's and ours, leave signals to the program's own. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    grpc_init();
+    channel_open(made, address);
+    made->queue = grpc_completion_queue_create_for_next(NULL);
+    for (int32_t i = 0; i < options->threads; i++) {
+        if (pthread_create(&made->threads[i], NULL, thread_main, made) != 0) break;
+        made->threads_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (made->threads_count < options->threads) {
+        voxel_client_close(made);
+        return voxel_error_set(error, VOXEL_RESOURCE_EXHAUSTED,
+                               "a thread could not be started");
+    }
+    *client = made;
+    return voxel_error_clear(error);
+}
+
+static void close_queue(grpc_completion_queue *queue, bool pluck)
+{
+    gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    grpc_completion_queue_shutdown(queue);
+    while (!pluck &&
+           grpc_completion_queue_next(queue, never, NULL).type != GRPC_QUEUE_SHUTDOWN)
+        continue;
+    grpc_completion_queue_destroy(queue);
+}
+
+void voxel_client_close(struct voxel_client *client)
+{
+    if (!client) return;
+    pthread_mutex_lock(&client->lock);
+    client->closing = true;
+    for (struct voxel_call *call = client->active; call; call = call->next)
+        grpc_call_cancel(call->rpc, NULL);
+    if (client->threads_count > 0)
+        while (atomic_load(&client->in_flight) > 0)
+            pthread_cond_wait(&client->quiet, &client->lock);
+    pthread_mutex_unlock(&client->lock);
+    int32_t ran;
+    while (atomic_load(&client->in_flight) > 0) voxel_client_serve(client, 1000, &ran);
+    if (client->threads_count > 0) {
+        grpc_completion_queue_shutdown(client->queue);
+        for (int32_t i = 0; i < client->threads_count; i++)
+            pthread_join(client->threads[i], NULL);
+        grpc_completion_queue_destroy(client->queue);
+    } else {
+        close_queue(client->queue, false);
+    }
+    for (struct voxel_queue *queue = client->spare, *next; queue; queue = next) {
+        next = queue->next;
+        close_queue(queue->queue, true);
+        voxel_memory_give(queue);
+    }
+    grpc_channel_destroy(client->channel);
+    pthread_cond_destroy(&client->quiet);
+    pthread_mutex_destroy(&client->lock);
+    voxel_memory_give(client);
+    grpc_shutdown_blocking();
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/voxel.h"
+
+#include "clients/c/error.h"
+#include "clients/c/infer_wire.h"
+#include "clients/c/memory.h"
+#include "clients/c/transport.h"
+
+#include <string.h>
+
+static const char infer_method[] = "/inference.GRPCInferenceService/ModelInfer";
+
+/* An inference under way.  The transport's call comes first: its end finds the rest. */
+struct infer_call {
+    struct voxel_call call;
+    struct voxel_message message;
+    struct voxel_places places;
+    voxel_on_answer on_answer;
+    void *context;
+};
+
+static enum voxel_code places_check(const struct voxel_request *request,
+                                    struct voxel_error *error)
+{
+    if (request->places_count < 0 || request->places_count > VOXEL_OUTPUTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request has 0..%d places, not %d", VOXEL_OUTPUTS_MAX,
+                               (int)request->places_count);
+    for (int32_t i = 0; i < request->places_count; i++)
+        if (!request->places[i].output || !request->places[i].memory)
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "place %d needs an output's name and memory", (int)i);
+    return VOXEL_OK;
+}
+
+static enum voxel_code infer_prepare(struct infer_call *infer,
+                                     const struct voxel_request *request,
+                                     struct voxel_error *error)
+{
+    enum voxel_code code = places_check(request, error);
+    if (!code) code = voxel_message_pack(request, &infer->message, error);
+    if (code) return code;
+    infer->places = (struct voxel_places){request->places, request->places_count};
+    infer->call.method = infer_method;
+    infer->call.pieces = infer->message.pieces;
+    infer->call.pieces_count = infer->message.pieces_count;
+    infer->call.deadline_us = request->deadline_us;
+    return VOXEL_OK;
+}
+
+/* Turns an ended call into the answer or the error. */
+static enum voxel_code infer_finish(struct infer_call *infer,
+                                    struct voxel_answer **answer,
+                                    struct voxel_error *error)
+{
+    struct voxel_call *call = &infer->call;
+    *answer = NULL;
+    if (call->error.code)
+        return voxel_error_set(error, call->error.code, "%s", call->error.text);
+    struct voxel_spans spans;
+    if (!voxel_call_spans(call, &spans))
+        return voxel_error_memory(error, "an answer's spans", 0);
+    enum voxel_code code = voxel_answer_parse(&spans, &infer->places, answer, error);
+    if (code) return code;
+    (*answer)->sent_bytes = infer->message.bytes;
+    (*answer)->round_trip_ns = call->end_ns - call->begin_ns;
+    return VOXEL_OK;
+}
+
+enum voxel_code voxel_infer(struct voxel_client *client,
+                            const struct voxel_request *request,
+                            struct voxel_answer **answer, struct voxel_error *error)
+{
+    struct infer_call infer = {0};
+    *answer = NULL;
+    enum voxel_code code = infer_prepare(&infer, request, error);
+    if (code) return code;
+    voxel_call_run(client, &infer.call);
+    code = infer_finish(&infer, answer, error);
+    voxel_call_fini(&infer.call);
+    voxel_message_fini(&infer.message);
+    return code;
+}
+
+static void infer_close(struct infer_call *infer)
+{
+    voxel_call_fini(&infer->call);
+    voxel_message_fini(&infer->message);
+    voxel_memory_give(infer);
+}
+
+static void on_infer_end(struct voxel_call *call)
+{
+    struct infer_call *infer = (struct infer_call *)call;
+    struct voxel_error error;
+    struct voxel_answer *answer;
+    voxel_on_answer on_answer = infer->on_answer;
+    void *context = infer->context;
+    infer_finish(infer, &answer, &error);
+    infer_close(
+        infer); /* before the callback: it may want the memory for its next request */
+    on_answer(context, answer, &error);
+}
+
+/* One piece of memory for the call, its list of places and their names. */
+static struct infer_call *infer_open(const struct voxel_request *request)
+{
+    size_t count = request->places_count > 0 ? (size_t)request->places_count : 0;
+    size_t bytes = sizeof(struct infer_call) + count * sizeof(struct voxel_place);
+    for (size_t i = 0; i < count; i++) bytes += strlen(request->places[i].output) + 1;
+    struct infer_call *infer = voxel_memory_take(1, bytes);
+    if (!infer) return NULL;
+    struct voxel_place *places = (struct voxel_place *)(infer + 1);
+    char *name = (char *)(places + count);
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(request->places[i].output) + 1;
+        places[i] = request->places[i];
+        places[i].output = memcpy(name, request->places[i].output, length);
+        name += length;
+    }
+    return infer;
+}
+
+enum voxel_code voxel_infer_async(struct voxel_client *client,
+                                  const struct voxel_request *request,
+                                  voxel_on_answer on_answer, void *context,
+                                  struct voxel_error *error)
+{
+    enum voxel_code code = places_check(request, error);
+    if (code) return code;
+    struct infer_call *infer = infer_open(request);
+    if (!infer) return voxel_error_memory(error, "a call", sizeof *infer);
+    code = infer_prepare(infer, request, error);
+    if (!code) {
+        infer->places.list = (const struct voxel_place *)(infer + 1);
+        infer->on_answer = on_answer;
+        infer->context = context;
+        infer->call.on_end = on_infer_end;
+        code = voxel_call_start(client, &infer->call, error);
+    }
+    if (code) infer_close(infer);
+    return code;
+}

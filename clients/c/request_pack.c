@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/infer_wire.h"
+
+#include "clients/c/error.h"
+#include "clients/c/memory.h"
+
+#include <string.h>
+
+/* Field numbers of ModelInferRequest and of what is in it. */
+enum {
+    REQUEST_MODEL = 1,
+    REQUEST_VERSION = 2,
+    REQUEST_ID = 3,
+    REQUEST_PARAMETERS = 4,
+    REQUEST_INPUTS = 5,
+    REQUEST_OUTPUTS = 6,
+    REQUEST_RAW = 7,
+    TENSOR_NAME = 1,
+    TENSOR_DATATYPE = 2,
+    TENSOR_SHAPE = 3,
+    ENTRY_KEY = 1,
+    ENTRY_VALUE = 2,
+    PARAMETER_BOOL = 1,
+    PARAMETER_INT64 = 2,
+    PARAMETER_UINT64 = 5,
+};
+
+static enum voxel_code tensor_check(const struct voxel_tensor *tensor,
+                                    struct voxel_error *error)
+{
+    const char *name = tensor->name;
+    if (!name || !*name)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "an input needs a name");
+    if (tensor->type <= VOXEL_NONE || tensor->type > VOXEL_BYTES)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "input '%s' needs a type, VOXEL_BOOL..VOXEL_BYTES, not %d",
+                               name, (int)tensor->type);
+    if (tensor->rank < 0 || tensor->rank > VOXEL_RANK_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "input '%s': rank must be 0..%d, not %d", name,
+                               VOXEL_RANK_MAX, (int)tensor->rank);
+    uint64_t expected = voxel_type_bytes(tensor->type);
+    for (int32_t i = 0; i < tensor->rank; i++) {
+        if (tensor->shape[i] < 0 ||
+            __builtin_mul_overflow(expected, (uint64_t)tensor->shape[i], &expected))
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "input '%s': dimension %d is %lld: it must be at least 0 and "
+                "the bytes must fit 64 bits",
+                name, (int)i, (long long)tensor->shape[i]);
+    }
+    if (tensor->type != VOXEL_BYTES && expected != tensor->bytes)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "input '%s': its shape takes %llu bytes, but %zu are given", name,
+            (unsigned long long)expected, tensor->bytes);
+    if (tensor->bytes && !tensor->data)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "input '%s' has no data",
+                               name);
+    return VOXEL_OK;
+}
+
+static enum voxel_code request_check(const struct voxel_request *request,
+                                     struct voxel_error *error)
+{
+    if (!request->model || !*request->model)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request needs a model's name");
+    if (request->inputs_count < 0 || request->inputs_count > VOXEL_INPUTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request has 0..%d inputs, not %d", VOXEL_INPUTS_MAX,
+                               (int)request->inputs_count);
+    if (request->outputs_count < 0 || request->outputs_count > VOXEL_OUTPUTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request names 0..%d outputs, not %d", VOXEL_OUTPUTS_MAX,
+                               (int)request->outputs_count);
+    if (request->version < 0 || request->timeout_us < 0 || request->deadline_us < 0)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "version, timeout_us and deadline_us must not be negative");
+    for (int32_t i = 0; i < request->inputs_count; i++) {
+        enum voxel_code code = tensor_check(&request->inputs[i], error);
+        if (code) return code;
+    }
+    return VOXEL_OK;
+}
+
+/* A map entry: key, and an InferParameter with one number. */
+static void pack_parameter(struct voxel_writer *w, const char *key, uint32_t member,
+                           uint64_t value)
+{
+    struct voxel_writer inner = {0};
+    voxel_write_tag(&inner, member, VOXEL_WIRE_VARINT);
+    voxel_write_varint(&inner, value);
+    struct voxel_writer entry = {0};
+    voxel_write_text(&entry, ENTRY_KEY, key);
+    voxel_write_prefix(&entry, ENTRY_VALUE, inner.used);
+    voxel_write_prefix(w, REQUEST_PARAMETERS, entry.used + inner.used);
+    voxel_write_text(w, ENTRY_KEY, key);
+    voxel_write_prefix(w, ENTRY_VALUE, inner.used);
+    voxel_write_tag(w, member, VOXEL_WIRE_VARINT);
+    voxel_write_varint(w, value);
+}
+
+static void pack_tensor_body(struct voxel_writer *w, const struct voxel_tensor *tensor)
+{
+    voxel_write_text(w, TENSOR_NAME, tensor->name);
+    voxel_write_text(w, TENSOR_DATATYPE, voxel_type_name(tensor->type));
+    if (tensor->rank == 0) return;
+    struct voxel_writer shape = {0};
+    for (int32_t i = 0; i < tensor->rank; i++)
+        voxel_write_varint(&shape, (uint64_t)tensor->shape[i]);
+    voxel_write_prefix(w, TENSOR_SHAPE, shape.used);
+    for (int32_t i = 0; i < tensor->rank; i++)
+        voxel_write_varint(w, (uint64_t)tensor->shape[i]);
+}
+
+/* Fields 1 to 6. */
+static void pack_head(struct voxel_writer *w, const struct voxel_request *request)
+{
+    voxel_write_text(w, REQUEST_MODEL, request->model);
+    char version[24] = "";
+    size_t digit = sizeof version - 1;
+    for (int64_t v = request->version; v > 0; v /= 10)
+        version[--digit] = (char)('0' + v % 10);
+    if (request->version > 0) voxel_write_text(w, REQUEST_VERSION, version + digit);
+    voxel_write_text(w, REQUEST_ID, request->id);
+    if (request->priority)
+        pack_parameter(w, "priority", PARAMETER_UINT64, request->priority);
+    if (request->timeout_us)
+        pack_parameter(w, "timeout", PARAMETER_INT64, (uint64_t)request->timeout_us);
+    if (request->timing) pack_parameter(w, "timing", PARAMETER_BOOL, 1);
+    for (int32_t i = 0; i < request->inputs_count; i++) {
+        struct voxel_writer body = {0};
+        pack_tensor_body(&body, &request->inputs[i]);
+        voxel_write_prefix(w, REQUEST_INPUTS, body.used);
+        pack_tensor_body(w, &request->inputs[i]);
+    }
+    for (int32_t i = 0; i < request->outputs_count; i++) {
+        struct voxel_writer body = {0};
+        voxel_write_text(&body, TENSOR_NAME, request->outputs[i]);
+        voxel_write_prefix(w, REQUEST_OUTPUTS, body.used);
+        voxel_write_text(w, TENSOR_NAME, request->outputs[i]);
+    }
+}
+
+/* Writes our own bytes and, when `message` is given, the list of pieces. */
+static void pack_pieces(struct voxel_writer *w, const struct voxel_request *request,
+                        struct voxel_message *message)
+{
+    size_t begin = 0;
+    pack_head(w, request);
+    for (int32_t i = 0; i < request->inputs_count; i++) {
+        const struct voxel_tensor *tensor = &request->inputs[i];
+        voxel_write_prefix(w, REQUEST_RAW, tensor->bytes);
+        if (tensor->bytes <= VOXEL_COPY_BYTES_MAX) {
+            voxel_write_raw(w, tensor->data, tensor->bytes);
+            continue;
+        }
+        if (!message) continue;
+        size_t at = message->pieces_count;
+        message->pieces[at] = (struct voxel_span){message->own + begin, w->used - begin};
+        message->pieces[at + 1] = (struct voxel_span){tensor->data, tensor->bytes};
+        message->borrowed[at + 1] = true;
+        message->pieces_count += 2;
+        begin = w->used;
+    }
+    if (message && w->used > begin) {
+        struct voxel_span *piece = &message->pieces[message->pieces_count++];
+        *piece = (struct voxel_span){message->own + begin, w->used - begin};
+    }
+}
+
+enum voxel_code voxel_message_pack(const struct voxel_request *request,
+                                   struct voxel_message *message,
+                                   struct voxel_error *error)
+{
+    memset(message, 0, sizeof *message);
+    enum voxel_code code = request_check(request, error);
+    if (code) return code;
+    struct voxel_writer w = {0};
+    pack_pieces(&w, request, NULL);
+    uint64_t total = w.used;
+    for (int32_t i = 0; i < request->inputs_count; i++)
+        if (request->inputs[i].bytes > VOXEL_COPY_BYTES_MAX &&
+            __builtin_add_overflow(total, request->inputs[i].bytes, &total))
+            total = UINT64_MAX;
+    if (total > VOXEL_MESSAGE_BYTES_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the request is larger than a message may be (%u bytes)",
+                               VOXEL_MESSAGE_BYTES_MAX);
+    message->own = voxel_memory_take_bytes(w.used);
+    if (!message->own) return voxel_error_memory(error, "a request", w.used);
+    message->bytes = (size_t)total;
+    struct voxel_writer real = {.out = message->own, .room = w.used};
+    pack_pieces(&real, request, message);
+    return VOXEL_OK;
+}
+
+void voxel_message_fini(struct voxel_message *message)
+{
+    voxel_memory_give(message->own);
+    message->own = NULL;
+    message->pieces_count = 0;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/commands.h"
+
+#include "clients/cli/load.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SECONDS_DEFAULT 5.0
+
+struct bench_options {
+    const char *server, *model, *file, *dtype;
+    int64_t version, voxels, channels, concurrency, requests, warmup, seed;
+    double rate, duration_s, timeout_ms, voxel;
+    bool json;
+};
+
+/* One request, sent again and again. */
+struct bench {
+    struct voxel_client *client;
+    struct voxel_request request;
+    size_t sent_bytes; /* of the last answer */
+    size_t received_bytes;
+};
+
+static const char examples[] =
+    "Without FILE a hollow sphere of --voxels is sent. In a closed loop -c requests are "
+    "under way\n"
+    "at any time; --rate sends at random times (Poisson) whatever the server does, and "
+    "counts\n"
+    "latency from the time a request should have been sent.\n\n"
+    "examples:\n"
+    "  voxel bench --model normals -c 4 --duration 10\n"
+    "  voxel bench --model normals scan.ply --rate 20 --duration 30 --json\n\n"
+    "exit code: 0 all answered, 1 some failed, 2 wrong options or file";
+
+static void on_answer(void *context, struct voxel_answer *answer,
+                      const struct voxel_error *error)
+{
+    struct load_ticket *ticket = context;
+    voxel_answer_free(answer);
+    load_finish(ticket, error);
+}
+
+static enum voxel_code submit(void *context, struct load_ticket *ticket,
+                              struct voxel_error *error)
+{
+    struct bench *bench = context;
+    return voxel_infer_async(bench->client, &bench->request, on_answer, ticket, error);
+}
+
+static int make_cloud(const struct bench_options *o, struct cloud *cloud)
+{
+    struct voxel_error error;
+    struct points points;
+    enum voxel_code code;
+    if (o->file) {
+        code = points_read_file(o->file, &points, &error);
+        if (!code) code = cloud_make(&points, o->voxel, cloud, &error);
+        points_fini(&points);
+    } else {
+        code = cloud_make_shell(o->voxels, cloud, &error);
+    }
+    return code ? cli_say_input("bench", &error) : CLI_DONE;
+}
+
+/* What the server itself counted, summed over the versions of the model. */
+struct server_side {
+    uint64_t count;
+    uint64_t queue_ns;
+    uint64_t compute_ns;
+};
+
+static struct server_side server_side_read(struct voxel_client *client, const char *model)
+{
+    struct server_side side = {0};
+    struct voxel_statistics *statistics;
+    const struct voxel_model_name name = {.name = model};
+    if (voxel_statistics_get(client, &name, &statistics, NULL)) return side;
+    for (int32_t i = 0; i < statistics->models_count; i++) {
+        const struct voxel_model_statistics *m = &statistics->models[i];
+        side.count += m->success.count;
+        side.queue_ns += m->queue.ns;
+        side.compute_ns +=
+            m->compute_input.ns + m->compute_infer.ns + m->compute_output.ns;
+    }
+    voxel_info_free(statistics);
+    return side;
+}
+
+static void print_result(const struct bench_options *o, const struct bench *bench,
+                         const struct load_result *result, const struct server_side *side)
+{
+    double per_s = (double)result->answered / result->seconds;
+    double voxels = (double)bench->request.inputs[0].shape[0];
+    double count = side->count ? (double)side->count : 1.0;
+    double queue = (double)side->queue_ns / count;
+    double compute = (double)side->compute_ns / count;
+    if (o->json) {
+        printf("{\"model\":\"%s\",\"loop\":\"%s\",\"concurrency\":%" PRId64
+               ",\"rate\":%g,\"voxels\":%.0f,\"channels\":%" PRId64 ",",
+               o->model, o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
+               bench->request.inputs[1].shape[1]);
+        load_print_json(result, stdout);
+        printf(",\"sent_bytes\":%zu,\"received_bytes\":%zu,\"voxels_per_s\":%.0f,"
+               "\"server_count\":%" PRIu64 ",\"server_queue_us\":%.2f,"
+               "\"server_compute_us\":%.2f}\n",
+               bench->sent_bytes, bench->received_bytes, per_s * voxels, side->count,
+               queue / 1e3, compute / 1e3);
+        return;
+    }
+    printf("%s: %.0f voxels, %" PRId64 " channels; %s sent and %s received per request\n",
+           o->model, voxels, bench->request.inputs[1].shape[1],
+           cli_bytes(bench->sent_bytes), cli_bytes(bench->received_bytes));
+    if (o->rate > 0)
+        printf("open loop, %g requests/s asked for\n", o->rate);
+    else
+        printf("closed loop, %" PRId64 " under way\n", o->concurrency);
+    load_print(result, stdout);
+    printf("%.3g voxels/s, %.1f MB/s sent, %.1f MB/s received\n", per_s * voxels,
+           per_s * (double)bench->sent_bytes / 1e6,
+           per_s * (double)bench->received_bytes / 1e6);
+    if (side->count)
+        printf("the server's own mean: queue %.3f ms, compute %.3f ms\n", queue / 1e6,
+               compute / 1e6);
+}
+
+static int measure(const struct bench_options *o, struct bench *bench)
+{
+    struct voxel_error error;
+    struct voxel_answer *answer;
+    /* One request by itself: its error is the best one, and its sizes are every answer's.
+     */
+    if (voxel_infer(bench->client, &bench->request, &answer, &error))
+        return cli_say_error("bench", o->server, &error);
+    bench->sent_bytes = answer->sent_bytes;
+    bench->received_bytes = answer->received_bytes;
+    voxel_answer_free(answer);
+
+    const struct load_plan plan = {.concurrency = o->concurrency,
+                                   .rate = o->rate,
+                                   .duration_s = o->duration_s,
+                                   .requests = o->requests,
+                                   .warmup = o->warmup,
+                                   .seed = (uint64_t)o->seed};
+    const struct load_target target = {bench->client, bench, submit};
+    struct load_result result;
+    struct server_side before = server_side_read(bench->client, o->model);
+    cli_progress("measuring");
+    if (load_run(&plan, &target, &result, &error))
+        return cli_say_error("bench", o->server, &error);
+    cli_progress(NULL);
+    struct server_side after = server_side_read(bench->client, o->model);
+    struct server_side side = {after.count - before.count,
+                               after.queue_ns - before.queue_ns,
+                               after.compute_ns - before.compute_ns};
+    print_result(o, bench, &result, &side);
+    int code = load_errors(&result) + result.not_sent ? CLI_REFUSED : CLI_DONE;
+    load_result_fini(&result);
+    return code;
+}
+
+static int run_bench(const struct bench_options *o, const struct cloud *cloud)
+{
+    struct bench bench = {0};
+    struct voxel_error error;
+    struct voxel_model_info *info;
+    struct model_inputs inputs;
+    struct request_tensors tensors;
+    const struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
+                                          .deadline_us = (int64_t)(o->timeout_ms * 1e3)};
+    if (voxel_client_open(o->server, &options, &bench.client, &error))
+        return cli_say_input("bench", &error);
+    const struct voxel_model_name name = {o->model, o->version};
+    int code = CLI_DONE;
+    if (voxel_model_info_get(bench.client, &name, &info, &error)) {
+        code = cli_say_error("bench", o->server, &error);
+    } else {
+        int32_t channels = cloud->channels ? cloud->channels : (int32_t)o->channels;
+        if (model_inputs_find(info, o->dtype, channels, &inputs, &error) ||
+            request_tensors_make(cloud, &inputs, &tensors, &error)) {
+            code = cli_say_input("bench", &error);
+        } else {
+            bench.request = (struct voxel_request){.model = o->model,
+                                                   .version = o->version,
+                                                   .inputs = tensors.list,
+                                                   .inputs_count = 2};
+            code = measure(o, &bench);
+            request_tensors_fini(&tensors);
+        }
+        voxel_info_free(info);
+    }
+    voxel_client_close(bench.client);
+    return code;
+}
+
+int command_bench(int argc, char **argv)
+{
+    struct bench_options o = {.server = CLI_SERVER,
+                              .voxels = 10000,
+                              .concurrency = 1,
+                              .warmup = 20,
+                              .seed = 1,
+                              .timeout_ms = 60000};
+    const struct option options[] = {
+#define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
+    {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
+#include "clients/cli/bench.def"
+#undef VX_OPTION
+    };
+    const struct command command = {
+        .name = "bench",
+        .synopsis = "--model NAME [FILE] [-c N | --rate R]",
+        .about = "Measures throughput and latency of one model.",
+        .after = examples,
+        .options = options,
+        .options_count = sizeof options / sizeof *options,
+        .positional = &o.file,
+    };
+    int code;
+    if (!options_parse(&command, argc, argv, &code)) return code;
+    if (!o.model) {
+        fprintf(stderr,
+                "voxel bench: --model NAME is needed; `voxel models` lists them\n");
+        return CLI_USAGE;
+    }
+    if (o.duration_s <= 0 && o.requests == 0) o.duration_s = SECONDS_DEFAULT;
+    /* Answers of megabytes are freed and taken again: without this glibc gives them back
+     * to the kernel each time, and the client measures its own page faults. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    struct cloud cloud;
+    code = make_cloud(&o, &cloud);
+    if (code) return code;
+    code = run_bench(&o, &cloud);
+    cloud_fini(&cloud);
+    return code;
+}

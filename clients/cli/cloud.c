@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/cloud.h"
+
+#include "clients/c/error.h"
+#include "clients/c/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Which voxel has which row: open addressing, at most half full. */
+struct index {
+    int32_t *slots; /* row + 1, 0 = free */
+    uint64_t mask;
+};
+
+static bool index_init(struct index *index, int64_t count)
+{
+    uint64_t slots = 16;
+    while (slots < 2 * (uint64_t)count) slots *= 2;
+    index->mask = slots - 1;
+    index->slots = voxel_memory_take(slots, sizeof *index->slots);
+    return index->slots;
+}
+
+/* Mixes four words so that neighbours land far apart (multiply and fold, 64 bits). */
+static uint64_t hash_of(const int32_t *key)
+{
+    uint64_t h = 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < 4; i++) {
+        h = (h ^ (uint32_t)key[i]) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* The row of a voxel, which is `next` and entered when it is new. */
+static int64_t index_find_or_add(struct index *index, const int32_t *coords,
+                                 const int32_t *key, int64_t next)
+{
+    for (uint64_t at = hash_of(key);; at++) {
+        int32_t *slot = &index->slots[at & index->mask];
+        if (*slot == 0) {
+            *slot = (int32_t)(next + 1);
+            return next;
+        }
+        int64_t row = *slot - 1;
+        if (memcmp(&coords[4 * row], key, 4 * sizeof *key) == 0) return row;
+    }
+}
+
+static enum voxel_code point_to_voxel(const struct points *points, int64_t i, double size,
+                                      int32_t key[4], struct voxel_error *error)
+{
+    key[0] = points->sample ? points->sample[i] : 0;
+    for (int k = 0; k < 3; k++) {
+        double p = points->xyz[3 * i + k];
+        /* Integers on a grid of 1 are taken as they are: a nudge would change nothing. */
+        double v = points->whole && size == 1.0 ? p : floor(p / size + CLOUD_NUDGE);
+        if (!(v >= -2147483648.0 && v <= 2147483647.0))
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "point %lld is at voxel %g along %c, which is no 32-bit "
+                "integer: a larger voxel size is needed",
+                (long long)i, v, 'x' + k);
+        key[k + 1] = (int32_t)v;
+    }
+    return VOXEL_OK;
+}
+
+static bool is_placed(const double *xyz)
+{
+    return isfinite(xyz[0]) && isfinite(xyz[1]) && isfinite(xyz[2]);
+}
+
+static enum voxel_code place_points(const struct points *points, struct cloud *cloud,
+                                    struct index *index, float *weights,
+                                    struct voxel_error *error)
+{
+    int32_t channels = cloud->channels;
+    for (int64_t i = 0; i < points->count; i++) {
+        if (!is_placed(&points->xyz[3 * i])) {
+            cloud->dropped++;
+            continue;
+        }
+        int32_t *key = &cloud->coords[4 * cloud->count];
+        enum voxel_code code = point_to_voxel(points, i, cloud->size, key, error);
+        if (code) return code;
+        int64_t row = index_find_or_add(index, cloud->coords, key, cloud->count);
+        if (row == cloud->count)
+            cloud->count++;
+        else
+            cloud->merged++;
+        if (!cloud->feats) continue;
+        weights[row] += 1.0f;
+        for (int32_t c = 0; c < channels; c++)
+            cloud->feats[row * channels + c] += points->feats[i * channels + c];
+    }
+    for (int64_t row = 0; cloud->feats && row < cloud->count; row++)
+        for (int32_t c = 0; c < channels; c++)
+            cloud->feats[row * channels + c] /= weights[row];
+    return VOXEL_OK;
+}
+
+enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
+                           struct voxel_error *error)
+{
+    memset(cloud, 0, sizeof *cloud);
+    cloud->size = size > 0 ? size : points->voxel_size;
+    cloud->whole = points->whole && size <= 0;
+    if (cloud->whole) cloud->size = 1.0;
+    if (!(cloud->size > 0))
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the points are not integers: give a voxel's size in their unit "
+            "with --voxel, or in a .ply the line 'comment voxel_size 0.1'");
+    size_t count = (size_t)points->count;
+    struct index index = {0};
+    float *weights = NULL;
+    cloud->channels = points->feats ? points->channels : 0;
+    size_t channels = (size_t)cloud->channels;
+    /* One row more: the key of a point is made where its row would be. */
+    cloud->coords = voxel_memory_take(count + 1, 4 * sizeof *cloud->coords);
+    if (channels)
+        cloud->feats = voxel_memory_take(count, channels * sizeof *cloud->feats);
+    if (channels) weights = voxel_memory_take(count, sizeof *weights);
+    enum voxel_code code = VOXEL_OK;
+    if (!index_init(&index, points->count) || !cloud->coords ||
+        (channels && (!cloud->feats || !weights)))
+        code = voxel_error_memory(error, "voxels", count * 16);
+    if (!code) code = place_points(points, cloud, &index, weights, error);
+    voxel_memory_give(index.slots);
+    voxel_memory_give(weights);
+    if (code) cloud_fini(cloud);
+    return code;
+}
+
+/* The largest whole number whose square is at most `square`. */
+static int64_t root_of(int64_t square)
+{
+    int64_t root = (int64_t)sqrt((double)square);
+    while (root * root > square) root--;
+    while ((root + 1) * (root + 1) <= square) root++;
+    return root;
+}
+
+/* One row of a shell of radius r if there is room; the count goes on either way. */
+static void shell_put(const int64_t at[3], int64_t r, struct cloud *cloud, int64_t room)
+{
+    if (cloud->count < room) {
+        int32_t *row = &cloud->coords[4 * cloud->count];
+        row[0] = 0;
+        for (int k = 0; k < 3; k++) row[k + 1] = (int32_t)(at[k] + r);
+    }
+    cloud->count++;
+}
+
+/* The voxels with (r-1)^2 <= x^2 + y^2 + z^2 < r^2: closed, one to two thick. */
+static int64_t shell_fill(int64_t r, struct cloud *cloud, int64_t room)
+{
+    cloud->count = 0;
+    for (int64_t x = -r; x <= r; x++) {
+        for (int64_t y = -r; y <= r; y++) {
+            int64_t flat = x * x + y * y;
+            if (flat >= r * r) continue;
+            int64_t outer = root_of(r * r - 1 - flat);
+            int64_t hollow = (r - 1) * (r - 1) - flat;
+            int64_t inner = hollow > 0 ? root_of(hollow - 1) + 1 : 0;
+            for (int64_t z = -outer; z <= outer; z++) {
+                if (z > -inner && z < inner) z = inner;
+                if (z <= outer) shell_put((int64_t[3]){x, y, z}, r, cloud, room);
+            }
+        }
+    }
+    return cloud->count;
+}
+
+enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
+                                 struct voxel_error *error)
+{
+    memset(cloud, 0, sizeof *cloud);
+    if (count < 0 || count > POINTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "voxels must be 0..%d, not %lld", POINTS_MAX,
+                               (long long)count);
+    cloud->coords = voxel_memory_take((size_t)count, 4 * sizeof *cloud->coords);
+    if (!cloud->coords) return voxel_error_memory(error, "voxels", (size_t)count * 16);
+    /* A shell one thick has about 4 pi r^2 voxels; the first radius with enough is
+     * filled. */
+    int64_t r = (int64_t)sqrt((double)count / 12.6);
+    if (r < 1) r = 1;
+    while (shell_fill(r, cloud, 0) < count) r++;
+    shell_fill(r, cloud, count);
+    cloud->count = count;
+    cloud->size = 1.0;
+    cloud->whole = true;
+    return VOXEL_OK;
+}
+
+void cloud_fini(struct cloud *cloud)
+{
+    voxel_memory_give(cloud->coords);
+    voxel_memory_give(cloud->feats);
+    memset(cloud, 0, sizeof *cloud);
+}

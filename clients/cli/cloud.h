@@ -1,0 +1,46 @@
+/* cloud - points on a grid: every voxel once, in the order in which its first point came.
+ *
+ *   struct cloud cloud;
+ *   if (cloud_make(&points, size, &cloud, &error)) ...
+ *   cloud_fini(&cloud);
+ *
+ * A point lies in voxel floor(p / size + CLOUD_NUDGE).  The nudge is for scans whose
+ * points are the corners of voxels: a corner at 17 * size comes out of a float file
+ * as 16.9999 sizes, and must be voxel 17.
+ *
+ * Owner    the caller; cloud_fini releases.  Points are borrowed for the call.
+ * Thread   any.
+ * Limits   POINTS_MAX; coordinates fit int32 (the server's range is smaller and it says
+ *          so).
+ * Fails    INVALID_ARGUMENT when float points come without a size, or a coordinate is too
+ *          large.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_CLOUD_H
+#define VOXEL_CLIENTS_CLI_CLOUD_H
+
+#include "clients/cli/points.h"
+
+#define CLOUD_NUDGE (1.0 / 1024)
+
+struct cloud {
+    int64_t count;
+    int32_t *coords;  /* [count, 4]: sample, x, y, z */
+    int32_t channels; /* of feats; 0 = none */
+    float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
+    double size;      /* of a voxel in the file's units */
+    bool whole;       /* coordinates were integers and are as in the file */
+    int64_t merged;   /* points that fell into a voxel already there */
+    int64_t dropped;  /* points without a position: NaN or infinite */
+};
+
+/* size 0 = as the points say: their voxel_size, or 1 when they are whole. */
+enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
+                           struct voxel_error *error);
+/* A synthetic closed surface of exactly `count` voxels, the same for the same count. */
+enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
+                                 struct voxel_error *error);
+void cloud_fini(struct cloud *cloud);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/commands.h"
+
+#include "clients/c/error.h"
+#include "clients/c/memory.h"
+#include "clients/cli/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int cli_say_error(const char *command, const char *server,
+                  const struct voxel_error *error)
+{
+    cli_progress(NULL);
+    fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
+            error->text);
+    if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
+        fprintf(
+            stderr,
+            "No server answers at %s. Start one with `voxeld serve`, or name its address "
+            "with --server HOST:PORT.\n",
+            server);
+    return CLI_REFUSED;
+}
+
+int cli_say_input(const char *command, const struct voxel_error *error)
+{
+    cli_progress(NULL);
+    fprintf(stderr, "voxel %s: %s\n", command, error->text);
+    return CLI_USAGE;
+}
+
+void cli_progress(const char *text)
+{
+    static bool shown;
+    if (!isatty(STDERR_FILENO)) return;
+    if (!text && !shown) return;
+    shown = text != NULL;
+    fprintf(stderr, "\r\033[K%s", text ? text : "");
+    fflush(stderr);
+}
+
+/* A few buffers in turn, so that one printf may use several. */
+static char *next_text(void)
+{
+    static char texts[4][160];
+    static unsigned next;
+    return texts[next++ % 4];
+}
+
+const char *cli_bytes(uint64_t bytes)
+{
+    char *text = next_text();
+    if (bytes < 10000)
+        snprintf(text, 160, "%" PRIu64 " B", bytes);
+    else if (bytes < 10000000)
+        snprintf(text, 160, "%.1f kB", (double)bytes / 1e3);
+    else
+        snprintf(text, 160, "%.1f MB", (double)bytes / 1e6);
+    return text;
+}
+
+const char *cli_shape(const char *type, const int64_t *shape, int32_t rank)
+{
+    char *text = next_text();
+    int used = snprintf(text, 160, "%.16s [", type);
+    for (int32_t i = 0; i < rank; i++)
+        used += snprintf(text + used, 160 - (size_t)used, "%s%" PRId64, i ? ", " : "",
+                         shape[i]);
+    snprintf(text + used, 160 - (size_t)used, "]");
+    return text;
+}
+
+static enum voxel_type feats_type(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        enum voxel_type type;
+    } names[] = {{"fp32", VOXEL_FP32}, {"fp16", VOXEL_FP16}, {"bf16", VOXEL_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].name, dtype) == 0) return names[i].type;
+    return VOXEL_NONE;
+}
+
+static bool is_float(enum voxel_type type)
+{
+    return type == VOXEL_FP32 || type == VOXEL_FP16 || type == VOXEL_BF16;
+}
+
+enum voxel_code model_inputs_find(const struct voxel_model_info *info, const char *dtype,
+                                  int32_t channels, struct model_inputs *inputs,
+                                  struct voxel_error *error)
+{
+    memset(inputs, 0, sizeof *inputs);
+    for (int32_t i = 0; i < info->inputs_count; i++) {
+        const struct voxel_tensor_info *input = &info->inputs[i];
+        if (input->rank == 2 && input->type == VOXEL_INT32 && !inputs->coords)
+            inputs->coords = input;
+        if (input->rank == 2 && is_float(input->type) && !inputs->feats)
+            inputs->feats = input;
+    }
+    if (!inputs->coords || !inputs->feats || info->inputs_count != 2)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "model '%s' does not take voxels: its inputs are not INT32 "
+            "coords [N,4] and float feats [N,C]",
+            info->name);
+    inputs->columns = inputs->coords->shape[1] == 3 ? 3 : 4;
+    inputs->type = dtype ? feats_type(dtype) : inputs->feats->type;
+    if (inputs->type == VOXEL_NONE)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "--dtype: expected fp32, fp16 or bf16, not '%s'", dtype);
+    int64_t wanted = inputs->feats->shape[1];
+    if (wanted > FEATS_MAX || (channels && wanted > 0 && wanted != channels))
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "model '%s' takes feats of %" PRId64
+                               " channels, here are %d",
+                               info->name, wanted, (int)channels);
+    inputs->channels = wanted > 0 ? (int32_t)wanted : channels ? channels : 1;
+    return VOXEL_OK;
+}
+
+static void fill_feats(const struct cloud *cloud, const struct model_inputs *inputs,
+                       void *out)
+{
+    int64_t cells = cloud->count * inputs->channels;
+    float *wide = out;
+    uint16_t *narrow = out;
+    for (int64_t i = 0; i < cells; i++) {
+        float value = cloud->feats ? cloud->feats[i] : 1.0f;
+        if (inputs->type == VOXEL_FP32)
+            wide[i] = value;
+        else
+            narrow[i] = inputs->type == VOXEL_FP16 ? convert_to_half(value)
+                                                   : convert_to_bfloat(value);
+    }
+}
+
+enum voxel_code request_tensors_make(const struct cloud *cloud,
+                                     const struct model_inputs *inputs,
+                                     struct request_tensors *tensors,
+                                     struct voxel_error *error)
+{
+    size_t rows = (size_t)cloud->count;
+    size_t cell = voxel_type_bytes(inputs->type);
+    memset(tensors, 0, sizeof *tensors);
+    tensors->memory[0] =
+        voxel_memory_take(rows, (size_t)inputs->columns * sizeof(int32_t));
+    tensors->memory[1] = voxel_memory_take(rows, (size_t)inputs->channels * cell);
+    if (!tensors->memory[0] || !tensors->memory[1]) {
+        request_tensors_fini(tensors);
+        return voxel_error_memory(error, "a request", rows * 16);
+    }
+    int32_t *coords = tensors->memory[0];
+    int32_t skip = 4 - inputs->columns;
+    for (int64_t i = 0; i < cloud->count; i++)
+        memcpy(&coords[i * inputs->columns], &cloud->coords[4 * i + skip],
+               (size_t)inputs->columns * sizeof(int32_t));
+    fill_feats(cloud, inputs, tensors->memory[1]);
+    tensors->list[0] = voxel_tensor_make(inputs->coords->name, VOXEL_INT32, cloud->count,
+                                         inputs->columns, tensors->memory[0]);
+    tensors->list[1] = voxel_tensor_make(inputs->feats->name, inputs->type, cloud->count,
+                                         inputs->channels, tensors->memory[1]);
+    return VOXEL_OK;
+}
+
+void request_tensors_fini(struct request_tensors *tensors)
+{
+    voxel_memory_give(tensors->memory[0]);
+    voxel_memory_give(tensors->memory[1]);
+    memset(tensors, 0, sizeof *tensors);
+}

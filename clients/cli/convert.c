@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float convert_from_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t exponent = (half >> 10) & 31;
+    uint32_t mantissa = half & 1023;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
+    if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    float small = ldexpf((float)mantissa, -24);
+    return sign ? -small : small;
+}
+
+uint16_t convert_to_half(float value)
+{
+    uint32_t bits = bits_of(value);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    uint32_t magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 0x47800000) return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) {
+        /* A subnormal half counts in units of 2^-24; rintf rounds ties to even. */
+        return (uint16_t)(sign | (uint16_t)rintf(ldexpf(float_of(magnitude), 24)));
+    }
+    uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | (uint16_t)((rounded - 0x38000000) >> 13));
+}
+
+float convert_from_bfloat(uint16_t bits)
+{
+    return float_of((uint32_t)bits << 16);
+}
+
+uint16_t convert_to_bfloat(float value)
+{
+    uint32_t bits = bits_of(value);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#define CELL(type)                                                                       \
+    do {                                                                                 \
+        type cell;                                                                       \
+        memcpy(&cell, at, sizeof cell);                                                  \
+        return (float)cell;                                                              \
+    } while (0)
+
+float convert_cell(const struct voxel_tensor *tensor, int64_t index)
+{
+    const uint8_t *at =
+        (const uint8_t *)tensor->data + (size_t)index * voxel_type_bytes(tensor->type);
+    uint16_t half = 0;
+    switch (tensor->type) {
+    case VOXEL_FP32: CELL(float);
+    case VOXEL_FP64: CELL(double);
+    case VOXEL_BOOL:
+    case VOXEL_UINT8: CELL(uint8_t);
+    case VOXEL_UINT16: CELL(uint16_t);
+    case VOXEL_UINT32: CELL(uint32_t);
+    case VOXEL_UINT64: CELL(uint64_t);
+    case VOXEL_INT8: CELL(int8_t);
+    case VOXEL_INT16: CELL(int16_t);
+    case VOXEL_INT32: CELL(int32_t);
+    case VOXEL_INT64: CELL(int64_t);
+    case VOXEL_FP16: memcpy(&half, at, sizeof half); return convert_from_half(half);
+    case VOXEL_BF16: memcpy(&half, at, sizeof half); return convert_from_bfloat(half);
+    case VOXEL_NONE:
+    case VOXEL_BYTES: break;
+    }
+    return 0.0f;
+}

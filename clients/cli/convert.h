@@ -1,0 +1,25 @@
+/* convert - 16-bit floats to and from float, and a tensor's cells as float.
+ *
+ *   float x = convert_from_half(0x3c00);
+ *
+ * Owner    nothing.
+ * Thread   any.
+ * Limits   none.
+ * Fails    never; a type that is no number reads as 0.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_CONVERT_H
+#define VOXEL_CLIENTS_CLI_CONVERT_H
+
+#include "clients/c/voxel.h"
+
+float convert_from_half(uint16_t bits);
+uint16_t convert_to_half(float value); /* round to nearest even */
+float convert_from_bfloat(uint16_t bits);
+uint16_t convert_to_bfloat(float value); /* round to nearest even */
+
+/* Cell `index` of a tensor in row-major order. */
+float convert_cell(const struct voxel_tensor *tensor, int64_t index);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/commands.h"
+
+#include "clients/c/error.h"
+#include "clients/cli/convert.h"
+#include "clients/cli/render.h"
+#include "clients/cli/save.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Channels that the summary shows. */
+#define CHANNELS_SHOWN 16
+
+struct infer_options {
+    const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
+        *id;
+    double voxel, timeout_ms;
+    int64_t version, priority;
+    bool isometric, quiet;
+    struct render_view render;
+};
+
+static const char examples[] =
+    "A .ply needs x y z; a .npy is [N,3] (x, y, z) or [N,4] (sample, x, y, z); a .npz "
+    "has an\n"
+    "array coords like it and may have feats [N,C]. Integers are voxel coordinates; "
+    "other points\n"
+    "are put on a grid of --voxel, once per voxel. Without feats every feature is 1.\n\n"
+    "examples:\n"
+    "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
+    "  voxel infer --model segment room.npz -o labels.npy --output logits\n\n"
+    "exit code: 0 done, 1 the server refused or is away, 2 wrong options or file";
+
+static bool parse_pair(const char *text, char between, double *first, double *second)
+{
+    char *end;
+    *first = strtod(text, &end);
+    if (end == text || *end != between) return false;
+    const char *rest = end + 1;
+    *second = strtod(rest, &end);
+    return end != rest && *end == '\0' && isfinite(*first) && isfinite(*second);
+}
+
+/* What the table cannot check. */
+static int check_options(const struct command *command, struct infer_options *options)
+{
+    struct voxel_error error;
+    if (!options->file) {
+        fprintf(stderr, "voxel infer: expected a file of points (voxel infer --help)\n");
+        return CLI_USAGE;
+    }
+    if (!options->model) {
+        fprintf(stderr,
+                "voxel infer: --model NAME is needed; `voxel models` lists them\n");
+        return CLI_USAGE;
+    }
+    if (options->out && save_check_path(options->out, &error))
+        return cli_say_input("infer", &error);
+    options->render = RENDER_VIEW;
+    options->render.isometric = options->isometric;
+    double a, b;
+    if (options->view) {
+        if (!parse_pair(options->view, ',', &a, &b) || b < -89 || b > 89)
+            return options_bad(command, "view", "AZIMUTH,ELEVATION in degrees, as 40,25",
+                               options->view);
+        options->render.azimuth = a;
+        options->render.elevation = b;
+    }
+    if (options->size) {
+        if (!parse_pair(options->size, 'x', &a, &b) || a < RENDER_PIXELS_MIN ||
+            a > RENDER_PIXELS_MAX || b < RENDER_PIXELS_MIN || b > RENDER_PIXELS_MAX)
+            return options_bad(command, "size", "WIDTHxHEIGHT, 16 to 4096 pixels each",
+                               options->size);
+        options->render.width = (int32_t)a;
+        options->render.height = (int32_t)b;
+    }
+    if (strlen(options->up) != 1 || !strchr("xyz", *options->up))
+        return options_bad(command, "up", "x, y or z", options->up);
+    options->render.up = *options->up;
+    return CLI_DONE;
+}
+
+static void print_channels(const struct voxel_tensor *output)
+{
+    int64_t channels = 1;
+    for (int32_t i = 1; i < output->rank; i++) channels *= output->shape[i];
+    int64_t rows = output->rank > 0 ? output->shape[0] : 1;
+    if (rows == 0 || channels == 0) return;
+    printf("  %7s %11s %11s %11s\n", "channel", "min", "mean", "max");
+    for (int64_t c = 0; c < channels && c < CHANNELS_SHOWN; c++) {
+        double low = INFINITY;
+        double high = -INFINITY;
+        double sum = 0;
+        for (int64_t row = 0; row < rows; row++) {
+            double v = (double)convert_cell(output, row * channels + c);
+            low = v < low ? v : low;
+            high = v > high ? v : high;
+            sum += v;
+        }
+        printf("  %7" PRId64 " %11.4f %11.4f %11.4f\n", c, low, sum / (double)rows, high);
+    }
+    if (channels > CHANNELS_SHOWN)
+        printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
+}
+
+static void print_parameters(const struct voxel_answer *answer)
+{
+    for (int32_t i = 0; i < answer->parameters_count; i++) {
+        const struct voxel_parameter *p = &answer->parameters[i];
+        printf("%s%s ", i ? ", " : "server: ", p->name);
+        if (p->kind == VOXEL_PARAMETER_STRING)
+            printf("%s", p->text);
+        else if (p->kind == VOXEL_PARAMETER_DOUBLE)
+            printf("%g", p->number);
+        else if (p->kind == VOXEL_PARAMETER_BOOL)
+            printf("%s", p->int64 ? "yes" : "no");
+        else if (p->kind == VOXEL_PARAMETER_UINT64)
+            printf("%" PRIu64, p->uint64);
+        else
+            printf("%" PRId64, p->int64);
+    }
+    if (answer->parameters_count) printf("\n");
+}
+
+static void print_summary(const struct infer_options *options, const struct cloud *cloud,
+                          const struct voxel_answer *answer)
+{
+    printf("%s: %" PRId64 " voxels of %g", options->file, cloud->count, cloud->size);
+    if (cloud->merged)
+        printf(", %" PRId64 " points fell into a voxel already taken", cloud->merged);
+    if (cloud->dropped) printf(", %" PRId64 " points without a position", cloud->dropped);
+    printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
+           answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
+           cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
+    print_parameters(answer);
+    for (int32_t i = 0; i < answer->outputs_count; i++) {
+        const struct voxel_tensor *output = &answer->outputs[i];
+        printf("output %s %s\n", output->name,
+               cli_shape(voxel_type_name(output->type), output->shape, output->rank));
+        if (output->type != VOXEL_BYTES) print_channels(output);
+    }
+}
+
+/* Writes the file and the picture. */
+static int deliver(const struct infer_options *options, const struct cloud *cloud,
+                   const struct voxel_answer *answer)
+{
+    struct voxel_error error;
+    if (!options->out && !options->picture) return CLI_DONE;
+    if (answer->outputs_count == 0) {
+        fprintf(stderr, "voxel infer: the answer has no output\n");
+        return CLI_REFUSED;
+    }
+    const struct voxel_tensor *output = &answer->outputs[0];
+    if (options->output) output = voxel_answer_find(answer, options->output);
+    if (!output) {
+        fprintf(stderr, "voxel infer: the answer has no output '%s'\n", options->output);
+        return CLI_REFUSED;
+    }
+    if (options->out) {
+        cli_progress("writing");
+        if (save_output(options->out, cloud, output, &error))
+            return cli_say_input("infer", &error);
+        cli_progress(NULL);
+        if (!options->quiet) printf("wrote %s\n", options->out);
+    }
+    if (options->picture) {
+        cli_progress("drawing");
+        const struct render_scene scene = {.cloud = cloud, .output = output};
+        if (render_png(options->picture, &scene, &options->render, &error))
+            return cli_say_input("infer", &error);
+        cli_progress(NULL);
+        if (!options->quiet) printf("wrote %s\n", options->picture);
+    }
+    return CLI_DONE;
+}
+
+static enum voxel_code run_request(const struct infer_options *options,
+                                   struct voxel_client *client, const struct cloud *cloud,
+                                   struct voxel_answer **answer,
+                                   struct voxel_error *error)
+{
+    const struct voxel_model_name name = {options->model, options->version};
+    struct voxel_model_info *info;
+    struct model_inputs inputs;
+    struct request_tensors tensors = {0};
+    enum voxel_code code = voxel_model_info_get(client, &name, &info, error);
+    if (code) return code;
+    code = model_inputs_find(info, options->dtype, cloud->channels, &inputs, error);
+    if (!code) code = request_tensors_make(cloud, &inputs, &tensors, error);
+    if (!code) {
+        struct voxel_request request = {.model = options->model,
+                                        .version = options->version,
+                                        .id = options->id,
+                                        .inputs = tensors.list,
+                                        .inputs_count = 2,
+                                        .outputs = &options->output,
+                                        .outputs_count = options->output ? 1 : 0,
+                                        .priority = (uint64_t)options->priority,
+                                        .timing = true};
+        cli_progress("waiting for the answer");
+        code = voxel_infer(client, &request, answer, error);
+        cli_progress(NULL);
+    }
+    request_tensors_fini(&tensors);
+    voxel_info_free(info);
+    return code;
+}
+
+static int run_infer(const struct infer_options *options, const struct cloud *cloud)
+{
+    struct voxel_client *client;
+    struct voxel_answer *answer = NULL;
+    struct voxel_error error;
+    const struct voxel_options connection = {.deadline_us =
+                                                 (int64_t)(options->timeout_ms * 1e3)};
+    if (voxel_client_open(options->server, &connection, &client, &error))
+        return cli_say_input("infer", &error);
+    int code;
+    if (run_request(options, client, cloud, &answer, &error)) {
+        code = cli_say_error("infer", options->server, &error);
+    } else {
+        if (!options->quiet) print_summary(options, cloud, answer);
+        fflush(stdout);
+        code = deliver(options, cloud, answer);
+    }
+    voxel_answer_free(answer);
+    voxel_client_close(client);
+    return code;
+}
+
+static int read_cloud(const struct infer_options *options, struct cloud *cloud)
+{
+    struct points points;
+    struct voxel_error error;
+    cli_progress("reading");
+    enum voxel_code code = points_read_file(options->file, &points, &error);
+    if (!code) {
+        cli_progress("placing points on the grid");
+        code = cloud_make(&points, options->voxel, cloud, &error);
+        points_fini(&points);
+    }
+    if (code) return cli_say_input("infer", &error);
+    cli_progress(NULL);
+    return CLI_DONE;
+}
+
+int command_infer(int argc, char **argv)
+{
+    struct infer_options o = {.server = CLI_SERVER, .up = "z"};
+    const struct option options[] = {
+#define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
+    {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
+#include "clients/cli/infer.def"
+#undef VX_OPTION
+    };
+    const struct command command = {
+        .name = "infer",
+        .synopsis = "--model NAME FILE [-o OUT] [--render PNG]",
+        .about = "Sends the voxels of FILE (.ply, .npy or .npz) through a model.",
+        .after = examples,
+        .options = options,
+        .options_count = sizeof options / sizeof *options,
+        .positional = &o.file,
+    };
+    int code;
+    if (!options_parse(&command, argc, argv, &code)) return code;
+    code = check_options(&command, &o);
+    if (code) return code;
+    struct cloud cloud;
+    code = read_cloud(&o, &cloud);
+    if (code) return code;
+    code = run_infer(&o, &cloud);
+    cloud_fini(&cloud);
+    return code;
+}

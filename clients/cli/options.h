@@ -1,0 +1,60 @@
+/* options - one table per command: parsing, range checks and --help come from it.
+ *
+ *   const char *model = NULL;
+ *   const struct option options[] = {
+ *       {"model", 'm', "NAME", OPTION_TEXT, &model, {0, 0}, "the model to run"}};
+ *   const struct command command = {.name = "infer", .options = options, ...};
+ *   int code;
+ *   if (!options_parse(&command, argc, argv, &code)) return code;
+ *
+ * Owner    values point into argv.
+ * Thread   main.
+ * Limits   one positional argument per command.
+ * Fails    prints what was expected and returns false with the exit code to use.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_OPTIONS_H
+#define VOXEL_CLIENTS_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the program returns to the shell. */
+enum cli_exit {
+    CLI_DONE = 0,
+    CLI_REFUSED = 1, /* the server said no, or could not be reached */
+    CLI_USAGE = 2    /* wrong options, or a file that cannot be read or written */
+};
+
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_INT, OPTION_REAL };
+
+struct option {
+    const char *name;  /* without the dashes */
+    char letter;       /* 0 = none */
+    const char *value; /* what to call it in the help; NULL for a flag */
+    enum option_kind kind;
+    void *to; /* bool, const char *, int64_t, double; holds the default */
+    double range[2];
+    const char *help;
+};
+
+struct command {
+    const char *name;
+    const char *synopsis; /* after the name */
+    const char *about;
+    const char *after; /* below the options: examples */
+    const struct option *options;
+    size_t options_count;
+    const char **positional; /* NULL = none allowed */
+};
+
+/* argv[0] is the command's name. */
+bool options_parse(const struct command *command, int argc, char **argv, int *code);
+
+/* "--name: expected ..., not 'text'" on stderr; returns CLI_USAGE. */
+int options_bad(const struct command *command, const char *name, const char *expected,
+                const char *text);
+
+#endif

@@ -1,0 +1,315 @@
+/* Reads .ply: x, y and z of any numeric type from the element `vertex`; all else is
+ * skipped.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/points.h"
+
+#include "clients/c/error.h"
+#include "clients/c/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ELEMENTS_MAX   16
+#define PROPERTIES_MAX 128
+#define LINE_BYTES_MAX 1024
+
+struct ply_type {
+    const char *name;
+    const char *other; /* the newer spelling */
+    int32_t bytes;
+    char kind; /* i, u or f */
+};
+static const struct ply_type types[] = {
+    {"char", "int8", 1, 'i'},     {"uchar", "uint8", 1, 'u'},
+    {"short", "int16", 2, 'i'},   {"ushort", "uint16", 2, 'u'},
+    {"int", "int32", 4, 'i'},     {"uint", "uint32", 4, 'u'},
+    {"float", "float32", 4, 'f'}, {"double", "float64", 8, 'f'},
+};
+
+struct ply_property {
+    const struct ply_type *count; /* of a list, else NULL */
+    const struct ply_type *type;
+    int32_t axis; /* 0..2 for x, y, z of a vertex, else -1 */
+};
+
+struct ply_element {
+    bool vertex;
+    int64_t count;
+    int32_t properties_count;
+    struct ply_property properties[PROPERTIES_MAX];
+};
+
+struct ply {
+    bool ascii;
+    double voxel_size;
+    int32_t elements_count;
+    struct ply_element elements[ELEMENTS_MAX];
+    const uint8_t *at; /* the body */
+    const uint8_t *end;
+};
+
+static enum voxel_code bad_line(struct voxel_error *error, const char *line,
+                                const char *why)
+{
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "header line '%.80s': %s", line,
+                           why);
+}
+
+/* The next header line without its end; false when there is none or it is too long. */
+static bool next_line(struct ply *ply, char line[LINE_BYTES_MAX])
+{
+    size_t room = (size_t)(ply->end - ply->at);
+    const uint8_t *end = room ? memchr(ply->at, '\n', room) : NULL;
+    if (!end || end - ply->at >= LINE_BYTES_MAX) return false;
+    size_t bytes = (size_t)(end - ply->at);
+    memcpy(line, ply->at, bytes);
+    if (bytes && line[bytes - 1] == '\r') bytes--;
+    line[bytes] = '\0';
+    ply->at = end + 1;
+    return true;
+}
+
+static const struct ply_type *type_of(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0 || strcmp(types[i].other, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+static enum voxel_code header_element(struct ply *ply, char *save, const char *line,
+                                      struct voxel_error *error)
+{
+    const char *name = strtok_r(NULL, " \t", &save);
+    const char *number = strtok_r(NULL, " \t", &save);
+    char *end = NULL;
+    long long count = number ? strtoll(number, &end, 10) : -1;
+    if (!name || !end || *end || count < 0)
+        return bad_line(error, line, "expected 'element NAME COUNT'");
+    if (ply->elements_count == ELEMENTS_MAX)
+        return bad_line(error, line, "more than 16 elements are not read");
+    struct ply_element *element = &ply->elements[ply->elements_count++];
+    element->vertex = strcmp(name, "vertex") == 0;
+    element->count = count;
+    if (element->vertex && count > POINTS_MAX)
+        return bad_line(error, line, "more than 268435456 points are not read");
+    return VOXEL_OK;
+}
+
+static enum voxel_code header_property(struct ply *ply, char *save, const char *line,
+                                       struct voxel_error *error)
+{
+    if (ply->elements_count == 0)
+        return bad_line(error, line, "it comes before any element");
+    struct ply_element *element = &ply->elements[ply->elements_count - 1];
+    if (element->properties_count == PROPERTIES_MAX)
+        return bad_line(error, line, "more than 128 properties are not read");
+    struct ply_property property = {.axis = -1};
+    const char *word = strtok_r(NULL, " \t", &save);
+    if (word && strcmp(word, "list") == 0) {
+        property.count = type_of(strtok_r(NULL, " \t", &save));
+        if (!property.count || property.count->kind == 'f')
+            return bad_line(error, line, "a list's count must be of an integer type");
+        word = strtok_r(NULL, " \t", &save);
+    }
+    property.type = type_of(word);
+    const char *name = strtok_r(NULL, " \t", &save);
+    if (!property.type || !name)
+        return bad_line(error, line,
+                        "expected 'property TYPE NAME' with a type of PLY 1.0");
+    if (element->vertex && !property.count && strlen(name) == 1 && *name >= 'x' &&
+        *name <= 'z')
+        property.axis = *name - 'x';
+    element->properties[element->properties_count++] = property;
+    return VOXEL_OK;
+}
+
+static enum voxel_code header_format(struct ply *ply, char *save, const char *line,
+                                     struct voxel_error *error)
+{
+    const char *name = strtok_r(NULL, " \t", &save);
+    ply->ascii = name && strcmp(name, "ascii") == 0;
+    if (ply->ascii || (name && strcmp(name, "binary_little_endian") == 0))
+        return VOXEL_OK;
+    return bad_line(error, line, "expected ascii or binary_little_endian");
+}
+
+static void header_comment(struct ply *ply, char *save)
+{
+    const char *word = strtok_r(NULL, " \t", &save);
+    const char *number = strtok_r(NULL, " \t", &save);
+    if (!word || !number || strcmp(word, "voxel_size") != 0) return;
+    double size = strtod(number, NULL);
+    if (size > 0 && size < 1e300) ply->voxel_size = size;
+}
+
+static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
+{
+    char line[LINE_BYTES_MAX];
+    char copy[LINE_BYTES_MAX];
+    bool format = false;
+    if (!next_line(ply, line) || strcmp(line, "ply") != 0)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "this is no .ply: its first line is not 'ply'");
+    while (next_line(ply, line)) {
+        enum voxel_code code = VOXEL_OK;
+        char *save = NULL;
+        memcpy(copy, line, sizeof copy);
+        const char *word = strtok_r(copy, " \t", &save);
+        if (!word || strcmp(word, "obj_info") == 0) continue;
+        if (strcmp(word, "end_header") == 0) {
+            if (format) return VOXEL_OK;
+            return bad_line(error, line, "no format line came before it");
+        }
+        if (strcmp(word, "format") == 0) {
+            code = header_format(ply, save, line, error);
+            format = true;
+        } else if (strcmp(word, "comment") == 0) {
+            header_comment(ply, save);
+        } else if (strcmp(word, "element") == 0) {
+            code = header_element(ply, save, line, error);
+        } else if (strcmp(word, "property") == 0) {
+            code = header_property(ply, save, line, error);
+        } else {
+            return bad_line(error, line, "expected format, comment, element or property");
+        }
+        if (code) return code;
+    }
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "the .ply header has no end");
+}
+
+static bool read_binary(struct ply *ply, const struct ply_type *type, double *value)
+{
+    if (ply->end - ply->at < type->bytes) return false;
+    uint64_t bits = 0;
+    memcpy(&bits, ply->at, (size_t)type->bytes);
+    int shift = 64 - 8 * type->bytes;
+    if (type->kind == 'u') {
+        *value = (double)bits;
+    } else if (type->kind == 'i') {
+        *value = (double)((int64_t)(bits << shift) >> shift);
+    } else if (type->bytes == 4) {
+        float narrow;
+        memcpy(&narrow, ply->at, sizeof narrow);
+        *value = (double)narrow;
+    } else {
+        memcpy(value, ply->at, sizeof *value);
+    }
+    ply->at += type->bytes;
+    return true;
+}
+
+static bool is_space(uint8_t c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool read_ascii(struct ply *ply, double *value)
+{
+    char token[64];
+    size_t used = 0;
+    while (ply->at < ply->end && is_space(*ply->at)) ply->at++;
+    while (ply->at < ply->end && !is_space(*ply->at)) {
+        if (used + 1 == sizeof token) return false;
+        token[used++] = (char)*ply->at++;
+    }
+    token[used] = '\0';
+    char *end;
+    *value = strtod(token, &end);
+    return used > 0 && *end == '\0';
+}
+
+static bool read_value(struct ply *ply, const struct ply_type *type, double *value)
+{
+    return ply->ascii ? read_ascii(ply, value) : read_binary(ply, type, value);
+}
+
+/* One row of an element; xyz is NULL when it is not the one we want. */
+static bool read_row(struct ply *ply, const struct ply_element *element, double *xyz)
+{
+    for (int32_t p = 0; p < element->properties_count; p++) {
+        const struct ply_property *property = &element->properties[p];
+        double value;
+        double count = 1;
+        if (property->count && !read_value(ply, property->count, &count)) return false;
+        if (!(count >= 0)) return false;
+        for (double i = 0; i < count; i++)
+            if (!read_value(ply, property->type, &value)) return false;
+        if (xyz && property->axis >= 0) xyz[property->axis] = value;
+    }
+    return true;
+}
+
+static enum voxel_code check_vertex(const struct ply_element *element,
+                                    struct points *points, struct voxel_error *error)
+{
+    bool seen[3] = {false, false, false};
+    points->whole = true;
+    for (int32_t p = 0; p < element->properties_count; p++) {
+        const struct ply_property *property = &element->properties[p];
+        if (property->axis < 0) continue;
+        seen[property->axis] = true;
+        if (property->type->kind == 'f') points->whole = false;
+    }
+    if (!seen[0] || !seen[1] || !seen[2])
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the element vertex needs the properties x, y and z");
+    return VOXEL_OK;
+}
+
+static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *element,
+                                     struct points *points, struct voxel_error *error)
+{
+    enum voxel_code code = check_vertex(element, points, error);
+    if (code) return code;
+    /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
+    if (element->count > (ply->end - ply->at))
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the header says %lld vertices, the file has %lld bytes after it",
+            (long long)element->count, (long long)(ply->end - ply->at));
+    points->xyz = voxel_memory_take((size_t)element->count, 3 * sizeof(double));
+    if (!points->xyz)
+        return voxel_error_memory(error, "points", (size_t)element->count * 24);
+    for (int64_t i = 0; i < element->count; i++)
+        if (!read_row(ply, element, &points->xyz[3 * i]))
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "vertex %lld of %lld is cut off or is no number",
+                                   (long long)i, (long long)element->count);
+    points->count = element->count;
+    return VOXEL_OK;
+}
+
+static enum voxel_code read_body(struct ply *ply, struct points *points,
+                                 struct voxel_error *error)
+{
+    for (int32_t e = 0; e < ply->elements_count; e++) {
+        const struct ply_element *element = &ply->elements[e];
+        if (element->vertex) return read_vertices(ply, element, points, error);
+        for (int64_t i = 0; i < element->count && element->properties_count > 0; i++)
+            if (!read_row(ply, element, NULL))
+                return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                       "row %lld of an element before vertex is cut off",
+                                       (long long)i);
+    }
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "the .ply has no element vertex");
+}
+
+enum voxel_code points_read_ply(struct bytes file, struct points *points,
+                                struct voxel_error *error)
+{
+    memset(points, 0, sizeof *points);
+    struct ply *ply = voxel_memory_take(1, sizeof *ply);
+    if (!ply) return voxel_error_memory(error, "a .ply header", sizeof *ply);
+    ply->at = file.data;
+    ply->end = file.data + file.size;
+    enum voxel_code code = parse_header(ply, error);
+    if (!code) code = read_body(ply, points, error);
+    points->voxel_size = ply->voxel_size;
+    voxel_memory_give(ply);
+    if (code) points_fini(points);
+    return code;
+}

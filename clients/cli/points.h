@@ -1,0 +1,62 @@
+/* points - what a file of points holds, and the readers of .ply, .npy and .npz.
+ *
+ * Readers work on memory, so that a damaged file is a unit test and not a file. Positions
+ * are doubles whatever the file has; `whole` says that the file had integers, which then
+ * are voxel coordinates already.
+ *
+ *   struct points points;
+ *   if (points_read_file("scan.ply", &points, &error)) ...
+ *   points_fini(&points);
+ *
+ * Owner    the caller; points_fini releases.
+ * Thread   any.
+ * Limits   POINTS_MAX points, FEATS_MAX channels, files of FILE_BYTES_MAX.
+ * Fails    INVALID_ARGUMENT with what was expected and what came, NOT_FOUND for a file
+ * that cannot be opened, UNIMPLEMENTED for a variant that is not read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_POINTS_H
+#define VOXEL_CLIENTS_CLI_POINTS_H
+
+#include "clients/c/voxel.h"
+
+/* Indices of points are int32 in the hash; a message could not carry more anyway. */
+#define POINTS_MAX (1 << 28)
+/* More channels than any network of ours takes in. */
+#define FEATS_MAX 4096
+/* What a program can hold comfortably; also bounds what a .npz may inflate to. */
+#define FILE_BYTES_MAX ((size_t)8 << 30)
+
+struct points {
+    int64_t count;
+    double *xyz;       /* [count, 3]; may hold NaN when the file does */
+    int32_t *sample;   /* [count], or NULL: all of sample 0 */
+    int32_t channels;  /* of feats */
+    float *feats;      /* [count, channels], or NULL: the file has none */
+    bool whole;        /* integers in the file */
+    double voxel_size; /* the file's own word on it; 0 = it has none */
+};
+
+/* By the file's ending. */
+enum voxel_code points_read_file(const char *path, struct points *points,
+                                 struct voxel_error *error);
+void points_fini(struct points *points);
+
+/* A file in memory. */
+struct bytes {
+    const uint8_t *data;
+    size_t size;
+};
+enum voxel_code points_read_ply(struct bytes file, struct points *points,
+                                struct voxel_error *error);
+enum voxel_code points_read_npy(struct bytes file, struct points *points,
+                                struct voxel_error *error);
+enum voxel_code points_read_npz(struct bytes file, struct points *points,
+                                struct voxel_error *error);
+
+/* The whole file; *data is freed with voxel_memory_give. */
+enum voxel_code file_read(const char *path, uint8_t **data, size_t *size,
+                          struct voxel_error *error);
+
+#endif

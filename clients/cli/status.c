@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/commands.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* How long a question about state may take. */
+#define ASK_US 10000000
+/* Between two looks while waiting for readiness. */
+#define LOOK_NS 50000000
+
+static int open_client(const char *command, const char *server,
+                       struct voxel_client **client)
+{
+    struct voxel_error error;
+    const struct voxel_options options = {.deadline_us = ASK_US};
+    if (voxel_client_open(server, &options, client, &error))
+        return cli_say_input(command, &error);
+    return CLI_DONE;
+}
+
+static void print_tensors(const char *what, const struct voxel_tensor_info *list,
+                          int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        printf("  %-7s %-16s %s\n", what, list[i].name,
+               cli_shape(list[i].type_name, list[i].shape, list[i].rank));
+}
+
+static int print_model(const char *server, struct voxel_client *client,
+                       const struct voxel_model_index *model)
+{
+    struct voxel_error error;
+    struct voxel_model_info *info;
+    struct voxel_model_name name = {.name = model->name};
+    for (const char *c = model->version; *c >= '0' && *c <= '9'; c++)
+        if (name.version < INT64_MAX / 10 - 9)
+            name.version = name.version * 10 + (*c - '0');
+    printf("%s version %s %s%s%s\n", model->name, *model->version ? model->version : "-",
+           model->state, *model->reason ? ": " : "", model->reason);
+    if (strcmp(model->state, "READY") != 0) return CLI_DONE;
+    if (voxel_model_info_get(client, &name, &info, &error))
+        return cli_say_error("models", server, &error);
+    print_tensors("input", info->inputs, info->inputs_count);
+    print_tensors("output", info->outputs, info->outputs_count);
+    voxel_info_free(info);
+    return CLI_DONE;
+}
+
+int command_models(int argc, char **argv)
+{
+    const char *server = CLI_SERVER;
+    const struct option options[] = {{"server",
+                                      's',
+                                      "HOST:PORT",
+                                      OPTION_TEXT,
+                                      &server,
+                                      {0, 0},
+                                      "where voxeld listens"}};
+    const struct command command = {
+        .name = "models",
+        .synopsis = "[--server HOST:PORT]",
+        .about = "Lists the models of a server with their inputs and outputs.",
+        .options = options,
+        .options_count = 1};
+    int code;
+    struct voxel_client *client;
+    struct voxel_models *models;
+    struct voxel_error error;
+    if (!options_parse(&command, argc, argv, &code)) return code;
+    code = open_client("models", server, &client);
+    if (code) return code;
+    if (voxel_models_get(client, &models, &error)) {
+        code = cli_say_error("models", server, &error);
+    } else {
+        if (models->models_count == 0) printf("the server has no models\n");
+        for (int32_t i = 0; i < models->models_count && !code; i++)
+            code = print_model(server, client, &models->models[i]);
+        voxel_info_free(models);
+    }
+    voxel_client_close(client);
+    return code;
+}
+
+/* Asks until the server is ready or `wait_s` are over; errors count as not ready until
+ * then. */
+static enum voxel_code ask_ready(struct voxel_client *client, double wait_s, bool *ready,
+                                 struct voxel_error *error)
+{
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        struct timespec now;
+        enum voxel_code code = voxel_server_ready(client, ready, error);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        double passed = (double)(now.tv_sec - begin.tv_sec) +
+                        (double)(now.tv_nsec - begin.tv_nsec) * 1e-9;
+        if ((!code && *ready) || passed >= wait_s) return code;
+        cli_progress("waiting for the server to be ready");
+        const struct timespec look = {.tv_nsec = LOOK_NS};
+        nanosleep(&look, NULL);
+    }
+}
+
+static double mean_ms(const struct voxel_duration *duration)
+{
+    return duration->count ? (double)duration->ns / (double)duration->count / 1e6 : 0.0;
+}
+
+static void print_statistics(const struct voxel_statistics *statistics)
+{
+    if (statistics->models_count == 0) return;
+    printf("%-20s %7s %10s %7s %10s %11s %11s\n", "model", "version", "inferences",
+           "failed", "queue ms", "compute ms", "whole ms");
+    for (int32_t i = 0; i < statistics->models_count; i++) {
+        const struct voxel_model_statistics *m = &statistics->models[i];
+        printf("%-20s %7s %10" PRIu64 " %7" PRIu64 " %10.3f %11.3f %11.3f\n", m->name,
+               m->version, m->inference_count, m->fail.count, mean_ms(&m->queue),
+               mean_ms(&m->compute_infer), mean_ms(&m->success));
+    }
+}
+
+static int print_status(const char *server, struct voxel_client *client, double wait_s)
+{
+    struct voxel_error error;
+    struct voxel_server_info *info;
+    struct voxel_statistics *statistics;
+    bool ready;
+    if (ask_ready(client, wait_s, &ready, &error))
+        return cli_say_error("status", server, &error);
+    cli_progress(NULL);
+    if (voxel_server_info_get(client, &info, &error))
+        return cli_say_error("status", server, &error);
+    printf("%s: %s %s, %s\n", server, info->name, info->version,
+           ready ? "ready" : "not ready");
+    voxel_info_free(info);
+    const struct voxel_model_name every = {.name = ""};
+    enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
+    if (code && code != VOXEL_UNIMPLEMENTED)
+        return cli_say_error("status", server, &error);
+    if (!code) print_statistics(statistics);
+    if (!code) voxel_info_free(statistics);
+    return ready ? CLI_DONE : CLI_REFUSED;
+}
+
+int command_status(int argc, char **argv)
+{
+    const char *server = CLI_SERVER;
+    double wait_s = 0;
+    const struct option options[] = {
+        {"server",
+         's',
+         "HOST:PORT",
+         OPTION_TEXT,
+         &server,
+         {0, 0},
+         "where voxeld listens"},
+        {"wait",
+         'w',
+         "SECONDS",
+         OPTION_REAL,
+         &wait_s,
+         {0, 86400},
+         "wait so long for it to be ready; default do not"},
+    };
+    const struct command command = {
+        .name = "status",
+        .synopsis = "[--server HOST:PORT] [--wait SECONDS]",
+        .about = "Says whether a server is ready, and what its models have done so far.",
+        .after = "exit code: 0 ready, 1 not ready or away, 2 wrong options",
+        .options = options,
+        .options_count = sizeof options / sizeof *options};
+    int code;
+    struct voxel_client *client;
+    if (!options_parse(&command, argc, argv, &code)) return code;
+    code = open_client("status", server, &client);
+    if (code) return code;
+    code = print_status(server, client, wait_s);
+    voxel_client_close(client);
+    return code;
+}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio client: the same methods, awaited."""
+import grpc
+import grpc.aio
+
+from . import messages
+from .client import CHANNEL_OPTIONS
+from .errors import from_rpc_error
+
+
+class AsyncClient:
+    """As Client, for one event loop.  See Client for the arguments."""
+
+    def __init__(self, address="127.0.0.1:8001", credentials=None):
+        options = CHANNEL_OPTIONS
+        self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
+                         else grpc.aio.insecure_channel(address, options))
+        self._methods = {}
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exc):
+        await self.close()
+
+    async def close(self):
+        """Ends the connection; calls in flight are cancelled."""
+        await self._channel.close()
+
+    async def _call(self, method, request, timeout, metadata=None):
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
+        try:
+            return await call(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
+        """See Client.infer."""
+        request = messages.pack_infer(model, coords, feats, options)
+        return messages.read_infer(await self._call("ModelInfer", request, timeout, metadata))
+
+    async def server_live(self, timeout=10):
+        """See Client.server_live."""
+        return messages.read_bool(await self._call("ServerLive", b"", timeout))
+
+    async def server_ready(self, timeout=10):
+        """See Client.server_ready."""
+        return messages.read_bool(await self._call("ServerReady", b"", timeout))
+
+    async def model_ready(self, model, version="", timeout=10):
+        """See Client.model_ready."""
+        request = messages.pack_name(model, version)
+        return messages.read_bool(await self._call("ModelReady", request, timeout))
+
+    async def server_metadata(self, timeout=10):
+        """See Client.server_metadata."""
+        return messages.read_server(await self._call("ServerMetadata", b"", timeout))
+
+    async def model_metadata(self, model, version="", timeout=10):
+        """See Client.model_metadata."""
+        request = messages.pack_name(model, version)
+        return messages.read_model(await self._call("ModelMetadata", request, timeout))
+
+    async def statistics(self, model="", version="", timeout=10):
+        """See Client.statistics."""
+        request = messages.pack_name(model, version)
+        return messages.read_statistics(await self._call("ModelStatistics", request, timeout))

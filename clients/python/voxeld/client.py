@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking client."""
+import grpc
+
+from . import messages
+from .errors import from_rpc_error
+
+# What stock clients set; the server has its own limit and says so.
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", 2147483647),
+    ("grpc.max_receive_message_length", 2147483647),
+)
+
+
+class Client:
+    """A connection to one server.  Threads may share it.
+
+    address      "host:port", "[ipv6]:port" or "unix:path"
+    credentials  grpc.ChannelCredentials for TLS; None = plain text
+    """
+
+    def __init__(self, address="127.0.0.1:8001", credentials=None):
+        options = CHANNEL_OPTIONS
+        self._channel = (grpc.secure_channel(address, credentials, options) if credentials
+                         else grpc.insecure_channel(address, options))
+        self._methods = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        """Ends the connection; calls in flight are cancelled."""
+        self._channel.close()
+
+    def _call(self, method, request, timeout, metadata=None):
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
+        try:
+            return call(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
+        """Runs one grid through a model.
+
+        coords   int array [N, 4] (sample, x, y, z) or [N, 3]; each voxel once
+        feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
+        timeout  seconds until DeadlineExceeded; None = no limit
+        metadata extra gRPC headers, e.g. (("traceparent", ...),)
+
+        Options: version, id, outputs (names; default all), priority (1 highest), timing (stage
+        times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
+
+        Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
+        Raises ValueError for arrays that cannot be sent, VoxeldError for what the server refuses.
+        """
+        request = messages.pack_infer(model, coords, feats, options)
+        return messages.read_infer(self._call("ModelInfer", request, timeout, metadata))
+
+    def server_live(self, timeout=10):
+        """True when the server answers at all."""
+        return messages.read_bool(self._call("ServerLive", b"", timeout))
+
+    def server_ready(self, timeout=10):
+        """True when every model is loaded and warm and a device is up."""
+        return messages.read_bool(self._call("ServerReady", b"", timeout))
+
+    def model_ready(self, model, version="", timeout=10):
+        """True when this model serves; NotFound when there is none of that name."""
+        request = messages.pack_name(model, version)
+        return messages.read_bool(self._call("ModelReady", request, timeout))
+
+    def server_metadata(self, timeout=10):
+        """{"name", "version", "extensions"}."""
+        return messages.read_server(self._call("ServerMetadata", b"", timeout))
+
+    def model_metadata(self, model, version="", timeout=10):
+        """ModelInfo: versions, inputs, outputs."""
+        request = messages.pack_name(model, version)
+        return messages.read_model(self._call("ModelMetadata", request, timeout))
+
+    def statistics(self, model="", version="", timeout=10):
+        """One dict per model version (all models when `model` is empty)."""
+        request = messages.pack_name(model, version)
+        return messages.read_statistics(self._call("ModelStatistics", request, timeout))

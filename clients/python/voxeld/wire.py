@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protobuf wire format, as far as the messages of this client need it.
+
+By hand, for two reasons: generated stubs of the package `inference` clash with tritonclient's in one
+process, and a tensor goes into a request with one copy this way.
+"""
+
+
+def varint(value):
+    """Bytes of an unsigned varint; negative numbers as their 64-bit two's complement."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field, value):
+    """A varint field."""
+    return varint(field << 3) + varint(value)
+
+
+def text(field, value):
+    """A length-delimited field; str is UTF-8.  b"" when the value is empty (proto3's default)."""
+    data = value.encode() if isinstance(value, str) else value
+    return varint(field << 3 | 2) + varint(len(data)) + data if data else b""
+
+
+def message(field, data):
+    """A sub-message field: as text, but an empty one is there."""
+    return varint(field << 3 | 2) + varint(len(data)) + data
+
+
+def read_varint(data, at):
+    """(value, position behind it)."""
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError("truncated varint in the server's answer")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def signed(value):
+    """The int64 that a varint's 64 bits mean."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def fields(data):
+    """Yields (field number, value): int for varints, memoryview for everything longer."""
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        tag, at = read_varint(view, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = read_varint(view, at)
+        else:
+            if kind == 2:
+                length, at = read_varint(view, at)
+            elif kind in (1, 5):
+                length = 8 if kind == 1 else 4
+            else:
+                raise ValueError(f"wire type {kind} in the server's answer")
+            if at + length > len(view):
+                raise ValueError("truncated field in the server's answer")
+            value, at = view[at:at + length], at + length
+        yield tag >> 3, value
+
+
+def packed(value):
+    """int64 list of a repeated field, packed (memoryview) or a single one (int)."""
+    if isinstance(value, int):
+        return [signed(value)]
+    out, at = [], 0
+    while at < len(value):
+        one, at = read_varint(value, at)
+        out.append(signed(one))
+    return out

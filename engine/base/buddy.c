@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/buddy.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+
+#include <string.h>
+
+/* A complete binary tree over the units, in one array: node 1 is the whole range, node i has the
+ * halves 2i and 2i + 1, the leaves are the units.  Each node holds the order of the largest free
+ * piece below it, plus one; 0 = nothing is free.  A piece of order k is 2^k units. */
+struct vx_buddy {
+    u64 unit;
+    u64 used;
+    int levels; /* the root's order */
+    u8 *nodes;
+};
+
+#define UNITS_BITS_MAX 40 /* a petabyte in pages of 4 KiB is 2^38 units */
+
+static u8 larger(u8 a, u8 b)
+{
+    return a > b ? a : b;
+}
+
+/* What a node of `order` holds, given its halves: whole when both are. */
+static u8 node_join(const struct vx_buddy *buddy, u64 node, int order)
+{
+    u8 left = buddy->nodes[2 * node], right = buddy->nodes[2 * node + 1];
+    return left == order && right == order ? (u8)(order + 1) : larger(left, right);
+}
+
+vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
+{
+    VX_ASSERT(unit && !(unit & (unit - 1)));
+    u64 units = bytes / unit;
+    VX_ENSURE(units > 0, INVALID_ARGUMENT, "a range must hold at least one unit");
+    int levels = vx_bit_length(units - 1);
+    VX_ENSURE(levels <= UNITS_BITS_MAX, INVALID_ARGUMENT, "a range has too many units");
+    u64 leaves = UINT64_C(1) << levels;
+    struct vx_buddy *b = vx_alloc_zero(sizeof *b);
+    u8 *nodes = vx_alloc_zero(2 * leaves);
+    if (!b || !nodes) {
+        vx_free(b);
+        vx_free(nodes);
+        VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the table of a range");
+    }
+    *b = (struct vx_buddy){.unit = unit, .levels = levels, .nodes = nodes};
+    memset(nodes + leaves, 1, units); /* leaves beyond the range stay taken for ever */
+    for (int order = 1; order <= levels; order++) {
+        u64 first = UINT64_C(1) << (levels - order);
+        for (u64 node = first; node < 2 * first; node++) nodes[node] = node_join(b, node, order);
+    }
+    *buddy = b;
+    return VX_OK;
+}
+
+void vx_buddy_close(struct vx_buddy **buddy)
+{
+    if (!*buddy) return;
+    vx_free((*buddy)->nodes);
+    vx_free(*buddy);
+    *buddy = NULL;
+}
+
+bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
+{
+    VX_ASSERT(bytes > 0);
+    u64 units = bytes / buddy->unit + (bytes % buddy->unit != 0);
+    int want = vx_bit_length(units - 1);
+    if (want > buddy->levels || buddy->nodes[1] <= want) return false;
+    u64 node = 1;
+    int order = buddy->levels;
+    for (; order > want; order--) node = 2 * node + (buddy->nodes[2 * node] <= want);
+    buddy->nodes[node] = 0;
+    *offset = (node - (UINT64_C(1) << (buddy->levels - order))) * buddy->unit << order;
+    buddy->used += buddy->unit << order;
+    for (node /= 2, order++; node; node /= 2, order++)
+        buddy->nodes[node] = node_join(buddy, node, order);
+    return true;
+}
+
+void vx_buddy_give(struct vx_buddy *buddy, u64 offset)
+{
+    u64 leaves = UINT64_C(1) << buddy->levels, unit = offset / buddy->unit;
+    VX_ASSERT(offset % buddy->unit == 0 && unit < leaves);
+    /* Up from the leaf to the node that was taken: the first that holds nothing.  Nodes below a
+     * taken one still say that they are free. */
+    u64 node = leaves + unit;
+    int order = 0;
+    for (; buddy->nodes[node]; node /= 2, order++) VX_ASSERT(node > 1 && !(node & 1));
+    buddy->nodes[node] = (u8)(order + 1);
+    buddy->used -= buddy->unit << order;
+    for (node /= 2, order++; node; node /= 2, order++)
+        buddy->nodes[node] = node_join(buddy, node, order);
+}
+
+u64 vx_buddy_used(const struct vx_buddy *buddy)
+{
+    return buddy->used;
+}

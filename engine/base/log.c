@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/base/log.h"
+
+#include "engine/base/clock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One value may not push the others out of the line. */
+#define VALUE_BYTES_MAX 640
+/* Kept free for what is said last: suppressed, dropped, cut, the end of the line. */
+#define TAIL_BYTES 128
+/* The longest that one input byte can become: \u0000. */
+#define ESCAPE_BYTES_MAX 6
+
+static const struct {
+    const char *name;
+    enum vx_log_level level;
+} events[VX_EVENTS_COUNT] = {
+#define VX_ROW(name_, level_, meaning_) {#name_, VX_LOG_##level_},
+#include "engine/base/log_events.def"
+#undef VX_ROW
+};
+
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+/* Written once by vx_log_init, before other threads start. */
+static struct vx_log_options options = {.level = VX_LOG_INFO, .fd = STDERR_FILENO};
+static const char *process_name = "voxeld";
+
+/* Per event, so that a flood of one silences no other.  `window` is the second (high
+ * half) and the lines written in it (low half), in one word so that no lock is needed. */
+static struct {
+    _Atomic u64 count, suppressed, window;
+} tallies[VX_EVENTS_COUNT];
+static _Atomic u64 dropped; /* lines that write(2) refused since the last that went out */
+
+struct line {
+    char bytes[VX_LOG_LINE_BYTES];
+    size_t length;
+};
+
+void vx_log_init(const struct vx_log_options *wanted, const char *process)
+{
+    options = *wanted;
+    process_name = process;
+    /* Whoever read our lines may be gone: that is a dropped line, not the end of the
+     * process. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+u64 vx_log_count(enum vx_log_event event)
+{
+    return atomic_load_explicit(&tallies[event].count, memory_order_relaxed);
+}
+
+/* True when the event has a line left in this second. */
+static bool log_admit(enum vx_log_event event)
+{
+    u64 second = (u64)(vx_clock_ns() / VX_NS_PER_S) & UINT32_MAX;
+    u64 old = atomic_load_explicit(&tallies[event].window, memory_order_relaxed);
+    u64 new;
+    do {
+        new = old >> 32 == second ? old + 1 : (second << 32 | 1);
+        if ((u32) new > VX_LOG_BURST) return false;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &tallies[event].window, &old, new, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* ------- putting a line together; callers have made sure that it fits ------- */
+
+static void line_put(struct line *line, const char *text)
+{
+    size_t length = strlen(text);
+    if (length > sizeof line->bytes - line->length) return;
+    memcpy(line->bytes + line->length, text, length);
+    line->length += length;
+}
+
+static void line_number(struct line *line, i64 number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)number);
+    line_put(line, text);
+}
+
+/* The bytes of one UTF-8 character at `text`, 0 when it is not one (RFC 3629). */
+static size_t utf8_length(const unsigned char *text)
+{
+    static const struct {
+        unsigned char first, last, low, high; /* range of byte 1, range of byte 2 */
+        size_t length;
+    } forms[] = {
+        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
+        {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
+        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    if (text[0] < 0x80) return 1;
+    for (size_t i = 0; i < VX_COUNT(forms); i++) {
+        if (text[0] < forms[i].first || text[0] > forms[i].last) continue;
+        if (text[1] < forms[i].low || text[1] > forms[i].high) return 0;
+        for (size_t k = 2; k < forms[i].length; k++)
+            if ((text[k] & 0xc0) != 0x80) return 0; /* a NUL stops here too */
+        return forms[i].length;
+    }
+    return 0;
+}
+
+/* Writes one character of `text` escaped; returns the input bytes it took.  Control
+ * characters, C1 ones too, never reach a terminal; bytes that are no UTF-8 stay visible
+ * in text lines and become U+FFFD in JSON, which has no other way. */
+static size_t line_escape(struct line *line, const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    size_t length = utf8_length(c);
+    unsigned control = length == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? c[1] : c[0];
+    char out[ESCAPE_BYTES_MAX + 1] = "";
+    if (length == 0)
+        snprintf(out, sizeof out, options.json ? "\\ufffd" : "\\x%02x", c[0]);
+    else if (c[0] == '"' || c[0] == '\\')
+        snprintf(out, sizeof out, "\\%c", c[0]);
+    else if (c[0] == '\n')
+        snprintf(out, sizeof out, "\\n");
+    else if (c[0] == '\r')
+        snprintf(out, sizeof out, "\\r");
+    else if (c[0] == '\t')
+        snprintf(out, sizeof out, "\\t");
+    else if (control < 0x20 || (control >= 0x7f && control < 0xa0 && length < 3))
+        snprintf(out, sizeof out, "\\u%04x", control);
+    else
+        memcpy(out, text, length);
+    line_put(line, out);
+    return length ? length : 1;
+}
+
+static bool text_is_bare(const char *text)
+{
+    if (!*text) return false;
+    for (; *text; text++)
+        if (*text <= ' ' || *text > '~' || strchr("\"=\\", *text)) return false;
+    return true;
+}
+
+static void line_text(struct line *line, const char *text)
+{
+    bool bare = !options.json && text_is_bare(text);
+    size_t end = line->length + VALUE_BYTES_MAX;
+    if (end > sizeof line->bytes - TAIL_BYTES) end = sizeof line->bytes - TAIL_BYTES;
+    if (!bare) line_put(line, "\"");
+    while (*text && line->length + ESCAPE_BYTES_MAX <= end)
+        text += line_escape(line, text);
+    if (*text) line_put(line, "...");
+    if (!bare) line_put(line, "\"");
+}
+
+static void line_real(struct line *line, f64 real)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", real);
+    line_put(line, options.json && !isfinite(real) ? "null" : text);
+}
+
+static void line_key(struct line *line, const char *key)
+{
+    line_put(line, options.json ? ",\"" : " ");
+    line_put(line, key);
+    line_put(line, options.json ? "\":" : "=");
+}
+
+static void line_begin(struct line *line, enum vx_log_event event)
+{
+    i64 ms = vx_clock_wall_ms();
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    char stamp[40], head[160];
+    size_t length = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(stamp + length, sizeof stamp - length, ".%03dZ", (int)(ms % 1000));
+    snprintf(head, sizeof head,
+             options.json
+                 ? "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"process\":\"%s\""
+                 : "%s %s %s process=%s",
+             stamp, level_names[events[event].level], events[event].name, process_name);
+    line_put(line, head);
+}
+
+/* False when there is no room for the key and a short value. */
+static bool line_field(struct line *line, const struct vx_log_field *field)
+{
+    size_t least = strlen(field->key) + 48; /* quotes, a number or the first of a text */
+    if (line->length + least > sizeof line->bytes - TAIL_BYTES) return false;
+    line_key(line, field->key);
+    switch (field->kind) {
+    case VX_LOG_FIELD_I64: line_number(line, field->number); break;
+    case VX_LOG_FIELD_F64: line_real(line, field->real); break;
+    case VX_LOG_FIELD_TEXT: line_text(line, field->text ? field->text : ""); break;
+    }
+    return true;
+}
+
+static void line_say_if(struct line *line, const char *key, u64 number)
+{
+    if (!number) return;
+    line_key(line, key);
+    line_number(line, (i64)number);
+}
+
+static bool line_write(const struct line *line)
+{
+    ssize_t written;
+    do written = write(options.fd, line->bytes, line->length);
+    while (written < 0 && errno == EINTR);
+    return written == (ssize_t)line->length;
+}
+
+void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
+                  int fields_count)
+{
+    /* Below the level, too: a test asks whether the path was taken, not whether it was
+     * shown. */
+    atomic_fetch_add_explicit(&tallies[event].count, 1, memory_order_relaxed);
+    if (events[event].level < options.level) return;
+    if (!log_admit(event)) {
+        atomic_fetch_add_explicit(&tallies[event].suppressed, 1, memory_order_relaxed);
+        return;
+    }
+    struct line line;
+    line.length = 0;
+    line_begin(&line, event);
+    int shown = 0;
+    while (shown < fields_count && line_field(&line, &fields[shown])) shown++;
+    line_say_if(&line, "cut", (u64)(fields_count - shown));
+    u64 silent = atomic_exchange(&tallies[event].suppressed, 0);
+    u64 lost = atomic_exchange(&dropped, 0);
+    line_say_if(&line, "suppressed", silent);
+    line_say_if(&line, "dropped", lost);
+    line_put(&line, options.json ? "}\n" : "\n");
+    if (line_write(&line)) return;
+    /* Nobody has read these numbers: the next line says them. */
+    atomic_fetch_add(&tallies[event].suppressed, silent);
+    atomic_fetch_add(&dropped, lost + 1);
+}

@@ -1,0 +1,74 @@
+/* loops - the inner loops of the CPU operators, compiled once per vector width.
+ *
+ * One text (loops_body.h) is compiled for AVX-512, for AVX2 and for whatever the compiler's default
+ * is; the table that this machine can run is picked once.  Loops know nothing of threads or tiles.
+ *
+ *   const struct vx_loops *loops = vx_loops_pick();
+ *   loops->multiply(&product);
+ *   loops->activate(VX_ACTIVATION_SILU, row, row, channels);
+ *
+ * Thread   any; pure.
+ * Limits   a product is at most VX_PANEL_COLUMNS wide and its columns are a multiple of lanes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_CPU_LOOPS_H
+#define VX_ENGINE_CPU_LOOPS_H
+
+#include "engine/base/types.h"
+#include "kernels/10_activation.h"
+
+/* Columns of one panel of weights: 4 vectors of 16, the widest a register tile holds. */
+#define VX_PANEL_COLUMNS 64
+/* Rows of one panel: 128 * 64 floats are 32 KiB, a first-level cache. */
+#define VX_PANEL_ROWS 128
+
+/* out[out_rows[p], :] += in[in_rows[p], :] . weight for p in [0, pairs). */
+struct vx_product {
+    i64 pairs;
+    const i32 *in_rows;
+    const i32 *out_rows; /* no row twice */
+    const f32 *in;       /* first channel of row 0 */
+    i64 in_stride;
+    const f32 *weight; /* (depth, columns) */
+    i64 weight_stride;
+    i32 depth;
+    i32 columns;
+    f32 *out;
+    i64 out_stride;
+};
+
+struct vx_norm_row {
+    i32 c;
+    f32 eps;
+    const f32 *weight; /* NULL: 1 */
+    const f32 *bias;   /* NULL: 0 */
+};
+
+struct vx_loops {
+    const char *name; /* "AVX-512" */
+    i32 lanes;        /* floats in a vector */
+    bool (*here)(void);
+    void (*multiply)(const struct vx_product *product);
+    void (*activate)(enum vx_activation activation, const f32 *in, f32 *out, i64 count);
+    /* out = in * scale + shift over c channels */
+    void (*scale_shift)(const f32 *in, const f32 *scale, const f32 *shift, f32 *out,
+                        i32 c);
+    void (*layer_norm)(const struct vx_norm_row *norm, const f32 *in, f32 *out);
+    void (*add)(const f32 *a, const f32 *b, f32 *out, i64 count);
+    void (*f16_to_f32)(const u16 *from, f32 *to, i64 count);
+    void (*bf16_to_f32)(const u16 *from, f32 *to, i64 count);
+    void (*f32_to_f16)(const f32 *from, u16 *to, i64 count);
+    void (*f32_to_bf16)(const f32 *from, u16 *to, i64 count);
+};
+
+extern const struct vx_loops vx_loops_any;
+#ifdef __x86_64__
+extern const struct vx_loops vx_loops_avx2;
+extern const struct vx_loops vx_loops_avx512;
+#endif
+
+/* The widest that this machine runs. */
+const struct vx_loops *vx_loops_pick(void);
+
+#endif

@@ -1,0 +1,15 @@
+/* 16 registers of 8 floats: 6 rows of 16 columns are 12 sums, 2 weights, and room for one value.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define VX_LANES               8
+#define VX_TILE_VECTORS        2
+#define VX_TILE_ROWS(vectors_) ((vectors_) == 2 ? 6 : 8)
+#define VX_LOOPS               vx_loops_avx2
+#define VX_LOOPS_NAME          "AVX2"
+#include "engine/cpu/loops_body.h"
+
+static bool here(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}

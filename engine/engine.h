@@ -1,0 +1,147 @@
+/* engine - runs networks on one device; the only engine header the server sees.
+ *
+ * An engine is one device with its memory, its geometry cache and its threads.  A model
+ * is a network made ready for that device.  A batch is a list of independent requests,
+ * each a slice of host memory in and out; each item ends with its own status, so a bad
+ * request fails alone.
+ *
+ *   struct vx_engine *engine;
+ *   VX_TRY(vx_engine_open(&options, &why, &engine));
+ *   VX_TRY(vx_engine_load(engine, &source, &why, &model));
+ *   vx_engine_run(engine, model, &batch);
+ *   vx_engine_unload(engine, &model);
+ *   vx_engine_close(&engine);
+ *
+ * Owner    the caller owns engine and model; batch memory is borrowed for the call.
+ * Thread   open, close: the device thread.  load: the main thread, while the device
+ *          thread runs other models.  run, unload: the device thread.  describe: any.
+ * Limits   engine/base/limits.h; memory is what the options say, taken at open.
+ * Fails    INVALID_ARGUMENT for what a model file or request says, DATA_LOSS for damaged
+ *          files, RESOURCE_EXHAUSTED for what does not fit, NOT_FOUND for a missing file.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_ENGINE_H
+#define VX_ENGINE_ENGINE_H
+
+#include "engine/base/limits.h"
+#include "engine/base/status.h"
+
+struct vx_engine;
+struct vx_model;
+
+enum vx_dtype {
+    VX_DTYPE_NONE, /* zero is "not said" */
+    VX_DTYPE_F32,
+    VX_DTYPE_F16,
+    VX_DTYPE_BF16,
+    VX_DTYPE_I32,
+};
+
+size_t vx_dtype_bytes(enum vx_dtype dtype); /* bytes of one element; 0 for NONE */
+const char *
+vx_dtype_name(enum vx_dtype dtype); /* "FP32" "FP16" "BF16" "INT32", as on the wire */
+
+/* What a model takes and gives: all the front needs to know.  Plain data: it crosses the
+ * process border in one message.  Every model takes coords (N,4) or (N,3) and feats (N,
+ * feats_channels). */
+struct vx_output {
+    char name[VX_NAME_BYTES];
+    enum vx_dtype dtype; /* of the answer: (N, channels) row-major */
+    i32 channels;
+};
+struct vx_signature {
+    char coords_name[VX_NAME_BYTES];
+    char feats_name[VX_NAME_BYTES];
+    i32 feats_channels;
+    i32 outputs_count;
+    struct vx_output outputs[VX_OUTPUTS_MAX];
+    i64 voxels_max;       /* most voxels in one request */
+    i64 batch_voxels_max; /* most voxels in one device batch */
+    i64 batch_delay_us;   /* how long a batch may wait for company */
+    i64 weights_bytes;    /* on the device */
+    i32 layers_count;     /* as written in network.json */
+};
+
+/* Where a model is: DIR/network.json and DIR/VERSION/weights.safetensors. */
+struct vx_model_source {
+    const char *directory;
+    i32 version;
+};
+
+enum vx_device_kind { VX_DEVICE_CPU };
+
+struct vx_engine_options {
+    enum vx_device_kind kind;
+    i32 threads;         /* CPU device: 0 = all cores this process may use */
+    size_t device_bytes; /* activations and workspaces; reserved at open, touched when
+                            needed */
+    size_t cache_bytes;  /* geometry cache; a geometry larger than this is built and not
+                            kept */
+};
+
+/* One request of a batch.  Rows of outputs are in the order of the rows of coords. */
+struct vx_item {
+    const i32 *coords;             /* (voxels, coords_columns) row-major */
+    i32 coords_columns;            /* 4: sample x y z; 3: x y z, sample 0 */
+    i64 voxels;                    /* N >= 0 */
+    const void *feats;             /* (voxels, feats_channels) of feats_dtype */
+    enum vx_dtype feats_dtype;     /* F32, F16 or BF16 */
+    void *outputs[VX_OUTPUTS_MAX]; /* (voxels, channels) each; NULL = not wanted */
+    vx_status status;              /* out: of this item alone */
+    struct vx_why why;             /* out: its sentence */
+    i64 convert_ns;                /* out: input conversion (Triton's compute_input) */
+    i64 geometry_ns;               /* out: keys, hash, maps, or the cache look-up */
+    i64 compute_ns;                /* out: layers */
+    i64 output_ns;                 /* out: output conversion */
+    i64 pairs;         /* out: (row, offset) pairs of the first convolution's map */
+    bool geometry_hit; /* out: every map came from the cache */
+};
+struct vx_batch {
+    struct vx_item *items;
+    i32 items_count;
+};
+
+/* What the engine holds, for metrics and for people. */
+struct vx_engine_stats {
+    char device_name[VX_NAME_BYTES]; /* "cpu: AMD EPYC, 2 threads, OpenBLAS SkylakeX" */
+    i64 device_bytes, device_bytes_used_max;
+    i64 cache_bytes, cache_bytes_max;
+    i64 cache_hits, cache_misses, cache_evictions;
+};
+
+VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,
+                                     struct vx_why *why, struct vx_engine **engine);
+void vx_engine_close(struct vx_engine **engine);
+
+/* progress(context, done, total) is called from the loading thread, layer by layer; may
+ * be NULL. */
+struct vx_progress {
+    void (*report)(void *context, i64 done, i64 total);
+    void *context;
+};
+VX_MUST_USE vx_status vx_engine_load(struct vx_engine *engine,
+                                     const struct vx_model_source *source,
+                                     const struct vx_progress *progress,
+                                     struct vx_why *why, struct vx_model **model);
+/* Runs the model's warm-up sizes once, on the device thread, before it serves. */
+VX_MUST_USE vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
+                                     struct vx_why *why);
+void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
+const struct vx_signature *vx_model_signature(const struct vx_model *model);
+
+/* Never fails as a whole: each item carries its own status. */
+void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
+                   struct vx_batch *batch);
+/* Device thread. */
+void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats);
+
+/* Reads and checks a model without a device: for `voxeld check`.  A table for people is
+ * written to `text` (cut to fit): layer, op, shape, parameters.  Allocates and frees; not
+ * for serving. */
+VX_MUST_USE vx_status vx_model_describe(const struct vx_model_source *source,
+                                        struct vx_why *why,
+                                        struct vx_signature *signature, char *text,
+                                        size_t text_bytes);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/geometry/map.h"
+
+#include "engine/base/check.h"
+#include "engine/base/limits.h"
+#include "engine/cpu/cpu.h"
+#include "kernels/01_coord_hash.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* Rows of one piece: a finger's first place costs a binary search, which is nothing to 4096 steps,
+ * and all fingers of a piece walk through keys that are in the cache. */
+#define PIECE_ROWS 4096
+
+/* Entries that one piece fills with "empty". */
+#define FILL_ENTRIES 65536
+
+/* Offsets of equal x and y and of consecutive z: found by one finger.  Only offsets before the
+ * middle are looked up. */
+struct run {
+    i32 v; /* of the first offset */
+    i32 length;
+    i32 offset[3]; /* of the first */
+    i64 delta;     /* the same, as a difference of keys */
+};
+
+struct map_job {
+    struct vx_map_build *build;
+    i32 v;     /* all offsets */
+    bool edge; /* some neighbours lie beyond the coordinate range: check each */
+    int runs_count;
+    struct run runs[VX_KERNEL_OFFSETS_MAX / 2];
+    atomic_int_fast64_t found;
+};
+
+i32 vx_map_offsets(const struct vx_map_key *key)
+{
+    i64 v = 1;
+    for (int axis = 0; axis < 3; axis++) {
+        VX_ASSERT(key->kernel[axis] >= 1);
+        VX_ASSERT(key->kernel[axis] % 2 == 1);
+        VX_ASSERT(key->dilation[axis] >= 1);
+        VX_ASSERT(key->dilation[axis] <= VX_DILATION_MAX);
+        v *= key->kernel[axis];
+        VX_ASSERT(v <= VX_KERNEL_OFFSETS_MAX);
+    }
+    return (i32)v;
+}
+
+static struct run run_make(const struct vx_map_key *key, i32 v, i32 length)
+{
+    struct run run = {.v = v, .length = length};
+    for (int axis = 2; axis >= 0; axis--) {
+        i32 k = v % key->kernel[axis];
+        v /= key->kernel[axis];
+        run.offset[axis] = (k - key->kernel[axis] / 2) * key->dilation[axis];
+    }
+    for (int axis = 0; axis < 3; axis++)
+        run.delta = run.delta * (INT64_C(1) << VX_KEY_AXIS_BITS) + run.offset[axis];
+    return run;
+}
+
+static void make_runs(struct map_job *job)
+{
+    const struct vx_map_key *key = &job->build->key;
+    for (int axis = 0; axis < 3; axis++) {
+        i32 reach = key->kernel[axis] / 2 * key->dilation[axis];
+        job->edge |= job->build->least[axis] - reach < VX_AXIS_MIN;
+        job->edge |= job->build->most[axis] + reach > VX_AXIS_MAX;
+    }
+    /* Dilated offsets of one column have other voxels between them, which a finger of each skips
+     * and a shared one would read. */
+    bool single = job->edge || key->dilation[2] > 1;
+    i32 half = job->v / 2;
+    for (i32 v = 0, length = 1; v < half; v += length) {
+        if (!single) length = key->kernel[2];
+        if (length > half - v) length = half - v;
+        job->runs[job->runs_count++] = run_make(key, v, length);
+    }
+}
+
+/* The first place in [0, n] whose key is not below `key`. */
+static i64 find_place(const struct vx_keys *set, u64 key)
+{
+    i64 begin = 0;
+    i64 end = set->n;
+    while (begin < end) {
+        i64 middle = begin + (end - begin) / 2;
+        if (set->keys[middle] < key)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* One run over rows [begin, end) in sorted order.  An entry of the first half is written by the
+ * owner of its row, hit or miss; an entry of the second half is written by whoever finds its row,
+ * which is one row only, so no two threads write one entry. */
+static inline __attribute__((always_inline)) i64
+walk(const struct map_job *job, const struct run *run, i32 length, i64 begin, i64 end)
+{
+    const struct vx_keys *set = &job->build->set;
+    const u64 *keys = set->keys;
+    const i32 *rows = set->rows;
+    i64 n = set->n;
+    i32 *ahead = job->build->nbr + run->v * n;
+    i32 *behind = job->build->nbr + (job->v - 1 - run->v) * n;
+    i64 place = find_place(set, keys[begin] + (u64)run->delta);
+    i64 found = 0;
+    i32 nowhere;
+    for (i64 i = begin; i < end; i++) {
+        u64 key = keys[i] + (u64)run->delta;
+        i32 row = rows[i];
+        while (keys[place] < key) place++;
+        const u64 *at = keys + place;
+        const i32 *at_row = rows + place;
+        for (i32 c = 0; c < length; c++) {
+            bool hit = *at == key + (u64)c;
+            ahead[c * n + row] = hit ? *at_row : -1;
+            i32 *mirror = hit ? behind + *at_row - c * n : &nowhere;
+            *mirror = row;
+            at += hit;
+            at_row += hit;
+            found += hit;
+        }
+    }
+    return found;
+}
+
+static bool inside(const struct run *run, u64 key)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        i32 at = vx_key_axis(key, axis) + run->offset[axis];
+        if (at < VX_AXIS_MIN || at > VX_AXIS_MAX) return false;
+    }
+    return true;
+}
+
+/* The same for sets at the edge of the coordinate range, where an addition to a key could carry
+ * from one coordinate into the next. */
+static i64 walk_edge(const struct map_job *job, const struct run *run, i64 begin, i64 end)
+{
+    const struct vx_keys *set = &job->build->set;
+    i64 n = set->n;
+    i32 *ahead = job->build->nbr + run->v * n;
+    i32 *behind = job->build->nbr + (job->v - 1 - run->v) * n;
+    i64 found = 0;
+    i64 place = -1;
+    VX_ASSERT(run->length == 1);
+    for (i64 i = begin; i < end; i++) {
+        i32 row = set->rows[i];
+        ahead[row] = -1;
+        if (!inside(run, set->keys[i])) continue;
+        u64 key = set->keys[i] + (u64)run->delta;
+        if (place < 0) place = find_place(set, key);
+        while (set->keys[place] < key) place++;
+        if (set->keys[place] != key) continue;
+        ahead[row] = set->rows[place];
+        behind[set->rows[place]] = row;
+        found++;
+    }
+    return found;
+}
+
+static void walk_task(void *context, i64 begin, i64 end)
+{
+    struct map_job *job = context;
+    i64 found = 0;
+    for (int r = 0; r < job->runs_count; r++) {
+        const struct run *run = &job->runs[r];
+        if (job->edge)
+            found += walk_edge(job, run, begin, end);
+        else if (run->length == 1)
+            found += walk(job, run, 1, begin, end);
+        else if (run->length == 3)
+            found += walk(job, run, 3, begin, end);
+        else
+            found += walk(job, run, run->length, begin, end);
+    }
+    atomic_fetch_add_explicit(&job->found, found, memory_order_relaxed);
+}
+
+static void middle_task(void *context, i64 begin, i64 end)
+{
+    const struct map_job *job = context;
+    i32 *nbr = job->build->nbr + job->v / 2 * job->build->set.n;
+    for (i64 i = begin; i < end; i++) nbr[i] = (i32)i;
+}
+
+static void fill_task(void *context, i64 begin, i64 end)
+{
+    const struct map_job *job = context;
+    i32 *nbr = job->build->nbr + (job->v / 2 + 1) * job->build->set.n;
+    memset(nbr + begin, 0xff, (size_t)(end - begin) * sizeof *nbr); /* -1 */
+}
+
+void vx_map_build(struct vx_cpu *cpu, struct vx_map_build *build)
+{
+    i64 n = build->set.n;
+    struct map_job job = {.build = build, .v = vx_map_offsets(&build->key)};
+    build->pairs = 0;
+    if (!n) return;
+    make_runs(&job);
+    vx_cpu_spread(cpu, n, FILL_ENTRIES, middle_task, &job);
+    vx_cpu_spread(cpu, n * (job.v / 2), FILL_ENTRIES, fill_task, &job);
+    /* Everything is empty before anything is found: entries are written by other rows' owners. */
+    vx_cpu_spread(cpu, n, PIECE_ROWS, walk_task, &job);
+    build->pairs = n + 2 * job.found;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Text that is cut when it is full. */
+struct page {
+    char *text;
+    size_t bytes, used;
+};
+
+VX_PRINTF(2, 3) static void page_add(struct page *page, const char *format, ...)
+{
+    va_list args;
+    if (page->used >= page->bytes) return;
+    va_start(args, format);
+    int length =
+        vsnprintf(page->text + page->used, page->bytes - page->used, format, args);
+    va_end(args);
+    if (length > 0) page->used += (size_t)length;
+}
+
+/* "3x3x3" or "3x3x3 every 2", for convolutions; "" for all else. */
+static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
+{
+    const i32 *k = layer->kernel, *d = layer->dilation;
+    out[0] = '\0';
+    if (layer->op != VX_OP_SUBM_CONV) return;
+    if (d[0] == 1 && d[1] == 1 && d[2] == 1)
+        snprintf(out, bytes, "%dx%dx%d", k[0], k[1], k[2]);
+    else
+        snprintf(out, bytes, "%dx%dx%d dilated %dx%dx%d", k[0], k[1], k[2], d[0], d[1],
+                 d[2]);
+}
+
+static void page_layer(struct page *page, const struct vx_graph *graph, i32 index)
+{
+    const struct vx_layer *layer = &graph->network->layers[index];
+    const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
+    char kernel[64], shape[32];
+    i64 channels_in = 0;
+    for (i32 i = 0; i < layer->inputs_count; i++)
+        channels_in += vx_network_channels(graph->network, layer->inputs[i]);
+    if (layer->op == VX_OP_ADD) channels_in = layer->channels_in;
+    kernel_text(layer, kernel, sizeof kernel);
+    snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
+    page_add(page, "  %-24s %-10s %-14s %-10s %12lld%s%s\n", layer->name,
+             vx_op_name(layer->op), shape, kernel, (long long)vx_layer_parameters(layer),
+             runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
+}
+
+static void page_model(struct page *page, const struct vx_model *model)
+{
+    const struct vx_network *network = model->network;
+    const struct vx_signature *signature = &model->signature;
+    i64 parameters = 0;
+    for (i32 i = 0; i < network->layers_count; i++)
+        parameters += vx_layer_parameters(&network->layers[i]);
+    page_add(page, "%s%s%s\n", network->label, network->description[0] ? ": " : "",
+             network->description);
+    page_add(page, "inputs\n  %-24s INT32 (N, 4) or (N, 3)\n", network->coords_name);
+    page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
+             network->feats_channels);
+    page_add(page, "layers\n  %-24s %-10s %-14s %-10s %12s\n", "name", "op", "channels",
+             "kernel", "parameters");
+    for (i32 i = 0; i < network->layers_count; i++) page_layer(page, model->graph, i);
+    page_add(page, "outputs\n");
+    for (i32 i = 0; i < signature->outputs_count; i++)
+        page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,
+                 vx_dtype_name(signature->outputs[i].dtype),
+                 signature->outputs[i].channels);
+    page_add(page,
+             "%d layers in %d launches, %lld parameters (%lld bytes as laid out), %lld "
+             "bytes of "
+             "activations per voxel\n",
+             network->layers_count, model->plan->launches_count, (long long)parameters,
+             (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
+    page_add(page,
+             "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
+             (long long)signature->voxels_max, (long long)signature->batch_voxels_max,
+             (long long)signature->batch_delay_us);
+}
+
+vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
+                            struct vx_signature *signature, char *text, size_t text_bytes)
+{
+    const struct vx_model_options options = {0};
+    struct vx_model *model;
+    struct page page = {text, text_bytes, 0};
+    if (text_bytes) text[0] = '\0';
+    /* All of loading but the device: numbers too can be wrong. */
+    VX_TRY(vx_model_open(source, &options, why, &model));
+    *signature = model->signature;
+    page_model(&page, model);
+    vx_model_close(&model);
+    return VX_OK;
+}

@@ -1,0 +1,59 @@
+/* fuse - turns the layers of a network into the nodes that will be launched.
+ *
+ * A network is what a person wrote; a graph is what is worth running.  Two pure passes: a
+ * batch norm that alone follows a convolution or linear layer becomes part of its weights
+ * (y = x W + b, s = gamma / sqrt(var + eps): W' = W s, b' = (b - mean) s + beta), and an
+ * activation that alone follows a producer is applied as its rows are written.  "Alone"
+ * means nothing else reads the value in between, so no answer changes but by rounding.
+ *
+ *   struct vx_fuse_options all = {.fold_norms = true, .fuse_activations = true};
+ *   VX_TRY(vx_fuse_build(network, &all, &arena, &graph));
+ *
+ * Owner    lives in the arena; points into the network, which must outlive it.
+ * Thread   any; pure.
+ * Limits   no more nodes than layers; VX_FUSE_ARENA_BYTES is always enough.
+ * Fails    RESOURCE_EXHAUSTED when the arena is full.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_MODEL_FUSE_H
+#define VX_ENGINE_MODEL_FUSE_H
+
+#include "engine/model/network.h"
+#include "kernels/10_activation.h"
+
+/* VX_LAYERS_MAX nodes of less than 128 bytes, and an index each. */
+#define VX_FUSE_ARENA_BYTES (192 << 10)
+
+/* Tests switch passes off to compare; serving has both on. */
+struct vx_fuse_options {
+    bool fold_norms;
+    bool fuse_activations;
+};
+
+struct vx_node {
+    const struct vx_layer
+        *layer; /* the producer, whose op, kernel and weights these are */
+    const struct vx_layer *norm; /* a batch norm folded into its weights, or NULL */
+    enum vx_activation activation;
+    i32 inputs_count;
+    i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier nodes, or VX_LAYER_FEATS */
+};
+
+struct vx_graph {
+    const struct vx_network *network;
+    struct vx_node *nodes;
+    i32 nodes_count;
+    i32 *node_of;                /* by layer: the node it became or became part of */
+    i32 outputs[VX_OUTPUTS_MAX]; /* the node of each output of the network */
+};
+
+VX_MUST_USE vx_status vx_fuse_build(const struct vx_network *network,
+                                    const struct vx_fuse_options *options,
+                                    struct vx_arena *arena,
+                                    const struct vx_graph **graph);
+
+/* NONE for an op that is no activation. */
+enum vx_activation vx_activation_of_op(enum vx_op op);
+
+#endif

@@ -1,0 +1,11 @@
+target_sources(engine PRIVATE
+  model/describe.c
+  model/dtype.c
+  model/fuse.c
+  model/model.c
+  model/network.c
+  model/network_layers.c
+  model/safetensors.c
+  model/sentence.c
+  model/weights.c
+)

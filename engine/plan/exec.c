@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/plan/exec.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+#include "engine/cpu/cpu.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define EXEC_MAGIC 0x76784558u /* "vxEX" */
+
+struct vx_exec {
+    u32 magic;
+    struct vx_cpu *cpu;
+    struct vx_geometry_cache *cache;
+    u8 *block;
+    size_t bytes;
+    size_t used_max;
+};
+
+/* One request on its way through a plan. */
+struct job {
+    struct vx_exec *exec;
+    const struct vx_plan *plan;
+    const struct vx_weights *weights;
+    struct vx_item *item;
+    u8 *block; /* where the plan's offsets count from */
+    size_t bytes;
+    struct vx_geometry *geometry;
+    const struct vx_map *maps[VX_LAYERS_MAX];
+    const f32 *feats; /* tensor 0 as it is read */
+    f32 *tensors[VX_MEMORY_TENSORS_MAX];
+};
+
+vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cache *cache,
+                       struct vx_why *why, struct vx_exec **exec)
+{
+    VX_ON(DEVICE);
+    *exec = NULL;
+    struct vx_exec *made = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the device");
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) {
+        vx_free(made);
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the device memory cannot be reserved",
+                    "device_bytes: %zu bytes of address space cannot be reserved", bytes);
+    }
+    /* Fewer page faults and TLB misses where the kernel can; a refusal changes nothing.
+     */
+    (void)madvise(block, bytes, MADV_HUGEPAGE);
+    *made = (struct vx_exec){EXEC_MAGIC, cpu, cache, block, bytes, 0};
+    *exec = made;
+    return VX_OK;
+}
+
+void vx_exec_close(struct vx_exec **exec)
+{
+    struct vx_exec *it = *exec;
+    *exec = NULL;
+    if (!it) return;
+    VX_ON(DEVICE);
+    VX_ASSERT(it->magic == EXEC_MAGIC);
+    it->magic = 0;
+    munmap(it->block, it->bytes);
+    vx_free(it);
+}
+
+size_t vx_exec_bytes(const struct vx_exec *exec)
+{
+    return exec->bytes;
+}
+
+size_t vx_exec_used_max(const struct vx_exec *exec)
+{
+    return exec->used_max;
+}
+
+vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
+                        struct vx_why *why)
+{
+    size_t need = vx_plan_bytes(plan, n);
+    VX_ENSURE_WHY(
+        need <= bytes, why, RESOURCE_EXHAUSTED,
+        "the activations do not fit in the device memory",
+        "%lld voxels need %zu bytes of device memory (%lld channels each), it has %zu: "
+        "at most %lld voxels fit",
+        (long long)n, need, (long long)plan->channels, bytes,
+        (long long)vx_plan_voxels_max(plan, bytes));
+    return VX_OK;
+}
+
+/* Where every tensor lies: in the block, but features and outputs where the caller has
+ * them if they are f32 already. */
+static void job_place(struct job *job)
+{
+    const struct vx_plan *plan = job->plan;
+    const struct vx_network *network = plan->graph->network;
+    struct vx_item *item = job->item;
+    for (i32 i = 0; i < plan->tensors_count; i++)
+        job->tensors[i] =
+            (f32 *)(void *)(job->block + vx_plan_tensor_offset(plan, i, item->voxels));
+    for (i32 i = 0; i < network->outputs_count; i++)
+        if (item->outputs[i] && network->outputs[i].dtype == VX_DTYPE_F32)
+            job->tensors[plan->outputs[i]] = item->outputs[i];
+    job->feats = job->tensors[0];
+    if (item->feats && item->feats_dtype == VX_DTYPE_F32) job->feats = item->feats;
+}
+
+static const f32 *job_input(const struct job *job, const struct vx_launch *launch,
+                            i32 index)
+{
+    i32 tensor = launch->inputs[index];
+    return tensor ? job->tensors[tensor] : job->feats;
+}
+
+static vx_status job_geometry(struct job *job)
+{
+    struct vx_item *item = job->item;
+    struct vx_exec *exec = job->exec;
+    const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns};
+    VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
+    for (i32 i = 0; i < job->plan->maps_count; i++)
+        VX_TRY(vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i], &item->why,
+                               &job->maps[i]));
+    item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
+    item->geometry_hit = vx_geometry_was_hit(job->geometry);
+    return VX_OK;
+}
+
+/* Their numbers are the same (cpu.h asserts it). */
+static enum vx_number number_of(enum vx_dtype dtype)
+{
+    bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
+    VX_ASSERT(known);
+    return (enum vx_number)dtype;
+}
+
+static void job_convert_feats(const struct job *job)
+{
+    const struct vx_item *item = job->item;
+    if (job->feats != job->tensors[0]) return; /* read where the caller has them */
+    const struct vx_convert_args args = {
+        .count = item->voxels * job->plan->graph->network->feats_channels,
+        .from_type = number_of(item->feats_dtype),
+        .from = item->feats,
+        .to_type = VX_NUMBER_F32,
+        .to = job->tensors[0],
+    };
+    vx_cpu_convert(job->exec->cpu, &args);
+}
+
+static void launch_conv(const struct job *job, const struct vx_launch *launch,
+                        const struct vx_node_weights *weights)
+{
+    const struct vx_layer *layer = launch->node->layer;
+    const struct vx_map *map = job->maps[launch->map];
+    VX_ASSERT(map->v == layer->v);
+    VX_ASSERT(map->n == job->item->voxels);
+    const struct vx_conv_args args = {
+        .n = map->n,
+        .v = map->v,
+        .ci = layer->channels_in,
+        .co = layer->channels,
+        .nbr = map->nbr,
+        .in = job_input(job, launch, 0),
+        .weight = weights->weight,
+        .bias = weights->bias,
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_conv(job->exec->cpu, &args);
+}
+
+static void launch_linear(const struct job *job, const struct vx_launch *launch,
+                          const struct vx_node_weights *weights)
+{
+    const struct vx_linear_args args = {
+        .n = job->item->voxels,
+        .ci = launch->node->layer->channels_in,
+        .co = launch->node->layer->channels,
+        .in = job_input(job, launch, 0),
+        .weight = weights->weight,
+        .bias = weights->bias,
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_linear(job->exec->cpu, &args);
+}
+
+static void launch_batch_norm(const struct job *job, const struct vx_launch *launch,
+                              const struct vx_node_weights *weights)
+{
+    const struct vx_batch_norm_args args = {
+        .n = job->item->voxels,
+        .c = launch->node->layer->channels,
+        .in = job_input(job, launch, 0),
+        .scale = weights->weight,
+        .shift = weights->bias,
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_batch_norm(job->exec->cpu, &args);
+}
+
+static void launch_layer_norm(const struct job *job, const struct vx_launch *launch,
+                              const struct vx_node_weights *weights)
+{
+    const struct vx_layer_norm_args args = {
+        .n = job->item->voxels,
+        .c = launch->node->layer->channels,
+        .eps = (f32)launch->node->layer->eps,
+        .in = job_input(job, launch, 0),
+        .weight = weights->weight,
+        .bias = weights->bias,
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_layer_norm(job->exec->cpu, &args);
+}
+
+static void launch_activation(const struct job *job, const struct vx_launch *launch)
+{
+    const struct vx_activation_args args = {
+        .n = job->item->voxels,
+        .c = launch->node->layer->channels,
+        .activation = launch->node->activation,
+        .in = job_input(job, launch, 0),
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_activation(job->exec->cpu, &args);
+}
+
+static void launch_add(const struct job *job, const struct vx_launch *launch)
+{
+    const struct vx_add_args args = {
+        .n = job->item->voxels,
+        .c = launch->node->layer->channels,
+        .a = job_input(job, launch, 0),
+        .b = job_input(job, launch, 1),
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    vx_cpu_add(job->exec->cpu, &args);
+}
+
+static void launch_concat(const struct job *job, const struct vx_launch *launch)
+{
+    const struct vx_node *node = launch->node;
+    struct vx_concat_args args = {
+        .n = job->item->voxels,
+        .inputs_count = node->inputs_count,
+        .out = job->tensors[launch->output],
+    };
+    for (i32 i = 0; i < node->inputs_count; i++) {
+        args.inputs[i].data = job_input(job, launch, i);
+        args.inputs[i].c = job->plan->tensors[launch->inputs[i]].channels;
+    }
+    vx_cpu_concat(job->exec->cpu, &args);
+}
+
+static void job_launch(const struct job *job, i32 index)
+{
+    const struct vx_launch *launch = &job->plan->launches[index];
+    const struct vx_node_weights *weights = vx_weights_get(job->weights, index);
+    switch (launch->op) {
+    case VX_OP_SUBM_CONV: launch_conv(job, launch, weights); return;
+    case VX_OP_LINEAR: launch_linear(job, launch, weights); return;
+    case VX_OP_BATCH_NORM: launch_batch_norm(job, launch, weights); return;
+    case VX_OP_LAYER_NORM: launch_layer_norm(job, launch, weights); return;
+    case VX_OP_RELU:
+    case VX_OP_SILU:
+    case VX_OP_GELU:
+    case VX_OP_SIGMOID: launch_activation(job, launch); return;
+    case VX_OP_ADD: launch_add(job, launch); return;
+    case VX_OP_CONCAT: launch_concat(job, launch); return;
+    case VX_OPS_COUNT: break;
+    }
+    VX_ASSERT(launch->op < VX_OPS_COUNT);
+}
+
+static void job_launch_all(const struct job *job)
+{
+    for (i32 i = 0; i < job->plan->launches_count; i++) {
+        vx_panic_note("launch", (u64)i);
+        job_launch(job, i);
+    }
+}
+
+/* What is wanted and does not lie where the caller wants it yet. */
+static void job_convert_outputs(const struct job *job)
+{
+    const struct vx_network *network = job->plan->graph->network;
+    for (i32 i = 0; i < network->outputs_count; i++) {
+        i32 tensor = job->plan->outputs[i];
+        void *wanted = job->item->outputs[i];
+        if (!wanted || wanted == (void *)job->tensors[tensor]) continue;
+        const struct vx_convert_args args = {
+            .count = job->item->voxels * job->plan->tensors[tensor].channels,
+            .from_type = VX_NUMBER_F32,
+            .from = job->tensors[tensor],
+            .to_type = number_of(network->outputs[i].dtype),
+            .to = wanted,
+        };
+        vx_cpu_convert(job->exec->cpu, &args);
+    }
+}
+
+/* What the front promises about an item; a promise broken is our mistake, not a client's.
+ */
+static void item_check(const struct vx_item *item)
+{
+    VX_ASSERT(item->voxels >= 0);
+    VX_ASSERT(item->voxels <= VX_VOXELS_MAX);
+    VX_ASSERT(item->coords_columns == 3 || item->coords_columns == 4);
+    if (!item->voxels) return;
+    size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
+    VX_ASSERT(item->coords);
+    VX_ASSERT(item->feats);
+    VX_ASSERT(feat_bytes > 0);
+    VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
+    VX_ASSERT((uintptr_t)item->feats % feat_bytes == 0);
+}
+
+static vx_status job_run(struct job *job)
+{
+    struct vx_item *item = job->item;
+    VX_TRY(vx_exec_check(job->plan, job->bytes, item->voxels, &item->why));
+    size_t used = vx_plan_bytes(job->plan, item->voxels);
+    if (used > job->exec->used_max) job->exec->used_max = used;
+    job_place(job);
+
+    i64 start = vx_clock_ns();
+    vx_status status = job_geometry(job);
+    item->geometry_ns = vx_clock_ns() - start;
+    if (status.fault) goto out;
+
+    start = vx_clock_ns();
+    job_convert_feats(job);
+    item->convert_ns = vx_clock_ns() - start;
+
+    start = vx_clock_ns();
+    job_launch_all(job);
+    item->compute_ns = vx_clock_ns() - start;
+
+    start = vx_clock_ns();
+    job_convert_outputs(job);
+    item->output_ns = vx_clock_ns() - start;
+out:
+    if (job->geometry) vx_geometry_drop(job->exec->cache, &job->geometry);
+    return status;
+}
+
+void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
+                 const struct vx_weights *weights, struct vx_item *item)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->magic == EXEC_MAGIC);
+    item_check(item);
+    item->status = VX_OK;
+    item->why.text[0] = '\0';
+    item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
+    item->pairs = 0;
+    item->geometry_hit = false;
+    if (!item->voxels) return; /* an empty cloud has an empty answer */
+    struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
+    job.block = exec->block;
+    job.bytes = exec->bytes;
+    item->status = job_run(&job);
+}
+
+/* A flat sheet: as many neighbours as the surfaces that are served, not the many of a solid. */
+static void warm_coords(i32 *rows, i64 n)
+{
+    i64 edge = 1;
+    while (edge * edge < n) edge++;
+    for (i64 i = 0; i < n; i++, rows += 4) {
+        rows[0] = 0;
+        rows[1] = (i32)(i / edge);
+        rows[2] = (i32)(i % edge);
+        rows[3] = 0;
+    }
+}
+
+vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
+                       const struct vx_weights *weights, i64 n, struct vx_why *why)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->magic == EXEC_MAGIC);
+    VX_ASSERT(n > 0);
+    VX_TRY(vx_exec_check(plan, exec->bytes, n, why));
+    /* The geometry keeps its own copy, so the coordinates may lie where activations will.
+     */
+    size_t coords_bytes = (size_t)n * 4 * sizeof(i32);
+    VX_ENSURE_WHY(coords_bytes <= exec->bytes, why, RESOURCE_EXHAUSTED,
+                  "the warm-up's coordinates do not fit in the device memory",
+                  "warm-up with %lld voxels needs %zu bytes of device memory, it has %zu",
+                  (long long)n, coords_bytes, exec->bytes);
+    struct vx_item item = {
+        .coords = (i32 *)(void *)exec->block, .coords_columns = 4, .voxels = n};
+    struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
+    job.block = exec->block;
+    job.bytes = exec->bytes;
+    warm_coords((i32 *)(void *)exec->block, n);
+    job_place(&job);
+    vx_status status = job_geometry(&job);
+    if (!status.fault) {
+        size_t channels = (size_t)plan->graph->network->feats_channels;
+        memset(job.tensors[0], 0, (size_t)n * channels * sizeof(f32));
+        job_launch_all(&job);
+    } else {
+        if (why) *why = item.why;
+    }
+    if (job.geometry) vx_geometry_drop(exec->cache, &job.geometry);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/11_linear.h"
+
+void vx_linear_ref(const struct vx_linear_args *args)
+{
+    for (int64_t i = 0; i < args->n; i++) {
+        for (int64_t co = 0; co < args->co; co++) {
+            double sum = args->bias ? (double)args->bias[co] : 0.0;
+            for (int64_t ci = 0; ci < args->ci; ci++)
+                sum += (double)args->in[i * args->ci + ci] *
+                       (double)args->weight[ci * args->co + co];
+            args->out[i * args->co + co] =
+                (float)vx_activation_ref_one(args->activation, sum);
+        }
+    }
+}

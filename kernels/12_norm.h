@@ -1,0 +1,52 @@
+/* 12_norm - batch norm with its statistics folded, and layer norm over the channels of a
+ * voxel.
+ *
+ * Math     batch_norm  out[i,c] = act(in[i,c] * scale[c] + shift[c]), where
+ *                      scale = weight / sqrt(var + eps) and shift = bias - mean * scale
+ *          layer_norm  m = mean over c, s = mean over c of (in[i,c] - m)^2
+ *                      out[i,c] = act((in[i,c] - m) / sqrt(s + eps) * weight[c] +
+ * bias[c]) Shapes   in (N,C)  scale, shift (C)  weight (C) or NULL  bias (C) or NULL  out
+ * (N,C), may be in Types    f32; the references compute in f64 and round once. Idea Batch
+ * norm at inference is one multiply-add; most of them are folded into the layer before
+ * and never run.  Layer norm reads a row twice while it is in the cache: mean first, then
+ * squares of differences, because E[x^2] - m^2 loses all digits when the mean is large.
+ * Steps    1 statistics of the row (layer norm)   2 multiply-add, activation, write.
+ * Tiles    rows.
+ * Cost     flops 2 (batch) or 7 (layer) per element; bytes 8*N*C.
+ * Limits   C >= 1, eps >= 0.
+ * Order    a row's sums depend on C alone.
+ * Oracle   12_norm_ref.c, tests/unit/test_cpu_ops.c.
+ * Source   Ioffe and Szegedy 2015; Ba, Kiros and Hinton 2016.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_NORM_H
+#define VX_KERNELS_NORM_H
+
+#include "kernels/10_activation.h"
+
+struct vx_batch_norm_args {
+    int64_t n;
+    int32_t c;
+    const float *in;    /* (N, C) */
+    const float *scale; /* (C) */
+    const float *shift; /* (C) */
+    enum vx_activation activation;
+    float *out; /* (N, C); may be in */
+};
+
+struct vx_layer_norm_args {
+    int64_t n;
+    int32_t c;
+    float eps;
+    const float *in;     /* (N, C) */
+    const float *weight; /* (C) or NULL: 1 */
+    const float *bias;   /* (C) or NULL: 0 */
+    enum vx_activation activation;
+    float *out; /* (N, C); may be in */
+};
+
+void vx_batch_norm_ref(const struct vx_batch_norm_args *args);
+void vx_layer_norm_ref(const struct vx_layer_norm_args *args);
+
+#endif

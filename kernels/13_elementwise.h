@@ -1,0 +1,64 @@
+/* 13_elementwise - add, concat, and conversion between the three float types.
+ *
+ * Math     add      out[i,c] = act(a[i,c] + b[i,c])
+ *          concat   out[i,:] = inputs[0][i,:] | inputs[1][i,:] | ...
+ *          convert  to[e] = from[e] rounded to the nearest, ties to even
+ * Shapes   a, b, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
+ * Types    add and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
+ * copy. Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
+ * become infinity, small ones subnormal, and NaN stays NaN (quiet, its top bits kept), so
+ * that a NaN in a request is a NaN in its answer. Steps    1 read   2 write. Tiles    any
+ * split of the elements is legal. Cost     bytes: what is read plus what is written.
+ * Limits   at most VX_CONCAT_INPUTS_MAX inputs; concat and convert: out overlaps no
+ * input. Order    elements are independent. Oracle   13_elementwise_ref.c,
+ * tests/unit/test_cpu_ops.c. Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the
+ * upper half of binary32.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_ELEMENTWISE_H
+#define VX_KERNELS_ELEMENTWISE_H
+
+#include "kernels/10_activation.h"
+
+#define VX_CONCAT_INPUTS_MAX 8
+
+struct vx_add_args {
+    int64_t n;
+    int32_t c;
+    const float *a; /* (N, C) */
+    const float *b; /* (N, C) */
+    enum vx_activation activation;
+    float *out; /* (N, C); may be a or b */
+};
+
+struct vx_concat_input {
+    const float *data; /* (N, C) */
+    int32_t c;
+};
+struct vx_concat_args {
+    int64_t n;
+    struct vx_concat_input inputs[VX_CONCAT_INPUTS_MAX];
+    int32_t inputs_count;
+    float *out; /* (N, sum of C) */
+};
+
+/* The numbers are those of the engine's dtypes, so that one may be cast to the other. */
+enum vx_number {
+    VX_NUMBER_F32 = 1,
+    VX_NUMBER_F16 = 2,
+    VX_NUMBER_BF16 = 3,
+};
+struct vx_convert_args {
+    int64_t count;
+    enum vx_number from_type;
+    const void *from;
+    enum vx_number to_type;
+    void *to;
+};
+
+void vx_add_ref(const struct vx_add_args *args);
+void vx_concat_ref(const struct vx_concat_args *args);
+void vx_convert_ref(const struct vx_convert_args *args);
+
+#endif

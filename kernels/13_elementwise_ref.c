@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/13_elementwise.h"
+
+#include <math.h>
+#include <string.h>
+
+void vx_add_ref(const struct vx_add_args *args)
+{
+    for (int64_t e = 0; e < args->n * args->c; e++) {
+        double sum = (double)args->a[e] + (double)args->b[e];
+        args->out[e] = (float)vx_activation_ref_one(args->activation, sum);
+    }
+}
+
+void vx_concat_ref(const struct vx_concat_args *args)
+{
+    float *out = args->out;
+    for (int64_t i = 0; i < args->n; i++)
+        for (int32_t k = 0; k < args->inputs_count; k++)
+            for (int32_t c = 0; c < args->inputs[k].c; c++)
+                *out++ = args->inputs[k].data[i * args->inputs[k].c + c];
+}
+
+/* A 16-bit float by its numbers: exponent and fraction bits decide everything. */
+struct half_format {
+    int exponent_bits, fraction_bits;
+};
+static const struct half_format f16_format = {5, 10};
+static const struct half_format bf16_format = {8, 7};
+
+static double half_to_double(uint16_t bits, struct half_format format)
+{
+    int exponent_max = (1 << format.exponent_bits) - 1;
+    int exponent = bits >> format.fraction_bits & exponent_max;
+    int fraction = bits & ((1 << format.fraction_bits) - 1);
+    int bias = exponent_max / 2;
+    double sign = bits >> 15 ? -1.0 : 1.0;
+    if (exponent == exponent_max) return sign * (double)INFINITY; /* NaN: the caller's */
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - format.fraction_bits);
+    return sign * ldexp(fraction + (1 << format.fraction_bits),
+                        exponent - bias - format.fraction_bits);
+}
+
+static uint16_t half_of_double(double value, struct half_format format)
+{
+    int exponent_max = (1 << format.exponent_bits) - 1;
+    int bias = exponent_max / 2;
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    int exponent;
+    (void)frexp(value, &exponent); /* |value| = f * 2^exponent, f in [0.5, 1) */
+    int biased = exponent - 1 + bias;
+    if (value == 0.0) return sign;
+    if (isinf(value)) return (uint16_t)(sign | exponent_max << format.fraction_bits);
+    if (biased < 1) biased = 1; /* subnormal: the same step as the smallest normal */
+    /* rint rounds ties to even; a carry out of the fraction is a carry into the exponent.
+     */
+    double steps = rint(ldexp(fabs(value), bias + format.fraction_bits - biased));
+    if (steps >= ldexp(2.0, format.fraction_bits)) {
+        steps /= 2;
+        biased++;
+    }
+    if (biased >= exponent_max)
+        return (uint16_t)(sign | exponent_max << format.fraction_bits);
+    int whole = (int)steps;
+    if (whole < 1 << format.fraction_bits) return (uint16_t)(sign | whole);
+    return (uint16_t)(sign | biased << format.fraction_bits |
+                      (whole - (1 << format.fraction_bits)));
+}
+
+/* NaN is moved as bits: quiet, sign and as many top fraction bits as there is room for.
+ */
+static uint32_t nan_read(const void *from, enum vx_number type, int64_t e)
+{
+    uint32_t bits;
+    if (type == VX_NUMBER_F32) {
+        memcpy(&bits, (const float *)from + e, sizeof bits);
+        return (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x00400000u : 0;
+    }
+    bits = ((const uint16_t *)from)[e];
+    if (type == VX_NUMBER_BF16)
+        return (bits & 0x7fffu) > 0x7f80u ? bits << 16 | 0x00400000u : 0;
+    if ((bits & 0x7fffu) <= 0x7c00u) return 0;
+    return (bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13;
+}
+
+static void nan_write(const struct vx_convert_args *args, int64_t e, uint32_t bits)
+{
+    uint16_t *half = (uint16_t *)args->to + e;
+    if (args->to_type == VX_NUMBER_F32) memcpy((float *)args->to + e, &bits, sizeof bits);
+    if (args->to_type == VX_NUMBER_BF16) *half = (uint16_t)(bits >> 16);
+    if (args->to_type == VX_NUMBER_F16)
+        *half = (uint16_t)((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu));
+}
+
+static double number_read(const void *from, enum vx_number type, int64_t e)
+{
+    if (type == VX_NUMBER_F32) return (double)((const float *)from)[e];
+    return half_to_double(((const uint16_t *)from)[e],
+                          type == VX_NUMBER_F16 ? f16_format : bf16_format);
+}
+
+void vx_convert_ref(const struct vx_convert_args *args)
+{
+    if (args->from_type == args->to_type) {
+        size_t bytes =
+            args->from_type == VX_NUMBER_F32 ? sizeof(float) : sizeof(uint16_t);
+        memcpy(args->to, args->from, (size_t)args->count * bytes);
+        return;
+    }
+    for (int64_t e = 0; e < args->count; e++) {
+        uint32_t nan_bits = nan_read(args->from, args->from_type, e);
+        if (nan_bits) {
+            nan_write(args, e, nan_bits);
+            continue;
+        }
+        double value = number_read(args->from, args->from_type, e);
+        if (args->to_type == VX_NUMBER_F32)
+            ((float *)args->to)[e] = (float)value;
+        else
+            ((uint16_t *)args->to)[e] = half_of_double(
+                value, args->to_type == VX_NUMBER_F16 ? f16_format : bf16_format);
+    }
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/codec.h"
+
+#include "engine/base/check.h"
+#include "open_inference.pb-c.h"
+#include "proto/parameters.h"
+#include "proto/scan.h"
+#include "proto/typed.h"
+#include "proto/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD_RAW 7 /* raw_input_contents */
+
+typedef Inference__ModelInferRequest Request;
+typedef Inference__ModelInferRequest__InferInputTensor Input;
+
+/* What pass one learns. */
+struct infer_layout {
+    size_t rest_bytes; /* of all fields but raw tensors, tags included */
+    i32 raws_count;
+    u64 raws[VX_INPUTS_MAX]; /* bytes of each raw tensor, in order */
+};
+
+/* ------- pass one: measure, and gather the small rest ------- */
+
+static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout *layout)
+{
+    struct vx_scan scan;
+    struct vx_scan_field field;
+    *layout = (struct infer_layout){0};
+    vx_scan_init(&scan, spans);
+    while (vx_scan_left(&scan)) {
+        size_t before = vx_scan_left(&scan);
+        VX_TRY(vx_scan_field(&scan, &field));
+        vx_scan_copy(&scan, NULL, field.bytes);
+        if (field.number != FIELD_RAW) {
+            layout->rest_bytes += before - vx_scan_left(&scan);
+            continue;
+        }
+        VX_ENSURE(field.type == VX_SCAN_BYTES, INVALID_ARGUMENT,
+                  "raw_input_contents must be bytes");
+        VX_ENSURE(layout->raws_count < VX_INPUTS_MAX, INVALID_ARGUMENT,
+                  "raw_input_contents has more entries than a request may have inputs");
+        layout->raws[layout->raws_count++] = field.bytes;
+    }
+    return VX_OK;
+}
+
+static vx_status infer_gather(const struct vx_spans *spans,
+                              const struct infer_layout *layout, struct vx_arena *scratch,
+                              struct vx_why *why, struct vx_span *rest)
+{
+    VX_ENSURE_WHY(
+        layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why, RESOURCE_EXHAUSTED,
+        "too many bytes beside the raw tensors",
+        "names, shapes, parameters and typed contents may have %d bytes, got %zu; send "
+        "tensors in raw_input_contents",
+        VX_INFER_REST_BYTES_MAX, layout->rest_bytes);
+    u8 *bytes = vx_arena_take(scratch, layout->rest_bytes);
+    VX_ASSERT(bytes); /* scratch holds a rest of the largest size */
+    *rest = (struct vx_span){bytes, layout->rest_bytes};
+    struct vx_scan scan;
+    struct vx_scan_field field;
+    vx_scan_init(&scan, spans);
+    while (vx_scan_left(&scan)) {
+        struct vx_scan begin = scan;
+        VX_TRY(vx_scan_field(&scan, &field));
+        vx_scan_copy(&scan, NULL, field.bytes);
+        if (field.number == FIELD_RAW) continue;
+        size_t length = vx_scan_left(&begin) - vx_scan_left(&scan);
+        vx_scan_copy(&begin, bytes, length);
+        bytes += length;
+    }
+    return VX_OK;
+}
+
+/* ------- the rest, field by field ------- */
+
+static vx_status read_name(const char *what, const char *text, size_t capacity,
+                           struct vx_why *why, char *out)
+{
+    size_t length = strlen(text);
+    VX_ENSURE_WHY(length < capacity, why, INVALID_ARGUMENT, "a name is too long",
+                  "%s: expected at most %zu bytes, got %zu", what, capacity - 1, length);
+    VX_ENSURE_WHY(vx_is_utf8(text), why, INVALID_ARGUMENT, "a name is not UTF-8",
+                  "%s: expected UTF-8 text", what);
+    memcpy(out, text, length + 1);
+    return VX_OK;
+}
+
+vx_status vx_codec_parse_version(const char *text, struct vx_why *why, i64 *version)
+{
+    *version = 0;
+    if (!text[0]) return VX_OK;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    bool digits = text[0] >= '0' && text[0] <= '9' && !*end;
+    VX_ENSURE_WHY(
+        digits && !errno && value > 0, why, INVALID_ARGUMENT,
+        "the model version is no positive integer",
+        "failed to get model version from specified version string '%.60s' (details: "
+        "expected digits), version should be an integral value > 0",
+        text);
+    *version = value;
+    return VX_OK;
+}
+
+static vx_status read_shape(const Input *input, struct vx_why *why,
+                            struct vx_request_tensor *tensor)
+{
+    VX_ENSURE_WHY(input->n_shape <= VX_RANK_MAX, why, INVALID_ARGUMENT,
+                  "too many dimensions",
+                  "input '%.60s': expected at most %d dimensions, got %zu", tensor->name,
+                  VX_RANK_MAX, input->n_shape);
+    tensor->rank = (i32)input->n_shape;
+    tensor->elements = 1;
+    bool overflows = false, empty = false;
+    for (i32 d = 0; d < tensor->rank; d++) {
+        i64 size = input->shape[d];
+        VX_ENSURE_WHY(size >= 0, why, INVALID_ARGUMENT, "a dimension is negative",
+                      "input '%.60s': dimension %d must be 0 or more, got %lld",
+                      tensor->name, d, (long long)size);
+        tensor->shape[d] = size;
+        empty = empty || size == 0;
+        overflows = __builtin_mul_overflow(tensor->elements, size, &tensor->elements) ||
+                    overflows;
+    }
+    if (empty) tensor->elements = 0; /* nothing, however large the other dimensions */
+    VX_ENSURE_WHY(empty || (!overflows && tensor->elements <= INT64_MAX / 8), why,
+                  INVALID_ARGUMENT, "a shape has more elements than can be counted",
+                  "input '%.60s': the product of its shape does not fit 64 bits",
+                  tensor->name);
+    return VX_OK;
+}
+
+static vx_status read_input(const Input *input, struct vx_why *why,
+                            struct vx_request *request)
+{
+    struct vx_request_tensor *tensor = &request->inputs[request->inputs_count];
+    VX_TRY(read_name("input name", input->name, sizeof tensor->name, why, tensor->name));
+    for (i32 i = 0; i < request->inputs_count; i++)
+        VX_ENSURE_WHY(strcmp(request->inputs[i].name, tensor->name), why,
+                      INVALID_ARGUMENT, "an input is there twice",
+                      "input '%.60s' is there twice", tensor->name);
+    tensor->type = vx_wire_type_of(input->datatype);
+    VX_ENSURE_WHY(tensor->type != VX_WIRE_NONE, why, INVALID_ARGUMENT, "unknown datatype",
+                  "input '%.60s': expected a datatype such as FP32 or INT32, got '%.40s'",
+                  tensor->name,
+                  vx_is_utf8(input->datatype) ? input->datatype : "no UTF-8");
+    VX_ENSURE_WHY(tensor->type != VX_WIRE_BYTES, why, INVALID_ARGUMENT,
+                  "BYTES is not served", "input '%.60s': expected numbers, got BYTES",
+                  tensor->name);
+    VX_TRY(vx_parameters_read_input(input, why));
+    VX_TRY(read_shape(input, why, tensor));
+    request->inputs_count++;
+    return VX_OK;
+}
+
+static vx_status read_outputs(const Request *message, struct vx_why *why,
+                              struct vx_request *request)
+{
+    VX_ENSURE_WHY(message->n_outputs <= VX_REQUEST_OUTPUTS_MAX, why, INVALID_ARGUMENT,
+                  "too many outputs", "expected at most %d outputs, got %zu",
+                  VX_REQUEST_OUTPUTS_MAX, message->n_outputs);
+    for (size_t i = 0; i < message->n_outputs; i++) {
+        VX_TRY(read_name("output name", message->outputs[i]->name, VX_WIRE_NAME_BYTES,
+                         why, request->outputs[i]));
+        VX_TRY(vx_parameters_read_output(message->outputs[i], why));
+    }
+    request->outputs_count = (i32)message->n_outputs;
+    return VX_OK;
+}
+
+static vx_status read_rest(const Request *message, struct vx_why *why,
+                           struct vx_request *request)
+{
+    VX_TRY(read_name("id", message->id, sizeof request->id, why, request->id));
+    VX_TRY(read_name("model_name", message->model_name, sizeof request->model, why,
+                     request->model));
+    VX_ENSURE(request->model[0], INVALID_ARGUMENT,
+              "model_name is missing: which model is meant?");
+    VX_TRY(vx_codec_parse_version(message->model_version, why, &request->version));
+    VX_TRY(vx_parameters_read_request(message, why, request));
+    VX_ENSURE_WHY(message->n_inputs <= VX_INPUTS_MAX, why, INVALID_ARGUMENT,
+                  "too many inputs", "expected at most %d inputs, got %zu", VX_INPUTS_MAX,
+                  message->n_inputs);
+    for (size_t i = 0; i < message->n_inputs; i++)
+        VX_TRY(read_input(message->inputs[i], why, request));
+    return read_outputs(message, why, request);
+}
+
+/* ------- tensors into slots ------- */
+
+static vx_status tensor_check_bytes(const struct vx_request_tensor *tensor, u64 got,
+                                    struct vx_why *why)
+{
+    u64 expected = (u64)tensor->elements * vx_wire_type_bytes(tensor->type);
+    VX_ENSURE_WHY(
+        got == expected, why, INVALID_ARGUMENT, "a tensor has the wrong number of bytes",
+        "input byte size mismatch for input '%.60s', expected %llu, got %llu (%lld x %s)",
+        tensor->name, (unsigned long long)expected, (unsigned long long)got,
+        (long long)tensor->elements, vx_wire_type_name(tensor->type));
+    return VX_OK;
+}
+
+static vx_status tensor_take_slot(const struct vx_slots *slots,
+                                  struct vx_request_tensor *tensor, struct vx_why *why)
+{
+    size_t bytes = (size_t)tensor->elements * vx_wire_type_bytes(tensor->type);
+    VX_ENSURE_WHY(
+        slots->take(slots->context, bytes, &tensor->slot), why, RESOURCE_EXHAUSTED,
+        "no room for the request's tensors",
+        "no room for %zu bytes of input '%.60s' among the tensors in flight; try again "
+        "later",
+        bytes, tensor->name);
+    return VX_OK;
+}
+
+/* What pass two works on. */
+struct tensor_pass {
+    const struct vx_spans *spans;
+    const struct infer_layout *layout;
+    const Request *message;
+    const struct vx_slots *slots;
+    struct vx_request *request;
+};
+
+static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why *why)
+{
+    const struct vx_slots *slots = pass->slots;
+    struct vx_request *request = pass->request;
+    VX_ENSURE_WHY(pass->layout->raws_count == request->inputs_count, why, INVALID_ARGUMENT,
+                  "raw_input_contents must have one entry for each input",
+                  "expected %d entries in raw_input_contents, one for each input, got %d",
+                  request->inputs_count, pass->layout->raws_count);
+    for (i32 i = 0; i < request->inputs_count; i++)
+        VX_TRY(tensor_check_bytes(&request->inputs[i], pass->layout->raws[i], why));
+    for (i32 i = 0; i < request->inputs_count; i++)
+        VX_TRY(tensor_take_slot(slots, &request->inputs[i], why));
+    struct vx_scan scan;
+    struct vx_scan_field field;
+    vx_scan_init(&scan, pass->spans);
+    for (i32 i = 0; i < request->inputs_count;) {
+        VX_TRY(vx_scan_field(&scan, &field));
+        u8 *out = NULL;
+        if (field.number == FIELD_RAW) {
+            const struct vx_slot *slot = &request->inputs[i++].slot;
+            if (slot->bytes) out = slots->memory(slots->context, slot);
+        }
+        vx_scan_copy(&scan, out, field.bytes);
+    }
+    return VX_OK;
+}
+
+static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_why *why)
+{
+    const struct vx_slots *slots = pass->slots;
+    for (i32 i = 0; i < pass->request->inputs_count; i++) {
+        struct vx_request_tensor *tensor = &pass->request->inputs[i];
+        const Inference__InferTensorContents *contents = pass->message->inputs[i]->contents;
+        VX_TRY(vx_typed_check(contents, tensor, why));
+        VX_TRY(tensor_take_slot(slots, tensor, why));
+        if (tensor->slot.bytes)
+            vx_typed_copy(contents, tensor, slots->memory(slots->context, &tensor->slot));
+    }
+    return VX_OK;
+}
+
+static vx_status read_tensors(const struct tensor_pass *pass, struct vx_why *why)
+{
+    if (!pass->layout->raws_count) return tensors_from_typed(pass, why);
+    for (i32 i = 0; i < pass->request->inputs_count; i++)
+        VX_ENSURE_WHY(!pass->message->inputs[i]->contents, why, INVALID_ARGUMENT,
+                      "contents field must not be specified when using raw_input_contents",
+                      "contents field must not be specified when using raw_input_contents "
+                      "for input '%.60s'",
+                      pass->request->inputs[i].name);
+    return tensors_from_raw(pass, why);
+}
+
+vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slots *slots,
+                               struct vx_arena *scratch, struct vx_why *why,
+                               struct vx_request *request)
+{
+    struct infer_layout layout;
+    struct vx_span rest;
+    ProtobufCMessage *message;
+    memset(request, 0, sizeof *request);
+    VX_TRY(infer_measure(spans, &layout));
+    VX_TRY(infer_gather(spans, &layout, scratch, why, &rest));
+    VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch, why,
+                             &message));
+    const Request *infer = (const Request *)(const void *)message;
+    VX_TRY(read_rest(infer, why, request));
+    struct tensor_pass pass = {spans, &layout, infer, slots, request};
+    vx_status st = read_tensors(&pass, why);
+    if (st.fault)
+        for (i32 i = 0; i < request->inputs_count; i++)
+            slots->give(slots->context, &request->inputs[i].slot);
+    return st;
+}

@@ -1,0 +1,71 @@
+/* codec - wire bytes <-> request and reply; tensors go straight into their slots.
+ *
+ * The request arrives as a chain of byte spans (gRPC slices, but this folder does not
+ * know gRPC). Pass one walks the top-level fields: raw tensors (field 7) are only
+ * measured, all else is gathered into scratch and unpacked by protobuf-c.  Everything is
+ * checked, slots are taken, and pass two copies each tensor once, span by span, into its
+ * slot.
+ *
+ *   struct vx_spans spans = {list, count, total};
+ *   VX_TRY(vx_codec_parse_infer(&spans, &slots, scratch, &why, &request));
+ *   ...
+ *   size_t n = vx_codec_pack_reply_head(&reply, head, sizeof head);
+ *
+ * Owner    spans are borrowed for the call.  On success the slots in `request` belong to
+ *          the caller; on failure none is left taken.
+ * Thread   rpc for parse, loop for pack; both are re-entrant.
+ * Limits   proto/limits.h.
+ * Fails    INVALID_ARGUMENT with what was expected and what came; RESOURCE_EXHAUSTED when
+ *          the arena has no room or the rest is larger than VX_INFER_REST_BYTES_MAX.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_PROTO_CODEC_H
+#define VX_PROTO_CODEC_H
+
+#include "engine/base/arena.h"
+#include "engine/base/status.h"
+#include "proto/request.h"
+
+struct vx_span {
+    const u8 *data;
+    size_t bytes; /* may be 0 */
+};
+struct vx_spans {
+    const struct vx_span *list;
+    size_t count;
+    size_t bytes; /* sum over the list */
+};
+
+/* Where slots come from: the arena's two verbs, as a table so that tests use plain
+ * memory. */
+struct vx_slots {
+    /* False when full.  The memory is not cleared. */
+    bool (*take)(void *context, size_t bytes, struct vx_slot *slot);
+    void (*give)(void *context, struct vx_slot *slot);
+    u8 *(*memory)(void *context, const struct vx_slot *slot);
+    void *context;
+};
+
+/* Parses ModelInferRequest.  `scratch` is reset by the caller before;
+ * VX_INFER_SCRATCH_BYTES. The request's id is set even when parsing fails after it was
+ * read, so that errors name it. */
+VX_MUST_USE vx_status vx_codec_parse_infer(const struct vx_spans *spans,
+                                           const struct vx_slots *slots,
+                                           struct vx_arena *scratch, struct vx_why *why,
+                                           struct vx_request *request);
+
+/* The reply is: head, then for each output its raw prefix and its bytes, in order.  The
+ * head is fields 1-5; a raw prefix is the tag and length of one entry of field 6.  Both
+ * return the bytes written; `bytes` must be at least VX_REPLY_HEAD_BYTES_MAX /
+ * VX_RAW_PREFIX_BYTES_MAX. */
+#define VX_REPLY_HEAD_BYTES_MAX 8192
+#define VX_RAW_PREFIX_BYTES_MAX 11
+size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes);
+size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes);
+
+/* Version strings: "" is 0, else a decimal integer > 0, with Triton's error text. */
+VX_MUST_USE vx_status vx_codec_parse_version(const char *text, struct vx_why *why,
+                                             i64 *version);
+
+#endif

@@ -1,0 +1,42 @@
+/* limits - every wire maximum, with its reason.  Internal limits are in
+ * engine/base/limits.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_PROTO_LIMITS_H
+#define VX_PROTO_LIMITS_H
+
+/* The whole message: what stock clients set as their own limit, and where gRPC's int
+ * ends. */
+#define VX_MESSAGE_BYTES_MAX 2147483647
+
+/* All of a ModelInferRequest that is not raw tensor bytes: names, shapes, parameters, and
+ * typed contents (what grpcurl users send; 4 MiB of it is 200,000 typed floats in varint
+ * and fixed32). */
+#define VX_INFER_REST_BYTES_MAX (4 << 20)
+
+/* Room for what protobuf-c makes of the rest: its structs are at most 8 times the wire
+ * bytes for packed typed contents, counted for repeated empty sub-messages as well. */
+#define VX_INFER_SCRATCH_BYTES (40 << 20)
+
+/* Any other message: the largest are model names and a reflection symbol. */
+#define VX_CONTROL_BYTES_MAX (1 << 20)
+
+/* Inputs of one request: coords and feats, and room for the one that is unknown to be
+ * named. */
+#define VX_INPUTS_MAX 8
+
+/* Outputs a request may name: what a model may have (engine's limit, asserted equal
+ * there). */
+#define VX_REQUEST_OUTPUTS_MAX 8
+
+/* Dimensions of a shape: ours have 2; stock clients' tests send up to 4. */
+#define VX_RANK_MAX 8
+
+/* Request id, echoed; longer than any UUID or trace id. */
+#define VX_REQUEST_ID_BYTES 256
+
+/* Names on the wire, with NUL. */
+#define VX_WIRE_NAME_BYTES 128
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/codec.h"
+
+#include "engine/base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ModelInferResponse: the numbers of its fields and of those inside. */
+enum { MODEL = 1, VERSION = 2, ID = 3, PARAMETERS = 4, OUTPUTS = 5, RAW = 6 };
+enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { CHOICE_BOOL = 1, CHOICE_INT64 = 2, CHOICE_STRING = 3 };
+enum { TENSOR_NAME = 1, TENSOR_DATATYPE = 2, TENSOR_SHAPE = 3 };
+
+/* A place to write to; running over it is our mistake, since every part has a limit. */
+struct writer {
+    u8 *at, *end;
+};
+
+static void write_byte(struct writer *writer, u8 byte)
+{
+    VX_ASSERT(writer->at < writer->end);
+    *writer->at++ = byte;
+}
+
+static void write_varint(struct writer *writer, u64 value)
+{
+    for (; value > 0x7f; value >>= 7) write_byte(writer, (u8)(value | 0x80));
+    write_byte(writer, (u8)value);
+}
+
+static size_t varint_bytes(u64 value)
+{
+    int bits = vx_bit_length(value);
+    return bits ? (size_t)(bits + 6) / 7 : 1;
+}
+
+static void write_bytes(struct writer *writer, u32 field, const void *bytes,
+                        size_t length)
+{
+    write_varint(writer, field << 3 | 2);
+    write_varint(writer, length);
+    VX_ASSERT(length <= (size_t)(writer->end - writer->at));
+    memcpy(writer->at, bytes, length);
+    writer->at += length;
+}
+
+/* proto3 leaves empty texts out. */
+static void write_text(struct writer *writer, u32 field, const char *text)
+{
+    if (text[0]) write_bytes(writer, field, text, strlen(text));
+}
+
+/* A message inside is written to the side first, since its length comes before it. */
+#define INNER_BYTES                                                                      \
+    512 /* the largest: a tensor with a name and VX_RANK_MAX dimensions, 230 */
+
+static void write_tensor(struct writer *writer, const struct vx_reply_tensor *tensor)
+{
+    u8 block[INNER_BYTES];
+    struct writer inner = {block, block + sizeof block};
+    write_text(&inner, TENSOR_NAME, tensor->name);
+    write_text(&inner, TENSOR_DATATYPE, vx_wire_type_name(tensor->type));
+    size_t shape_bytes = 0;
+    for (i32 d = 0; d < tensor->rank; d++)
+        shape_bytes += varint_bytes((u64)tensor->shape[d]);
+    write_varint(&inner, TENSOR_SHAPE << 3 | 2);
+    write_varint(&inner, shape_bytes);
+    for (i32 d = 0; d < tensor->rank; d++) write_varint(&inner, (u64)tensor->shape[d]);
+    write_bytes(writer, OUTPUTS, block, (size_t)(inner.at - block));
+}
+
+static void write_parameter(struct writer *writer,
+                            const struct vx_reply_parameter *parameter)
+{
+    u8 value_block[INNER_BYTES], block[INNER_BYTES];
+    struct writer value = {value_block, value_block + sizeof value_block};
+    struct writer inner = {block, block + sizeof block};
+    switch (parameter->kind) {
+    case VX_PARAMETER_BOOL:
+        write_varint(&value, CHOICE_BOOL << 3);
+        write_varint(&value, parameter->number != 0);
+        break;
+    case VX_PARAMETER_I64:
+        write_varint(&value, CHOICE_INT64 << 3);
+        write_varint(&value, (u64)parameter->number);
+        break;
+    case VX_PARAMETER_TEXT: /* a choice is there even when it is empty */
+        write_bytes(&value, CHOICE_STRING, parameter->text, strlen(parameter->text));
+        break;
+    }
+    write_text(&inner, ENTRY_KEY, parameter->name);
+    write_bytes(&inner, ENTRY_VALUE, value_block, (size_t)(value.at - value_block));
+    write_bytes(writer, PARAMETERS, block, (size_t)(inner.at - block));
+}
+
+size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes)
+{
+    VX_ASSERT(bytes >= VX_REPLY_HEAD_BYTES_MAX);
+    VX_ASSERT(reply->outputs_count <= VX_REQUEST_OUTPUTS_MAX);
+    VX_ASSERT(reply->parameters_count <= VX_REPLY_PARAMETERS_MAX);
+    struct writer writer = {out, out + bytes};
+    char version[24];
+    snprintf(version, sizeof version, "%lld", (long long)reply->version);
+    write_text(&writer, MODEL, reply->model);
+    write_text(&writer, VERSION, version);
+    write_text(&writer, ID, reply->id);
+    for (i32 i = 0; i < reply->parameters_count; i++)
+        write_parameter(&writer, &reply->parameters[i]);
+    for (i32 i = 0; i < reply->outputs_count; i++)
+        write_tensor(&writer, &reply->outputs[i]);
+    return (size_t)(writer.at - out);
+}
+
+size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes)
+{
+    VX_ASSERT(bytes >= VX_RAW_PREFIX_BYTES_MAX);
+    struct writer writer = {out, out + bytes};
+    write_varint(&writer, RAW << 3 | 2);
+    write_varint(&writer, tensor_bytes);
+    return (size_t)(writer.at - out);
+}

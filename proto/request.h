@@ -1,0 +1,93 @@
+/* request - one inference request and its reply as plain C structs: what the front sees.
+ *
+ * Owner    the call that holds it; slots as said in codec.h.
+ * Thread   one at a time, handed over with its call.
+ *
+ * Made by codec.h from wire bytes and turned back into wire bytes by it.  No pointer into
+ * protobuf, no allocation: a request is a value inside a call.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_PROTO_REQUEST_H
+#define VX_PROTO_REQUEST_H
+
+#include "engine/base/status.h"
+#include "proto/limits.h"
+
+/* The wire's datatypes, by their names in the Open Inference Protocol. */
+enum vx_wire_type {
+    VX_WIRE_NONE, /* a name the protocol does not know */
+    VX_WIRE_BOOL,
+    VX_WIRE_UINT8,
+    VX_WIRE_UINT16,
+    VX_WIRE_UINT32,
+    VX_WIRE_UINT64,
+    VX_WIRE_INT8,
+    VX_WIRE_INT16,
+    VX_WIRE_INT32,
+    VX_WIRE_INT64,
+    VX_WIRE_FP16,
+    VX_WIRE_FP32,
+    VX_WIRE_FP64,
+    VX_WIRE_BF16,
+    VX_WIRE_BYTES,
+};
+size_t vx_wire_type_bytes(enum vx_wire_type type);     /* 0 for NONE and BYTES */
+const char *vx_wire_type_name(enum vx_wire_type type); /* "INT32" */
+enum vx_wire_type vx_wire_type_of(const char *name);
+
+/* Where tensor bytes lie: an offset into the arena shared with the workers. */
+struct vx_slot {
+    u64 offset;
+    u64 bytes; /* payload bytes; 0 = no slot */
+};
+
+struct vx_request_tensor {
+    char name[VX_WIRE_NAME_BYTES];
+    enum vx_wire_type type;
+    i32 rank;
+    i64 shape[VX_RANK_MAX]; /* none negative */
+    i64 elements;           /* product of shape, checked */
+    struct vx_slot slot;    /* elements * size of type bytes, little-endian, row-major */
+};
+
+struct vx_request {
+    char model[VX_WIRE_NAME_BYTES];
+    i64 version; /* 0 = not said: the highest that is ready */
+    char id[VX_REQUEST_ID_BYTES];
+    i32 inputs_count;
+    struct vx_request_tensor inputs[VX_INPUTS_MAX];
+    i32 outputs_count; /* 0 = all the model has */
+    char outputs[VX_REQUEST_OUTPUTS_MAX][VX_WIRE_NAME_BYTES];
+    u64 priority;   /* 0 = default, 1 = highest */
+    i64 timeout_us; /* 0 = none */
+    bool timing;    /* parameter `timing`: say queue and compute times in the answer */
+};
+
+struct vx_reply_tensor {
+    char name[VX_WIRE_NAME_BYTES];
+    enum vx_wire_type type;
+    i32 rank;
+    i64 shape[VX_RANK_MAX];
+    u64 bytes; /* of its raw entry; may be 0, the entry is there all the same */
+};
+
+#define VX_REPLY_PARAMETERS_MAX 8 /* timing has 7 */
+struct vx_reply_parameter {
+    char name[32];
+    enum { VX_PARAMETER_I64, VX_PARAMETER_BOOL, VX_PARAMETER_TEXT } kind;
+    i64 number;
+    char text[VX_WIRE_NAME_BYTES];
+};
+
+struct vx_reply {
+    char model[VX_WIRE_NAME_BYTES];
+    i64 version;
+    char id[VX_REQUEST_ID_BYTES];
+    i32 outputs_count;
+    struct vx_reply_tensor outputs[VX_REQUEST_OUTPUTS_MAX];
+    i32 parameters_count;
+    struct vx_reply_parameter parameters[VX_REPLY_PARAMETERS_MAX];
+};
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/scan.h"
+
+#include "engine/base/check.h"
+
+#include <string.h>
+
+#define VARINT_BYTES_MAX 10 /* 64 bits, seven at a time */
+
+void vx_scan_init(struct vx_scan *scan, const struct vx_spans *spans)
+{
+    *scan = (struct vx_scan){.next = spans->list, .left = spans->bytes};
+}
+
+/* Steps over span ends, and over empty spans.  Only called with something left. */
+static void scan_fill(struct vx_scan *scan)
+{
+    while (scan->at == scan->end) {
+        scan->at = scan->next->data;
+        scan->end = scan->at + scan->next->bytes;
+        scan->next++;
+    }
+}
+
+static vx_status scan_varint(struct vx_scan *scan, u64 *value)
+{
+    *value = 0;
+    for (unsigned i = 0; i < VARINT_BYTES_MAX; i++) {
+        VX_ENSURE(scan->left, INVALID_ARGUMENT,
+                  "the message is no protobuf: it ends in a number");
+        scan_fill(scan);
+        u8 byte = *scan->at++;
+        scan->left--;
+        *value |= (u64)(byte & 0x7f) << (7 * i); /* bits beyond the 64th fall off */
+        if (!(byte & 0x80)) return VX_OK;
+    }
+    VX_FAIL(INVALID_ARGUMENT,
+            "the message is no protobuf: a number is longer than 10 bytes");
+}
+
+vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field)
+{
+    u64 tag, value;
+    VX_TRY(scan_varint(scan, &tag));
+    VX_ENSURE(tag <= UINT32_MAX && tag >> 3, INVALID_ARGUMENT,
+              "the message is no protobuf: a field number is out of range");
+    field->number = (u32)(tag >> 3);
+    field->type = (enum vx_scan_type)(tag & 7);
+    switch (field->type) {
+    case VX_SCAN_VARINT: field->bytes = 0; return scan_varint(scan, &value);
+    case VX_SCAN_FIXED64: field->bytes = 8; break;
+    case VX_SCAN_FIXED32: field->bytes = 4; break;
+    case VX_SCAN_BYTES: VX_TRY(scan_varint(scan, &field->bytes)); break;
+    default: VX_FAIL(INVALID_ARGUMENT, "the message is no protobuf 3: it has a group");
+    }
+    VX_ENSURE(field->bytes <= scan->left, INVALID_ARGUMENT,
+              "the message is no protobuf: a field is longer than the message");
+    return VX_OK;
+}
+
+void vx_scan_copy(struct vx_scan *scan, void *out, size_t bytes)
+{
+    VX_ASSERT(bytes <= scan->left);
+    scan->left -= bytes;
+    u8 *to = out;
+    while (bytes) {
+        scan_fill(scan);
+        size_t here = (size_t)(scan->end - scan->at);
+        if (here > bytes) here = bytes;
+        if (to) {
+            memcpy(to, scan->at, here);
+            to += here;
+        }
+        scan->at += here;
+        bytes -= here;
+    }
+}

@@ -1,0 +1,33 @@
+/* admin - gathers the front's numbers from where they live for the pages of the admin port.
+ *
+ *   vx_admin_answer(&(struct vx_admin){...}, request, reply);
+ *
+ * Owner    everything is borrowed for the call.
+ * Thread   loop.
+ * Fails    never; a page that does not fit says so with a status of its own (page.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_ADMIN_H
+#define VX_SERVER_ADMIN_H
+
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/rpc.h"
+#include "server/shared.h"
+#include "server/workers.h"
+
+struct vx_admin {
+    struct vx_metrics *metrics;
+    struct vx_registry *registry;
+    struct vx_sched *sched;
+    struct vx_rpc *rpc;
+    struct vx_workers *workers;
+    struct vx_shared *shared;
+    bool ready;
+};
+
+void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request *request,
+                     struct vx_http_reply *reply);
+
+#endif

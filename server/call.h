@@ -1,0 +1,57 @@
+/* call - one RPC between the completion-queue threads and the loop.
+ *
+ * Life of a call, and who owns it:
+ *   rpc     from arrival until it is decoded (or refused there and then)
+ *   loop    from the arrivals mailbox until vx_rpc_reply*, vx_rpc_fail or vx_rpc_finish
+ *   rpc     until gRPC has given every tag back; then it returns to its pool
+ * When the peer goes away while the loop owns the call, the rpc side puts `gone` into the
+ * gone mailbox once; the loop acts on it if it still owns the call and then calls
+ * vx_rpc_release_gone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_CALL_H
+#define VX_SERVER_CALL_H
+
+#include "engine/base/mailbox.h"
+#include "proto/codec.h"
+#include "proto/request.h"
+#include "server/sched.h"
+
+#define VX_CALL_MAGIC 0x76784341u /* "vxCA" */
+
+#define VX_TRACEPARENT_BYTES 64 /* W3C: 55 characters and a NUL */
+
+struct vx_call {
+    u32 magic;
+    i32 method; /* row of proto/service.def */
+    struct vx_link
+        arrival; /* in the arrivals mailbox: a decoded request, or a stream's message */
+    struct vx_link gone;                    /* in the gone mailbox, at most once */
+    i64 arrived_ns;                         /* headers were here */
+    i64 decoded_ns;                         /* body was here and in its slots */
+    i64 deadline_ns;                        /* from gRPC; VX_NEVER when none */
+    char traceparent[VX_TRACEPARENT_BYTES]; /* "" when none */
+
+    struct vx_request request; /* ModelInfer */
+    u64 body_bytes;            /* ModelInfer: of the whole message */
+
+    struct vx_span
+        message; /* other methods: the message, contiguous, until the reply or the next */
+    bool message_end; /* streams: the client has half-closed; message is empty */
+
+    /* The loop's own from here on. */
+    bool answered; /* the loop has given the call back */
+    bool is_gone;  /* the peer left while the job was running */
+    struct vx_job job;
+    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
+    struct vx_call *watch_next;                     /* health: list of Watch streams */
+    i32 watch_said;                                 /* health: the status sent last */
+};
+
+static inline struct vx_call *vx_call_of_job(struct vx_job *job)
+{
+    return VX_CONTAINER(job, struct vx_call, job);
+}
+
+#endif

@@ -1,0 +1,128 @@
+/* channel - the words between front and worker: small messages on a socket pair.
+ *
+ * Tensors never travel here; messages carry offsets into the shared arena.  One message
+ * is one SOCK_SEQPACKET record, so there is no framing and no partial read.
+ *
+ *   VX_TRY(vx_channel_pair(fds));
+ *   VX_TRY(vx_channel_send(fd, &message.head, sizeof message.load));
+ *   VX_TRY(vx_channel_receive(fd, &message, &got));
+ *
+ * front -> worker: LOAD, UNLOAD, RUN, STATS
+ * worker -> front: UP, PROGRESS, LOADED, DONE, STATED
+ * The end of the socket is the last word of both: a worker stops, a front restarts it.
+ *
+ * Owner    the two processes own one end each.
+ * Thread   front: loop.  worker: received on the device thread, sent from device and main
+ *          (a record is one system call, so no lock).
+ * Limits   VX_MESSAGE_BYTES.
+ * Fails    UNAVAILABLE when the other side is gone or does not read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_CHANNEL_H
+#define VX_SERVER_CHANNEL_H
+
+#include "engine/engine.h"
+
+/* Directory of a model on disk: the repository's path and a name; PATH_MAX. */
+#define VX_PATH_BYTES 4096
+
+enum vx_message_kind {
+    VX_MESSAGE_LOAD,
+    VX_MESSAGE_UNLOAD,
+    VX_MESSAGE_RUN,
+    VX_MESSAGE_STATS,
+    VX_MESSAGE_UP,
+    VX_MESSAGE_PROGRESS,
+    VX_MESSAGE_LOADED,
+    VX_MESSAGE_DONE,
+    VX_MESSAGE_STATED,
+};
+
+struct vx_message_head {
+    i32 kind;
+    i32 instance; /* LOAD UNLOAD RUN PROGRESS LOADED: row of the registry */
+    u64 batch; /* RUN DONE; LOAD LOADED PROGRESS: which load of that row this is about */
+};
+
+struct vx_message_load {
+    struct vx_message_head head;
+    i32 version;
+    char directory[VX_PATH_BYTES];
+};
+
+#define VX_NO_OUTPUT UINT64_MAX /* this output is not wanted */
+struct vx_run_item {
+    u64 coords_offset, feats_offset; /* of the arena */
+    u64 outputs_offset[VX_OUTPUTS_MAX];
+    i64 voxels;
+    i32 coords_columns;
+    i32 feats_dtype; /* enum vx_dtype */
+};
+struct vx_message_run {
+    struct vx_message_head head;
+    i32 items_count;
+    struct vx_run_item items[VX_BATCH_ITEMS_MAX];
+};
+
+struct vx_done_item {
+    i32 code; /* enum vx_code */
+    i32 geometry_hit;
+    i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
+    struct vx_why why;
+};
+struct vx_message_done {
+    struct vx_message_head head;
+    i32 items_count;
+    struct vx_done_item items[VX_BATCH_ITEMS_MAX];
+};
+
+struct vx_message_up {
+    struct vx_message_head head;
+    struct vx_engine_stats stats;
+};
+struct vx_message_progress {
+    struct vx_message_head head;
+    i64 done, total; /* layers */
+};
+struct vx_message_loaded {
+    struct vx_message_head head;
+    i32 code; /* enum vx_code */
+    struct vx_why why;
+    struct vx_signature signature; /* when code is OK */
+};
+
+union vx_message {
+    struct vx_message_head head;
+    struct vx_message_load load;
+    struct vx_message_run run;
+    struct vx_message_done done;
+    struct vx_message_up up; /* UP and STATED */
+    struct vx_message_progress progress;
+    struct vx_message_loaded loaded;
+};
+#define VX_MESSAGE_BYTES sizeof(union vx_message)
+
+/* Bytes of RUN and DONE with `count` items: only those travel. */
+static inline size_t vx_message_run_bytes(i32 count)
+{
+    return offsetof(struct vx_message_run, items) +
+           (size_t)count * sizeof(struct vx_run_item);
+}
+static inline size_t vx_message_done_bytes(i32 count)
+{
+    return offsetof(struct vx_message_done, items) +
+           (size_t)count * sizeof(struct vx_done_item);
+}
+
+/* fds[0] is the front's end, non-blocking; fds[1] the worker's, blocking.  Both close on
+ * exec. */
+VX_MUST_USE vx_status vx_channel_pair(int fds[2]);
+VX_MUST_USE vx_status vx_channel_send(int fd, const struct vx_message_head *message,
+                                      size_t bytes);
+/* *bytes = 0 when a non-blocking end has nothing to read.  A record of the wrong size for
+ * its kind is INTERNAL: the two sides are one binary. */
+VX_MUST_USE vx_status vx_channel_receive(int fd, union vx_message *message,
+                                         size_t *bytes);
+
+#endif

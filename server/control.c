@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/control_private.h"
+
+#include "engine/base/check.h"
+#include "proto/control.h"
+#include "server/rpc.h"
+
+#include "model_config.pb-c.h"
+#include "open_inference.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct vx_control_dtype vx_control_dtype_get(enum vx_dtype dtype)
+{
+    static const struct vx_control_dtype spelt[] = {
+        [VX_DTYPE_F32] = {"FP32", INFERENCE__DATA_TYPE__TYPE_FP32},
+        [VX_DTYPE_F16] = {"FP16", INFERENCE__DATA_TYPE__TYPE_FP16},
+        [VX_DTYPE_BF16] = {"BF16", INFERENCE__DATA_TYPE__TYPE_BF16},
+        [VX_DTYPE_I32] = {"INT32", INFERENCE__DATA_TYPE__TYPE_INT32},
+    };
+    VX_ASSERT(dtype > VX_DTYPE_NONE && dtype < VX_COUNT(spelt));
+    return spelt[dtype];
+}
+
+vx_status vx_control_pick(struct vx_control_question *question, const char *name,
+                          const char *version, struct vx_instance **row)
+{
+    i64 number;
+    i32 instance;
+    VX_TRY(vx_codec_parse_version(version, question->why, &number));
+    VX_TRY(vx_registry_pick(question->view->registry, name, number, question->why,
+                            &instance));
+    *row = vx_registry_row(question->view->registry, instance);
+    return VX_OK;
+}
+
+static vx_status control_server_live(struct vx_control_question *question)
+{
+    static const Inference__ServerLiveResponse live = {
+        PROTOBUF_C_MESSAGE_INIT(&inference__server_live_response__descriptor),
+        .live = true};
+    question->answer = &live.base;
+    return VX_OK;
+}
+
+static vx_status control_server_ready(struct vx_control_question *question)
+{
+    Inference__ServerReadyResponse *answer =
+        vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    inference__server_ready_response__init(answer);
+    answer->ready = question->view->ready;
+    question->answer = &answer->base;
+    return VX_OK;
+}
+
+/* An unknown model is an error and not `ready: false`: stock clients tell the two
+ * apart. */
+static vx_status control_model_ready(struct vx_control_question *question)
+{
+    const Inference__ModelReadyRequest *request = (const void *)question->request;
+    struct vx_registry *registry = question->view->registry;
+    i64 version;
+    i32 instance;
+    VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
+    VX_TRY(vx_registry_find(registry, request->name, version, question->why, &instance));
+    Inference__ModelReadyResponse *answer =
+        vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    inference__model_ready_response__init(answer);
+    answer->ready = vx_registry_row(registry, instance)->state == VX_INSTANCE_READY;
+    question->answer = &answer->base;
+    return VX_OK;
+}
+
+static vx_status control_server_metadata(struct vx_control_question *question)
+{
+    /* What clients may rely on, by Triton's names: tools switch on `statistics`.
+     * schedule_policy is the request parameters `priority` and `timeout`. */
+    static char *extensions[] = {"schedule_policy", "model_configuration", "statistics"};
+    Inference__ServerMetadataResponse *answer =
+        vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    inference__server_metadata_response__init(answer);
+    answer->name = "voxeld";
+    answer->version = VX_VERSION;
+    answer->n_extensions = VX_COUNT(extensions);
+    answer->extensions = extensions;
+    question->answer = &answer->base;
+    return VX_OK;
+}
+
+/* All that a ModelMetadataResponse points to: one piece of the arena. */
+struct metadata_answer {
+    Inference__ModelMetadataResponse response;
+    Inference__ModelMetadataResponse__TensorMetadata tensors[2 + VX_OUTPUTS_MAX];
+    Inference__ModelMetadataResponse__TensorMetadata *tensor_list[2 + VX_OUTPUTS_MAX];
+    int64_t shapes[2 + VX_OUTPUTS_MAX][2];
+    char versions[VX_INSTANCES_MAX][VX_CONTROL_NUMBER_BYTES];
+    char *version_list[VX_INSTANCES_MAX];
+};
+
+static void metadata_set_tensor(struct metadata_answer *answer, i32 tensor, char *name,
+                                enum vx_dtype dtype, i64 columns)
+{
+    Inference__ModelMetadataResponse__TensorMetadata *metadata = &answer->tensors[tensor];
+    inference__model_metadata_response__tensor_metadata__init(metadata);
+    answer->tensor_list[tensor] = metadata;
+    answer->shapes[tensor][0] = -1; /* rows: any number of voxels */
+    answer->shapes[tensor][1] = columns;
+    metadata->name = name;
+    metadata->datatype = (char *)(uintptr_t)vx_control_dtype_get(dtype).name;
+    metadata->n_shape = 2;
+    metadata->shape = answer->shapes[tensor];
+}
+
+static void metadata_set_versions(struct metadata_answer *answer,
+                                  struct vx_registry *registry, const char *name)
+{
+    i32 cursor = 0;
+    size_t count = 0;
+    const struct vx_instance *row;
+    while ((row = vx_registry_next(registry, &cursor))) {
+        if (row->state != VX_INSTANCE_READY || strcmp(row->name, name)) continue;
+        snprintf(answer->versions[count], VX_CONTROL_NUMBER_BYTES, "%lld",
+                 (long long)row->version);
+        answer->version_list[count] = answer->versions[count];
+        count++;
+    }
+    answer->response.n_versions = count;
+    answer->response.versions = answer->version_list;
+}
+
+static vx_status control_model_metadata(struct vx_control_question *question)
+{
+    const Inference__ModelMetadataRequest *request = (const void *)question->request;
+    struct vx_instance *row;
+    VX_TRY(vx_control_pick(question, request->name, request->version, &row));
+    struct metadata_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    struct vx_signature *signature = &row->signature;
+    Inference__ModelMetadataResponse *response = &answer->response;
+    inference__model_metadata_response__init(response);
+    response->name = row->name;
+    response->platform = VX_CONTROL_PLATFORM;
+    metadata_set_versions(answer, question->view->registry, row->name);
+    metadata_set_tensor(answer, 0, signature->coords_name, VX_DTYPE_I32, 4);
+    metadata_set_tensor(answer, 1, signature->feats_name, VX_DTYPE_F32,
+                        signature->feats_channels);
+    for (i32 i = 0; i < signature->outputs_count; i++)
+        metadata_set_tensor(answer, 2 + i, signature->outputs[i].name,
+                            signature->outputs[i].dtype, signature->outputs[i].channels);
+    response->n_inputs = 2;
+    response->inputs = answer->tensor_list;
+    response->n_outputs = (size_t)signature->outputs_count;
+    response->outputs = answer->tensor_list + 2;
+    question->answer = &response->base;
+    return VX_OK;
+}
+
+/* What is served, and for the rest what to do instead. */
+static const struct control_method {
+    i32 method;
+    vx_status (*answer)(struct vx_control_question *question);
+    const ProtobufCMessageDescriptor *request;
+    const char *instead;
+} control_methods[] = {
+#define SERVED(method_, request_, answer_)                                               \
+    {                                                                                    \
+        VX_METHOD_ID_##method_, answer_, &inference__##request_##_request__descriptor,   \
+            NULL                                                                         \
+    }
+#define REFUSED(method_, instead_)                                                       \
+    {                                                                                    \
+        VX_METHOD_ID_##method_, NULL, NULL, instead_                                     \
+    }
+    SERVED(SERVER_LIVE, server_live, control_server_live),
+    SERVED(SERVER_READY, server_ready, control_server_ready),
+    SERVED(MODEL_READY, model_ready, control_model_ready),
+    SERVED(SERVER_METADATA, server_metadata, control_server_metadata),
+    SERVED(MODEL_METADATA, model_metadata, control_model_metadata),
+    SERVED(MODEL_CONFIG, model_config, vx_control_model_config),
+    SERVED(MODEL_STATISTICS, model_statistics, vx_control_model_statistics),
+    REFUSED(
+        MODEL_STREAM_INFER,
+        "every request has one answer, use ModelInfer, as many at a time as you like"),
+    REFUSED(REPOSITORY_INDEX,
+            "ModelStatistics with an empty name lists the models that serve"),
+    REFUSED(REPOSITORY_MODEL_LOAD,
+            "put the model into the repository and send the server SIGHUP"),
+    REFUSED(REPOSITORY_MODEL_UNLOAD,
+            "take the model out of the repository and send SIGHUP"),
+    REFUSED(SYSTEM_SHARED_MEMORY_STATUS, "no region can be registered"),
+    REFUSED(SYSTEM_SHARED_MEMORY_REGISTER, "send tensors in raw_input_contents"),
+    REFUSED(SYSTEM_SHARED_MEMORY_UNREGISTER, "no region can be registered"),
+    REFUSED(CUDA_SHARED_MEMORY_STATUS, "no region can be registered"),
+    REFUSED(CUDA_SHARED_MEMORY_REGISTER, "send tensors in raw_input_contents"),
+    REFUSED(CUDA_SHARED_MEMORY_UNREGISTER, "no region can be registered"),
+    REFUSED(TRACE_SETTING,
+            "the request parameter `timing` says where a request's time went"),
+    REFUSED(LOG_SETTINGS, "logging is set at start with --log-level and --log-format"),
+#undef SERVED
+#undef REFUSED
+};
+
+vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
+                            struct vx_span message, struct vx_arena *scratch,
+                            struct vx_why *why, struct vx_control_answer *answer)
+{
+    const struct control_method *row = NULL;
+    for (size_t i = 0; i < VX_COUNT(control_methods); i++)
+        if (control_methods[i].method == method) row = &control_methods[i];
+    VX_ASSERT(row);
+    if (!row->answer)
+        VX_FAIL_WHY(why, UNIMPLEMENTED, "not served", "%s is not served here: %s",
+                    strrchr(vx_method_get(method)->path, '/') + 1, row->instead);
+    ProtobufCMessage *request;
+    VX_TRY(vx_control_unpack(row->request, message, scratch, why, &request));
+    struct vx_control_question question = {
+        .view = view, .request = request, .scratch = scratch, .why = why};
+    VX_TRY(row->answer(&question));
+    return vx_control_pack(question.answer, answer->bytes, answer->capacity,
+                           &answer->length);
+}

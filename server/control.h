@@ -1,0 +1,34 @@
+/* control - answers the small questions: liveness, metadata, configuration, statistics.
+ *
+ * Each handler is bytes in, bytes out: unpack, look into the registry, pack.  No state of
+ * its own.
+ *
+ *   vx_status st = vx_control_answer(&view, method, message, scratch, out, &out_bytes,
+ * &why);
+ *
+ * Thread   loop.
+ * Limits   VX_CONTROL_BYTES_MAX in and out.
+ * Fails    the status codes and sentences of the Open Inference Protocol as stock clients
+ * know them; UNIMPLEMENTED with a sentence for what this server does not serve.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_CONTROL_H
+#define VX_SERVER_CONTROL_H
+
+#include "engine/base/arena.h"
+#include "proto/codec.h"
+#include "server/view.h"
+
+struct vx_control_answer {
+    u8 *bytes;       /* caller's buffer */
+    size_t capacity; /* VX_CONTROL_BYTES_MAX */
+    size_t length;   /* out */
+};
+
+VX_MUST_USE vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
+                                        struct vx_span message, struct vx_arena *scratch,
+                                        struct vx_why *why,
+                                        struct vx_control_answer *answer);
+
+#endif

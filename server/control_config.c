@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/control_private.h"
+
+#include "model_config.pb-c.h"
+#include "open_inference.pb-c.h"
+
+#include <stdio.h>
+
+/* Limits that clients should know and the configuration has no field for. */
+#define CONFIG_PARAMETERS 2
+
+/* All that a ModelConfigResponse points to: one piece of the arena. */
+struct config_answer {
+    Inference__ModelConfigResponse response;
+    Inference__ModelConfig config;
+    Inference__ModelVersionPolicy policy;
+    Inference__ModelVersionPolicy__All all;
+    Inference__ModelDynamicBatching batching;
+    Inference__ModelTransactionPolicy transaction;
+    Inference__ModelInstanceGroup group;
+    Inference__ModelInstanceGroup *group_list[1];
+    char group_name[VX_NAME_BYTES + 8];
+    Inference__ModelInput inputs[2];
+    Inference__ModelInput *input_list[2];
+    Inference__ModelOutput outputs[VX_OUTPUTS_MAX];
+    Inference__ModelOutput *output_list[VX_OUTPUTS_MAX];
+    int64_t dims[2 + VX_OUTPUTS_MAX][2];
+    Inference__ModelConfig__ParametersEntry entries[CONFIG_PARAMETERS];
+    Inference__ModelConfig__ParametersEntry *entry_list[CONFIG_PARAMETERS];
+    Inference__ModelParameter parameters[CONFIG_PARAMETERS];
+    char parameter_texts[CONFIG_PARAMETERS][VX_CONTROL_NUMBER_BYTES];
+};
+
+static void config_set_input(struct config_answer *answer, i32 number, char *name,
+                             enum vx_dtype dtype, i64 columns)
+{
+    Inference__ModelInput *input = &answer->inputs[number];
+    inference__model_input__init(input);
+    answer->input_list[number] = input;
+    answer->dims[number][0] = -1; /* rows: any number of voxels */
+    answer->dims[number][1] = columns;
+    input->name = name;
+    input->data_type = (Inference__DataType)vx_control_dtype_get(dtype).config;
+    input->n_dims = 2;
+    input->dims = answer->dims[number];
+}
+
+static void config_set_outputs(struct config_answer *answer,
+                               struct vx_signature *signature)
+{
+    for (i32 i = 0; i < signature->outputs_count; i++) {
+        Inference__ModelOutput *output = &answer->outputs[i];
+        inference__model_output__init(output);
+        answer->output_list[i] = output;
+        answer->dims[2 + i][0] = -1;
+        answer->dims[2 + i][1] = signature->outputs[i].channels;
+        output->name = signature->outputs[i].name;
+        output->data_type =
+            (Inference__DataType)vx_control_dtype_get(signature->outputs[i].dtype).config;
+        output->n_dims = 2;
+        output->dims = answer->dims[2 + i];
+    }
+    answer->config.n_output = (size_t)signature->outputs_count;
+    answer->config.output = answer->output_list;
+}
+
+static void config_set_parameter(struct config_answer *answer, i32 number, char *name,
+                                 i64 value)
+{
+    inference__model_config__parameters_entry__init(&answer->entries[number]);
+    inference__model_parameter__init(&answer->parameters[number]);
+    snprintf(answer->parameter_texts[number], VX_CONTROL_NUMBER_BYTES, "%lld",
+             (long long)value);
+    answer->parameters[number].string_value = answer->parameter_texts[number];
+    answer->entries[number].key = name;
+    answer->entries[number].value = &answer->parameters[number];
+    answer->entry_list[number] = &answer->entries[number];
+}
+
+/* How requests meet devices: batches form by voxels, one instance per worker that has the
+ * model. */
+static void config_set_scheduling(struct config_answer *answer,
+                                  const struct vx_instance *row)
+{
+    Inference__ModelConfig *config = &answer->config;
+    inference__model_dynamic_batching__init(&answer->batching);
+    answer->batching.max_queue_delay_microseconds = (u64)row->signature.batch_delay_us;
+    config->scheduling_choice_case =
+        INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
+    config->dynamic_batching = &answer->batching;
+    inference__model_instance_group__init(&answer->group);
+    snprintf(answer->group_name, sizeof answer->group_name, "%s_0", row->name);
+    answer->group.name = answer->group_name;
+    answer->group.kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;
+    answer->group.count = __builtin_popcount(row->workers_loaded);
+    answer->group_list[0] = &answer->group;
+    config->n_instance_group = 1;
+    config->instance_group = answer->group_list;
+    inference__model_transaction_policy__init(
+        &answer->transaction); /* decoupled: false */
+    config->model_transaction_policy = &answer->transaction;
+    inference__model_version_policy__init(&answer->policy);
+    inference__model_version_policy__all__init(&answer->all);
+    answer->policy.policy_choice_case =
+        INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_ALL;
+    answer->policy.all = &answer->all;
+    config->version_policy = &answer->policy;
+}
+
+/* max_batch_size stays 0: shapes are used as they are, the first dimension is voxels and
+ * not requests.  dynamic_batching is there so that tools report queue time. */
+vx_status vx_control_model_config(struct vx_control_question *question)
+{
+    const Inference__ModelConfigRequest *request = (const void *)question->request;
+    struct vx_instance *row;
+    VX_TRY(vx_control_pick(question, request->name, request->version, &row));
+    struct config_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    struct vx_signature *signature = &row->signature;
+    Inference__ModelConfig *config = &answer->config;
+    inference__model_config_response__init(&answer->response);
+    inference__model_config__init(config);
+    answer->response.config = config;
+    config->name = row->name;
+    config->platform = VX_CONTROL_PLATFORM;
+    config->backend = VX_CONTROL_PLATFORM;
+    config->default_model_filename = "weights.safetensors";
+    config_set_input(answer, 0, signature->coords_name, VX_DTYPE_I32, 4);
+    config_set_input(answer, 1, signature->feats_name, VX_DTYPE_F32,
+                     signature->feats_channels);
+    config->n_input = 2;
+    config->input = answer->input_list;
+    config_set_outputs(answer, signature);
+    config_set_scheduling(answer, row);
+    config_set_parameter(answer, 0, "voxels_max", signature->voxels_max);
+    config_set_parameter(answer, 1, "batch_voxels_max", signature->batch_voxels_max);
+    config->n_parameters = CONFIG_PARAMETERS;
+    config->parameters = answer->entry_list;
+    question->answer = &answer->response.base;
+    return VX_OK;
+}

@@ -1,0 +1,52 @@
+/* control_private - what the files of control share; nobody else includes it.
+ *
+ *   control.c             the table of methods, the server's own answers, metadata
+ *   control_config.c      ModelConfig
+ *   control_statistics.c  ModelStatistics
+ *
+ * A handler reads question->request, builds its answer in the scratch arena and points to
+ * it.
+ *
+ * Thread   loop.
+ * Fails    as control.h says; RESOURCE_EXHAUSTED when the scratch arena is full.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_CONTROL_PRIVATE_H
+#define VX_SERVER_CONTROL_PRIVATE_H
+
+#include "server/control.h"
+
+#include <protobuf-c/protobuf-c.h>
+
+/* What stock clients show as the platform; Triton's own names would promise its
+ * backends. */
+#define VX_CONTROL_PLATFORM "voxeld"
+/* A decimal i64 and its NUL. */
+#define VX_CONTROL_NUMBER_BYTES 21
+
+struct vx_control_question {
+    const struct vx_front_view *view;
+    const ProtobufCMessage *request;
+    struct vx_arena *scratch;
+    struct vx_why *why;
+    const ProtobufCMessage *answer; /* out */
+};
+
+/* How the protocol spells a type: in metadata, and as a number in the configuration. */
+struct vx_control_dtype {
+    const char *name;
+    int config; /* Inference__DataType */
+};
+struct vx_control_dtype vx_control_dtype_get(enum vx_dtype dtype);
+
+/* The row that serves (name, version text) now: INVALID_ARGUMENT, NOT_FOUND or
+ * UNAVAILABLE. */
+VX_MUST_USE vx_status vx_control_pick(struct vx_control_question *question,
+                                      const char *name, const char *version,
+                                      struct vx_instance **row);
+
+VX_MUST_USE vx_status vx_control_model_config(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_model_statistics(struct vx_control_question *question);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/control_private.h"
+
+#include "open_inference.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Eight of a request's, three of a batch's. */
+#define STATISTICS_DURATIONS 11
+
+/* All that one ModelStatistics points to. */
+struct statistics_row {
+    Inference__ModelStatistics model;
+    char version[VX_CONTROL_NUMBER_BYTES];
+    Inference__StatisticDuration durations[STATISTICS_DURATIONS];
+    i32 durations_count;
+    Inference__InferStatistics infer;
+    Inference__InferBatchStatistics batch;
+    Inference__InferBatchStatistics *batch_list[1];
+    Inference__MemoryUsage memory;
+    Inference__MemoryUsage *memory_list[1];
+};
+struct statistics_answer {
+    Inference__ModelStatisticsResponse response;
+    Inference__ModelStatistics *list[VX_INSTANCES_MAX];
+    struct statistics_row rows[VX_INSTANCES_MAX];
+};
+
+static Inference__StatisticDuration *statistics_duration(struct statistics_row *row,
+                                                         const struct vx_duration *from)
+{
+    Inference__StatisticDuration *duration = &row->durations[row->durations_count++];
+    inference__statistic_duration__init(duration);
+    duration->count = from->count;
+    duration->ns = from->ns;
+    return duration;
+}
+
+/* One row of batches, of size 1, while every execution was of one request: sizes are not
+ * counted apart, and a row that mixed them would be wrong. */
+static void statistics_set_batch(struct statistics_row *row,
+                                 const struct vx_instance_stats *stats)
+{
+    if (!stats->execution_count || stats->execution_count != stats->inference_count)
+        return;
+    inference__infer_batch_statistics__init(&row->batch);
+    row->batch.batch_size = 1;
+    row->batch.compute_input = statistics_duration(row, &stats->compute_input);
+    row->batch.compute_infer = statistics_duration(row, &stats->compute_infer);
+    row->batch.compute_output = statistics_duration(row, &stats->compute_output);
+    row->batch_list[0] = &row->batch;
+    row->model.n_batch_stats = 1;
+    row->model.batch_stats = row->batch_list;
+}
+
+static void statistics_set_row(struct statistics_row *row, struct vx_instance *instance)
+{
+    const struct vx_instance_stats *stats = &instance->stats;
+    Inference__ModelStatistics *model = &row->model;
+    inference__model_statistics__init(model);
+    /* A number: perf_analyzer reads it as one. */
+    snprintf(row->version, sizeof row->version, "%lld", (long long)instance->version);
+    model->name = instance->name;
+    model->version = row->version;
+    model->last_inference = stats->last_inference_ms;
+    model->inference_count = stats->inference_count;
+    model->execution_count = stats->execution_count;
+    inference__infer_statistics__init(&row->infer);
+    row->infer.success = statistics_duration(row, &stats->success);
+    row->infer.fail = statistics_duration(row, &stats->fail);
+    row->infer.queue = statistics_duration(row, &stats->queue);
+    row->infer.compute_input = statistics_duration(row, &stats->compute_input);
+    row->infer.compute_infer = statistics_duration(row, &stats->compute_infer);
+    row->infer.compute_output = statistics_duration(row, &stats->compute_output);
+    row->infer.cache_hit = statistics_duration(row, &stats->cache_hit);
+    row->infer.cache_miss = statistics_duration(row, &stats->cache_miss);
+    model->inference_stats = &row->infer;
+    statistics_set_batch(row, stats);
+    inference__memory_usage__init(&row->memory);
+    row->memory.type = "CPU";
+    row->memory.byte_size = (u64)instance->signature.weights_bytes;
+    row->memory_list[0] = &row->memory;
+    model->n_memory_usage = 1;
+    model->memory_usage = row->memory_list;
+}
+
+/* An empty name asks for all models, an empty version for all versions.  A version that
+ * is being unloaded still counts: its last requests end now. */
+static bool statistics_wanted(const struct vx_instance *row, const char *name,
+                              i64 version)
+{
+    if (row->state != VX_INSTANCE_READY && row->state != VX_INSTANCE_UNLOADING)
+        return false;
+    return (!*name || !strcmp(row->name, name)) && (!version || row->version == version);
+}
+
+vx_status vx_control_model_statistics(struct vx_control_question *question)
+{
+    const Inference__ModelStatisticsRequest *request = (const void *)question->request;
+    struct vx_registry *registry = question->view->registry;
+    i64 version;
+    VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
+    struct vx_instance *row;
+    if (*request->name) /* the error of a model that is not there */
+        VX_TRY(vx_control_pick(question, request->name, request->version, &row));
+    struct statistics_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    inference__model_statistics_response__init(&answer->response);
+    i32 cursor = 0;
+    size_t count = 0;
+    while ((row = vx_registry_next(registry, &cursor))) {
+        if (!statistics_wanted(row, request->name, version)) continue;
+        statistics_set_row(&answer->rows[count], row);
+        answer->list[count] = &answer->rows[count].model;
+        count++;
+    }
+    answer->response.n_model_stats = count;
+    answer->response.model_stats = answer->list;
+    question->answer = &answer->response.base;
+    return VX_OK;
+}

@@ -1,0 +1,110 @@
+/* metrics - counts what happened, and says it as Prometheus text.
+ *
+ * metrics.def is the list.  Most numbers live with their owners (registry, rpc, workers)
+ * and are only read here, when somebody scrapes; histograms and the counts of status
+ * codes live here.  Histograms have fixed bounds and cost a few additions per request;
+ * the last minute of each is kept apart, for the percentiles of the page.
+ *
+ *   VX_TRY(vx_metrics_open(&metrics));
+ *   vx_metrics_observe_request(metrics, &request);
+ *   vx_metrics_observe_batch(metrics, requests, voxels);
+ *   VX_TRY(vx_metrics_render(&sources, text, capacity, &length));
+ *
+ * Owner    the caller.  Sources are borrowed for the call.
+ * Thread   loop.
+ * Limits   VX_METRICS_BOUNDS_MAX bounds of a histogram.
+ * Fails    render: RESOURCE_EXHAUSTED when the text does not fit; do not send it then.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_METRICS_H
+#define VX_SERVER_METRICS_H
+
+#include "engine/engine.h"
+#include "server/registry.h"
+#include "server/rpc.h"
+#include "server/sched.h"
+
+#define VX_METRICS_BOUNDS_MAX 20
+/* Percentiles of the page look back this far, in steps of a slice. */
+#define VX_METRICS_SLICE_NS (10 * VX_NS_PER_S)
+#define VX_METRICS_SLICES   6
+/* Status codes of gRPC end at 16. */
+#define VX_METRICS_CODES 17
+
+enum vx_histogram_id {
+#define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_) VX_HISTOGRAM_##id_,
+#include "server/metrics_forms.h"
+    VX_HISTOGRAMS_COUNT
+};
+
+struct vx_histogram {
+    u64 counts[VX_METRICS_BOUNDS_MAX +
+               1]; /* not cumulative; the last is "more than all" */
+    u64 sum;       /* ns, or what is counted */
+};
+
+struct vx_metrics {
+    u32 magic;
+    i64 started_ms; /* since 1970 */
+    u64 codes[VX_METRICS_CODES];
+    struct vx_histogram histograms[VX_HISTOGRAMS_COUNT];
+    /* As the histograms were when each of the last slices began. */
+    struct vx_histogram slices[VX_METRICS_SLICES][VX_HISTOGRAMS_COUNT];
+    i64 slice; /* the current one: time / VX_METRICS_SLICE_NS */
+};
+
+VX_MUST_USE vx_status vx_metrics_open(struct vx_metrics **metrics);
+void vx_metrics_close(struct vx_metrics **metrics);
+
+/* One inference request that ended, well or not. */
+struct vx_metrics_request {
+    enum vx_code code;
+    i64 total_ns; /* from arrival */
+    i64 voxels;
+    u64 bytes_in;
+    bool ran; /* a device saw it; the rest is valid */
+    i64 queue_ns, compute_ns, geometry_ns;
+};
+void vx_metrics_observe_request(struct vx_metrics *metrics,
+                                const struct vx_metrics_request *request);
+void vx_metrics_observe_batch(struct vx_metrics *metrics, i64 requests, i64 voxels);
+
+/* The last minute of one histogram: ns, or what is counted. */
+struct vx_recent {
+    u64 count;
+    u64 p50, p90, p99; /* interpolated between bounds; at most the highest bound */
+};
+struct vx_recent vx_metrics_recent(struct vx_metrics *metrics, enum vx_histogram_id id);
+/* Lets slices pass; observe and recent do it themselves, by the clock. */
+void vx_metrics_turn(struct vx_metrics *metrics, i64 now_ns);
+
+/* One worker, as pages show it. */
+struct vx_worker_view {
+    i32 index;
+    const char *device; /* as configured: "cpu" */
+    const char *state;  /* "up" */
+    bool up;
+    i32 restarts;
+    i32 pid; /* 0 when there is none */
+    struct vx_engine_stats stats;
+};
+/* All that scrapes and pages read. */
+struct vx_metrics_sources {
+    struct vx_metrics *metrics;
+    struct vx_registry *registry;
+    const struct vx_rpc_counters *rpc;
+    const struct vx_sched
+        *sched; /* may be NULL: then what each model has pending is left out */
+    const struct vx_worker_view *workers;
+    i32 workers_count;
+    i32 queued, running;
+    i64 queued_voxels;
+    u64 arena_bytes, arena_bytes_used;
+    bool ready;
+};
+
+VX_MUST_USE vx_status vx_metrics_render(const struct vx_metrics_sources *sources,
+                                        char *out, size_t capacity, size_t *length);
+
+#endif

@@ -1,0 +1,36 @@
+/* metrics_forms - includes metrics.def, the forms that the includer wants and no other.
+ *
+ *   #define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_) VX_HISTOGRAM_##id_,
+ *   #include "server/metrics_forms.h"
+ *
+ * The rows of all other forms vanish, and all forms are undefined afterwards.
+ *
+ * Included many times on purpose and has no guard.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_METRIC_SERVER
+#define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)
+#endif
+#ifndef VX_METRIC_METHOD
+#define VX_METRIC_METHOD(name_, type_, labels_, value_, help_)
+#endif
+#ifndef VX_METRIC_CODE
+#define VX_METRIC_CODE(name_, type_, labels_, value_, help_)
+#endif
+#ifndef VX_METRIC_MODEL
+#define VX_METRIC_MODEL(name_, type_, labels_, value_, help_)
+#endif
+#ifndef VX_METRIC_WORKER
+#define VX_METRIC_WORKER(name_, type_, labels_, value_, help_)
+#endif
+#ifndef VX_HISTOGRAM
+#define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_)
+#endif
+#include "server/metrics.def"
+#undef VX_METRIC_SERVER
+#undef VX_METRIC_METHOD
+#undef VX_METRIC_CODE
+#undef VX_METRIC_MODEL
+#undef VX_METRIC_WORKER
+#undef VX_HISTOGRAM

@@ -1,0 +1,29 @@
+/* page - what the admin port answers: metrics, health, and a page for people.
+ *
+ *   GET /                        devices, models, queue, caches, latencies, live
+ *   GET /metrics                 Prometheus text
+ *   GET /v2/health/live          200 while the loop turns
+ *   GET /v2/health/ready         200, or 503 and why not
+ *   GET /v2/models/NAME/ready    200, 503 or 404; also .../NAME/versions/V/ready
+ *
+ * Health is JSON with a sentence in "why" when the answer is no.  Everything is computed
+ * from what the sources say at this moment; nothing is remembered between requests.
+ *
+ *   vx_page_answer(&sources, request, reply);
+ *
+ * Thread   loop.
+ * Limits   the reply's buffer; a page that does not fit is answered 500.
+ * Fails    never; what cannot be answered is a status of HTTP.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_PAGE_H
+#define VX_SERVER_PAGE_H
+
+#include "server/http.h"
+#include "server/metrics.h"
+
+void vx_page_answer(const struct vx_metrics_sources *sources,
+                    const struct vx_http_request *request, struct vx_http_reply *reply);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/registry.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+
+#include <string.h>
+
+struct vx_registry {
+    struct vx_instance rows[VX_INSTANCES_MAX];
+};
+
+vx_status vx_registry_open(struct vx_registry **registry)
+{
+    *registry = vx_alloc_zero(sizeof **registry);
+    VX_ENSURE(*registry, RESOURCE_EXHAUSTED, "no memory for the registry");
+    return VX_OK;
+}
+
+void vx_registry_close(struct vx_registry **registry)
+{
+    vx_free(*registry);
+    *registry = NULL;
+}
+
+struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
+{
+    VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);
+    return &registry->rows[instance];
+}
+
+i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
+                    u64 fingerprint)
+{
+    VX_ASSERT(strlen(name) < VX_NAME_BYTES);
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        struct vx_instance *row = &registry->rows[i];
+        if (row->state != VX_INSTANCE_FREE) continue;
+        *row = (struct vx_instance){
+            .state = VX_INSTANCE_LOADING, .version = version, .fingerprint = fingerprint};
+        memcpy(row->name, name, strlen(name) + 1);
+        return i;
+    }
+    return -1;
+}
+
+/* How well a row answers a question about (name, version): 0 not at all, then READY rows
+ * before others, then the higher version. */
+static i64 row_rank(const struct vx_instance *row, const char *name, i64 version)
+{
+    if (row->state == VX_INSTANCE_FREE || strcmp(row->name, name)) return 0;
+    if (version && row->version != version) return 0;
+    return (row->state == VX_INSTANCE_READY ? INT64_MAX / 2 : 0) + row->version;
+}
+
+vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 version,
+                           struct vx_why *why, i32 *instance)
+{
+    i64 best = 0;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        i64 rank = row_rank(&registry->rows[i], name, version);
+        if (rank <= best) continue;
+        best = rank;
+        *instance = i;
+    }
+    if (best) return VX_OK;
+    if (version)
+        VX_FAIL_WHY(why, NOT_FOUND, "unknown model version",
+                    "Request for unknown model: '%s' version %lld is not found", name,
+                    (long long)version);
+    VX_FAIL_WHY(why, NOT_FOUND, "unknown model",
+                "Request for unknown model: '%s' is not found", name);
+}
+
+vx_status vx_registry_pick(struct vx_registry *registry, const char *name, i64 version,
+                           struct vx_why *why, i32 *instance)
+{
+    VX_TRY(vx_registry_find(registry, name, version, why, instance));
+    const struct vx_instance *row = &registry->rows[*instance];
+    if (row->state != VX_INSTANCE_READY)
+        VX_FAIL_WHY(
+            why, UNAVAILABLE, "the model is not ready",
+            "Request for unknown model: '%s' version %lld is not at ready state%s%.100s",
+            name, (long long)row->version, row->reason[0] ? ": " : "", row->reason);
+    return VX_OK;
+}
+
+static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
+{
+    int by_name = strcmp(a->name, b->name);
+    if (by_name) return by_name;
+    if (a->version != b->version) return a->version < b->version ? -1 : 1;
+    return (a > b) - (a < b); /* a reload beside its predecessor: by row */
+}
+
+/* Selection order without sorting: the cursor is the row said last, plus one; each step
+ * finds the smallest row above it.  64 rows make that cheaper than keeping an index true.
+ */
+struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
+{
+    const struct vx_instance *last = *cursor ? &registry->rows[*cursor - 1] : NULL;
+    struct vx_instance *best = NULL;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_FREE) continue;
+        if (last && row_compare(row, last) <= 0) continue;
+        if (!best || row_compare(row, best) < 0) best = row;
+    }
+    if (best) *cursor = (i32)(best - registry->rows) + 1;
+    return best;
+}
+
+static bool row_has_ready_sibling(const struct vx_registry *registry,
+                                  const struct vx_instance *row)
+{
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        if (registry->rows[i].state == VX_INSTANCE_READY &&
+            !strcmp(registry->rows[i].name, row->name))
+            return true;
+    return false;
+}
+
+bool vx_registry_all_ready(struct vx_registry *registry)
+{
+    bool any = false;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_READY) any = true;
+        bool wanted =
+            row->state == VX_INSTANCE_LOADING || row->state == VX_INSTANCE_UNAVAILABLE;
+        if (wanted && !row_has_ready_sibling(registry, row)) return false;
+    }
+    return any;
+}

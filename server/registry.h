@@ -1,0 +1,92 @@
+/* registry - the models and versions this server has, by name, and what became of each.
+ *
+ * One row (instance) per loaded version.  Rows are the loop's; the workers hold the
+ * weights.  A request names a model and perhaps a version and gets a row, or the sentence
+ * stock clients know.
+ *
+ *   VX_TRY(vx_registry_pick(registry, "normals", 0, &why, &instance));
+ *
+ * States, with the names Triton gives them:
+ *   FREE -> LOADING      the repository has it
+ *   LOADING -> READY     every worker that is up has it, warm
+ *   LOADING -> UNAVAILABLE   a worker refused it; `reason` says why
+ *   READY -> UNLOADING   the repository no longer has it, or a newer load replaced it
+ *   UNLOADING -> FREE    its last request was answered
+ *   UNAVAILABLE -> FREE  the repository changed
+ *
+ * Owner    the front; rows are borrowed until the next turn of the loop.
+ * Thread   loop.
+ * Limits   VX_INSTANCES_MAX rows.
+ * Fails    pick: NOT_FOUND, UNAVAILABLE.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_REGISTRY_H
+#define VX_SERVER_REGISTRY_H
+
+#include "engine/engine.h"
+#include "server/sched.h"
+
+enum vx_instance_state {
+    VX_INSTANCE_FREE,
+    VX_INSTANCE_LOADING,
+    VX_INSTANCE_READY,
+    VX_INSTANCE_UNLOADING,
+    VX_INSTANCE_UNAVAILABLE,
+};
+
+/* A count and the nanoseconds spent, as ModelStatistics wants them. */
+struct vx_duration {
+    u64 count;
+    u64 ns;
+};
+struct vx_instance_stats {
+    u64 inference_count;   /* requests answered well */
+    u64 execution_count;   /* device batches */
+    u64 last_inference_ms; /* since 1970 */
+    u64 voxels;            /* in requests answered well */
+    u64 pairs;
+    struct vx_duration success, fail, queue, compute_input, compute_infer, compute_output;
+    struct vx_duration cache_hit, cache_miss; /* geometry */
+    u64 rejected, cancelled;
+};
+
+struct vx_instance {
+    enum vx_instance_state state;
+    char name[VX_NAME_BYTES];
+    i64 version;
+    u64 fingerprint; /* of network.json and weights: size and time, to see a change on
+                        disk */
+    char reason[VX_WHY_BYTES];     /* of UNAVAILABLE, or the progress of LOADING ("3 of 12
+                                      layers") */
+    struct vx_signature signature; /* valid from READY on */
+    u32 workers_loaded;            /* bit per worker that has it */
+    i64 load_started_ns, load_ns;  /* how long the (last) load took */
+    struct vx_instance_stats stats;
+};
+
+struct vx_registry;
+
+VX_MUST_USE vx_status vx_registry_open(struct vx_registry **registry);
+void vx_registry_close(struct vx_registry **registry);
+
+/* Row by number; state FREE is legal. */
+struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
+/* Takes a free row and makes it LOADING.  -1 when there is none. */
+i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
+                    u64 fingerprint);
+/* The row for an inference: `version` 0 = the highest that is READY. */
+VX_MUST_USE vx_status vx_registry_pick(struct vx_registry *registry, const char *name,
+                                       i64 version, struct vx_why *why, i32 *instance);
+/* The row for a question about a model, in any state but FREE, READY first, highest
+ * first; and what "no such model" means to stock clients. */
+VX_MUST_USE vx_status vx_registry_find(struct vx_registry *registry, const char *name,
+                                       i64 version, struct vx_why *why, i32 *instance);
+/* Rows that are not FREE, ordered by name then version; call with *cursor = 0 first. NULL
+ * at the end. */
+struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor);
+/* True when something is there and all of it is READY (UNAVAILABLE rows do not hold
+ * readiness back once an older version of the same name serves). */
+bool vx_registry_all_ready(struct vx_registry *registry);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/repository.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Mixes one number into a fingerprint: any change of any number changes the result. */
+static u64 fingerprint_mix(u64 fingerprint, u64 value)
+{
+    u64 x = (fingerprint ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return x ^ (x >> 29);
+}
+
+static u64 fingerprint_file(u64 fingerprint, const char *path)
+{
+    struct stat file;
+    if (stat(path, &file)) return fingerprint_mix(fingerprint, 1);
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_size);
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ino);
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_sec);
+    return fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+}
+
+/* A version directory is a positive decimal number without a leading zero; else 0. */
+static i64 scan_version(const char *name)
+{
+    i64 version = 0;
+    if (name[0] == '0') return 0;
+    for (const char *c = name; *c; c++) {
+        if (*c < '0' || *c > '9' || version > INT32_MAX / 10) return 0;
+        version = version * 10 + (*c - '0');
+    }
+    return version <= INT32_MAX ? version : 0;
+}
+
+static void scan_add(struct vx_repository_listing *listing, const char *model_path,
+                     const char *name, i64 version)
+{
+    if (listing->count == VX_INSTANCES_MAX) {
+        vx_why_set(&listing->problem, "more than %d model versions; the rest is left out",
+                   VX_INSTANCES_MAX);
+        return;
+    }
+    struct vx_repository_entry *entry = &listing->entries[listing->count++];
+    memcpy(entry->name, name, strlen(name) + 1);
+    entry->version = version;
+    char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path, and what is in it */
+    snprintf(path, sizeof path, "%s/network.json", model_path);
+    entry->fingerprint = fingerprint_file(0, path);
+    snprintf(path, sizeof path, "%s/%lld/weights.safetensors", model_path,
+             (long long)version);
+    entry->fingerprint = fingerprint_file(entry->fingerprint, path);
+}
+
+static void scan_model(struct vx_repository_listing *listing, const char *root,
+                       const char *name)
+{
+    char path[PATH_MAX];
+    if (strlen(name) >= VX_NAME_BYTES ||
+        snprintf(path, sizeof path, "%s/%s", root, name) >=
+            (int)sizeof path - VX_NAME_BYTES) {
+        vx_why_set(&listing->problem, "'%.60s...' is too long for a model's name", name);
+        return;
+    }
+    struct stat file;
+    if (stat(path, &file) || !S_ISDIR(file.st_mode))
+        return; /* a README beside the models */
+    DIR *directory = opendir(path);
+    if (!directory) {
+        vx_why_set(&listing->problem, "model directory '%.100s' cannot be read: %m",
+                   name);
+        return;
+    }
+    i32 before = listing->count;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        i64 version = scan_version(entry->d_name);
+        if (version) scan_add(listing, path, name, version);
+    }
+    closedir(directory);
+    if (listing->count == before)
+        vx_why_set(&listing->problem,
+                   "'%.100s' has no version: expected a directory with a number, such as "
+                   "%.60s/1",
+                   name, name);
+}
+
+void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
+{
+    *listing = (struct vx_repository_listing){0};
+    DIR *directory = opendir(path);
+    if (!directory) {
+        vx_why_set(&listing->problem, "repository '%.150s' cannot be read: %m", path);
+        return;
+    }
+    listing->readable = true;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
+    closedir(directory);
+}

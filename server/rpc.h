@@ -1,0 +1,121 @@
+/* rpc - the thin adapter between gRPC's C core and the loop; nothing else touches gRPC.
+ *
+ * Completion-queue threads match the method, admit, read the body only then (ModelInfer:
+ * PAYLOAD_NONE), decode, copy tensors into their slots, and hand the call to the loop.
+ * Replies go out from the loop thread with grpc_call_start_batch; output tensors are lent
+ * to gRPC as slices over the arena and their slots come back when gRPC drops them.
+ *
+ *   VX_TRY(vx_rpc_open(&options, &why, &rpc));
+ *   vx_rpc_start(rpc);                              port open, threads running
+ *   ... arrivals mailbox: struct vx_call ...
+ *   vx_rpc_reply_infer(rpc, &call, &reply, outputs);
+ *   vx_rpc_stop_accepting(rpc);                     listeners closed, GOAWAY, calls go on
+ *   vx_rpc_close(&rpc);                             all calls ended or cut
+ *
+ * Owner    the loop; calls as said in call.h.
+ * Thread   open, start, replies, stop, close: loop.  `events` mailboxes are given from
+ *          rpc threads.
+ * Limits   calls_max calls between arrival and end: one more inference is
+ *          RESOURCE_EXHAUSTED unread, small questions have a few more, so that a probe is
+ *          answered while inference is full; receiving_max bodies being received at once:
+ *          the next waits its turn and HTTP/2 flow control holds its bytes back;
+ *          message_bytes_max a message.
+ * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_RPC_H
+#define VX_SERVER_RPC_H
+
+#include "engine/base/mailbox.h"
+#include "server/call.h"
+
+struct vx_rpc;
+
+/* One row per RPC of proto/service.def. */
+enum vx_method_kind {
+    VX_METHOD_UNARY_BIG, /* body read after admission: ModelInfer */
+    VX_METHOD_UNARY,
+    VX_METHOD_SERVER_STREAM,
+    VX_METHOD_BIDI,
+};
+struct vx_method {
+    const char *path; /* "/inference.GRPCInferenceService/ModelInfer" */
+    enum vx_method_kind kind;
+};
+enum vx_method_id {
+#define VX_METHOD(path_, identifier_, kind_) VX_METHOD_ID_##identifier_,
+#include "proto/service.def"
+#undef VX_METHOD
+    VX_METHODS_COUNT
+};
+const struct vx_method *vx_method_get(i32 method);
+
+struct vx_rpc_options {
+    const char *address; /* "127.0.0.1:0", "[::1]:8001", "unix:/run/voxeld.sock" */
+    i32 threads;         /* completion queues, one thread each */
+    i32 calls_max;
+    i32 receiving_max;
+    i64 message_bytes_max;
+    const struct vx_slots *slots; /* thread-safe */
+    struct vx_mailbox *arrivals;  /* of struct vx_call.arrival */
+    struct vx_mailbox *gone;      /* of struct vx_call.gone */
+};
+
+/* Counted on the rpc threads, read by the loop for metrics. */
+struct vx_rpc_counters {
+    u64 calls[VX_METHODS_COUNT]; /* arrived */
+    u64 refused_full;            /* calls_max */
+    u64 refused_bad;             /* could not be decoded */
+    u64 refused_draining;
+    u64 unknown_methods;
+    u64 bytes_in, bytes_out;
+    i32 in_flight; /* calls between arrival and end, now */
+    i32 receiving; /* bodies being received, now */
+};
+
+VX_MUST_USE vx_status vx_rpc_open(const struct vx_rpc_options *options,
+                                  struct vx_why *why, struct vx_rpc **rpc);
+VX_MUST_USE vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why);
+i32 vx_rpc_port(const struct vx_rpc *rpc); /* the bound TCP port; 0 for a unix socket */
+void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *counters);
+
+/* Answers an inference.  Takes the call and the slots: outputs[i].bytes must equal
+ * reply->outputs[i].bytes; a slot of 0 bytes is no slot.  Slots are given back when gRPC
+ * is done. */
+void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
+                        const struct vx_reply *reply, const struct vx_slot *outputs);
+/* Answers a unary call with bytes, which are copied. */
+void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
+                  size_t length);
+/* Ends any call with a status.  Input slots of an inference are the caller's to give
+ * back. */
+void vx_rpc_fail(struct vx_rpc *rpc, struct vx_call **call, vx_status status,
+                 const struct vx_why *why);
+
+/* Streams: sends one message (copied); at most VX_STREAM_SENDS_MAX may be on their way,
+ * more is false and the caller drops the oldest news or ends the stream. */
+#define VX_STREAM_SENDS_MAX 16
+VX_MUST_USE bool vx_rpc_send(struct vx_rpc *rpc, struct vx_call *call, const void *bytes,
+                             size_t length);
+/* Bidi: said first for every arrival.  False: the loop had ended the stream while the
+ * message was on its way; the call is not to be touched again. */
+VX_MUST_USE bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call);
+/* Bidi: asks for the next message; it comes through the arrivals mailbox. */
+void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call);
+/* Ends a stream OK. */
+void vx_rpc_finish(struct vx_rpc *rpc, struct vx_call **call);
+
+void vx_rpc_release_gone(struct vx_rpc *rpc, struct vx_call *call);
+
+/* New inferences are refused UNAVAILABLE with Triton's sentence; the port stays open and
+ * the small questions are answered, so that health tells the truth while the server
+ * drains. */
+void vx_rpc_refuse(struct vx_rpc *rpc);
+/* Listeners close, clients get GOAWAY, calls in flight go on. */
+void vx_rpc_stop_accepting(struct vx_rpc *rpc);
+/* Ends every call that is left, those in the mailboxes too, joins the threads, frees all.
+ * Slots of requests the loop had taken are the loop's to give back. */
+void vx_rpc_close(struct vx_rpc **rpc);
+
+#endif

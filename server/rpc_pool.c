@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc_private.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+
+static vx_status pool_build_records(struct vx_rpc *rpc)
+{
+    i32 armed = 0;
+    for (i32 i = 0; i <= VX_METHODS_COUNT; i++) armed += vx_rpc_armed(i);
+    armed *= rpc->options.threads;
+    i32 records =
+        rpc->options.calls_max + VX_RPC_SMALL_RESERVED + armed + VX_RPC_REFUSALS_MAX;
+    rpc->records = vx_alloc_zero((size_t)records * sizeof *rpc->records);
+    VX_ENSURE(rpc->records, RESOURCE_EXHAUSTED, "no memory for the calls");
+    rpc->records_count = records;
+    for (i32 i = rpc->records_count - 1; i >= 0; i--) {
+        struct vx_rpc_record *record = &rpc->records[i];
+        record->rpc = rpc;
+        record->next = rpc->free;
+        rpc->free = record;
+    }
+    rpc->free_count = rpc->records_count;
+    return VX_OK;
+}
+
+static vx_status pool_build_lends(struct vx_rpc *rpc)
+{
+    rpc->lends_count = rpc->options.calls_max * VX_REQUEST_OUTPUTS_MAX;
+    rpc->lends = vx_alloc_zero((size_t)rpc->lends_count * sizeof *rpc->lends);
+    VX_ENSURE(rpc->lends, RESOURCE_EXHAUSTED, "no memory for the records of lent slots");
+    for (i32 i = rpc->lends_count - 1; i >= 0; i--) {
+        rpc->lends[i] = (struct vx_rpc_lend){.rpc = rpc, .next = rpc->lends_free};
+        rpc->lends_free = &rpc->lends[i];
+    }
+    return VX_OK;
+}
+
+vx_status vx_rpc_pool_open(struct vx_rpc *rpc)
+{
+    VX_TRY(pool_build_records(rpc));
+    VX_TRY(pool_build_lends(rpc));
+    rpc->line_last = &rpc->line_first;
+    return VX_OK;
+}
+
+void vx_rpc_pool_close(struct vx_rpc *rpc)
+{
+    vx_free(rpc->lends);
+    vx_free(rpc->records);
+}
+
+struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 method)
+{
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *record = rpc->arming_over ? NULL : rpc->free;
+    if (record) {
+        rpc->free = record->next;
+        rpc->free_count--;
+    } else if (!rpc->arming_over) {
+        rpc->queues[queue].owed[method]++;
+        rpc->owed_count++;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (record) record->next = NULL;
+    return record;
+}
+
+/* What is owed longest is not known; any order serves, as each record that returns pays
+ * one. */
+static bool pool_pay(struct vx_rpc *rpc, i32 *queue, i32 *method)
+{
+    if (!rpc->owed_count || rpc->arming_over) return false;
+    for (*queue = 0; *queue < rpc->options.threads; ++*queue)
+        for (*method = 0; *method <= VX_METHODS_COUNT; ++*method) {
+            i32 *owed = &rpc->queues[*queue].owed[*method];
+            if (!*owed) continue;
+            --*owed;
+            rpc->owed_count--;
+            return true;
+        }
+    vx_panic(__FILE__, __LINE__, "owed_count is not the sum over the queues");
+}
+
+static void record_clear(struct vx_rpc_record *record)
+{
+    vx_rpc_message_drop(record);
+    struct vx_rpc_outbox *outbox = &record->outbox;
+    for (; outbox->count; outbox->count--) {
+        grpc_byte_buffer_destroy(outbox->ring[outbox->first]);
+        outbox->first = (outbox->first + 1) % VX_STREAM_SENDS_MAX;
+    }
+    /* The elements of the metadata belong to the call: the array goes first. */
+    grpc_metadata_array_destroy(&record->metadata);
+    if (record->call.method == VX_RPC_METHOD_UNKNOWN)
+        grpc_call_details_destroy(&record->details);
+    if (record->grpc) grpc_call_unref(record->grpc);
+    record->grpc = NULL;
+    record->call.magic = 0;
+}
+
+void vx_rpc_inputs_give(struct vx_rpc_record *record)
+{
+    const struct vx_slots *slots = record->rpc->options.slots;
+    for (i32 i = 0; i < record->call.request.inputs_count; i++) {
+        struct vx_slot *slot = &record->call.request.inputs[i].slot;
+        if (slot->bytes) slots->give(slots->context, slot);
+    }
+}
+
+void vx_rpc_record_ref(struct vx_rpc_record *record)
+{
+    i32 before = atomic_fetch_add_explicit(&record->references, 1, memory_order_relaxed);
+    VX_ASSERT(before > 0);
+}
+
+void vx_rpc_record_unref(struct vx_rpc_record *record)
+{
+    i32 before = atomic_fetch_sub_explicit(&record->references, 1, memory_order_acq_rel);
+    VX_ASSERT(before > 0);
+    if (before > 1) return;
+    struct vx_rpc *rpc = record->rpc;
+    record_clear(record);
+    atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
+    i32 queue, method;
+    pthread_mutex_lock(&rpc->lock);
+    if (record->counted) rpc->in_flight--;
+    record->counted = false;
+    record->next = rpc->free;
+    rpc->free = record;
+    rpc->free_count++;
+    bool pay = pool_pay(rpc, &queue, &method);
+    /* Under the lock: the waiter destroys the condition variable once it holds the
+     * lock. */
+    pthread_cond_signal(&rpc->idle);
+    pthread_mutex_unlock(&rpc->lock);
+    if (pay) vx_rpc_call_arm(rpc, queue, method);
+}
+
+bool vx_rpc_record_admit(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    bool big = vx_method_get(record->call.method)->kind == VX_METHOD_UNARY_BIG;
+    i32 limit = rpc->options.calls_max + (big ? 0 : VX_RPC_SMALL_RESERVED);
+    pthread_mutex_lock(&rpc->lock);
+    bool admitted = rpc->in_flight < limit;
+    if (admitted) {
+        rpc->in_flight++;
+        record->counted = true;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return admitted;
+}
+
+bool vx_rpc_line_enter(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    bool now = rpc->receiving < rpc->options.receiving_max;
+    if (now) {
+        rpc->receiving++;
+    } else {
+        record->waiting = true;
+        record->next = NULL;
+        *rpc->line_last = record;
+        rpc->line_last = &record->next;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return now;
+}
+
+bool vx_rpc_line_leave(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    bool was_waiting = record->waiting;
+    if (was_waiting) {
+        struct vx_rpc_record **at = &rpc->line_first;
+        while (*at != record) at = &(*at)->next;
+        *at = record->next;
+        if (rpc->line_last == &record->next) rpc->line_last = at;
+        record->waiting = false;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return was_waiting;
+}
+
+struct vx_rpc_record *vx_rpc_line_next(struct vx_rpc *rpc)
+{
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *next = rpc->line_first;
+    if (next) {
+        rpc->line_first = next->next;
+        if (!rpc->line_first) rpc->line_last = &rpc->line_first;
+        next->waiting = false;
+    } else {
+        rpc->receiving--;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return next;
+}
+
+/* Runs inside of gRPC, on any thread: short, and calls no gRPC. */
+static void on_slice_dropped(void *context)
+{
+    struct vx_rpc_lend *lend = context;
+    VX_RPC_TAG_TAKE(lend);
+    struct vx_rpc *rpc = lend->rpc;
+    const struct vx_slots *slots = rpc->options.slots;
+    slots->give(slots->context, &lend->slot);
+    pthread_mutex_lock(&rpc->lock);
+    lend->next = rpc->lends_free;
+    rpc->lends_free = lend;
+    rpc->lends_out--;
+    pthread_cond_signal(&rpc->idle);
+    pthread_mutex_unlock(&rpc->lock);
+}
+
+bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice)
+{
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_lend *lend = rpc->lends_free;
+    if (lend) {
+        rpc->lends_free = lend->next;
+        rpc->lends_out++;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (!lend) return false;
+    lend->slot = slot;
+    const struct vx_slots *slots = rpc->options.slots;
+    u8 *memory = slots->memory(slots->context, &slot);
+    VX_RPC_TAG_GIVE(lend);
+    *slice = grpc_slice_new_with_user_data(memory, slot.bytes, on_slice_dropped, lend);
+    return true;
+}

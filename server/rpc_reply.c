@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc_private.h"
+
+#include "engine/base/check.h"
+#include "engine/base/thread.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Tensors up to this size are copied into the reply: cheaper than a refcount of gRPC's,
+ * and the slot is free at once. */
+#define REPLY_COPY_BYTES_MAX 4096
+/* A message of a slice per tensor and one for what stands before it. */
+#define REPLY_SLICES_MAX (2 * VX_REQUEST_OUTPUTS_MAX + 1)
+
+static void on_ended(void *context, bool ok)
+{
+    (void)ok; /* false: the peer had left; there is nobody to tell */
+    vx_rpc_record_unref(context);
+}
+
+/* The last batch of a call; drops the reference of who owned it. */
+static void end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
+{
+    grpc_op ops[3] = {0};
+    size_t ops_count = 0;
+    if (!record->metadata_sent) ops[ops_count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    record->metadata_sent = true;
+    if (message) {
+        ops[ops_count].op = GRPC_OP_SEND_MESSAGE;
+        ops[ops_count++].data.send_message.send_message = message;
+        atomic_fetch_add_explicit(&record->rpc->bytes_out,
+                                  grpc_byte_buffer_length(message), memory_order_relaxed);
+    }
+    grpc_slice text = grpc_slice_from_copied_string(record->end_text);
+    ops[ops_count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    ops[ops_count].data.send_status_from_server.status = record->end_code;
+    ops[ops_count++].data.send_status_from_server.status_details =
+        record->end_code == GRPC_STATUS_OK ? NULL : &text;
+    record->send = (struct vx_rpc_tag){on_ended, record};
+    vx_rpc_batch_start(record, ops, ops_count, &record->send);
+    grpc_slice_unref(text);
+    if (message) grpc_byte_buffer_destroy(message); /* the batch has its own references */
+    vx_rpc_record_unref(record);
+}
+
+static void end_set(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    record->end_code = (grpc_status_code)code; /* status.def has gRPC's numbers */
+    snprintf(record->end_text, sizeof record->end_text, "%s", text);
+    atomic_store_explicit(&record->owner, VX_RPC_ANSWERED, memory_order_release);
+}
+
+void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    end_set(record, code, text);
+    end_start(record, NULL);
+}
+
+static struct vx_rpc_record *reply_take(struct vx_call **call)
+{
+    VX_ON(LOOP);
+    struct vx_rpc_record *record = vx_rpc_record_of(*call);
+    VX_ASSERT(atomic_load_explicit(&record->owner, memory_order_relaxed) == VX_RPC_LOOP);
+    *call = NULL;
+    return record;
+}
+
+/* A reply in the making: bytes gather in `text` until a tensor is lent, then both are
+ * slices. */
+struct reply_slices {
+    grpc_slice list[REPLY_SLICES_MAX];
+    size_t count;
+    u8 text[VX_REPLY_HEAD_BYTES_MAX +
+            VX_REQUEST_OUTPUTS_MAX * (VX_RAW_PREFIX_BYTES_MAX + REPLY_COPY_BYTES_MAX)];
+    size_t length;
+};
+
+static void slices_flush(struct reply_slices *slices)
+{
+    if (!slices->length) return;
+    slices->list[slices->count++] =
+        grpc_slice_from_copied_buffer((const char *)slices->text, slices->length);
+    slices->length = 0;
+}
+
+static bool slices_add_tensor(struct vx_rpc *rpc, struct reply_slices *slices,
+                              const struct vx_slot *slot)
+{
+    slices->length += vx_codec_pack_raw_prefix(slot->bytes, slices->text + slices->length,
+                                               sizeof slices->text - slices->length);
+    const struct vx_slots *slots = rpc->options.slots;
+    if (slot->bytes > REPLY_COPY_BYTES_MAX) {
+        slices_flush(slices);
+        return vx_rpc_lend_slot(rpc, *slot, &slices->list[slices->count++]);
+    }
+    if (!slot->bytes) return true;
+    memcpy(slices->text + slices->length, slots->memory(slots->context, slot),
+           slot->bytes);
+    slices->length += slot->bytes;
+    struct vx_slot taken = *slot;
+    slots->give(slots->context, &taken);
+    return true;
+}
+
+static void reply_give_slots(struct vx_rpc *rpc, const struct vx_slot *outputs,
+                             i32 outputs_count)
+{
+    const struct vx_slots *slots = rpc->options.slots;
+    for (i32 i = 0; i < outputs_count; i++) {
+        struct vx_slot slot = outputs[i];
+        if (slot.bytes) slots->give(slots->context, &slot);
+    }
+}
+
+static vx_status reply_check_size(const struct vx_reply *reply, size_t head_bytes,
+                                  struct vx_why *why)
+{
+    u64 total = head_bytes;
+    for (i32 i = 0; i < reply->outputs_count; i++)
+        total += reply->outputs[i].bytes + VX_RAW_PREFIX_BYTES_MAX;
+    VX_ENSURE_WHY(
+        total <= VX_MESSAGE_BYTES_MAX, why, INVALID_ARGUMENT, "the reply is too large",
+        "the reply of %llu bytes exceeds gRPC's byte size limit of %d; ask for fewer "
+        "outputs or send fewer voxels",
+        (unsigned long long)total, VX_MESSAGE_BYTES_MAX);
+    return VX_OK;
+}
+
+void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
+                        const struct vx_reply *reply, const struct vx_slot *outputs)
+{
+    struct vx_rpc_record *record = reply_take(call);
+    struct reply_slices slices;
+    slices.count = 0;
+    slices.length = vx_codec_pack_reply_head(reply, slices.text, sizeof slices.text);
+    struct vx_why why;
+    vx_status status = reply_check_size(reply, slices.length, &why);
+    if (status.fault) {
+        reply_give_slots(rpc, outputs, reply->outputs_count);
+        vx_rpc_call_end(record, vx_status_code(status), vx_status_text(status, &why));
+        return;
+    }
+    for (i32 i = 0; i < reply->outputs_count; i++) {
+        VX_ASSERT(outputs[i].bytes == reply->outputs[i].bytes);
+        if (slices_add_tensor(rpc, &slices, &outputs[i])) continue;
+        /* Only when peers that are gone still hold as many slices as all calls together
+         * may. */
+        slices.count--;
+        for (size_t k = 0; k < slices.count; k++) grpc_slice_unref(slices.list[k]);
+        reply_give_slots(rpc, outputs + i, reply->outputs_count - i);
+        vx_rpc_call_end(
+            record, VX_CODE_RESOURCE_EXHAUSTED,
+            "too many replies wait for clients that do not read; try again later");
+        return;
+    }
+    slices_flush(&slices);
+    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(slices.list, slices.count);
+    for (size_t k = 0; k < slices.count; k++) grpc_slice_unref(slices.list[k]);
+    end_set(record, VX_CODE_OK, "");
+    end_start(record, message);
+}
+
+static grpc_byte_buffer *message_copy(const void *bytes, size_t length)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer(bytes, length);
+    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return message;
+}
+
+void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
+                  size_t length)
+{
+    (void)rpc;
+    struct vx_rpc_record *record = reply_take(call);
+    end_set(record, VX_CODE_OK, "");
+    end_start(record, message_copy(length ? bytes : "", length));
+}
+
+/* Streams.  The one who makes the outbox busy sends; when its batch is back it sends the
+ * next or lets go.  So send batches never meet, whichever thread starts them. */
+static void on_stream_sent(void *context, bool ok);
+
+static void stream_send_next(struct vx_rpc_record *record)
+{
+    struct vx_rpc_outbox *outbox = &record->outbox;
+    grpc_byte_buffer *message = outbox->ring[outbox->first]; /* ours while busy */
+    grpc_op ops[2] = {0};
+    size_t ops_count = 0;
+    if (!record->metadata_sent) ops[ops_count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    record->metadata_sent = true;
+    ops[ops_count].op = GRPC_OP_SEND_MESSAGE;
+    ops[ops_count++].data.send_message.send_message = message;
+    atomic_fetch_add_explicit(&record->rpc->bytes_out, grpc_byte_buffer_length(message),
+                              memory_order_relaxed);
+    record->send = (struct vx_rpc_tag){on_stream_sent, record};
+    vx_rpc_batch_start(record, ops, ops_count, &record->send);
+}
+
+static void on_stream_sent(void *context, bool ok)
+{
+    struct vx_rpc_record *record = context;
+    struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_outbox *outbox = &record->outbox;
+    grpc_byte_buffer *sent[VX_STREAM_SENDS_MAX];
+    i32 sent_count = 0;
+    pthread_mutex_lock(&rpc->lock);
+    if (!ok) outbox->broken = true;
+    do { /* what was sent; all of it when the peer takes no more */
+        sent[sent_count++] = outbox->ring[outbox->first];
+        outbox->first = (outbox->first + 1) % VX_STREAM_SENDS_MAX;
+        outbox->count--;
+    } while (outbox->broken && outbox->count);
+    bool more = outbox->count > 0;
+    bool end = !more && outbox->ending;
+    outbox->busy = more;
+    pthread_mutex_unlock(&rpc->lock);
+    for (i32 i = 0; i < sent_count; i++) grpc_byte_buffer_destroy(sent[i]);
+    if (more) stream_send_next(record);
+    if (end) end_start(record, NULL);
+    vx_rpc_record_unref(record);
+}
+
+bool vx_rpc_send(struct vx_rpc *rpc, struct vx_call *call, const void *bytes,
+                 size_t length)
+{
+    VX_ON(LOOP);
+    struct vx_rpc_record *record = vx_rpc_record_of(call);
+    VX_ASSERT(atomic_load_explicit(&record->owner, memory_order_relaxed) == VX_RPC_LOOP);
+    grpc_byte_buffer *message = message_copy(length ? bytes : "", length);
+    struct vx_rpc_outbox *outbox = &record->outbox;
+    pthread_mutex_lock(&rpc->lock);
+    bool fits = outbox->count < VX_STREAM_SENDS_MAX;
+    bool keep = fits && !outbox->broken;
+    bool start = keep && !outbox->busy;
+    if (keep) {
+        i32 last = (outbox->first + outbox->count++) % VX_STREAM_SENDS_MAX;
+        outbox->ring[last] = message;
+        outbox->busy = true;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (!keep) grpc_byte_buffer_destroy(message);
+    if (start) stream_send_next(record);
+    return fits; /* a broken stream swallows: `gone` is on its way */
+}
+
+void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call)
+{
+    VX_ON(LOOP);
+    (void)rpc;
+    struct vx_rpc_record *record = vx_rpc_record_of(call);
+    VX_ASSERT(vx_method_get(call->method)->kind == VX_METHOD_BIDI);
+    VX_ASSERT(atomic_load_explicit(&record->owner, memory_order_relaxed) == VX_RPC_LOOP);
+    vx_rpc_message_receive(record);
+}
+
+bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call)
+{
+    VX_ON(LOOP);
+    (void)rpc;
+    struct vx_rpc_record *record = vx_rpc_record_of(call);
+    bool open = atomic_load_explicit(&record->owner, memory_order_relaxed) == VX_RPC_LOOP;
+    bool holds = record->message_holds;
+    record->message_holds = false;
+    if (holds) vx_rpc_record_unref(record);
+    return open;
+}
+
+/* Sends the status now, or leaves it to the last message that is on its way. */
+static void reply_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    end_set(record, code, text);
+    pthread_mutex_lock(&record->rpc->lock);
+    bool now = !record->outbox.busy;
+    record->outbox.ending = true;
+    pthread_mutex_unlock(&record->rpc->lock);
+    if (now) end_start(record, NULL);
+}
+
+void vx_rpc_fail(struct vx_rpc *rpc, struct vx_call **call, vx_status status,
+                 const struct vx_why *why)
+{
+    (void)rpc;
+    VX_ASSERT(status.fault);
+    reply_end(reply_take(call), vx_status_code(status), vx_status_text(status, why));
+}
+
+void vx_rpc_finish(struct vx_rpc *rpc, struct vx_call **call)
+{
+    (void)rpc;
+    reply_end(reply_take(call), VX_CODE_OK, "");
+}
+
+void vx_rpc_release_gone(struct vx_rpc *rpc, struct vx_call *call)
+{
+    (void)rpc;
+    vx_rpc_record_unref(vx_rpc_record_of(call));
+}

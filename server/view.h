@@ -1,0 +1,17 @@
+/* view - what the handlers of small questions may see of the front, read-only in spirit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_VIEW_H
+#define VX_SERVER_VIEW_H
+
+#include "server/config.h"
+#include "server/registry.h"
+
+struct vx_front_view {
+    const struct vx_config *config;
+    struct vx_registry *registry;
+    bool ready; /* a worker is up, models are loaded, not draining */
+};
+
+#endif

@@ -1,0 +1,32 @@
+/* worker - the process that owns one device: the channel on one side, engine.h on the
+ * other.
+ *
+ *   return vx_worker_run(&config);         `voxeld worker`, started by the front only
+ *
+ * Threads: the device thread reads the channel and runs batches, so that a batch costs
+ * one wake-up and not two; the main thread reads model files.  A load goes device -> main
+ * -> device: main makes the model while other models run, the device thread warms it and
+ * says LOADED.
+ *
+ * Owner    the process.
+ * Thread   the caller becomes the main thread.
+ * Fails    exit code 1 when the device cannot be opened.
+ *
+ * A worker trusts its front: both are one binary.  A wrong offset is our mistake, so it
+ * is an assert; it costs this worker, and the front restarts it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_WORKER_H
+#define VX_SERVER_WORKER_H
+
+#include "server/config.h"
+
+/* Where posix_spawn puts the worker's two descriptors. */
+#define VX_WORKER_CHANNEL_FD 3
+#define VX_WORKER_ARENA_FD   4
+
+/* Runs until the front closes the channel; the exit code of the process. */
+int vx_worker_run(const struct vx_config *config);
+
+#endif

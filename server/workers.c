@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/workers.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "server/worker.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* A worker that lived this long was healthy: its next death starts the back-off anew. */
+#define HEALTHY_NS (10 * VX_NS_PER_S)
+/* Second restart in a row; doubled each time up to restart_ms_max. */
+#define BACKOFF_MS 100
+/* After vx_workers_stop: a worker in the middle of a batch gets this long, then SIGKILL.
+ */
+#define STOP_MS 2000
+
+#define ARGUMENT_BYTES 64
+#define ARGUMENTS_MAX  12
+
+struct worker_process {
+    struct vx_workers *workers;
+    i32 index;
+    char device[VX_NAME_BYTES];
+    struct vx_worker_info info;
+    int channel; /* -1 when none */
+    int pidfd;
+    uv_poll_t channel_poll, pid_poll;
+    uv_timer_t timer; /* restart, or the kill after stop */
+    i32 quick_deaths;
+    i64 started_ns;
+};
+
+struct vx_workers {
+    struct vx_workers_options options;
+    i32 count, alive;
+    bool stopping;
+    struct worker_process processes[VX_WORKERS_MAX];
+    union vx_message in;
+};
+
+static void worker_start(struct worker_process *process);
+
+/* ------- spawning ------- */
+
+/* The worker's settings, as flags of the same table.  Returns the arguments with a NULL
+ * behind. */
+static void worker_arguments(const struct worker_process *process,
+                             char text[ARGUMENTS_MAX][ARGUMENT_BYTES], char **arguments)
+{
+    const struct vx_config *config = process->workers->options.config;
+    i32 n = 0;
+    snprintf(text[n++], ARGUMENT_BYTES, "voxeld");
+    snprintf(text[n++], ARGUMENT_BYTES, "worker");
+    snprintf(text[n++], ARGUMENT_BYTES, "--device=%.40s", process->device);
+    snprintf(text[n++], ARGUMENT_BYTES, "--threads=%lld", (long long)config->threads);
+    snprintf(text[n++], ARGUMENT_BYTES, "--device-bytes=%lld",
+             (long long)config->device_bytes);
+    snprintf(text[n++], ARGUMENT_BYTES, "--cache-bytes=%lld",
+             (long long)config->cache_bytes);
+    snprintf(text[n++], ARGUMENT_BYTES, "--log-format=%s", config->log_format);
+    snprintf(text[n++], ARGUMENT_BYTES, "--log-level=%s", config->log_level);
+    VX_ASSERT(n < ARGUMENTS_MAX);
+    for (i32 i = 0; i < n; i++) arguments[i] = text[i];
+    arguments[n] = NULL;
+}
+
+/* posix_spawn, not fork: a fork with gRPC's threads alive is unsafe and stalls with the
+ * size of the front (measured 60 ms at 4 GiB against 0.1 ms). */
+static int worker_spawn(struct worker_process *process, int channel, pid_t *pid)
+{
+    char text[ARGUMENTS_MAX][ARGUMENT_BYTES];
+    char *arguments[ARGUMENTS_MAX];
+    worker_arguments(process, text, arguments);
+    /* Lifted above the worker's fixed numbers, so that no dup2 lands on the other's
+     * source. */
+    int channel_high = fcntl(channel, F_DUPFD_CLOEXEC, 64);
+    int arena_high =
+        fcntl(vx_shared_fd(process->workers->options.shared), F_DUPFD_CLOEXEC, 64);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, channel_high, VX_WORKER_CHANNEL_FD);
+    posix_spawn_file_actions_adddup2(&actions, arena_high, VX_WORKER_ARENA_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, VX_WORKER_ARENA_FD + 1);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C is the front's to answer */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETPGROUP);
+    int failed =
+        posix_spawn(pid, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(channel_high);
+    close(arena_high);
+    return failed;
+}
+
+/* ------- what a worker says ------- */
+
+static void worker_take(struct worker_process *process, const union vx_message *message)
+{
+    struct vx_workers *workers = process->workers;
+    switch (message->head.kind) {
+    case VX_MESSAGE_UP:
+        process->info.stats = message->up.stats;
+        process->info.state = VX_WORKER_UP;
+        VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
+               VX_LOG_TEXT("device", message->up.stats.device_name),
+               VX_LOG_F64("seconds", (f64)(vx_clock_ns() - process->started_ns) / 1e9));
+        workers->options.on_up(workers->options.context, process->index);
+        return;
+    case VX_MESSAGE_STATED: process->info.stats = message->up.stats; return;
+    default:
+        workers->options.on_message(workers->options.context, process->index, message);
+    }
+}
+
+static void worker_on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    struct worker_process *process =
+        VX_CONTAINER(poll, struct worker_process, channel_poll);
+    struct vx_workers *workers = process->workers;
+    for (;;) {
+        size_t bytes;
+        vx_status st = vx_channel_receive(process->channel, &workers->in, &bytes);
+        if (st.fault) {
+            /* The process is ending; its pidfd tells when it has. */
+            uv_poll_stop(&process->channel_poll);
+            return;
+        }
+        if (!bytes) return;
+        worker_take(process, &workers->in);
+    }
+}
+
+/* ------- death and restart ------- */
+
+static void worker_on_timer(uv_timer_t *timer)
+{
+    struct worker_process *process = VX_CONTAINER(timer, struct worker_process, timer);
+    if (process->workers->stopping) {
+        if (process->info.pid) kill(process->info.pid, SIGKILL);
+        return;
+    }
+    worker_start(process);
+}
+
+static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
+{
+    process->quick_deaths = lived_ns < HEALTHY_NS ? process->quick_deaths + 1 : 0;
+    i64 most = process->workers->options.config->restart_ms_max;
+    i64 pause = 0;
+    for (i32 i = 1; i < process->quick_deaths && pause < most; i++)
+        pause = pause ? 2 * pause : BACKOFF_MS;
+    if (pause > most) pause = most;
+    process->info.restarts++;
+    uv_timer_start(&process->timer, worker_on_timer, (u64)pause, 0);
+}
+
+static void worker_log_exit(const struct worker_process *process, const siginfo_t *info)
+{
+    bool exited = info->si_code == CLD_EXITED;
+    VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
+           VX_LOG_I64("pid", process->info.pid),
+           VX_LOG_TEXT("how", exited ? "exit" : "signal"),
+           VX_LOG_I64(exited ? "status" : "signal", info->si_status));
+}
+
+static void worker_on_exit(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    struct worker_process *process = VX_CONTAINER(poll, struct worker_process, pid_poll);
+    struct vx_workers *workers = process->workers;
+    siginfo_t info = {0};
+    if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG) || !info.si_pid)
+        return;
+    uv_poll_stop(&process->pid_poll);
+    /* What it said before it died still counts. */
+    if (process->info.state == VX_WORKER_UP)
+        worker_on_readable(&process->channel_poll, 0, UV_READABLE);
+    uv_close((uv_handle_t *)&process->channel_poll, NULL);
+    uv_close((uv_handle_t *)&process->pid_poll, NULL);
+    close(process->channel);
+    close(process->pidfd);
+    process->channel = process->pidfd = -1;
+    if (!workers->stopping) worker_log_exit(process, &info);
+    process->info.pid = 0;
+    process->info.state = VX_WORKER_DOWN;
+    workers->alive--;
+    workers->options.on_down(workers->options.context, process->index);
+    if (!workers->stopping) {
+        worker_plan_restart(process, vx_clock_ns() - process->started_ns);
+        return;
+    }
+    uv_close((uv_handle_t *)&process->timer, NULL);
+    if (!workers->alive) workers->options.on_stopped(workers->options.context);
+}
+
+static void worker_start(struct worker_process *process)
+{
+    struct vx_workers *workers = process->workers;
+    int fds[2];
+    pid_t pid;
+    vx_status st = vx_channel_pair(fds);
+    int failed = st.fault ? -1 : worker_spawn(process, fds[1], &pid);
+    if (!st.fault) close(fds[1]);
+    if (failed) {
+        VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
+               VX_LOG_I64("spawn", failed));
+        if (!st.fault) close(fds[0]);
+        worker_plan_restart(process, 0);
+        return;
+    }
+    process->channel = fds[0];
+    process->pidfd = pidfd_open(pid, 0);
+    VX_ASSERT(process->pidfd >= 0); /* the child is ours and not yet waited for */
+    process->started_ns = vx_clock_ns();
+    process->info.pid = pid;
+    process->info.state = VX_WORKER_STARTING;
+    workers->alive++;
+    VX_ASSERT(
+        !uv_poll_init(workers->options.loop, &process->channel_poll, process->channel));
+    VX_ASSERT(!uv_poll_init(workers->options.loop, &process->pid_poll, process->pidfd));
+    VX_ASSERT(!uv_poll_start(&process->channel_poll, UV_READABLE, worker_on_readable));
+    VX_ASSERT(!uv_poll_start(&process->pid_poll, UV_READABLE, worker_on_exit));
+    VX_LOG(WORKER_START, VX_LOG_I64("worker", process->index), VX_LOG_I64("pid", pid),
+           VX_LOG_TEXT("device", process->device));
+}
+
+/* ------- the public side ------- */
+
+static vx_status workers_add_device(struct vx_workers *workers, const char *name,
+                                    size_t length, struct vx_why *why)
+{
+    VX_ENSURE_WHY(length == 3 && !strncmp(name, "cpu", 3), why, INVALID_ARGUMENT,
+                  "unknown device", "device: expected cpu, got '%.*s'", (int)length,
+                  name);
+    VX_ENSURE_WHY(workers->count < VX_WORKERS_MAX, why, INVALID_ARGUMENT,
+                  "too many devices", "device: expected at most %d devices, got more",
+                  VX_WORKERS_MAX);
+    struct worker_process *process = &workers->processes[workers->count];
+    process->workers = workers;
+    process->index = workers->count++;
+    process->channel = process->pidfd = -1;
+    memcpy(process->device, name, length);
+    process->info.device = process->device;
+    return VX_OK;
+}
+
+static vx_status workers_read_devices(struct vx_workers *workers, struct vx_why *why)
+{
+    const char *at = workers->options.config->device;
+    for (;;) {
+        size_t length = strcspn(at, ",");
+        VX_TRY(workers_add_device(workers, at, length, why));
+        if (!at[length]) return VX_OK;
+        at += length + 1;
+    }
+}
+
+vx_status vx_workers_open(const struct vx_workers_options *options, struct vx_why *why,
+                          struct vx_workers **workers)
+{
+    struct vx_workers *w = vx_alloc_zero(sizeof *w);
+    VX_ENSURE(w, RESOURCE_EXHAUSTED, "no memory for the table of workers");
+    w->options = *options;
+    vx_status st = workers_read_devices(w, why);
+    if (st.fault) {
+        vx_free(w);
+        return st;
+    }
+    for (i32 i = 0; i < w->count; i++) {
+        VX_ASSERT(!uv_timer_init(options->loop, &w->processes[i].timer));
+        worker_start(&w->processes[i]);
+    }
+    *workers = w;
+    return VX_OK;
+}
+
+const char *vx_worker_state_name(enum vx_worker_state state)
+{
+    switch (state) {
+    case VX_WORKER_DOWN: return "down";
+    case VX_WORKER_STARTING: return "starting";
+    case VX_WORKER_UP: return "up";
+    case VX_WORKER_STOPPING: return "stopping";
+    }
+    return "unknown";
+}
+
+i32 vx_workers_count(const struct vx_workers *workers)
+{
+    return workers->count;
+}
+
+const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers, i32 worker)
+{
+    VX_ASSERT(worker >= 0 && worker < workers->count);
+    return &workers->processes[worker].info;
+}
+
+bool vx_workers_send(struct vx_workers *workers, i32 worker,
+                     const struct vx_message_head *message, size_t bytes)
+{
+    struct worker_process *process = &workers->processes[worker];
+    VX_ASSERT(process->info.state == VX_WORKER_UP);
+    vx_status st = vx_channel_send(process->channel, message, bytes);
+    if (!st.fault) return true;
+    kill(process->info.pid, SIGKILL);
+    return false;
+}
+
+void vx_workers_ask_stats(struct vx_workers *workers)
+{
+    struct vx_message_head message = {.kind = VX_MESSAGE_STATS};
+    for (i32 i = 0; i < workers->count; i++)
+        if (workers->processes[i].info.state == VX_WORKER_UP)
+            vx_workers_send(workers, i, &message, sizeof message);
+}
+
+void vx_workers_stop(struct vx_workers *workers)
+{
+    workers->stopping = true;
+    for (i32 i = 0; i < workers->count; i++) {
+        struct worker_process *process = &workers->processes[i];
+        if (!process->info.pid) {
+            uv_close((uv_handle_t *)&process->timer, NULL);
+            continue;
+        }
+        process->info.state = VX_WORKER_STOPPING;
+        shutdown(process->channel, SHUT_RDWR);
+        uv_timer_start(&process->timer, worker_on_timer, STOP_MS, 0);
+    }
+    if (!workers->alive) workers->options.on_stopped(workers->options.context);
+}
+
+void vx_workers_close(struct vx_workers **workers)
+{
+    vx_free(*workers);
+    *workers = NULL;
+}

@@ -1,0 +1,76 @@
+/* workers - starts the worker processes, watches them, and restarts those that die.
+ *
+ * One worker per device.  A worker is up when it has said UP; it is down when its pidfd
+ * says so, and then its batches are the scheduler's again.  The first restart is at once;
+ * a worker that dies again soon waits longer each time, up to restart_ms_max.
+ *
+ *   VX_TRY(vx_workers_open(&options, &why, &workers));
+ *   vx_workers_send(workers, w, &message.head, bytes);
+ *   vx_workers_stop(workers);     channels closed; on_stopped when the last is gone
+ *   vx_workers_close(&workers);
+ *
+ * States: DOWN -> STARTING (spawned) -> UP (said UP) -> DOWN (exited); STOPPING is final.
+ *
+ * Owner    the front; `info` is borrowed until the next turn of the loop.
+ * Thread   loop.
+ * Limits   VX_WORKERS_MAX.
+ * Fails    open: INVALID_ARGUMENT for a device it does not know.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_WORKERS_H
+#define VX_SERVER_WORKERS_H
+
+#include "server/channel.h"
+#include "server/config.h"
+#include "server/sched.h"
+#include "server/shared.h"
+
+#include <uv.h>
+
+struct vx_workers;
+
+enum vx_worker_state {
+    VX_WORKER_DOWN,
+    VX_WORKER_STARTING,
+    VX_WORKER_UP,
+    VX_WORKER_STOPPING,
+};
+
+const char *vx_worker_state_name(enum vx_worker_state state); /* "up" */
+
+struct vx_worker_info {
+    enum vx_worker_state state;
+    i32 pid;
+    i32 restarts;
+    const char *device;           /* as configured: "cpu" */
+    struct vx_engine_stats stats; /* as last said */
+};
+
+struct vx_workers_options {
+    uv_loop_t *loop;
+    const struct vx_config *config;
+    const struct vx_shared *shared;
+    void *context;
+    void (*on_up)(void *context, i32 worker);
+    void (*on_down)(void *context, i32 worker); /* was UP or STARTING */
+    /* PROGRESS, LOADED, DONE; borrowed for the call. */
+    void (*on_message)(void *context, i32 worker, const union vx_message *message);
+    void (*on_stopped)(void *context); /* after vx_workers_stop: none is left */
+};
+
+VX_MUST_USE vx_status vx_workers_open(const struct vx_workers_options *options,
+                                      struct vx_why *why, struct vx_workers **workers);
+i32 vx_workers_count(const struct vx_workers *workers);
+const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers,
+                                             i32 worker);
+/* A worker that does not read is killed: false, and on_down follows. */
+bool vx_workers_send(struct vx_workers *workers, i32 worker,
+                     const struct vx_message_head *message, size_t bytes);
+/* Asks every worker that is up for its numbers; they come into info later. */
+void vx_workers_ask_stats(struct vx_workers *workers);
+void vx_workers_stop(struct vx_workers *workers);
+/* After on_stopped, and after the loop has closed its handles. */
+void vx_workers_close(struct vx_workers **workers);
+
+#endif

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every end-to-end test may use: a daemon with one small model, and clients of it."""
+import os
+import pathlib
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parent
+ROOT = TESTS.parent.parent
+sys.path[:0] = [str(TESTS), str(ROOT / "clients" / "python")]
+
+from model_files import ConvModel  # noqa: E402
+from voxeld import Client  # noqa: E402
+from voxeld_process import Daemon  # noqa: E402
+
+SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    path = tmp_path_factory.mktemp("repository")
+    ConvModel().write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(repository, tmp_path_factory):
+    with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--message-bytes-max", "8M") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(daemon):
+    with Client(daemon.grpc) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def model():
+    return ConvModel()

@@ -1,0 +1,5 @@
+vx_e2e_test(NAME e2e_infer FILE tests/e2e/test_infer.py TIMEOUT 120)
+vx_e2e_test(NAME e2e_bad_input FILE tests/e2e/test_bad_input.py TIMEOUT 180)
+vx_e2e_test(NAME e2e_protocol FILE tests/e2e/test_protocol.py TIMEOUT 120)
+vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py TIMEOUT 240)
+vx_e2e_test(NAME e2e_demo FILE tests/e2e/test_demo.py TIMEOUT 180)

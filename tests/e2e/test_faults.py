@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that die, models that come and go, signals: no request is lost, health is truthful."""
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import voxeld
+from conftest import SANITIZED
+from model_files import ConvModel, random_grid
+from voxeld import Client
+from voxeld_process import Daemon
+
+
+class Load:
+    """Threads that infer until stopped; each answer is compared bit for bit with the first."""
+
+    def __init__(self, daemon, threads=4, voxels=4000, model="conv"):
+        self.daemon, self.model = daemon, model
+        self.done, self.errors, self.stopped = 0, [], threading.Event()
+        self.threads = [threading.Thread(target=self._run, args=(i, voxels))
+                        for i in range(threads)]
+
+    def _run(self, seed, voxels):
+        coords, feats = random_grid(seed, voxels)
+        with Client(self.daemon.grpc) as client:
+            expected = None
+            while not self.stopped.is_set():
+                try:
+                    out = client.infer(self.model, coords, feats, timeout=60)["out"]
+                except voxeld.VoxeldError as error:
+                    self.errors.append(error)
+                    return
+                if expected is None:
+                    expected = out
+                if not np.array_equal(out, expected):
+                    self.errors.append(AssertionError("an answer changed"))
+                    return
+                self.done += 1
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_killing_a_worker_under_load_loses_no_request(repository, tmp_path, devices):
+    kills = 3 if SANITIZED else 6
+    with Daemon(repository, tmp_path, "--device", devices, "--threads", "1") as daemon:
+        daemon.wait_for("workers", lambda: len(daemon.workers()) == len(devices.split(",")))
+        with Load(daemon) as load:
+            for kill in range(kills):
+                target = load.done + 20
+                daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+                assert not load.errors, load.errors
+                os.kill(daemon.workers()[kill % len(daemon.workers())], signal.SIGKILL)
+            target = load.done + 20
+            daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+        assert not load.errors, load.errors
+        assert sum(v for k, v in daemon.metrics().items()
+                   if k.startswith("voxeld_worker_restarts_total")) == kills
+        daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
+
+
+def test_health_is_truthful_while_the_only_worker_is_down(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--restart-ms-max", "2000") as daemon, \
+            grpc.insecure_channel(daemon.grpc) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(service=""), timeout=60)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+
+def test_a_request_that_waits_out_its_deadline_while_no_worker_is_up(repository, tmp_path):
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        coords, feats = random_grid(1, 100)
+        worker = daemon.workers()[0]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            with pytest.raises(voxeld.DeadlineExceeded):
+                client.infer("conv", coords, feats, timeout=0.3)
+            # Two are on the worker's desk; the third waits in the queue, where `timeout` rules.
+            calls = [threading.Thread(target=client.infer, args=("conv", coords, feats))
+                     for _ in range(2)]
+            for call in calls:
+                call.start()
+            time.sleep(0.2)
+            with pytest.raises(voxeld.Unavailable) as caught:
+                client.infer("conv", coords, feats, queue_timeout_us=100_000, timeout=30)
+            assert "Request timeout expired" in caught.value.message
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        for call in calls:
+            call.join()
+        daemon.wait_for("empty arena",
+                        lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
+
+
+def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--queue-max", "4") as daemon, \
+            Client(daemon.grpc) as client:
+        coords, feats = random_grid(1, 100)
+        worker = daemon.workers()[0]
+        os.kill(worker, signal.SIGSTOP)
+        outcomes = []
+
+        def run():
+            try:
+                client.infer("conv", coords, feats, timeout=60)
+                outcomes.append("OK")
+            except voxeld.Unavailable as error:
+                outcomes.append(error.message)
+        calls = [threading.Thread(target=run) for _ in range(10)]
+        for call in calls:
+            call.start()
+        daemon.wait_for("refusals", lambda: len(outcomes) == 4)
+        os.kill(worker, signal.SIGCONT)
+        for call in calls:
+            call.join()
+        assert outcomes.count("OK") == 6  # two on the worker's desk, four in the queue
+        assert all("Exceeds maximum queue size" in o for o in outcomes if o != "OK")
+
+
+def test_sigterm_drains_and_exits_0(repository, tmp_path):
+    daemon = Daemon(repository, tmp_path, "--grace-ms", "400")
+    results = []
+
+    def run(client, seed):
+        results.append(client.infer("conv", *random_grid(seed, 3000), timeout=60)["out"].shape)
+    with Client(daemon.grpc) as client, grpc.insecure_channel(daemon.grpc) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("the grace time", lambda: "grace" in daemon.log())
+        status = health.Check(health_pb2.HealthCheckRequest(), timeout=10).status
+        assert status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert daemon.get("/v2/health/ready")[0] == 503
+        assert daemon.get("/v2/health/live")[0] == 200
+        run(client, 1)  # still served: the balancer has not heard yet
+        threads = [threading.Thread(target=run, args=(client, s)) for s in range(2, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 4
+        assert daemon.process.wait(60) == 0, daemon.log()
+    assert "step=draining" in daemon.log() and "step=stopping" in daemon.log()
+
+
+def test_sighup_loads_new_swaps_changed_and_unloads_gone_models(tmp_path):
+    repository = tmp_path / "repository"
+    old, new = ConvModel(seed=1), ConvModel(seed=2)
+    old.write(repository, "a")
+    old.write(repository, "gone")
+    coords, feats = random_grid(1, 500)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        def answer(name, **more):
+            return client.infer(name, coords, feats, timeout=30, **more)
+        assert np.allclose(answer("a")["out"], old.answer(coords, feats), atol=1e-3)
+        new.write(repository, "a", version=2)
+        new.write(repository, "b")
+        shutil.rmtree(repository / "gone")
+        with Load(daemon, threads=2, model="gone") as load:
+            daemon.wait_for("load", lambda: load.done > 3)
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for("b", lambda: "b" in [r["name"] for r in client.statistics()]
+                            and daemon.get("/v2/health/ready")[0] == 200)
+            daemon.wait_for("the end of gone", lambda: load.errors)
+        assert all(e.code.name in ("UNAVAILABLE", "NOT_FOUND") for e in load.errors), load.errors
+        daemon.wait_for("version 2", lambda: answer("a").model_version == "2")
+        assert np.allclose(answer("a")["out"], new.answer(coords, feats), atol=1e-3)
+        assert np.allclose(answer("a", version=1)["out"], old.answer(coords, feats), atol=1e-3)
+        assert np.allclose(answer("b")["out"], new.answer(coords, feats), atol=1e-3)
+        assert client.model_metadata("a").versions == ("1", "2")
+        daemon.wait_for("gone", lambda: "gone" not in [r["name"] for r in client.statistics()])
+
+
+def test_a_broken_new_version_leaves_the_old_one_serving(tmp_path):
+    repository = tmp_path / "repository"
+    good = ConvModel().write(repository)
+    coords, feats = random_grid(1, 300)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        (repository / "conv" / "2").mkdir()
+        (repository / "conv" / "2" / "weights.safetensors").write_bytes(b"\xff" * 100)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("the failure", lambda: "MODEL_FAILED" in daemon.log())
+        answer = client.infer("conv", coords, feats)
+        assert answer.model_version == "1"
+        assert np.allclose(answer["out"], good.answer(coords, feats), atol=1e-3)
+        assert daemon.get("/v2/health/ready")[0] == 200
+        with pytest.raises(voxeld.Unavailable) as caught:
+            client.infer("conv", coords, feats, version=2)
+        assert "safetensors" in caught.value.message
+        # The same version, mended, is taken at the next look.
+        ConvModel(seed=3).write(repository, version=2)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("version 2",
+                        lambda: client.infer("conv", coords, feats).model_version == "2")
+
+
+def broken(change):
+    """A model directory with one thing wrong."""
+    def write(repository):
+        model = ConvModel()
+        change(model)
+        model.write(repository)
+    return write
+
+
+def corrupt_header(repository):
+    ConvModel().write(repository)
+    path = repository / "conv" / "1" / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[8:20] = b"\x00" * 12
+    path.write_bytes(data)
+
+
+def huge_header(repository):
+    ConvModel().write(repository)
+    path = repository / "conv" / "1" / "weights.safetensors"
+    path.write_bytes(b"\xff" * 7 + b"\x7f" + path.read_bytes()[8:])
+
+
+def cut_file(repository):
+    ConvModel().write(repository)
+    path = repository / "conv" / "1" / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def no_weights(repository):
+    ConvModel().write(repository)
+    (repository / "conv" / "1" / "weights.safetensors").unlink()
+
+
+def wrong_shape(model):
+    model.tensors["head.weight"] = model.tensors["head.weight"][:, :-1].copy()
+
+
+BROKEN = {
+    "a corrupt safetensors header": (corrupt_header, "weights.safetensors"),
+    "a header longer than the file": (huge_header, "weights.safetensors"),
+    "a file cut short": (cut_file, "weights.safetensors"),
+    "no weights file": (no_weights, "weights.safetensors"),
+    "a missing tensor": (broken(lambda m: m.tensors.pop("conv.bias")), "conv.bias"),
+    "a tensor of the wrong shape": (broken(wrong_shape), "head"),
+    "a tensor of the wrong type": (broken(lambda m: m.tensors.update(
+        {"conv.bias": np.zeros(8, np.int64)})), "conv.bias"),
+    "an unknown op": (broken(lambda m: m.network["layers"][1].update(op="reluu")), "reluu"),
+    "an unknown key": (broken(lambda m: m.network["layers"][0].update(kernal=3)), "kernal"),
+    "an unknown top-level key": (broken(lambda m: m.network.update(layer=[])), "layer"),
+    "an input that is no layer": (broken(lambda m: m.network["layers"][2].update(input="x")), "x"),
+    "an even kernel": (broken(lambda m: m.network["layers"][0].update(kernel=2)), "kernel"),
+    "a format from the future": (broken(lambda m: m.network.update(format=99)), "99"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_model_is_named_and_the_others_serve(tmp_path, name):
+    write, word = BROKEN[name]
+    repository = tmp_path / "repository"
+    write(repository)
+    ConvModel(seed=5).write(repository, "fine")
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_for("the refusal", lambda: "MODEL_FAILED" in daemon.log())
+        with pytest.raises(voxeld.Unavailable) as caught:
+            client.infer("conv", *random_grid(1, 10), timeout=10)
+        assert word in caught.value.message, caught.value.message
+        daemon.wait_for("the other model", lambda: client.model_ready("fine"))
+        assert client.infer("fine", *random_grid(1, 10)).model_name == "fine"
+        assert not client.server_ready() and daemon.get("/v2/health/ready")[0] == 503
+
+
+def test_settings_that_cannot_be(repository, tmp_path):
+    import subprocess
+    daemon = os.environ["VOXELD"]
+    for flags, words in ((["--queue-max", "0"], "queue"), (["--no-such-flag"], "no-such-flag"),
+                         (["--device", "abacus"], "abacus"), (["--grpc", "nonsense"], "nonsense"),
+                         ([], "repository")):
+        base = [daemon, "serve"] + (["--repository", str(repository)] if flags else [])
+        done = subprocess.run(base + ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"] + flags,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0, flags
+        assert words in done.stderr, (flags, done.stderr)
+
+
+def test_a_taken_port_is_said(repository, tmp_path):
+    import subprocess
+    with Daemon(repository, tmp_path) as first:
+        done = subprocess.run([os.environ["VOXELD"], "serve", "--repository", str(repository),
+                               "--grpc", first.grpc, "--http", "127.0.0.1:0"],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0 and first.grpc.split(":")[1] in done.stderr, done.stderr
+
+
+def test_check_command(tmp_path):
+    import subprocess
+    ConvModel().write(tmp_path, "fine")
+    corrupt = tmp_path / "bad"
+    ConvModel().write(corrupt)
+    (corrupt / "conv" / "network.json").write_text("{")
+    done = subprocess.run([os.environ["VOXELD"], "check", str(tmp_path / "fine")],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "subm_conv" in done.stdout, done.stdout + done.stderr
+    done = subprocess.run([os.environ["VOXELD"], "check", str(corrupt / "conv")],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "network.json" in done.stderr, done.stderr
+
+
+def test_nothing_leaks_over_many_requests(repository, tmp_path):
+    """Descriptors, slots and calls; memory has its own bench with its own number of requests."""
+    with Daemon(repository, tmp_path) as daemon:
+        def some(seconds):
+            with Load(daemon, threads=3, voxels=200) as load:
+                time.sleep(seconds)
+            assert not load.errors, load.errors
+            return load.done
+        some(1)
+        before = daemon.descriptors()
+        assert some(2) > 20
+        daemon.wait_for("closed connections", lambda: daemon.descriptors() <= before)
+        assert daemon.metrics()["voxeld_arena_used_bytes"] == 0
+        assert daemon.metrics()["voxeld_calls_in_flight"] == 0

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A voxeld under test: started on loopback with ports of its own choosing, always ended."""
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+START_SECONDS = 60   # a sanitizer on a busy two-core machine; a plain start takes well under one
+STOP_SECONDS = 60
+
+
+class Daemon:
+    """`with Daemon(repository, tmp_path) as daemon:` serves until the block ends, then drains.
+
+    grpc, http   HOST:PORT as bound
+    log()        what it has logged so far
+    """
+
+    def __init__(self, repository, work, *flags, wait_ready=True):
+        self.ready_file = work / f"ready-{time.monotonic_ns()}"
+        self.log_path = work / f"voxeld-{time.monotonic_ns()}.log"
+        self.started = time.monotonic()
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                [os.environ["VOXELD"], "serve", "--repository", str(repository),
+                 "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace-ms", "0",
+                 "--arena-bytes", "256M", "--ready-file", str(self.ready_file), *flags],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.grpc = self.http = None
+        try:
+            if wait_ready:
+                self.wait_ready()
+            else:
+                self.wait_listening()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def _alive(self):
+        assert self.process.poll() is None, f"voxeld ended early:\n{self.log()}"
+
+    def wait_for(self, what, condition, seconds=START_SECONDS):
+        """Polls until condition() is true; what it waited for is in the failure."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            result = condition()
+            if result:
+                return result
+            time.sleep(0.01)
+        raise AssertionError(f"waited {seconds} s for {what}; log:\n{self.log()[-8000:]}")
+
+    def wait_ready(self):
+        def written():
+            self._alive()
+            return self.ready_file.exists()
+        self.wait_for("the ready file", written)
+        self.seconds_to_ready = time.monotonic() - self.started
+        line = self.ready_file.read_text()
+        match = re.fullmatch(r"grpc=(\S+) http=(\S+) pid=(\d+)\n", line)
+        assert match, line
+        self.grpc, self.http = match[1], match[2]
+        assert int(match[3]) == self.process.pid
+
+    def wait_listening(self):
+        def ports():
+            self._alive()
+            found = dict(re.findall(r"\bLISTEN\b.*?what=(grpc|http) .*?port=(\d+)", self.log()))
+            return found if len(found) == 2 else None
+        found = self.wait_for("the LISTEN lines", ports)
+        self.grpc, self.http = (f"127.0.0.1:{found[k]}" for k in ("grpc", "http"))
+
+    def workers(self):
+        """Process ids of the workers that run now."""
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        out = []
+        for pid in open(path).read().split():
+            try:
+                if b"worker" in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0"):
+                    out.append(int(pid))
+            except FileNotFoundError:
+                pass
+        return out
+
+    def rss_bytes(self):
+        """Resident memory of the front."""
+        for line in open(f"/proc/{self.process.pid}/status"):
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def get(self, path):
+        """(status, body) of an admin page."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=20) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self):
+        """{'name{labels}': value} of /metrics."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        out = {}
+        for line in text.splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+        return out
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self):
+        """SIGTERM; the exit code must be 0, and no worker may be left."""
+        workers = self.workers()
+        self.signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"voxeld did not stop in {STOP_SECONDS} s:\n{self.log()[-8000:]}")
+        assert code == 0, f"exit code {code}:\n{self.log()[-8000:]}"
+        self.wait_for("the workers' end",
+                      lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

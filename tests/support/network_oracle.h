@@ -1,0 +1,47 @@
+/* network_oracle - what a network answers, in double, with how far f32 may be from it.
+ *
+ * Layers one by one as network.json says, weights straight from the file, neighbours by
+ * comparing every row with every row: nothing here is shared with the code it judges but
+ * the two readers.  Beside every value runs a bound on the error of any f32 program that
+ * sums in any order (u = 2^-24; the rules are in the .c), so that no tolerance is chosen.
+ *
+ *   struct vx_oracle oracle;
+ *   vx_oracle_open(&input, &oracle);
+ *   const f64 *values = oracle.values[layer], *bounds = oracle.bounds[layer];
+ *   vx_oracle_close(&oracle);
+ *
+ * Owner    the caller; input is borrowed until close.
+ * Thread   any.
+ * Limits   N * N * V * Ci * Co small enough to wait for.
+ * Fails    panics: a test without its oracle proves nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_SUPPORT_NETWORK_ORACLE_H
+#define VX_TESTS_SUPPORT_NETWORK_ORACLE_H
+
+#include "engine/model/network.h"
+#include "engine/model/safetensors.h"
+
+struct vx_oracle_input {
+    const struct vx_network *network;
+    const struct vx_safetensors *file;
+    const i32 *coords; /* (n, columns) */
+    i32 columns;
+    i64 n;
+    const f32 *feats; /* (n, channels), as the network sees them */
+};
+
+struct vx_oracle {
+    const struct vx_oracle_input *input;
+    f64 *values[VX_LAYERS_MAX]; /* (n, channels) each */
+    f64 *bounds[VX_LAYERS_MAX];
+};
+
+void vx_oracle_open(const struct vx_oracle_input *input, struct vx_oracle *oracle);
+void vx_oracle_close(struct vx_oracle *oracle);
+
+/* The bound after rounding to the datatype of an output. */
+f64 vx_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound);
+
+#endif

@@ -1,0 +1,181 @@
+/* The reader of .ply: what must be read, and every kind of damage.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/points.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory of the exact size: a sanitizer sees a byte too many. */
+static enum voxel_code read_exact(const void *data, size_t size, struct points *points,
+                                  struct voxel_error *error)
+{
+    uint8_t *copy = malloc(size ? size : 1);
+    memcpy(copy, data, size);
+    enum voxel_code code = points_read_ply((struct bytes){copy, size}, points, error);
+    free(copy);
+    if (code) ck_assert_ptr_null(points->xyz);
+    return code;
+}
+
+static const char ascii[] = "ply\r\n"
+                            "format ascii 1.0\r\n"
+                            "comment made by hand\n"
+                            "comment voxel_size 0.25\n"
+                            "element camera 1\n"
+                            "property list uchar float view\n"
+                            "element vertex 2\n"
+                            "property uchar red\n"
+                            "property float x\n"
+                            "property double y\n"
+                            "property list int uchar tags\n"
+                            "property short z\n"
+                            "element face 1\n"
+                            "property list uchar int vertex_indices\n"
+                            "end_header\n"
+                            "2 0.5 1e3\n"
+                            "255 1.5 -2.25 3 7 8 9 12\n"
+                            "0 -1 1e2 0 -7\r\n"
+                            "3 0 1 1\n";
+
+START_TEST(ascii_with_lists_around)
+{
+    struct points points;
+    struct voxel_error error;
+    enum voxel_code code = read_exact(ascii, sizeof ascii - 1, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(points.count, 2);
+    ck_assert(points.voxel_size == 0.25);
+    ck_assert(!points.whole);
+    const double expected[6] = {1.5, -2.25, 12, -1, 100, -7};
+    for (int i = 0; i < 6; i++) ck_assert(points.xyz[i] == expected[i]);
+    points_fini(&points);
+}
+END_TEST
+
+static size_t build_binary(uint8_t *out)
+{
+    static const char header[] =
+        "ply\nformat binary_little_endian 1.0\n"
+        "element edge 1\nproperty list uint16 int8 way\n"
+        "element vertex 3\nproperty int32 x\nproperty uint8 y\n"
+        "property list uint8 float w\nproperty int z\nend_header\n";
+    size_t used = sizeof header - 1;
+    memcpy(out, header, used);
+    const uint8_t edge[] = {3, 0, 1, 2, 3};
+    memcpy(out + used, edge, sizeof edge);
+    used += sizeof edge;
+    for (int32_t i = 0; i < 3; i++) {
+        int32_t x = -i, z = i * 1000;
+        memcpy(out + used, &x, 4);
+        out[used + 4] = (uint8_t)(250 + i);
+        out[used + 5] = (uint8_t)i; /* a list of i floats */
+        memset(out + used + 6, 0, (size_t)i * 4);
+        used += 6 + (size_t)i * 4;
+        memcpy(out + used, &z, 4);
+        used += 4;
+    }
+    return used;
+}
+
+START_TEST(binary_with_lists_inside)
+{
+    uint8_t file[1024];
+    size_t size = build_binary(file);
+    struct points points;
+    struct voxel_error error;
+    enum voxel_code code = read_exact(file, size, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(points.count, 3);
+    ck_assert(points.whole);
+    ck_assert(points.xyz[6] == -2.0);
+    ck_assert(points.xyz[7] == 252.0);
+    ck_assert(points.xyz[8] == 2000.0);
+    points_fini(&points);
+    for (size_t cut = 0; cut < size; cut++)
+        ck_assert_int_eq(read_exact(file, cut, &points, &error), VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+START_TEST(changed_bytes_never_read_outside)
+{
+    uint8_t file[1024], work[1024];
+    size_t size = build_binary(file);
+    struct points points;
+    srandom(11);
+    for (int round = 0; round < 20000; round++) {
+        memcpy(work, file, size);
+        for (int i = 0; i <= round % 3; i++)
+            work[(size_t)random() % size] = (uint8_t)random();
+        read_exact(work, size, &points, NULL);
+        points_fini(&points);
+    }
+}
+END_TEST
+
+#define XYZ "property float x\nproperty float y\nproperty float z\n"
+static const struct {
+    const char *file;
+    const char *expected;
+} bad[] = {
+    {"", "first line is not 'ply'"},
+    {"obj\n", "first line is not 'ply'"},
+    {"ply\nformat ascii 1.0\n", "has no end"},
+    {"ply\nformat binary_big_endian 1.0\nend_header\n",
+     "expected ascii or binary_little"},
+    {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
+    {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
+    {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
+     "expected 'element NAME COUNT'"},
+    {"ply\nformat ascii 1.0\nelement vertex -1\nend_header\n", "expected 'element"},
+    {"ply\nformat ascii 1.0\nelement vertex 1x\nend_header\n", "expected 'element"},
+    {"ply\nformat ascii 1.0\nelement vertex 999999999999\nend_header\n", "more than"},
+    {"ply\nformat ascii 1.0\nproperty float x\n", "before any element"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty half x\n", "a type of PLY 1.0"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty float\n", "a type of PLY 1.0"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty list float int a\n",
+     "integer type"},
+    {"ply\nformat ascii 1.0\nsurprise\n", "expected format, comment"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n"
+     "end_header\n1 2\n",
+     "needs the properties x, y and z"},
+    {"ply\nformat ascii 1.0\nelement vertex 2\n" XYZ "end_header\n1 2 3\n4 5\n",
+     "vertex 1 of 2"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\n" XYZ "end_header\n1 2 three\n",
+     "vertex 0 of 1"},
+    {"ply\nformat ascii 1.0\nelement vertex 100000000\n" XYZ "end_header\n1 2 3\n",
+     "the file has 6 bytes"},
+    {"ply\nformat ascii 1.0\nelement a 1\nproperty list int int b\nelement vertex 1\n" XYZ
+     "end_header\n-1\n1 2 3\n",
+     "before vertex is cut off"},
+};
+
+START_TEST(damage)
+{
+    struct points points;
+    struct voxel_error error;
+    enum voxel_code code =
+        read_exact(bad[_i].file, strlen(bad[_i].file), &points, &error);
+    ck_assert_int_eq(code, VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, bad[_i].expected), "%s", error.text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_ply");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, ascii_with_lists_around);
+    tcase_add_test(tcase, binary_with_lists_inside);
+    tcase_add_test(tcase, changed_bytes_never_read_outside);
+    tcase_add_loop_test(tcase, damage, 0, sizeof bad / sizeof *bad);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,250 @@
+/* The shared arena, the channel and the repository scan: the front's ties to the system.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/channel.h"
+#include "server/repository.h"
+#include "server/shared.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------- shared ------- */
+
+START_TEST(slots_are_apart_and_seen_by_the_worker)
+{
+    struct vx_shared *front, *worker;
+    struct vx_slot a, b;
+    ck_assert(!vx_shared_open(1 << 20, NULL, &front).fault);
+    ck_assert(!vx_shared_map(dup(vx_shared_fd(front)), NULL, &worker).fault);
+    const struct vx_slots *slots = vx_shared_slots(front);
+    ck_assert(slots->take(slots->context, 5000, &a) &&
+              slots->take(slots->context, 100, &b));
+    memset(slots->memory(slots->context, &a), 'a', a.bytes);
+    memset(slots->memory(slots->context, &b), 'b', b.bytes);
+    const u8 *seen = vx_shared_view(worker, a.offset, a.bytes);
+    for (u64 i = 0; i < a.bytes; i++) ck_assert_int_eq(seen[i], 'a');
+    ck_assert_int_eq(vx_shared_view(worker, b.offset, b.bytes)[0], 'b');
+    ck_assert_uint_ge(vx_shared_used(front), 5100);
+    slots->give(slots->context, &a);
+    slots->give(slots->context, &b);
+    slots->give(slots->context, &b); /* given already: nothing happens */
+    ck_assert_uint_eq(vx_shared_used(front), 0);
+    vx_shared_close(&worker);
+    vx_shared_close(&front);
+}
+END_TEST
+
+START_TEST(a_full_arena_says_no_and_recovers)
+{
+    struct vx_shared *front;
+    struct vx_slot slot, none;
+    ck_assert(!vx_shared_open(1 << 20, NULL, &front).fault);
+    const struct vx_slots *slots = vx_shared_slots(front);
+    ck_assert(slots->take(slots->context, 1 << 20, &slot));
+    ck_assert(!slots->take(slots->context, 1, &none));
+    ck_assert(slots->take(slots->context, 0, &none)); /* nothing always fits */
+    slots->give(slots->context, &slot);
+    ck_assert(slots->take(slots->context, 1, &slot));
+    slots->give(slots->context, &slot);
+    ck_assert(!slots->take(slots->context, (1 << 20) + 1, &none));
+    vx_shared_close(&front);
+}
+END_TEST
+
+START_TEST(views_outside_are_none_and_the_file_cannot_shrink)
+{
+    struct vx_shared *front;
+    ck_assert(!vx_shared_open(1 << 20, NULL, &front).fault);
+    ck_assert_ptr_nonnull(vx_shared_view(front, (1 << 20) - 8, 8));
+    ck_assert_ptr_null(vx_shared_view(front, (1 << 20) - 8, 9));
+    ck_assert_ptr_null(vx_shared_view(front, UINT64_MAX, 1));
+    ck_assert_ptr_null(vx_shared_view(front, 8, UINT64_MAX));
+    ck_assert_int_eq(ftruncate(vx_shared_fd(front), 0), -1);
+    vx_shared_close(&front);
+}
+END_TEST
+
+/* ------- channel ------- */
+
+START_TEST(messages_arrive_whole_and_the_end_is_known)
+{
+    static union vx_message in;
+    int fds[2];
+    size_t bytes;
+    ck_assert(!vx_channel_pair(fds).fault);
+    ck_assert(!vx_channel_receive(fds[0], &in, &bytes).fault);
+    ck_assert_uint_eq(bytes, 0); /* the front's end does not wait */
+    struct vx_message_done done = {.head = {VX_MESSAGE_DONE, 3, 77}, .items_count = 1};
+    strcpy(done.items[0].why.text, "a sentence");
+    ck_assert(!vx_channel_send(fds[1], &done.head, vx_message_done_bytes(1)).fault);
+    ck_assert(!vx_channel_receive(fds[0], &in, &bytes).fault);
+    ck_assert_uint_eq(bytes, vx_message_done_bytes(1));
+    ck_assert_uint_eq(in.head.batch, 77);
+    ck_assert_str_eq(in.done.items[0].why.text, "a sentence");
+    close(fds[1]);
+    ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
+                     VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(
+        vx_status_code(vx_channel_send(fds[0], &done.head, sizeof done.head)),
+        VX_CODE_UNAVAILABLE);
+    close(fds[0]);
+}
+END_TEST
+
+START_TEST(a_short_message_is_refused)
+{
+    static union vx_message in;
+    int fds[2];
+    size_t bytes;
+    ck_assert(!vx_channel_pair(fds).fault);
+    struct vx_message_head head = {.kind = VX_MESSAGE_LOADED};
+    ck_assert_int_eq(send(fds[1], &head, sizeof head, 0), sizeof head);
+    ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
+                     VX_CODE_INTERNAL);
+    ck_assert_int_eq(send(fds[1], &head, 3, 0), 3);
+    ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
+                     VX_CODE_INTERNAL);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_read_is_noticed)
+{
+    int fds[2];
+    ck_assert(!vx_channel_pair(fds).fault);
+    static struct vx_message_load load = {.head = {.kind = VX_MESSAGE_LOAD}};
+    /* Every message that can be under way fits ... */
+    for (int i = 0; i < VX_INSTANCES_MAX; i++)
+        ck_assert(!vx_channel_send(fds[0], &load.head, sizeof load).fault);
+    /* ... and a flood ends in a status, not in a wait. */
+    vx_status st = VX_OK;
+    for (int i = 0; i < 100000 && !st.fault; i++)
+        st = vx_channel_send(fds[0], &load.head, sizeof load);
+    ck_assert_int_eq(vx_status_code(st), VX_CODE_UNAVAILABLE);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
+/* ------- repository ------- */
+
+static char root[] = "/tmp/voxeld-test-XXXXXX";
+
+static void make_file(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void make_folder(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+}
+
+static struct vx_repository_listing listing;
+
+static const struct vx_repository_entry *entry_find(const char *name, i64 version)
+{
+    for (i32 i = 0; i < listing.count; i++)
+        if (!strcmp(listing.entries[i].name, name) &&
+            listing.entries[i].version == version)
+            return &listing.entries[i];
+    return NULL;
+}
+
+static void make_repository(void)
+{
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    static const char *const folders[] = {"m",       "m/1",  "m/12",  "m/007",
+                                          "m/draft", "m/-3", "empty", ".git",
+                                          ".git/1",  "n",    "n/2",   "m/99999999999"};
+    for (size_t i = 0; i < VX_COUNT(folders); i++) make_folder(folders[i]);
+    make_file("README", "not a model");
+    make_file("m/network.json", "{}");
+    make_file("m/1/weights.safetensors", "x");
+}
+
+static void remove_repository(void)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(a_scan_lists_versions_and_says_what_is_odd)
+{
+    vx_repository_scan(root, &listing);
+    ck_assert(listing.readable);
+    ck_assert_int_eq(listing.count, 3);
+    ck_assert_ptr_nonnull(entry_find("m", 1));
+    ck_assert_ptr_nonnull(entry_find("m", 12));
+    ck_assert_ptr_nonnull(entry_find("n", 2));
+    ck_assert_ptr_nonnull(strstr(listing.problem.text, "'empty' has no version"));
+}
+END_TEST
+
+START_TEST(a_change_on_disk_changes_the_fingerprint)
+{
+    vx_repository_scan(root, &listing);
+    u64 weights = entry_find("m", 1)->fingerprint,
+        other = entry_find("m", 12)->fingerprint;
+    vx_repository_scan(root, &listing);
+    ck_assert_uint_eq(entry_find("m", 1)->fingerprint, weights);
+    make_file("m/1/weights.safetensors", "xyz");
+    vx_repository_scan(root, &listing);
+    ck_assert_uint_ne(entry_find("m", 1)->fingerprint, weights);
+    ck_assert_uint_eq(entry_find("m", 12)->fingerprint, other);
+    make_file("m/network.json", "{ }");
+    vx_repository_scan(root, &listing);
+    ck_assert_uint_ne(entry_find("m", 12)->fingerprint, other);
+}
+END_TEST
+
+START_TEST(a_directory_that_cannot_be_read_is_not_an_empty_one)
+{
+    vx_repository_scan("/nonexistent/models", &listing);
+    ck_assert(!listing.readable);
+    ck_assert_ptr_nonnull(strstr(listing.problem.text, "/nonexistent/models"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server parts");
+    TCase *shared = tcase_create("shared");
+    tcase_add_test(shared, slots_are_apart_and_seen_by_the_worker);
+    tcase_add_test(shared, a_full_arena_says_no_and_recovers);
+    tcase_add_test(shared, views_outside_are_none_and_the_file_cannot_shrink);
+    suite_add_tcase(suite, shared);
+    TCase *channel = tcase_create("channel");
+    tcase_add_test(channel, messages_arrive_whole_and_the_end_is_known);
+    tcase_add_test(channel, a_short_message_is_refused);
+    tcase_add_test(channel, a_peer_that_does_not_read_is_noticed);
+    suite_add_tcase(suite, channel);
+    TCase *repository = tcase_create("repository");
+    tcase_add_checked_fixture(repository, make_repository, remove_repository);
+    tcase_add_test(repository, a_scan_lists_versions_and_says_what_is_odd);
+    tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
+    tcase_add_test(repository, a_directory_that_cannot_be_read_is_not_an_empty_one);
+    suite_add_tcase(suite, repository);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
