@@ -1,20 +1,25 @@
 /* 01_coord_hash - coordinates packed into 64-bit keys, and a hash table from key to row.
  *
  * Math     key = sample | x + 2^17 | y + 2^17 | z + 2^17 in fields of 9, 18, 18, 18 bits,
- * so that keys sort by sample, x, y, z.  slot(key) = mix(key) mod S, then the next free
- * one. Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0; keys (N);
- * slots_key, slots_row (S) Types    i32 in, u64 keys, i32 rows. Idea     One number
- * instead of four makes equality one compare and a neighbour one addition.  S is a power
- * of two at least 2 N: probes stay short (1.5 on average when found).  Key and row are
- * separate arrays: a miss reads only keys. Steps    1 check ranges   2 pack   3 insert in
- * the order of rows; meeting one's own key is a duplicate, and the row already there is
- * the first of the pair. Tiles    rows. Cost     bytes 24*N + 12*S, about 1.5 random
- * accesses per row. Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17; N < 2^31; S a
- * power of two > N. bad_row says what was out of range, first row, then first column.
+ *          so that keys sort by sample, x, y, z.  slot(key) = mix(key) mod S, then the
+ *          next free one.
+ * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0; keys (N); slots_key,
+ *          slots_row (S)
+ * Types    i32 in, u64 keys, i32 rows.
+ * Idea     One number instead of four makes equality one compare and a neighbour one
+ *          addition.  S is a power of two at least 2 N: probes stay short (1.5 on average
+ *          when found).  Key and row are separate arrays: a miss reads only keys.
+ * Steps    1 check ranges   2 pack   3 insert in the order of rows; meeting one's own key
+ *          is a duplicate, and the row already there is the first of the pair.
+ * Tiles    rows.
+ * Cost     bytes 24*N + 12*S, about 1.5 random accesses per row.
+ * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17; N < 2^31; S a power of two > N.
+ *          bad_row says what was out of range, first row, then first column.
  * Order    the pair named is that with the smallest second row: it does not depend on the
- * machine. Oracle   01_coord_hash_ref.c, tests/unit/test_kernels.c. Source   Knuth, TAOCP
- * 3, 6.4 (linear probing); the mix is the finaliser of splitmix64 (Steele, Lea, Flood,
- * OOPSLA 2014).
+ *          machine.
+ * Oracle   01_coord_hash_ref.c, tests/unit/test_kernels.c.
+ * Source   Knuth, TAOCP 3, 6.4 (linear probing); the mix is the finaliser of splitmix64
+ *          (Steele, Lea, Flood, OOPSLA 2014).
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,19 +1,20 @@
 /* 10_activation - the curves between layers, one number at a time.
  *
- * Math     none     y = x
- *          relu     y = max(x, 0)
- *          silu     y = x / (1 + exp(-x))
- *          gelu     y = x * (1 + erf(x / sqrt 2)) / 2, the exact one, as torch.nn.GELU()
- *          sigmoid  y = 1 / (1 + exp(-x))
+ * Math     none     y = x relu     y = max(x, 0) silu     y = x / (1 + exp(-x)) gelu
+ *          y = x * (1 + erf(x / sqrt 2)) / 2, the exact one, as torch.nn.GELU() sigmoid
+ *          y = 1 / (1 + exp(-x))
  * Shapes   in (N,C)  out (N,C), may be in.
  * Types    f32 in and out.
  * Idea     Cheap beside any layer that precedes it, but a pass over memory of its own
- * costs as much as a narrow layer: other kernels take an activation and apply it before
- * they store. Steps    1 read   2 curve   3 write. Tiles    none: any split of N*C is
- * legal. Cost     flops about 1 (relu) to 30 (gelu) per element; bytes 8*N*C. Limits N*C
- * < 2^63.  NaN stays NaN; relu of NaN is NaN, as torch says. Order    elements are
- * independent. Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c. Source   SiLU:
- * Elfwing et al. 2018; GELU: Hendrycks and Gimpel 2016.
+ *          costs as much as a narrow layer: other kernels take an activation and apply it
+ *          before they store.
+ * Steps    1 read   2 curve   3 write.
+ * Tiles    none: any split of N*C is legal.
+ * Cost     flops about 1 (relu) to 30 (gelu) per element; bytes 8*N*C.
+ * Limits   N*C < 2^63.  NaN stays NaN; relu of NaN is NaN, as torch says.
+ * Order    elements are independent.
+ * Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c.
+ * Source   SiLU: Elfwing et al. 2018; GELU: Hendrycks and Gimpel 2016.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -4,11 +4,14 @@
  * Shapes   in (N,Ci)  weight (Ci,Co)  bias (Co) or NULL  out (N,Co)
  * Types    f32 everywhere; the reference sums in f64 and rounds once.
  * Idea     One dense matrix product; the activation is applied before the row leaves the
- * cache. Steps    1 out = bias   2 out += in . weight   3 activation. Tiles    rows of
- * out per tile. Cost     flops 2*N*Ci*Co; bytes 4*(N*(Ci + Co) + Ci*Co). Limits   out
- * overlaps no input. Order    channels in rising ci, then the bias. Oracle
- * 11_linear_ref.c, tests/unit/test_cpu_ops.c. Source   torch.nn.Linear with the weight
- * transposed.
+ *          cache.
+ * Steps    1 out = bias   2 out += in . weight   3 activation.
+ * Tiles    rows of out per tile.
+ * Cost     flops 2*N*Ci*Co; bytes 4*(N*(Ci + Co) + Ci*Co).
+ * Limits   out overlaps no input.
+ * Order    channels in rising ci, then the bias.
+ * Oracle   11_linear_ref.c, tests/unit/test_cpu_ops.c.
+ * Source   torch.nn.Linear with the weight transposed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

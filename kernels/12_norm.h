@@ -1,15 +1,17 @@
 /* 12_norm - batch norm with its statistics folded, and layer norm over the channels of a
  * voxel.
  *
- * Math     batch_norm  out[i,c] = act(in[i,c] * scale[c] + shift[c]), where
- *                      scale = weight / sqrt(var + eps) and shift = bias - mean * scale
- *          layer_norm  m = mean over c, s = mean over c of (in[i,c] - m)^2
- *                      out[i,c] = act((in[i,c] - m) / sqrt(s + eps) * weight[c] +
- * bias[c]) Shapes   in (N,C)  scale, shift (C)  weight (C) or NULL  bias (C) or NULL  out
- * (N,C), may be in Types    f32; the references compute in f64 and round once. Idea Batch
- * norm at inference is one multiply-add; most of them are folded into the layer before
- * and never run.  Layer norm reads a row twice while it is in the cache: mean first, then
- * squares of differences, because E[x^2] - m^2 loses all digits when the mean is large.
+ * Math     batch_norm  out[i,c] = act(in[i,c] * scale[c] + shift[c]), where scale =
+ *          weight / sqrt(var + eps) and shift = bias - mean * scale layer_norm  m = mean
+ *          over c, s = mean over c of (in[i,c] - m)^2 out[i,c] = act((in[i,c] - m) /
+ *          sqrt(s + eps) * weight[c] + bias[c])
+ * Shapes   in (N,C)  scale, shift (C)  weight (C) or NULL  bias (C) or NULL  out (N,C),
+ *          may be in
+ * Types    f32; the references compute in f64 and round once.
+ * Idea     Batch norm at inference is one multiply-add; most of them are folded into the
+ *          layer before and never run.  Layer norm reads a row twice while it is in the
+ *          cache: mean first, then squares of differences, because E[x^2] - m^2 loses all
+ *          digits when the mean is large.
  * Steps    1 statistics of the row (layer norm)   2 multiply-add, activation, write.
  * Tiles    rows.
  * Cost     flops 2 (batch) or 7 (layer) per element; bytes 8*N*C.

@@ -1,18 +1,22 @@
 /* 13_elementwise - add, concat, and conversion between the three float types.
  *
- * Math     add      out[i,c] = act(a[i,c] + b[i,c])
- *          concat   out[i,:] = inputs[0][i,:] | inputs[1][i,:] | ...
- *          convert  to[e] = from[e] rounded to the nearest, ties to even
+ * Math     add      out[i,c] = act(a[i,c] + b[i,c]) concat   out[i,:] = inputs[0][i,:] |
+ *          inputs[1][i,:] | ... convert  to[e] = from[e] rounded to the nearest, ties to
+ *          even
  * Shapes   a, b, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
  * Types    add and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
- * copy. Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
- * become infinity, small ones subnormal, and NaN stays NaN (quiet, its top bits kept), so
- * that a NaN in a request is a NaN in its answer. Steps    1 read   2 write. Tiles    any
- * split of the elements is legal. Cost     bytes: what is read plus what is written.
+ *          copy.
+ * Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
+ *          become infinity, small ones subnormal, and NaN stays NaN (quiet, its top bits
+ *          kept), so that a NaN in a request is a NaN in its answer.
+ * Steps    1 read   2 write.
+ * Tiles    any split of the elements is legal.
+ * Cost     bytes: what is read plus what is written.
  * Limits   at most VX_CONCAT_INPUTS_MAX inputs; concat and convert: out overlaps no
- * input. Order    elements are independent. Oracle   13_elementwise_ref.c,
- * tests/unit/test_cpu_ops.c. Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the
- * upper half of binary32.
+ *          input.
+ * Order    elements are independent.
+ * Oracle   13_elementwise_ref.c, tests/unit/test_cpu_ops.c.
+ * Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the upper half of binary32.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

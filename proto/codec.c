@@ -234,7 +234,8 @@ static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why 
 {
     const struct vx_slots *slots = pass->slots;
     struct vx_request *request = pass->request;
-    VX_ENSURE_WHY(pass->layout->raws_count == request->inputs_count, why, INVALID_ARGUMENT,
+    VX_ENSURE_WHY(pass->layout->raws_count == request->inputs_count, why,
+                  INVALID_ARGUMENT,
                   "raw_input_contents must have one entry for each input",
                   "expected %d entries in raw_input_contents, one for each input, got %d",
                   request->inputs_count, pass->layout->raws_count);
@@ -262,7 +263,8 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
     const struct vx_slots *slots = pass->slots;
     for (i32 i = 0; i < pass->request->inputs_count; i++) {
         struct vx_request_tensor *tensor = &pass->request->inputs[i];
-        const Inference__InferTensorContents *contents = pass->message->inputs[i]->contents;
+        const Inference__InferTensorContents *contents =
+            pass->message->inputs[i]->contents;
         VX_TRY(vx_typed_check(contents, tensor, why));
         VX_TRY(tensor_take_slot(slots, tensor, why));
         if (tensor->slot.bytes)
@@ -275,11 +277,12 @@ static vx_status read_tensors(const struct tensor_pass *pass, struct vx_why *why
 {
     if (!pass->layout->raws_count) return tensors_from_typed(pass, why);
     for (i32 i = 0; i < pass->request->inputs_count; i++)
-        VX_ENSURE_WHY(!pass->message->inputs[i]->contents, why, INVALID_ARGUMENT,
-                      "contents field must not be specified when using raw_input_contents",
-                      "contents field must not be specified when using raw_input_contents "
-                      "for input '%.60s'",
-                      pass->request->inputs[i].name);
+        VX_ENSURE_WHY(
+            !pass->message->inputs[i]->contents, why, INVALID_ARGUMENT,
+            "contents field must not be specified when using raw_input_contents",
+            "contents field must not be specified when using raw_input_contents "
+            "for input '%.60s'",
+            pass->request->inputs[i].name);
     return tensors_from_raw(pass, why);
 }
 
@@ -293,8 +296,8 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
     memset(request, 0, sizeof *request);
     VX_TRY(infer_measure(spans, &layout));
     VX_TRY(infer_gather(spans, &layout, scratch, why, &rest));
-    VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch, why,
-                             &message));
+    VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch,
+                             why, &message));
     const Request *infer = (const Request *)(const void *)message;
     VX_TRY(read_rest(infer, why, request));
     struct tensor_pass pass = {spans, &layout, infer, slots, request};

@@ -3,7 +3,8 @@
 
 #include "server/page.h"
 
-static i32 admin_view_workers(const struct vx_workers *workers, struct vx_worker_view *views)
+static i32 admin_view_workers(const struct vx_workers *workers,
+                              struct vx_worker_view *views)
 {
     i32 count = vx_workers_count(workers);
     for (i32 w = 0; w < count; w++) {

@@ -205,8 +205,8 @@ static const struct control_method {
 };
 
 vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
-                            struct vx_span message, struct vx_arena *scratch,
-                            struct vx_why *why, struct vx_control_answer *answer)
+                            struct vx_span message, struct vx_control_answer *answer,
+                            struct vx_why *why)
 {
     const struct control_method *row = NULL;
     for (size_t i = 0; i < VX_COUNT(control_methods); i++)
@@ -216,9 +216,9 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
         VX_FAIL_WHY(why, UNIMPLEMENTED, "not served", "%s is not served here: %s",
                     strrchr(vx_method_get(method)->path, '/') + 1, row->instead);
     ProtobufCMessage *request;
-    VX_TRY(vx_control_unpack(row->request, message, scratch, why, &request));
+    VX_TRY(vx_control_unpack(row->request, message, answer->scratch, why, &request));
     struct vx_control_question question = {
-        .view = view, .request = request, .scratch = scratch, .why = why};
+        .view = view, .request = request, .scratch = answer->scratch, .why = why};
     VX_TRY(row->answer(&question));
     return vx_control_pack(question.answer, answer->bytes, answer->capacity,
                            &answer->length);

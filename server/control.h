@@ -3,8 +3,7 @@
  * Each handler is bytes in, bytes out: unpack, look into the registry, pack.  No state of
  * its own.
  *
- *   vx_status st = vx_control_answer(&view, method, message, scratch, out, &out_bytes,
- * &why);
+ *   vx_status st = vx_control_answer(&view, method, message, &answer, &why);
  *
  * Thread   loop.
  * Limits   VX_CONTROL_BYTES_MAX in and out.
@@ -21,14 +20,15 @@
 #include "server/view.h"
 
 struct vx_control_answer {
-    u8 *bytes;       /* caller's buffer */
-    size_t capacity; /* VX_CONTROL_BYTES_MAX */
-    size_t length;   /* out */
+    struct vx_arena *scratch; /* caller's; reset before */
+    u8 *bytes;                /* caller's buffer */
+    size_t capacity;          /* VX_CONTROL_BYTES_MAX */
+    size_t length;            /* out */
 };
 
 VX_MUST_USE vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
-                                        struct vx_span message, struct vx_arena *scratch,
-                                        struct vx_why *why,
-                                        struct vx_control_answer *answer);
+                                        struct vx_span message,
+                                        struct vx_control_answer *answer,
+                                        struct vx_why *why);
 
 #endif

@@ -14,12 +14,10 @@
 #include "server/infer.h"
 #include "server/models.h"
 #include "server/ready_file.h"
+#include "server/scanner.h"
 #include "server/view.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 #include <uv.h>
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster than this.
@@ -44,9 +42,8 @@ struct front {
     uv_timer_t stats;
     uv_timer_t phase_over; /* of GRACE and DRAINING */
     uv_signal_t signals[3];
-    uv_work_t scan;
-    bool scan_running, scan_again, scanned;
-    struct vx_repository_listing listing;
+    struct vx_scanner scanner;
+    bool scanned; /* the repository has been looked at once */
     struct vx_mailbox arrivals, gone;
     enum front_phase phase;
     bool announced;
@@ -100,7 +97,7 @@ static void front_announce(struct front *front)
 
 static void front_on_due(uv_timer_t *timer)
 {
-    (void)timer; /* waking up is all: the step looks at the clock */
+    (void)timer; /* to wake up is all: the turn looks at the clock */
 }
 
 static void front_arm_due(struct front *front)
@@ -137,11 +134,11 @@ static void front_answer_control(struct front *front, struct vx_call *call)
 {
     struct vx_front_view view = front_view(front);
     struct vx_why why = {""};
-    struct vx_control_answer answer = {.bytes = front->answer,
+    struct vx_control_answer answer = {.scratch = &front->scratch,
+                                       .bytes = front->answer,
                                        .capacity = VX_CONTROL_BYTES_MAX};
     vx_arena_reset(&front->scratch);
-    vx_status st = vx_control_answer(&view, call->method, call->message, &front->scratch,
-                                     &why, &answer);
+    vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
     call->answered = true;
     if (st.fault)
         vx_rpc_fail(front->rpc, &call, st, &why);
@@ -236,32 +233,12 @@ static void front_on_stats(uv_timer_t *timer)
 
 /* ------- the repository ------- */
 
-static void front_scan_work(uv_work_t *work)
+static void front_on_listing(void *context, const struct vx_repository_listing *listing)
 {
-    struct front *front = VX_CONTAINER(work, struct front, scan);
-    vx_repository_scan(front->config->repository, &front->listing);
-}
-
-static void front_scan_start(struct front *front);
-
-static void front_scan_done(uv_work_t *work, int status)
-{
-    struct front *front = VX_CONTAINER(work, struct front, scan);
-    front->scan_running = false;
-    if (status == UV_ECANCELED || front->phase >= FRONT_STOPPING) return;
-    vx_models_on_listing(front->models, &front->listing);
+    struct front *front = context;
+    if (front->phase >= FRONT_STOPPING) return;
+    vx_models_on_listing(front->models, listing);
     front->scanned = true;
-    if (front->scan_again) front_scan_start(front);
-}
-
-/* A second wish during a scan is served by one more scan after it. */
-static void front_scan_start(struct front *front)
-{
-    front->scan_again = front->scan_running;
-    if (front->scan_running) return;
-    front->scan_running = true;
-    VX_ASSERT(
-        !uv_queue_work(&front->loop, &front->scan, front_scan_work, front_scan_done));
 }
 
 /* ------- stopping ------- */
@@ -339,7 +316,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
 {
     struct front *front = signal->data;
     if (number == SIGHUP) {
-        front_scan_start(front);
+        vx_scanner_start(&front->scanner);
     } else if (front->phase == FRONT_SERVING) {
         front->phase = FRONT_GRACE;
         VX_LOG(DRAIN, VX_LOG_TEXT("step", "grace"), VX_LOG_I64("signal", number),
@@ -453,14 +430,22 @@ static void front_open_handles(struct front *front)
     }
     vx_mailbox_init(&front->arrivals, front_ring, front);
     vx_mailbox_init(&front->gone, front_ring, front);
+    vx_scanner_init(&front->scanner,
+                    &(struct vx_scanner_options){.loop = &front->loop,
+                                                 .path = front->config->repository,
+                                                 .context = front,
+                                                 .on_listing = front_on_listing});
 }
 
 static vx_status front_open(struct front *front, struct vx_why *why)
 {
     VX_TRY(front_open_parts(front, why));
     VX_TRY(front_open_rpc(front, why));
-    VX_TRY(vx_http_open(&front->loop, front->config->http, front_on_http, front, why,
-                        &front->http));
+    VX_TRY(vx_http_open(&(struct vx_http_options){.loop = &front->loop,
+                                                  .address = front->config->http,
+                                                  .handler = front_on_http,
+                                                  .context = front},
+                        why, &front->http));
     VX_TRY(front_open_workers(front, why));
     VX_TRY(vx_rpc_start(front->rpc, why));
     VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
@@ -471,7 +456,7 @@ static vx_status front_open(struct front *front, struct vx_why *why)
            VX_LOG_I64("port", vx_http_port(front->http)));
     VX_ASSERT(!uv_prepare_start(&front->turn, front_on_turn));
     VX_ASSERT(!uv_timer_start(&front->stats, front_on_stats, STATS_MS, STATS_MS));
-    front_scan_start(front);
+    vx_scanner_start(&front->scanner);
     return VX_OK;
 }
 

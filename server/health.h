@@ -12,8 +12,8 @@
  * Owner    the loop; Watch calls belong to health until they end.
  * Thread   loop.
  * Limits   a Watch stream is a call and counts as one.
- * Fails    Check: NOT_FOUND for a name that is none.  A stream whose client asks on without
- *          reading ends RESOURCE_EXHAUSTED.
+ * Fails    Check: NOT_FOUND for a name that is none.  A stream whose client asks on and does
+ *          not read ends RESOURCE_EXHAUSTED.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

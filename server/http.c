@@ -419,8 +419,8 @@ static vx_status http_listen(struct vx_http *http, const char *address,
     return VX_OK;
 }
 
-vx_status vx_http_open(uv_loop_t *loop, const char *address, vx_http_handler handler,
-                       void *context, struct vx_why *why, struct vx_http **out)
+vx_status vx_http_open(const struct vx_http_options *options, struct vx_why *why,
+                       struct vx_http **out)
 {
     VX_ON(LOOP);
     struct vx_http *http = vx_alloc_zero(sizeof *http);
@@ -431,9 +431,9 @@ vx_status vx_http_open(uv_loop_t *loop, const char *address, vx_http_handler han
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the admin port");
     }
     *http = (struct vx_http){.magic = HTTP_MAGIC,
-                             .loop = loop,
-                             .handler = handler,
-                             .context = context,
+                             .loop = options->loop,
+                             .handler = options->handler,
+                             .context = options->context,
                              .timeouts = timeouts_default,
                              .bodies = bodies,
                              .handles = 2};
@@ -443,9 +443,9 @@ vx_status vx_http_open(uv_loop_t *loop, const char *address, vx_http_handler han
     }
     signal(SIGPIPE,
            SIG_IGN); /* libuv writes with write(2); a vanished reader must be an error */
-    VX_ASSERT(!uv_tcp_init(loop, &http->listener));
-    VX_ASSERT(!uv_timer_init(loop, &http->timer));
-    vx_status st = http_listen(http, address, why);
+    VX_ASSERT(!uv_tcp_init(options->loop, &http->listener));
+    VX_ASSERT(!uv_timer_init(options->loop, &http->timer));
+    vx_status st = http_listen(http, options->address, why);
     if (st.fault) vx_http_close(&http);
     *out = http;
     return st;

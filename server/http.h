@@ -5,7 +5,7 @@
  * time limit, never memory and never the loop.  When all slots are taken the longest idle
  * connection makes room; when none is idle the newcomer waits in the kernel's backlog.
  *
- *   VX_TRY(vx_http_open(&loop, "127.0.0.1:8002", on_request, context, &why, &http));
+ *   VX_TRY(vx_http_open(&(struct vx_http_options){...}, &why, &http));
  *   vx_http_port(http)
  *   vx_http_close(&http);       no callback from here on; freed when the loop has run
  *
@@ -58,8 +58,13 @@ struct vx_http_timeouts {
     i64 linger_ms;  /* for a client to notice that the last reply was the last */
 };
 
-VX_MUST_USE vx_status vx_http_open(uv_loop_t *loop, const char *address,
-                                   vx_http_handler handler, void *context,
+struct vx_http_options {
+    uv_loop_t *loop;
+    const char *address; /* "127.0.0.1:8002", "[::1]:0"; read during open */
+    vx_http_handler handler;
+    void *context;
+};
+VX_MUST_USE vx_status vx_http_open(const struct vx_http_options *options,
                                    struct vx_why *why, struct vx_http **http);
 i32 vx_http_port(const struct vx_http *http);
 /* For those that come from now on. */

@@ -24,7 +24,8 @@ static const char usage[] =
     "serve --help\n"
     "  voxeld check MODEL_DIRECTORY [VERSION]     read and check a model, print its "
     "layers\n"
-    "  voxeld health [--http HOST:PORT]                  exit 0 when the server there is ready\n"
+    "  voxeld health [--http HOST:PORT]                  exit 0 when the server there is "
+    "ready\n"
     "  voxeld --version\n";
 
 /* Settings from `arguments`; on failure says why and returns false. */

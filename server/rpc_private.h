@@ -1,9 +1,9 @@
 /* rpc_private - what the files of rpc share; nobody else includes it.
  *
  * A record is one RPC: the vx_call the loop sees, and around it what gRPC needs.  Records
- * come from one pool that is made at open: calls_max calls, those that are armed (waiting for
- * a client), and a few for the calls that are refused.  When the pool is empty a method stays
- * unarmed until a record returns; gRPC keeps new calls waiting for that moment.
+ * come from one pool that is made at open: calls_max calls, those that are armed (waiting
+ * for a client), and a few for the calls that are refused.  When the pool is empty a method
+ * stays unarmed until a record returns; gRPC keeps new calls waiting for that moment.
  *
  *   rpc.c          open, threads, arming, stop, close
  *   rpc_listen.c   the address and the channel's settings
@@ -24,6 +24,10 @@
  * Thread   all tags of a call come back on the one thread of its queue.  Fields marked
  *          (lock) are under rpc->lock, which is held for a few instructions and never
  *          while calling gRPC: gRPC gives lent slots back from inside of its functions.
+ * Fails    open: RESOURCE_EXHAUSTED.  Nothing of a call fails upwards: it ends with a
+ *          status on the wire.
+ *
+ * Fails    what can fail says so at its declaration.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -10,11 +10,15 @@
  * halves 2i and 2i + 1, the leaves are the units.  Each node holds the order of the largest free
  * piece below it, plus one; 0 = nothing is free.  A piece of order k is 2^k units. */
 struct vx_buddy {
+    u32 magic;
     u64 unit;
+    u64 units; /* of the range; the tree may have more leaves */
     u64 used;
     int levels; /* the root's order */
     u8 *nodes;
 };
+
+#define BUDDY_MAGIC 0x76784244u /* "vxBD" */
 
 #define UNITS_BITS_MAX 40 /* a petabyte in pages of 4 KiB is 2^38 units */
 
@@ -32,7 +36,9 @@ static u8 node_join(const struct vx_buddy *buddy, u64 node, int order)
 
 vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
 {
-    VX_ASSERT(unit && !(unit & (unit - 1)));
+    *buddy = NULL;
+    VX_ENSURE(unit && !(unit & (unit - 1)), INVALID_ARGUMENT,
+              "the unit of a range must be a power of two");
     u64 units = bytes / unit;
     VX_ENSURE(units > 0, INVALID_ARGUMENT, "a range must hold at least one unit");
     int levels = vx_bit_length(units - 1);
@@ -45,11 +51,12 @@ vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
         vx_free(nodes);
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the table of a range");
     }
-    *b = (struct vx_buddy){.unit = unit, .levels = levels, .nodes = nodes};
+    *b = (struct vx_buddy){BUDDY_MAGIC, unit, units, 0, levels, nodes};
     memset(nodes + leaves, 1, units); /* leaves beyond the range stay taken for ever */
     for (int order = 1; order <= levels; order++) {
         u64 first = UINT64_C(1) << (levels - order);
-        for (u64 node = first; node < 2 * first; node++) nodes[node] = node_join(b, node, order);
+        for (u64 node = first; node < 2 * first; node++)
+            nodes[node] = node_join(b, node, order);
     }
     *buddy = b;
     return VX_OK;
@@ -57,16 +64,20 @@ vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
 
 void vx_buddy_close(struct vx_buddy **buddy)
 {
-    if (!*buddy) return;
-    vx_free((*buddy)->nodes);
-    vx_free(*buddy);
+    struct vx_buddy *it = *buddy;
     *buddy = NULL;
+    if (!it) return;
+    VX_ASSERT(it->magic == BUDDY_MAGIC);
+    it->magic = 0;
+    vx_free(it->nodes);
+    vx_free(it);
 }
 
 bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
 {
-    VX_ASSERT(bytes > 0);
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
     u64 units = bytes / buddy->unit + (bytes % buddy->unit != 0);
+    if (!units) units = 1;
     int want = vx_bit_length(units - 1);
     if (want > buddy->levels || buddy->nodes[1] <= want) return false;
     u64 node = 1;
@@ -83,12 +94,17 @@ bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
 void vx_buddy_give(struct vx_buddy *buddy, u64 offset)
 {
     u64 leaves = UINT64_C(1) << buddy->levels, unit = offset / buddy->unit;
-    VX_ASSERT(offset % buddy->unit == 0 && unit < leaves);
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
+    VX_ASSERT(offset % buddy->unit == 0);
+    VX_ASSERT(unit < buddy->units);
     /* Up from the leaf to the node that was taken: the first that holds nothing.  Nodes below a
      * taken one still say that they are free. */
     u64 node = leaves + unit;
     int order = 0;
-    for (; buddy->nodes[node]; node /= 2, order++) VX_ASSERT(node > 1 && !(node & 1));
+    for (; buddy->nodes[node]; node /= 2, order++) {
+        VX_ASSERT(node > 1);    /* else nothing is out that begins here */
+        VX_ASSERT(!(node & 1)); /* a piece begins where its leftmost unit does */
+    }
     buddy->nodes[node] = (u8)(order + 1);
     buddy->used -= buddy->unit << order;
     for (node /= 2, order++; node; node /= 2, order++)
@@ -97,5 +113,6 @@ void vx_buddy_give(struct vx_buddy *buddy, u64 offset)
 
 u64 vx_buddy_used(const struct vx_buddy *buddy)
 {
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
     return buddy->used;
 }

@@ -19,8 +19,9 @@
 
 #include "engine/base/types.h"
 
-#define VX_LOG_LINE_BYTES 2048 /* below PIPE_BUF (4096): lines of two processes never mix */
-#define VX_LOG_BURST 20        /* lines a second of one event; more is a flood, not news */
+#define VX_LOG_LINE_BYTES                                                                \
+    2048                /* below PIPE_BUF (4096): lines of two processes never mix */
+#define VX_LOG_BURST 20 /* lines a second of one event; more is a flood, not news */
 
 enum vx_log_level { VX_LOG_DEBUG, VX_LOG_INFO, VX_LOG_WARN, VX_LOG_ERROR };
 
@@ -38,16 +39,18 @@ struct vx_log_field {
     f64 real;
     const char *text;
 };
-#define VX_LOG_I64(key_, value_) ((struct vx_log_field){(key_), VX_LOG_FIELD_I64, (value_), 0, 0})
-#define VX_LOG_F64(key_, value_) ((struct vx_log_field){(key_), VX_LOG_FIELD_F64, 0, (value_), 0})
-#define VX_LOG_TEXT(key_, value_)                                                              \
+#define VX_LOG_I64(key_, value_)                                                         \
+    ((struct vx_log_field){(key_), VX_LOG_FIELD_I64, (value_), 0, 0})
+#define VX_LOG_F64(key_, value_)                                                         \
+    ((struct vx_log_field){(key_), VX_LOG_FIELD_F64, 0, (value_), 0})
+#define VX_LOG_TEXT(key_, value_)                                                        \
     ((struct vx_log_field){(key_), VX_LOG_FIELD_TEXT, 0, 0, (value_)})
 
 /* At least one field. */
-#define VX_LOG(event_, ...)                                                                    \
-    do {                                                                                       \
-        const struct vx_log_field fields_[] = {__VA_ARGS__};                                   \
-        vx_log_write(VX_EVENT_##event_, fields_, (int)VX_COUNT(fields_));                      \
+#define VX_LOG(event_, ...)                                                              \
+    do {                                                                                 \
+        const struct vx_log_field fields_[] = {__VA_ARGS__};                             \
+        vx_log_write(VX_EVENT_##event_, fields_, (int)VX_COUNT(fields_));                \
     } while (0)
 
 struct vx_log_options {
@@ -57,7 +60,8 @@ struct vx_log_options {
 };
 /* Once, before any other thread starts.  `process` is static: "front", "worker". */
 void vx_log_init(const struct vx_log_options *options, const char *process);
-void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields, int fields_count);
+void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
+                  int fields_count);
 /* How often an event was written or suppressed: lets tests require that a path was taken. */
 u64 vx_log_count(enum vx_log_event event);
 

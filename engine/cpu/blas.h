@@ -9,8 +9,8 @@
  *   if (blas.sgemm) ...
  *
  * Owner    the library stays loaded until the process ends: it cannot be unloaded safely.
- * Thread   open: once, before other threads read the environment.  sgemm: any number at once, each
- *          call runs on its caller's thread alone.
+ * Thread   open: once, before other threads read the environment.  sgemm: any number at
+ *          once, each call runs on its caller's thread alone.
  * Fails    never: without a library sgemm is NULL and our own loops do the work.
  *
  * SPDX-License-Identifier: Apache-2.0

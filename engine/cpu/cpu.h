@@ -11,11 +11,12 @@
  *
  * Owner    the caller; argument memory is borrowed for the call.
  * Thread   one at a time (the device thread); work is spread over VX_ROLE_COMPUTE threads
- * and joined before return. Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open;
- * operators never allocate. Order    the bits of a row depend on the operator and this
- * machine, never on N, on the row's place, on what else is in the batch, or on the number
- * of threads. Fails    open: INVALID_ARGUMENT for a bad number of threads,
- * RESOURCE_EXHAUSTED when memory or threads are refused.  Operators cannot fail.
+ *          and joined before return.
+ * Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open; operators never allocate.
+ * Order    the bits of a row depend on the operator and this machine, never on N, on the
+ *          row's place, on what else is in the batch, or on the number of threads.
+ * Fails    open: INVALID_ARGUMENT for a bad number of threads, RESOURCE_EXHAUSTED when
+ *          memory or threads are refused.  Operators cannot fail.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

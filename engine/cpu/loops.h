@@ -8,7 +8,8 @@
  *   loops->activate(VX_ACTIVATION_SILU, row, row, channels);
  *
  * Thread   any; pure.
- * Limits   a product is at most VX_PANEL_COLUMNS wide and its columns are a multiple of lanes.
+ * Limits   a product is at most VX_PANEL_COLUMNS wide and its columns are a multiple of
+ *          lanes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -8,7 +8,8 @@
  *   vx_pool_close(&pool);
  *
  * Owner    the caller; a job is borrowed until spread returns.
- * Thread   spread: one at a time.  Tasks run on the caller and on VX_ROLE_COMPUTE threads.
+ * Thread   spread: one at a time.  Tasks run on the caller and on VX_ROLE_COMPUTE
+ *          threads.
  * Limits   VX_CPU_THREADS_MAX threads.
  * Fails    open: RESOURCE_EXHAUSTED without memory or threads.  spread cannot fail.
  *

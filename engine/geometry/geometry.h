@@ -14,10 +14,11 @@
  * Owner    the cache owns geometries; hold pins one until drop.
  * Thread   one at a time (the device thread).
  * Limits   cache_bytes, reserved at open, hold everything: what is pinned, what is kept,
- * and the scratch of a build.  VX_GEOMETRY_ENTRIES_MAX geometries, VX_GEOMETRY_MAPS_MAX
- * maps.  No allocation after open. Fails    INVALID_ARGUMENT for coordinates out of range
- * or duplicate, naming the rows; RESOURCE_EXHAUSTED when one geometry does not fit even
- * an otherwise empty cache.
+ *          and the scratch of a build.  VX_GEOMETRY_ENTRIES_MAX geometries,
+ *          VX_GEOMETRY_MAPS_MAX maps.  No allocation after open.
+ * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate, naming the rows;
+ *          RESOURCE_EXHAUSTED when one geometry does not fit even an otherwise empty
+ *          cache.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

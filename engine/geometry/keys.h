@@ -11,8 +11,8 @@
  *
  * Thread   one at a time; work is spread over the CPU device's threads.
  * Limits   VX_VOXELS_MAX rows.
- * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate: always the first row, then
- *          the first column; always the pair with the smallest second row.
+ * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate: always the first
+ *          row, then the first column; always the pair with the smallest second row.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's numbers beside their floors, each pair measured in one run on one machine.
 
-    VX_BIN=build/release/bin build/venv/bin/python tests/bench/server_numbers.py [tiny large start memory]
+    export VX_BIN=build/release/bin
+    build/venv/bin/python tests/bench/server_numbers.py [tiny large start memory]
 
-tiny    200 voxels, C 4, one layer, one client: p50 without the compute, and p99, against a bare gRPC
-        C core echo of the same sizes.
+tiny    200 voxels, C 4, one layer, one client: p50 without the compute, and p99, against a bare
+        gRPC C core echo of the same sizes.
 large   16 MB request: the rate at which the front receives and copies, against the echo.
 start   from exec to the ready file, demo model.
 memory  resident memory of the front after 10,000 and 100,000 small requests.
@@ -111,7 +112,7 @@ def tiny(work, repository):
 
 
 def large(work, repository):
-    """Receive-and-copy: from the first byte to the tensors in their slots, as the access log has it."""
+    """Receive-and-copy: from the headers to the tensors in their slots, as the access log says."""
     voxels, channels = 200000, 16
     bytes_in = voxels * (16 + 4 * channels)
     ours, floor = [], []

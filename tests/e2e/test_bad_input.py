@@ -249,7 +249,7 @@ def test_cancelled_requests_leave_nothing_behind(daemon):
 
 
 def test_compressed_requests_are_refused(daemon):
-    """gRPC inflates a body whole before it looks at its size: a small bomb would fill the memory."""
+    """gRPC inflates a body before it looks at its size: a small bomb would fill the memory."""
     data = messages.pack_infer("conv", COORDS, FEATS, {})
     with grpc.insecure_channel(daemon.grpc, compression=grpc.Compression.Gzip) as channel:
         with pytest.raises(grpc.RpcError) as caught:

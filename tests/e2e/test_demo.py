@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo model through the real daemon: its error on shapes it has never seen, and the picture."""
+"""The demo model through the real daemon: its error on shapes never seen, and the picture."""
 import os
 import pathlib
 import struct

@@ -20,8 +20,8 @@ METHODS = ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMe
            "RepositoryModelLoad", "RepositoryModelUnload", "SystemSharedMemoryStatus",
            "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
            "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister", "TraceSetting", "LogSettings"]
-SERVED = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer",
-          "ModelConfig", "ModelStatistics"}
+SERVED = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
+          "ModelInfer", "ModelConfig", "ModelStatistics"}
 SERVICE = "inference.GRPCInferenceService"
 
 

@@ -49,7 +49,10 @@ static void server_main(void *context)
     (void)context;
     uv_loop_init(&server.loop);
     uv_async_init(&server.loop, &server.stop, server_on_stop);
-    server.status = vx_http_open(&server.loop, server.address, server_handler, &server,
+    server.status = vx_http_open(&(struct vx_http_options){.loop = &server.loop,
+                                                           .address = server.address,
+                                                           .handler = server_handler,
+                                                           .context = &server},
                                  &server.why, &server.http);
     if (!server.status.fault) {
         server.port = vx_http_port(server.http);

@@ -82,11 +82,11 @@ static enum vx_code ask(i32 method, const ProtobufCMessage *request,
         ck_assert_uint_le(protobuf_c_message_get_packed_size(request), sizeof bytes);
         span = (struct vx_span){bytes, protobuf_c_message_pack(request, bytes)};
     }
-    struct vx_control_answer out = {.bytes = answer_bytes,
-                                    .capacity = sizeof answer_bytes};
+    struct vx_control_answer out = {
+        .scratch = &scratch, .bytes = answer_bytes, .capacity = sizeof answer_bytes};
     why.text[0] = 0;
     vx_arena_reset(&scratch);
-    vx_status status = vx_control_answer(&view, method, span, &scratch, &why, &out);
+    vx_status status = vx_control_answer(&view, method, span, &out, &why);
     if (status.fault) {
         ck_assert_uint_gt(strlen(vx_status_text(status, &why)), 0);
         return vx_status_code(status);
@@ -378,15 +378,14 @@ END_TEST
 START_TEST(bytes_that_are_no_question_are_invalid)
 {
     static const u8 truncated[] = {0x0a, 0x20, 'n'};
-    struct vx_control_answer out = {.bytes = answer_bytes,
-                                    .capacity = sizeof answer_bytes};
+    struct vx_control_answer out = {
+        .scratch = &scratch, .bytes = answer_bytes, .capacity = sizeof answer_bytes};
     static const i32 methods[] = {VX_METHOD_ID_SERVER_LIVE, VX_METHOD_ID_MODEL_READY,
                                   VX_METHOD_ID_MODEL_CONFIG,
                                   VX_METHOD_ID_MODEL_STATISTICS};
     for (size_t i = 0; i < VX_COUNT(methods); i++) {
         vx_status status = vx_control_answer(
-            &view, methods[i], (struct vx_span){truncated, sizeof truncated}, &scratch,
-            &why, &out);
+            &view, methods[i], (struct vx_span){truncated, sizeof truncated}, &out, &why);
         ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     }
 }
@@ -397,16 +396,17 @@ START_TEST(full_scratch_or_answer_is_an_error)
     Inference__ModelStatisticsRequest request = INFERENCE__MODEL_STATISTICS_REQUEST__INIT;
     u8 bytes[16];
     struct vx_span span = {bytes, protobuf_c_message_pack(&request.base, bytes)};
-    struct vx_control_answer out = {.bytes = answer_bytes, .capacity = 16};
-    vx_status status = vx_control_answer(&view, VX_METHOD_ID_MODEL_STATISTICS, span,
-                                         &scratch, &why, &out);
+    struct vx_control_answer out = {
+        .scratch = &scratch, .bytes = answer_bytes, .capacity = 16};
+    vx_status status =
+        vx_control_answer(&view, VX_METHOD_ID_MODEL_STATISTICS, span, &out, &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     out.capacity = sizeof answer_bytes;
     struct vx_arena small;
     static _Alignas(16) u8 small_block[256];
     vx_arena_init(&small, small_block, sizeof small_block);
-    status =
-        vx_control_answer(&view, VX_METHOD_ID_MODEL_STATISTICS, span, &small, &why, &out);
+    out.scratch = &small;
+    status = vx_control_answer(&view, VX_METHOD_ID_MODEL_STATISTICS, span, &out, &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     vx_arena_reset(&small);
 }

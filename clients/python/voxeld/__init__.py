@@ -7,8 +7,8 @@
         normals = answer["normals"]            # float32 [N, 3], rows in the order of coords
 
 `AsyncClient` is the same for asyncio.  Errors are `VoxeldError` and its subclasses, one for each
-gRPC status.  Needs grpcio and numpy; registers no protobuf messages, so it lives beside tritonclient
-in one process.
+gRPC status.  Needs grpcio and numpy; registers no protobuf messages, so it lives beside
+tritonclient in one process.
 """
 from .aio import AsyncClient
 from .client import Client

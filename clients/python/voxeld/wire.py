@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protobuf wire format, as far as the messages of this client need it.
 
-By hand, for two reasons: generated stubs of the package `inference` clash with tritonclient's in one
-process, and a tensor goes into a request with one copy this way.
+By hand, for two reasons: generated stubs of the package `inference` clash with tritonclient's in
+one process, and a tensor goes into a request with one copy this way.
 """
 
 

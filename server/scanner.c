@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/scanner.h"
+
+#include "engine/base/check.h"
+
+void vx_scanner_init(struct vx_scanner *scanner, const struct vx_scanner_options *options)
+{
+    *scanner = (struct vx_scanner){.options = *options};
+}
+
+static void scanner_on_work(uv_work_t *work)
+{
+    struct vx_scanner *scanner = VX_CONTAINER(work, struct vx_scanner, work);
+    vx_repository_scan(scanner->options.path, &scanner->listing);
+}
+
+static void scanner_on_done(uv_work_t *work, int status)
+{
+    struct vx_scanner *scanner = VX_CONTAINER(work, struct vx_scanner, work);
+    scanner->running = false;
+    if (status == UV_ECANCELED) return;
+    scanner->options.on_listing(scanner->options.context, &scanner->listing);
+    if (scanner->again) vx_scanner_start(scanner);
+}
+
+void vx_scanner_start(struct vx_scanner *scanner)
+{
+    scanner->again = scanner->running;
+    if (scanner->running) return;
+    scanner->running = true;
+    VX_ASSERT(!uv_queue_work(scanner->options.loop, &scanner->work, scanner_on_work,
+                             scanner_on_done));
+}
