@@ -7,12 +7,14 @@
 #include "proto/scan.h"
 #include "proto/typed.h"
 #include "proto/control.h"
+#include "proto/texts.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define FIELD_ID  3
 #define FIELD_RAW 7 /* raw_input_contents */
 
 typedef Inference__ModelInferRequest Request;
@@ -27,7 +29,22 @@ struct infer_layout {
 
 /* ------- pass one: measure, and gather the small rest ------- */
 
-static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout *layout)
+/* The id is read ahead of everything else, so that an error later in the message names it.
+ * One that is too long or no text is left out here and refused with the rest. */
+static void infer_read_id(struct vx_scan scan, const struct vx_scan_field *field,
+                          struct vx_request *request)
+{
+    request->id[0] = '\0';
+    if (field->type != VX_SCAN_BYTES || field->bytes >= sizeof request->id) return;
+    vx_scan_copy(&scan, request->id, (size_t)field->bytes);
+    request->id[field->bytes] = '\0';
+    struct vx_span text = {(const u8 *)request->id, (size_t)field->bytes};
+    if (strlen(request->id) != text.bytes || !vx_texts_is_utf8(text))
+        request->id[0] = '\0';
+}
+
+static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout *layout,
+                               struct vx_request *request)
 {
     struct vx_scan scan;
     struct vx_scan_field field;
@@ -36,6 +53,7 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
     while (vx_scan_left(&scan)) {
         size_t before = vx_scan_left(&scan);
         VX_TRY(vx_scan_field(&scan, &field));
+        if (field.number == FIELD_ID) infer_read_id(scan, &field, request);
         vx_scan_copy(&scan, NULL, field.bytes);
         if (field.number != FIELD_RAW) {
             layout->rest_bytes += before - vx_scan_left(&scan);
@@ -86,8 +104,6 @@ static vx_status read_name(const char *what, const char *text, size_t capacity,
     size_t length = strlen(text);
     VX_ENSURE_WHY(length < capacity, why, INVALID_ARGUMENT, "a name is too long",
                   "%s: expected at most %zu bytes, got %zu", what, capacity - 1, length);
-    VX_ENSURE_WHY(vx_is_utf8(text), why, INVALID_ARGUMENT, "a name is not UTF-8",
-                  "%s: expected UTF-8 text", what);
     memcpy(out, text, length + 1);
     return VX_OK;
 }
@@ -108,6 +124,22 @@ vx_status vx_codec_parse_version(const char *text, struct vx_why *why, i64 *vers
         text);
     *version = value;
     return VX_OK;
+}
+
+/* "[3,4]", for sentences. */
+struct shape_text {
+    char text[VX_RANK_MAX * 21 + 3]; /* an i64 and its comma are at most 21 */
+};
+
+static struct shape_text shape_text(const struct vx_request_tensor *tensor)
+{
+    struct shape_text shape = {"["};
+    size_t length = 1, room = sizeof shape.text;
+    for (i32 d = 0; d < tensor->rank; d++)
+        length += (size_t)snprintf(shape.text + length, room - length,
+                                   d ? ",%lld" : "%lld", (long long)tensor->shape[d]);
+    snprintf(shape.text + length, room - length, "]");
+    return shape;
 }
 
 static vx_status read_shape(const Input *input, struct vx_why *why,
@@ -133,8 +165,8 @@ static vx_status read_shape(const Input *input, struct vx_why *why,
     if (empty) tensor->elements = 0; /* nothing, however large the other dimensions */
     VX_ENSURE_WHY(empty || (!overflows && tensor->elements <= INT64_MAX / 8), why,
                   INVALID_ARGUMENT, "a shape has more elements than can be counted",
-                  "input '%.60s': the product of its shape does not fit 64 bits",
-                  tensor->name);
+                  "input '%.60s': the product of its shape %s does not fit 64 bits",
+                  tensor->name, shape_text(tensor).text);
     return VX_OK;
 }
 
@@ -143,6 +175,8 @@ static vx_status read_input(const Input *input, struct vx_why *why,
 {
     struct vx_request_tensor *tensor = &request->inputs[request->inputs_count];
     VX_TRY(read_name("input name", input->name, sizeof tensor->name, why, tensor->name));
+    VX_ENSURE_WHY(tensor->name[0], why, INVALID_ARGUMENT, "an input has no name",
+                  "input %d has no name", request->inputs_count);
     for (i32 i = 0; i < request->inputs_count; i++)
         VX_ENSURE_WHY(strcmp(request->inputs[i].name, tensor->name), why,
                       INVALID_ARGUMENT, "an input is there twice",
@@ -150,8 +184,7 @@ static vx_status read_input(const Input *input, struct vx_why *why,
     tensor->type = vx_wire_type_of(input->datatype);
     VX_ENSURE_WHY(tensor->type != VX_WIRE_NONE, why, INVALID_ARGUMENT, "unknown datatype",
                   "input '%.60s': expected a datatype such as FP32 or INT32, got '%.40s'",
-                  tensor->name,
-                  vx_is_utf8(input->datatype) ? input->datatype : "no UTF-8");
+                  tensor->name, input->datatype);
     VX_ENSURE_WHY(tensor->type != VX_WIRE_BYTES, why, INVALID_ARGUMENT,
                   "BYTES is not served", "input '%.60s': expected numbers, got BYTES",
                   tensor->name);
@@ -170,6 +203,12 @@ static vx_status read_outputs(const Request *message, struct vx_why *why,
     for (size_t i = 0; i < message->n_outputs; i++) {
         VX_TRY(read_name("output name", message->outputs[i]->name, VX_WIRE_NAME_BYTES,
                          why, request->outputs[i]));
+        VX_ENSURE_WHY(request->outputs[i][0], why, INVALID_ARGUMENT,
+                      "an output has no name", "output %zu has no name", i);
+        for (size_t j = 0; j < i; j++)
+            VX_ENSURE_WHY(strcmp(request->outputs[j], request->outputs[i]), why,
+                          INVALID_ARGUMENT, "an output is there twice",
+                          "output '%.60s' is there twice", request->outputs[i]);
         VX_TRY(vx_parameters_read_output(message->outputs[i], why));
     }
     request->outputs_count = (i32)message->n_outputs;
@@ -200,11 +239,12 @@ static vx_status tensor_check_bytes(const struct vx_request_tensor *tensor, u64 
                                     struct vx_why *why)
 {
     u64 expected = (u64)tensor->elements * vx_wire_type_bytes(tensor->type);
-    VX_ENSURE_WHY(
-        got == expected, why, INVALID_ARGUMENT, "a tensor has the wrong number of bytes",
-        "input byte size mismatch for input '%.60s', expected %llu, got %llu (%lld x %s)",
-        tensor->name, (unsigned long long)expected, (unsigned long long)got,
-        (long long)tensor->elements, vx_wire_type_name(tensor->type));
+    VX_ENSURE_WHY(got == expected, why, INVALID_ARGUMENT,
+                  "a tensor has the wrong number of bytes",
+                  "input byte size mismatch for input '%.60s', expected %llu, got %llu: "
+                  "shape %s of %s",
+                  tensor->name, (unsigned long long)expected, (unsigned long long)got,
+                  shape_text(tensor).text, vx_wire_type_name(tensor->type));
     return VX_OK;
 }
 
@@ -281,8 +321,8 @@ static vx_status read_tensors(const struct tensor_pass *pass, struct vx_why *why
             !pass->message->inputs[i]->contents, why, INVALID_ARGUMENT,
             "contents field must not be specified when using raw_input_contents",
             "contents field must not be specified when using raw_input_contents "
-            "for input '%.60s'",
-            pass->request->inputs[i].name);
+            "for '%.60s' for model '%.60s'",
+            pass->request->inputs[i].name, pass->request->model);
     return tensors_from_raw(pass, why);
 }
 
@@ -294,7 +334,7 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
     struct vx_span rest;
     ProtobufCMessage *message;
     memset(request, 0, sizeof *request);
-    VX_TRY(infer_measure(spans, &layout));
+    VX_TRY(infer_measure(spans, &layout, request));
     VX_TRY(infer_gather(spans, &layout, scratch, why, &rest));
     VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch,
                              why, &message));
@@ -303,7 +343,10 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
     struct tensor_pass pass = {spans, &layout, infer, slots, request};
     vx_status st = read_tensors(&pass, why);
     if (st.fault)
-        for (i32 i = 0; i < request->inputs_count; i++)
-            slots->give(slots->context, &request->inputs[i].slot);
+        for (i32 i = 0; i < request->inputs_count; i++) {
+            struct vx_slot *slot = &request->inputs[i].slot;
+            if (slot->bytes) slots->give(slots->context, slot);
+            *slot = (struct vx_slot){0, 0};
+        }
     return st;
 }

@@ -31,7 +31,4 @@ VX_MUST_USE vx_status vx_control_unpack(const ProtobufCMessageDescriptor *descri
 VX_MUST_USE vx_status vx_control_pack(const ProtobufCMessage *message, u8 *out,
                                       size_t capacity, size_t *length);
 
-/* Whether a text is UTF-8 as protobuf demands of strings; protobuf-c does not look. */
-bool vx_is_utf8(const char *text);
-
 #endif

@@ -11,8 +11,7 @@
 #define VX_MESSAGE_BYTES_MAX 2147483647
 
 /* All of a ModelInferRequest that is not raw tensor bytes: names, shapes, parameters, and
- * typed contents (what grpcurl users send; 4 MiB of it is 200,000 typed floats in varint
- * and fixed32). */
+ * typed contents (what grpcurl users send; 4 MiB of it is a million floats). */
 #define VX_INFER_REST_BYTES_MAX (4 << 20)
 
 /* Room for what protobuf-c makes of the rest: its structs are at most 8 times the wire
@@ -29,6 +28,10 @@
 /* Outputs a request may name: what a model may have (engine's limit, asserted equal
  * there). */
 #define VX_REQUEST_OUTPUTS_MAX 8
+
+/* Entries of a parameter map: the protocol knows 8 keys, stock clients send at most that;
+ * small, since each key is compared with the ones behind it. */
+#define VX_PARAMETERS_MAX 64
 
 /* Dimensions of a shape: ours have 2; stock clients' tests send up to 4. */
 #define VX_RANK_MAX 8

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/parameters.h"
 
-#include "proto/control.h"
-
 #include <string.h>
 
 typedef Inference__InferParameter Parameter;
@@ -16,9 +14,15 @@ static vx_status parameter_count(const char *key, const Parameter *value,
     int kind = value ? (int)value->parameter_choice_case : 0;
     bool fits = kind == CASE(UINT64_PARAM) ||
                 (kind == CASE(INT64_PARAM) && value->int64_param >= 0);
-    VX_ENSURE_WHY(fits, why, INVALID_ARGUMENT, "a parameter has the wrong type",
-                  "parameter '%.60s': expected int64_param or uint64_param, 0 or more",
-                  key);
+    VX_ENSURE_WHY(
+        kind != CASE(INT64_PARAM) || fits, why, INVALID_ARGUMENT,
+        "a parameter is negative",
+        "parameter '%.60s': expected int64_param or uint64_param, 0 or more, got %lld",
+        key, (long long)value->int64_param);
+    VX_ENSURE_WHY(
+        fits, why, INVALID_ARGUMENT, "a parameter has the wrong type",
+        "parameter '%.60s': expected int64_param or uint64_param, got another or none",
+        key);
     *count = kind == CASE(UINT64_PARAM) ? value->uint64_param : (u64)value->int64_param;
     return VX_OK;
 }
@@ -74,14 +78,25 @@ static vx_status parameter_read(const char *key, const Parameter *value,
     return VX_OK;
 }
 
+/* Of a key that is there twice only the last one exists: so maps are on the wire. */
+static bool parameter_is_replaced(const Inference__ModelInferRequest *message,
+                                  size_t index)
+{
+    for (size_t i = index + 1; i < message->n_parameters; i++)
+        if (!strcmp(message->parameters[i]->key, message->parameters[index]->key))
+            return true;
+    return false;
+}
+
 vx_status vx_parameters_read_request(const Inference__ModelInferRequest *message,
                                      struct vx_why *why, struct vx_request *request)
 {
+    VX_ENSURE_WHY(message->n_parameters <= VX_PARAMETERS_MAX, why, INVALID_ARGUMENT,
+                  "too many parameters", "expected at most %d parameters, got %zu",
+                  VX_PARAMETERS_MAX, message->n_parameters);
     for (size_t i = 0; i < message->n_parameters; i++) {
         const char *key = message->parameters[i]->key;
-        VX_ENSURE(vx_is_utf8(key), INVALID_ARGUMENT, "a parameter's key is not UTF-8");
-        /* Of a key that is there twice the last one counts, as maps on the wire have it.
-         */
+        if (parameter_is_replaced(message, i)) continue;
         VX_TRY(parameter_read(key, message->parameters[i]->value, why, request));
     }
     return VX_OK;

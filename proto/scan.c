@@ -16,9 +16,10 @@ void vx_scan_init(struct vx_scan *scan, const struct vx_spans *spans)
 static void scan_fill(struct vx_scan *scan)
 {
     while (scan->at == scan->end) {
-        scan->at = scan->next->data;
-        scan->end = scan->at + scan->next->bytes;
-        scan->next++;
+        const struct vx_span *span = scan->next++;
+        if (!span->bytes) continue; /* its data may be NULL: no arithmetic */
+        scan->at = span->data;
+        scan->end = span->data + span->bytes;
     }
 }
 

@@ -66,6 +66,29 @@ static vx_status typed_check_narrow(const Contents *contents,
     return VX_OK;
 }
 
+/* Values in the list of another datatype would be lost in silence. */
+static vx_status typed_check_others(const Contents *contents,
+                                    const struct typed_list *list,
+                                    const struct vx_request_tensor *tensor,
+                                    struct vx_why *why)
+{
+    for (size_t i = 0; i < VX_COUNT(lists); i++) {
+        const struct typed_list *other = &lists[i];
+        bool same = !other->name || other->count_offset == list->count_offset;
+        VX_ENSURE_WHY(same || !list_count(contents, other), why, INVALID_ARGUMENT,
+                      "values are in the list of another datatype",
+                      "input '%.60s': expected values of %s in %s, got values in %s",
+                      tensor->name, vx_wire_type_name(tensor->type), list->name,
+                      other->name);
+    }
+    VX_ENSURE_WHY(
+        !contents->n_bytes_contents, why, INVALID_ARGUMENT,
+        "values are in the list of another datatype",
+        "input '%.60s': expected values of %s in %s, got values in bytes_contents",
+        tensor->name, vx_wire_type_name(tensor->type), list->name);
+    return VX_OK;
+}
+
 vx_status vx_typed_check(const Contents *contents, const struct vx_request_tensor *tensor,
                          struct vx_why *why)
 {
@@ -77,6 +100,7 @@ vx_status vx_typed_check(const Contents *contents, const struct vx_request_tenso
     VX_ENSURE_WHY(list->name, why, INVALID_ARGUMENT, "this datatype travels raw only",
                   "input '%.60s': %s has no typed contents; send raw_input_contents",
                   tensor->name, vx_wire_type_name(tensor->type));
+    VX_TRY(typed_check_others(contents, list, tensor, why));
     size_t count = list_count(contents, list);
     VX_ENSURE_WHY(count == (size_t)tensor->elements, why, INVALID_ARGUMENT,
                   "typed contents have the wrong number of values",

@@ -240,6 +240,10 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     call->job.voxels = admitted.voxels;
     call->job.priority = request->priority;
     call->job.deadline_ns = infer_deadline(call);
+    /* Arrivals of one turn are dispatched together, at its end; a queue that only looks full
+     * because of that is emptied first. */
+    if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
+        vx_infer_dispatch(infer);
     return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
 }
 

@@ -12,11 +12,12 @@ or, in a test that asks a daemon:
     print(score.table())
     assert score.mean() < accuracy.DEGREES_MAX
 
-The error is the angle between two lines, not two arrows: acos |cos|, from 0 to 90 degrees.
-Occupancy does not tell which side of a surface is inside, so the sign is no part of the
-answer.  The mean of a case is over its voxels, edges included; the mean of a family is over
-all its voxels; the overall mean is over the families, each counted once.
+The error is the angle between two lines, not two arrows: acos |cos|, from 0 to 90
+degrees. Occupancy does not tell which side of a surface is inside, so the sign is no part
+of the answer.  The mean of a case is over its voxels, edges included; the mean of a
+family is over all its voxels; the overall mean is over the families, each counted once.
 """
+
 import argparse
 import collections
 import pathlib
@@ -67,13 +68,19 @@ class Score:
         rows = ["family         voxels  mean deg   dense   rough  median  over 30 deg"]
         for name, groups in self.angles.items():
             every = np.concatenate([a for group in groups.values() for a in group])
-            parts = [np.concatenate(groups[c]).mean() if c in groups else np.nan
-                     for c in ("dense", "rough")]
-            rows.append(f"{name:<13}{len(every):>8}{every.mean():>10.2f}{parts[0]:>8.2f}"
-                        f"{parts[1]:>8.2f}{np.median(every):>8.2f}"
-                        f"{100 * (every > 30).mean():>11.1f} %")
-        rows.append(f"mean angular error on held-out shapes: {self.mean():.2f} degrees "
-                    f"(unoriented; limit {DEGREES_MAX:g})")
+            parts = [
+                np.concatenate(groups[c]).mean() if c in groups else np.nan
+                for c in ("dense", "rough")
+            ]
+            rows.append(
+                f"{name:<13}{len(every):>8}{every.mean():>10.2f}{parts[0]:>8.2f}"
+                f"{parts[1]:>8.2f}{np.median(every):>8.2f}"
+                f"{100 * (every > 30).mean():>11.1f} %"
+            )
+        rows.append(
+            f"mean angular error on held-out shapes: {self.mean():.2f} degrees "
+            f"(unoriented; limit {DEGREES_MAX:g})"
+        )
         return "\n".join(rows)
 
 

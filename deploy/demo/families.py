@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""families - the random shapes the network learns from: clouds of voxels with true normals.
+"""families - the random shapes the network learns from: clouds of voxels with true
+normals.
 
     coords, truth = training_cloud(seed)       # the same seed, the same cloud
 
-The unit is the voxel.  A cloud is a window of 32 to 80 voxels a side on one of six kinds of
-shape (KINDS), turned at will, seen as scanners see: sparse or dense points, noise that
+The unit is the voxel.  A cloud is a window of 32 to 80 voxels a side on one of six kinds
+of shape (KINDS), turned at will, seen as scanners see: sparse or dense points, noise that
 thickens the surface, and in a third of the clouds only what one or two sensors can see.
 Nothing here knows the held-out families of heldout.py nor the scene of scene.py.
 """
+
 import numpy as np
 
 import scan
@@ -88,14 +90,18 @@ def kind_single(rng, half):
 
 def kind_clutter(rng, half):
     """Two to six solids, united, melted together, or cut by one another."""
-    parts = [posed(rng, solid(rng, half * rng.uniform(0.3, 0.8)), half, 0.7)
-             for _ in range(rng.integers(2, 7))]
+    parts = [
+        posed(rng, solid(rng, half * rng.uniform(0.3, 0.8)), half, 0.7)
+        for _ in range(rng.integers(2, 7))
+    ]
     mix = rng.random()
     if mix < 0.45:
         return s.union(*parts)
     if mix < 0.75:
         return s.smooth_union(rng.uniform(2, 10), *parts)
-    return s.subtract(s.union(*parts[: len(parts) // 2 + 1]), *parts[len(parts) // 2 + 1 :])
+    return s.subtract(
+        s.union(*parts[: len(parts) // 2 + 1]), *parts[len(parts) // 2 + 1 :]
+    )
 
 
 def kind_bumpy(rng, half):
@@ -106,44 +112,66 @@ def kind_terrain(rng, half):
     """A rough plane of any slope, sometimes with a solid in it."""
     ground = s.halfspace(rng.normal(size=3) if rng.random() < 0.6 else [0, 0, 1])
     ground = bumpy(rng, ground, rng.uniform(10, 50))
-    return ground if rng.random() < 0.5 else s.union(
-        ground, posed(rng, solid(rng, half * 0.6), half, 0.4))
+    return (
+        ground
+        if rng.random() < 0.5
+        else s.union(ground, posed(rng, solid(rng, half * 0.6), half, 0.4))
+    )
 
 
 def kind_planes(rng, half):
     """Flat walls that meet at corners, seen from within or from without."""
-    walls = [s.halfspace(rng.normal(size=3), rng.uniform(-0.5, 0.7) * half)
-             for _ in range(rng.integers(1, 5))]
+    walls = [
+        s.halfspace(rng.normal(size=3), rng.uniform(-0.5, 0.7) * half)
+        for _ in range(rng.integers(1, 5))
+    ]
     return (s.union if rng.random() < 0.5 else s.intersection)(*walls)
 
 
 def kind_site(rng, half):
-    """Things that stand on a floor by walls: boxes, poles, panels, roofs, round things."""
+    """Things that stand on a floor by walls: boxes, poles, panels, roofs, round
+    things."""
     floor = rng.uniform(-0.8, -0.2) * half
     parts = [s.halfspace([0, 0, 1], floor)]
     for _ in range(rng.integers(0, 3)):
         wall = s.box(half * 2, rng.uniform(0.6, 4), half * 2)
-        parts.append(s.move(s.turn(wall, s.about_z(90 * rng.integers(2))),
-                            *rng.uniform(-0.9, 0.9, 3) * half))
+        parts.append(
+            s.move(
+                s.turn(wall, s.about_z(90 * rng.integers(2))),
+                *rng.uniform(-0.9, 0.9, 3) * half
+            )
+        )
     for _ in range(rng.integers(2, 9)):
         size, pick = half * rng.uniform(0.15, 0.6), rng.integers(6)
         tall = size * rng.uniform(0.5, 1.5)
-        thing = [lambda: s.box(size, size * rng.uniform(0.3, 1), tall),
-                 lambda: s.cylinder(rng.uniform(0.6, 4), tall * 1.5),
-                 lambda: s.box(size, rng.uniform(0.5, 1.5), tall),
-                 lambda: s.prism([[-size, 0], [size, 0], [0, tall]], size, axis=1),
-                 lambda: s.sphere(size),
-                 lambda: bumpy(rng, s.ellipsoid(size, size, tall), rng.uniform(6, 15))]
+        thing = [
+            lambda: s.box(size, size * rng.uniform(0.3, 1), tall),
+            lambda: s.cylinder(rng.uniform(0.6, 4), tall * 1.5),
+            lambda: s.box(size, rng.uniform(0.5, 1.5), tall),
+            lambda: s.prism([[-size, 0], [size, 0], [0, tall]], size, axis=1),
+            lambda: s.sphere(size),
+            lambda: bumpy(rng, s.ellipsoid(size, size, tall), rng.uniform(6, 15)),
+        ]
         x, y = rng.uniform(-0.9, 0.9, 2) * half
         lift = tall * rng.uniform(0.5, 1.2)
-        parts.append(s.move(s.turn(thing[pick](), s.about_z(rng.uniform(0, 360))),
-                            x, y, floor + lift))
+        parts.append(
+            s.move(
+                s.turn(thing[pick](), s.about_z(rng.uniform(0, 360))), x, y, floor + lift
+            )
+        )
     f = s.union(*parts)
     if rng.random() < 0.6:
         f = detailed(rng, f, half)
     turn = rng.random()
-    return f if turn < 0.4 else s.turn(f, s.about_z(rng.uniform(0, 360))) if turn < 0.7 \
-        else s.turn(f, s.random_rotation(rng))
+    return (
+        f
+        if turn < 0.4
+        else (
+            s.turn(f, s.about_z(rng.uniform(0, 360)))
+            if turn < 0.7
+            else s.turn(f, s.random_rotation(rng))
+        )
+    )
 
 
 KINDS = (kind_single, kind_clutter, kind_bumpy, kind_terrain, kind_planes, kind_site)
@@ -165,7 +193,8 @@ def seen_from(f, points, normals, sensors, half):
 
 
 def training_cloud(seed):
-    """coords [M,3] int16 about the origin, truth [M,3] float16; M from 300 to about 40k."""
+    """coords [M,3] int16 about the origin, truth [M,3] float16; M from 300 to about
+    40k."""
     rng = np.random.default_rng(seed)
     while True:
         half = float(rng.integers(4, 11)) * 4

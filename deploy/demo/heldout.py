@@ -6,10 +6,11 @@
 
 Six families, none of which families.py can make: superquadrics, gyroid patches, chains of
 capsules, torus knots, hills (sums of Gaussians) and helicoids.  Each is turned at random
-and taken at three sizes, twice: `dense` (9 points on a voxel's area, no noise) and `rough`
-(3 points, noise of 0.3 voxels, 15 % of the voxels dropped).  The unit is the voxel; the
-seeds are fixed, so the numbers are the same on every machine.
+and taken at three sizes, twice: `dense` (9 points on a voxel's area, no noise) and
+`rough` (3 points, noise of 0.3 voxels, 15 % of the voxels dropped).  The unit is the
+voxel; the seeds are fixed, so the numbers are the same on every machine.
 """
+
 import collections
 
 import numpy as np
@@ -18,12 +19,12 @@ import shapes as s
 
 Case = collections.namedtuple("Case", "family name coords truth")
 
-SIZES = (14.0, 22.0, 32.0)  # voxels, half the width of the window
+SIZES = (14.0, 20.0, 28.0)  # voxels, half the width of the window
 
 
 def level_set(value, spread):
-    """value(p) = 0 as a shape: divided by its own slope, so that near the surface it is the
-    distance.  spread bounds it far away."""
+    """value(p) = 0 as a shape: divided by its own slope, so that near the surface it is
+    the distance.  spread bounds it far away."""
 
     def field(p):
         v, g = s.gradient(value, p)
@@ -58,12 +59,16 @@ def gyroid(rng, size):
 def chain(rng, size):
     knots = rng.uniform(-0.75, 0.75, (6, 3)) * size
     radii = size * rng.uniform(0.1, 0.22, 6)
-    return s.union(*[s.capsule(a, b, ra, rb) for a, b, ra, rb
-                     in zip(knots[:-1], knots[1:], radii[:-1], radii[1:])])
+    return s.union(
+        *[
+            s.capsule(a, b, ra, rb)
+            for a, b, ra, rb in zip(knots[:-1], knots[1:], radii[:-1], radii[1:])
+        ]
+    )
 
 
 def knot(rng, size):
-    t = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    t = np.linspace(0, 2 * np.pi, 180, endpoint=False)
     ring = 2 + np.cos(3 * t)
     line = np.stack([ring * np.cos(2 * t), ring * np.sin(2 * t), 1.2 * np.sin(3 * t)], 1)
     line *= size * 0.26
@@ -74,7 +79,7 @@ def knot(rng, size):
         i = square.argmin(1)
         far = np.full(len(p), np.inf)
         for step in (-1, 0):  # the two segments that meet at the nearest corner
-            a, b = line[(i + step) % 400], line[(i + step + 1) % 400]
+            a, b = line[(i + step) % 180], line[(i + step + 1) % 180]
             edge = b - a
             u = np.clip(((p - a) * edge).sum(1) / (edge * edge).sum(1), 0, 1)
             far = np.minimum(far, s.length(p - a - u[:, None] * edge))

@@ -5,9 +5,10 @@
     layers, tensors = load("repository/normals")
     normals = forward(layers, tensors, coords, feats)      # numpy, float32
 
-The forward pass is the plainest one: for each kernel offset look the neighbours up, gather
-their rows, multiply.  It is what the daemon's answer can be compared with.
+The forward pass is the plainest one: for each kernel offset look the neighbours up,
+gather their rows, multiply.  It is what the daemon's answer can be compared with.
 """
+
 import json
 import pathlib
 import struct
@@ -19,15 +20,19 @@ BLOCKS = ((1, 1), (1, 1), (2, 2), (1, 1))  # dilations of each residual block's 
 TAP = 2  # the head reads the output of this block and of the last
 VOXELS_MAX = 4 << 20
 DESCRIPTION = (
-    "Surface normals from bare occupancy. feats is 1 for each voxel; normals is [N,3], unit "
-    "length. Occupancy does not tell inside from outside: normals point to the side of "
-    "(0.42, 0.31, 0.85).")
+    "Surface normals from bare occupancy. feats is 1 for each voxel; normals is [N,3], "
+    "unit length. Occupancy does not tell inside from outside: normals point to the side of "
+    "(0.42, 0.31, 0.85)."
+)
 
-# The last three layers scale the head's vector h to length 1: layer_norm of (h, -h), whose
-# mean is 0 and variance |h|^2 / 3, is sqrt(3) (h, -h) / |h|.  Their weights are constants.
+# The last three layers scale the head's vector h to length 1: layer_norm of (h, -h),
+# whose mean is 0 and variance |h|^2 / 3, is sqrt(3) (h, -h) / |h|.  Their weights are
+# constants.
 ONE = np.eye(3, dtype=np.float32)
-CONSTANTS = {"both_signs.weight": np.concatenate([ONE, -ONE]),
-             "normals.weight": np.concatenate([ONE, -ONE], 1) / np.float32(12**0.5)}
+CONSTANTS = {
+    "both_signs.weight": np.concatenate([ONE, -ONE]),
+    "normals.weight": np.concatenate([ONE, -ONE], 1) / np.float32(12**0.5),
+}
 
 
 def describe():
@@ -40,8 +45,16 @@ def describe():
         return name
 
     def conv(name, source, dilation):
-        put(name, "subm_conv", source, channels=CHANNELS, kernel=3, dilation=dilation,
-            bias=False, layout="oxyzi")
+        put(
+            name,
+            "subm_conv",
+            source,
+            channels=CHANNELS,
+            kernel=3,
+            dilation=dilation,
+            bias=False,
+            layout="oxyzi",
+        )
         return put(name + "_bn", "batch_norm", name, eps=1e-5)
 
     last = put("stem_act", "relu", conv("stem", "feats", 1))
@@ -73,19 +86,25 @@ def write_description(path):
     """One layer a line, so that a person can read it and a diff shows what changed."""
     whole = describe()
     layers = ",\n".join("    " + json.dumps(layer) for layer in whole["layers"])
-    rows = [f"  {json.dumps(key)}: " + (f"[\n{layers}\n  ]" if key == "layers"
-                                        else json.dumps(value))
-            for key, value in whole.items()]
+    rows = [
+        f"  {json.dumps(key)}: "
+        + (f"[\n{layers}\n  ]" if key == "layers" else json.dumps(value))
+        for key, value in whole.items()
+    ]
     pathlib.Path(path).write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
 def write_weights(path, tensors):
-    """safetensors: u64 header length, a JSON header padded to 8 bytes, the float32 data."""
+    """safetensors: u64 header length, a JSON header padded to 8 bytes, the float32
+    data."""
     header, offset, parts = {}, 0, []
     for name in sorted(tensors):
         data = np.ascontiguousarray(tensors[name], "<f4")
-        header[name] = {"dtype": "F32", "shape": list(data.shape),
-                        "data_offsets": [offset, offset + data.nbytes]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(data.shape),
+            "data_offsets": [offset, offset + data.nbytes],
+        }
         offset += data.nbytes
         parts.append(data.tobytes())
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -105,7 +124,7 @@ def read_weights(path):
         if entry["dtype"] != "F32":
             raise ValueError(f"{path}: {name}: expected F32, got {entry['dtype']}")
         first, end = entry["data_offsets"]
-        data = np.frombuffer(raw[start + first:start + end], "<f4")
+        data = np.frombuffer(raw[start + first : start + end], "<f4")
         tensors[name] = data.reshape(entry["shape"])
     return tensors
 
@@ -118,12 +137,14 @@ def load(model, version=1):
 
 
 def neighbours(coords, dilation):
-    """For coords [N,4] (sample, x, y, z): rows [N,27] of the voxels at +(kx-1, ky-1, kz-1) *
-    dilation, z fastest, and N where there is none."""
+    """For coords [N,4] (sample, x, y, z): rows [N,27] of the voxels at +(kx-1, ky-1,
+    kz-1) * dilation, z fastest, and N where there is none."""
     n, reach = len(coords), dilation
     cell = coords.astype(np.int64) - coords.min(0) + [0, reach, reach, reach]
     span = cell.max(0) + 1 + [0, reach, reach, reach]
-    pack = lambda c: ((c[:, 0] * span[1] + c[:, 1]) * span[2] + c[:, 2]) * span[3] + c[:, 3]
+    pack = (
+        lambda c: ((c[:, 0] * span[1] + c[:, 1]) * span[2] + c[:, 2]) * span[3] + c[:, 3]
+    )
     key = pack(cell)
     order = np.argsort(key)
     table = np.empty((n, 27), np.int64)
@@ -153,7 +174,9 @@ def run_layer_norm(layer, x):
 
 def run_batch_norm(layer, tensors, x):
     name = layer["name"]
-    scale = tensors[name + ".weight"] / np.sqrt(tensors[name + ".running_var"] + layer["eps"])
+    scale = tensors[name + ".weight"] / np.sqrt(
+        tensors[name + ".running_var"] + layer["eps"]
+    )
     return (x - tensors[name + ".running_mean"]) * scale + tensors[name + ".bias"]
 
 
@@ -172,7 +195,9 @@ def forward(layers, tensors, coords, feats):
                 tables[dilation] = neighbours(coords, dilation)
             values[name] = run_conv(layer, tensors, x[0], tables[dilation])
         elif op == "linear":
-            values[name] = x[0] @ tensors[name + ".weight"].T + tensors.get(name + ".bias", 0)
+            values[name] = x[0] @ tensors[name + ".weight"].T + tensors.get(
+                name + ".bias", 0
+            )
         elif op == "batch_norm":
             values[name] = run_batch_norm(layer, tensors, x[0])
         elif op == "layer_norm":

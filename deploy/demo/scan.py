@@ -4,12 +4,13 @@
     python3 scan.py                  writes scan.ply, the sample cloud of the demo
     python3 scan.py --truth t.npz    and the true normal of each of its points
 
-A sensor turns like a real one: rays on an even grid of azimuth and elevation, each followed
-by sphere tracing (march) to the first surface; a normally distributed error along the ray.
-Points outside the scene's box are dropped, and of the points in each cell of
-VOXEL metres the one nearest its centre is kept, so that a cloud taken with voxels of that
-size has one point a voxel.
+A sensor turns like a real one: rays on an even grid of azimuth and elevation, each
+followed by sphere tracing (march) to the first surface; a normally distributed error
+along the ray. Points outside the scene's box are dropped, and of the points in each cell
+of VOXEL metres the one nearest its centre is kept, so that a cloud taken with voxels of
+that size has one point a voxel.
 """
+
 import argparse
 import pathlib
 import time
@@ -25,8 +26,8 @@ REACH = 25.0  # metres
 
 
 def march(f, origin, direction, reach, hit=1e-2, steps=160):
-    """Distance along each ray (origin [N,3], direction [N,3] unit) to the first surface of
-    f, [N]; inf where there is none within reach (a number or [N])."""
+    """Distance along each ray (origin [N,3], direction [N,3] unit) to the first surface
+    of f, [N]; inf where there is none within reach (a number or [N])."""
     reach = np.broadcast_to(reach, len(origin))
     t, landed = np.zeros(len(origin)), np.full(len(origin), np.inf)
     live = np.arange(len(origin))
@@ -46,8 +47,9 @@ def rays(step_degrees):
     azimuth = np.radians(np.arange(0, 360, step_degrees))
     elevation = np.radians(np.arange(-65, 65, step_degrees))
     a, e = np.meshgrid(azimuth, elevation, indexing="ij")
-    return np.stack([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)],
-                    -1).reshape(-1, 3)
+    return np.stack(
+        [np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)], -1
+    ).reshape(-1, 3)
 
 
 def meets_box(origin, direction, low, high):
@@ -59,7 +61,8 @@ def meets_box(origin, direction, low, high):
 
 
 def scan(f, sensor, step_degrees, rng):
-    """Points [N,3] that a sensor [3] sees of f within the scene's box, and true normals."""
+    """Points [N,3] that a sensor [3] sees of f within the scene's box, and true
+    normals."""
     direction = rays(step_degrees)
     direction = direction[meets_box(sensor, direction, scene.LOW, scene.HIGH)]
     origin = np.broadcast_to(sensor, direction.shape)
@@ -82,8 +85,8 @@ def thin(points, cell):
 
 
 def scan_street():
-    """The sample's points [N,3] float32, one a voxel; and before thinning all points [M,3]
-    and their normals [M,3], from which `shapes.voxelise` gives the truth."""
+    """The sample's points [N,3] float32, one a voxel; and before thinning all points
+    [M,3] and their normals [M,3], from which `shapes.voxelise` gives the truth."""
     f, rng = scene.street(), np.random.default_rng(1)
     turns = [scan(f, row[:3], row[3], rng) for row in scene.SENSORS]
     points, normals = (np.concatenate(parts) for parts in zip(*turns))
@@ -93,9 +96,16 @@ def scan_street():
 
 def write_ply(path, points, comments=()):
     """Binary little-endian PLY of float32 x y z."""
-    head = ["ply", "format binary_little_endian 1.0", *(f"comment {c}" for c in comments),
-            f"element vertex {len(points)}", "property float x", "property float y",
-            "property float z", "end_header"]
+    head = [
+        "ply",
+        "format binary_little_endian 1.0",
+        *(f"comment {c}" for c in comments),
+        f"element vertex {len(points)}",
+        "property float x",
+        "property float y",
+        "property float z",
+        "end_header",
+    ]
     body = np.ascontiguousarray(points, "<f4").tobytes()
     pathlib.Path(path).write_bytes("\n".join(head).encode() + b"\n" + body)
 
@@ -115,14 +125,21 @@ def main():
     args = parser.parse_args()
     began = time.time()
     points, every, normals = scan_street()
-    write_ply(args.out, points, [
-        "a street corner, scanned by deploy/demo/scan.py; metres, z up",
-        f"voxel_size {VOXEL:g}"])
+    write_ply(
+        args.out,
+        points,
+        [
+            "a street corner, scanned by deploy/demo/scan.py; metres, z up",
+            f"voxel_size {VOXEL:g}",
+        ],
+    )
     coords, truth = shapes.voxelise(every, normals, VOXEL)
     if args.truth:
         np.savez(args.truth, coords=coords, normals=truth)
-    print(f"{args.out}: {len(points)} points of {len(every)} measured, {len(coords)} voxels "
-          f"of {VOXEL:g} m, {time.time() - began:.0f} s")
+    print(
+        f"{args.out}: {len(points)} points of {len(every)} measured, {len(coords)} "
+        f"voxels of {VOXEL:g} m, {time.time() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ sign and zero set, and never grows faster than a distance by more than a small f
 Normals are gradients of the field by differences in float64, step 1e-4: exact to about
 1e-6 degrees away from edges.  They point outwards.
 """
+
 import numpy as np
 
 STEP = 1e-4  # of the differences: far over float64's rounding, far under any detail
@@ -107,7 +108,8 @@ def capsule(a, b, ra, rb=None):
 
 
 def prism(outline, h, axis=2):
-    """A polygon [[u, v], ...] extruded by half height h along axis (u, v: the other two)."""
+    """A polygon [[u, v], ...] extruded by half height h along axis (u, v: the other
+    two)."""
     corners = np.asarray(outline, float)
     plane = [i for i in range(3) if i != axis]
 
@@ -167,15 +169,15 @@ def turn(f, rotation):
 
 
 def displace(f, waves, phases, height):
-    """Adds height * mean of sin(p . wave + phase); waves [K,3] radians a unit.  The field is
-    divided by the most that this can steepen it."""
+    """Adds height * mean of sin(p . wave + phase); waves [K,3] radians a unit.  The field
+    is divided by the most that this can steepen it."""
     steep = 1 + height * np.linalg.norm(waves, axis=1).mean()
     return lambda p: (f(p) + height * np.sin(p @ waves.T + phases).mean(1)) / steep
 
 
 def bounded(f, centre, radius):
-    """The same shape, asked only near the ball that holds it: a far point gets its distance
-    to the ball, which is less than the true one."""
+    """The same shape, asked only near the ball that holds it: a far point gets its
+    distance to the ball, which is less than the true one."""
     centre, margin = np.asarray(centre, float), 0.2 * radius
 
     def field(p):
@@ -204,7 +206,8 @@ def random_rotation(rng):
 
 
 def gradient(f, p):
-    """The field's mean over four points around each p, [N], and its gradient there, [N,3]."""
+    """The field's mean over four points around each p, [N], and its gradient there,
+    [N,3]."""
     values = np.stack([f(p + STEP * corner) for corner in TETRAHEDRON], 1)
     return values.mean(1), values @ TETRAHEDRON / (4 * STEP)
 
@@ -219,7 +222,8 @@ def surface_points(f, half, per_voxel, rng):
     """Points [N,3] spread evenly over f's surface within |x|,|y|,|z| < half, about
     per_voxel on each unit square, and their normals [N,3].
 
-    Points are drawn evenly in the layer |f| < 2 and slid along the gradient to the surface.
+    Points are drawn evenly in the layer |f| < 2 and slid along the gradient to the
+    surface.
     """
     cell, layer = 4.0, 2.0
     axis = np.arange(-half + cell / 2, half, cell)
@@ -244,12 +248,12 @@ def surface_points(f, half, per_voxel, rng):
 
 
 def voxelise(points, normals, size=1.0):
-    """The occupied voxels of points [N,3]: coords [M,3] int32 = floor(p / size), sorted, and
-    each one's true normal [M,3] float32.
+    """The occupied voxels of points [N,3]: coords [M,3] int32 = floor(p / size), sorted,
+    and each one's true normal [M,3] float32.
 
     The truth of a voxel is the mean of its points' normals.  Where a thin sheet has both
-    its sides in one voxel they would cancel, so a normal that opposes (cos < -0.5) the one
-    nearest the voxel's centre is turned round first.
+    its sides in one voxel they would cancel, so a normal that opposes (cos < -0.5) the
+    one nearest the voxel's centre is turned round first.
     """
     cells = np.floor(points / size)
     off_centre = length(points / size - cells - 0.5)

@@ -3,10 +3,17 @@
 
     python3 train.py --out repository/normals
 
-Needs numpy and PyTorch, and is best run on a GPU.  It makes the clouds of families.py on all cores, keeps
-them on the device, and draws batches of them under the 48 symmetries of the grid with voxels
-dropped at random.
+Needs numpy and PyTorch, and a GPU to be done in minutes.  All cores make the clouds of
+families.py; they stay on the device, and each step takes 32 of them under random
+symmetries of the grid (48), half of them with voxels dropped.
+
+The committed weights: the defaults below on one H200 and 16 cores, PyTorch 2.11; 110 s
+for 2500 clouds of 17.0 million voxels, 268 s for 2900 steps; 5.9 degrees on validation
+clouds of the same families, 6.0 on the held-out ones (README.md).  Seeds fix the clouds,
+the batches and the first weights, and no sum here is atomic, so the same machine with the
+same libraries should make the same file; another one makes one as good.
 """
+
 import argparse
 import multiprocessing
 import os
@@ -30,7 +37,8 @@ VALIDATION_SEED = 1 << 30  # seeds from here on are never trained on
 
 
 class Convolve(torch.autograd.Function):
-    """out[i] = sum over k of weight[:,k,:] . x[table[i,k]], as one gather and one product.
+    """out[i] = sum over k of weight[:,k,:] . x[table[i,k]], as one gather and one
+    product.
 
     The table is symmetric (k and 26 - k are opposite offsets), so the gradient of the
     features is a gather too: no atomic adds, the same bits each run.
@@ -38,10 +46,8 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def gather(x, table):
-        padded, kind = torch.cat([x, x.new_zeros(1, x.shape[1])]), x.dtype
-        if x.shape[1] * x.element_size() % 8 == 0:
-            padded = padded.view(torch.int64)  # the same bytes in fewer, wider pieces
-        return padded.index_select(0, table.flatten()).view(len(table), -1).view(kind)
+        padded = torch.cat([x, x.new_zeros(1, x.shape[1])])
+        return padded.index_select(0, table.flatten()).view(len(table), -1)
 
     @staticmethod
     def forward(ctx, x, weight, table):
@@ -72,7 +78,8 @@ class SubmConv(nn.Module):
 
 
 class Net(nn.ModuleDict):
-    """The layers of a network.json; parameters are named as that file's reader expects."""
+    """The layers of a network.json; parameters are named as that file's reader
+    expects."""
 
     def __init__(self, layers):
         super().__init__()
@@ -118,7 +125,9 @@ class Net(nn.ModuleDict):
 
 def make_tables(sample, coords):
     """Neighbour rows [N,27] for each dilation in use; N where there is none."""
-    cell = (coords + 64).long()  # clouds lie within +-45, so neighbours stay within 0..127
+    cell = (
+        coords + 64
+    ).long()  # clouds lie within +-45, so neighbours stay within 0..127
     key = ((sample.long() * 128 + cell[:, 0]) * 128 + cell[:, 1]) * 128 + cell[:, 2]
     ordered, order = key.sort()
     steps = torch.arange(-1, 2, device=key.device)
@@ -144,7 +153,9 @@ class Pool:
     def batch(self, chosen, rng=None):
         """sample [N], coords [N,3], truth [N,3] of the chosen clouds; with an rng each is
         mirrored and turned at random and half of them lose up to 35 % of their voxels."""
-        rows = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in chosen])
+        rows = np.concatenate(
+            [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
+        )
         sample = np.repeat(np.arange(len(chosen)), self.sizes[chosen])
         symmetry = np.tile(np.eye(3), (len(chosen), 1, 1))
         if rng is not None:
@@ -156,7 +167,11 @@ class Pool:
         rows, sample = (torch.from_numpy(a).to(self.device) for a in (rows, sample))
         turn = torch.from_numpy(symmetry).float().to(self.device)[sample]
         apply = lambda v: (turn * v[rows].float()[:, None, :]).sum(2)
-        return sample, apply(self.coords).round().int(), functional.normalize(apply(self.truth))
+        return (
+            sample,
+            apply(self.coords).round().int(),
+            functional.normalize(apply(self.truth)),
+        )
 
 
 def make_clouds(seeds):
@@ -183,16 +198,21 @@ def mean_angle(net, pool, batch):
     total, count = 0.0, 0
     with torch.no_grad():
         for i in range(0, len(pool.sizes), batch):
-            sample, coords, truth = pool.batch(np.arange(i, min(i + batch, len(pool.sizes))))
-            out = net(torch.ones(len(coords), 1, device=pool.device),
-                      make_tables(sample, coords))
+            sample, coords, truth = pool.batch(
+                np.arange(i, min(i + batch, len(pool.sizes)))
+            )
+            out = net(
+                torch.ones(len(coords), 1, device=pool.device),
+                make_tables(sample, coords),
+            )
             cos = functional.cosine_similarity(out, truth).abs().clamp(max=1)
             total, count = total + cos.acos().rad2deg().sum().item(), count + len(out)
     return total / count
 
 
 def settle_norms(net, pool, batch, rng):
-    """Batch-norm statistics of the final weights, in float32, averaged over 60 batches."""
+    """Batch-norm statistics of the final weights, in float32, averaged over 60
+    batches."""
     norms = [m for m in net.values() if isinstance(m, nn.BatchNorm1d)]
     for norm in norms:
         norm.reset_running_stats()
@@ -202,7 +222,10 @@ def settle_norms(net, pool, batch, rng):
         for _ in range(60):
             chosen = rng.choice(len(pool.sizes), batch, replace=False)
             sample, coords, _ = pool.batch(chosen, rng)
-            net(torch.ones(len(coords), 1, device=pool.device), make_tables(sample, coords))
+            net(
+                torch.ones(len(coords), 1, device=pool.device),
+                make_tables(sample, coords),
+            )
 
 
 def train(net, pool, check, args):
@@ -210,13 +233,17 @@ def train(net, pool, check, args):
     half = pool.device.type == "cuda"
     learned = [p for p in net.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(learned, lr=args.rate, weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, args.rate, args.steps,
-                                                   pct_start=0.08)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, args.rate, args.steps, pct_start=0.08
+    )
     began = time.time()
     for step in range(args.steps):
         if step % 500 == 0 and step:
-            print(f"{time.time() - began:6.1f} s  step {step:5d}  loss {loss.item():.4f}  "
-                  f"validation {mean_angle(net, check, args.batch):.2f} deg", flush=True)
+            print(
+                f"{time.time() - began:6.1f} s  step {step:5d}  loss {loss.item():.4f}  "
+                f"validation {mean_angle(net, check, args.batch):.2f} deg",
+                flush=True,
+            )
         net.train()
         chosen = rng.choice(len(pool.sizes), args.batch, replace=False)
         sample, coords, truth = pool.batch(chosen, rng)
@@ -228,17 +255,25 @@ def train(net, pool, check, args):
         optimiser.step()
         schedule.step()
     settle_norms(net, pool, args.batch, rng)
-    print(f"{time.time() - began:6.1f} s  trained; validation "
-          f"{mean_angle(net, check, args.batch):.2f} deg", flush=True)
+    print(
+        f"{time.time() - began:6.1f} s  trained; validation "
+        f"{mean_angle(net, check, args.batch):.2f} deg",
+        flush=True,
+    )
 
 
 def save(net, out):
     out = pathlib.Path(out)
     (out / "1").mkdir(parents=True, exist_ok=True)
     network.write_description(out / "network.json")
-    network.write_weights(out / "1" / "weights.safetensors", {
-        name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()
-        if not name.endswith("num_batches_tracked")})
+    network.write_weights(
+        out / "1" / "weights.safetensors",
+        {
+            name: tensor.detach().cpu().numpy()
+            for name, tensor in net.state_dict().items()
+            if not name.endswith("num_batches_tracked")
+        },
+    )
 
 
 def held_out_table(net, device):
@@ -256,8 +291,8 @@ def held_out_table(net, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default="repository/normals", help="model directory")
-    parser.add_argument("--clouds", type=int, default=6000, help="training clouds")
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--clouds", type=int, default=2500, help="training clouds")
+    parser.add_argument("--steps", type=int, default=2900)
     parser.add_argument("--batch", type=int, default=32, help="clouds a step")
     parser.add_argument("--rate", type=float, default=4e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=7)
@@ -268,9 +303,11 @@ def main():
     began = time.time()
     first = args.seed * 1_000_000
     pool = Pool(make_clouds(range(first, first + args.clouds)), device)
-    check = Pool(make_clouds(range(VALIDATION_SEED, VALIDATION_SEED + 200)), device)
-    print(f"{time.time() - began:6.1f} s  {args.clouds} clouds, {len(pool.coords):,} voxels",
-          flush=True)
+    check = Pool(make_clouds(range(VALIDATION_SEED, VALIDATION_SEED + 150)), device)
+    print(
+        f"{time.time() - began:6.1f} s  {args.clouds} clouds, {len(pool.coords)} voxels",
+        flush=True,
+    )
     net = Net(network.describe()["layers"]).to(device)
     train(net, pool, check, args)
     save(net, args.out)

@@ -1,0 +1,28 @@
+/* texts - checks every string of a message before protobuf-c makes C strings of them.
+ *
+ * protobuf-c looks neither at UTF-8 nor at NUL bytes: a name with a NUL in it would be cut there,
+ * and two names that differ on the wire would be one.  The walk follows the message's descriptor,
+ * so strings in sub-messages and map entries are seen too.
+ *
+ *   VX_TRY(vx_texts_check(&inference__model_infer_request__descriptor, bytes, &why));
+ *
+ * Thread   any.
+ * Limits   sub-messages as deep as the schema, which has no recursion.
+ * Fails    INVALID_ARGUMENT naming the field, or for bytes that are no protobuf.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_PROTO_TEXTS_H
+#define VX_PROTO_TEXTS_H
+
+#include "proto/codec.h"
+
+#include <protobuf-c/protobuf-c.h>
+
+VX_MUST_USE vx_status vx_texts_check(const ProtobufCMessageDescriptor *descriptor,
+                                     struct vx_span message, struct vx_why *why);
+
+/* UTF-8 as protobuf demands of strings: shortest forms, no surrogates, at most U+10FFFF. */
+bool vx_texts_is_utf8(struct vx_span text);
+
+#endif

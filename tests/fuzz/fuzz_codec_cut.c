@@ -1,0 +1,69 @@
+/* Any bytes as a ModelInferRequest, cut into spans two ways: no crash, no slot left taken, the same
+ * answer for both cuts, and nothing accepted that protobuf-c refuses.
+ *
+ * The first byte seeds the cut; what follows is the message.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/check.h"
+#include "open_inference.pb-c.h"
+#include "tests/unit/codec_harness.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
+
+static void compare(const struct parse *one, const struct parse *other)
+{
+    VX_ASSERT(vx_status_code(one->status) == vx_status_code(other->status));
+    VX_ASSERT(!strcmp(parse_text(one), parse_text(other)));
+    VX_ASSERT(!strcmp(one->request.id, other->request.id));
+    if (one->status.fault) return;
+    VX_ASSERT(!strcmp(one->request.model, other->request.model));
+    VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
+    for (i32 i = 0; i < one->request.inputs_count; i++) {
+        u64 length = one->request.inputs[i].slot.bytes;
+        VX_ASSERT(length == other->request.inputs[i].slot.bytes);
+        VX_ASSERT(!length ||
+                  !memcmp(parse_memory(one, i), parse_memory(other, i), length));
+    }
+}
+
+static void compare_with_oracle(const struct parse *parse, const u8 *data, size_t bytes)
+{
+    Inference__ModelInferRequest *oracle =
+        inference__model_infer_request__unpack(NULL, bytes, data);
+    if (!parse->status.fault) {
+        VX_ASSERT(oracle);
+        VX_ASSERT(!strcmp(oracle->model_name, parse->request.model));
+        VX_ASSERT((size_t)parse->request.inputs_count == oracle->n_inputs);
+        for (size_t i = 0; i < oracle->n_raw_input_contents; i++) {
+            size_t length = oracle->raw_input_contents[i].len;
+            VX_ASSERT(parse->request.inputs[i].slot.bytes == length);
+            VX_ASSERT(!length || !memcmp(parse_memory(parse, (i32)i),
+                                         oracle->raw_input_contents[i].data, length));
+        }
+    }
+    if (oracle) inference__model_infer_request__free_unpacked(oracle, NULL);
+}
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
+{
+    static struct parse flat, pieces;
+    if (!bytes || bytes > WIRE_BYTES_MAX) return 0;
+    struct dice dice = {data[0]};
+    data++;
+    bytes--;
+    parse_scratch_bytes = 1 << 20; /* less than served, so that its end is met */
+    struct cut cut;
+    cut_open(&cut, data, bytes, 1 + (size_t)dice.state % 32, &dice);
+    parse_flat(&flat, data, bytes);
+    parse_run(&pieces, &cut.spans);
+    compare(&flat, &pieces);
+    compare_with_oracle(&flat, data, bytes);
+    if (flat.status.fault) VX_ASSERT(parse_text(&flat)[0]);
+    parse_end(&flat);
+    parse_end(&pieces);
+    cut_close(&cut);
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/cpu_cases.h"
+
+#include "engine/base/check.h"
+#include "engine/cpu/device.h"
+
+bool cpu_case_open(i32 index, i32 threads, struct vx_cpu **cpu)
+{
+    const struct vx_loops *all[] = {
+        &vx_loops_any,
+#ifdef __x86_64__
+        &vx_loops_avx2,
+        &vx_loops_avx512,
+#endif
+    };
+    struct vx_why why = {0};
+    struct vx_cpu_choice choice = {.threads = threads, .multiplier = VX_MULTIPLIER_LOOPS};
+    i32 count = 0;
+    for (size_t i = 0; i < VX_COUNT(all); i++) {
+        if (!all[i]->here()) continue;
+        if (count++ == index) choice.loops = all[i];
+    }
+    if (index > count) return false;
+    if (index == count) choice.multiplier = VX_MULTIPLIER_BLAS;
+    vx_status status = vx_cpu_open_as(&choice, &why, cpu);
+    VX_ASSERT(!status.fault || choice.multiplier == VX_MULTIPLIER_BLAS);
+    return !status.fault;
+}
