@@ -69,7 +69,8 @@ static vx_status control_model_ready(struct vx_control_question *question)
         vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
     inference__model_ready_response__init(answer);
-    answer->ready = vx_registry_row(registry, instance)->state == VX_INSTANCE_READY;
+    answer->ready = vx_instance_serves(vx_registry_row(registry, instance)) &&
+                    !question->view->draining;
     question->answer = &answer->base;
     return VX_OK;
 }

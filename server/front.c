@@ -70,19 +70,20 @@ static bool front_is_ready(const struct front *front)
 {
     if (front->phase != FRONT_SERVING || !front->scanned) return false;
     i32 cursor = 0;
-    bool any = false;
-    for (struct vx_instance *row; (row = vx_registry_next(front->registry, &cursor));) {
-        any = true;
-        if (row->state == VX_INSTANCE_READY && !row->workers_loaded) return false;
-    }
-    for (i32 w = 0; !any && w < vx_workers_count(front->workers); w++)
-        if (vx_workers_info(front->workers, w)->state == VX_WORKER_UP) return true;
-    return any && vx_registry_all_ready(front->registry);
+    struct vx_instance *row = vx_registry_next(front->registry, &cursor);
+    if (!row)
+        return vx_workers_any_up(front->workers); /* nothing to serve, and able to */
+    for (; row; row = vx_registry_next(front->registry, &cursor))
+        if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
+    return vx_registry_all_ready(front->registry);
 }
 
 static struct vx_front_view front_view(const struct front *front)
 {
-    return (struct vx_front_view){front->config, front->registry, front_is_ready(front)};
+    return (struct vx_front_view){.config = front->config,
+                                  .registry = front->registry,
+                                  .ready = front_is_ready(front),
+                                  .draining = front->phase != FRONT_SERVING};
 }
 
 static void front_announce(struct front *front)
@@ -167,16 +168,17 @@ static void front_on_gone(struct front *front, struct vx_call *call)
     vx_rpc_release_gone(front->rpc, call);
 }
 
-/* Arrivals first: a call is given before it can be gone. */
+/* A call is given before it can be gone.  So the gone are taken first and handled last: whoever is
+ * among them has arrived by the time the arrivals are taken. */
 static void front_take_mail(struct front *front)
 {
-    struct vx_link *next;
+    struct vx_link *next, *gone = vx_mailbox_take_all(&front->gone);
     for (struct vx_link *link = vx_mailbox_take_all(&front->arrivals); link;
          link = next) {
         next = link->next;
         front_on_arrival(front, VX_CONTAINER(link, struct vx_call, arrival));
     }
-    for (struct vx_link *link = vx_mailbox_take_all(&front->gone); link; link = next) {
+    for (struct vx_link *link = gone; link; link = next) {
         next = link->next;
         front_on_gone(front, VX_CONTAINER(link, struct vx_call, gone));
     }
@@ -245,8 +247,10 @@ static void front_on_listing(void *context, const struct vx_repository_listing *
 
 static void front_drain(struct front *front);
 
-static void front_close_handles(struct front *front)
+/* The last worker is gone. */
+static void front_close_handles(void *context)
 {
+    struct front *front = context;
     front->phase = FRONT_CLOSING;
     /* Nobody gives any more: rpc's threads are joined, workers are gone. */
     vx_infer_drop_all(&front->infer);
@@ -254,26 +258,26 @@ static void front_close_handles(struct front *front)
     vx_rpc_close(&front->rpc);
     front_take_mail(front);
     vx_http_close(&front->http);
-    uv_close((uv_handle_t *)&front->bell, NULL);
-    uv_close((uv_handle_t *)&front->turn, NULL);
-    uv_close((uv_handle_t *)&front->due, NULL);
-    uv_close((uv_handle_t *)&front->stats, NULL);
-    uv_close((uv_handle_t *)&front->phase_over, NULL);
+    uv_handle_t *const handles[] = {
+        (uv_handle_t *)&front->bell, (uv_handle_t *)&front->turn,
+        (uv_handle_t *)&front->due, (uv_handle_t *)&front->stats,
+        (uv_handle_t *)&front->phase_over};
+    for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
     for (size_t i = 0; i < VX_COUNT(front->signals); i++)
         uv_close((uv_handle_t *)&front->signals[i], NULL);
 }
 
-static void front_on_workers_stopped(void *context)
+static void front_log_step(const struct front *front, const char *step)
 {
-    front_close_handles(context);
+    VX_LOG(DRAIN, VX_LOG_TEXT("step", step),
+           VX_LOG_I64("running", vx_sched_running(front->sched)),
+           VX_LOG_I64("queued", vx_sched_queued(front->sched)));
 }
 
 static void front_stop_workers(struct front *front)
 {
     front->phase = FRONT_STOPPING;
-    VX_LOG(DRAIN, VX_LOG_TEXT("step", "stopping"),
-           VX_LOG_I64("running", vx_sched_running(front->sched)),
-           VX_LOG_I64("queued", vx_sched_queued(front->sched)));
+    front_log_step(front, "stopping");
     uv_timer_stop(&front->phase_over);
     vx_infer_drop_all(&front->infer);
     vx_workers_stop(front->workers);
@@ -303,9 +307,7 @@ static void front_on_phase_over(uv_timer_t *timer)
 static void front_drain(struct front *front)
 {
     front->phase = FRONT_DRAINING;
-    VX_LOG(DRAIN, VX_LOG_TEXT("step", "draining"),
-           VX_LOG_I64("running", vx_sched_running(front->sched)),
-           VX_LOG_I64("queued", vx_sched_queued(front->sched)));
+    front_log_step(front, "draining");
     vx_rpc_refuse(front->rpc);
     vx_rpc_stop_accepting(front->rpc);
     uv_timer_start(&front->phase_over, front_on_phase_over, (u64)front->config->drain_ms,
@@ -319,8 +321,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
         vx_scanner_start(&front->scanner);
     } else if (front->phase == FRONT_SERVING) {
         front->phase = FRONT_GRACE;
-        VX_LOG(DRAIN, VX_LOG_TEXT("step", "grace"), VX_LOG_I64("signal", number),
-               VX_LOG_I64("grace_ms", front->config->grace_ms));
+        front_log_step(front, "grace");
         uv_timer_start(&front->phase_over, front_on_phase_over,
                        (u64)front->config->grace_ms, 0);
     } else if (front->phase == FRONT_GRACE) {
@@ -397,7 +398,7 @@ static vx_status front_open_workers(struct front *front, struct vx_why *why)
         .on_up = front_on_worker_up,
         .on_down = front_on_worker_down,
         .on_message = front_on_worker_message,
-        .on_stopped = front_on_workers_stopped,
+        .on_stopped = front_close_handles,
     };
     VX_TRY(vx_workers_open(&options, why, &front->workers));
     front->infer = (struct vx_infer){

@@ -83,9 +83,8 @@ void vx_health_close(struct vx_health **health)
     vx_free(going);
 }
 
-/* A model serves when a version of it does, though the server as a whole may not be ready
- * for another model that is loading.  When the server is not ready with every model
- * loaded, it drains or no worker is up: then no model serves. */
+/* A model serves when a version of it can run somewhere right now, though the server as a
+ * whole may not be ready for another model that is loading. */
 static enum health_status health_of_model(const struct vx_front_view *view,
                                           const char *name)
 {
@@ -93,9 +92,8 @@ static enum health_status health_of_model(const struct vx_front_view *view,
     i32 instance;
     if (vx_registry_find(view->registry, name, 0, &why, &instance).fault)
         return HEALTH_UNKNOWN;
-    bool loaded = vx_registry_row(view->registry, instance)->state == VX_INSTANCE_READY;
-    bool stopped = !view->ready && vx_registry_all_ready(view->registry);
-    return loaded && !stopped ? HEALTH_SERVING : HEALTH_NOT_SERVING;
+    bool serves = vx_instance_serves(vx_registry_row(view->registry, instance));
+    return serves && !view->draining ? HEALTH_SERVING : HEALTH_NOT_SERVING;
 }
 
 static enum health_status health_of(const struct vx_front_view *view, const char *service)
@@ -293,11 +291,12 @@ i32 vx_health_streams(const struct vx_health *health)
 /* A number that changes with everything health_of looks at. */
 static u64 health_fingerprint(const struct vx_front_view *view)
 {
-    u64 hash = 14695981039346656037u ^ (u64)view->ready; /* FNV-1a, a word at a time */
+    /* FNV-1a, a word at a time. */
+    u64 hash = 14695981039346656037u ^ (u64)view->ready ^ (u64)view->draining << 1;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = vx_registry_row(view->registry, i);
         const u64 words[] = {(u64)row->state, (u64)row->load_started_ns,
-                             (u64)row->version};
+                             (u64)row->version, (u64)vx_instance_serves(row)};
         for (size_t k = 0; k < VX_COUNT(words); k++)
             hash = (hash ^ words[k]) * 1099511628211u;
     }

@@ -65,6 +65,12 @@ struct vx_instance {
     struct vx_instance_stats stats;
 };
 
+/* READY, and a worker that is up has it: a request would run right now. */
+static inline bool vx_instance_serves(const struct vx_instance *row)
+{
+    return row->state == VX_INSTANCE_READY && row->workers_loaded;
+}
+
 struct vx_registry;
 
 VX_MUST_USE vx_status vx_registry_open(struct vx_registry **registry);

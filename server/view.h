@@ -11,7 +11,8 @@
 struct vx_front_view {
     const struct vx_config *config;
     struct vx_registry *registry;
-    bool ready; /* a worker is up, models are loaded, not draining */
+    bool ready;    /* a worker is up, models are loaded, not draining */
+    bool draining; /* asked to stop: whatever is loaded, nobody should come any more */
 };
 
 #endif

@@ -315,6 +315,13 @@ i32 vx_workers_count(const struct vx_workers *workers)
     return workers->count;
 }
 
+bool vx_workers_any_up(const struct vx_workers *workers)
+{
+    for (i32 w = 0; w < workers->count; w++)
+        if (workers->processes[w].info.state == VX_WORKER_UP) return true;
+    return false;
+}
+
 const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers, i32 worker)
 {
     VX_ASSERT(worker >= 0 && worker < workers->count);

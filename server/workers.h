@@ -62,6 +62,7 @@ struct vx_workers_options {
 VX_MUST_USE vx_status vx_workers_open(const struct vx_workers_options *options,
                                       struct vx_why *why, struct vx_workers **workers);
 i32 vx_workers_count(const struct vx_workers *workers);
+bool vx_workers_any_up(const struct vx_workers *workers);
 const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers,
                                              i32 worker);
 /* A worker that does not read is killed: false, and on_down follows. */

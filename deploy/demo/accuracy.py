@@ -3,6 +3,7 @@
 
     python3 accuracy.py                      the table, from the committed weights
     python3 accuracy.py --model DIRECTORY    the same for another model directory
+    python3 accuracy.py --scene TRUTH.npz    and for the scene, from scan.py --truth
 
 or, in a test that asks a daemon:
 
@@ -87,13 +88,25 @@ class Score:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default=MODEL, help="a model directory")
-    layers, tensors = network.load(parser.parse_args().model)
+    parser.add_argument("--scene", help="the .npz of scan.py --truth: measure it too")
+    args = parser.parse_args()
+    layers, tensors = network.load(args.model)
+
+    def ask(coords):
+        feats = np.ones((len(coords), 1), np.float32)
+        return network.forward(layers, tensors, with_sample(coords), feats)
+
     score = Score()
     for case in heldout.cases():
-        coords = with_sample(case.coords)
-        feats = np.ones((len(coords), 1), np.float32)
-        score.add(case, network.forward(layers, tensors, coords, feats))
+        score.add(case, ask(case.coords))
     print(score.table())
+    if args.scene:
+        with np.load(args.scene) as scene:
+            off = angles(ask(scene["coords"]), scene["normals"])
+        print(
+            f"the scanned scene: {len(off)} voxels, mean {off.mean():.2f} degrees, "
+            f"median {np.median(off):.2f}, {100 * (off > 30).mean():.1f} % over 30"
+        )
     return 0 if score.mean() < DEGREES_MAX else 1
 
 

@@ -12,7 +12,6 @@ Nothing here knows the held-out families of heldout.py nor the scene of scene.py
 
 import numpy as np
 
-import scan
 import shapes as s
 
 
@@ -187,7 +186,7 @@ def seen_from(f, points, normals, sensors, half):
         ray /= far[:, None]
         facing = np.flatnonzero(((normals * ray).sum(1) > 0.05) & ~seen)
         start = points[facing] + normals[facing]
-        distance = scan.march(f, start, ray[facing], np.minimum(far[facing], 4 * half))
+        distance = s.march(f, start, ray[facing], np.minimum(far[facing], 4 * half))
         seen[facing[~np.isfinite(distance)]] = True
     return seen
 

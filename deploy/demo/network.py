@@ -21,8 +21,8 @@ TAP = 2  # the head reads the output of this block and of the last
 VOXELS_MAX = 4 << 20
 DESCRIPTION = (
     "Surface normals from bare occupancy. feats is 1 for each voxel; normals is [N,3], "
-    "unit length. Occupancy does not tell inside from outside: normals point to the side of "
-    "(0.42, 0.31, 0.85)."
+    "unit length. Occupancy does not tell inside from outside: normals point to the side "
+    "of (0.42, 0.31, 0.85)."
 )
 
 # The last three layers scale the head's vector h to length 1: layer_norm of (h, -h),

@@ -2,10 +2,10 @@
 """scan - a small terrestrial laser scanner: rays from tripods, points where they land.
 
     python3 scan.py                  writes scan.ply, the sample cloud of the demo
-    python3 scan.py --truth t.npz    and the true normal of each of its points
+    python3 scan.py --truth t.npz    and the true normal of each of its voxels
 
 A sensor turns like a real one: rays on an even grid of azimuth and elevation, each
-followed by sphere tracing (march) to the first surface; a normally distributed error
+followed by sphere tracing (shapes.march) to the first surface; a normally distributed error
 along the ray. Points outside the scene's box are dropped, and of the points in each cell
 of VOXEL metres the one nearest its centre is kept, so that a cloud taken with voxels of
 that size has one point a voxel.
@@ -23,23 +23,6 @@ import shapes
 VOXEL = 0.07  # metres; the size that the sample is meant to be voxelised with
 NOISE = 0.004  # metres, of the range
 REACH = 25.0  # metres
-
-
-def march(f, origin, direction, reach, hit=1e-2, steps=160):
-    """Distance along each ray (origin [N,3], direction [N,3] unit) to the first surface
-    of f, [N]; inf where there is none within reach (a number or [N])."""
-    reach = np.broadcast_to(reach, len(origin))
-    t, landed = np.zeros(len(origin)), np.full(len(origin), np.inf)
-    live = np.arange(len(origin))
-    for _ in range(steps):
-        if not len(live):
-            break
-        d = f(origin[live] + t[live, None] * direction[live])
-        done = d < hit
-        landed[live[done]] = t[live[done]] + d[done]
-        t[live] += np.maximum(d, hit)
-        live = live[~done & (t[live] < reach[live])]
-    return landed
 
 
 def rays(step_degrees):
@@ -66,7 +49,7 @@ def scan(f, sensor, step_degrees, rng):
     direction = rays(step_degrees)
     direction = direction[meets_box(sensor, direction, scene.LOW, scene.HIGH)]
     origin = np.broadcast_to(sensor, direction.shape)
-    distance = march(f, origin, direction, REACH, hit=1e-3)
+    distance = shapes.march(f, origin, direction, REACH, hit=1e-3)
     seen = np.isfinite(distance)
     exact = sensor + distance[seen, None] * direction[seen]
     normals = shapes.normals_at(f, exact)
@@ -121,7 +104,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     here = pathlib.Path(__file__).parent
     parser.add_argument("--out", default=here / "scan.ply")
-    parser.add_argument("--truth", help="an .npz for coords [M,3] and normals [M,3]")
+    parser.add_argument("--truth", help="an .npz for coords [M,3], normals [M,3]")
     args = parser.parse_args()
     began = time.time()
     points, every, normals = scan_street()

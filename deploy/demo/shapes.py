@@ -247,6 +247,23 @@ def surface_points(f, half, per_voxel, rng):
     return p[keep], g[keep] / steep[keep, None]
 
 
+def march(f, origin, direction, reach, hit=1e-2, steps=160):
+    """Distance along each ray (origin [N,3], direction [N,3] unit) to the first surface
+    of f, [N]; inf where there is none within reach (a number or [N])."""
+    reach = np.broadcast_to(reach, len(origin))
+    t, landed = np.zeros(len(origin)), np.full(len(origin), np.inf)
+    live = np.arange(len(origin))
+    for _ in range(steps):
+        if not len(live):
+            break
+        d = f(origin[live] + t[live, None] * direction[live])
+        done = d < hit
+        landed[live[done]] = t[live[done]] + d[done]
+        t[live] += np.maximum(d, hit)
+        live = live[~done & (t[live] < reach[live])]
+    return landed
+
+
 def voxelise(points, normals, size=1.0):
     """The occupied voxels of points [N,3]: coords [M,3] int32 = floor(p / size), sorted,
     and each one's true normal [M,3] float32.

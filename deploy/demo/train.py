@@ -9,7 +9,7 @@ symmetries of the grid (48), half of them with voxels dropped.
 
 The committed weights: the defaults below on one H200 and 16 cores, PyTorch 2.11; 110 s
 for 2500 clouds of 17.0 million voxels, 268 s for 2900 steps; 5.9 degrees on validation
-clouds of the same families, 6.0 on the held-out ones (README.md).  Seeds fix the clouds,
+clouds of the same families, 6.6 on the held-out ones (README.md).  Seeds fix the clouds,
 the batches and the first weights, and no sum here is atomic, so the same machine with the
 same libraries should make the same file; another one makes one as good.
 """

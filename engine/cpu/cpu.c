@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 #include "engine/cpu/cores.h"
 #include "engine/cpu/device.h"
 
@@ -46,7 +47,15 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
         vx_cpu_close(&made);
         return status;
     }
-    vx_blas_open(&made->blas);
+    /* Where our own loops are ahead of it, a BLAS is not even loaded (conv.c has the numbers). */
+    bool wanted =
+        choice->multiplier == VX_MULTIPLIER_BLAS ||
+        (choice->multiplier == VX_MULTIPLIER_AUTO && made->loops == &vx_loops_any);
+    if (wanted)
+        vx_blas_open(&made->blas);
+    else
+        VX_LOG(WORKER_BLAS, VX_LOG_TEXT("library", "not needed"),
+               VX_LOG_TEXT("loops", made->loops->name));
     cpu_name(made);
     if (choice->multiplier == VX_MULTIPLIER_BLAS && !made->blas.sgemm) {
         vx_cpu_close(&made);

@@ -46,7 +46,7 @@ struct vx_cpu;
 /* threads: 0 = as many as this process may use at once (affinity and cgroup quota). */
 VX_MUST_USE vx_status vx_cpu_open(i32 threads, struct vx_why *why, struct vx_cpu **cpu);
 void vx_cpu_close(struct vx_cpu **cpu);
-/* "AMD EPYC, 2 threads, OpenBLAS SkylakeX" */
+/* "AMD EPYC, 2 threads, AVX-512", or "..., baseline vectors, OpenBLAS Nehalem" */
 const char *vx_cpu_name(const struct vx_cpu *cpu);
 i32 vx_cpu_threads(const struct vx_cpu *cpu);
 

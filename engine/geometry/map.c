@@ -13,6 +13,10 @@
  * and all fingers of a piece walk through keys that are in the cache. */
 #define PIECE_ROWS 4096
 
+/* Offsets of one run, at most: the usual kernel has 3 along z, and more would not fit in
+ * registers. */
+#define RUN_MAX 3
+
 /* Entries that one piece fills with "empty". */
 #define FILL_ENTRIES 65536
 
@@ -75,7 +79,10 @@ static void make_runs(struct map_job *job)
     i32 half = job->v / 2;
     for (i32 v = 0, length = 1; v < half; v += length) {
         if (!single) length = key->kernel[2];
+        if (length > RUN_MAX) length = RUN_MAX;
         if (length > half - v) length = half - v;
+        if (length > key->kernel[2] - v % key->kernel[2])
+            length = key->kernel[2] - v % key->kernel[2];
         job->runs[job->runs_count++] = run_make(key, v, length);
     }
 }
@@ -97,34 +104,39 @@ static i64 find_place(const struct vx_keys *set, u64 key)
 
 /* One run over rows [begin, end) in sorted order.  An entry of the first half is written by the
  * owner of its row, hit or miss; an entry of the second half is written by whoever finds its row,
- * which is one row only, so no two threads write one entry. */
+ * which is one row only, so no two threads write one entry.  There is no branch on a hit, because
+ * nothing could predict it. */
 static inline __attribute__((always_inline)) i64
-walk(const struct map_job *job, const struct run *run, i32 length, i64 begin, i64 end)
+walk(const struct map_job *job, const struct run *run, int length, i64 begin, i64 end)
 {
-    const struct vx_keys *set = &job->build->set;
-    const u64 *keys = set->keys;
-    const i32 *rows = set->rows;
-    i64 n = set->n;
-    i32 *ahead = job->build->nbr + run->v * n;
-    i32 *behind = job->build->nbr + (job->v - 1 - run->v) * n;
-    i64 place = find_place(set, keys[begin] + (u64)run->delta);
+    const u64 *keys = job->build->set.keys;
+    const i32 *rows = job->build->set.rows;
+    i64 n = job->build->set.n;
+    i32 *ahead[RUN_MAX];
+    i32 *behind[RUN_MAX];
+#pragma GCC unroll 3
+    for (int c = 0; c < length; c++) {
+        ahead[c] = job->build->nbr + (run->v + c) * n;
+        behind[c] = job->build->nbr + (job->v - 1 - run->v - c) * n;
+    }
+    u64 delta = (u64)run->delta;
+    i64 place = find_place(&job->build->set, keys[begin] + delta);
     i64 found = 0;
     i32 nowhere;
     for (i64 i = begin; i < end; i++) {
-        u64 key = keys[i] + (u64)run->delta;
+        u64 key = keys[i] + delta;
         i32 row = rows[i];
         while (keys[place] < key) place++;
-        const u64 *at = keys + place;
-        const i32 *at_row = rows + place;
-        for (i32 c = 0; c < length; c++) {
-            bool hit = *at == key + (u64)c;
-            ahead[c * n + row] = hit ? *at_row : -1;
-            i32 *mirror = hit ? behind + *at_row - c * n : &nowhere;
-            *mirror = row;
+        i64 at = place;
+#pragma GCC unroll 3
+        for (int c = 0; c < length; c++) {
+            bool hit = keys[at] == key + (u64)c;
+            i32 other = rows[at];
+            ahead[c][row] = hit ? other : -1;
+            *(hit ? behind[c] + other : &nowhere) = row;
             at += hit;
-            at_row += hit;
-            found += hit;
         }
+        found += at - place;
     }
     return found;
 }
@@ -164,6 +176,14 @@ static i64 walk_edge(const struct map_job *job, const struct run *run, i64 begin
     return found;
 }
 
+static i64 walk_run(const struct map_job *job, const struct run *run, i64 begin, i64 end)
+{
+    if (run->length == 3) return walk(job, run, 3, begin, end);
+    if (run->length == 2) return walk(job, run, 2, begin, end);
+    VX_ASSERT(run->length == 1);
+    return walk(job, run, 1, begin, end);
+}
+
 static void walk_task(void *context, i64 begin, i64 end)
 {
     struct map_job *job = context;
@@ -172,12 +192,8 @@ static void walk_task(void *context, i64 begin, i64 end)
         const struct run *run = &job->runs[r];
         if (job->edge)
             found += walk_edge(job, run, begin, end);
-        else if (run->length == 1)
-            found += walk(job, run, 1, begin, end);
-        else if (run->length == 3)
-            found += walk(job, run, 3, begin, end);
         else
-            found += walk(job, run, run->length, begin, end);
+            found += walk_run(job, run, begin, end);
     }
     atomic_fetch_add_explicit(&job->found, found, memory_order_relaxed);
 }

@@ -26,19 +26,17 @@ def daemon(tmp_path_factory):
 def test_mean_angular_error_on_unseen_shapes(daemon, capsys):
     sys.path.insert(0, str(DEMO))
     import accuracy
+    import heldout
+    score = accuracy.Score()
     with Client(daemon.grpc) as client:
-        def predict(coords):
+        for case in heldout.cases():
+            coords = accuracy.with_sample(case.coords)
             feats = np.ones((len(coords), 1), np.float32)
-            return client.infer("normals", coords, feats, timeout=120)["normals"]
-        rows = accuracy.evaluate(predict)
-    mean = float(np.mean([error for _, error in rows]))
+            score.add(case, client.infer("normals", coords, feats, timeout=120)["normals"])
     with capsys.disabled():
-        print()
-        for name, error in rows:
-            print(f"    {name:<20} {error:5.2f} degrees")
-        print(f"    mean angular error on unseen shapes: {mean:.2f} degrees")
-    assert len(rows) >= 4
-    assert mean < DEGREES_MAX
+        print("\n" + score.table())
+    assert len(score.angles) >= 4
+    assert score.mean() < DEGREES_MAX
 
 
 def test_the_picture(daemon, tmp_path):

@@ -25,6 +25,7 @@ static struct vx_instance *add_row(const char *name, i64 version,
     struct vx_instance *row =
         vx_registry_row(registry, vx_registry_add(registry, name, version, 1));
     row->state = state;
+    row->workers_loaded = state == VX_INSTANCE_READY;
     row->signature = (struct vx_signature){
         .coords_name = "coords",
         .feats_name = "feats",

@@ -52,17 +52,22 @@ static void on_gone(struct rpc_server *unused, struct vx_call *call)
     if (!call->answered) vx_health_on_gone(health, call);
 }
 
+static void add_ready(const char *name, i64 version)
+{
+    struct vx_instance *row =
+        vx_registry_row(registry, vx_registry_add(registry, name, version, 1));
+    row->state = VX_INSTANCE_READY;
+    row->workers_loaded = 1;
+}
+
 static void do_open(struct rpc_server *of)
 {
     vx_arena_init(&scratch, scratch_block, sizeof scratch_block);
     ck_assert_ptr_null(vx_registry_open(&registry).fault);
     view = (struct vx_front_view){.registry = registry, .ready = true};
-    vx_registry_row(registry, vx_registry_add(registry, "normals", 1, 1))->state =
-        VX_INSTANCE_READY;
-    vx_registry_row(registry, vx_registry_add(registry, "normals", 2, 1))->state =
-        VX_INSTANCE_READY;
-    vx_registry_row(registry, vx_registry_add(registry, "labels", 1, 1))->state =
-        VX_INSTANCE_READY;
+    add_ready("normals", 1);
+    add_ready("normals", 2);
+    add_ready("labels", 1);
     ck_assert_ptr_null(vx_health_open(rpc_server_rpc(of), &health).fault);
 }
 
@@ -104,6 +109,7 @@ static void do_drain(struct rpc_server *unused)
 {
     (void)unused;
     view.ready = false;
+    view.draining = true;
     vx_health_step(health, &view);
 }
 
@@ -111,15 +117,14 @@ static void do_ready(struct rpc_server *unused)
 {
     (void)unused;
     view.ready = true;
+    view.draining = false;
     vx_health_step(health, &view);
 }
 
 static void do_add_late(struct rpc_server *unused)
 {
     (void)unused;
-    struct vx_instance *row =
-        vx_registry_row(registry, vx_registry_add(registry, "late", 1, 1));
-    row->state = VX_INSTANCE_READY;
+    add_ready("late", 1);
     vx_health_step(health, &view);
 }
 
