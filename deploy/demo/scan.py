@@ -5,10 +5,10 @@
     python3 scan.py --truth t.npz    and the true normal of each of its voxels
 
 A sensor turns like a real one: rays on an even grid of azimuth and elevation, each
-followed by sphere tracing (shapes.march) to the first surface; a normally distributed error
-along the ray. Points outside the scene's box are dropped, and of the points in each cell
-of VOXEL metres the one nearest its centre is kept, so that a cloud taken with voxels of
-that size has one point a voxel.
+followed by sphere tracing to the first surface; a normally distributed error along the
+ray.  Points outside the scene's box are dropped, and of the points in each cell of VOXEL
+metres the one nearest its centre is kept, so that a cloud taken with voxels of that size
+has one point a voxel.
 """
 
 import argparse

@@ -1,6 +1,9 @@
 # The CPU device, geometry, the references, and the buddy allocator under them.
 vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/unit/test_buddy.c tests/support/voxels.c)
+vx_unit_test(NAME test_kernels LIBS kernels base m
+  SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
+vx_unit_test(NAME test_cpu_pool LIBS engine SOURCES tests/unit/test_cpu_pool.c)
 vx_unit_test(NAME test_geometry LIBS engine TIMEOUT 120
   SOURCES tests/unit/test_geometry.c tests/support/voxels.c)
 vx_unit_test(NAME test_cpu_ops LIBS engine TIMEOUT 300
