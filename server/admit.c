@@ -29,8 +29,7 @@ static enum vx_wire_type admit_wire_type(enum vx_dtype dtype)
     case VX_DTYPE_I32: return VX_WIRE_INT32;
     case VX_DTYPE_NONE: break;
     }
-    VX_ASSERT(!"an output has a datatype");
-    return VX_WIRE_NONE;
+    vx_panic(__FILE__, __LINE__, "an output without a datatype");
 }
 
 /* "[5,4]", for people. */

@@ -229,8 +229,7 @@ static void front_on_lost(void *context, struct vx_job *job)
 
 static void front_on_stats(uv_timer_t *timer)
 {
-    struct front *front = VX_CONTAINER(timer, struct front, stats);
-    vx_workers_ask_stats(front->workers);
+    vx_workers_ask_stats(VX_CONTAINER(timer, struct front, stats)->workers);
 }
 
 /* ------- the repository ------- */
@@ -251,12 +250,11 @@ static void front_drain(struct front *front);
 static void front_close_handles(void *context)
 {
     struct front *front = context;
+    vx_alloc_thaw();
     front->phase = FRONT_CLOSING;
-    /* Nobody gives any more: rpc's threads are joined, workers are gone. */
     vx_infer_drop_all(&front->infer);
     vx_health_close(&front->health);
-    vx_rpc_close(&front->rpc);
-    front_take_mail(front);
+    vx_rpc_close(&front->rpc); /* empties both mailboxes */
     vx_http_close(&front->http);
     uv_handle_t *const handles[] = {
         (uv_handle_t *)&front->bell, (uv_handle_t *)&front->turn,
@@ -492,6 +490,7 @@ int vx_front_run(const struct vx_config *config)
                VX_LOG_TEXT("why", vx_status_text(st, &why)));
         return 1;
     }
+    vx_alloc_freeze(); /* what serves is there; what comes is refused or waits */
     uv_run(&front->loop, UV_RUN_DEFAULT);
     VX_ASSERT(!uv_loop_close(&front->loop));
     VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));

@@ -71,6 +71,6 @@ i32 vx_http_port(const struct vx_http *http);
 void vx_http_timeouts_set(struct vx_http *http, const struct vx_http_timeouts *timeouts);
 /* Cuts every connection.  The handler is not called again; the memory goes back when the
  * loop has run the close callbacks.  NULL inside is fine. */
-void vx_http_close(struct vx_http **http);
+void vx_http_close(struct vx_http **out);
 
 #endif

@@ -238,7 +238,7 @@ static void device_on_message(struct worker *worker)
     case VX_MESSAGE_DONE:
     case VX_MESSAGE_STATED: break; /* ours to say, not to hear */
     }
-    VX_ASSERT(!"a message of the front's kinds");
+    vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
 }
 
 static void device_take_made(struct worker *worker)
@@ -298,7 +298,9 @@ static void device_open_and_serve(struct worker *worker)
         return;
     }
     device_say_stats(worker, VX_MESSAGE_UP);
+    vx_alloc_freeze(); /* from here on memory is what open took */
     device_serve(worker);
+    vx_alloc_thaw();
 }
 
 /* Main has been told to stop: waits for its last word, then frees what the device thread

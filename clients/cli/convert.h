@@ -14,7 +14,7 @@
 
 #include "clients/c/voxel.h"
 
-float convert_from_half(uint16_t bits);
+float convert_from_half(uint16_t half);
 uint16_t convert_to_half(float value); /* round to nearest even */
 float convert_from_bfloat(uint16_t bits);
 uint16_t convert_to_bfloat(float value); /* round to nearest even */

@@ -59,7 +59,7 @@ struct vx_log_options {
     int fd; /* 2 unless a test says otherwise */
 };
 /* Once, before any other thread starts.  `process` is static: "front", "worker". */
-void vx_log_init(const struct vx_log_options *options, const char *process);
+void vx_log_init(const struct vx_log_options *wanted, const char *process);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
 /* How often an event was written or suppressed: lets tests require that a path was taken. */

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -49,9 +50,13 @@ static void open_openblas(struct vx_blas *blas, void *library)
     (void)snprintf(blas->name, sizeof blas->name, "OpenBLAS %s", core);
 }
 
-void vx_blas_open(struct vx_blas *blas)
+/* The library is a thing of the process: it is loaded once and stays. */
+static struct vx_blas loaded;
+static pthread_once_t load_once = PTHREAD_ONCE_INIT;
+
+static void load(void)
 {
-    memset(blas, 0, sizeof *blas);
+    struct vx_blas *blas = &loaded;
     const char *asked = core_pick();
     bool set = !asked || vx_environment_default("OPENBLAS_CORETYPE", asked);
     /* Our threads are the threads; the library shall not start its own while it is loaded. */
@@ -71,6 +76,12 @@ void vx_blas_open(struct vx_blas *blas)
         WORKER_BLAS, VX_LOG_TEXT("library", blas->sgemm ? blas->name : "none"),
         VX_LOG_TEXT("core_asked", asked && set ? asked : "any"),
         VX_LOG_TEXT("core_as_asked", asked && !strcasecmp(core, asked) ? "yes" : "no"));
+}
+
+void vx_blas_open(struct vx_blas *blas)
+{
+    (void)pthread_once(&load_once, load);
+    *blas = loaded;
 }
 
 void vx_blas_multiply(const struct vx_blas *blas, const struct vx_blas_product *product)

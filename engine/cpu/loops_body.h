@@ -23,6 +23,7 @@
 
 typedef f32 vf __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
 typedef i32 vi __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
+typedef u32 vu __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
 
 #define LINE_FLOATS 16 /* floats of a cache line */
 
@@ -133,10 +134,9 @@ INLINE vf exp_negative(vf x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    vi bias = {0};
-    vi exponent = (vi)shifted - (bias + 0x4b400000); /* the bits of `round` */
-    vf y = (vf)((vi)p + (exponent << 23));
-    y = pick(x != x, x, y);
+    vu exponent = (vu)shifted - 0x4b400000u; /* the bits of `round` */
+    vf y = (vf)((vu)p + (exponent << 23));
+    y = pick(x <= 0.0f, y, x); /* NaN is not */
     return pick(tiny, (vf){0}, y);
 }
 

@@ -8,8 +8,8 @@
 
 #include <stdatomic.h>
 
-_Static_assert(VX_KEY_SAMPLE_BITS == VX_SAMPLE_BITS, "kernels and engine pack alike");
-_Static_assert(VX_KEY_AXIS_BITS == VX_AXIS_BITS, "kernels and engine pack alike");
+_Static_assert((1 << VX_KEY_SAMPLE_BITS) - 1 == VX_SAMPLE_MAX,
+               "kernels and engine pack alike");
 _Static_assert(-VX_KEY_AXIS_BIAS == VX_AXIS_MIN, "kernels and engine pack alike");
 _Static_assert(VX_KEY_AXIS_BIAS - 1 == VX_AXIS_MAX, "kernels and engine pack alike");
 

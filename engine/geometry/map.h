@@ -6,6 +6,7 @@
  *
  *   vx_map_build(cpu, &build);
  *
+ * Owner    the caller: keys are read, nbr is written.
  * Thread   one at a time; work is spread over the CPU device's threads.
  * Limits   as 02_neighbor_map.h.
  *

@@ -2,6 +2,7 @@
 """cpu_conv - the CPU device's convolution against gather, multiply, scatter in numpy.
 
     python tests/bench/cpu_conv.py BENCH_CPU_CONV [--res 64] [--channels 64] [--rounds 7]
+                                   [--least 3]
 
 The same shell, the same channels, the same cores.  Ours and the peer run in turns, so that a busy
 machine is as busy for both.  Prints one line of JSON; `ratio` is the peer's median time over ours.
@@ -88,6 +89,7 @@ def main():
     parser.add_argument("--res", type=int, default=64)
     parser.add_argument("--channels", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--least", type=float, default=0, help="fail below this ratio")
     options = parser.parse_args()
 
     threads = len(os.sched_getaffinity(0))
@@ -114,7 +116,8 @@ def main():
     assert reports[0]["n"] == len(coords)
     assert abs(reports[0]["neighbors"] - neighbors) < 0.01
     result = {"n": len(coords), "neighbors": round(neighbors, 2), "channels": options.channels}
-    result |= {"device": reports[0]["device"], "map_ms": statistics.median(r["map_ms"] for r in reports)}
+    result["device"] = reports[0]["device"]
+    result["map_ms"] = statistics.median(report["map_ms"] for report in reports)
     flops = 2 * neighbors * len(coords) * options.channels**2
     for name, taken in times.items():
         taken.sort()
@@ -127,6 +130,8 @@ def main():
         result[f"ratio_{name}"] = round(result[f"{name}_ms"] / result["ours_ms"], 2)
     result["ratio"] = min(result[f"ratio_{name}"] for name in peers)
     print(json.dumps(result))
+    if result["ratio"] < options.least:
+        raise SystemExit(f"cpu_conv: expected a ratio of at least {options.least}")
 
 
 if __name__ == "__main__":

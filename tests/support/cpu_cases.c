@@ -4,6 +4,8 @@
 #include "engine/base/check.h"
 #include "engine/cpu/device.h"
 
+#include <math.h>
+
 bool cpu_case_open(i32 index, i32 threads, struct vx_cpu **cpu)
 {
     const struct vx_loops *all[] = {
@@ -25,4 +27,15 @@ bool cpu_case_open(i32 index, i32 threads, struct vx_cpu **cpu)
     vx_status status = vx_cpu_open_as(&choice, &why, cpu);
     VX_ASSERT(!status.fault || choice.multiplier == VX_MULTIPLIER_BLAS);
     return !status.fault;
+}
+
+f64 cpu_activation_bound(enum vx_activation activation, f64 x, f64 y)
+{
+    const f64 underflow = 2e-36; /* |x| exp(-87.3) */
+    switch (activation) {
+    case VX_ACTIVATION_SILU:
+    case VX_ACTIVATION_SIGMOID: return 12 * CPU_ROUND * fabs(y) + underflow;
+    case VX_ACTIVATION_GELU: return (20 + x * x / 2) * CPU_ROUND * fabs(y) + underflow;
+    default: return 0;
+    }
 }

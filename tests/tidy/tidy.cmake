@@ -8,5 +8,5 @@ vx_script_test(NAME tidy LABELS tidy TIMEOUT 120
 if(NOT VX_FUZZ AND NOT VX_SANITIZE)
   vx_script_test(NAME lint LABELS tidy TIMEOUT 120
     COMMAND run-clang-tidy-14 -quiet -p ${CMAKE_BINARY_DIR}
-      "${CMAKE_SOURCE_DIR}/(clients|engine|kernels|proto|server|tests)/.*")
+      "${CMAKE_SOURCE_DIR}/(clients|engine|kernels|proto|server|tests)/.*[.]c$")
 endif()

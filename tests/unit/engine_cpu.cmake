@@ -3,12 +3,21 @@ vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/unit/test_buddy.c tests/support/voxels.c)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
+foreach(name geometry geometry_cache)
+  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
+    SOURCES tests/unit/test_${name}.c tests/support/geometry_rig.c tests/support/voxels.c)
+endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine SOURCES tests/unit/test_cpu_pool.c)
-vx_unit_test(NAME test_geometry LIBS engine TIMEOUT 120
-  SOURCES tests/unit/test_geometry.c tests/support/voxels.c)
-vx_unit_test(NAME test_cpu_ops LIBS engine TIMEOUT 300
-  SOURCES tests/unit/test_cpu_ops.c tests/support/cpu_cases.c tests/support/voxels.c)
-vx_unit_test(NAME test_cpu_bits LIBS engine TIMEOUT 300
-  SOURCES tests/unit/test_cpu_bits.c tests/support/cpu_cases.c tests/support/voxels.c)
+foreach(name cpu_ops cpu_elements cpu_bits)
+  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300
+    SOURCES tests/unit/test_${name}.c tests/support/cpu_cases.c tests/support/voxels.c)
+endforeach()
+
+# One convolution against numpy on the same cores.  A sanitizer or -O0 measures itself.
 vx_bench_program(NAME bench_cpu_conv
   SOURCES tests/bench/bench_cpu_conv.c tests/support/voxels.c LIBS engine)
+if(NOT VX_FUZZ AND NOT VX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  vx_script_test(NAME bench_cpu LABELS bench TIMEOUT 300 SERIAL
+    COMMAND ${VX_VENV}/bin/python tests/bench/cpu_conv.py $<TARGET_FILE:bench_cpu_conv> --least 3
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+endif()

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/alloc.h"
+#include "engine/geometry/geometry.h"
+#include "tests/support/geometry_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void setup(void)
+{
+    rig_open(3, (size_t)256 << 20);
+}
+
+START_TEST(test_hits)
+{
+    i32 rows[] = {0, 1, 2, 3, 0, 1, 2, 4};
+    struct vx_geometry_stats stats;
+    struct vx_geometry *geometry = rig_hold(rows, 2);
+    const struct vx_map *map = rig_map(geometry, rig_kernels[1]);
+    ck_assert(!vx_geometry_was_hit(geometry));
+    ck_assert_ptr_eq(rig_map(geometry, rig_kernels[1]), map);
+    vx_geometry_drop(rig.cache, &geometry);
+    geometry = rig_hold(rows, 2);
+    ck_assert(vx_geometry_was_hit(geometry));
+    ck_assert_ptr_eq(rig_map(geometry, rig_kernels[1]), map);
+    ck_assert(vx_geometry_was_hit(geometry));
+    (void)rig_map(geometry, rig_kernels[2]);
+    ck_assert(!vx_geometry_was_hit(geometry)); /* a map had to be built */
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.misses, 3);
+    ck_assert_int_eq(stats.hits, 3);
+    ck_assert_int_eq(stats.evictions, 0);
+    ck_assert_int_gt(stats.bytes, 0);
+    ck_assert_int_le(stats.bytes, stats.bytes_max);
+    /* The same voxels in another order are another geometry: rows are named by place. */
+    i32 turned[] = {0, 1, 2, 4, 0, 1, 2, 3};
+    geometry = rig_hold(turned, 2);
+    ck_assert(!vx_geometry_was_hit(geometry));
+    rig_check_map(turned, 2, rig_map(geometry, rig_kernels[1]));
+    vx_geometry_drop(rig.cache, &geometry);
+}
+END_TEST
+
+/* With every content hash equal, only the full compare tells sets apart. */
+START_TEST(test_collisions)
+{
+    struct vx_geometry *held[50];
+    i32 rows[50][8];
+    vx_geometry_weaken(rig.cache, 0);
+    for (int round = 0; round < 2; round++) {
+        for (i32 i = 0; i < 50; i++) {
+            memcpy(rows[i], (i32[]){0, i, 0, 0, 0, 0, i + 1, i % 2}, sizeof rows[i]);
+            held[i] = rig_hold(rows[i], 2);
+            ck_assert_int_eq(vx_geometry_was_hit(held[i]), round);
+            rig_check_map(rows[i], 2, rig_map(held[i], rig_kernels[1]));
+            for (i32 j = 0; j < i; j++) ck_assert_ptr_ne(held[i], held[j]);
+        }
+        for (i32 i = 0; i < 50; i++) vx_geometry_drop(rig.cache, &held[i]);
+    }
+}
+END_TEST
+
+START_TEST(test_eviction_oldest_first)
+{
+    /* Four sets of 3 rows with one map each take 2 pages a set: 8 pages hold them, a fifth set
+     * throws out the one that was used least recently. */
+    struct vx_geometry_stats stats;
+    rig_close();
+    rig_open(1, 8 * 4096);
+    i32 rows[12] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2};
+    for (i32 i = 0; i < 4; i++) {
+        rows[1] = i;
+        struct vx_geometry *geometry = rig_hold(rows, 3);
+        (void)rig_map(geometry, rig_kernels[1]);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+    rows[1] = 0; /* 0 is used again: 1 is now the oldest */
+    struct vx_geometry *geometry = rig_hold(rows, 3);
+    ck_assert(vx_geometry_was_hit(geometry));
+    vx_geometry_drop(rig.cache, &geometry);
+    rows[1] = 4;
+    geometry = rig_hold(rows, 3);
+    (void)rig_map(geometry, rig_kernels[1]);
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.evictions, 1);
+    ck_assert_int_eq(stats.bytes, stats.bytes_max);
+    static const struct {
+        i32 x;
+        bool hit;
+    } then[] = {{0, true}, {2, true}, {3, true}, {4, true}, {1, false}};
+    for (size_t i = 0; i < VX_COUNT(then); i++) {
+        rows[1] = then[i].x;
+        geometry = rig_hold(rows, 3);
+        ck_assert_int_eq(vx_geometry_was_hit(geometry), then[i].hit);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+}
+END_TEST
+
+START_TEST(test_too_large)
+{
+    rig_close();
+    rig_open(2, 16 * 4096);
+    i64 n = 10000;
+    i32 *coords = vx_alloc_zero((size_t)n * 16);
+    struct vx_geometry *geometry, *held;
+    const struct vx_map *map;
+    struct vx_geometry_stats stats;
+    for (i64 i = 0; i < n; i++) coords[i * 4 + 3] = (i32)i;
+    const struct vx_coords_view view = {coords, n, 4};
+    vx_status status = vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_null(geometry);
+    /* The set fits, its map does not: the set stays held and can be dropped. */
+    held = rig_hold(coords, 300);
+    status = vx_geometry_map(held, rig.cpu, &rig_kernels[7], &rig.why, &map);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_null(map);
+    rig_check_map(coords, 300, rig_map(held, rig_kernels[1]));
+    /* What a held set needs is never thrown out. */
+    status = vx_geometry_map(held, rig.cpu, &rig_kernels[9], &rig.why, &map);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    rig_check_map(coords, 300, rig_map(held, rig_kernels[1]));
+    vx_geometry_drop(rig.cache, &held);
+    /* Another network's map of the same set makes room for this one's. */
+    coords[0] = 1;
+    held = rig_hold(coords, 64);
+    (void)rig_map(held, rig_kernels[6]);
+    vx_geometry_drop(rig.cache, &held);
+    held = rig_hold(coords, 64);
+    ck_assert(vx_geometry_was_hit(held));
+    static const size_t others[] = {1, 2, 3, 4, 5, 9};
+    for (size_t k = 0; k < VX_COUNT(others); k++)
+        rig_check_map(coords, 64, rig_map(held, rig_kernels[others[k]]));
+    vx_geometry_drop(rig.cache, &held);
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_ge(stats.evictions, 2);
+    vx_free(coords);
+}
+END_TEST
+
+/* More sets than entries: the table turns over and nothing leaks. */
+START_TEST(test_more_sets_than_entries)
+{
+    i32 row[4] = {0, 0, 0, 0};
+    struct vx_geometry_stats stats;
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX + 100; i++) {
+        row[1] = i;
+        struct vx_geometry *geometry = rig_hold(row, 1);
+        ck_assert(!vx_geometry_was_hit(geometry));
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.evictions, 100);
+    ck_assert_int_eq(stats.bytes, VX_GEOMETRY_ENTRIES_MAX * 4096);
+}
+END_TEST
+
+START_TEST(test_open_refuses)
+{
+    struct vx_geometry_cache *none = (struct vx_geometry_cache *)1;
+    ck_assert_int_eq(vx_status_code(vx_geometry_open(4095, &rig.why, &none)),
+                     VX_CODE_INVALID_ARGUMENT);
+    ck_assert_ptr_null(none);
+    ck_assert_int_eq(vx_status_code(vx_geometry_open((size_t)1 << 62, &rig.why, &none)),
+                     VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_null(none);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("geometry_cache");
+    TCase *cases = tcase_create("geometry_cache");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, setup, rig_close);
+    tcase_add_test(cases, test_hits);
+    tcase_add_test(cases, test_collisions);
+    tcase_add_test(cases, test_eviction_oldest_first);
+    tcase_add_test(cases, test_too_large);
+    tcase_add_test(cases, test_more_sets_than_entries);
+    tcase_add_test(cases, test_open_refuses);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
