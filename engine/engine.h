@@ -76,8 +76,7 @@ struct vx_engine_options {
     i32 threads;         /* CPU device: 0 = all cores this process may use */
     size_t device_bytes; /* activations and workspaces; reserved at open, touched when
                             needed */
-    size_t cache_bytes;  /* geometry cache; a geometry larger than this is built and not
-                            kept */
+    size_t cache_bytes;  /* geometry cache; a larger geometry is refused */
 };
 
 /* One request of a batch.  Rows of outputs are in the order of the rows of coords. */
@@ -104,7 +103,7 @@ struct vx_batch {
 
 /* What the engine holds, for metrics and for people. */
 struct vx_engine_stats {
-    char device_name[VX_NAME_BYTES]; /* "cpu: AMD EPYC, 2 threads, OpenBLAS SkylakeX" */
+    char device_name[VX_NAME_BYTES]; /* "AMD EPYC, 2 threads, AVX-512" */
     i64 device_bytes, device_bytes_used_max;
     i64 cache_bytes, cache_bytes_max;
     i64 cache_hits, cache_misses, cache_evictions;

@@ -176,7 +176,7 @@ static i32 blas_rows(const struct vx_conv_args *args)
 /* By the layer and the machine alone, so that the bits of a row never depend on the batch.  Our
  * loops read the rows where they lie and add the product where it belongs, so with vectors of 8 or
  * 16 they are ahead of a BLAS that needs both copied (3^3, one core, GFLOP/s, loops and OpenBLAS:
- * C 16 75 and 36, C 64 106 and 66, C 256 106 and 72).  With vectors of 4 they are behind (34 and
+ * C 16 75 and 36, C 64 96 and 60, C 256 94 and 58).  With vectors of 4 they are behind (34 and
  * 60) once a layer is wide enough to pay for the copies. */
 static bool use_blas(const struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
