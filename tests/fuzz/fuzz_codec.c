@@ -1,83 +1,69 @@
-/* The codec on bytes from anywhere, cut into spans as the input says; protobuf-c is the
- * oracle.
+/* Any bytes as a ModelInferRequest, cut into spans two ways: no crash, no slot left taken, the same
+ * answer for both cuts, and nothing accepted that protobuf-c refuses.
  *
- * The first byte chooses the length of the spans; what follows is a ModelInferRequest.
+ * The first byte seeds the cut; what follows is the message.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/arena.h"
+#include "engine/base/check.h"
 #include "open_inference.pb-c.h"
-#include "proto/codec.h"
+#include "tests/unit/codec_harness.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#define ARENA_BYTES   (1 << 20)
-#define SPANS_MAX     65536
-#define SCRATCH_BYTES (4 << 20) /* smaller than served, so that its end is met */
-
-static u8 memory[ARENA_BYTES];
-static size_t used;
-static int out;
-
-static bool slots_take(void *context, size_t bytes, struct vx_slot *slot)
-{
-    (void)context;
-    *slot = (struct vx_slot){used, bytes};
-    if (bytes > ARENA_BYTES - used) return false;
-    used += bytes;
-    out += bytes > 0;
-    return true;
-}
-
-static void slots_give(void *context, struct vx_slot *slot)
-{
-    (void)context;
-    out -= slot->bytes > 0;
-    *slot = (struct vx_slot){0, 0};
-}
-
-static u8 *slots_view(void *context, const struct vx_slot *slot)
-{
-    (void)context;
-    return memory + slot->offset;
-}
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
+static void compare(const struct parse *one, const struct parse *other)
+{
+    VX_ASSERT(vx_status_code(one->status) == vx_status_code(other->status));
+    VX_ASSERT(!strcmp(parse_text(one), parse_text(other)));
+    VX_ASSERT(!strcmp(one->request.id, other->request.id));
+    if (one->status.fault) return;
+    VX_ASSERT(!strcmp(one->request.model, other->request.model));
+    VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
+    for (i32 i = 0; i < one->request.inputs_count; i++) {
+        u64 length = one->request.inputs[i].slot.bytes;
+        VX_ASSERT(length == other->request.inputs[i].slot.bytes);
+        VX_ASSERT(!length ||
+                  !memcmp(parse_memory(one, i), parse_memory(other, i), length));
+    }
+}
+
+static void compare_with_oracle(const struct parse *parse, const u8 *data, size_t bytes)
+{
+    Inference__ModelInferRequest *oracle =
+        inference__model_infer_request__unpack(NULL, bytes, data);
+    if (!parse->status.fault) {
+        VX_ASSERT(oracle);
+        VX_ASSERT(!strcmp(oracle->model_name, parse->request.model));
+        VX_ASSERT((size_t)parse->request.inputs_count == oracle->n_inputs);
+        for (size_t i = 0; i < oracle->n_raw_input_contents; i++) {
+            size_t length = oracle->raw_input_contents[i].len;
+            VX_ASSERT(parse->request.inputs[i].slot.bytes == length);
+            VX_ASSERT(!length || !memcmp(parse_memory(parse, (i32)i),
+                                         oracle->raw_input_contents[i].data, length));
+        }
+    }
+    if (oracle) inference__model_infer_request__free_unpacked(oracle, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
 {
-    static struct vx_span list[SPANS_MAX];
-    static struct vx_request request;
-    static void *block;
-    static const struct vx_slots slots = {slots_take, slots_give, slots_view, NULL};
-    if (bytes < 1 || bytes > SPANS_MAX) return 0;
-    if (!block) block = aligned_alloc(64, SCRATCH_BYTES);
-    size_t piece = 1 + data[0];
+    static struct parse flat, pieces;
+    if (!bytes || bytes > WIRE_BYTES_MAX) return 0;
+    struct dice dice = {data[0]};
     data++;
     bytes--;
-    struct vx_spans spans = {list, 0, bytes};
-    for (size_t at = 0; at < bytes; at += piece)
-        list[spans.count++] =
-            (struct vx_span){data + at, bytes - at < piece ? bytes - at : piece};
-    struct vx_arena scratch;
-    struct vx_why why = {""};
-    vx_arena_init(&scratch, block, SCRATCH_BYTES);
-    used = 0;
-    out = 0;
-    vx_status st = vx_codec_parse_infer(&spans, &slots, &scratch, &why, &request);
-    vx_arena_reset(&scratch);
-    if (!st.fault) {
-        Inference__ModelInferRequest *oracle =
-            inference__model_infer_request__unpack(NULL, bytes, data);
-        if (!oracle || strcmp(oracle->model_name, request.model)) abort();
-        if (oracle->n_inputs != (size_t)request.inputs_count) abort();
-        inference__model_infer_request__free_unpacked(oracle, NULL);
-        for (i32 i = 0; i < request.inputs_count; i++)
-            slots_give(NULL, &request.inputs[i].slot);
-    } else if (!vx_status_text(st, &why)[0]) {
-        abort();
-    }
-    if (out) abort(); /* a slot was left taken */
+    parse_scratch_bytes = 1 << 20; /* less than served, so that its end is met */
+    struct cut cut;
+    cut_open(&cut, data, bytes, 1 + (size_t)dice.state % 32, &dice);
+    parse_flat(&flat, data, bytes);
+    parse_run(&pieces, &cut.spans);
+    compare(&flat, &pieces);
+    compare_with_oracle(&flat, data, bytes);
+    if (flat.status.fault) VX_ASSERT(parse_text(&flat)[0]);
+    parse_end(&flat);
+    parse_end(&pieces);
+    cut_close(&cut);
     return 0;
 }

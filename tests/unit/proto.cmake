@@ -1,8 +1,13 @@
+# The scanner, the codec against an independent judge, and what reflection hands out.
 if(VX_SERVER)
-  vx_unit_test(NAME test_codec SOURCES tests/unit/test_codec.c tests/unit/codec_sample.c LIBS proto)
-  vx_unit_test(NAME test_codec_damage SOURCES tests/unit/test_codec_damage.c
-    tests/unit/codec_sample.c LIBS proto TIMEOUT 120)
+  vx_unit_test(NAME test_scan LIBS proto
+    SOURCES tests/unit/test_scan.c tests/unit/codec_harness.c)
+  vx_unit_test(NAME test_codec_cases LIBS proto TIMEOUT 120
+    SOURCES tests/unit/test_codec_cases.c tests/unit/codec_harness.c)
+  vx_unit_test(NAME test_codec_random LIBS proto TIMEOUT 180
+    SOURCES tests/unit/test_codec_random.c tests/unit/codec_harness.c)
+  vx_unit_test(NAME test_reply SOURCES tests/unit/test_reply.c LIBS proto)
   vx_unit_test(NAME test_descriptors SOURCES tests/unit/test_descriptors.c LIBS proto)
-  vx_fuzz_target(NAME fuzz_codec SOURCES tests/fuzz/fuzz_codec.c LIBS proto
-    CORPUS tests/fuzz/corpus/codec)
+  vx_fuzz_target(NAME fuzz_codec LIBS proto CORPUS tests/fuzz/corpus/codec
+    SOURCES tests/fuzz/fuzz_codec.c tests/unit/codec_harness.c)
 endif()

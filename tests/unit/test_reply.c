@@ -1,4 +1,5 @@
-/* Replies to wire bytes: prefixes byte by byte, and zeros that must be written all the same.
+/* Replies to wire bytes: read back by protobuf-c, prefixes byte by byte, and zeros that must be
+ * written all the same.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -51,10 +52,81 @@ START_TEST(zeros_of_parameters_are_written_and_empty_texts_are_not)
 }
 END_TEST
 
+START_TEST(a_reply_is_what_protobuf_c_reads)
+{
+    static struct vx_reply reply = {.model = "model",
+                                    .version = 12,
+                                    .id = "an id",
+                                    .outputs_count = 2,
+                                    .parameters_count = 3};
+    static const u8 payload[6] = "tensor";
+    u8 message[VX_REPLY_HEAD_BYTES_MAX + 64];
+    reply.outputs[0] =
+        (struct vx_reply_tensor){"normals", VX_WIRE_FP32, 2, {1000000, 3}, 6};
+    reply.outputs[1] = (struct vx_reply_tensor){"empty", VX_WIRE_FP16, 2, {0, 3}, 0};
+    reply.parameters[0] =
+        (struct vx_reply_parameter){"queue_ns", VX_PARAMETER_I64, -5, ""};
+    reply.parameters[1] = (struct vx_reply_parameter){"hit", VX_PARAMETER_BOOL, 1, ""};
+    reply.parameters[2] =
+        (struct vx_reply_parameter){"device", VX_PARAMETER_TEXT, 0, "cpu:0"};
+    size_t n = vx_codec_pack_reply_head(&reply, message, sizeof message);
+    n += vx_codec_pack_raw_prefix(6, message + n, sizeof message - n);
+    memcpy(message + n, payload, 6);
+    n += 6;
+    n += vx_codec_pack_raw_prefix(0, message + n, sizeof message - n);
+    Inference__ModelInferResponse *got =
+        inference__model_infer_response__unpack(NULL, n, message);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_str_eq(got->model_name, "model");
+    ck_assert_str_eq(got->model_version, "12");
+    ck_assert_str_eq(got->id, "an id");
+    ck_assert_uint_eq(got->n_parameters, 3);
+    ck_assert_int_eq(got->parameters[0]->value->int64_param, -5);
+    ck_assert(got->parameters[1]->value->bool_param);
+    ck_assert_str_eq(got->parameters[2]->value->string_param, "cpu:0");
+    ck_assert_uint_eq(got->n_outputs, 2);
+    ck_assert_str_eq(got->outputs[0]->datatype, "FP32");
+    ck_assert_int_eq(got->outputs[0]->shape[0], 1000000);
+    ck_assert_int_eq(got->outputs[1]->shape[0], 0);
+    ck_assert_uint_eq(got->n_raw_output_contents, 2);
+    ck_assert_int_eq(memcmp(got->raw_output_contents[0].data, payload, 6), 0);
+    ck_assert_uint_eq(got->raw_output_contents[1].len, 0);
+    inference__model_infer_response__free_unpacked(got, NULL);
+}
+END_TEST
+
+START_TEST(the_largest_reply_head_fits_its_limit)
+{
+    static struct vx_reply reply;
+    static u8 head[VX_REPLY_HEAD_BYTES_MAX];
+    memset(reply.model, 'm', sizeof reply.model - 1);
+    memset(reply.id, 'i', sizeof reply.id - 1);
+    reply.version = INT64_MAX;
+    reply.outputs_count = VX_REQUEST_OUTPUTS_MAX;
+    reply.parameters_count = VX_REPLY_PARAMETERS_MAX;
+    for (int i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++) {
+        struct vx_reply_tensor *tensor = &reply.outputs[i];
+        memset(tensor->name, 'o', sizeof tensor->name - 1);
+        tensor->type = VX_WIRE_UINT16;
+        tensor->rank = VX_RANK_MAX;
+        for (int d = 0; d < VX_RANK_MAX; d++) tensor->shape[d] = INT64_MAX;
+    }
+    for (int i = 0; i < VX_REPLY_PARAMETERS_MAX; i++) {
+        struct vx_reply_parameter *parameter = &reply.parameters[i];
+        memset(parameter->name, 'p', sizeof parameter->name - 1);
+        memset(parameter->text, 't', sizeof parameter->text - 1);
+        parameter->kind = VX_PARAMETER_TEXT;
+    }
+    ck_assert_uint_le(vx_codec_pack_reply_head(&reply, head, sizeof head), sizeof head);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reply");
     TCase *tcase = tcase_create("reply");
+    tcase_add_test(tcase, a_reply_is_what_protobuf_c_reads);
+    tcase_add_test(tcase, the_largest_reply_head_fits_its_limit);
     tcase_add_test(tcase, a_raw_prefix_is_a_tag_and_a_length);
     tcase_add_test(tcase, zeros_of_parameters_are_written_and_empty_texts_are_not);
     suite_add_tcase(suite, tcase);
