@@ -87,27 +87,22 @@ def test_health_is_truthful_while_the_only_worker_is_down(repository, tmp_path):
         watch.cancel()
 
 
-def test_a_request_that_waits_out_its_deadline_while_no_worker_is_up(repository, tmp_path):
+def test_a_request_that_waits_out_its_deadline_while_no_worker_runs(repository, tmp_path):
     with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
         coords, feats = random_grid(1, 100)
-        worker = daemon.workers()[0]
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with daemon.frozen(daemon.workers()[0]):
             with pytest.raises(voxeld.DeadlineExceeded):
                 client.infer("conv", coords, feats, timeout=0.3)
-            # Two are on the worker's desk; the third waits in the queue, where `timeout` rules.
-            calls = [threading.Thread(target=client.infer, args=("conv", coords, feats))
-                     for _ in range(2)]
-            for call in calls:
-                call.start()
-            time.sleep(0.2)
+            # That one is still on the worker's desk, with this one; the next waits in the queue,
+            # where `timeout` rules.
+            call = threading.Thread(target=client.infer, args=("conv", coords, feats))
+            call.start()
+            daemon.wait_for("a full desk",
+                            lambda: daemon.metrics()["voxeld_running_requests"] == 2)
             with pytest.raises(voxeld.Unavailable) as caught:
                 client.infer("conv", coords, feats, queue_timeout_us=100_000, timeout=30)
             assert "Request timeout expired" in caught.value.message
-        finally:
-            os.kill(worker, signal.SIGCONT)
-        for call in calls:
-            call.join()
+        call.join()
         daemon.wait_for("empty arena",
                         lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
 
@@ -116,8 +111,6 @@ def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
     with Daemon(repository, tmp_path, "--queue-max", "4") as daemon, \
             Client(daemon.grpc) as client:
         coords, feats = random_grid(1, 100)
-        worker = daemon.workers()[0]
-        os.kill(worker, signal.SIGSTOP)
         outcomes = []
 
         def run():
@@ -127,10 +120,10 @@ def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
             except voxeld.Unavailable as error:
                 outcomes.append(error.message)
         calls = [threading.Thread(target=run) for _ in range(10)]
-        for call in calls:
-            call.start()
-        daemon.wait_for("refusals", lambda: len(outcomes) == 4)
-        os.kill(worker, signal.SIGCONT)
+        with daemon.frozen(daemon.workers()[0]):
+            for call in calls:
+                call.start()
+            daemon.wait_for("refusals", lambda: len(outcomes) == 4)
         for call in calls:
             call.join()
         assert outcomes.count("OK") == 6  # two on the worker's desk, four in the queue

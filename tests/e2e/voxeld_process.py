@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A voxeld under test: started on loopback with ports of its own choosing, always ended."""
+import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -95,6 +97,19 @@ class Daemon:
             except FileNotFoundError:
                 pass
         return out
+
+    @contextlib.contextmanager
+    def frozen(self, pid):
+        """Stops a worker, really: a signal is only on its way when kill() returns."""
+        def stopped():
+            tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+            return all((t / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for t in tasks)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.wait_for(f"process {pid} to stop", stopped)
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def rss_bytes(self):
         """Resident memory of the front."""
