@@ -29,7 +29,7 @@ static void help_wrap(struct vx_text *text, const char *help)
     size_t column = HELP_COLUMN;
     while (*help) {
         size_t word = strcspn(help, *help == '[' ? "]" : " "); /* a [...] is not torn */
-        word += help[word] == ']';
+        word += strcspn(help + word, " ");
         if (column > HELP_COLUMN && column + 1 + word > HELP_COLUMNS) {
             vx_text_print(text, "\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
