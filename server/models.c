@@ -9,17 +9,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Worker deaths in the middle of one row's load before the model is given up: one may be an
+ * accident, three are the model, and the others should not wait for it for ever. */
+#define LOAD_DEATHS_MAX 3
+
 /* Beside each registry row: the load under way. */
 struct model_load {
     u64 id;    /* of the row's load, so that a late word about an earlier one is known as
                   such */
     u32 asked; /* bit per worker: LOAD sent, LOADED not yet heard */
+    u64 ask; /* when it was asked for last, in asks of all rows: workers load in that order */
+    i32 deaths;  /* of workers that were loading it, in a row */
     bool listed; /* seen in the scan that is being compared */
 };
 
 struct vx_models {
     struct vx_models_options options;
-    u64 load_id;
+    u64 load_id, asks;
     struct model_load loads[VX_INSTANCES_MAX];
 };
 
@@ -73,6 +79,7 @@ static void models_ask(struct vx_models *models, i32 instance, i32 worker)
                           models->options.repository, row->name);
     VX_ASSERT(length > 0 && length < (int)sizeof message.directory);
     load->asked |= 1u << worker;
+    load->ask = ++models->asks;
     vx_workers_send(*models->options.workers, worker, &message.head, sizeof message);
 }
 
@@ -204,12 +211,28 @@ void vx_models_on_worker_up(struct vx_models *models, i32 worker)
     }
 }
 
+/* The row that `worker` was loading: of those it was asked for, the one asked for first. */
+static i32 models_loading_on(const struct vx_models *models, i32 worker)
+{
+    i32 first = -1;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct model_load *load = &models->loads[i];
+        if (!(load->asked & (1u << worker))) continue;
+        if (first < 0 || load->ask < models->loads[first].ask) first = i;
+    }
+    return first;
+}
+
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 {
+    i32 suspect = models_loading_on(models, worker);
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         models->loads[i].asked &= ~(1u << worker);
         models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
+    if (suspect >= 0 && ++models->loads[suspect].deaths >= LOAD_DEATHS_MAX)
+        models_fail(models, suspect,
+                    "the device process died each time it loaded this model");
 }
 
 static void models_on_loaded(struct vx_models *models, i32 worker,
@@ -219,6 +242,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     struct vx_instance *row = models_row(models, instance);
     struct model_load *load = &models->loads[instance];
     load->asked &= ~(1u << worker);
+    load->deaths = 0;
     if (message->code != VX_CODE_OK) {
         bool elsewhere = row->workers_loaded || load->asked;
         if (row->state == VX_INSTANCE_LOADING || !elsewhere)

@@ -75,6 +75,43 @@ def test_killing_a_worker_under_load_loses_no_request(repository, tmp_path, devi
         daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
 
 
+def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_again(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel(ci=64, hidden=256).write(repository, "slow")  # a second for 200,000 voxels
+    ConvModel().write(repository)
+    with Daemon(repository, tmp_path, "--threads", "1") as daemon, \
+            Client(daemon.grpc) as client:
+        coords, _ = random_grid(1, 200000)
+        feats = np.ones((len(coords), 64), np.float16)
+        poison, bystanders = [], []
+
+        def run_poison():
+            try:
+                client.infer("slow", coords, feats, timeout=120, id="the poison")
+            except voxeld.VoxeldError as error:
+                poison.append(error)
+
+        def run_bystander():
+            bystanders.append(client.infer("conv", *random_grid(2, 100), timeout=120))
+        first = threading.Thread(target=run_poison)
+        first.start()
+        daemon.wait_for("the poison",
+                        lambda: daemon.metrics()["voxeld_running_requests"] == 1)
+        second = threading.Thread(target=run_bystander)
+        second.start()
+        for death in range(2):
+            daemon.wait_for("both on the worker",
+                            lambda: daemon.metrics()["voxeld_running_requests"] == 2)
+            os.kill(daemon.workers()[0], signal.SIGKILL)
+            daemon.wait_for("the death", lambda: daemon.log().count("WORKER_EXIT") > death)
+        first.join()
+        second.join()
+        assert len(poison) == 1 and isinstance(poison[0], voxeld.Internal), poison
+        assert "2 device processes died" in poison[0].message
+        assert "BATCH_POISON" in daemon.log() and "the poison" in daemon.log()
+        assert len(bystanders) == 1
+
+
 def test_health_is_truthful_while_the_only_worker_is_down(repository, tmp_path):
     with Daemon(repository, tmp_path, "--restart-ms-max", "2000") as daemon, \
             grpc.insecure_channel(daemon.grpc) as channel:
