@@ -16,6 +16,7 @@
 #include "engine/base/mailbox.h"
 #include "proto/codec.h"
 #include "proto/request.h"
+#include "server/admit.h"
 #include "server/sched.h"
 
 #define VX_CALL_MAGIC 0x76784341u /* "vxCA" */
@@ -44,6 +45,7 @@ struct vx_call {
     bool answered; /* the loop has given the call back */
     bool is_gone;  /* the peer left while the job was running */
     struct vx_job job;
+    struct vx_admitted admitted; /* ModelInfer: what to run, once it is known to fit */
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
     struct vx_call *watch_next;                     /* health: list of Watch streams */
     i32 watch_said;                                 /* health: the status sent last */

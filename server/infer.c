@@ -151,17 +151,14 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
     const struct vx_instance *row = infer_row(infer, call);
     static struct vx_reply reply; /* the loop's alone; 6 KiB */
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
-    struct vx_admitted admitted;
-    /* Admitted once already, so it is again: the signature belongs to the row. */
-    VX_ASSERT(
-        !vx_admit(row->name, &row->signature, &call->request, NULL, &admitted).fault);
+    const struct vx_admitted *admitted = &call->admitted;
     reply = (struct vx_reply){.version = row->version,
-                              .outputs_count = admitted.outputs_count};
+                              .outputs_count = admitted->outputs_count};
     memcpy(reply.model, row->name, sizeof reply.model);
     memcpy(reply.id, call->request.id, sizeof reply.id);
-    for (i32 i = 0; i < admitted.outputs_count; i++) {
-        i32 o = admitted.outputs[i];
-        reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted.voxels);
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
         outputs[i] = call->outputs[o];
     }
     if (call->request.timing) reply_add_timing(infer, call, end, &reply);
@@ -196,9 +193,9 @@ static void infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status s
 /* ------- arrival ------- */
 
 static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
-                                    const struct vx_admitted *admitted,
                                     struct vx_why *why)
 {
+    const struct vx_admitted *admitted = &call->admitted;
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
     const struct vx_signature *signature = &infer_row(infer, call)->signature;
     for (i32 i = 0; i < admitted->outputs_count; i++) {
@@ -234,10 +231,9 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
                             &instance));
     call->job.instance = instance;
     const struct vx_instance *row = infer_row(infer, call);
-    struct vx_admitted admitted;
-    VX_TRY(vx_admit(row->name, &row->signature, request, why, &admitted));
-    VX_TRY(infer_take_outputs(infer, call, &admitted, why));
-    call->job.voxels = admitted.voxels;
+    VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
+    VX_TRY(infer_take_outputs(infer, call, why));
+    call->job.voxels = call->admitted.voxels;
     call->job.priority = request->priority;
     call->job.deadline_ns = infer_deadline(call);
     /* Arrivals of one turn are dispatched together, at its end; a queue that only looks full
@@ -269,33 +265,31 @@ void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call)
 
 /* ------- to the worker and back ------- */
 
-static struct vx_run_item infer_run_item(const struct vx_call *call,
-                                         const struct vx_signature *signature)
+static struct vx_run_item infer_run_item(const struct vx_call *call)
 {
-    struct vx_admitted admitted;
-    VX_ASSERT(!vx_admit("", signature, &call->request, NULL, &admitted).fault);
+    const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
-        .coords_offset = admitted.coords->slot.offset,
-        .feats_offset = admitted.feats->slot.offset,
-        .voxels = admitted.voxels,
-        .coords_columns = admitted.coords_columns,
-        .feats_dtype = admitted.feats_dtype,
+        .coords_offset = admitted->coords->slot.offset,
+        .feats_offset = admitted->feats->slot.offset,
+        .voxels = admitted->voxels,
+        .coords_columns = admitted->coords_columns,
+        .feats_dtype = admitted->feats_dtype,
     };
     for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs_offset[o] = VX_NO_OUTPUT;
-    for (i32 i = 0; i < admitted.outputs_count; i++)
-        item.outputs_offset[admitted.outputs[i]] =
-            call->outputs[admitted.outputs[i]].offset;
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        item.outputs_offset[o] = call->outputs[o].offset;
+    }
     return item;
 }
 
 static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
     static struct vx_message_run run; /* the loop's alone; 6 KiB */
-    const struct vx_instance *row = vx_registry_row(infer->registry, plan->instance);
     run.head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
     run.items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
-        run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]), &row->signature);
+        run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
     vx_workers_send(infer->workers, plan->worker, &run.head,
                     vx_message_run_bytes(run.items_count));
 }

@@ -235,6 +235,31 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
                     "the device process died each time it loaded this model");
 }
 
+/* Whether requests admitted under `a` may run on `b`. */
+static bool signature_same(const struct vx_signature *a, const struct vx_signature *b)
+{
+    bool same = !strcmp(a->coords_name, b->coords_name) &&
+                !strcmp(a->feats_name, b->feats_name) &&
+                a->feats_channels == b->feats_channels &&
+                a->outputs_count == b->outputs_count && a->voxels_max == b->voxels_max;
+    for (i32 o = 0; same && o < a->outputs_count; o++)
+        same = !strcmp(a->outputs[o].name, b->outputs[o].name) &&
+               a->outputs[o].dtype == b->outputs[o].dtype &&
+               a->outputs[o].channels == b->outputs[o].channels;
+    return same;
+}
+
+/* A restarted worker read files that are no longer those of the row: requests admitted for the
+ * old model must not run on the new one.  The next look at the repository finds the change. */
+static void models_on_changed(struct vx_models *models, i32 instance, i32 worker)
+{
+    struct vx_message_head message = {.kind = VX_MESSAGE_UNLOAD, .instance = instance};
+    vx_workers_send(*models->options.workers, worker, &message, sizeof message);
+    if (!models_row(models, instance)->workers_loaded && !models->loads[instance].asked)
+        models_fail(models, instance,
+                    "the model's files changed on disk; SIGHUP loads the new ones");
+}
+
 static void models_on_loaded(struct vx_models *models, i32 worker,
                              const struct vx_message_loaded *message)
 {
@@ -247,6 +272,11 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         bool elsewhere = row->workers_loaded || load->asked;
         if (row->state == VX_INSTANCE_LOADING || !elsewhere)
             models_fail(models, instance, message->why.text);
+        return;
+    }
+    if (row->signature.outputs_count &&
+        !signature_same(&row->signature, &message->signature)) {
+        models_on_changed(models, instance, worker);
         return;
     }
     row->workers_loaded |= 1u << worker;

@@ -432,7 +432,7 @@ RULES = [
         check_places,
         bad=[
             ("a.md", "see /home/me/x\n"),
-            ("a.sh", "cd /work/x\n"),
+            ("a.sh", "cd /" "work/x\n"),
             ("a.md", "https://evil.example.com/x\n"),
             ("a.sh", "pull my-registry.example.io/x\n"),
             ("a.sh", "x=http://wheels.corp.internal/simple\n"),

@@ -46,6 +46,7 @@ static struct vx_sched *sched;
 static struct vx_models *models;
 static struct vx_workers *workers;
 static int lost;
+static i32 channels; /* of the files on disk, as a worker reads them */
 
 static void on_lost(void *context, struct vx_job *job)
 {
@@ -58,6 +59,7 @@ static void set_up(void)
 {
     memset(infos, 0, sizeof infos);
     told_count = lost = 0;
+    channels = 4;
     ck_assert(!vx_registry_open(&registry).fault && !vx_sched_open(8, &sched).fault);
     ck_assert(!vx_models_open(&(struct vx_models_options){.repository = "/models",
                                                           .registry = registry,
@@ -106,7 +108,8 @@ static i32 answer(i32 worker, enum vx_code code)
     static union vx_message message;
     message.loaded = (struct vx_message_loaded){.head = told[at], .code = (i32)code};
     message.head.kind = VX_MESSAGE_LOADED;
-    message.loaded.signature.batch_voxels_max = 1000;
+    message.loaded.signature = (struct vx_signature){
+        .feats_channels = channels, .outputs_count = 1, .batch_voxels_max = 1000};
     snprintf(message.loaded.why.text, sizeof message.loaded.why.text, "the reason");
     vx_models_on_message(models, worker, &message);
     vx_models_step(models);
@@ -244,6 +247,25 @@ START_TEST(a_death_without_a_load_under_way_counts_against_nobody)
 }
 END_TEST
 
+START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_requests)
+{
+    worker_up(0);
+    list(1, 10);
+    i32 instance = answer(0, VX_CODE_OK);
+    struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
+    worker_down(0);
+    ck_assert(!vx_sched_submit(sched, &job, 0, NULL).fault);
+    channels = 5; /* somebody wrote the new model, and sent no SIGHUP */
+    worker_up(0);
+    answer(0, VX_CODE_OK);
+    ck_assert_int_eq(lost, 1);
+    ck_assert_int_eq(state_of(instance), VX_INSTANCE_UNAVAILABLE);
+    ck_assert_int_eq(told[told_count - 1].kind, VX_MESSAGE_UNLOAD);
+    list(1, 11);
+    ck_assert_int_eq(state_of(answer(0, VX_CODE_OK)), VX_INSTANCE_READY);
+}
+END_TEST
+
 START_TEST(words_about_a_row_since_freed_are_ignored)
 {
     worker_up(0);
@@ -276,6 +298,8 @@ int main(void)
     tcase_add_test(tcase,
                    a_model_that_kills_its_loader_is_given_up_and_its_jobs_are_lost);
     tcase_add_test(tcase, a_death_without_a_load_under_way_counts_against_nobody);
+    tcase_add_test(
+        tcase, files_that_changed_under_a_restart_do_not_take_the_old_models_requests);
     tcase_add_test(tcase, words_about_a_row_since_freed_are_ignored);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
