@@ -44,7 +44,7 @@ static void infer_read_id(struct vx_scan scan, const struct vx_scan_field *field
 }
 
 static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout *layout,
-                               struct vx_request *request)
+                               struct vx_why *why, struct vx_request *request)
 {
     struct vx_scan scan;
     struct vx_scan_field field;
@@ -57,6 +57,13 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
         vx_scan_copy(&scan, NULL, field.bytes);
         if (field.number != FIELD_RAW) {
             layout->rest_bytes += before - vx_scan_left(&scan);
+            /* Here and not behind the loop: small fields are work, however few bytes they are. */
+            VX_ENSURE_WHY(
+                layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why, RESOURCE_EXHAUSTED,
+                "too many bytes beside the raw tensors",
+                "names, shapes, parameters and typed contents may have %d bytes, "
+                "got %zu or more; send tensors in raw_input_contents",
+                VX_INFER_REST_BYTES_MAX, layout->rest_bytes);
             continue;
         }
         VX_ENSURE(field.type == VX_SCAN_BYTES, INVALID_ARGUMENT,
@@ -70,14 +77,8 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
 
 static vx_status infer_gather(const struct vx_spans *spans,
                               const struct infer_layout *layout, struct vx_arena *scratch,
-                              struct vx_why *why, struct vx_span *rest)
+                              struct vx_span *rest)
 {
-    VX_ENSURE_WHY(
-        layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why, RESOURCE_EXHAUSTED,
-        "too many bytes beside the raw tensors",
-        "names, shapes, parameters and typed contents may have %d bytes, got %zu; send "
-        "tensors in raw_input_contents",
-        VX_INFER_REST_BYTES_MAX, layout->rest_bytes);
     u8 *bytes = vx_arena_take(scratch, layout->rest_bytes);
     VX_ASSERT(bytes); /* scratch holds a rest of the largest size */
     *rest = (struct vx_span){bytes, layout->rest_bytes};
@@ -334,8 +335,8 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
     struct vx_span rest;
     ProtobufCMessage *message;
     memset(request, 0, sizeof *request);
-    VX_TRY(infer_measure(spans, &layout, request));
-    VX_TRY(infer_gather(spans, &layout, scratch, why, &rest));
+    VX_TRY(infer_measure(spans, &layout, why, request));
+    VX_TRY(infer_gather(spans, &layout, scratch, &rest));
     VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch,
                              why, &message));
     const Request *infer = (const Request *)(const void *)message;

@@ -14,8 +14,8 @@
  * typed contents (what grpcurl users send; 4 MiB of it is a million floats). */
 #define VX_INFER_REST_BYTES_MAX (4 << 20)
 
-/* Room for what protobuf-c makes of the rest: its structs are at most 8 times the wire
- * bytes for packed typed contents, counted for repeated empty sub-messages as well. */
+/* Room for what protobuf-c makes of the rest: typed contents, of which 4 MiB is the most, grow to at
+ * most 8 times their bytes.  A message of nothing but tiny parts grows more, and is refused. */
 #define VX_INFER_SCRATCH_BYTES (40 << 20)
 
 /* Any other message: the largest are model names and a reflection symbol. */

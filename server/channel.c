@@ -55,8 +55,13 @@ vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
 {
     *bytes = 0;
     ssize_t got;
-    do got = recv(fd, message, sizeof *message, 0);
-    while (got < 0 && errno == EINTR);
+    /* A peer that died with messages unread resets the socket once; what it said comes after. */
+    bool was_reset = false, again;
+    do {
+        got = recv(fd, message, sizeof *message, 0);
+        again = got < 0 && (errno == EINTR || (errno == ECONNRESET && !was_reset));
+        was_reset = again && errno == ECONNRESET;
+    } while (again);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return VX_OK;
     VX_ENSURE(got > 0, UNAVAILABLE, "the other end of the channel is closed");
     VX_ENSURE((size_t)got >= sizeof message->head &&

@@ -207,8 +207,9 @@ static void front_on_worker_up(void *context, i32 worker)
 static void front_on_worker_down(void *context, i32 worker)
 {
     struct front *front = context;
+    vx_models_on_worker_down(front->models,
+                             worker); /* while its batches are still its own */
     vx_infer_on_worker_down(&front->infer, worker);
-    vx_models_on_worker_down(front->models, worker);
 }
 
 static void front_on_worker_message(void *context, i32 worker,
@@ -239,14 +240,13 @@ static void front_on_listing(void *context, const struct vx_repository_listing *
     struct front *front = context;
     if (front->phase >= FRONT_STOPPING) return;
     vx_models_on_listing(front->models, listing);
-    front->scanned = true;
+    if (listing->readable) front->scanned = true;
 }
 
 /* ------- stopping ------- */
 
 static void front_drain(struct front *front);
 
-/* The last worker is gone. */
 static void front_close_handles(void *context)
 {
     struct front *front = context;
@@ -275,6 +275,7 @@ static void front_log_step(const struct front *front, const char *step)
 static void front_stop_workers(struct front *front)
 {
     front->phase = FRONT_STOPPING;
+    front->infer.stopping = true;
     front_log_step(front, "stopping");
     uv_timer_stop(&front->phase_over);
     vx_infer_drop_all(&front->infer);

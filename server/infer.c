@@ -218,7 +218,7 @@ static i64 infer_deadline(const struct vx_call *call)
     i64 timeout_us = call->request.timeout_us;
     if (timeout_us <= 0 || timeout_us > INT64_MAX / 4 / VX_NS_PER_US)
         return call->deadline_ns;
-    i64 by_timeout = call->arrived_ns + timeout_us * VX_NS_PER_US;
+    i64 by_timeout = call->decoded_ns + timeout_us * VX_NS_PER_US;
     return by_timeout < call->deadline_ns ? by_timeout : call->deadline_ns;
 }
 
@@ -227,6 +227,8 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
 {
     const struct vx_request *request = &call->request;
     i32 instance;
+    VX_ENSURE(!infer->stopping, UNAVAILABLE,
+              "GRPC server is shutting down and has stopped accepting new requests");
     VX_TRY(vx_registry_pick(infer->registry, request->model, request->version, why,
                             &instance));
     call->job.instance = instance;

@@ -34,6 +34,7 @@ struct vx_infer {
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_metrics *metrics;
+    bool stopping; /* workers end: what still arrives is refused */
 };
 
 void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call);

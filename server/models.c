@@ -132,9 +132,8 @@ static void models_fail(struct vx_models *models, i32 instance, const char *text
     snprintf(row->reason, sizeof row->reason, "%s", text);
     models_log(VX_EVENT_MODEL_FAILED, row);
     models_release(models, instance);
-    row->state = VX_INSTANCE_UNAVAILABLE;
-    vx_sched_drop_instance(models->options.sched, instance, models->options.on_lost,
-                           models->options.context);
+    /* One that is on its way out keeps going; step answers the jobs of the others. */
+    if (row->state != VX_INSTANCE_UNLOADING) row->state = VX_INSTANCE_UNAVAILABLE;
 }
 
 /* Every worker that is up has it: it serves, and what it replaces does not any more. */
@@ -185,13 +184,17 @@ void vx_models_on_listing(struct vx_models *models,
     for (i32 e = 0; e < listing->count; e++) {
         const struct vx_repository_entry *entry = &listing->entries[e];
         i32 instance = models_match(models, entry);
-        if (instance >= 0 &&
-            models_row(models, instance)->fingerprint == entry->fingerprint)
+        /* What failed is tried again at each look: the reason may be gone without a change. */
+        const struct vx_instance *row =
+            instance < 0 ? NULL : models_row(models, instance);
+        if (row && row->fingerprint == entry->fingerprint &&
+            row->state != VX_INSTANCE_UNAVAILABLE)
             continue;
         if (instance >= 0 && models_row(models, instance)->state != VX_INSTANCE_READY)
             models_retire(models, instance);
         models_load(models, entry);
     }
+    if (!listing->complete) return; /* what was not seen may still be there */
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
@@ -226,11 +229,14 @@ static i32 models_loading_on(const struct vx_models *models, i32 worker)
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 {
     i32 suspect = models_loading_on(models, worker);
+    bool ran_batch = vx_sched_worker_batches(models->options.sched, worker) > 0;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         models->loads[i].asked &= ~(1u << worker);
         models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
-    if (suspect >= 0 && ++models->loads[suspect].deaths >= LOAD_DEATHS_MAX)
+    /* With a batch on the worker it is the batch that is suspected (sched.h). */
+    if (suspect < 0 || ran_batch || models_row(models, suspect)->workers_loaded) return;
+    if (++models->loads[suspect].deaths >= LOAD_DEATHS_MAX)
         models_fail(models, suspect,
                     "the device process died each time it loaded this model");
 }
@@ -272,6 +278,9 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         bool elsewhere = row->workers_loaded || load->asked;
         if (row->state == VX_INSTANCE_LOADING || !elsewhere)
             models_fail(models, instance, message->why.text);
+        else /* the others serve on */
+            VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
+                   VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
         return;
     }
     if (row->signature.outputs_count &&
@@ -321,6 +330,10 @@ void vx_models_step(struct vx_models *models)
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = models_row(models, i);
         if (models->loads[i].asked) continue; /* a worker's word is still to come */
+        if (row->state == VX_INSTANCE_UNAVAILABLE &&
+            vx_sched_instance_jobs(models->options.sched, i))
+            vx_sched_drop_instance(models->options.sched, i, models->options.on_lost,
+                                   models->options.context);
         if (row->state == VX_INSTANCE_LOADING && row->workers_loaded)
             models_publish(models, i);
         if (row->state == VX_INSTANCE_UNLOADING &&

@@ -10,9 +10,10 @@
  *   FREE -> LOADING      the repository has it
  *   LOADING -> READY     every worker that is up has it, warm
  *   LOADING -> UNAVAILABLE   a worker refused it; `reason` says why
+ *   READY -> UNAVAILABLE     the last worker that had it restarted and could not load it
  *   READY -> UNLOADING   the repository no longer has it, or a newer load replaced it
  *   UNLOADING -> FREE    its last request was answered
- *   UNAVAILABLE -> FREE  the repository changed
+ *   UNAVAILABLE -> FREE  the repository was looked at again; what is there is tried anew
  *
  * Owner    the front; rows are borrowed until the next turn of the loop.
  * Thread   loop.

@@ -3,6 +3,7 @@
 #include "server/repository.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ static void scan_add(struct vx_repository_listing *listing, const char *model_pa
                      const char *name, i64 version)
 {
     if (listing->count == VX_INSTANCES_MAX) {
+        listing->complete = false;
         vx_why_set(&listing->problem, "more than %d model versions; the rest is left out",
                    VX_INSTANCES_MAX);
         return;
@@ -72,6 +74,7 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
         return; /* a README beside the models */
     DIR *directory = opendir(path);
     if (!directory) {
+        listing->complete = false;
         vx_why_set(&listing->problem, "model directory '%.100s' cannot be read: %m",
                    name);
         return;
@@ -97,7 +100,7 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
         vx_why_set(&listing->problem, "repository '%.150s' cannot be read: %m", path);
         return;
     }
-    listing->readable = true;
+    listing->readable = listing->complete = true;
     for (struct dirent *entry; (entry = readdir(directory));)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);

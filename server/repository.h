@@ -24,6 +24,8 @@ struct vx_repository_entry {
                         weights.safetensors */
 };
 struct vx_repository_listing {
+    bool
+        complete; /* false: a part could not be read; what is missing may still be there */
     bool readable; /* false: the directory itself could not be read; nothing else is said
                     */
     i32 count;

@@ -298,6 +298,12 @@ i64 vx_sched_next_ns(const struct vx_sched *sched)
     return next;
 }
 
+i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker)
+{
+    VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
+    return sched->workers[worker].batches_count;
+}
+
 i32 vx_sched_queued(const struct vx_sched *sched)
 {
     return sched->queued;

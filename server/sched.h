@@ -1,5 +1,8 @@
 /* sched - which waiting requests run together, where, and when: a pure state machine.
  *
+ * The interface is for batches; for now every batch is one request, and the budget and delay of
+ * an instance wait for the policy that will use them.
+ *
  * Time comes in as a number, decisions go out as values; no clock, no I/O, no allocation
  * after open.  The loop feeds it arrivals, cancellations, ended batches and workers that
  * come and go, and carries out what vx_sched_pick says.  A simulator drives it the same
@@ -108,6 +111,7 @@ bool vx_sched_finish(struct vx_sched *sched, i32 worker, u64 batch,
 /* When vx_sched_expire or pick next has something to do for time alone; VX_NEVER when
  * never. */
 i64 vx_sched_next_ns(const struct vx_sched *sched);
+i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_queued(const struct vx_sched *sched);
 i32 vx_sched_running(const struct vx_sched *sched);
 i64 vx_sched_queued_voxels(const struct vx_sched *sched);

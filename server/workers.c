@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "server/worker.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -40,6 +41,7 @@ struct worker_process {
     int pidfd;
     uv_poll_t channel_poll, pid_poll;
     uv_timer_t timer; /* restart, or the kill after stop */
+    bool stats_asked; /* and not yet answered: a busy worker is not asked twice */
     i32 quick_deaths;
     i64 started_ns;
 };
@@ -114,13 +116,26 @@ static int worker_spawn(struct worker_process *process, int channel, pid_t *pid)
     return failed;
 }
 
+/* By its pidfd: a number may be another process's by now. */
+static void worker_kill(const struct worker_process *process)
+{
+    if (process->pidfd >= 0) pidfd_send_signal(process->pidfd, SIGKILL, NULL, 0);
+}
+
 /* ------- what a worker says ------- */
 
 static void worker_take(struct worker_process *process, const union vx_message *message)
 {
     struct vx_workers *workers = process->workers;
+    /* What a worker says is checked like anything from outside: its memory may be damaged. */
+    if (message->head.instance < 0 || message->head.instance >= VX_INSTANCES_MAX) {
+        worker_kill(process);
+        return;
+    }
     switch (message->head.kind) {
     case VX_MESSAGE_UP:
+        if (process->info.state != VX_WORKER_STARTING)
+            return; /* told to stop meanwhile */
         process->info.stats = message->up.stats;
         process->info.state = VX_WORKER_UP;
         VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
@@ -128,7 +143,10 @@ static void worker_take(struct worker_process *process, const union vx_message *
                VX_LOG_F64("seconds", (f64)(vx_clock_ns() - process->started_ns) / 1e9));
         workers->options.on_up(workers->options.context, process->index);
         return;
-    case VX_MESSAGE_STATED: process->info.stats = message->up.stats; return;
+    case VX_MESSAGE_STATED:
+        process->info.stats = message->up.stats;
+        process->stats_asked = false;
+        return;
     default:
         workers->options.on_message(workers->options.context, process->index, message);
     }
@@ -160,7 +178,7 @@ static void worker_on_timer(uv_timer_t *timer)
 {
     struct worker_process *process = VX_CONTAINER(timer, struct worker_process, timer);
     if (process->workers->stopping) {
-        if (process->info.pid) kill(process->info.pid, SIGKILL);
+        worker_kill(process);
         return;
     }
     worker_start(process);
@@ -218,6 +236,17 @@ static void worker_on_exit(uv_poll_t *poll, int status, int events)
     if (!workers->alive) workers->options.on_stopped(workers->options.context);
 }
 
+/* A process that cannot be watched, for want of a descriptor, must not run. */
+static int worker_watch(struct worker_process *process, pid_t pid)
+{
+    process->pidfd = pidfd_open(pid, 0);
+    if (process->pidfd >= 0) return 0;
+    int failed = errno;
+    kill(pid, SIGKILL); /* ours and not waited for, so the number is still its own */
+    waitpid(pid, NULL, 0);
+    return failed;
+}
+
 static void worker_start(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
@@ -225,6 +254,7 @@ static void worker_start(struct worker_process *process)
     pid_t pid;
     vx_status st = vx_channel_pair(fds);
     int failed = st.fault ? -1 : worker_spawn(process, fds[1], &pid);
+    if (!failed) failed = worker_watch(process, pid);
     if (!st.fault) close(fds[1]);
     if (failed) {
         VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
@@ -234,8 +264,7 @@ static void worker_start(struct worker_process *process)
         return;
     }
     process->channel = fds[0];
-    process->pidfd = pidfd_open(pid, 0);
-    VX_ASSERT(process->pidfd >= 0); /* the child is ours and not yet waited for */
+    process->stats_asked = false;
     process->started_ns = vx_clock_ns();
     process->info.pid = pid;
     process->info.state = VX_WORKER_STARTING;
@@ -332,10 +361,11 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
                      const struct vx_message_head *message, size_t bytes)
 {
     struct worker_process *process = &workers->processes[worker];
-    VX_ASSERT(process->info.state == VX_WORKER_UP);
+    /* It may have died, or been told to stop, since the caller made up its mind. */
+    if (process->info.state != VX_WORKER_UP) return false;
     vx_status st = vx_channel_send(process->channel, message, bytes);
     if (!st.fault) return true;
-    kill(process->info.pid, SIGKILL);
+    worker_kill(process);
     return false;
 }
 
@@ -343,8 +373,9 @@ void vx_workers_ask_stats(struct vx_workers *workers)
 {
     struct vx_message_head message = {.kind = VX_MESSAGE_STATS};
     for (i32 i = 0; i < workers->count; i++)
-        if (workers->processes[i].info.state == VX_WORKER_UP)
-            vx_workers_send(workers, i, &message, sizeof message);
+        if (!workers->processes[i].stats_asked)
+            workers->processes[i].stats_asked =
+                vx_workers_send(workers, i, &message, sizeof message);
 }
 
 void vx_workers_stop(struct vx_workers *workers)
@@ -357,7 +388,7 @@ void vx_workers_stop(struct vx_workers *workers)
             continue;
         }
         process->info.state = VX_WORKER_STOPPING;
-        shutdown(process->channel, SHUT_RDWR);
+        shutdown(process->channel, SHUT_WR); /* its last DONE can still come */
         uv_timer_start(&process->timer, worker_on_timer, STOP_MS, 0);
     }
     if (!workers->alive) workers->options.on_stopped(workers->options.context);
