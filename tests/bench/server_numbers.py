@@ -9,7 +9,7 @@ tiny    200 voxels, C 4, one layer, one client: p50 without the compute, and p99
         gRPC C core echo of the same sizes.
 large   16 MB request: the rate at which the front receives and copies, against the echo.
 start   from exec to the ready file, demo model.
-memory  resident memory of the front after 10,000 and 100,000 small requests.
+memory  resident memory of front and worker after 10,000 and 100,000 small requests.
 
 Prints one line of JSON per number and a verdict against its target; exit code 1 when one is missed.
 """
@@ -143,13 +143,15 @@ def start(work, repository):
 
 def memory(work, repository):
     with Daemon(repository, work) as daemon:
+        pids = {"front": daemon.process.pid, "worker": daemon.workers()[0]}
         bench(daemon, "one4", 200, 4, 10000, 4)
-        early = daemon.rss_bytes()
+        early = {name: daemon.rss_bytes(pid) for name, pid in pids.items()}
         bench(daemon, "one4", 200, 4, 90000, 4)
-        late = daemon.rss_bytes()
-    report("front RSS after 100,000 / after 10,000 requests", "<= 1.02", late <= 1.02 * early,
-           ratio=round(late / early, 4), early_mb=round(early / 1e6, 1),
-           late_mb=round(late / 1e6, 1))
+        late = {name: daemon.rss_bytes(pid) for name, pid in pids.items()}
+    for name in pids:
+        report(f"{name}'s RSS after 100,000 / after 10,000 requests", "<= 1.02",
+               late[name] <= 1.02 * early[name], ratio=round(late[name] / early[name], 4),
+               early_mb=round(early[name] / 1e6, 1), late_mb=round(late[name] / 1e6, 1))
 
 
 PARTS = {"tiny": tiny, "large": large, "start": start, "memory": memory}

@@ -111,9 +111,9 @@ class Daemon:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def rss_bytes(self):
-        """Resident memory of the front."""
-        for line in open(f"/proc/{self.process.pid}/status"):
+    def rss_bytes(self, pid=None):
+        """Resident memory of the front, or of a worker."""
+        for line in open(f"/proc/{pid or self.process.pid}/status"):
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("no VmRSS")
