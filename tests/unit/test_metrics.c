@@ -318,8 +318,9 @@ END_TEST
 START_TEST(a_small_buffer_is_a_status)
 {
     render();
-    size_t whole = strlen(text), length = 0;
-    char *small = malloc(whole); /* one short of the NUL; ASan watches its end */
+    /* Two renderings differ by a few digits: of the process's own time and memory. */
+    size_t whole = strlen(text) - 64, length = 0;
+    char *small = malloc(whole); /* ASan watches its end */
     vx_status st = vx_metrics_render(&sample.sources, small, whole, &length);
     ck_assert_int_eq(vx_status_code(st), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_uint_lt(length, whole);
