@@ -207,8 +207,8 @@ static void front_on_worker_up(void *context, i32 worker)
 static void front_on_worker_down(void *context, i32 worker)
 {
     struct front *front = context;
-    vx_models_on_worker_down(front->models,
-                             worker); /* while its batches are still its own */
+    /* Models first, while the batches are still the worker's own. */
+    vx_models_on_worker_down(front->models, worker);
     vx_infer_on_worker_down(&front->infer, worker);
 }
 

@@ -132,8 +132,10 @@ static void models_fail(struct vx_models *models, i32 instance, const char *text
     snprintf(row->reason, sizeof row->reason, "%s", text);
     models_log(VX_EVENT_MODEL_FAILED, row);
     models_release(models, instance);
-    /* One that is on its way out keeps going; step answers the jobs of the others. */
+    /* One that is on its way out keeps going. */
     if (row->state != VX_INSTANCE_UNLOADING) row->state = VX_INSTANCE_UNAVAILABLE;
+    vx_sched_drop_instance(models->options.sched, instance, models->options.on_lost,
+                           models->options.context);
 }
 
 /* Every worker that is up has it: it serves, and what it replaces does not any more. */
@@ -330,6 +332,7 @@ void vx_models_step(struct vx_models *models)
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = models_row(models, i);
         if (models->loads[i].asked) continue; /* a worker's word is still to come */
+        /* What ran when it failed, and came back to the queue with its worker's death. */
         if (row->state == VX_INSTANCE_UNAVAILABLE &&
             vx_sched_instance_jobs(models->options.sched, i))
             vx_sched_drop_instance(models->options.sched, i, models->options.on_lost,

@@ -285,6 +285,24 @@ START_TEST(a_row_on_its_way_out_does_not_come_back_as_unavailable)
 }
 END_TEST
 
+START_TEST(a_job_of_a_row_on_its_way_out_is_answered_when_it_cannot_be_loaded_again)
+{
+    worker_up(0);
+    list(1, 10);
+    i32 instance = answer(0, VX_CODE_OK);
+    struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
+    ck_assert(!vx_sched_submit(sched, &job, 0, NULL).fault);
+    list(0, 0);
+    worker_down(0);
+    vx_models_step(models);
+    ck_assert_int_eq(lost, 0); /* the restarted worker may still run it */
+    worker_up(0);
+    answer(0, VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(lost, 1);
+    ck_assert_int_eq(state_of(instance), VX_INSTANCE_FREE);
+}
+END_TEST
+
 START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_requests)
 {
     worker_up(0);
@@ -341,6 +359,8 @@ int main(void)
     tcase_add_test(tcase, a_model_that_another_worker_serves_is_not_given_up);
     tcase_add_test(tcase, an_incomplete_listing_takes_nothing_away);
     tcase_add_test(tcase, a_row_on_its_way_out_does_not_come_back_as_unavailable);
+    tcase_add_test(
+        tcase, a_job_of_a_row_on_its_way_out_is_answered_when_it_cannot_be_loaded_again);
     tcase_add_test(tcase, words_about_a_row_since_freed_are_ignored);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
