@@ -28,6 +28,8 @@
 
 #include <stdint.h>
 
+#include "kernels/both.h"
+
 #define VX_KEY_SAMPLE_BITS 9
 #define VX_KEY_AXIS_BITS   18
 #define VX_KEY_AXIS_MASK   ((UINT64_C(1) << VX_KEY_AXIS_BITS) - 1)
@@ -35,7 +37,7 @@
 /* Never a key: keys have 63 bits. */
 #define VX_KEY_EMPTY (~UINT64_C(0))
 
-static inline uint64_t vx_key_pack(int32_t sample, int32_t x, int32_t y, int32_t z)
+VX_BOTH uint64_t vx_key_pack(int32_t sample, int32_t x, int32_t y, int32_t z)
 {
     uint64_t key = (uint64_t)(uint32_t)sample;
     key = key << VX_KEY_AXIS_BITS | (uint64_t)((uint32_t)x + VX_KEY_AXIS_BIAS);
@@ -43,19 +45,19 @@ static inline uint64_t vx_key_pack(int32_t sample, int32_t x, int32_t y, int32_t
     return key << VX_KEY_AXIS_BITS | (uint64_t)((uint32_t)z + VX_KEY_AXIS_BIAS);
 }
 
-static inline int32_t vx_key_sample(uint64_t key)
+VX_BOTH int32_t vx_key_sample(uint64_t key)
 {
     return (int32_t)(key >> (3 * VX_KEY_AXIS_BITS));
 }
 
 /* axis: 0 = x, 1 = y, 2 = z */
-static inline int32_t vx_key_axis(uint64_t key, int axis)
+VX_BOTH int32_t vx_key_axis(uint64_t key, int axis)
 {
     return (int32_t)(key >> ((2 - axis) * VX_KEY_AXIS_BITS) & VX_KEY_AXIS_MASK) -
            VX_KEY_AXIS_BIAS;
 }
 
-static inline uint64_t vx_key_mix(uint64_t key)
+VX_BOTH uint64_t vx_key_mix(uint64_t key)
 {
     key = (key ^ key >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     key = (key ^ key >> 27) * UINT64_C(0x94d049bb133111eb);

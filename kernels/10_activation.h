@@ -4,16 +4,20 @@
  *          y = x * (1 + erf(x / sqrt 2)) / 2, the exact one, as torch.nn.GELU() sigmoid
  *          y = 1 / (1 + exp(-x))
  * Shapes   in (N,C)  out (N,C), may be in.
- * Types    f32 in and out.
+ * Types    f32 in and out.  On the device VX_TYPE (F32, F16, BF16; TF32 as F32) in rows of
+ *          Cp channels, the curve in f32, one rounding.
  * Idea     Cheap beside any layer that precedes it, but a pass over memory of its own
  *          costs as much as a narrow layer: other kernels take an activation and apply it
  *          before they store.
  * Steps    1 read   2 curve   3 write.
- * Tiles    none: any split of N*C is legal.
- * Cost     flops about 1 (relu) to 30 (gelu) per element; bytes 8*N*C.
- * Limits   N*C < 2^63.  NaN stays NaN; relu of NaN is NaN, as torch says.
+ * Tiles    none: any split of N*C is legal.  Device: pointwise.h.
+ * Cost     flops about 1 (relu) to 30 (gelu) per element; bytes 8*N*C (device: read and
+ *          write of N*Cp elements).
+ * Limits   N*C < 2^63.  NaN stays NaN; relu of NaN is NaN, as torch says.  Device: Cp a
+ *          multiple of 16; padded lanes get the curve of what they hold, which is finite.
  * Order    elements are independent.
- * Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c.
+ * Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c; device:
+ *          10_activation_device_ref.c.
  * Source   SiLU: Elfwing et al. 2018; GELU: Hendrycks and Gimpel 2016.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -37,6 +41,14 @@ struct vx_activation_args {
     enum vx_activation activation;
     const float *in; /* (N, C) */
     float *out;      /* (N, C); may be in */
+};
+
+struct vx_activation_device_args {
+    int64_t n;
+    int32_t cp;
+    int32_t activation; /* enum vx_activation */
+    const void *in;     /* (N, Cp) */
+    void *out;          /* (N, Cp); may be in */
 };
 
 void vx_activation_ref(const struct vx_activation_args *args);

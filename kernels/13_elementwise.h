@@ -5,17 +5,20 @@
  *          even
  * Shapes   a, b, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
  * Types    add and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
- *          copy.
+ *          copy.  Device: add and concat in VX_TYPE (F32, F16, BF16; TF32 as F32), rows
+ *          of Cp channels; add sums in f32 and rounds once.
  * Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
  *          become infinity, small ones subnormal, and NaN stays NaN (quiet, its top bits
  *          kept), so that a NaN in a request is a NaN in its answer.
  * Steps    1 read   2 write.
- * Tiles    any split of the elements is legal.
+ * Tiles    any split of the elements is legal.  Device: pointwise.h.
  * Cost     bytes: what is read plus what is written.
  * Limits   at most VX_CONCAT_INPUTS_MAX inputs; concat and convert: out overlaps no
- *          input.
+ *          input.  Device: Cp a multiple of 16; concat packs the real channels without
+ *          the padding and writes 0 behind them; convert is part of 14_rows.
  * Order    elements are independent.
- * Oracle   13_elementwise_ref.c, tests/unit/test_cpu_ops.c.
+ * Oracle   13_elementwise_ref.c, tests/unit/test_cpu_ops.c; device:
+ *          13_elementwise_device_ref.c.
  * Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the upper half of binary32.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -47,11 +50,35 @@ struct vx_concat_args {
     float *out; /* (N, sum of C) */
 };
 
-/* The numbers are those of the engine's dtypes, so that one may be cast to the other. */
+struct vx_add_device_args {
+    int64_t n;
+    int32_t cp;
+    int32_t activation; /* enum vx_activation */
+    const void *a;      /* (N, Cp) */
+    const void *b;      /* (N, Cp) */
+    void *out;          /* (N, Cp); may be a or b */
+};
+
+struct vx_concat_device_input {
+    const void *data; /* (N, cp) */
+    int32_t c, cp;    /* real channels, and those of a row */
+};
+struct vx_concat_device_args {
+    int64_t n;
+    struct vx_concat_device_input inputs[VX_CONCAT_INPUTS_MAX];
+    int32_t inputs_count;
+    int32_t cp; /* of out: not below the sum of the inputs' c */
+    void *out;  /* (N, cp) */
+};
+
+/* The numbers are those of the engine's dtypes, so that one may be cast to the other.
+ * Device kernels know them as the macro VX_TYPE. */
 enum vx_number {
     VX_NUMBER_F32 = 1,
     VX_NUMBER_F16 = 2,
     VX_NUMBER_BF16 = 3,
+    VX_NUMBER_TF32 = 4, /* stored as F32, multiplied with 10 bits of fraction: kernels
+                           that multiply on a GPU; nothing converts to it */
 };
 struct vx_convert_args {
     int64_t count;
@@ -64,5 +91,10 @@ struct vx_convert_args {
 void vx_add_ref(const struct vx_add_args *args);
 void vx_concat_ref(const struct vx_concat_args *args);
 void vx_convert_ref(const struct vx_convert_args *args);
+
+/* One element of a tensor of any type in double, and back with one rounding: what every
+ * reference of a device kernel reads and writes with.  TF32 is stored as F32. */
+double vx_number_ref_read(const void *from, enum vx_number type, int64_t e);
+void vx_number_ref_write(void *to, enum vx_number type, int64_t e, double value);
 
 #endif

@@ -121,3 +121,27 @@ void vx_convert_ref(const struct vx_convert_args *args)
                 value, args->to_type == VX_NUMBER_F16 ? f16_format : bf16_format);
     }
 }
+
+static enum vx_number number_stored(enum vx_number type)
+{
+    return type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : type;
+}
+
+double vx_number_ref_read(const void *from, enum vx_number type, int64_t e)
+{
+    enum vx_number stored = number_stored(type);
+    return nan_read(from, stored, e) ? (double)NAN : number_read(from, stored, e);
+}
+
+void vx_number_ref_write(void *to, enum vx_number type, int64_t e, double value)
+{
+    enum vx_number stored = number_stored(type);
+    struct vx_convert_args args = {.to_type = stored, .to = to};
+    if (isnan(value))
+        nan_write(&args, e, 0x7fc00000u);
+    else if (stored == VX_NUMBER_F32)
+        ((float *)to)[e] = (float)value;
+    else
+        ((uint16_t *)to)[e] =
+            half_of_double(value, stored == VX_NUMBER_F16 ? f16_format : bf16_format);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/device.h"
+
+#include "kernels/03_brick_index.h"
+
+#ifndef VX_THREADS
+#define VX_THREADS 512
+#endif
+#define VX_WAVES (VX_THREADS / VX_WAVE)
+
+/* Takes `count` of a counter for each thread of the block, with one atomic: answers the
+ * first of this thread's. */
+VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
+{
+    VX_SHARED uint32_t sums[VX_WAVES];
+    VX_SHARED uint32_t first;
+    uint32_t lane = vx_lane(), sum = count;
+    for (uint32_t step = 1; step < VX_WAVE; step *= 2) {
+        uint32_t other = vx_shuffle(sum, (lane - step) % VX_WAVE);
+        sum += lane >= step ? other : 0;
+    }
+    if (lane == VX_WAVE - 1) sums[vx_wave()] = sum;
+    vx_barrier();
+    uint32_t before = 0, all = 0;
+    for (uint32_t wave = 0; wave < VX_WAVES; wave++) {
+        before += wave < vx_wave() ? sums[wave] : 0;
+        all += sums[wave];
+    }
+    if (vx_thread() == 0) first = all ? vx_atomic_add(counter, all) : 0;
+    vx_barrier();
+    uint32_t taken = first + before + sum - count;
+    vx_barrier(); /* the next call writes `first` and `sums` anew */
+    return taken;
+}
+
+/* Finds the brick or makes it.  A free slot that is read may be taken already: the swap
+ * tells.  A taken one never changes. */
+VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
+                           uint32_t *made)
+{
+    uint32_t start = vx_brick_start(key, args->slots_count), slot = start;
+    for (;;) {
+        uint64_t found = args->slots[slot].key;
+        if (!found) {
+            found = vx_atomic_swap_if64(&args->slots[slot].key, 0, key);
+            *made = !found;
+        }
+        if (!found || found == key) return slot;
+        slot = vx_brick_next(slot, start, args->slots_count);
+    }
+}
+
+/* Voxels first .. first + VX_THREADS - 1; all threads of the block arrive. */
+VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
+{
+    int64_t i = first + vx_thread();
+    uint64_t key = 0, place = VX_BRICK_NONE;
+    uint32_t bit = 0, slot = 0, made = 0;
+    if (i < args->n) {
+        const int32_t *at = args->coords + i * args->columns;
+        int32_t sample = args->columns == 4 ? *at++ : 0;
+        int32_t x = at[0], y = at[1], z = at[2];
+        key = vx_brick_key(sample, x, y, z);
+        bit = vx_brick_bit(x, y, z);
+        if (!key) args->counts->fault[0] = 1;
+    }
+    if (key) {
+        slot = slot_of(args, key, &made);
+        uint64_t before = vx_atomic_or64(&args->slots[slot].mask, (uint64_t)1 << bit);
+        if (before >> bit & 1u) args->counts->fault[1] = 1;
+        place = (uint64_t)slot << 6 | bit;
+    }
+    if (i < args->n) args->places[i] = place;
+    uint32_t brick = take(&args->counts->bricks, made);
+    if (made) args->list[brick] = slot;
+}
+
+/* Listed bricks, VX_THREADS at a time, every `blocks`th time. */
+VX_DEVICE void number(const struct vx_brick_index_args *args, uint32_t block,
+                      uint32_t blocks)
+{
+    uint32_t count = args->counts->bricks;
+    for (uint32_t first = block * VX_THREADS; first < count;
+         first += blocks * VX_THREADS) {
+        uint32_t brick = first + vx_thread();
+        uint32_t slot = brick < count ? args->list[brick] : 0;
+        uint64_t mask = brick < count ? args->slots[slot].mask : 0;
+        uint32_t base = take(&args->counts->rows, (uint32_t)vx_count_bits64(mask));
+        if (brick < count) args->base[slot] = (int32_t)base;
+    }
+}
+
+VX_DEVICE void rank(const struct vx_brick_index_args *args, int64_t i)
+{
+    if (i >= args->n) return;
+    if (i >= args->counts->rows) args->rows[i] = (int32_t)i;
+    uint64_t place = args->places[i];
+    if (place == VX_BRICK_NONE) return;
+    uint64_t slot = place >> 6;
+    uint64_t below = args->slots[slot].mask & (((uint64_t)1 << (place & 63u)) - 1);
+    args->rows[args->base[slot] + vx_count_bits64(below)] = (int32_t)i;
+}
+
+VX_KERNEL(VX_THREADS, 2) brick_insert(const struct vx_brick_index_args args)
+{
+    insert(&args, (int64_t)vx_block_x() * VX_THREADS);
+}
+
+VX_KERNEL(VX_THREADS, 2) brick_number(const struct vx_brick_index_args args)
+{
+    number(&args, vx_block_x(), args.blocks);
+}
+
+VX_KERNEL(VX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
+{
+    rank(&args, (int64_t)vx_block_x() * VX_THREADS + vx_thread());
+}
+
+/* One block does everything, zeros included. */
+VX_KERNEL(VX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
+{
+    if (vx_thread() == 0) {
+        args.counts->fault[0] = args.counts->fault[1] = 0;
+        args.counts->bricks = args.counts->rows = 0;
+        args.counts->tally = 0;
+    }
+    struct vx_brick_slot none = {0, 0};
+    for (uint64_t slot = vx_thread(); slot < args.slots_count; slot += VX_THREADS)
+        args.slots[slot] = none;
+    vx_barrier();
+    for (int64_t first = 0; first < args.n; first += VX_THREADS) insert(&args, first);
+    vx_barrier();
+    number(&args, 0, 1);
+    vx_barrier();
+    for (int64_t i = vx_thread(); i < args.n; i += VX_THREADS) rank(&args, i);
+}

@@ -1,0 +1,143 @@
+/* 03_brick_index - the active set as bricks of 4^3 voxels: a hash table from brick to its
+ * 64-bit mask, and a numbering of the voxels brick by brick.
+ *
+ * Math     brick of a voxel = sample, floor(x/4), floor(y/4), floor(z/4); its bit in the
+ *          mask = 16*(x mod 4) + 4*(y mod 4) + z mod 4.  row = base[brick] + number of
+ *          mask bits below the voxel's, where base is a running sum of the masks' bits.
+ * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0  slots, base (S)
+ *          list, places, rows (N)
+ * Types    i32 in, u64 keys and masks, i32 rows.
+ * Idea     One entry for up to 64 voxels: a surface has 14 voxels in a brick, so that the
+ *          table in use is a fourteenth of one of voxels, and stays in cache.  A voxel's
+ *          neighbours lie in at most 27 bricks, and their rows follow from masks by
+ *          counting bits (03_brick_map).  Rows in this order are near in memory when
+ *          they are near in space.  A table starts as zeros: key 0 is a free slot.
+ * Steps    1 insert: find or make the brick, set the bit, list a new brick   2 number:
+ *          count the bits of each listed brick, take that many rows   3 rank: the row of
+ *          each voxel.  small does all of it, zeros included, in one block.
+ * Tiles    VX_THREADS voxels or bricks to a block.
+ * Cost     bytes 16*S zeros + 20*N coordinates and places + 12*N places and rows; three
+ *          random accesses per voxel to insert, two to rank.
+ * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17, else fault[0] and the voxel has no
+ *          row; a voxel twice raises fault[1].  N <= 2^30; S a power of two >= 2*N and
+ *          >= VX_BRICK_GROUP.  With a fault, rows past counts->rows are their own number:
+ *          everything later stays inside its memory.
+ * Order    the reference numbers bricks in the order of their first voxel; a device in any
+ *          order, not the same in two runs.  Compare through `rows`.
+ * Oracle   03_brick_index_ref.c, tests/oracle.
+ * Source   Museth, VDB (ACM TOG 2013) for masks and counting; Knuth, TAOCP 3, 6.4.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_BRICK_INDEX_H
+#define VX_KERNELS_BRICK_INDEX_H
+
+#include <stdint.h>
+
+#include "kernels/both.h"
+
+/* Every key has this bit, so that zeros are free slots. */
+#define VX_BRICK_THERE 0x8000000000000000ull
+/* The lowest bit of each axis: which of a group of 2^3 bricks. */
+#define VX_BRICK_LOCAL 0x0000000100010001ull
+/* Slots of one group: 8 times 16 bytes, a line of cache.  The 27 bricks around a brick
+ * lie in 8 groups. */
+#define VX_BRICK_GROUP 8
+#define VX_BRICK_NONE  (~0ull)
+/* Sets up to this many voxels are indexed by one block: below, launches cost more. */
+#define VX_BRICK_SMALL 2048
+
+struct __attribute__((aligned(16))) vx_brick_slot {
+    uint64_t key;  /* 0 = free */
+    uint64_t mask; /* bit b: the voxel is there */
+};
+
+/* Lies in front of the slots and starts as zeros like them. */
+struct __attribute__((aligned(64))) vx_brick_counts {
+    uint32_t fault[2]; /* [0] a coordinate out of range, [1] a voxel twice */
+    uint32_t bricks;   /* in `list` */
+    uint32_t rows;     /* given to bricks; N unless there is a fault */
+    uint64_t tally;    /* of 03_brick_map; zero between launches */
+};
+
+struct vx_brick_index_args {
+    int64_t n;
+    int32_t columns;             /* 3 or 4 */
+    uint32_t blocks;             /* of the launch that goes brick by brick */
+    uint64_t slots_count;        /* power of two, >= 2 N */
+    const int32_t *coords;       /* (N, columns) */
+    struct vx_brick_slot *slots; /* (slots_count) */
+    struct vx_brick_counts *counts;
+    int32_t *base;    /* (slots_count) first row of a brick; set where there is one */
+    uint32_t *list;   /* (N) slots of the bricks as they were made */
+    uint64_t *places; /* (N) 64 * slot + bit, or VX_BRICK_NONE */
+    int32_t *rows;    /* (N) out: which voxel a row is */
+};
+
+void vx_brick_insert_ref(const struct vx_brick_index_args *args);
+void vx_brick_number_ref(const struct vx_brick_index_args *args);
+void vx_brick_rank_ref(const struct vx_brick_index_args *args);
+void vx_brick_small_ref(const struct vx_brick_index_args *args);
+
+/* The key of a brick from voxel coordinates, 0 when they are out of range. */
+VX_BOTH uint64_t vx_brick_key(int32_t sample, int32_t x, int32_t y, int32_t z)
+{
+    uint32_t s = (uint32_t)sample;
+    uint32_t ux = (uint32_t)x + (1u << 17), uy = (uint32_t)y + (1u << 17);
+    uint32_t uz = (uint32_t)z + (1u << 17);
+    if (s >> 9 || (ux | uy | uz) >> 18) return 0;
+    return VX_BRICK_THERE | (uint64_t)s << 48 | (uint64_t)(ux >> 2) << 32 |
+           (uint64_t)(uy >> 2 << 16 | uz >> 2);
+}
+
+VX_BOTH uint32_t vx_brick_bit(int32_t x, int32_t y, int32_t z)
+{
+    return ((uint32_t)x & 3u) << 4 | ((uint32_t)y & 3u) << 2 | ((uint32_t)z & 3u);
+}
+
+/* The key of the brick that many bricks further, 0 beyond the coordinate range. */
+VX_BOTH uint64_t vx_brick_beside(uint64_t key, int32_t x, int32_t y, int32_t z)
+{
+    uint32_t ux = (uint32_t)(key >> 32 & 0xffffu) + (uint32_t)x;
+    uint32_t uy = (uint32_t)(key >> 16 & 0xffffu) + (uint32_t)y;
+    uint32_t uz = (uint32_t)(key & 0xffffu) + (uint32_t)z;
+    if ((ux | uy | uz) >> 16) return 0;
+    return (key >> 48 << 48) | (uint64_t)ux << 32 | (uint64_t)(uy << 16 | uz);
+}
+
+/* Where the search for a key begins: bricks of one group share a line of slots. */
+VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count)
+{
+    uint64_t group = key & ~VX_BRICK_LOCAL;
+    group = (group ^ group >> 30) * 0xbf58476d1ce4e5b9ull;
+    group = (group ^ group >> 27) * 0x94d049bb133111ebull;
+    group ^= group >> 31;
+    uint32_t local = (uint32_t)((key >> 30 & 4u) | (key >> 15 & 2u) | (key & 1u));
+    return (uint32_t)(group * VX_BRICK_GROUP & (slots_count - 1)) | local;
+}
+
+/* The next slot to look at: round the group, then the group after it. */
+VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_count)
+{
+    uint32_t local = (slot + 1) % VX_BRICK_GROUP;
+    uint32_t group = slot - slot % VX_BRICK_GROUP;
+    if (local == start % VX_BRICK_GROUP)
+        group = (uint32_t)((group + VX_BRICK_GROUP) & (slots_count - 1));
+    return group | local;
+}
+
+/* The slot of a brick and its mask; the mask is 0 when there is no such brick. */
+VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots_count,
+                               uint64_t key, uint64_t *mask)
+{
+    *mask = 0;
+    if (!key) return 0;
+    uint32_t start = vx_brick_start(key, slots_count);
+    for (uint32_t at = start;; at = vx_brick_next(at, start, slots_count)) {
+        struct vx_brick_slot slot = slots[at];
+        if (slot.key == key) *mask = slot.mask;
+        if (slot.key == key || !slot.key) return at;
+    }
+}
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/device.h"
+
+#include "kernels/03_brick_map.h"
+
+#ifndef VX_WORDS
+#define VX_WORDS 1
+#endif
+/* Of one processor at once: a brick begins with four reads that wait for each other, so
+ * that the more waves the better; 48 registers are left to each thread. */
+#define VX_BLOCKS 5
+#define VX_WAVES  (VX_BRICK_MAP_THREADS / VX_WAVE)
+/* Eight lanes of four entries make one word of mask. */
+#define VX_LANES 8
+/* The bricks around a brick, and one that is always empty for entries past V. */
+#define VX_NEAR 28
+
+/* One half of a brick's mask, and the rows in front of it less 1. */
+struct __attribute__((aligned(8))) near_half {
+    uint32_t bits;
+    uint32_t before;
+};
+/* Four entries of the table: 64 * brick among the 27 + 32 * half + how far the bit is from
+ * the top. */
+struct __attribute__((aligned(8))) quad {
+    uint16_t entries[4];
+};
+
+/* A brick in the hands of a wave. */
+struct brick {
+    uint64_t key, mask;
+    int64_t base;
+    uint32_t count;
+};
+
+VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t listed)
+{
+    uint32_t slot = args->list[listed];
+    struct vx_brick_slot it = args->slots[slot];
+    struct brick brick = {it.key, it.mask, args->base[slot],
+                          (uint32_t)vx_count_bits64(it.mask)};
+    return brick;
+}
+
+/* Rows that have no brick, because of a fault: no neighbours. */
+VX_DEVICE void map_nothing(const struct vx_brick_map_args *args)
+{
+    int64_t step = (int64_t)args->blocks * VX_BRICK_MAP_THREADS;
+    int64_t row = args->counts->rows + (int64_t)vx_block_x() * VX_BRICK_MAP_THREADS;
+    for (row += vx_thread(); row < args->n; row += step) {
+        for (int32_t v = 0; v < args->nbr_stride; v++)
+            args->nbr[row * args->nbr_stride + v] = -1;
+        for (int32_t word = 0; word < args->words; word++)
+            args->masks[row * args->words + word] = 0;
+    }
+}
+
+/* Adds the pairs of all threads in `shared`; the last block writes the sum and leaves
+ * zero. */
+VX_DEVICE void tally(const struct vx_brick_map_args *args, uint64_t pairs,
+                     uint64_t *shared)
+{
+    vx_barrier();
+    if (vx_thread() == 0) *shared = 0;
+    vx_barrier();
+    if (pairs) (void)vx_atomic_add64(shared, pairs);
+    vx_barrier();
+    if (vx_thread() != 0) return;
+    uint64_t one = (uint64_t)1 << VX_BRICK_TALLY_BITS;
+    uint64_t before = vx_atomic_add64(&args->counts->tally, one + *shared);
+    if (before >> VX_BRICK_TALLY_BITS != args->blocks - 1) return;
+    *args->pairs = (before + *shared) & (one - 1);
+    args->counts->tally = 0;
+}
+
+/* --- near: every neighbour is in one of 27 bricks --- */
+
+/* From a voxel at `place` of its brick: the entry of what lies `far` away. */
+VX_DEVICE uint32_t entry_of(uint32_t place, const int32_t far[3])
+{
+    uint32_t x = (place >> 4) + 4 + (uint32_t)far[0];
+    uint32_t y = (place >> 2 & 3u) + 4 + (uint32_t)far[1];
+    uint32_t z = (place & 3u) + 4 + (uint32_t)far[2];
+    uint32_t bit = (x & 3u) << 4 | (y & 3u) << 2 | (z & 3u);
+    return ((x >> 2) * 9 + (y >> 2) * 3 + (z >> 2)) << 6 | (bit ^ 31u);
+}
+
+VX_DEVICE void fill_table(const struct vx_brick_map_args *args, struct quad *table)
+{
+    for (int32_t word = 0; word < VX_WORDS; word++) {
+        uint32_t at = vx_thread() % 32;
+        int32_t v = word * 32 + (int32_t)at;
+        int32_t far[3];
+        for (int32_t axis = 0; axis < 3; axis++)
+            far[axis] = vx_brick_offset(args, v, axis);
+        for (uint32_t place = vx_thread() / 32; place < 64;
+             place += VX_BRICK_MAP_THREADS / 32) {
+            uint32_t entry = v < args->v ? entry_of(place, far) : (VX_NEAR - 1) << 6;
+            struct quad *quad = table + (place * VX_WORDS + word) * VX_LANES + at / 4;
+            quad->entries[at % 4] = (uint16_t)entry;
+        }
+    }
+}
+
+/* The bricks around a brick, a lane to each, and the places of its voxels. */
+VX_DEVICE void look_around(const struct vx_brick_map_args *args,
+                           const struct brick *brick, struct near_half *near,
+                           uint8_t *places)
+{
+    int32_t lane = (int32_t)vx_lane();
+    if (lane < VX_NEAR) {
+        uint64_t mask = 0;
+        uint32_t before = 0;
+        if (lane < VX_NEAR - 1) {
+            uint64_t key =
+                vx_brick_beside(brick->key, lane / 9 - 1, lane / 3 % 3 - 1, lane % 3 - 1);
+            uint32_t slot = vx_brick_find(args->slots, args->slots_count, key, &mask);
+            if (mask) before = (uint32_t)args->base[slot] - 1u;
+        }
+        near[lane * 2].bits = (uint32_t)mask;
+        near[lane * 2].before = before;
+        near[lane * 2 + 1].bits = (uint32_t)(mask >> 32);
+        near[lane * 2 + 1].before = before + (uint32_t)vx_count_bits((uint32_t)mask);
+    }
+    for (uint32_t bit = (uint32_t)lane; bit < 64; bit += VX_WAVE) {
+        uint64_t below = brick->mask & (((uint64_t)1 << bit) - 1);
+        if (brick->mask >> bit & 1u) places[vx_count_bits64(below)] = (uint8_t)bit;
+    }
+}
+
+/* Row of an entry, or -1; *there gets 1 or 0. */
+VX_DEVICE uint32_t row_of(const struct near_half *near, uint32_t entry, uint32_t *there)
+{
+    struct near_half half = near[entry >> 5];
+    uint32_t upto = half.bits << (entry & 31u); /* the bits down from the voxel's own */
+    *there = upto >> 31;
+    return *there ? half.before + (uint32_t)vx_count_bits(upto) : ~0u;
+}
+
+/* Every row of a brick, VX_WAVE / VX_LANES at a time; answers the pairs. */
+VX_DEVICE uint32_t map_rows(const struct vx_brick_map_args *args,
+                            const struct brick *brick, const struct near_half *near,
+                            const uint8_t *places, const struct quad *table)
+{
+    uint32_t part = vx_lane() % VX_LANES, pairs = 0;
+    for (uint32_t first = 0; first < brick->count; first += VX_WAVE / VX_LANES) {
+        uint32_t voxel = first + vx_lane() / VX_LANES;
+        int write = voxel < brick->count;
+        const struct quad *quads =
+            table + (write ? places[voxel] : 0) * VX_WORDS * VX_LANES + part;
+        int64_t row = brick->base + voxel;
+        struct vx_words4 *nbr =
+            (struct vx_words4 *)(args->nbr + row * args->nbr_stride) + part;
+        for (int32_t word = 0; word < VX_WORDS && word < args->words; word++) {
+            struct quad quad = quads[word * VX_LANES];
+            uint32_t there[4];
+            struct vx_words4 rows;
+            rows.x = row_of(near, quad.entries[0], &there[0]);
+            rows.y = row_of(near, quad.entries[1], &there[1]);
+            rows.z = row_of(near, quad.entries[2], &there[2]);
+            rows.w = row_of(near, quad.entries[3], &there[3]);
+            uint32_t mask = there[0] | there[1] << 1 | there[2] << 2 | there[3] << 3;
+            mask <<= part * 4;
+            for (uint32_t step = 1; step < VX_LANES; step *= 2)
+                mask |= vx_shuffle_xor(mask, step);
+            if (!write) continue;
+            if (word * 32 + (int32_t)part * 4 < args->nbr_stride)
+                nbr[word * VX_LANES] = rows;
+            if (part) continue;
+            args->masks[row * args->words + word] = mask;
+            pairs += (uint32_t)vx_count_bits(mask);
+        }
+    }
+    return pairs;
+}
+
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
+{
+    VX_SHARED struct quad table[64 * VX_WORDS * VX_LANES];
+    VX_SHARED struct near_half near[VX_WAVES][VX_NEAR * 2];
+    VX_SHARED uint8_t places[VX_WAVES][64];
+    uint64_t pairs = 0;
+    uint32_t wave = vx_wave(), count = args.counts->bricks;
+    fill_table(&args, table);
+    vx_barrier();
+    for (uint32_t listed = vx_block_x() + wave * args.blocks; listed < count;
+         listed += VX_WAVES * args.blocks) {
+        struct brick brick = brick_of(&args, listed);
+        look_around(&args, &brick, near[wave], places[wave]);
+        vx_wave_barrier();
+        pairs += map_rows(&args, &brick, near[wave], places[wave], table);
+        vx_wave_barrier(); /* before the next brick takes the place of this one */
+    }
+    map_nothing(&args);
+    tally(&args, pairs, (uint64_t *)near); /* the table of 7^3 leaves no room beside */
+}
+
+/* --- far: any offset; a look-up for each entry --- */
+
+VX_DEVICE int32_t row_far(const struct vx_brick_map_args *args, uint64_t key,
+                          uint32_t place, const int32_t far[3])
+{
+    int32_t x = (int32_t)(place >> 4) + far[0];
+    int32_t y = (int32_t)(place >> 2 & 3u) + far[1];
+    int32_t z = (int32_t)(place & 3u) + far[2];
+    uint64_t mask;
+    uint32_t slot = vx_brick_find(args->slots, args->slots_count,
+                                  vx_brick_beside(key, x >> 2, y >> 2, z >> 2), &mask);
+    uint32_t bit = vx_brick_bit(x, y, z);
+    if (!(mask >> bit & 1u)) return -1;
+    return args->base[slot] + vx_count_bits64(mask & (((uint64_t)1 << bit) - 1));
+}
+
+/* One row, a lane to each offset. */
+VX_DEVICE uint32_t map_row_far(const struct vx_brick_map_args *args, uint64_t key,
+                               int64_t row, uint32_t place)
+{
+    uint32_t pairs = 0;
+    for (int32_t first = 0; first < args->words * 32; first += VX_WAVE) {
+        int32_t v = first + (int32_t)vx_lane(), found = -1;
+        int32_t far[3];
+        for (int32_t axis = 0; axis < 3; axis++)
+            far[axis] = vx_brick_offset(args, v, axis);
+        if (v < args->v) found = row_far(args, key, place, far);
+        if (v < args->nbr_stride) args->nbr[row * args->nbr_stride + v] = found;
+        uint64_t said = vx_ballot(found >= 0);
+        if (vx_lane() % 32 || v / 32 >= args->words) continue;
+        uint32_t mask = (uint32_t)(said >> vx_lane());
+        args->masks[row * args->words + v / 32] = mask;
+        pairs += (uint32_t)vx_count_bits(mask);
+    }
+    return pairs;
+}
+
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
+brick_map_far(const struct vx_brick_map_args args)
+{
+    VX_SHARED uint64_t sum;
+    uint64_t pairs = 0;
+    uint32_t count = args.counts->bricks;
+    for (uint32_t listed = vx_block_x() + vx_wave() * args.blocks; listed < count;
+         listed += VX_WAVES * args.blocks) {
+        struct brick brick = brick_of(&args, listed);
+        int64_t row = brick.base;
+        for (uint32_t place = 0; place < 64; place++)
+            if (brick.mask >> place & 1u)
+                pairs += map_row_far(&args, brick.key, row++, place);
+    }
+    map_nothing(&args);
+    tally(&args, pairs, &sum);
+}

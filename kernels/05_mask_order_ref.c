@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/05_mask_order.h"
+
+#include <stdbool.h>
+
+#include "kernels/kernel.h"
+
+void vx_order_small_ref(const void *args, enum vx_number type);
+void vx_order_count_ref(const void *args, enum vx_number type);
+void vx_count_scan_ref(const void *args, enum vx_number type);
+void vx_order_scatter_ref(const void *args, enum vx_number type);
+void vx_order_blocks_ref(const void *args, enum vx_number type);
+
+static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
+{
+    return mask[bit / 32] >> bit % 32 & 1u;
+}
+
+/* Does `a` stand before `b`?  At the highest bit in which two masks differ their ranks
+ * differ too, and the ranks of all above are equal. */
+static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, int64_t a,
+                          int64_t b)
+{
+    if (a / args->span != b / args->span) return a < b;
+    const uint32_t *mask_a = args->masks + a * args->words;
+    const uint32_t *mask_b = args->masks + b * args->words;
+    int32_t begin = group * args->bits;
+    uint32_t odd = 0; /* of the bits above, equal in both */
+    for (int32_t bit = begin + args->bits - 1; bit >= begin; bit--) {
+        uint32_t bit_a = mask_bit(mask_a, bit);
+        if (bit_a != mask_bit(mask_b, bit)) return (bit_a ^ odd) == 0;
+        odd ^= args->gray ? bit_a : 0;
+    }
+    return a < b;
+}
+
+/* Lets the row at `top` sink to its place in the heap, the last row on top. */
+static void heap_sink(const struct vx_mask_order_args *args, int32_t group, int64_t top,
+                      int64_t count)
+{
+    int32_t *rows = args->rows_out + group * args->n;
+    int32_t sinking = rows[top];
+    for (int64_t child = 2 * top + 1; child < count; child = 2 * top + 1) {
+        if (child + 1 < count && row_is_before(args, group, rows[child], rows[child + 1]))
+            child++;
+        if (!row_is_before(args, group, sinking, rows[child])) break;
+        rows[top] = rows[child];
+        top = child;
+    }
+    rows[top] = sinking;
+}
+
+/* The word `word` of a mask with the bits of one group, all set. */
+static uint32_t group_word(const struct vx_mask_order_args *args, int32_t group,
+                           int32_t word)
+{
+    uint32_t bits = 0;
+    for (int32_t bit = 0; bit < 32; bit++)
+        if ((word * 32 + bit) / args->bits == group) bits |= UINT32_C(1) << bit;
+    return bits;
+}
+
+/* What a key of the last pass was made of: the mask's bits of its group. */
+static uint32_t key_word(const struct vx_mask_order_args *args, int32_t group,
+                         uint32_t key, int32_t word)
+{
+    uint32_t bits = args->gray ? key ^ key >> 1 : key;
+    uint32_t found = 0;
+    for (int32_t bit = 0; bit < args->bits; bit++) {
+        int32_t at = group * args->bits + bit;
+        if (at / 32 == word) found |= (bits >> bit & 1u) << at % 32;
+    }
+    return found;
+}
+
+static void block_masks_of(const struct vx_mask_order_args *args, const int32_t *order)
+{
+    int64_t blocks = vx_mask_blocks(args->n);
+    for (int64_t e = 0; e < args->groups * blocks * args->words; e++)
+        args->block_masks[e] = 0;
+    for (int32_t group = 0; group < args->groups; group++)
+        for (int32_t word = 0; word < args->words; word++) {
+            uint32_t kept = group_word(args, group, word);
+            for (int64_t i = 0; i < args->n; i++) {
+                int64_t at = group * args->n + i;
+                int64_t row = order ? order[at] : i;
+                uint32_t found = args->masks[row * args->words + word] & kept;
+                if (args->keys_in) found = key_word(args, group, args->keys_in[at], word);
+                args->block_masks[(group * blocks + i / VX_MASK_BLOCK) * args->words +
+                                  word] |= found;
+            }
+        }
+}
+
+void vx_order_small_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_mask_order_args *args = args_given;
+    (void)type;
+    for (int32_t group = 0; group < args->groups; group++) {
+        int32_t *rows = args->rows_out + group * args->n;
+        for (int64_t i = 0; i < args->n; i++) rows[i] = (int32_t)i;
+        for (int64_t top = args->n / 2 - 1; top >= 0; top--)
+            heap_sink(args, group, top, args->n);
+        for (int64_t count = args->n - 1; count > 0; count--) {
+            int32_t last = rows[0];
+            rows[0] = rows[count];
+            rows[count] = last;
+            heap_sink(args, group, 0, count);
+        }
+    }
+    block_masks_of(args, args->rows_out);
+}
+
+/* The bits [key_low, key_low + key_bits) of the rank of a row. */
+static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
+                           int64_t row)
+{
+    const uint32_t *mask = args->masks + row * args->words;
+    uint32_t key = 0, odd = 0;
+    for (int32_t bit = args->bits - 1; bit >= args->key_low; bit--) {
+        uint32_t here = mask_bit(mask, group * args->bits + bit);
+        odd = args->gray ? odd ^ here : here;
+        if (bit < args->key_low + args->key_bits) key = key << 1 | odd;
+    }
+    return key;
+}
+
+struct segment {
+    int32_t group;
+    int64_t begin, end; /* positions in the group: the rows of one window */
+};
+
+static struct segment segment_of(const struct vx_mask_order_args *args, int64_t index)
+{
+    int64_t begin = index % args->windows * args->span;
+    int64_t end = begin + args->span;
+    return (struct segment){(int32_t)(index / args->windows), begin,
+                            end < args->n ? end : args->n};
+}
+
+static int64_t row_at(const struct vx_mask_order_args *args, int32_t group, int64_t place)
+{
+    return args->rows_in ? args->rows_in[group * args->n + place] : place;
+}
+
+static uint32_t key_at(const struct vx_mask_order_args *args, int32_t group,
+                       int64_t place)
+{
+    if (args->keys_in) return args->keys_in[group * args->n + place];
+    return key_of_row(args, group, row_at(args, group, place));
+}
+
+static uint32_t digit_of(const struct vx_mask_order_args *args, uint32_t key)
+{
+    return key >> args->shift & ((UINT32_C(1) << args->digit_bits) - 1);
+}
+
+void vx_order_count_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_mask_order_args *args = args_given;
+    int64_t bins = INT64_C(1) << args->digit_bits;
+    int64_t segments = args->groups * args->windows;
+    (void)type;
+    for (int64_t e = 0; e < segments * bins * args->tiles; e++) args->counts[e] = 0;
+    for (int64_t index = 0; index < segments; index++) {
+        struct segment at = segment_of(args, index);
+        for (int64_t place = at.begin; place < at.end; place++) {
+            uint32_t digit = digit_of(args, key_at(args, at.group, place));
+            int64_t tile = (place - at.begin) / VX_ORDER_TILE;
+            args->counts[(index * bins + digit) * args->tiles + tile]++;
+        }
+    }
+}
+
+void vx_count_scan_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_count_scan_args *args = args_given;
+    (void)type;
+    for (int64_t row = 0; row < args->rows; row++) {
+        uint32_t sum = 0;
+        for (int64_t tile = 0; tile < args->tiles; tile++) {
+            uint32_t count = args->counts[row * args->tiles + tile];
+            args->counts[row * args->tiles + tile] = sum;
+            sum += count;
+        }
+        args->totals[row] = sum;
+    }
+}
+
+void vx_order_scatter_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_mask_order_args *args = args_given;
+    int64_t bins = INT64_C(1) << args->digit_bits;
+    (void)type;
+    for (int64_t index = 0; index < args->groups * args->windows; index++) {
+        struct segment at = segment_of(args, index);
+        int64_t next[VX_ORDER_BINS] = {0};
+        for (int64_t place = at.begin; place < at.end; place++) {
+            int64_t tile = (place - at.begin) / VX_ORDER_TILE;
+            if ((place - at.begin) % VX_ORDER_TILE == 0) {
+                int64_t before = at.begin;
+                for (int64_t bin = 0; bin < bins; bin++) {
+                    next[bin] =
+                        before + args->counts[(index * bins + bin) * args->tiles + tile];
+                    before += args->totals[index * bins + bin];
+                }
+            }
+            uint32_t key = key_at(args, at.group, place);
+            int64_t to = at.group * args->n + next[digit_of(args, key)]++;
+            args->rows_out[to] = (int32_t)row_at(args, at.group, place);
+            if (args->keys_out) args->keys_out[to] = key;
+        }
+    }
+}
+
+void vx_order_blocks_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_mask_order_args *args = args_given;
+    (void)type;
+    block_masks_of(args, args->rows_in);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/06_conv_masked.h"
+#include "kernels/kernel.h"
+
+void vx_conv_masked_ref(const void *args, enum vx_number type);
+
+static const char *const macros[] = {"VX_TILE_N", "VX_TILE_CO", "VX_TILE_CI",
+                                     "VX_STAGES", "VX_WARPS_N", "VX_WARPS_CO",
+                                     "VX_WGMMA",  "VX_BLOCKS"};
+enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA, BLOCKS, MACROS };
+
+/* Wide tiles reuse what they load and need many rows; low ones fill a device when rows are
+ * few; narrow ones waste nothing on a layer of few channels.  Measured on an H200: the
+ * first five win from 128 channels up, 128x64x64 at 64, 128x32x32 at 32. */
+static const struct vx_tile tiles[] = {
+    {{128, 256, 64, 4, 8, 1, 1, 1}},
+    {{256, 128, 64, 4, 16, 1, 1, 1}},
+    {{128, 128, 64, 3, 8, 1, 1, 2}},
+    {{64, 256, 64, 4, 4, 2, 1, 1}},
+    {{64, 128, 64, 4, 4, 1, 1, 2}},
+    {{128, 64, 64, 4, 8, 1, 1, 2}},
+    {{64, 64, 64, 4, 4, 1, 1, 3}},
+    {{64, 64, 64, 8, 4, 1, 1, 1}},
+    {{64, 32, 64, 8, 4, 1, 1, 1}},
+    {{128, 128, 32, 6, 8, 1, 1, 2}},
+    {{128, 64, 32, 5, 8, 1, 1, 2}},
+    {{128, 32, 32, 4, 8, 1, 1, 2}},
+    {{64, 32, 32, 6, 4, 1, 1, 3}},
+    {{128, 16, 32, 6, 8, 1, 1, 2}},
+    {{128, 64, 16, 6, 8, 1, 1, 2}},
+    {{64, 32, 16, 8, 4, 1, 1, 3}},
+    {{128, 16, 16, 8, 8, 1, 1, 2}},
+    /* without wgmma */
+    {{128, 256, 64, 3, 2, 4, 0, 1}},
+    {{128, 128, 64, 4, 2, 4, 0, 1}},
+    {{128, 128, 32, 4, 2, 2, 0, 1}},
+    {{64, 128, 64, 3, 2, 2, 0, 1}},
+    {{128, 64, 64, 3, 4, 1, 0, 1}},
+    {{64, 64, 64, 3, 2, 2, 0, 1}},
+    {{64, 64, 32, 4, 2, 2, 0, 1}},
+    {{32, 64, 64, 4, 1, 4, 0, 1}},
+    {{128, 32, 32, 4, 4, 1, 0, 1}},
+    {{64, 32, 32, 4, 2, 1, 0, 1}},
+    {{32, 32, 32, 6, 1, 2, 0, 1}},
+    {{64, 64, 16, 4, 2, 2, 0, 1}},
+    {{128, 16, 16, 4, 4, 1, 0, 1}},
+};
+
+/* The list of present offsets, neighbour rows and row numbers: struct tile_memory. */
+#define WALK        28
+#define PRESENT_MAX 344
+static int32_t memory_bytes(const struct vx_tile *tile)
+{
+    int32_t n = tile->values[TILE_N];
+    return 4 * n + 4 * WALK * (n + 1) + 3 * PRESENT_MAX + 12;
+}
+
+static int32_t threads(const struct vx_tile *tile)
+{
+    return 32 * tile->values[WARPS_N] * tile->values[WARPS_CO];
+}
+
+/* The stages, whose place the sums take when they leave. */
+static int32_t shared(const struct vx_tile *tile, enum vx_number type)
+{
+    const int32_t *t = tile->values;
+    int32_t stage = (t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_bytes(type);
+    int32_t sums = t[TILE_N] * (t[TILE_CO] + 8) * 4;
+    int32_t stages = t[STAGES] * stage;
+    return stages > sums ? stages : sums;
+}
+
+/* Hopper multiplies 16-bit numbers with wgmma and with nothing else: one instruction, one
+ * order of sums, whatever the tile. */
+static bool wgmma(enum vx_number type, const struct vx_caps *caps)
+{
+    return caps->arch == 90 && vx_number_bytes(type) == 2;
+}
+
+/* Sums of one thread: with more the fragments no longer fit in registers beside them.
+ * Fused multiply-adds hold more of the operands than a matrix instruction does. */
+static int32_t sums_max(enum vx_number type)
+{
+    switch (type) {
+    case VX_NUMBER_F32: return 32;
+    case VX_NUMBER_TF32: return 64;
+    default: return 128;
+    }
+}
+
+static bool fits(const struct vx_tile *tile, enum vx_number type,
+                 const struct vx_caps *caps)
+{
+    const int32_t *t = tile->values;
+    if (t[WGMMA] != wgmma(type, caps)) return false;
+    if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type)) return false;
+    /* Rows of 4-byte numbers are twice as long: deeper blocks add nothing. */
+    if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;
+    return shared(tile, type) + memory_bytes(tile) <= caps->shared_block;
+}
+
+static struct vx_grid grid(const struct vx_tile *tile, const void *args)
+{
+    const struct vx_conv_device_args *a = args;
+    int64_t tiles_n = (a->n + tile->values[TILE_N] - 1) / tile->values[TILE_N];
+    int64_t tiles_co = (a->co + tile->values[TILE_CO] - 1) / tile->values[TILE_CO];
+    return (struct vx_grid){(uint32_t)(tiles_n * tiles_co * a->groups), 1, 1};
+}
+
+const struct vx_kernel_spec vx_conv_masked_spec = {
+    .name = "conv_masked",
+    .source = "06_conv_masked.cu",
+    .macros = macros,
+    .macros_count = MACROS,
+    .tiles = tiles,
+    .tiles_count = sizeof tiles / sizeof tiles[0],
+    .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |
+             1u << VX_NUMBER_TF32,
+    .args_bytes = sizeof(struct vx_conv_device_args),
+    .threads = threads,
+    .shared = shared,
+    .fits = fits,
+    .grid = grid,
+    .ref = vx_conv_masked_ref,
+};
+
+/* The same tiles over lists of pairs. */
+const struct vx_kernel_spec vx_conv_pairs_spec = {
+    .name = "conv_pairs",
+    .source = "06_conv_pairs.cu",
+    .macros = macros,
+    .macros_count = MACROS,
+    .tiles = tiles,
+    .tiles_count = sizeof tiles / sizeof tiles[0],
+    .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |
+             1u << VX_NUMBER_TF32,
+    .args_bytes = sizeof(struct vx_conv_device_args),
+    .threads = threads,
+    .shared = shared,
+    .fits = fits,
+    .grid = grid,
+    .ref = vx_conv_masked_ref,
+};

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/12_norm.h"
+#include "kernels/pointwise_spec.h"
+
+#include <math.h>
+
+void vx_batch_norm_device_ref(const void *pointer, enum vx_number type)
+{
+    const struct vx_batch_norm_device_args *args = pointer;
+    for (int64_t i = 0; i < args->n; i++) {
+        for (int64_t c = 0; c < args->cp; c++) {
+            double x = vx_number_ref_read(args->in, type, i * args->cp + c);
+            double y = x * (double)args->scale[c] + (double)args->shift[c];
+            vx_number_ref_write(
+                args->out, type, i * args->cp + c,
+                vx_activation_ref_one((enum vx_activation)args->activation, y));
+        }
+    }
+}
+
+static void layer_norm_device_row(const struct vx_layer_norm_device_args *args,
+                                  enum vx_number type, int64_t first)
+{
+    double mean = 0.0;
+    double variance = 0.0;
+    for (int32_t c = 0; c < args->c; c++)
+        mean += vx_number_ref_read(args->in, type, first + c);
+    mean /= args->c;
+    for (int32_t c = 0; c < args->c; c++) {
+        double away = vx_number_ref_read(args->in, type, first + c) - mean;
+        variance += away * away;
+    }
+    variance /= args->c;
+    for (int32_t c = 0; c < args->cp; c++) {
+        double y = vx_number_ref_read(args->in, type, first + c) - mean;
+        y /= sqrt(variance + (double)args->eps);
+        if (args->weight && c < args->c) y *= (double)args->weight[c];
+        if (args->bias && c < args->c) y += (double)args->bias[c];
+        y = vx_activation_ref_one((enum vx_activation)args->activation, y);
+        vx_number_ref_write(args->out, type, first + c, c < args->c ? y : 0.0);
+    }
+}
+
+void vx_layer_norm_device_ref(const void *pointer, enum vx_number type)
+{
+    const struct vx_layer_norm_device_args *args = pointer;
+    for (int64_t i = 0; i < args->n; i++) layer_norm_device_row(args, type, i * args->cp);
+}

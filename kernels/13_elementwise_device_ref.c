@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/13_elementwise.h"
+#include "kernels/pointwise_spec.h"
+
+void vx_add_device_ref(const void *pointer, enum vx_number type)
+{
+    const struct vx_add_device_args *args = pointer;
+    for (int64_t e = 0; e < args->n * args->cp; e++) {
+        double sum =
+            vx_number_ref_read(args->a, type, e) + vx_number_ref_read(args->b, type, e);
+        vx_number_ref_write(
+            args->out, type, e,
+            vx_activation_ref_one((enum vx_activation)args->activation, sum));
+    }
+}
+
+void vx_concat_device_ref(const void *pointer, enum vx_number type)
+{
+    const struct vx_concat_device_args *args = pointer;
+    for (int64_t i = 0; i < args->n; i++) {
+        int64_t to = i * args->cp;
+        for (int32_t k = 0; k < args->inputs_count; k++) {
+            const struct vx_concat_device_input *input = &args->inputs[k];
+            for (int32_t c = 0; c < input->c; c++)
+                vx_number_ref_write(
+                    args->out, type, to++,
+                    vx_number_ref_read(input->data, type, i * input->cp + c));
+        }
+        while (to < (i + 1) * args->cp) vx_number_ref_write(args->out, type, to++, 0.0);
+    }
+}

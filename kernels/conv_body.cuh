@@ -1,0 +1,53 @@
+/* conv_body - a tile from beginning to end: what every entry point of 06 runs.
+ *
+ * Owner    -
+ * Thread   device code, every thread of the block.
+ * Limits   as conv_tile.cuh.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_CONV_BODY_CUH
+#define VX_KERNELS_CONV_BODY_CUH
+
+#include "kernels/conv_tile.cuh"
+
+#if VX_WGMMA
+#include "kernels/tile_wgmma_sm90.cuh"
+#else
+#include "kernels/tile_mma.cuh"
+#endif
+
+VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
+                        struct tile_memory *memory)
+{
+    struct tile_place place = place_find(args);
+#if VX_PAIRS
+    if (place.first_row >= place_rows(args, &place)) return;
+#endif
+    struct tile_sums sums;
+    tile_clear(&sums);
+
+    rows_load(args, &place, memory);
+    if (vx_wave() == 0) present_list(args, &place, memory);
+    vx_copy_wait_all();
+    vx_barrier();
+    int present = memory->present_count;
+    /* A group that no row of the tile has: its reduction skips these rows by their masks. */
+    if (args->partial && args->block_masks && !present) return;
+    for (int from = 0; from < present; from += WALK) {
+        walk_load(args, from, memory);
+        if (!from) present_blocks(args, &place, memory);
+        vx_copy_wait_all();
+        vx_barrier();
+        tile_walk(args, memory, vx_shared_address(stages), place.first_column, &sums);
+    }
+    sums_stage((float *)stages, &sums);
+    vx_barrier();
+    if (args->partial)
+        tile_store_partial(args, memory, &place, (const float *)stages);
+    else
+        tile_finish(args, memory, &place, (const float *)stages);
+}
+
+#endif

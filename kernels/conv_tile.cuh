@@ -1,0 +1,365 @@
+/* conv_tile - what every tiled convolution does around its multiplication: where a block
+ * works, which offsets its rows have, which rows are their neighbours, and how the sums
+ * leave.
+ *
+ * Owner    -
+ * Thread   device code; functions that end in a barrier need every thread of the block.
+ * Limits   V <= 343; a tile is a multiple of 32 rows, at most 256.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_CONV_TILE_CUH
+#define VX_KERNELS_CONV_TILE_CUH
+
+#include "kernels/06_conv_masked.h"
+#include "kernels/activation.cuh"
+#include "kernels/device.h"
+#include "kernels/matrix.cuh"
+
+#ifndef VX_TILE_N
+#define VX_TILE_N   128
+#define VX_TILE_CO  128
+#define VX_TILE_CI  64
+#define VX_STAGES   3
+#define VX_WARPS_N  2
+#define VX_WARPS_CO 2
+#define VX_WGMMA    0
+#define VX_BLOCKS   1 /* on one processor, at least */
+#endif
+
+/* 1: the text of conv_pairs. */
+#ifndef VX_PAIRS
+#define VX_PAIRS 0
+#endif
+
+#define THREADS (32 * VX_WARPS_N * VX_WARPS_CO)
+#define BLOCKS  (VX_TILE_N / VX_MASK_BLOCK) /* of 32 rows in the tile */
+
+/* Present offsets whose neighbour rows are in shared memory at once: all 27 of the usual
+ * kernel, and not one more, because two blocks of the widest tile just fit a processor. */
+#define WALK 28
+/* One more than the tile has rows: neighbours of a row are written in one column. */
+#define NBR_STRIDE (VX_TILE_N + 1)
+
+/* 16-byte chunks in a row of the two operands in shared memory. */
+#define A_CHUNKS (VX_TILE_CI / VX_CHUNK_ELEMENTS)
+#define B_CHUNKS (VX_TILE_CO / VX_CHUNK_ELEMENTS)
+#define A_BYTES  (VX_TILE_N * VX_TILE_CI * (int)sizeof(vx_element))
+#define B_BYTES  (VX_TILE_CI * VX_TILE_CO * (int)sizeof(vx_element))
+
+/* Sums leave through shared memory as f32, so that rows are stored whole; the padding
+ * spreads the fragments' stores over the banks. */
+#define SUM_STRIDE (VX_TILE_CO + 8)
+
+#define STAGE_BYTES (A_BYTES + B_BYTES)
+
+static_assert(VX_TILE_N % 32 == 0 && VX_TILE_N <= 256, "blocks of 32 rows, 8 of them");
+static_assert(VX_TILE_CI % VX_STEP == 0 && VX_TILE_CI % VX_CHUNK_ELEMENTS == 0, "steps");
+
+struct tile_memory {
+    int32_t rows[VX_TILE_N]; /* of the tensors; -1 beyond the last */
+    int32_t nbr[WALK * NBR_STRIDE];
+    uint16_t present[344]; /* offsets that some row of the tile has, rising */
+    uint8_t blocks[344];   /* bit b: one of the rows 32b .. 32b+31 has it */
+    int32_t present_count;
+    int32_t from, count; /* of the present offsets, those whose neighbours are here */
+};
+
+/* Where this block works. */
+struct tile_place {
+    int64_t first_row; /* in the order */
+    int32_t first_column;
+    int32_t group;
+};
+
+/* Rows of 128 bytes or more spread their chunks over all banks by the low bits of the row;
+ * shorter rows share a line of 128 bytes and move every few rows. */
+VX_DEVICE int chunk_place(int row, int chunk, int chunks)
+{
+    if (chunks >= 8) return row * chunks + (chunk ^ (row & 7));
+    return row * chunks + (chunk ^ (row / (8 / chunks) % chunks));
+}
+
+VX_DEVICE struct tile_place place_find(const struct vx_conv_device_args *args)
+{
+    uint32_t columns = (uint32_t)((args->co + VX_TILE_CO - 1) / VX_TILE_CO);
+    uint32_t tiles = (uint32_t)((args->n + VX_TILE_N - 1) / VX_TILE_N);
+    uint32_t block = vx_block_x();
+    struct tile_place place;
+    place.first_column = (int32_t)(block % columns) * VX_TILE_CO;
+    block /= columns;
+    place.first_row = (int64_t)(block % tiles) * VX_TILE_N;
+    place.group = (int32_t)(block / tiles);
+    return place;
+}
+
+/* Rows of the block's group: all, or as many as its list has pairs. */
+VX_DEVICE int64_t place_rows(const struct vx_conv_device_args *args,
+                             const struct tile_place *place)
+{
+#if VX_PAIRS
+    return args->starts[place->group + 1] - args->starts[place->group];
+#else
+    (void)place;
+    return args->n;
+#endif
+}
+
+/* Where row `at` of the order stands: for pairs, which pair it is. */
+VX_DEVICE void row_load(const struct vx_conv_device_args *args,
+                        const struct tile_place *place, int64_t at, int32_t *to)
+{
+#if VX_PAIRS
+    *to = args->starts[place->group] + (int32_t)at;
+#else
+    if (args->order)
+        vx_copy_async4(to, args->order + (int64_t)place->group * args->n + at);
+    else
+        *to = (int32_t)at;
+#endif
+}
+
+/* --- which offsets the tile has: the list, and which 32 rows want each --- */
+
+VX_DEVICE uint32_t union_word(const struct vx_conv_device_args *args,
+                              const struct tile_place *place, int word)
+{
+    int64_t blocks = vx_mask_blocks(args->n);
+    int64_t first = place->first_row / VX_MASK_BLOCK;
+    uint32_t all = 0;
+    for (int b = 0; b < BLOCKS; b++)
+        if (first + b < blocks)
+            all |= args->block_masks[((int64_t)place->group * blocks + first + b) *
+                                         args->words +
+                                     word];
+    return all;
+}
+
+/* The first warp: lane w lists the offsets of word w after those of the words before. */
+VX_DEVICE void present_list(const struct vx_conv_device_args *args,
+                            const struct tile_place *place, struct tile_memory *memory)
+{
+    int lane = (int)vx_lane();
+    int per_group = args->v / args->groups;
+    if (!args->block_masks) {
+        for (int j = lane; j < per_group; j += 32)
+            memory->present[j] = (uint16_t)(place->group * per_group + j);
+        if (lane == 0) memory->present_count = per_group;
+        return;
+    }
+    uint32_t bits = lane < args->words ? union_word(args, place, lane) : 0;
+    int before = vx_count_bits(bits);
+    for (int step = 1; step < 32; step *= 2) {
+        uint32_t other = vx_shuffle((uint32_t)before, (uint32_t)(lane - step) & 31u);
+        if (lane >= step) before += (int)other;
+    }
+    if (lane == 31) memory->present_count = before;
+    int at = before - vx_count_bits(bits);
+    for (; bits; bits &= bits - 1)
+        memory->present[at++] = (uint16_t)(lane * 32 + vx_lowest_bit(bits));
+}
+
+VX_DEVICE void present_blocks(const struct vx_conv_device_args *args,
+                              const struct tile_place *place, struct tile_memory *memory)
+{
+    int64_t blocks = vx_mask_blocks(args->n);
+    int64_t first = place->first_row / VX_MASK_BLOCK;
+    for (int j = (int)vx_thread(); j < memory->present_count; j += THREADS) {
+        int v = memory->present[j];
+        uint32_t has = 0;
+        for (int b = 0; b < BLOCKS && first + b < blocks; b++) {
+            uint32_t word = ~0u;
+            if (args->block_masks)
+                word = args->block_masks[((int64_t)place->group * blocks + first + b) *
+                                             args->words +
+                                         v / 32];
+            has |= (word >> v % 32 & 1u) << b;
+        }
+        memory->blocks[j] = (uint8_t)has;
+    }
+}
+
+/* Row numbers and neighbours are sent for without waiting: they have arrived after the
+ * next vx_copy_wait(0) and barrier. */
+VX_DEVICE void rows_load(const struct vx_conv_device_args *args,
+                         const struct tile_place *place, struct tile_memory *memory)
+{
+    int64_t rows = place_rows(args, place);
+    for (int r = (int)vx_thread(); r < VX_TILE_N; r += THREADS) {
+        int64_t at = place->first_row + r;
+        if (at < rows)
+            row_load(args, place, at, memory->rows + r);
+        else
+            memory->rows[r] = -1;
+    }
+}
+
+/* Neighbour rows of the tile for the present offsets from `from` on: a warp reads the
+ * entries of one row, which lie together. */
+VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
+                         struct tile_memory *memory)
+{
+    int lane = (int)vx_lane();
+    int count = memory->present_count - from;
+    if (count > WALK) count = WALK;
+    if (vx_thread() == 0) memory->from = from, memory->count = count;
+    if (lane >= count) return;
+#if VX_PAIRS
+    const int32_t *nbr = args->in_rows;
+    const int32_t stride = 1;
+#else
+    const int32_t *nbr = args->nbr ? args->nbr + memory->present[from + lane] : 0;
+    const int32_t stride = args->nbr_stride;
+#endif
+    int32_t *to = memory->nbr + lane * NBR_STRIDE;
+#pragma unroll 8
+    for (int r = (int)vx_wave(); r < VX_TILE_N; r += THREADS / 32) {
+        int32_t row = memory->rows[r];
+        if (row >= 0 && nbr)
+            vx_copy_async4(to + r, nbr + (int64_t)row * stride);
+        else
+            to[r] = row;
+    }
+}
+
+/* Of the weights.  wgmma wants panels of 128 bytes of columns, each with its rows of the
+ * sum below each other; mma reads 32-bit weights one number at a time, four rows of eight
+ * columns at once: two chunks of each of four rows. */
+#define PANEL_CHUNKS (B_CHUNKS < 8 ? B_CHUNKS : 8)
+VX_DEVICE int weight_place(int row, int chunk)
+{
+#if VX_WGMMA
+    int panel = chunk / PANEL_CHUNKS * VX_TILE_CI * PANEL_CHUNKS;
+    return panel + chunk_place(row, chunk % PANEL_CHUNKS, PANEL_CHUNKS);
+#else
+    if (sizeof(vx_element) == 4 && B_CHUNKS >= 8)
+        return row * B_CHUNKS + (chunk ^ ((row & 3) * 2));
+    return chunk_place(row, chunk, B_CHUNKS);
+#endif
+}
+
+/* --- one stage: gathered rows and the weights that meet them, on their way --- */
+
+/* Where the loads are on their walk over (present offset, block of channels). */
+struct walk_place {
+    int offset;  /* of the present ones whose neighbours are in shared memory */
+    int channel; /* first of the block */
+};
+
+VX_DEVICE void walk_step(struct walk_place *walk, int channels)
+{
+    walk->channel += VX_TILE_CI;
+    if (walk->channel == channels) walk->channel = 0, walk->offset++;
+}
+
+VX_DEVICE void stage_load(const struct vx_conv_device_args *args,
+                          const struct tile_memory *memory, uint32_t stage,
+                          const struct walk_place *walk, int first_column)
+{
+    const vx_element *in = (const vx_element *)args->in + walk->channel;
+    const int32_t *nbr = memory->nbr + walk->offset * NBR_STRIDE;
+#pragma unroll
+    for (int at = 0; at < VX_TILE_N * A_CHUNKS; at += THREADS) {
+        int id = at + (int)vx_thread();
+        if (VX_TILE_N * A_CHUNKS % THREADS && id >= VX_TILE_N * A_CHUNKS) break;
+        int row = id / A_CHUNKS, chunk = id % A_CHUNKS;
+        int32_t from = nbr[row];
+        int64_t element = (int64_t)(from < 0 ? 0 : from) * args->ci;
+        vx_copy_async(stage + 16u * (uint32_t)chunk_place(row, chunk, A_CHUNKS),
+                      in + element + chunk * VX_CHUNK_ELEMENTS, from >= 0);
+    }
+    const vx_element *weight =
+        (const vx_element *)args->weight +
+        ((int64_t)memory->present[memory->from + walk->offset] * args->ci +
+         walk->channel) *
+            args->co;
+#pragma unroll
+    for (int at = 0; at < VX_TILE_CI * B_CHUNKS; at += THREADS) {
+        int id = at + (int)vx_thread();
+        if (VX_TILE_CI * B_CHUNKS % THREADS && id >= VX_TILE_CI * B_CHUNKS) break;
+        int row = id / B_CHUNKS, chunk = id % B_CHUNKS;
+        int column = first_column + chunk * VX_CHUNK_ELEMENTS;
+        int inside = column < args->co;
+        vx_copy_async(stage + A_BYTES + 16u * (uint32_t)weight_place(row, chunk),
+                      weight + (int64_t)row * args->co + (inside ? column : 0), inside);
+    }
+}
+
+/* Elements that one store of 16 bytes has. */
+#define OUT_ELEMENTS VX_CHUNK_ELEMENTS
+
+union chunk_floats {
+    struct vx_words4 words[OUT_ELEMENTS / 4];
+    float floats[OUT_ELEMENTS];
+};
+union chunk_elements {
+    struct vx_words4 words;
+    vx_element elements[OUT_ELEMENTS];
+};
+
+VX_DEVICE union chunk_floats chunk_read(const float *from)
+{
+    union chunk_floats chunk;
+#pragma unroll
+    for (int i = 0; i < OUT_ELEMENTS / 4; i++)
+        chunk.words[i] = ((const struct vx_words4 *)from)[i];
+    return chunk;
+}
+
+VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float *sums,
+                            int64_t element, int column)
+{
+    union chunk_floats value = chunk_read(sums);
+    union chunk_elements out;
+    if (args->bias) {
+        union chunk_floats bias = chunk_read(args->bias + column);
+#pragma unroll
+        for (int i = 0; i < OUT_ELEMENTS; i++) value.floats[i] += bias.floats[i];
+    }
+    if (args->residual) {
+        union chunk_elements residual;
+        residual.words =
+            *(const struct vx_words4 *)((const vx_element *)args->residual + element);
+#pragma unroll
+        for (int i = 0; i < OUT_ELEMENTS; i++)
+            value.floats[i] += vx_float_of(residual.elements[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < OUT_ELEMENTS; i++)
+        out.elements[i] = vx_element_of(vx_activate(args->activation, value.floats[i]));
+    *(struct vx_words4 *)((vx_element *)args->out + element) = out.words;
+}
+
+VX_DEVICE void tile_finish(const struct vx_conv_device_args *args,
+                           const struct tile_memory *memory,
+                           const struct tile_place *place, const float *sums)
+{
+    int chunks = VX_TILE_CO / OUT_ELEMENTS;
+    for (int id = (int)vx_thread(); id < VX_TILE_N * chunks; id += THREADS) {
+        int row = id / chunks, column = id % chunks * OUT_ELEMENTS;
+        int at_column = place->first_column + column;
+        if (memory->rows[row] < 0 || at_column >= args->co) continue;
+        int64_t element = (int64_t)memory->rows[row] * args->co + at_column;
+        chunk_finish(args, sums + row * SUM_STRIDE + column, element, at_column);
+    }
+}
+
+VX_DEVICE void tile_store_partial(const struct vx_conv_device_args *args,
+                                  const struct tile_memory *memory,
+                                  const struct tile_place *place, const float *sums)
+{
+    float *partial = args->partial;
+    if (!VX_PAIRS) partial += (int64_t)place->group * args->n * args->co;
+    int chunks = VX_TILE_CO / 4;
+    for (int id = (int)vx_thread(); id < VX_TILE_N * chunks; id += THREADS) {
+        int row = id / chunks, column = id % chunks * 4;
+        int at_column = place->first_column + column;
+        if (memory->rows[row] < 0 || at_column >= args->co) continue;
+        int64_t element = (int64_t)memory->rows[row] * args->co + at_column;
+        *(struct vx_words4 *)(partial + element) =
+            *(const struct vx_words4 *)(sums + row * SUM_STRIDE + column);
+    }
+}
+
+#endif

@@ -1,0 +1,7 @@
+# Convolutions on the device.
+target_sources(kernels PRIVATE
+  04_conv_gather_ref.c
+  04_conv_gather_spec.c
+  06_conv_masked_ref.c
+  06_conv_masked_spec.c
+)

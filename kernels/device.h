@@ -1,0 +1,367 @@
+/* device - the only place where a kernel's text meets a vendor: blocks, waves, 16-bit
+ * numbers, atomics.
+ *
+ * Device code is the common subset of C and C++: no templates, no vendor headers, sizes
+ * as macros with defaults, one struct of arguments by value.  Included by every .cu and by
+ * nothing else.  Block sizes are macros too (VX_THREADS and the like): a kernel never asks
+ * for blockDim or gridDim, because on AMD those are hidden arguments.
+ *
+ * Owner    -
+ * Thread   device code.
+ * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD compiles everything here; kernels that
+ *          multiply with matrix instructions say which vendor they know.
+ * Fails    #error for a compiler it does not know.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_DEVICE_H
+#define VX_KERNELS_DEVICE_H
+
+#include <stdint.h>
+
+/* What a kernel of a typed spec computes in: an enum vx_number.  A default so that an
+ * editor can compile any text as it is. */
+#ifndef VX_TYPE
+#define VX_TYPE 2
+#endif
+#define VX_TYPE_F32  1
+#define VX_TYPE_F16  2
+#define VX_TYPE_BF16 3
+#define VX_TYPE_TF32 4
+
+#if defined(__CUDACC__)
+#define VX_CUDA   1
+#define VX_WAVE   32
+#define VX_DEVICE static __device__ __forceinline__
+#define VX_SHARED __shared__
+#define VX_KERNEL(threads_, blocks_)                                                     \
+    extern "C" __global__ void __launch_bounds__(threads_, blocks_)
+#elif defined(__AMDGCN__) || defined(__HIP__)
+#define VX_HIP 1
+#if defined(__gfx1100__) || defined(__gfx1200__) || defined(__gfx1201__)
+#define VX_WAVE 32
+#else
+#define VX_WAVE 64
+#endif
+#define VX_DEVICE static __attribute__((device)) __attribute__((always_inline)) inline
+#define VX_SHARED __attribute__((shared))
+#define VX_KERNEL(threads_, blocks_)                                                     \
+    extern "C" __attribute__((global))                                                   \
+    __attribute__((amdgpu_flat_work_group_size(threads_, threads_))) void
+#else
+#error "device.h knows nvcc, NVRTC, and clang or hipRTC for AMD"
+#endif
+
+/* --- where am I --- */
+#if VX_CUDA
+VX_DEVICE uint32_t vx_thread(void)
+{
+    return threadIdx.x;
+}
+VX_DEVICE uint32_t vx_block_x(void)
+{
+    return blockIdx.x;
+}
+VX_DEVICE uint32_t vx_block_y(void)
+{
+    return blockIdx.y;
+}
+VX_DEVICE uint32_t vx_block_z(void)
+{
+    return blockIdx.z;
+}
+/* All threads of the block; orders their shared and global accesses among them. */
+VX_DEVICE void vx_barrier(void)
+{
+    __syncthreads();
+}
+VX_DEVICE void vx_wave_barrier(void)
+{
+    __syncwarp();
+}
+#else
+VX_DEVICE uint32_t vx_thread(void)
+{
+    return __builtin_amdgcn_workitem_id_x();
+}
+VX_DEVICE uint32_t vx_block_x(void)
+{
+    return __builtin_amdgcn_workgroup_id_x();
+}
+VX_DEVICE uint32_t vx_block_y(void)
+{
+    return __builtin_amdgcn_workgroup_id_y();
+}
+VX_DEVICE uint32_t vx_block_z(void)
+{
+    return __builtin_amdgcn_workgroup_id_z();
+}
+VX_DEVICE void vx_barrier(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+VX_DEVICE void vx_wave_barrier(void)
+{
+    __builtin_amdgcn_wave_barrier();
+}
+#endif
+VX_DEVICE uint32_t vx_lane(void)
+{
+    return vx_thread() % VX_WAVE;
+}
+VX_DEVICE uint32_t vx_wave(void)
+{
+    return vx_thread() / VX_WAVE;
+}
+
+/* --- a wave together: all its lanes must arrive --- */
+#if VX_CUDA
+/* Bit l: lane l said true. */
+VX_DEVICE uint64_t vx_ballot(int said)
+{
+    return __ballot_sync(0xffffffffu, said);
+}
+VX_DEVICE uint32_t vx_shuffle(uint32_t value, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, value, (int)lane);
+}
+VX_DEVICE uint32_t vx_shuffle_xor(uint32_t value, uint32_t mask)
+{
+    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
+}
+#else
+VX_DEVICE uint64_t vx_ballot(int said)
+{
+#if VX_WAVE == 64
+    return __builtin_amdgcn_ballot_w64(said);
+#else
+    return __builtin_amdgcn_ballot_w32(said);
+#endif
+}
+VX_DEVICE uint32_t vx_shuffle(uint32_t value, uint32_t lane)
+{
+    return (uint32_t)__builtin_amdgcn_ds_bpermute((int)(lane * 4), (int)value);
+}
+VX_DEVICE uint32_t vx_shuffle_xor(uint32_t value, uint32_t mask)
+{
+    return vx_shuffle(value, vx_lane() ^ mask);
+}
+#endif
+
+#if VX_CUDA /* NVRTC does not know __builtin_memcpy */
+VX_DEVICE float vx_float_of_bits(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+VX_DEVICE uint32_t vx_bits_of_float(float value)
+{
+    return __float_as_uint(value);
+}
+#else
+VX_DEVICE float vx_float_of_bits(uint32_t bits)
+{
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+}
+VX_DEVICE uint32_t vx_bits_of_float(float value)
+{
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+#endif
+VX_DEVICE float vx_shuffle_xor_float(float value, uint32_t mask)
+{
+    return vx_float_of_bits(vx_shuffle_xor(vx_bits_of_float(value), mask));
+}
+
+/* --- bits --- */
+#if VX_CUDA
+VX_DEVICE int32_t vx_count_bits(uint32_t bits)
+{
+    return __popc(bits);
+}
+VX_DEVICE int32_t vx_count_bits64(uint64_t bits)
+{
+    return __popcll(bits);
+}
+/* Of the lowest set bit; bits is not 0. */
+VX_DEVICE int32_t vx_lowest_bit(uint32_t bits)
+{
+    return __ffs((int)bits) - 1;
+}
+#else
+VX_DEVICE int32_t vx_count_bits(uint32_t bits)
+{
+    return __builtin_popcount(bits);
+}
+VX_DEVICE int32_t vx_count_bits64(uint64_t bits)
+{
+    return __builtin_popcountll(bits);
+}
+VX_DEVICE int32_t vx_lowest_bit(uint32_t bits)
+{
+    return __builtin_ctz(bits);
+}
+#endif
+
+/* --- atomics on device memory (and on shared memory): relaxed, device scope --- */
+#if VX_CUDA
+VX_DEVICE uint32_t vx_atomic_add(uint32_t *at, uint32_t value)
+{
+    return atomicAdd(at, value);
+}
+VX_DEVICE uint64_t vx_atomic_add64(uint64_t *at, uint64_t value)
+{
+    return atomicAdd((unsigned long long *)at, (unsigned long long)value);
+}
+VX_DEVICE uint32_t vx_atomic_or(uint32_t *at, uint32_t value)
+{
+    return atomicOr(at, value);
+}
+VX_DEVICE uint64_t vx_atomic_or64(uint64_t *at, uint64_t value)
+{
+    return atomicOr((unsigned long long *)at, (unsigned long long)value);
+}
+VX_DEVICE int32_t vx_atomic_min(int32_t *at, int32_t value)
+{
+    return atomicMin(at, value);
+}
+VX_DEVICE uint64_t vx_atomic_min64(uint64_t *at, uint64_t value)
+{
+    return atomicMin((unsigned long long *)at, (unsigned long long)value);
+}
+/* The value that was there; it was replaced if it was `expected`. */
+VX_DEVICE uint32_t vx_atomic_swap_if(uint32_t *at, uint32_t expected, uint32_t value)
+{
+    return atomicCAS(at, expected, value);
+}
+VX_DEVICE uint64_t vx_atomic_swap_if64(uint64_t *at, uint64_t expected, uint64_t value)
+{
+    return atomicCAS((unsigned long long *)at, (unsigned long long)expected,
+                     (unsigned long long)value);
+}
+#else
+VX_DEVICE uint32_t vx_atomic_add(uint32_t *at, uint32_t value)
+{
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE uint64_t vx_atomic_add64(uint64_t *at, uint64_t value)
+{
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE uint32_t vx_atomic_or(uint32_t *at, uint32_t value)
+{
+    return __hip_atomic_fetch_or(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE uint64_t vx_atomic_or64(uint64_t *at, uint64_t value)
+{
+    return __hip_atomic_fetch_or(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE int32_t vx_atomic_min(int32_t *at, int32_t value)
+{
+    return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE uint64_t vx_atomic_min64(uint64_t *at, uint64_t value)
+{
+    return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+VX_DEVICE uint32_t vx_atomic_swap_if(uint32_t *at, uint32_t expected, uint32_t value)
+{
+    (void)__hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED,
+                                               __ATOMIC_RELAXED,
+                                               __HIP_MEMORY_SCOPE_AGENT);
+    return expected;
+}
+VX_DEVICE uint64_t vx_atomic_swap_if64(uint64_t *at, uint64_t expected, uint64_t value)
+{
+    (void)__hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED,
+                                               __ATOMIC_RELAXED,
+                                               __HIP_MEMORY_SCOPE_AGENT);
+    return expected;
+}
+#endif
+
+/* --- 16-bit numbers travel as their bits; rounding is to nearest, ties to even --- */
+VX_DEVICE float vx_float_of_bf16(uint16_t bits)
+{
+    return vx_float_of_bits((uint32_t)bits << 16);
+}
+VX_DEVICE uint16_t vx_bf16_of_float(float value)
+{
+    uint32_t bits = vx_bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u); /* NaN */
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+#if VX_CUDA
+VX_DEVICE float vx_float_of_f16(uint16_t bits)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+VX_DEVICE uint16_t vx_f16_of_float(float value)
+{
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#else
+VX_DEVICE float vx_float_of_f16(uint16_t bits)
+{
+    _Float16 half;
+    __builtin_memcpy(&half, &bits, sizeof half);
+    return (float)half;
+}
+VX_DEVICE uint16_t vx_f16_of_float(float value)
+{
+    _Float16 half = (_Float16)value;
+    uint16_t bits;
+    __builtin_memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+#endif
+
+/* --- one element of a tensor of VX_TYPE --- */
+#if VX_TYPE == VX_TYPE_F16
+typedef uint16_t vx_element;
+VX_DEVICE float vx_float_of(vx_element bits)
+{
+    return vx_float_of_f16(bits);
+}
+VX_DEVICE vx_element vx_element_of(float value)
+{
+    return vx_f16_of_float(value);
+}
+#elif VX_TYPE == VX_TYPE_BF16
+typedef uint16_t vx_element;
+VX_DEVICE float vx_float_of(vx_element bits)
+{
+    return vx_float_of_bf16(bits);
+}
+VX_DEVICE vx_element vx_element_of(float value)
+{
+    return vx_bf16_of_float(value);
+}
+#else
+typedef float vx_element;
+VX_DEVICE float vx_float_of(vx_element value)
+{
+    return value;
+}
+VX_DEVICE vx_element vx_element_of(float value)
+{
+    return value;
+}
+#endif
+
+/* Four 32-bit words that are loaded and stored as one; aligned as they are long. */
+struct __attribute__((aligned(16))) vx_words4 {
+    uint32_t x, y, z, w;
+};
+
+#endif

@@ -1,0 +1,11 @@
+# Coordinates to neighbours on the device: bricks, and plain hashing to measure them against.
+target_sources(kernels PRIVATE
+  01_coord_hash_device_ref.c
+  01_coord_hash_spec.c
+  02_neighbor_map_device_ref.c
+  02_neighbor_map_spec.c
+  03_brick_index_ref.c
+  03_brick_index_spec.c
+  03_brick_map_ref.c
+  03_brick_map_spec.c
+)

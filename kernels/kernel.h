@@ -1,0 +1,88 @@
+/* kernel - what the host knows of one device kernel: its text, its tiles, its grid, its
+ * reference.
+ *
+ * A kernel is `NN_name.cu`, device code in the common subset of C and C++; `NN_name.h`,
+ * its argument struct; `NN_name_ref.c`, the oracle over the same struct; and
+ * `NN_name_spec.c`, this description.  Whatever may be chosen about a kernel is a macro
+ * of its text and a value of its tile; whatever a request decides is a field of its
+ * arguments.  The functions here are pure: they can be tested, and a choice made, on a
+ * machine without a GPU.
+ *
+ * Owner    static data.
+ * Thread   any.
+ * Limits   VX_TILE_VALUES_MAX macros to a tile.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_KERNEL_H
+#define VX_KERNELS_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/13_elementwise.h" /* enum vx_number */
+
+/* Macros that the widest search space (a convolution's) has. */
+#define VX_TILE_VALUES_MAX 8
+
+/* One point of a kernel's search space: the values of its macros, in their order. */
+struct vx_tile {
+    int32_t values[VX_TILE_VALUES_MAX];
+};
+
+struct vx_grid {
+    uint32_t x, y, z; /* blocks; any of them 0 = nothing to launch */
+};
+
+/* What a device can do: read once from the driver, or from a table for an architecture
+ * that is compiled for without a device. */
+struct vx_caps {
+    int32_t arch;             /* CUDA: 10 * major + minor: 80, 86, 89, 90, 100 */
+    int32_t processors;       /* SMs or CUs */
+    int32_t shared_block;     /* most shared memory of one block, opt-in, bytes */
+    int32_t shared_processor; /* of one processor, bytes */
+    int32_t clock_mhz;        /* highest */
+    int64_t cache_bytes;      /* last-level cache */
+    int64_t memory_bytes;
+};
+
+struct vx_kernel_spec {
+    const char *name;          /* of the function in the text, extern "C" */
+    const char *source;        /* "05_mask_order.cu"; several kernels may share a text */
+    const char *const *macros; /* names of the tile's values; NULL = none */
+    int32_t macros_count;
+    const struct vx_tile *tiles; /* the whole search space; NULL = one tile, no macros */
+    int32_t tiles_count;         /* >= 1 */
+    uint32_t types; /* bits 1 << enum vx_number: compiled once per VX_TYPE; 0 = once */
+    bool may_spill; /* false: CI fails when a compiler spills registers */
+    size_t args_bytes;
+    int32_t (*threads)(const struct vx_tile *tile); /* of one block */
+    /* Dynamic shared memory of one block in bytes; NULL = none. */
+    int32_t (*shared)(const struct vx_tile *tile, enum vx_number type);
+    /* The laws of the tile alone: does this device run it?  NULL = every device does. */
+    bool (*fits)(const struct vx_tile *tile, enum vx_number type,
+                 const struct vx_caps *caps);
+    struct vx_grid (*grid)(const struct vx_tile *tile, const void *args);
+    void (*ref)(const void *args, enum vx_number type); /* host memory, same struct */
+};
+
+/* Every kernel of the folder, in reading order; the list ends with NULL. */
+const struct vx_kernel_spec *const *vx_kernels(void);
+const struct vx_kernel_spec *vx_kernel_find(const char *name); /* NULL = no such kernel */
+
+/* Bytes of one element of a type in device memory (TF32 is stored as F32). */
+static inline int32_t vx_number_bytes(enum vx_number type)
+{
+    return type == VX_NUMBER_F16 || type == VX_NUMBER_BF16 ? 2 : 4;
+}
+
+/* Channels of a row on the device: padded with finite numbers that meet zero weights. */
+#define VX_CHANNELS_UNIT 16
+static inline int32_t vx_channels_padded(int32_t channels)
+{
+    return (channels + VX_CHANNELS_UNIT - 1) / VX_CHANNELS_UNIT * VX_CHANNELS_UNIT;
+}
+
+#endif

@@ -1,0 +1,7 @@
+# Rows sorted by mask, lists of pairs.
+target_sources(kernels PRIVATE
+  05_mask_order_ref.c
+  05_mask_order_spec.c
+  08_pair_list_ref.c
+  08_pair_list_spec.c
+)

@@ -1,0 +1,13 @@
+# Kernels that only pass over rows: their references and descriptions.
+target_sources(kernels PRIVATE
+  07_conv_reduce_ref.c
+  07_conv_reduce_spec.c
+  10_activation_device_ref.c
+  10_activation_spec.c
+  12_norm_device_ref.c
+  12_norm_spec.c
+  13_elementwise_device_ref.c
+  13_elementwise_spec.c
+  14_rows_ref.c
+  14_rows_spec.c
+)

@@ -1,0 +1,69 @@
+/* waves - which lanes said yes, and sums over the threads before this one.
+ *
+ * Owner    -
+ * Thread   device code.
+ * Limits   a block has at most as many waves as a wave has lanes.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_WAVES_CUH
+#define VX_KERNELS_WAVES_CUH
+
+#include "kernels/device.h"
+
+/* Before a loop whose rounds must lie side by side in registers. */
+#ifndef VX_UNROLL
+#define VX_UNROLL _Pragma("unroll")
+#endif
+
+/* One bit for each lane of a wave. */
+#if VX_WAVE == 32
+typedef uint32_t vx_lanes;
+#else
+typedef uint64_t vx_lanes;
+#endif
+
+VX_DEVICE vx_lanes vx_lanes_said(int said)
+{
+    return (vx_lanes)vx_ballot(said);
+}
+VX_DEVICE vx_lanes vx_lanes_below(void)
+{
+    return ((vx_lanes)1 << vx_lane()) - 1;
+}
+VX_DEVICE uint32_t vx_lanes_count(vx_lanes lanes)
+{
+#if VX_WAVE == 32
+    return (uint32_t)vx_count_bits(lanes);
+#else
+    return (uint32_t)vx_count_bits64(lanes);
+#endif
+}
+
+/* The sum over this lane and those below it. */
+VX_DEVICE uint32_t vx_wave_sum_through(uint32_t value)
+{
+    VX_UNROLL
+    for (uint32_t step = 1; step < VX_WAVE; step *= 2) {
+        uint32_t below = vx_shuffle(value, (vx_lane() - step) % VX_WAVE);
+        if (vx_lane() >= step) value += below;
+    }
+    return value;
+}
+
+/* The sum over the threads before this one; `all` is that of the whole block.  `sums` is
+ * shared, a word for each of the `waves`; it may be used again after a barrier. */
+VX_DEVICE uint32_t vx_block_sum_before(uint32_t value, uint32_t *sums, uint32_t waves,
+                                       uint32_t *all)
+{
+    uint32_t through = vx_wave_sum_through(value);
+    if (vx_lane() == VX_WAVE - 1) sums[vx_wave()] = through;
+    vx_barrier();
+    uint32_t of_waves = vx_wave_sum_through(vx_lane() < waves ? sums[vx_lane()] : 0);
+    uint32_t before = vx_shuffle(of_waves, (vx_wave() - 1) % VX_WAVE);
+    *all = vx_shuffle(of_waves, waves - 1);
+    return (vx_wave() ? before : 0) + through - value;
+}
+
+#endif
