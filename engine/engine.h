@@ -69,10 +69,46 @@ struct vx_model_source {
     i32 version;
 };
 
-enum vx_device_kind { VX_DEVICE_CPU };
+/* FAKE is for tests: device memory is the host's and kernels are their references. */
+enum vx_device_kind { VX_DEVICE_CPU, VX_DEVICE_CUDA, VX_DEVICE_HIP, VX_DEVICE_FAKE };
+
+/* How a convolution is computed on a GPU: engine/gpu/conv.h says what each does. */
+enum vx_conv_algorithm {
+    VX_CONV_AUTO, /* the tuned table's, else the cost model's, for each layer and size */
+    VX_CONV_EXPLICIT,
+    VX_CONV_IMPLICIT,
+    VX_CONV_MASKED,
+    VX_CONV_IMPLICIT_SPLIT,
+    VX_CONV_MASKED_SPLIT,
+    VX_CONV_PAIRS_LIST,
+    VX_CONV_ALGORITHMS_COUNT,
+};
+enum vx_tune_mode {
+    VX_TUNE_TABLE, /* look up, else the cost model; measure nothing */
+    VX_TUNE_AUTO,  /* at load, measure the few candidates that the model ranks first */
+    VX_TUNE_ALL,   /* at load, measure every candidate that fits */
+};
+
+/* What a GPU needs to be told; strings are borrowed until close, NULL = the default. */
+struct vx_gpu_settings {
+    i32 index;                /* of the device, as the driver counts */
+    const char *driver;       /* path of libcuda; NULL = searched */
+    const char *compiler;     /* path of libnvrtc; NULL = searched */
+    const char *kernel_cache; /* directory of compiled kernels; NULL = none */
+    i64 kernel_cache_bytes;   /* its bound; 0 = the default */
+    const char *kernel_texts; /* a folder to read kernels from, for developers */
+    const char *tune_table;   /* file of tuning results, or a folder of them, one
+                                 DEVICE.tune each; NULL = none */
+    enum vx_tune_mode tune;
+    enum vx_conv_algorithm algorithm; /* pinned, or AUTO */
+    void *host; /* memory that requests lie in, to be page-locked; NULL = none */
+    size_t host_bytes;
+    i64 lose_launch; /* FAKE, for tests: this launch loses the device; 0 = none */
+};
 
 struct vx_engine_options {
     enum vx_device_kind kind;
+    const struct vx_gpu_settings *gpu; /* NULL for the CPU */
     i32 threads;         /* CPU device: 0 = all cores this process may use */
     size_t device_bytes; /* activations and workspaces; reserved at open, touched when
                             needed */
@@ -134,6 +170,19 @@ void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch);
 /* Device thread. */
 void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats);
+
+/* True when the device is gone (a sticky error of a GPU) and `why` says how: the process
+ * must end and be started anew.  Device thread. */
+bool vx_engine_lost(const struct vx_engine *engine, struct vx_why *why);
+
+/* Devices of a kind that its driver counts, without opening one; 0 when there is no
+ * driver or no device, and `why` then says what was tried.  Loads the driver: not for a
+ * process that must not (the front).  `driver`: as in vx_gpu_settings. */
+i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_why *why);
+
+/* The tools that need no server: compile, tune, bench, devices.  `arguments[0]` is the
+ * tool's name; prints for people, returns the exit code (2 = usage). */
+int vx_engine_tool(int count, char **arguments);
 
 /* Reads and checks a model without a device: for `voxeld check`.  A table for people is
  * written to `text` (cut to fit): layer, op, shape, parameters.  Allocates and frees; not

@@ -39,7 +39,9 @@ void vx_alloc_freeze(void)
     frozen = true;
 }
 
-void vx_alloc_thaw(void)
+bool vx_alloc_thaw(void)
 {
+    bool was = frozen;
     frozen = false;
+    return was;
 }

@@ -24,8 +24,9 @@ VX_MUST_USE void *vx_alloc_zero(size_t bytes);
 VX_MUST_USE void *vx_alloc_aligned(size_t bytes);
 void vx_free(void *pointer);
 
-/* From here on this thread may not allocate.  vx_alloc_thaw ends it (shutdown only). */
+/* From here on this thread may not allocate.  vx_alloc_thaw ends it: at shutdown, and for
+ * work that is no request's and gives back all it takes.  True when it was frozen. */
 void vx_alloc_freeze(void);
-void vx_alloc_thaw(void);
+bool vx_alloc_thaw(void);
 
 #endif

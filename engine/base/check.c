@@ -34,3 +34,8 @@ void vx_panic(const char *file, int line, const char *what)
     backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);
     abort();
 }
+
+void vx_process_end(int exit_code)
+{
+    _exit(exit_code);
+}

@@ -24,6 +24,10 @@
 
 __attribute__((noreturn)) void vx_panic(const char *file, int line, const char *what);
 
+/* Ends the process here and now, releasing nothing: for what may hang or crash when it is
+ * closed, such as the driver of a device that is lost. */
+__attribute__((noreturn)) void vx_process_end(int exit_code);
+
 /* Remembers what this thread works on, for the panic record.  `what` must be static. */
 void vx_panic_note(const char *what, u64 id);
 

@@ -50,6 +50,30 @@ static void open_openblas(struct vx_blas *blas, void *library)
     (void)snprintf(blas->name, sizeof blas->name, "OpenBLAS %s", core);
 }
 
+/* Equal rows must have equal answers wherever they stand in a panel, or the bits of a row
+ * would depend on its company.  OpenBLAS 0.3.21's code for Haswell and Zen sums the rows
+ * 6 to 11 of every 12 in another order than the first six; that for SkylakeX and
+ * Sandybridge is even. */
+#define PROBE_ROWS 240
+#define PROBE_SIZE 64
+static bool is_even(const struct vx_blas *blas)
+{
+    static f32 rows[PROBE_ROWS * PROBE_SIZE], weights[PROBE_SIZE * PROBE_SIZE];
+    static f32 answers[PROBE_ROWS * PROBE_SIZE];
+    u32 seed = 1;
+    for (size_t i = 0; i < VX_COUNT(weights); i++)
+        weights[i] = (f32)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+    for (size_t i = 0; i < VX_COUNT(rows); i++)
+        rows[i] = weights[i % PROBE_SIZE * PROBE_SIZE];
+    blas->sgemm(ORDER_ROWS, TRANSPOSE_NONE, TRANSPOSE_NONE, PROBE_ROWS, PROBE_SIZE,
+                PROBE_SIZE, 1.0f, rows, PROBE_SIZE, weights, PROBE_SIZE, 0.0f, answers,
+                PROBE_SIZE);
+    for (size_t row = 1; row < PROBE_ROWS; row++)
+        if (memcmp(answers + row * PROBE_SIZE, answers, PROBE_SIZE * sizeof(f32)) != 0)
+            return false;
+    return true;
+}
+
 /* The library is a thing of the process: it is loaded once and stays. */
 static struct vx_blas loaded;
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
@@ -67,15 +91,18 @@ static void load(void)
     if (library && symbol(library, "cblas_sgemm", &blas->sgemm)) {
         (void)snprintf(blas->name, sizeof blas->name, "BLAS");
         if (is_openblas) open_openblas(blas, library);
+        if (!is_even(blas)) blas->sgemm = NULL;
     } else {
         blas->sgemm = NULL;
     }
     /* Not the core that was asked for: the user's choice, or a library that has no such code. */
     const char *core = strncmp(blas->name, "OpenBLAS ", 9) ? "" : blas->name + 9;
     VX_LOG(
-        WORKER_BLAS, VX_LOG_TEXT("library", blas->sgemm ? blas->name : "none"),
+        WORKER_BLAS, VX_LOG_TEXT("library", blas->name[0] ? blas->name : "none"),
+        VX_LOG_TEXT("used", blas->sgemm ? "yes" : "no"),
         VX_LOG_TEXT("core_asked", asked && set ? asked : "any"),
         VX_LOG_TEXT("core_as_asked", asked && !strcasecmp(core, asked) ? "yes" : "no"));
+    if (!blas->sgemm) blas->name[0] = '\0';
 }
 
 void vx_blas_open(struct vx_blas *blas)

@@ -11,7 +11,8 @@
  * Owner    the library stays loaded until the process ends: it cannot be unloaded safely.
  * Thread   open: once, before other threads read the environment.  sgemm: any number at
  *          once, each call runs on its caller's thread alone.
- * Fails    never: without a library sgemm is NULL and our own loops do the work.
+ * Fails    never: without a library, or with one that sums a row differently in another
+ *          place, sgemm is NULL and our own loops do the work.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -77,6 +77,9 @@ static void page_model(struct page *page, const struct vx_model *model)
              "activations per voxel\n",
              network->layers_count, model->plan->launches_count, (long long)parameters,
              (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
+    page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
+             network->precision ? vx_precision_name(network->precision)
+                                : "what the weights are (precision auto)");
     page_add(page,
              "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
              (long long)signature->voxels_max, (long long)signature->batch_voxels_max,

@@ -3,6 +3,8 @@
 
 #include "engine/base/check.h"
 
+#include <string.h>
+
 enum vx_activation vx_activation_of_op(enum vx_op op)
 {
     switch (op) {
@@ -25,10 +27,16 @@ static void fuse_count_uses(const struct vx_network *network, i32 *uses)
     for (i32 i = 0; i < network->outputs_count; i++) uses[network->outputs[i].layer]++;
 }
 
-static bool node_takes_norm(const struct vx_node *node)
+/* A convolution or linear layer whose rows are still the sums and the bias. */
+static bool node_is_sum(const struct vx_node *node)
 {
     bool linear = node->layer->op == VX_OP_SUBM_CONV || node->layer->op == VX_OP_LINEAR;
-    return linear && !node->norm && node->activation == VX_ACTIVATION_NONE;
+    return linear && !node->residual && node->activation == VX_ACTIVATION_NONE;
+}
+
+static bool node_takes_norm(const struct vx_node *node)
+{
+    return node_is_sum(node) && !node->norm;
 }
 
 static bool node_takes_activation(const struct vx_node *node)
@@ -53,41 +61,111 @@ static bool fuse_into(struct vx_node *node, const struct vx_layer *layer,
     return false;
 }
 
+/* A graph while it is built. */
+struct fuse {
+    struct vx_graph *graph;
+    const struct vx_fuse_options *options;
+    i32 layers_done;
+    i32 uses[VX_LAYERS_MAX];
+};
+
+/* The node of a layer's input, or VX_LAYER_FEATS. */
+static i32 fuse_node(const struct fuse *fuse, i32 layer)
+{
+    return layer == VX_LAYER_FEATS ? VX_LAYER_FEATS : fuse->graph->node_of[layer];
+}
+
+/* The operand of an add that can take the other as its residual: 0, 1, or -1 for none.
+ * Of two, the later, which needs not be moved. */
+static i32 fuse_find_residual(const struct fuse *fuse, const struct vx_layer *add)
+{
+    i32 best = -1, best_node = -1;
+    for (i32 j = 0; j < 2; j++) {
+        i32 layer = add->inputs[j], node = fuse_node(fuse, layer);
+        if (layer == VX_LAYER_FEATS || fuse->uses[layer] != 1) continue;
+        if (!node_is_sum(&fuse->graph->nodes[node]) || node < best_node) continue;
+        best = j;
+        best_node = node;
+    }
+    return best;
+}
+
+/* Moves a node that nothing reads yet behind all others. */
+static void fuse_move_last(struct fuse *fuse, i32 index)
+{
+    struct vx_graph *graph = fuse->graph;
+    struct vx_node moved = graph->nodes[index];
+    i32 last = graph->nodes_count - 1;
+    memmove(&graph->nodes[index], &graph->nodes[index + 1],
+            (size_t)(last - index) * sizeof moved);
+    graph->nodes[last] = moved;
+    for (i32 i = index; i < last; i++)
+        for (i32 j = 0; j < graph->nodes[i].inputs_count; j++)
+            if (graph->nodes[i].inputs[j] > index) graph->nodes[i].inputs[j]--;
+    for (i32 i = 0; i < fuse->layers_done; i++) {
+        i32 *node = &graph->node_of[i];
+        if (*node >= index) *node = *node == index ? last : *node - 1;
+    }
+}
+
+/* Tries to make an add the residual of one of its operands. */
+static bool fuse_residual(struct fuse *fuse, const struct vx_layer *add)
+{
+    if (!fuse->options->fuse_residuals || add->op != VX_OP_ADD) return false;
+    i32 operand = fuse_find_residual(fuse, add);
+    if (operand < 0) return false;
+    i32 producer = fuse_node(fuse, add->inputs[operand]);
+    /* What is added must be there when the producer runs. */
+    if (fuse_node(fuse, add->inputs[1 - operand]) > producer)
+        fuse_move_last(fuse, producer);
+    i32 at = fuse_node(fuse, add->inputs[operand]);
+    struct vx_node *node = &fuse->graph->nodes[at];
+    node->residual = true;
+    node->inputs[1] = fuse_node(fuse, add->inputs[1 - operand]);
+    node->inputs_count = 2;
+    fuse->graph->node_of[fuse->layers_done] = at;
+    return true;
+}
+
+static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
+{
+    struct vx_graph *graph = fuse->graph;
+    i32 producer = layer->inputs[0];
+    bool alone = producer != VX_LAYER_FEATS && fuse->uses[producer] == 1;
+    i32 at = fuse_node(fuse, producer);
+    if (alone && fuse_into(&graph->nodes[at], layer, fuse->options)) {
+        graph->node_of[fuse->layers_done] = at;
+        return;
+    }
+    if (fuse_residual(fuse, layer)) return;
+    struct vx_node *node = &graph->nodes[graph->nodes_count];
+    node->layer = layer;
+    node->activation = vx_activation_of_op(layer->op);
+    node->inputs_count = layer->inputs_count;
+    for (i32 j = 0; j < layer->inputs_count; j++)
+        node->inputs[j] = fuse_node(fuse, layer->inputs[j]);
+    graph->node_of[fuse->layers_done] = graph->nodes_count++;
+}
+
 vx_status vx_fuse_build(const struct vx_network *network,
                         const struct vx_fuse_options *options, struct vx_arena *arena,
                         const struct vx_graph **graph)
 {
-    i32 uses[VX_LAYERS_MAX] = {0};
+    struct fuse fuse = {.options = options};
     size_t layers_count = (size_t)network->layers_count;
     struct vx_graph *made = vx_arena_take(arena, sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a graph is full");
     made->network = network;
     made->nodes = vx_arena_take_array(arena, layers_count, sizeof *made->nodes);
-    i32 *node_of = vx_arena_take_array(arena, layers_count, sizeof *node_of);
-    VX_ENSURE(made->nodes && node_of, RESOURCE_EXHAUSTED,
+    made->node_of = vx_arena_take_array(arena, layers_count, sizeof *made->node_of);
+    VX_ENSURE(made->nodes && made->node_of, RESOURCE_EXHAUSTED,
               "the memory for a graph is full");
-    made->node_of = node_of;
-    fuse_count_uses(network, uses);
-    for (i32 i = 0; i < network->layers_count; i++) {
-        const struct vx_layer *layer = &network->layers[i];
-        i32 producer = layer->inputs[0];
-        bool alone = producer != VX_LAYER_FEATS && uses[producer] == 1;
-        if (alone && fuse_into(&made->nodes[node_of[producer]], layer, options)) {
-            node_of[i] = node_of[producer];
-            continue;
-        }
-        struct vx_node *node = &made->nodes[made->nodes_count];
-        node->layer = layer;
-        node->activation = vx_activation_of_op(layer->op);
-        node->inputs_count = layer->inputs_count;
-        for (i32 j = 0; j < layer->inputs_count; j++)
-            node->inputs[j] = layer->inputs[j] == VX_LAYER_FEATS
-                                  ? VX_LAYER_FEATS
-                                  : node_of[layer->inputs[j]];
-        node_of[i] = made->nodes_count++;
-    }
+    fuse.graph = made;
+    fuse_count_uses(network, fuse.uses);
+    for (; fuse.layers_done < network->layers_count; fuse.layers_done++)
+        fuse_layer(&fuse, &network->layers[fuse.layers_done]);
     for (i32 i = 0; i < network->outputs_count; i++)
-        made->outputs[i] = node_of[network->outputs[i].layer];
+        made->outputs[i] = made->node_of[network->outputs[i].layer];
     *graph = made;
     return VX_OK;
 }

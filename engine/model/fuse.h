@@ -1,10 +1,12 @@
 /* fuse - turns the layers of a network into the nodes that will be launched.
  *
- * A network is what a person wrote; a graph is what is worth running.  Two pure passes: a
- * batch norm that alone follows a convolution or linear layer becomes part of its weights
- * (y = x W + b, s = gamma / sqrt(var + eps): W' = W s, b' = (b - mean) s + beta), and an
- * activation that alone follows a producer is applied as its rows are written.  "Alone"
- * means nothing else reads the value in between, so no answer changes but by rounding.
+ * A network is what a person wrote; a graph is what is worth running.  Three pure passes:
+ * a batch norm that alone follows a convolution or linear layer becomes part of its
+ * weights (y = x W + b, s = gamma / sqrt(var + eps): W' = W s, b' = (b - mean) s + beta);
+ * an activation that alone follows a producer is applied as its rows are written; and an
+ * add that alone reads a convolution or linear layer becomes the residual of that layer
+ * (for GPUs: the other operand is read as the rows are written).  "Alone" means nothing
+ * else reads the value in between, so no answer changes but by rounding.
  *
  *   struct vx_fuse_options all = {.fold_norms = true, .fuse_activations = true};
  *   VX_TRY(vx_fuse_build(network, &all, &arena, &graph));
@@ -25,10 +27,12 @@
 /* VX_LAYERS_MAX nodes of less than 128 bytes, and an index each. */
 #define VX_FUSE_ARENA_BYTES (192 << 10)
 
-/* Tests switch passes off to compare; serving has both on. */
+/* Tests switch passes off to compare; serving has the first two on, and the third on
+ * devices whose convolutions take a residual. */
 struct vx_fuse_options {
     bool fold_norms;
     bool fuse_activations;
+    bool fuse_residuals;
 };
 
 struct vx_node {
@@ -36,6 +40,7 @@ struct vx_node {
         *layer; /* the producer, whose op, kernel and weights these are */
     const struct vx_layer *norm; /* a batch norm folded into its weights, or NULL */
     enum vx_activation activation;
+    bool residual; /* the second input is added before the activation */
     i32 inputs_count;
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier nodes, or VX_LAYER_FEATS */
 };

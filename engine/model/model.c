@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
 #include <stdio.h>
@@ -39,31 +40,6 @@ static vx_status paths_make(const struct vx_model_source *source, struct vx_why 
     return VX_OK;
 }
 
-/* What the file promises must fit; what it does not say becomes what fits. */
-static vx_status model_fit(struct vx_model *model, size_t device_bytes,
-                           struct vx_why *why)
-{
-    const struct vx_network *network = model->network;
-    struct vx_signature *signature = &model->signature;
-    signature->voxels_max = network->voxels_max;
-    signature->batch_voxels_max = network->batch_voxels_max;
-    if (!device_bytes) return VX_OK;
-    i64 fits = vx_plan_voxels_max(model->plan, device_bytes);
-    i64 must = network->voxels_max_said ? network->voxels_max : 1;
-    for (i32 i = 0; network->warmup_said && i < network->warmup_count; i++)
-        if (network->warmup[i] > must) must = network->warmup[i];
-    VX_ENSURE_WHY(
-        must <= fits, why, RESOURCE_EXHAUSTED,
-        "the voxels a model promises to take do not fit in the device memory",
-        "%s: limits and warmup ask for %lld voxels, which need %zu bytes of device "
-        "memory (%lld channels each); it has %zu: at most %lld voxels fit",
-        network->label, (long long)must, vx_plan_bytes(model->plan, must),
-        (long long)model->plan->channels, device_bytes, (long long)fits);
-    if (signature->voxels_max > fits) signature->voxels_max = fits;
-    if (signature->batch_voxels_max > fits) signature->batch_voxels_max = fits;
-    return VX_OK;
-}
-
 static void model_sign(struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -83,27 +59,42 @@ static void model_sign(struct vx_model *model)
     signature->layers_count = network->layers_count;
 }
 
-static vx_status model_weights(struct vx_model *model, const struct paths *paths,
-                               const struct vx_model_options *options, struct vx_why *why)
+/* The number that holds every weight a GPU multiplies by: f32 when they are mixed. */
+static enum vx_number weights_number(const struct vx_model *model)
 {
-    struct vx_safetensors *file;
-    vx_status status;
-    VX_TRY(vx_safetensors_open(paths->weights, paths->weights_label, why, &file));
-    VX_TRY_OR(status, out, vx_weights_check(model->network, file, why));
-    VX_TRY_OR(status, out, model_fit(model, options->device_bytes, why));
-    VX_TRY_OR(
-        status, out,
-        vx_weights_open(model->graph, file, options->progress, why, &model->weights));
-out:
-    vx_safetensors_close(&file);
-    return status;
+    const struct vx_network *network = model->network;
+    enum vx_number number = 0;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        if (layer->op != VX_OP_SUBM_CONV && layer->op != VX_OP_LINEAR) continue;
+        const char *dtype =
+            vx_safetensors_find(model->file, layer->tensors[VX_TENSOR_WEIGHT])->dtype;
+        enum vx_number mine = !strcmp(dtype, "F16")    ? VX_NUMBER_F16
+                              : !strcmp(dtype, "BF16") ? VX_NUMBER_BF16
+                                                       : VX_NUMBER_TF32;
+        if (number && number != mine) return VX_NUMBER_TF32;
+        number = mine;
+    }
+    return number ? number : VX_NUMBER_TF32;
 }
 
-static vx_status model_read(struct vx_model *model, const struct paths *paths,
-                            const struct vx_model_options *options, struct vx_why *why)
+static enum vx_number model_number(const struct vx_model *model)
 {
-    static const struct vx_fuse_options fuse = {.fold_norms = true,
-                                                .fuse_activations = true};
+    switch (model->network->precision) {
+    case VX_PRECISION_AUTO: return weights_number(model);
+    case VX_PRECISION_FP16: return VX_NUMBER_F16;
+    case VX_PRECISION_BF16: return VX_NUMBER_BF16;
+    case VX_PRECISION_TF32: return VX_NUMBER_TF32;
+    case VX_PRECISION_FP32: return VX_NUMBER_F32;
+    }
+    return VX_NUMBER_F32;
+}
+
+static vx_status model_read(struct vx_model *model, const struct paths *paths, bool gpu,
+                            struct vx_why *why)
+{
+    const struct vx_fuse_options fuse = {
+        .fold_norms = true, .fuse_activations = true, .fuse_residuals = gpu};
     struct vx_arena arena;
     model->block = vx_alloc(ARENA_BYTES);
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
@@ -111,15 +102,16 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_TRY(vx_network_read(paths->network, paths->network_label, &arena, why,
                            &model->network));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
-    VX_TRY(vx_plan_build(model->graph, &arena, &model->plan));
-    VX_TRY(model_weights(model, paths, options, why));
-    model_sign(model);
-    return VX_OK;
+    VX_TRY(vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file));
+    VX_TRY(vx_weights_check(model->network, model->file, why));
+    model->number = gpu ? model_number(model) : VX_NUMBER_F32;
+    struct vx_plan_options plan = vx_plan_cpu;
+    if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
+    return vx_plan_build(model->graph, &plan, &arena, &model->plan);
 }
 
-vx_status vx_model_open(const struct vx_model_source *source,
-                        const struct vx_model_options *options, struct vx_why *why,
-                        struct vx_model **model)
+vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
+                         struct vx_why *why, struct vx_model **model)
 {
     struct paths paths;
     *model = NULL;
@@ -128,11 +120,84 @@ vx_status vx_model_open(const struct vx_model_source *source,
     struct vx_model *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a model");
     made->magic = VX_MODEL_MAGIC;
-    vx_status status = model_read(made, &paths, options, why);
+    vx_status status = model_read(made, &paths, gpu, why);
     if (status.fault)
         vx_model_close(&made);
     else
         *model = made;
+    return status;
+}
+
+/* The most voxels that fit, by halving: need never falls with N. */
+static i64 room_voxels(const struct vx_model_room *room)
+{
+    i64 fits = 0, above = (i64)VX_VOXELS_MAX + 1;
+    while (above - fits > 1) {
+        i64 middle = fits + (above - fits) / 2;
+        if (room->need(room->context, middle) <= room->bytes)
+            fits = middle;
+        else
+            above = middle;
+    }
+    return fits;
+}
+
+vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
+                       struct vx_why *why)
+{
+    const struct vx_network *network = model->network;
+    struct vx_signature *signature = &model->signature;
+    signature->voxels_max = network->voxels_max;
+    signature->batch_voxels_max = network->batch_voxels_max;
+    if (!room->bytes) return VX_OK;
+    i64 fits = room_voxels(room);
+    i64 must = network->voxels_max_said ? network->voxels_max : 1;
+    for (i32 i = 0; network->warmup_said && i < network->warmup_count; i++)
+        if (network->warmup[i] > must) must = network->warmup[i];
+    VX_ENSURE_WHY(
+        must <= fits, why, RESOURCE_EXHAUSTED,
+        "the voxels a model promises to take do not fit in the device memory",
+        "%s: limits and warmup ask for %lld voxels, which need %zu bytes of device "
+        "memory (%s); it has %zu: at most %lld voxels fit",
+        network->label, (long long)must, room->need(room->context, must), room->what,
+        room->bytes, (long long)fits);
+    if (signature->voxels_max > fits) signature->voxels_max = fits;
+    if (signature->batch_voxels_max > fits) signature->batch_voxels_max = fits;
+    return VX_OK;
+}
+
+vx_status vx_model_finish(struct vx_model *model, const struct vx_progress *progress,
+                          struct vx_why *why)
+{
+    VX_TRY(vx_weights_open(model->graph, model->file, progress, why, &model->weights));
+    vx_safetensors_close(&model->file);
+    model_sign(model);
+    return VX_OK;
+}
+
+static size_t plan_need(const void *context, i64 n)
+{
+    return vx_plan_bytes(context, n);
+}
+
+vx_status vx_model_open(const struct vx_model_source *source,
+                        const struct vx_model_options *options, struct vx_why *why,
+                        struct vx_model **model)
+{
+    struct vx_model *made;
+    char what[64];
+    vx_status status;
+    *model = NULL;
+    VX_TRY(vx_model_begin(source, false, why, &made));
+    snprintf(what, sizeof what, "%lld channels each", (long long)made->plan->channels);
+    const struct vx_model_room room = {options->device_bytes, plan_need, made->plan,
+                                       what};
+    VX_TRY_OR(status, out, vx_model_fit(made, &room, why));
+    VX_TRY_OR(status, out, vx_model_finish(made, options->progress, why));
+    *model = made;
+    return VX_OK;
+out:
+    vx_model_close(&made);
     return status;
 }
 
@@ -143,6 +208,8 @@ void vx_model_close(struct vx_model **model)
     if (!it) return;
     VX_ASSERT(it->magic == VX_MODEL_MAGIC);
     it->magic = 0;
+    VX_ASSERT(!it->gpu); /* its device releases it first */
+    vx_safetensors_close(&it->file);
     vx_weights_close(&it->weights);
     vx_free(it->block);
     vx_free(it);

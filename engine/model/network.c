@@ -192,6 +192,29 @@ static vx_status parse_warmup(struct vx_network *network, const struct vx_json *
     return VX_OK;
 }
 
+const char *vx_precision_name(enum vx_precision precision)
+{
+    static const char *const names[] = {"auto", "fp16", "bf16", "tf32", "fp32"};
+    return names[precision];
+}
+
+static vx_status parse_precision(struct vx_network *network, const struct vx_json *root,
+                                 struct vx_why *why)
+{
+    const struct vx_json *value = vx_json_find(root, "precision");
+    const char *text;
+    if (!value) return VX_OK;
+    VX_TRY(vx_json_read_text(value, why, &text));
+    for (enum vx_precision p = VX_PRECISION_AUTO; p <= VX_PRECISION_FP32; p++) {
+        network->precision = p;
+        if (!strcmp(text, vx_precision_name(p))) return VX_OK;
+    }
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a network has an unknown precision",
+                "line %d: \"precision\": expected \"auto\", \"fp16\", \"bf16\", \"tf32\" "
+                "or \"fp32\", got \"%.*s\"",
+                value->line, VX_NAME_SHOWN, text);
+}
+
 static vx_status parse_parts(struct vx_network *network, const struct vx_json *root,
                              struct vx_arena *arena, struct vx_why *why)
 {
@@ -200,7 +223,8 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(parse_format(root, why));
     VX_TRY(vx_network_check_keys(root,
                                  WORDS("format", "description", "inputs", "layers",
-                                       "outputs", "limits", "batching", "warmup"),
+                                       "outputs", "limits", "batching", "warmup",
+                                       "precision"),
                                  why));
     const struct vx_json *description = vx_json_find(root, "description");
     network->description = "";
@@ -211,6 +235,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(parse_outputs(network, root, why));
     VX_TRY(check_all_used(network, why));
     VX_TRY(parse_limits(network, root, why));
+    VX_TRY(parse_precision(network, root, why));
     return parse_warmup(network, root, why);
 }
 

@@ -82,6 +82,17 @@ struct vx_layer {
         *tensors[VX_TENSORS_PER_LAYER]; /* names in the weights file; NULL = has none */
 };
 
+/* What a GPU multiplies in, as network.json says; the CPU device always computes in f32.
+ * AUTO follows the weights file: FP16 for F16, BF16 for BF16, TF32 for F32 or a mixture. */
+enum vx_precision {
+    VX_PRECISION_AUTO,
+    VX_PRECISION_FP16,
+    VX_PRECISION_BF16,
+    VX_PRECISION_TF32, /* stored as f32, products of numbers with 10 bits of fraction */
+    VX_PRECISION_FP32,
+};
+const char *vx_precision_name(enum vx_precision precision); /* "fp16" */
+
 struct vx_network_output {
     char name[VX_NAME_BYTES];
     i32 layer;
@@ -98,6 +109,7 @@ struct vx_network {
     i32 layers_count;
     struct vx_network_output outputs[VX_OUTPUTS_MAX];
     i32 outputs_count;
+    enum vx_precision precision;
     bool voxels_max_said; /* the file has limits.voxels_max */
     i64 voxels_max;
     i64 batch_voxels_max;

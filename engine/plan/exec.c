@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "engine/cpu/cpu.h"
+#include "engine/plan/backend.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -161,6 +162,7 @@ static void launch_conv(const struct job *job, const struct vx_launch *launch,
     const struct vx_map *map = job->maps[launch->map];
     VX_ASSERT(map->v == layer->v);
     VX_ASSERT(map->n == job->item->voxels);
+    VX_ASSERT(!launch->node->residual);
     const struct vx_conv_args args = {
         .n = map->n,
         .v = map->v,
@@ -258,7 +260,7 @@ static void launch_concat(const struct job *job, const struct vx_launch *launch)
     };
     for (i32 i = 0; i < node->inputs_count; i++) {
         args.inputs[i].data = job_input(job, launch, i);
-        args.inputs[i].c = job->plan->tensors[launch->inputs[i]].channels;
+        args.inputs[i].c = vx_plan_channels(job->plan, launch->inputs[i]);
     }
     vx_cpu_concat(job->exec->cpu, &args);
 }
@@ -300,7 +302,7 @@ static void job_convert_outputs(const struct job *job)
         void *wanted = job->item->outputs[i];
         if (!wanted || wanted == (void *)job->tensors[tensor]) continue;
         const struct vx_convert_args args = {
-            .count = job->item->voxels * job->plan->tensors[tensor].channels,
+            .count = job->item->voxels * vx_plan_channels(job->plan, tensor),
             .from_type = VX_NUMBER_F32,
             .from = job->tensors[tensor],
             .to_type = number_of(network->outputs[i].dtype),
@@ -308,22 +310,6 @@ static void job_convert_outputs(const struct job *job)
         };
         vx_cpu_convert(job->exec->cpu, &args);
     }
-}
-
-/* What the front promises about an item; a promise broken is our mistake, not a client's.
- */
-static void item_check(const struct vx_item *item)
-{
-    VX_ASSERT(item->voxels >= 0);
-    VX_ASSERT(item->voxels <= VX_VOXELS_MAX);
-    VX_ASSERT(item->coords_columns == 3 || item->coords_columns == 4);
-    if (!item->voxels) return;
-    size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
-    VX_ASSERT(item->coords);
-    VX_ASSERT(item->feats);
-    VX_ASSERT(feat_bytes > 0);
-    VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
-    VX_ASSERT((uintptr_t)item->feats % feat_bytes == 0);
 }
 
 static vx_status job_run(struct job *job)
@@ -360,30 +346,10 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 {
     VX_ON(DEVICE);
     VX_ASSERT(exec->magic == EXEC_MAGIC);
-    item_check(item);
-    item->status = VX_OK;
-    item->why.text[0] = '\0';
-    item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
-    item->pairs = 0;
-    item->geometry_hit = false;
-    if (!item->voxels) return; /* an empty cloud has an empty answer */
     struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
     job.block = exec->block;
     job.bytes = exec->bytes;
     item->status = job_run(&job);
-}
-
-/* A flat sheet: as many neighbours as the surfaces that are served, not the many of a solid. */
-static void warm_coords(i32 *rows, i64 n)
-{
-    i64 edge = 1;
-    while (edge * edge < n) edge++;
-    for (i64 i = 0; i < n; i++, rows += 4) {
-        rows[0] = 0;
-        rows[1] = (i32)(i / edge);
-        rows[2] = (i32)(i % edge);
-        rows[3] = 0;
-    }
 }
 
 vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
@@ -405,7 +371,7 @@ vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
     struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
     job.block = exec->block;
     job.bytes = exec->bytes;
-    warm_coords((i32 *)(void *)exec->block, n);
+    vx_warm_coords((i32 *)(void *)exec->block, n);
     job_place(&job);
     vx_status status = job_geometry(&job);
     if (!status.fault) {

@@ -3,13 +3,30 @@
 
 #include "engine/base/check.h"
 
-/* Widest first: a wide tensor placed late would find only narrow gaps.  A plan has at
- * most a thousand tensors and is made once, so plain insertion is fast enough. */
-static void memory_order(const struct vx_memory_tensor *tensors, i32 count, i32 *order)
+/* Widest first: a wide tensor placed late would find only narrow gaps. */
+static bool memory_wider(const struct vx_memory_tensor *a,
+                         const struct vx_memory_tensor *b)
+{
+    return a->channels > b->channels;
+}
+
+static bool memory_earlier(const struct vx_memory_tensor *a,
+                           const struct vx_memory_tensor *b)
+{
+    return a->first != b->first ? a->first < b->first : memory_wider(a, b);
+}
+
+typedef bool (*memory_before)(const struct vx_memory_tensor *a,
+                              const struct vx_memory_tensor *b);
+
+/* A plan has at most a thousand tensors and is made once, so plain insertion is fast
+ * enough. */
+static void memory_order(const struct vx_memory_tensor *tensors, i32 count,
+                         memory_before before, i32 *order)
 {
     for (i32 i = 0; i < count; i++) {
         i32 at = i;
-        while (at > 0 && tensors[order[at - 1]].channels < tensors[i].channels) {
+        while (at > 0 && before(&tensors[i], &tensors[order[at - 1]])) {
             order[at] = order[at - 1];
             at--;
         }
@@ -42,13 +59,13 @@ static i64 memory_find(const struct vx_memory_tensor *tensors, const i32 *placed
     return best >= 0 ? best : end;
 }
 
-i64 vx_memory_plan(struct vx_memory_tensor *tensors, i32 count)
+static i64 memory_place(struct vx_memory_tensor *tensors, i32 count, memory_before before)
 {
     i32 order[VX_MEMORY_TENSORS_MAX], placed[VX_MEMORY_TENSORS_MAX];
     i64 total = 0;
     VX_ASSERT(count >= 0);
     VX_ASSERT(count <= VX_MEMORY_TENSORS_MAX);
-    memory_order(tensors, count, order);
+    memory_order(tensors, count, before, order);
     for (i32 i = 0; i < count; i++) {
         struct vx_memory_tensor *tensor = &tensors[order[i]];
         VX_ASSERT(tensor->channels > 0);
@@ -62,4 +79,16 @@ i64 vx_memory_plan(struct vx_memory_tensor *tensors, i32 count)
             total = tensor->offset + tensor->channels;
     }
     return total;
+}
+
+i64 vx_memory_plan(struct vx_memory_tensor *tensors, i32 count)
+{
+    return memory_place(tensors, count, memory_wider);
+}
+
+i64 vx_memory_plan_staged(struct vx_memory_tensor *tensors, i32 count)
+{
+    i64 wide = memory_place(tensors, count, memory_wider);
+    i64 early = memory_place(tensors, count, memory_earlier);
+    return early < wide ? early : memory_place(tensors, count, memory_wider);
 }

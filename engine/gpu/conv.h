@@ -1,0 +1,114 @@
+/* conv - the ladder of convolutions: which algorithms there are, what each needs, and how
+ * each is launched.
+ *
+ * An algorithm decides in which order a row is summed; a tile only decides how fast.  A
+ * layer has one order of its own (vx_conv_order_of), a function of its shape alone, and
+ * AUTO chooses only among algorithms with that order, so that an answer has the same bits
+ * whatever the size of the batch, the tile or the run (design.md section 7).  A pinned
+ * algorithm may have another order: that is the option a person takes.
+ *
+ *   algorithm       order    launches
+ *   EXPLICIT        its own  gather to (N, V*Ci), one dense product: the vendor's BLAS
+ *                            where there is one, else IMPLICIT's kernel
+ *   IMPLICIT        CHAIN    every offset of every row
+ *   MASKED          CHAIN    rows sorted by mask, a tile walks its union
+ *   IMPLICIT_SPLIT  SPLIT    as IMPLICIT, offsets in groups, partial sums, one reduction
+ *   MASKED_SPLIT    SPLIT    as MASKED, each group with an order of its own
+ *   PAIRS_LIST      PAIRS    one list of pairs per offset, no row without a neighbour
+ *
+ * CHAIN sums offsets and channels in one chain; SPLIT sums planes (or columns) in chains
+ * of their own and then adds those; PAIRS the same with every offset its own group.
+ *
+ * Owner    the caller owns what it passes; nothing is kept.
+ * Thread   the pure functions: any; launch: device.
+ * Limits   those of kernels/06_conv_masked.h.
+ * Fails    as vx_kernel_launch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_CONV_H
+#define VX_ENGINE_GPU_CONV_H
+
+#include "engine/engine.h"
+#include "engine/gpu/blas.h"
+#include "engine/gpu/map.h"
+
+enum vx_conv_order {
+    VX_CONV_ORDER_CHAIN,
+    VX_CONV_ORDER_PLANES,
+    VX_CONV_ORDER_COLUMNS,
+    VX_CONV_ORDER_PAIRS,
+};
+
+/* What is to be computed, without data. */
+struct vx_conv_problem {
+    i64 n;
+    i32 kernel[3];
+    i32 v;
+    i32 ci, co; /* padded */
+    enum vx_number type;
+    f64 fill; /* pairs / (N*V), 0 = not known: 0.47 is what surfaces have */
+};
+/* How. */
+struct vx_conv_choice {
+    enum vx_conv_algorithm algorithm; /* not AUTO */
+    i32 tile;                         /* index in the tiles of vx_conv_spec(algorithm) */
+};
+
+/* Channels from which a layer is summed by planes, by columns: below, partial sums cost
+ * more memory traffic than the wasted rows they save (kernels.md section 1). */
+#define VX_CONV_PLANES_CHANNELS  512
+#define VX_CONV_COLUMNS_CHANNELS 1024
+
+enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
+/* Groups of offsets that an algorithm's order has for this problem: 1, Kx, Kx*Ky, V. */
+i32 vx_conv_groups(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm);
+/* True when AUTO may choose the algorithm: its order is the layer's own. */
+bool vx_conv_exact(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm);
+/* True when the algorithm reads rows sorted by mask (map.h: sorted). */
+bool vx_conv_sorted(enum vx_conv_algorithm algorithm);
+const char *vx_conv_name(enum vx_conv_algorithm algorithm); /* "masked_split" */
+enum vx_conv_algorithm vx_conv_of_name(const char *name);   /* COUNT = no such name */
+
+/* The main kernel of an algorithm, whose tiles are its search space. */
+const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm);
+bool vx_conv_fits(const struct vx_conv_problem *problem,
+                  const struct vx_conv_choice *choice, const struct vx_caps *caps);
+/* Nanoseconds by the model of this device: for ranking, and for picks without a table. */
+f64 vx_conv_cost(const struct vx_conv_problem *problem,
+                 const struct vx_conv_choice *choice, const struct vx_caps *caps);
+/* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
+size_t vx_conv_workspace(const struct vx_conv_problem *problem,
+                         const struct vx_conv_choice *choice);
+/* Every binary that a choice launches; returns how many. */
+#define VX_CONV_KERNELS_MAX 12
+i32 vx_conv_kernels(const struct vx_conv_problem *problem,
+                    const struct vx_conv_choice *choice,
+                    struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX]);
+
+/* The operands; tensors are (N, padded channels) of the problem's type. */
+struct vx_conv_operands {
+    const struct vx_gpu_map *map; /* NULL: V is 1 */
+    const void *in;
+    const void *weight;   /* (V, ci, co), padded with zeros */
+    const f32 *bias;      /* (co) or NULL */
+    const void *residual; /* (N, co) or NULL */
+    void *out;
+    enum vx_activation activation;
+    void *workspace;
+};
+struct vx_conv_device {
+    struct vx_kernel_set *set;
+    struct vx_gpu_stream *stream;
+    struct vx_blas_gpu *blas; /* what EXPLICIT multiplies with; NULL = the own kernel */
+};
+/* The map must have been built with vx_conv_groups and vx_conv_sorted of the algorithm. */
+VX_MUST_USE vx_status vx_conv_launch(const struct vx_conv_device *device,
+                                     const struct vx_conv_problem *problem,
+                                     const struct vx_conv_choice *choice,
+                                     const struct vx_conv_operands *operands,
+                                     struct vx_why *why);
+
+#endif

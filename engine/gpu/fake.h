@@ -1,0 +1,33 @@
+/* gpu/fake - what a test may tell the fake driver: how much memory, what goes wrong.
+ *
+ *   vx_fake_set(&(struct vx_fake_settings){.fail_call = 7, .fail_code = 2});
+ *   ... run ...
+ *   ck_assert_int_ge(vx_fake_calls(), 7);
+ *
+ * The fake's device is one per process, as a driver's is; set also takes back what went
+ * wrong before.  Calls and launches are counted from then on, the first is 1.
+ *
+ * Thread   any; set: while nothing runs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_FAKE_H
+#define VX_ENGINE_GPU_FAKE_H
+
+#include "engine/gpu/gpu.h"
+
+struct vx_fake_settings {
+    size_t memory_bytes; /* of the device; 0 = as vx_arch_caps("fake") says */
+    i64 fail_call;       /* this call of the driver answers fail_code; 0 = none */
+    int fail_code;       /* the vendor's number: 2 out of memory, 700 illegal address */
+    i64 lose_launch;     /* this launch is taken, and every later call answers 700 */
+    /* Where kernels are looked up by name; NULL = vx_kernel_find. */
+    const struct vx_kernel_spec *(*find)(const char *name);
+};
+
+void vx_fake_set(const struct vx_fake_settings *settings);
+i64 vx_fake_calls(void);
+i64 vx_fake_launches(void);
+size_t vx_fake_memory_used(void); /* bytes of device memory that are taken now */
+
+#endif

@@ -1,0 +1,138 @@
+/* gpu - one GPU: its driver, its memory, its streams, and whether it is still with us.
+ *
+ * The vendor's driver is opened with dlopen, so that one binary runs with CUDA, with HIP,
+ * with both or with neither.  A third driver, `fake`, keeps device memory in the host's
+ * and answers a launch by running the kernel's reference: with it the whole GPU path is
+ * tested on a machine without a GPU.  The fake also counts calls, and fails the Nth when
+ * told to.
+ *
+ *   VX_TRY(vx_gpu_open(&options, &why, &gpu));
+ *   VX_TRY(vx_gpu_alloc(gpu, bytes, &why, &memory));
+ *   VX_TRY(vx_gpu_launch(gpu, stream, &launch, &why));
+ *   VX_TRY(vx_gpu_stream_wait(gpu, stream, &why));
+ *   vx_gpu_close(&gpu);
+ *
+ * A device pointer is a `void *` that the host never follows.  Every call answers a
+ * status; a sticky error (an illegal address, an assert, a lost bus) marks the device
+ * lost: from then on every call answers UNAVAILABLE with the first error's sentence, and
+ * the process must end, because its contexts are gone (design.md section 3).
+ *
+ * Owner    the caller owns gpu and all it makes; close frees what is left.
+ * Thread   the thread that opened it (device), but module_load, which may run on any
+ *          thread (it makes the context current for itself); caps, name, arch, lost: any.
+ * Limits   engine/gpu/limits.h.
+ * Fails    NOT_FOUND no driver or no such device; FAILED_PRECONDITION a driver too old;
+ *          RESOURCE_EXHAUSTED out of device memory (not sticky); UNAVAILABLE lost.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_GPU_H
+#define VX_ENGINE_GPU_GPU_H
+
+#include "engine/base/status.h"
+#include "kernels/kernel.h"
+
+struct vx_gpu;
+struct vx_gpu_module;   /* a loaded binary */
+struct vx_gpu_function; /* one kernel of a module */
+struct vx_gpu_stream;
+struct vx_gpu_event;
+struct vx_gpu_graph; /* instantiated, ready to launch */
+
+enum vx_gpu_vendor { VX_GPU_CUDA, VX_GPU_HIP, VX_GPU_FAKE };
+
+struct vx_gpu_options {
+    enum vx_gpu_vendor vendor;
+    i32 index;           /* of the device, as the driver counts */
+    const char *library; /* path of the driver's library; NULL = the search list */
+};
+
+/* Finds devices without making a context: how many a vendor's driver has; 0 when there is
+ * no driver, and `why` then says what was tried. */
+i32 vx_gpu_count(const struct vx_gpu_options *options, struct vx_why *why);
+
+VX_MUST_USE vx_status vx_gpu_open(const struct vx_gpu_options *options,
+                                  struct vx_why *why, struct vx_gpu **gpu);
+void vx_gpu_close(struct vx_gpu **gpu);
+const struct vx_caps *vx_gpu_caps(const struct vx_gpu *gpu);
+const char *vx_gpu_name(const struct vx_gpu *gpu);   /* "NVIDIA H200" */
+const char *vx_gpu_arch(const struct vx_gpu *gpu);   /* "sm_90a", "gfx942", "fake" */
+i32 vx_gpu_driver_version(const struct vx_gpu *gpu); /* CUDA: 1000*major + 10*minor */
+bool vx_gpu_lost(const struct vx_gpu *gpu, struct vx_why *why); /* why: the first error */
+
+/* --- memory: alloc and free are for load time; copies are asynchronous on a stream --- */
+VX_MUST_USE vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
+                                   void **memory);
+void vx_gpu_free(struct vx_gpu *gpu, void **memory);
+VX_MUST_USE vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why,
+                                         size_t *free_bytes, size_t *total_bytes);
+/* Page-locks host memory for DMA; refusal is not fatal: copies then are slower. */
+VX_MUST_USE vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
+                                      struct vx_why *why);
+void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory);
+VX_MUST_USE vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                     void *device, const void *host, size_t bytes,
+                                     struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                      void *host, const void *device, size_t bytes,
+                                      struct vx_why *why);
+/* 32-bit words of `value`; bytes a multiple of 4. */
+VX_MUST_USE vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                  void *device, u32 value, size_t bytes,
+                                  struct vx_why *why);
+
+/* --- streams and events --- */
+VX_MUST_USE vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
+                                         struct vx_gpu_stream **stream);
+void vx_gpu_stream_close(struct vx_gpu *gpu, struct vx_gpu_stream **stream);
+VX_MUST_USE vx_status vx_gpu_stream_wait(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                         struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_event_open(struct vx_gpu *gpu, struct vx_why *why,
+                                        struct vx_gpu_event **event);
+void vx_gpu_event_close(struct vx_gpu *gpu, struct vx_gpu_event **event);
+VX_MUST_USE vx_status vx_gpu_event_record(struct vx_gpu *gpu, struct vx_gpu_event *event,
+                                          struct vx_gpu_stream *stream,
+                                          struct vx_why *why);
+/* Nanoseconds between two recorded events that have both happened. */
+VX_MUST_USE vx_status vx_gpu_event_elapsed(struct vx_gpu *gpu, struct vx_gpu_event *begin,
+                                           struct vx_gpu_event *end, struct vx_why *why,
+                                           f64 *ns);
+
+/* --- graphs: launches and copies between begin and end are recorded, not run --- */
+VX_MUST_USE vx_status vx_gpu_capture_begin(struct vx_gpu *gpu,
+                                           struct vx_gpu_stream *stream,
+                                           struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_capture_end(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                         struct vx_why *why, struct vx_gpu_graph **graph);
+VX_MUST_USE vx_status vx_gpu_graph_launch(struct vx_gpu *gpu, struct vx_gpu_graph *graph,
+                                          struct vx_gpu_stream *stream,
+                                          struct vx_why *why);
+void vx_gpu_graph_close(struct vx_gpu *gpu, struct vx_gpu_graph **graph);
+
+/* --- kernels --- */
+/* Any thread.  `image` is what engine/gpu/jit.h made for this device's architecture. */
+VX_MUST_USE vx_status vx_gpu_module_load(struct vx_gpu *gpu, const void *image,
+                                         size_t bytes, struct vx_why *why,
+                                         struct vx_gpu_module **module);
+void vx_gpu_module_unload(struct vx_gpu *gpu, struct vx_gpu_module **module);
+/* `shared`: the most dynamic shared memory it will be launched with (opt-in is asked for
+ * here).  The function lives as long as its module. */
+VX_MUST_USE vx_status vx_gpu_function_get(struct vx_gpu *gpu,
+                                          struct vx_gpu_module *module, const char *name,
+                                          i32 shared, struct vx_why *why,
+                                          struct vx_gpu_function **function);
+
+/* One by-value struct of arguments; it is copied during the call. */
+struct vx_gpu_launch {
+    struct vx_gpu_function *function;
+    struct vx_grid grid; /* any axis 0: nothing is launched */
+    i32 threads;
+    i32 shared;
+    const void *args;
+    size_t args_bytes;
+};
+VX_MUST_USE vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                    const struct vx_gpu_launch *launch,
+                                    struct vx_why *why);
+
+#endif

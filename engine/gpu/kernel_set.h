@@ -1,0 +1,40 @@
+/* kernel_set - the kernels a device has ready: wanted, built, loaded, launched by name.
+ *
+ * The loading thread says what a model will launch (`want`), then makes it ready
+ * (`ready`: compile or read from the cache, load on the device); the device thread
+ * launches.  A kernel once ready stays for the life of the set: models share them.
+ *
+ *   VX_TRY(vx_kernel_set_open(gpu, jit, &why, &set));
+ *   VX_TRY(vx_kernel_set_ready(set, wanted, count, progress, &why));
+ *   VX_TRY(vx_kernel_launch(set, stream, &wanted[0], &args, &why));
+ *
+ * Owner    the caller; gpu and jit are borrowed and outlive it.
+ * Thread   ready: the loading thread; launch: the device thread, also while ready runs.
+ * Limits   VX_KERNEL_SET_MAX kernels.
+ * Fails    as gpu.h and jit.h; launch asserts that the kernel was made ready.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_KERNEL_SET_H
+#define VX_ENGINE_GPU_KERNEL_SET_H
+
+#include "engine/gpu/gpu.h"
+#include "engine/gpu/jit.h"
+
+struct vx_kernel_set;
+
+VX_MUST_USE vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit,
+                                         struct vx_why *why, struct vx_kernel_set **set);
+void vx_kernel_set_close(struct vx_kernel_set **set);
+VX_MUST_USE vx_status vx_kernel_set_ready(struct vx_kernel_set *set,
+                                          const struct vx_jit_wanted *wanted, i32 count,
+                                          const struct vx_progress *progress,
+                                          struct vx_why *why);
+/* Grid, threads and shared memory come from the spec and the arguments. */
+VX_MUST_USE vx_status vx_kernel_launch(struct vx_kernel_set *set,
+                                       struct vx_gpu_stream *stream,
+                                       const struct vx_jit_wanted *kernel,
+                                       const void *args, struct vx_why *why);
+struct vx_gpu *vx_kernel_set_gpu(struct vx_kernel_set *set);
+
+#endif

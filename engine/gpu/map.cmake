@@ -1,0 +1,1 @@
+target_sources(engine PRIVATE gpu/map.c)

@@ -1,0 +1,76 @@
+/* map - from coordinates to what a convolution reads, on the device, in one sequence of
+ * launches without a wait.
+ *
+ * The rows of the device are the voxels in brick order: voxels of one 4^3 brick lie
+ * together, so that neighbours are near in memory.  `rows` says which row of the request
+ * each is; converting features in and out goes through it, and nothing between needs to
+ * know.  Coordinates that are out of range or duplicate raise a flag on the device, which
+ * travels back with the answers; the host then names the rows (vx_keys of the CPU).
+ *
+ *   size_t bytes = vx_gpu_index_bytes(n);
+ *   VX_TRY(vx_gpu_index_build(set, stream, &coords, memory, &why, &index));
+ *   size_t more = vx_gpu_map_bytes(n, &key, groups);
+ *   VX_TRY(vx_gpu_map_build(set, stream, &index, &want, memory2, &why, &map));
+ *
+ * Owner    the caller owns device memory; index and map point into it.
+ * Thread   device; build only puts launches on the stream.
+ * Limits   1 <= n <= VX_VOXELS_MAX; V <= VX_KERNEL_OFFSETS_MAX.
+ * Fails    as vx_kernel_launch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MAP_H
+#define VX_ENGINE_GPU_MAP_H
+
+#include "engine/geometry/geometry.h"
+#include "engine/gpu/kernel_set.h"
+#include "kernels/06_conv_masked.h"
+
+/* The active set on the device. */
+struct vx_gpu_index {
+    i64 n;
+    i32 *rows;    /* (N) row of the request of each device row: a permutation */
+    u32 *fault;   /* (2) zero = good; [0] a coordinate out of range, [1] a duplicate */
+    void *bricks; /* what map_build needs; see map.c */
+};
+
+/* How a map is wanted. */
+struct vx_gpu_map_want {
+    struct vx_map_key key;
+    i32 groups;  /* of the order: 1, planes or columns (06_conv_masked.h) */
+    bool sorted; /* false: rows stay in brick order (order NULL, block masks set) */
+    bool gray;   /* sort by Gray rank of the mask, else by the mask as a number */
+    i32 windows; /* the sort runs inside each of this many equal windows of rows, so
+                       that tiles that run together read rows that lie together; 1..32 */
+};
+struct vx_gpu_map {
+    i32 v, words, nbr_stride, groups;
+    i32 *nbr;         /* (N, nbr_stride), -1 empty, row-major */
+    u32 *masks;       /* (N, words): bit v%32 of word v/32 = nbr[v] is there */
+    i32 *order;       /* (groups, N), or NULL */
+    u32 *block_masks; /* (groups, vx_mask_blocks(N), words), in the order of `order`;
+                         masked to the offsets of the group */
+    u64 *pairs;       /* (1) entries of nbr that are not -1 */
+};
+
+size_t vx_gpu_index_bytes(i64 n); /* device memory of index_build, scratch included */
+VX_MUST_USE vx_status vx_gpu_index_build(struct vx_kernel_set *set,
+                                         struct vx_gpu_stream *stream,
+                                         const i32 *coords, /* device, (N, columns) */
+                                         i32 columns, i64 n, void *memory,
+                                         struct vx_why *why, struct vx_gpu_index *index);
+
+/* What stays: nbr, masks, order, block_masks, pairs. */
+size_t vx_gpu_map_bytes(i64 n, const struct vx_gpu_map_want *want);
+/* What the build needs besides; may be reused when the stream has passed it. */
+size_t vx_gpu_map_scratch_bytes(i64 n, const struct vx_gpu_map_want *want);
+VX_MUST_USE vx_status vx_gpu_map_build(struct vx_kernel_set *set,
+                                       struct vx_gpu_stream *stream,
+                                       const struct vx_gpu_index *index,
+                                       const struct vx_gpu_map_want *want, void *memory,
+                                       void *scratch, struct vx_why *why,
+                                       struct vx_gpu_map *map);
+/* The kernels that the builds launch: for vx_kernel_set_ready. */
+i32 vx_gpu_map_kernels(struct vx_jit_wanted *wanted, i32 room);
+
+#endif

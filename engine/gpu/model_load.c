@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/model_load.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/gpu/exec.h"
+
+/* Two parts that count for themselves become one that tells every step once: nodes, then
+ * kernels, of which only the binaries that are missing take time. */
+struct steps {
+    const struct vx_progress *outer;
+    i64 before, count; /* of this part */
+    i64 told, total;
+};
+
+static void steps_report(void *context, i64 done, i64 total)
+{
+    struct steps *steps = context;
+    i64 now = steps->before + (total ? steps->count * done / total : 0);
+    if (!steps->outer || !steps->outer->report) return;
+    while (steps->told < now)
+        steps->outer->report(steps->outer->context, ++steps->told, steps->total);
+}
+
+struct need {
+    const struct vx_gpu_choices *choices;
+    struct vx_gpu_places *places;
+};
+
+static size_t need_bytes(const void *context, i64 n)
+{
+    const struct need *need = context;
+    return vx_gpu_places_need(need->choices, n, need->places);
+}
+
+static vx_status load_choose(const struct vx_gpu_load *load, struct vx_model *model)
+{
+    const struct vx_network *network = model->network;
+    const struct vx_gpu_choices_want want = {model->plan, model->number,
+                                             network->voxels_max, load->pick};
+    const struct vx_gpu_tune_sizes sizes = {load->tune, network->warmup,
+                                            network->warmup_count};
+    struct vx_gpu_model *gpu = model->gpu;
+    pthread_mutex_lock(load->tuner.lock);
+    vx_status status = vx_gpu_choices_open(&want, &gpu->choices);
+    if (!status.fault) vx_gpu_tune_list(gpu->choices, load->pick, &sizes, &gpu->tune);
+    pthread_mutex_unlock(load->tuner.lock);
+    return status;
+}
+
+static vx_status load_weights(struct vx_model *model, const struct vx_progress *progress,
+                              struct vx_why *why)
+{
+    struct vx_gpu_model *gpu = model->gpu;
+    VX_TRY(vx_model_finish(model, progress, why));
+    VX_TRY(vx_gpu_weights_open(model->plan, model->number, model->weights, why,
+                               &gpu->weights));
+    vx_weights_close(&model->weights);
+    model->signature.weights_bytes = (i64)vx_gpu_weights_bytes(gpu->weights);
+    return VX_OK;
+}
+
+static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *model,
+                            struct vx_gpu_wanted *wanted,
+                            const struct vx_progress *progress, struct vx_why *why)
+{
+    struct vx_gpu_model *gpu = model->gpu = vx_alloc_zero(sizeof *gpu);
+    VX_ENSURE(gpu, RESOURCE_EXHAUSTED, "no memory for a model");
+    VX_TRY(load_choose(load, model));
+    const struct need need = {gpu->choices, &gpu->places};
+    const struct vx_model_room room = {load->bytes, need_bytes, &need,
+                                       "activations, neighbour maps, workspaces"};
+    VX_TRY(vx_model_fit(model, &room, why));
+    VX_TRY(vx_gpu_wanted_model(wanted, gpu->choices, model->signature.voxels_max, why));
+
+    i64 nodes = model->graph->nodes_count;
+    struct steps steps = {progress, 0, nodes, 0, nodes + wanted->count};
+    const struct vx_progress inner = {steps_report, &steps};
+    VX_TRY(load_weights(model, &inner, why));
+    steps.before = nodes;
+    steps.count = wanted->count;
+    VX_TRY(vx_kernel_set_ready(load->tuner.device.set, wanted->list, wanted->count,
+                               &inner, why));
+    steps_report(&steps, 1, 1);
+    return vx_gpu_tune_ready(&gpu->tune, &load->tuner, why);
+}
+
+vx_status vx_gpu_model_open(const struct vx_gpu_load *load,
+                            const struct vx_model_source *source,
+                            const struct vx_progress *progress, struct vx_why *why,
+                            struct vx_model **model)
+{
+    *model = NULL;
+    struct vx_gpu_wanted *wanted = vx_alloc_zero(sizeof *wanted);
+    VX_ENSURE(wanted, RESOURCE_EXHAUSTED, "no memory for a model");
+    struct vx_model *made = NULL;
+    vx_status status = vx_model_begin(source, true, why, &made);
+    if (!status.fault) status = load_parts(load, made, wanted, progress, why);
+    vx_free(wanted);
+    if (status.fault)
+        vx_gpu_model_close(NULL, &made);
+    else
+        *model = made;
+    return status;
+}
+
+/* `gpu` NULL: a model whose weights never went to the device. */
+void vx_gpu_model_close(struct vx_gpu *gpu, struct vx_model **model)
+{
+    if (!*model) return;
+    struct vx_gpu_model *it = (*model)->gpu;
+    (*model)->gpu = NULL;
+    if (it) {
+        vx_gpu_weights_close(&it->weights, gpu);
+        vx_gpu_choices_close(&it->choices);
+        vx_free(it);
+    }
+    vx_model_close(model);
+}
+
+vx_status vx_gpu_model_kernels(const struct vx_model_source *source,
+                               const struct vx_pick *pick, struct vx_why *why,
+                               struct vx_gpu_wanted *wanted)
+{
+    struct vx_model *model;
+    struct vx_gpu_choices *choices = NULL;
+    vx_status status;
+    VX_TRY(vx_model_begin(source, true, why, &model));
+    const struct vx_gpu_choices_want want = {model->plan, model->number,
+                                             model->network->voxels_max, pick};
+    VX_TRY_OR(status, out, vx_gpu_choices_open(&want, &choices));
+    VX_TRY_OR(status, out,
+              vx_gpu_wanted_model(wanted, choices, model->network->voxels_max, why));
+out:
+    vx_gpu_choices_close(&choices);
+    vx_model_close(&model);
+    return status;
+}

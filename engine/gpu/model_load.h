@@ -1,0 +1,45 @@
+/* model_load - makes a model ready for one GPU, up to what needs the device thread.
+ *
+ *   VX_TRY(vx_gpu_model_open(&load, &source, progress, &why, &model));
+ *   model->gpu->choices, model->gpu->weights ...
+ *   vx_gpu_model_close(gpu, &model);
+ *
+ * Owner    the caller owns the model; the load is borrowed for the call.
+ * Thread   open: the loading thread; close: device.
+ * Limits   load.bytes of device memory for a request.
+ * Fails    as vx_model_open, vx_kernel_set_ready.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MODEL_LOAD_H
+#define VX_ENGINE_GPU_MODEL_LOAD_H
+
+#include "engine/gpu/model_kernels.h"
+#include "engine/gpu/model_tune.h"
+#include "engine/gpu/model_weights.h"
+#include "engine/model/model.h"
+
+struct vx_gpu_model {
+    struct vx_gpu_choices *choices;
+    struct vx_gpu_weights *weights;
+    struct vx_gpu_tune tune; /* what is still to be measured */
+    /* The request that runs: written by the device thread, and at load to count bytes. */
+    struct vx_gpu_places places;
+    struct vx_gpu_map maps[VX_LAYERS_MAX];
+};
+
+/* What loading needs of a device; none of it changes after open but the table that pick
+ * reads, under the tuner's lock. */
+struct vx_gpu_load {
+    const struct vx_pick *pick;
+    enum vx_tune_mode tune;
+    struct vx_gpu_tuner tuner;
+    size_t bytes;
+};
+VX_MUST_USE vx_status vx_gpu_model_open(const struct vx_gpu_load *load,
+                                        const struct vx_model_source *source,
+                                        const struct vx_progress *progress,
+                                        struct vx_why *why, struct vx_model **model);
+void vx_gpu_model_close(struct vx_gpu *gpu, struct vx_model **model);
+
+#endif

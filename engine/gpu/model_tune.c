@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/model_tune.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* All but the number of rows. */
+static bool same_layer(const struct vx_conv_problem *a, const struct vx_conv_problem *b)
+{
+    return a->ci == b->ci && a->co == b->co && a->type == b->type &&
+           !memcmp(a->kernel, b->kernel, sizeof a->kernel);
+}
+
+static void list_add(const struct vx_gpu_tune_item *item, struct vx_gpu_tune *tune)
+{
+    for (i32 i = 0; i < tune->count; i++) {
+        const struct vx_conv_problem *there = &tune->items[i].problem;
+        if (same_layer(there, &item->problem) && there->n == item->problem.n) return;
+    }
+    if (tune->count < VX_GPU_TUNE_MAX) tune->items[tune->count++] = *item;
+}
+
+void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick *pick,
+                      const struct vx_gpu_tune_sizes *sizes, struct vx_gpu_tune *tune)
+{
+    tune->count = 0;
+    if (sizes->mode == VX_TUNE_TABLE) return;
+    for (i32 i = 0; i < choices->plan->launches_count; i++) {
+        const struct vx_launch *launch = &choices->plan->launches[i];
+        if (!vx_gpu_is_conv(launch)) continue;
+        bool map = launch->op == VX_OP_SUBM_CONV;
+        for (i32 j = 0; j < sizes->count; j++) {
+            struct vx_gpu_tune_item item = {
+                .want = {.mode = sizes->mode,
+                         .algorithm = map ? pick->algorithm : VX_CONV_IMPLICIT}};
+            if (sizes->list[j] > choices->voxels_max) continue;
+            vx_gpu_problem_make(choices, i, sizes->list[j], &item.problem);
+            if (map)
+                memcpy(item.want.dilation, choices->plan->maps[launch->map].dilation,
+                       sizeof item.want.dilation);
+            if (!vx_pick_conv(pick, &item.problem, &item.best)) list_add(&item, tune);
+        }
+    }
+}
+
+vx_status vx_gpu_tune_ready(const struct vx_gpu_tune *tune,
+                            const struct vx_gpu_tuner *tuner, struct vx_why *why)
+{
+    for (i32 i = 0; i < tune->count; i++) {
+        const struct vx_gpu_tune_item *item = &tune->items[i];
+        struct vx_measure *measure;
+        VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
+        vx_status status = vx_measure_ready(measure, &item->problem, NULL, why);
+        vx_measure_close(&measure);
+        if (status.fault) return status;
+    }
+    return VX_OK;
+}
+
+static vx_status item_keep(const struct vx_gpu_tuner *tuner,
+                           const struct vx_measure *measure,
+                           const struct vx_measure_report *report, struct vx_why *why)
+{
+    if (!tuner->table) return VX_OK;
+    pthread_mutex_lock(tuner->lock);
+    vx_status status = vx_measure_keep(measure, report, tuner->table, why);
+    pthread_mutex_unlock(tuner->lock);
+    return status;
+}
+
+static vx_status item_measure(struct vx_gpu_tune_item *item,
+                              const struct vx_gpu_tuner *tuner, struct vx_why *why)
+{
+    struct vx_measure *measure;
+    struct vx_measure_report report;
+    VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
+    vx_status status = vx_measure_conv(measure, &item->problem, why, &report);
+    if (!status.fault && report.best >= 0) {
+        item->best = report.results[report.best].choice;
+        item->measured = true;
+        status = item_keep(tuner, measure, &report, why);
+    }
+    vx_measure_close(&measure);
+    return status;
+}
+
+/* The nearest size that was measured of a layer; of two, the larger. */
+static const struct vx_gpu_tune_item *
+nearest(const struct vx_gpu_tune *tune, const struct vx_conv_problem *problem, int bits)
+{
+    const struct vx_gpu_tune_item *best = NULL;
+    int best_away = 2 * VX_PICK_BITS_AWAY + 2;
+    for (i32 i = 0; i < tune->count; i++) {
+        const struct vx_gpu_tune_item *item = &tune->items[i];
+        if (!item->measured || !same_layer(&item->problem, problem)) continue;
+        int above = vx_bit_length((u64)item->problem.n) - bits;
+        if (abs(above) > VX_PICK_BITS_AWAY) continue;
+        int away = 2 * abs(above) + (above < 0);
+        if (away >= best_away) continue;
+        best_away = away;
+        best = item;
+    }
+    return best;
+}
+
+static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
+                  struct vx_gpu_choices *choices)
+{
+    for (i32 i = 0; i < choices->plan->launches_count; i++) {
+        if (!vx_gpu_is_conv(&choices->plan->launches[i])) continue;
+        for (int bits = 1; bits <= vx_bit_length((u64)choices->voxels_max); bits++) {
+            struct vx_conv_problem problem;
+            i64 last = ((i64)1 << bits) - 1;
+            if (last > choices->voxels_max) last = choices->voxels_max;
+            vx_gpu_problem_make(choices, i, last, &problem);
+            const struct vx_gpu_tune_item *item = nearest(tune, &problem, bits);
+            if (item && vx_conv_fits(&problem, &item->best, caps))
+                vx_gpu_choice_set(choices, i, bits, &item->best);
+        }
+    }
+}
+
+static void say_failed(const struct vx_gpu_tune_item *item, vx_status status,
+                       const struct vx_why *why)
+{
+    VX_LOG(TUNE_FAILED, VX_LOG_I64("n", item->problem.n),
+           VX_LOG_I64("ci", item->problem.ci), VX_LOG_I64("co", item->problem.co),
+           VX_LOG_I64("v", item->problem.v),
+           VX_LOG_TEXT("why", vx_status_text(status, why)));
+}
+
+static vx_status run_all(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                         struct vx_gpu_choices *choices, struct vx_why *why)
+{
+    for (i32 i = 0; i < tune->count; i++) {
+        struct vx_why mine = {{0}};
+        vx_status status = item_measure(&tune->items[i], tuner, &mine);
+        if (status.fault) say_failed(&tune->items[i], status, &mine);
+        if (vx_status_code(status) != VX_CODE_UNAVAILABLE) continue;
+        if (why) *why = mine;
+        return status;
+    }
+    size_t bytes = (size_t)vx_bit_length((u64)choices->voxels_max) *
+                   (size_t)choices->plan->launches_count * sizeof *choices->choices;
+    struct vx_conv_choice *before = vx_alloc(bytes);
+    struct vx_gpu_places *places = vx_alloc(sizeof *places);
+    if (before && places) {
+        const struct vx_caps *caps = vx_gpu_caps(vx_kernel_set_gpu(tuner->device.set));
+        memcpy(before, choices->choices, bytes);
+        adopt(tune, caps, choices);
+        /* What the signature promises stays true: speed does not buy it. */
+        if (vx_gpu_places_need(choices, tuner->voxels_max, places) > tuner->bytes)
+            memcpy(choices->choices, before, bytes);
+    }
+    vx_free(before);
+    vx_free(places);
+    return VX_OK;
+}
+
+vx_status vx_gpu_tune_run(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                          struct vx_gpu_choices *choices, struct vx_why *why)
+{
+    VX_ON(DEVICE);
+    if (!tune->count) return VX_OK;
+    /* The model does not serve yet, and what is taken here is given back here. */
+    bool frozen = vx_alloc_thaw();
+    vx_status status = run_all(tune, tuner, choices, why);
+    if (frozen) vx_alloc_freeze();
+    return status;
+}

@@ -1,0 +1,55 @@
+/* backend - what the engine asks of a kind of device: one table of functions each.
+ *
+ * engine.c knows models and batches and nothing of devices; a backend knows one device
+ * and nothing of batches.  There are two: the CPU (backend_cpu.c), and every GPU behind
+ * the driver table of engine/gpu/gpu.h (engine/gpu/exec.c).
+ *
+ *   const struct vx_backend *backend = &vx_backend_cpu;
+ *   VX_TRY(backend->open(&options, &why, &device));
+ *   VX_TRY(backend->load(device, &source, progress, &why, &model));
+ *   VX_TRY(backend->prepare(device, model, &why));
+ *   backend->run(device, model, item);
+ *   backend->unload(device, &model);
+ *   backend->close(&device);
+ *
+ * Owner    the engine owns device and models.
+ * Thread   load: the main thread, while the device thread runs other models; the rest:
+ *          device.
+ * Limits   the device memory of the options.
+ * Fails    as engine.h; run: in the item's status, which comes in as VX_OK.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_PLAN_BACKEND_H
+#define VX_ENGINE_PLAN_BACKEND_H
+
+#include "engine/engine.h"
+
+struct vx_backend {
+    vx_status (*open)(const struct vx_engine_options *options, struct vx_why *why,
+                      void **device);
+    void (*close)(void **device); /* NULL is closed already */
+    vx_status (*load)(void *device, const struct vx_model_source *source,
+                      const struct vx_progress *progress, struct vx_why *why,
+                      struct vx_model **model);
+    /* Brings a loaded model to the device; once. */
+    vx_status (*prepare)(void *device, struct vx_model *model, struct vx_why *why);
+    /* Runs N voxels that nobody sent: a flat sheet, features of zero, no outputs. */
+    vx_status (*warm)(void *device, struct vx_model *model, i64 n, struct vx_why *why);
+    void (*unload)(void *device, struct vx_model **model);
+    void (*run)(void *device, struct vx_model *model, struct vx_item *item);
+    void (*stats)(const void *device, struct vx_engine_stats *stats);
+    bool (*lost)(const void *device, struct vx_why *why);
+};
+
+extern const struct vx_backend vx_backend_cpu;
+extern const struct vx_backend vx_backend_gpu;
+
+/* What the front promises about an item; a promise broken is our mistake, not a client's:
+ * asserts.  Clears what run fills. */
+void vx_item_begin(struct vx_item *item);
+/* The coordinates (n, 4) of a flat sheet: as many neighbours as the surfaces that are
+ * served, not the many of a solid. */
+void vx_warm_coords(i32 *rows, i64 n);
+
+#endif

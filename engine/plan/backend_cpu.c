@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/plan/backend.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/cpu/cpu.h"
+#include "engine/geometry/geometry.h"
+#include "engine/model/model.h"
+#include "engine/plan/exec.h"
+
+#include <stdio.h>
+
+struct device {
+    size_t bytes;
+    struct vx_cpu *cpu;
+    struct vx_geometry_cache *cache;
+    struct vx_exec *exec;
+};
+
+void vx_item_begin(struct vx_item *item)
+{
+    VX_ASSERT(item->voxels >= 0);
+    VX_ASSERT(item->voxels <= VX_VOXELS_MAX);
+    VX_ASSERT(item->coords_columns == 3 || item->coords_columns == 4);
+    item->status = VX_OK;
+    item->why.text[0] = '\0';
+    item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
+    item->pairs = 0;
+    item->geometry_hit = false;
+    if (!item->voxels) return;
+    size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
+    VX_ASSERT(item->coords);
+    VX_ASSERT(item->feats);
+    VX_ASSERT(feat_bytes > 0);
+    VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
+    VX_ASSERT((uintptr_t)item->feats % feat_bytes == 0);
+}
+
+void vx_warm_coords(i32 *rows, i64 n)
+{
+    i64 edge = 1;
+    while (edge * edge < n) edge++;
+    for (i64 i = 0; i < n; i++, rows += 4) {
+        rows[0] = 0;
+        rows[1] = (i32)(i / edge);
+        rows[2] = (i32)(i % edge);
+        rows[3] = 0;
+    }
+}
+
+static void cpu_close(void **device)
+{
+    struct device *it = *device;
+    *device = NULL;
+    if (!it) return;
+    vx_exec_close(&it->exec);
+    if (it->cache) vx_geometry_close(&it->cache);
+    if (it->cpu) vx_cpu_close(&it->cpu);
+    vx_free(it);
+}
+
+static vx_status cpu_open_parts(struct device *device,
+                                const struct vx_engine_options *options,
+                                struct vx_why *why)
+{
+    VX_TRY(vx_cpu_open(options->threads, why, &device->cpu));
+    VX_TRY(vx_geometry_open(options->cache_bytes, why, &device->cache));
+    return vx_exec_open(options->device_bytes, device->cpu, device->cache, why,
+                        &device->exec);
+}
+
+static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why *why,
+                          void **device)
+{
+    struct device *made = *device = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a device");
+    made->bytes = options->device_bytes;
+    vx_status status = cpu_open_parts(made, options, why);
+    if (status.fault) cpu_close(device);
+    return status;
+}
+
+/* Reads of the device only what never changes after open: another thread may be running
+ * it. */
+static vx_status cpu_load(void *device, const struct vx_model_source *source,
+                          const struct vx_progress *progress, struct vx_why *why,
+                          struct vx_model **model)
+{
+    const struct device *it = device;
+    const struct vx_model_options options = {it->bytes, progress};
+    return vx_model_open(source, &options, why, model);
+}
+
+static vx_status cpu_prepare(void *device, struct vx_model *model, struct vx_why *why)
+{
+    (void)device;
+    (void)model;
+    (void)why;
+    return VX_OK;
+}
+
+static vx_status cpu_warm(void *device, struct vx_model *model, i64 n, struct vx_why *why)
+{
+    struct device *it = device;
+    return vx_exec_warm(it->exec, model->plan, model->weights, n, why);
+}
+
+static void cpu_unload(void *device, struct vx_model **model)
+{
+    (void)device;
+    vx_model_close(model);
+}
+
+static void cpu_run(void *device, struct vx_model *model, struct vx_item *item)
+{
+    struct device *it = device;
+    vx_exec_run(it->exec, model->plan, model->weights, item);
+}
+
+static void cpu_stats(const void *device, struct vx_engine_stats *stats)
+{
+    const struct device *it = device;
+    struct vx_geometry_stats geometry;
+    vx_geometry_stats_get(it->cache, &geometry);
+    *stats = (struct vx_engine_stats){
+        .device_bytes = (i64)vx_exec_bytes(it->exec),
+        .device_bytes_used_max = (i64)vx_exec_used_max(it->exec),
+        .cache_bytes = geometry.bytes,
+        .cache_bytes_max = geometry.bytes_max,
+        .cache_hits = geometry.hits,
+        .cache_misses = geometry.misses,
+        .cache_evictions = geometry.evictions,
+    };
+    snprintf(stats->device_name, sizeof stats->device_name, "cpu: %s",
+             vx_cpu_name(it->cpu));
+}
+
+static bool cpu_lost(const void *device, struct vx_why *why)
+{
+    (void)device;
+    (void)why;
+    return false;
+}
+
+const struct vx_backend vx_backend_cpu = {
+    .open = cpu_open,
+    .close = cpu_close,
+    .load = cpu_load,
+    .prepare = cpu_prepare,
+    .warm = cpu_warm,
+    .unload = cpu_unload,
+    .run = cpu_run,
+    .stats = cpu_stats,
+    .lost = cpu_lost,
+};

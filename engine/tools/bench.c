@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/tools/bench.h"
+
+#include "engine/base/print.h"
+#include "engine/tools/tools.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHAPES_MAX 64
+#define RUNS       "50"
+/* Of the memory that is free, an engine that runs a network takes this share. */
+#define ENGINE_SHARE      2
+#define ENGINE_BYTES_FAKE ((size_t)256 << 20)
+
+static const char usage[] =
+    "bench [--device cuda:0|hip:0|fake] [--list shells|map|pointwise|network|all]\n"
+    "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I]\n"
+    "      [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50] [--json FILE]\n"
+    "      [--network demo|c64x16 | --model DIR [--version N]] [--sizes N,N...]\n"
+    "      [--windows N] [--order gray|number] [--table FILE] [--cache DIR]\n"
+    "      [--driver LIB] [--compiler LIB] [--texts DIR]\n"
+    "\n"
+    "  --list      shells: one convolution on each shell; map: coordinates to map;\n"
+    "              pointwise: what stands between convolutions; network: whole requests\n"
+    "  --shape     shells of these resolutions and channels, in place of the list's; "
+    "with\n"
+    "              L, also the map and L convolutions as one\n"
+    "  --tile      index in the algorithm's tiles; default: the table's, else the "
+    "model's\n"
+    "  --network   demo from the root of the tree, or convolutions of C channels x L\n"
+    "  --windows   pieces that rows are sorted in; --order: of masks inside them\n"
+    "\n"
+    "useful and exec are TFLOP/s: pairs that exist, and what tiles run for them; %mma "
+    "and\n"
+    "%mem are shares of what our own kernel does on a dense product of 8192^3 and of "
+    "one\n"
+    "pass over memory, measured first.  warm: the cache as the run before left it; "
+    "cold:\n"
+    "overwritten before each run; graph: recorded and replayed; eager: launched.\n";
+
+/* What the flags said, as text. */
+struct flags {
+    const char *list, *shape, *algorithm, *tile, *type, *kernel, *runs, *json;
+    const char *network, *model, *version, *sizes, *windows, *order, *table;
+    struct vx_workbench_wanted device;
+};
+struct tool {
+    struct flags flags;
+    struct vx_shape shapes[SHAPES_MAX];
+    i32 shapes_count;
+    struct vx_bench_network network;
+    i64 windows;
+    struct vx_tune_table *table;
+    struct vx_bench bench;
+};
+
+/* --- flags --- */
+
+static bool parse_flags(int count, char **arguments, struct flags *flags)
+{
+    const struct vx_flag list[] = {
+        {"--device", &flags->device.device},
+        {"--driver", &flags->device.driver},
+        {"--compiler", &flags->device.compiler},
+        {"--texts", &flags->device.texts},
+        {"--cache", &flags->device.cache},
+        {"--list", &flags->list},
+        {"--shape", &flags->shape},
+        {"--algorithm", &flags->algorithm},
+        {"--tile", &flags->tile},
+        {"--type", &flags->type},
+        {"--kernel", &flags->kernel},
+        {"--runs", &flags->runs},
+        {"--json", &flags->json},
+        {"--network", &flags->network},
+        {"--model", &flags->model},
+        {"--version", &flags->version},
+        {"--sizes", &flags->sizes},
+        {"--windows", &flags->windows},
+        {"--order", &flags->order},
+        {"--table", &flags->table},
+    };
+    return vx_flags_parse(count, arguments, list, VX_COUNT(list));
+}
+
+static bool parse_word(const char *flag, const char *word, const char *const *words,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(word, words[i])) return true;
+    vx_print_error("%s: expected", flag);
+    for (size_t i = 0; i < count; i++) vx_print_error("%s %s", i ? "," : "", words[i]);
+    vx_print_error(", got \"%s\"\n", word);
+    return false;
+}
+
+static bool parse_words(struct tool *tool)
+{
+    static const char *const lists[] = {"shells", "map", "pointwise", "network", "all"};
+    static const char *const orders[] = {"gray", "number"};
+    const struct flags *flags = &tool->flags;
+    if (!parse_word("--list", flags->list, lists, VX_COUNT(lists)) ||
+        !parse_word("--order", flags->order, orders, VX_COUNT(orders)))
+        return false;
+    tool->bench.type = vx_tune_type_of_name(flags->type);
+    tool->bench.pick.algorithm = vx_conv_of_name(flags->algorithm);
+    if (!tool->bench.type)
+        vx_print_error("--type: expected fp16, bf16, tf32 or fp32, got \"%s\"\n",
+                       flags->type);
+    if (tool->bench.pick.algorithm == VX_CONV_ALGORITHMS_COUNT)
+        vx_print_error("--algorithm: expected auto or the name of one such as masked, "
+                       "got \"%s\"\n",
+                       flags->algorithm);
+    return tool->bench.type && tool->bench.pick.algorithm != VX_CONV_ALGORITHMS_COUNT;
+}
+
+static bool parse_numbers(struct tool *tool)
+{
+    const struct flags *flags = &tool->flags;
+    struct vx_bench_network *network = &tool->network;
+    const char *list = flags->sizes;
+    char word[64];
+    i64 tile, runs, kernel, version;
+    if (!vx_flag_number("--tile", flags->tile, -1, INT32_MAX, &tile) ||
+        !vx_flag_number("--runs", flags->runs, 1, VX_STAND_RUNS_MAX, &runs) ||
+        !vx_flag_number("--kernel", flags->kernel, 1, 7, &kernel) ||
+        !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version) ||
+        !vx_flag_number("--windows", flags->windows, 0, 32, &tool->windows))
+        return false;
+    tool->bench.tile = (i32)tile;
+    tool->bench.runs = (i32)runs;
+    tool->bench.kernel = (i32)kernel;
+    network->version = (i32)version;
+    if (kernel % 2 == 0) {
+        vx_print_error("--kernel: expected an odd number, got %lld\n", (long long)kernel);
+        return false;
+    }
+    while ((list = vx_flag_word(list, word))) {
+        if (network->sizes_count == VX_BENCH_SIZES_MAX) {
+            vx_print_error("--sizes: expected at most %d\n", VX_BENCH_SIZES_MAX);
+            return false;
+        }
+        if (!vx_flag_number("--sizes", word, 1, VX_VOXELS_MAX,
+                            &network->sizes[network->sizes_count++]))
+            return false;
+    }
+    return true;
+}
+
+static bool parse_shapes(struct tool *tool)
+{
+    const char *list = tool->flags.shape;
+    char word[64];
+    for (i32 i = 0; !list && i < vx_shapes_shells_count; i++)
+        tool->shapes[tool->shapes_count++] = vx_shapes_shells[i];
+    while ((list = vx_flag_word(list, word))) {
+        if (tool->shapes_count == SHAPES_MAX ||
+            !vx_shape_parse(word, &tool->shapes[tool->shapes_count])) {
+            vx_print_error("--shape: expected at most %d such as 256:256, got \"%s\"\n",
+                           SHAPES_MAX, word);
+            return false;
+        }
+        tool->shapes_count++;
+    }
+    return true;
+}
+
+static bool parse(int count, char **arguments, struct tool *tool)
+{
+    struct flags *flags = &tool->flags;
+    *flags = (struct flags){.algorithm = vx_conv_name(VX_CONV_AUTO),
+                            .tile = "-1",
+                            .type = "fp16",
+                            .kernel = "3",
+                            .runs = RUNS,
+                            .version = "1",
+                            .sizes = "10000,100000,1000000",
+                            .windows = "0",
+                            .order = "gray"};
+    if (!parse_flags(count, arguments, flags)) return false;
+    if (!flags->list) flags->list = flags->network || flags->model ? "network" : "shells";
+    if (flags->network && flags->model) {
+        vx_print_error("expected --network or --model, not both\n");
+        return false;
+    }
+    tool->network.model = flags->model;
+    tool->network.name = flags->network || flags->model ? flags->network : "c64x16";
+    return parse_words(tool) && parse_numbers(tool) && parse_shapes(tool);
+}
+
+/* --- running --- */
+
+static bool tool_wants(const struct tool *tool, const char *list)
+{
+    return !strcmp(tool->flags.list, list) || !strcmp(tool->flags.list, "all");
+}
+
+static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
+{
+    struct vx_bench *bench = &tool->bench;
+    VX_TRY(vx_stand_open(bench->bench.set, bench->bench.stream, why, &bench->stand));
+    bench->stand->windows = (i32)tool->windows;
+    bench->stand->plain = !strcmp(tool->flags.order, "number");
+    VX_TRY(vx_bench_ceilings(bench, why));
+    for (i32 i = 0; i < tool->shapes_count; i++) {
+        const struct vx_shape *shape = &tool->shapes[i];
+        if (tool_wants(tool, "shells")) VX_TRY(vx_bench_conv(bench, shape, why));
+        if (tool_wants(tool, "map")) VX_TRY(vx_bench_map(bench, shape, why));
+        if (tool_wants(tool, "pointwise")) VX_TRY(vx_bench_pointwise(bench, shape, why));
+    }
+    return VX_OK;
+}
+
+/* The engine opens the device itself: here only what it may take is asked for. */
+static vx_status tool_network_settings(struct tool *tool, struct vx_why *why)
+{
+    struct vx_bench_network *network = &tool->network;
+    const struct vx_workbench *bench = &tool->bench.bench;
+    const char *device = tool->flags.device.device;
+    enum vx_gpu_vendor vendor = VX_GPU_CUDA;
+    size_t free_bytes, total_bytes;
+    if (device) (void)vx_workbench_device(device, &vendor, &network->gpu.index);
+    network->kind = vendor == VX_GPU_FAKE  ? VX_DEVICE_FAKE
+                    : vendor == VX_GPU_HIP ? VX_DEVICE_HIP
+                                           : VX_DEVICE_CUDA;
+    network->gpu.driver = tool->flags.device.driver;
+    network->gpu.compiler = tool->flags.device.compiler;
+    network->gpu.kernel_cache = tool->flags.device.cache;
+    network->gpu.kernel_texts = tool->flags.device.texts;
+    network->gpu.tune_table = tool->flags.table;
+    network->gpu.algorithm = tool->bench.pick.algorithm;
+    VX_TRY(vx_gpu_memory_info(bench->gpu, why, &free_bytes, &total_bytes));
+    network->device_bytes = bench->fake ? ENGINE_BYTES_FAKE : free_bytes / ENGINE_SHARE;
+    return VX_OK;
+}
+
+static vx_status tool_open(struct tool *tool, struct vx_why *why)
+{
+    struct vx_bench *bench = &tool->bench;
+    const enum vx_conv_algorithm algorithm = bench->pick.algorithm;
+    VX_TRY(vx_workbench_open(&tool->flags.device, why, &bench->bench));
+    const char *name = vx_gpu_name(bench->bench.gpu);
+    vx_pick_init(&bench->pick, bench->bench.jit, vx_gpu_caps(bench->bench.gpu), name);
+    bench->pick.algorithm = algorithm;
+    if (tool->flags.json) {
+        bench->json =
+            open(tool->flags.json, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        VX_ENSURE_WHY(bench->json >= 0, why, UNAVAILABLE, "--json cannot be written",
+                      "--json %s: expected a file that can be written: %s",
+                      tool->flags.json, strerror(errno));
+    }
+    if (!tool->flags.table) return VX_OK;
+    VX_TRY(vx_tune_table_open(name, why, &tool->table));
+    VX_TRY(vx_tune_table_read(tool->table, tool->flags.table, why));
+    bench->pick.table = tool->table;
+    return VX_OK;
+}
+
+static vx_status tool_run(struct tool *tool, struct vx_why *why)
+{
+    struct vx_bench *bench = &tool->bench;
+    VX_TRY(tool_open(tool, why));
+    VX_TRY(tool_network_settings(tool, why));
+    vx_bench_title(bench);
+    if (strcmp(tool->flags.list, "network") != 0) VX_TRY(tool_kernels(tool, why));
+    vx_stand_close(&bench->stand);
+    vx_workbench_close(&bench->bench);
+    if (tool_wants(tool, "network")) VX_TRY(vx_bench_network(bench, &tool->network, why));
+    return VX_OK;
+}
+
+int vx_tool_bench(int count, char **arguments)
+{
+    static struct tool tool; /* large: every run's time */
+    struct vx_why why = {""};
+    tool = (struct tool){.bench = {.json = -1}};
+    if (count == 1 && !strcmp(arguments[0], "--help")) {
+        vx_print("%s", usage);
+        return 0;
+    }
+    if (!parse(count, arguments, &tool)) return 2;
+    vx_status status = tool_run(&tool, &why);
+    vx_stand_close(&tool.bench.stand);
+    vx_workbench_close(&tool.bench.bench);
+    vx_tune_table_close(&tool.table);
+    if (tool.bench.json >= 0) close(tool.bench.json);
+    if (!status.fault) return 0;
+    vx_print_error("bench: %s\n", vx_status_text(status, &why));
+    return 1;
+}

@@ -1,0 +1,96 @@
+/* bench - what one kernel or one network costs on a device: rows for people and for files.
+ *
+ * A row is one thing that was timed: what, on which shape, in which state of the cache,
+ * how often, and what it did in that time.  Rates stand beside ceilings that were measured
+ * in the same run: a pass over memory, and our own kernel on a dense product.
+ *
+ *   struct vx_bench bench = {...};
+ *   VX_TRY(vx_bench_ceilings(&bench, &why));
+ *   VX_TRY(vx_bench_shape(&bench, &shape, &why));
+ *
+ * Owner    the tool.
+ * Thread   the tool's one thread.
+ * Limits   VX_STAND_RUNS_MAX runs a row.
+ * Fails    as what it runs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_TOOLS_BENCH_H
+#define VX_ENGINE_TOOLS_BENCH_H
+
+#include "engine/tools/shapes.h"
+#include "engine/tools/workbench.h"
+#include "engine/tune/pick.h"
+#include "engine/tune/stand.h"
+
+/* One timed thing. */
+struct vx_bench_row {
+    const char *what;  /* "conv" "map" "layer_norm" "copy" "dense" "network" */
+    const char *state; /* "graph warm", "graph cold", "eager cold", ... */
+    char shape[32];    /* "256:256" */
+    i64 n, pairs;
+    i32 ci, co, v;
+    enum vx_number type;                 /* 0 = has none */
+    const struct vx_conv_choice *choice; /* NULL = not a convolution */
+    const struct vx_kernel_spec *spec;   /* of the main kernel; NULL = several */
+    i32 runs;
+    f64 median, p10, p90;             /* ns */
+    f64 flops_useful, flops_executed; /* of one run; 0 = not counted */
+    f64 bytes;                        /* the least that one run must move */
+};
+
+struct vx_bench {
+    struct vx_workbench bench;
+    struct vx_stand *stand;
+    struct vx_pick pick; /* table and pinned algorithm */
+    i32 tile;            /* -1 = the pick's */
+    enum vx_number type;
+    i32 runs;
+    i32 kernel;                /* edge of the convolution's cube: 3 */
+    int json;                  /* a file that is open, or -1 */
+    f64 copy_rate;             /* bytes a ns; 0 = not measured */
+    f64 dense_rate;            /* flops a ns */
+    f64 ns[VX_STAND_RUNS_MAX]; /* of the timing that runs */
+};
+
+/* Times `timing` (runs and warm-ups are filled here) and prints the row. */
+VX_MUST_USE vx_status vx_bench_time(struct vx_bench *bench,
+                                    struct vx_stand_timing *timing,
+                                    struct vx_bench_row *row, struct vx_why *why);
+void vx_bench_title(const struct vx_bench *bench);
+/* A row whose times are known already. */
+void vx_bench_print(const struct vx_bench *bench, const struct vx_bench_row *row);
+
+VX_MUST_USE vx_status vx_bench_ceilings(struct vx_bench *bench, struct vx_why *why);
+VX_MUST_USE vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_shape *shape,
+                                    struct vx_why *why);
+VX_MUST_USE vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
+                                   struct vx_why *why);
+VX_MUST_USE vx_status vx_bench_pointwise(struct vx_bench *bench,
+                                         const struct vx_shape *shape,
+                                         struct vx_why *why);
+
+/* Multiply-adds that a choice runs, in rows x offsets: every tile runs the union of what
+ * its rows want.  Reads the map back. */
+VX_MUST_USE vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why,
+                                        i64 *executed);
+/* The same of data on the host; block masks are (groups, blocks, words).  Pure. */
+i64 vx_bench_union(const u32 *block_masks, i64 blocks, i32 words, i32 tile_rows);
+
+/* A network: a model's directory, or one made for the purpose. */
+#define VX_BENCH_SIZES_MAX 16
+struct vx_bench_network {
+    const char *name;  /* "demo", or channels and layers: "c64x16"; NULL = model */
+    const char *model; /* a directory with network.json; NULL = name */
+    i32 version;
+    enum vx_device_kind kind;
+    struct vx_gpu_settings gpu;
+    size_t device_bytes;
+    i64 sizes[VX_BENCH_SIZES_MAX];
+    i32 sizes_count;
+};
+VX_MUST_USE vx_status vx_bench_network(struct vx_bench *bench,
+                                       const struct vx_bench_network *network,
+                                       struct vx_why *why);
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tools/bench.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAP_KERNELS_MAX 64
+#define DENSE_EDGE      8192 /* of the dense product: as the peers measured theirs */
+#define DENSE_EDGE_FAKE 32   /* a reference in C runs it: enough to run every line */
+
+/* --- what a tile executes --- */
+
+i64 vx_bench_union(const u32 *block_masks, i64 blocks, i32 words, i32 tile_rows)
+{
+    const i64 step = tile_rows / VX_MASK_BLOCK > 1 ? tile_rows / VX_MASK_BLOCK : 1;
+    i64 executed = 0;
+    for (i64 first = 0; first < blocks; first += step) {
+        i64 end = first + step < blocks ? first + step : blocks;
+        for (i32 word = 0; word < words; word++) {
+            u32 all = 0;
+            for (i64 block = first; block < end; block++)
+                all |= block_masks[block * words + word];
+            executed += (i64)__builtin_popcount(all) * tile_rows;
+        }
+    }
+    return executed;
+}
+
+/* The rows of one tile of the choice: its macro VX_TILE_N. */
+static i32 bench_tile_rows(const struct vx_conv_choice *choice)
+{
+    const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
+    for (i32 i = 0; spec->tiles && i < spec->macros_count; i++)
+        if (!strcmp(spec->macros[i], "VX_TILE_N"))
+            return spec->tiles[choice->tile].values[i];
+    return 1;
+}
+
+static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
+                                       struct vx_why *why, i64 *executed)
+{
+    const struct vx_gpu_map *map = &stand->map;
+    const i64 blocks = vx_mask_blocks(stand->problem.n);
+    const size_t count = (size_t)map->groups * (size_t)blocks * (size_t)map->words;
+    u32 *masks = vx_alloc(count * sizeof *masks);
+    VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
+    vx_status status = vx_gpu_copy_out(stand->gpu, stand->stream, masks, map->block_masks,
+                                       count * sizeof *masks, why);
+    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    *executed = 0;
+    for (i32 group = 0; group < map->groups && !status.fault; group++)
+        *executed +=
+            vx_bench_union(masks + (size_t)group * (size_t)blocks * (size_t)map->words,
+                           blocks, map->words, rows);
+    vx_free(masks);
+    return status;
+}
+
+/* Pairs of each offset, in whole tiles. */
+static vx_status bench_executed_pairs(struct vx_stand *stand, i32 rows,
+                                      struct vx_why *why, i64 *executed)
+{
+    const i64 n = stand->problem.n;
+    const i32 words = stand->map.words;
+    i64 counts[VX_KERNEL_OFFSETS_MAX] = {0};
+    u32 *masks = vx_alloc((size_t)n * (size_t)words * sizeof *masks);
+    VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
+    vx_status status = vx_gpu_copy_out(stand->gpu, stand->stream, masks, stand->map.masks,
+                                       (size_t)n * (size_t)words * sizeof *masks, why);
+    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    for (i64 i = 0; i < n && !status.fault; i++)
+        for (i32 v = 0; v < stand->problem.v; v++)
+            counts[v] += masks[i * words + v / 32] >> (v % 32) & 1;
+    *executed = 0;
+    for (i32 v = 0; v < stand->problem.v; v++)
+        *executed += (counts[v] + rows - 1) / rows * rows;
+    vx_free(masks);
+    return status;
+}
+
+vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why, i64 *executed)
+{
+    const i32 rows = bench_tile_rows(&stand->choice);
+    if (stand->problem.v > 1 && vx_conv_sorted(stand->choice.algorithm))
+        return bench_executed_masked(stand, rows, why, executed);
+    if (stand->problem.v > 1 && stand->choice.algorithm == VX_CONV_PAIRS_LIST)
+        return bench_executed_pairs(stand, rows, why, executed);
+    *executed = (stand->problem.n + rows - 1) / rows * rows * stand->problem.v;
+    return VX_OK;
+}
+
+/* --- one convolution --- */
+
+static vx_status bench_conv_run(void *context, struct vx_why *why)
+{
+    struct vx_stand *stand = context;
+    return vx_stand_run(stand, stand->out, why);
+}
+
+static void bench_problem(const struct vx_bench *bench, i64 n, i32 channels, i32 edge,
+                          struct vx_conv_problem *problem)
+{
+    const i32 padded = vx_channels_padded(channels);
+    *problem = (struct vx_conv_problem){.n = n,
+                                        .kernel = {edge, edge, edge},
+                                        .v = edge * edge * edge,
+                                        .ci = padded,
+                                        .co = padded,
+                                        .type = bench->type};
+}
+
+/* The pick, or the tile that was asked for. */
+static vx_status bench_choose(const struct vx_bench *bench,
+                              const struct vx_conv_problem *problem, struct vx_why *why,
+                              struct vx_conv_choice *choice)
+{
+    (void)vx_pick_conv(&bench->pick, problem, choice);
+    if (bench->tile < 0) return VX_OK;
+    const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
+    choice->tile = bench->tile;
+    bool good = bench->tile < spec->tiles_count &&
+                vx_conv_fits(problem, choice, vx_gpu_caps(bench->bench.gpu));
+    VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "a tile that does not fit",
+                  "expected a tile of %s from 0 to %d that fits the shape, got %d",
+                  vx_conv_name(choice->algorithm), spec->tiles_count - 1, bench->tile);
+    return VX_OK;
+}
+
+static vx_status bench_ready(struct vx_bench *bench,
+                             const struct vx_conv_problem *problem,
+                             const struct vx_conv_choice *choice, struct vx_why *why)
+{
+    struct vx_jit_wanted wanted[MAP_KERNELS_MAX + VX_CONV_KERNELS_MAX];
+    i32 count = vx_gpu_map_kernels(wanted, MAP_KERNELS_MAX);
+    VX_ASSERT(count <= MAP_KERNELS_MAX);
+    count += vx_conv_kernels(problem, choice, wanted + count);
+    return vx_kernel_set_ready(bench->bench.set, wanted, count, NULL, why);
+}
+
+/* Makes the stand hold the shape's problem with its choice. */
+static vx_status bench_load(struct vx_bench *bench, const struct vx_conv_problem *problem,
+                            struct vx_conv_choice *choice, struct vx_why *why)
+{
+    VX_TRY(bench_choose(bench, problem, why, choice));
+    VX_TRY(bench_ready(bench, problem, choice, why));
+    VX_TRY(vx_stand_load(bench->stand, problem, NULL, why));
+    return vx_stand_use(bench->stand, choice, why);
+}
+
+static vx_status bench_row_of(struct vx_stand *stand, struct vx_why *why,
+                              struct vx_bench_row *row)
+{
+    const struct vx_conv_problem *problem = &stand->problem;
+    const f64 element = vx_number_bytes(problem->type);
+    const f64 multiply_add = 2.0 * problem->ci * problem->co;
+    i64 executed;
+    VX_TRY(vx_bench_executed(stand, why, &executed));
+    row->n = problem->n;
+    row->pairs = stand->pairs;
+    row->ci = problem->ci;
+    row->co = problem->co;
+    row->v = problem->v;
+    row->type = problem->type;
+    row->choice = &stand->choice;
+    row->spec = vx_conv_spec(stand->choice.algorithm);
+    row->flops_useful = multiply_add * (f64)stand->pairs;
+    row->flops_executed = multiply_add * (f64)executed;
+    row->bytes = element * ((f64)problem->n * (problem->ci + problem->co) +
+                            (f64)problem->v * problem->ci * problem->co);
+    /* One 4-byte entry for each pair: the least any map costs to read. */
+    if (problem->v > 1) row->bytes += 4.0 * (f64)stand->pairs;
+    return VX_OK;
+}
+
+/* What one request of a network of L equal layers costs: coordinates to map, then L
+ * convolutions.  They share their weights: what is larger than the cache is read again
+ * for each, what is smaller is not. */
+struct infer {
+    struct vx_stand *stand;
+    i32 layers;
+};
+
+static vx_status bench_infer_run(void *context, struct vx_why *why)
+{
+    const struct infer *infer = context;
+    if (infer->stand->problem.v > 1) VX_TRY(vx_stand_map_run(infer->stand, why));
+    for (i32 layer = 0; layer < infer->layers; layer++)
+        VX_TRY(vx_stand_run(infer->stand, infer->stand->out, why));
+    return VX_OK;
+}
+
+static vx_status bench_infer(struct vx_bench *bench, const struct vx_bench_row *conv,
+                             i32 layers, struct vx_why *why)
+{
+    struct infer infer = {bench->stand, layers};
+    struct vx_bench_row row = *conv;
+    struct vx_stand_timing timing = {
+        .run = bench_infer_run, .context = &infer, .graph = true};
+    row.what = "infer";
+    snprintf(row.shape, sizeof row.shape, "%.20s:%d", conv->shape, layers);
+    row.flops_useful *= layers;
+    row.flops_executed *= layers;
+    row.bytes *= layers;
+    return vx_bench_time(bench, &timing, &row, why);
+}
+
+vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_shape *shape,
+                        struct vx_why *why)
+{
+    struct vx_conv_problem problem;
+    struct vx_conv_choice choice;
+    struct vx_bench_row row = {.what = "conv"};
+    struct vx_stand_timing timing = {
+        .run = bench_conv_run, .context = bench->stand, .graph = true};
+    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
+    bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
+                  &problem);
+    VX_TRY(bench_load(bench, &problem, &choice, why));
+    VX_TRY(bench_row_of(bench->stand, why, &row));
+    VX_TRY(vx_bench_time(bench, &timing, &row, why));
+    timing.cold = true;
+    VX_TRY(vx_bench_time(bench, &timing, &row, why));
+    return shape->layers > 1 ? bench_infer(bench, &row, shape->layers, why) : VX_OK;
+}
+
+/* --- the map of a convolution --- */
+
+static vx_status bench_map_run(void *context, struct vx_why *why)
+{
+    return vx_stand_map_run(context, why);
+}
+
+vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
+                       struct vx_why *why)
+{
+    struct vx_conv_problem problem;
+    struct vx_conv_choice choice;
+    struct vx_bench_row row = {.what = "map"};
+    struct vx_stand_timing timing = {
+        .run = bench_map_run, .context = bench->stand, .graph = true};
+    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
+    bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
+                  &problem);
+    VX_ENSURE_WHY(problem.v > 1, why, INVALID_ARGUMENT, "a kernel of 1 has no map",
+                  "expected --kernel of at least 3 for the list \"map\"");
+    VX_TRY(bench_load(bench, &problem, &choice, why));
+    row.n = problem.n;
+    row.pairs = bench->stand->pairs;
+    row.v = problem.v;
+    row.choice = &bench->stand->choice;
+    /* Coordinates read once; the map and its masks written once. */
+    row.bytes = (f64)problem.n *
+                (16 + 4.0 * vx_nbr_stride(problem.v) + 4.0 * vx_mask_words(problem.v));
+    VX_TRY(vx_bench_time(bench, &timing, &row, why));
+    timing.graph = false;
+    return vx_bench_time(bench, &timing, &row, why);
+}
+
+/* --- ceilings --- */
+
+static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
+{
+    const i32 edge = bench->bench.fake ? DENSE_EDGE_FAKE : DENSE_EDGE;
+    const struct vx_pick pick = bench->pick;
+    const i32 tile = bench->tile;
+    struct vx_conv_problem problem;
+    struct vx_conv_choice choice;
+    struct vx_bench_row row = {.what = "dense"};
+    struct vx_stand_timing timing = {
+        .run = bench_conv_run, .context = bench->stand, .graph = true};
+    snprintf(row.shape, sizeof row.shape, "%d^3", edge);
+    bench_problem(bench, edge, edge, 1, &problem);
+    /* A layer of one offset reads no map, and only IMPLICIT does without one. */
+    bench->pick.algorithm = VX_CONV_IMPLICIT;
+    bench->tile = -1;
+    vx_status status = bench_load(bench, &problem, &choice, why);
+    bench->pick = pick;
+    bench->tile = tile;
+    VX_TRY(status);
+    VX_TRY(bench_row_of(bench->stand, why, &row));
+    VX_TRY(vx_bench_time(bench, &timing, &row, why));
+    bench->dense_rate = row.median > 0 ? row.flops_useful / row.median : 0;
+    return VX_OK;
+}
+
+vx_status vx_bench_ceilings(struct vx_bench *bench, struct vx_why *why)
+{
+    const struct vx_shape copy = {0, 0, 0};
+    VX_TRY(vx_bench_pointwise(bench, &copy, why));
+    return bench_dense(bench, why);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tools/bench.h"
+
+#include "engine/base/check.h"
+#include "kernels/12_norm.h"
+#include "kernels/14_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAP_KERNELS_MAX 64
+/* The pass over memory that is the ceiling: ten times the largest cache we know in and as
+ * much out; on the fake device enough to run every line. */
+#define COPY_BYTES      ((i64)512 << 20)
+#define COPY_BYTES_FAKE ((i64)64 << 10)
+#define COPY_CHANNELS   64
+#define LAYER_NORM_EPS  1e-6f
+
+/* The arguments of all kernels that only pass over rows. */
+union args {
+    struct vx_activation_device_args activation;
+    struct vx_add_device_args add;
+    struct vx_layer_norm_device_args layer_norm;
+    struct vx_rows_args rows;
+};
+enum { ACTIVATION, ADD, LAYER_NORM, ROWS_IN, ROWS_OUT, KERNELS };
+static const char *const names[KERNELS] = {"activation", "add", "layer_norm", "rows_in",
+                                           "rows_out"};
+
+struct pointwise {
+    struct vx_bench *bench;
+    i64 n;
+    i32 c, cp;
+    enum vx_number type;
+    void *a, *b, *out, *vector; /* device: (N, cp), the last (cp) of f32 */
+    const i32 *rows;            /* device: (N), or NULL */
+    struct vx_jit_wanted wanted[KERNELS];
+    i32 kernel; /* that runs now */
+    union args args;
+};
+
+static vx_status pointwise_run(void *context, struct vx_why *why)
+{
+    struct pointwise *pointwise = context;
+    const struct vx_workbench *bench = &pointwise->bench->bench;
+    return vx_kernel_launch(bench->set, bench->stream,
+                            &pointwise->wanted[pointwise->kernel], &pointwise->args, why);
+}
+
+static void pointwise_args(struct pointwise *at)
+{
+    union args *args = &at->args;
+    memset(args, 0, sizeof *args);
+    if (at->kernel == ACTIVATION)
+        args->activation = (struct vx_activation_device_args){
+            at->n, at->cp, VX_ACTIVATION_NONE, at->a, at->out};
+    if (at->kernel == ADD)
+        args->add = (struct vx_add_device_args){at->n, at->cp, VX_ACTIVATION_NONE,
+                                                at->a, at->b,  at->out};
+    if (at->kernel == LAYER_NORM)
+        args->layer_norm = (struct vx_layer_norm_device_args){.n = at->n,
+                                                              .c = at->c,
+                                                              .cp = at->cp,
+                                                              .eps = LAYER_NORM_EPS,
+                                                              .in = at->a,
+                                                              .weight = at->vector,
+                                                              .bias = at->vector,
+                                                              .out = at->out};
+    if (at->kernel == ROWS_IN || at->kernel == ROWS_OUT)
+        args->rows = (struct vx_rows_args){
+            at->n,    at->c,
+            at->cp,   (i32)(at->type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : at->type),
+            at->rows, at->a,
+            at->out};
+}
+
+static vx_status pointwise_alloc(struct pointwise *at, struct vx_why *why)
+{
+    struct vx_bench *bench = at->bench;
+    struct vx_gpu *gpu = bench->bench.gpu;
+    const size_t bytes =
+        (size_t)at->n * (size_t)at->cp * (size_t)vx_number_bytes(at->type);
+    struct vx_data_target target = {gpu, bench->bench.stream, NULL};
+    struct vx_data *data;
+    vx_status status = VX_OK;
+    VX_TRY(vx_gpu_alloc(gpu, bytes, why, &at->a));
+    VX_TRY(vx_gpu_alloc(gpu, bytes, why, &at->b));
+    VX_TRY(vx_gpu_alloc(gpu, bytes, why, &at->out));
+    VX_TRY(vx_gpu_alloc(gpu, (size_t)at->cp * sizeof(f32), why, &at->vector));
+    VX_TRY(vx_data_open(at->type, 1, 1.0f, &data));
+    target.memory = at->a;
+    VX_TRY_OR(status, out, vx_data_send(data, &target, at->n * at->cp, why));
+    target.memory = at->b;
+    VX_TRY_OR(status, out, vx_data_send(data, &target, at->n * at->cp, why));
+    VX_TRY_OR(status, out,
+              vx_gpu_copy_in(gpu, bench->bench.stream, at->vector, data->values,
+                             (size_t)at->cp * sizeof(f32), why));
+    status = vx_gpu_stream_wait(gpu, bench->bench.stream, why);
+out:
+    vx_data_close(&data);
+    return status;
+}
+
+static vx_status pointwise_ready(struct pointwise *at, struct vx_why *why)
+{
+    for (i32 i = 0; i < KERNELS; i++) {
+        const struct vx_kernel_spec *spec = vx_kernel_find(names[i]);
+        VX_ASSERT(spec);
+        bool typed = spec->types >> at->type & 1;
+        at->wanted[i] =
+            (struct vx_jit_wanted){spec, NULL, typed ? at->type : VX_NUMBER_F32};
+    }
+    return vx_kernel_set_ready(at->bench->bench.set, at->wanted, KERNELS, NULL, why);
+}
+
+static vx_status pointwise_time(struct pointwise *at, struct vx_bench_row *row,
+                                struct vx_why *why)
+{
+    struct vx_stand_timing timing = {.run = pointwise_run, .context = at, .graph = true};
+    const f64 element = vx_number_bytes(at->type);
+    pointwise_args(at);
+    row->n = at->n;
+    row->ci = row->co = at->cp;
+    row->type = at->type;
+    row->spec = at->wanted[at->kernel].spec;
+    row->bytes = (at->kernel == ADD ? 3 : 2) * element * (f64)at->n * at->cp;
+    if (at->rows) row->bytes += 4.0 * (f64)at->n;
+    return vx_bench_time(at->bench, &timing, row, why);
+}
+
+/* The order of the rows that a request would have: of the shell itself. */
+static vx_status pointwise_rows(struct pointwise *at, struct vx_why *why)
+{
+    struct vx_jit_wanted wanted[MAP_KERNELS_MAX];
+    const i32 count = vx_gpu_map_kernels(wanted, MAP_KERNELS_MAX);
+    const struct vx_conv_problem problem = {.n = at->n,
+                                            .kernel = {3, 3, 3},
+                                            .v = 27,
+                                            .ci = VX_CHANNELS_UNIT,
+                                            .co = VX_CHANNELS_UNIT,
+                                            .type = at->type};
+    VX_TRY(vx_kernel_set_ready(at->bench->bench.set, wanted, count, NULL, why));
+    VX_TRY(vx_stand_load(at->bench->stand, &problem, NULL, why));
+    at->rows = at->bench->stand->index.rows;
+    return VX_OK;
+}
+
+static vx_status pointwise_all(struct pointwise *at, const struct vx_shape *shape,
+                               struct vx_why *why)
+{
+    struct vx_bench_row row = {.what = "copy"};
+    VX_TRY(pointwise_ready(at, why));
+    VX_TRY(pointwise_alloc(at, why));
+    if (!shape->res) {
+        at->kernel = ACTIVATION;
+        VX_TRY(pointwise_time(at, &row, why));
+        at->bench->copy_rate = row.median > 0 ? row.bytes / row.median : 0;
+        return VX_OK;
+    }
+    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
+    for (at->kernel = 0; at->kernel < KERNELS; at->kernel++) {
+        if (at->kernel == ROWS_IN) VX_TRY(pointwise_rows(at, why));
+        row.what = names[at->kernel];
+        VX_TRY(pointwise_time(at, &row, why));
+    }
+    return VX_OK;
+}
+
+/* A shape of resolution 0 is the ceiling: one pass over much memory. */
+vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_shape *shape,
+                             struct vx_why *why)
+{
+    struct pointwise at = {.bench = bench, .type = bench->type};
+    struct vx_why second;
+    at.c = shape->res ? shape->channels : COPY_CHANNELS;
+    at.cp = vx_channels_padded(at.c);
+    at.n = shape->res ? vx_shape_shell_count(shape->res)
+                      : (bench->bench.fake ? COPY_BYTES_FAKE : COPY_BYTES) /
+                            (at.cp * vx_number_bytes(at.type));
+    vx_status status = pointwise_all(&at, shape, why);
+    void **const all[] = {&at.a, &at.b, &at.out, &at.vector};
+    vx_status end = vx_gpu_stream_wait(bench->bench.gpu, bench->bench.stream, &second);
+    (void)end; /* a lost device has said so in `status` */
+    for (size_t i = 0; i < VX_COUNT(all); i++)
+        if (*all[i]) vx_gpu_free(bench->bench.gpu, all[i]);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/alloc.h"
+#include "engine/base/clock.h"
+#include "engine/base/print.h"
+#include "engine/gpu/exec.h"
+#include "engine/gpu/limits.h"
+#include "engine/tools/tools.h"
+#include "engine/tools/workbench.h"
+#include "engine/tune/pick.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "compile --arch ARCH (--all | --model DIR [--version N]) [--cache DIR]\n"
+    "        [--tune-table FILE --device NAME] [--compiler LIB] [--texts DIR]\n"
+    "        [--threads N] [--check]\n"
+    "\n"
+    "  --arch      sm_80, sm_86, sm_89, sm_90a, sm_100\n"
+    "  --all       every kernel with every type and tile that fits the architecture\n"
+    "  --model     what this model launches there, as the cost model chooses, or the\n"
+    "              tuned table of a device of this name (\"NVIDIA H200\")\n"
+    "  --cache     directory to fill (voxeld serve --kernel-cache); none = compile only\n"
+    "  --check     fail when a kernel spills registers that must not\n";
+
+struct compile {
+    const char *arch, *model, *cache, *compiler, *texts, *table, *device;
+    i64 version, threads;
+    bool all, check;
+    const struct vx_caps *caps;
+    struct vx_jit *jit;
+    struct vx_jit_wanted *wanted; /* VX_JIT_IMAGES_MAX */
+    i32 count;
+};
+
+/* Flags without a value are taken out before the others are parsed. */
+static int take_switch(int count, char **arguments, const char *name, bool *said)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(arguments[i], name) != 0)
+            arguments[kept++] = arguments[i];
+        else
+            *said = true;
+    }
+    return kept;
+}
+
+static bool parse(int count, char **arguments, struct compile *compile)
+{
+    const char *version = "1", *threads = "0";
+    const struct vx_flag flags[] = {
+        {"--arch", &compile->arch},
+        {"--model", &compile->model},
+        {"--version", &version},
+        {"--cache", &compile->cache},
+        {"--compiler", &compile->compiler},
+        {"--texts", &compile->texts},
+        {"--threads", &threads},
+        {"--tune-table", &compile->table},
+        {"--device", &compile->device},
+    };
+    count = take_switch(count, arguments, "--all", &compile->all);
+    count = take_switch(count, arguments, "--check", &compile->check);
+    if (!vx_flags_parse(count, arguments, flags, VX_COUNT(flags))) return false;
+    if (!vx_flag_number("--version", version, 1, INT32_MAX, &compile->version) ||
+        !vx_flag_number("--threads", threads, 0, VX_JIT_THREADS_MAX, &compile->threads))
+        return false;
+    bool tuned =
+        !compile->table == !compile->device && (compile->model || !compile->table);
+    if (compile->arch && (compile->all || compile->model) && tuned) return true;
+    vx_print_error("%s", usage);
+    return false;
+}
+
+/* --- what to compile --- */
+
+static vx_status want(struct compile *compile, const struct vx_jit_wanted *wanted)
+{
+    VX_ENSURE(compile->count < VX_JIT_IMAGES_MAX, RESOURCE_EXHAUSTED,
+              "too many kernels for one process");
+    compile->wanted[compile->count++] = *wanted;
+    return VX_OK;
+}
+
+static vx_status want_types(struct compile *compile, const struct vx_kernel_spec *spec,
+                            const struct vx_tile *tile)
+{
+    u32 types = spec->types ? spec->types : 1; /* bit 0: once, without a type */
+    for (i32 type = 0; type < 32; type++) {
+        const struct vx_jit_wanted wanted = {spec, tile, (enum vx_number)type};
+        bool fits = !spec->fits || spec->fits(tile, wanted.type, compile->caps);
+        if (types >> type & 1 && fits) VX_TRY(want(compile, &wanted));
+    }
+    return VX_OK;
+}
+
+static vx_status want_all(struct compile *compile)
+{
+    for (const struct vx_kernel_spec *const *it = vx_kernels(); *it; it++)
+        for (i32 i = 0; i < (*it)->tiles_count; i++)
+            VX_TRY(want_types(compile, *it, (*it)->tiles ? &(*it)->tiles[i] : NULL));
+    return VX_OK;
+}
+
+static vx_status want_picked(struct compile *compile, const struct vx_tune_table *table,
+                             struct vx_why *why)
+{
+    const struct vx_model_source source = {compile->model, (i32)compile->version};
+    struct vx_pick pick;
+    struct vx_gpu_wanted *wanted = vx_alloc_zero(sizeof *wanted);
+    VX_ENSURE(wanted, RESOURCE_EXHAUSTED, "no memory for a list of kernels");
+    vx_pick_init(&pick, compile->jit, compile->caps,
+                 compile->device ? compile->device : compile->arch);
+    pick.table = table;
+    vx_status status = vx_gpu_model_kernels(&source, &pick, why, wanted);
+    for (i32 i = 0; i < wanted->count && !status.fault; i++)
+        status = want(compile, &wanted->list[i]);
+    vx_free(wanted);
+    return status;
+}
+
+static vx_status want_model(struct compile *compile, struct vx_why *why)
+{
+    struct vx_tune_table *table = NULL;
+    vx_status status = VX_OK;
+    if (compile->table) {
+        VX_TRY(vx_tune_table_open(compile->device, why, &table));
+        status = vx_tune_table_read(table, compile->table, why);
+    }
+    if (!status.fault) status = want_picked(compile, table, why);
+    vx_tune_table_close(&table);
+    return status;
+}
+
+/* --- registers --- */
+
+/* Bytes that a kernel spills, as the assembler says in the log; -1 = it says nothing. */
+static i64 spilled(const char *log, const char *name)
+{
+    static const char begin[] = "Function properties for ", word[] = " bytes spill";
+    size_t length = strlen(name);
+    for (const char *at = strstr(log, begin); at; at = strstr(at, begin)) {
+        at += sizeof begin - 1;
+        if (strncmp(at, name, length) != 0 || at[length] != '\n') continue;
+        i64 bytes = 0;
+        for (i32 i = 0; i < 2; i++) { /* stores, loads */
+            at = strstr(at, word);
+            if (!at) return -1;
+            const char *digits = at;
+            while (digits[-1] >= '0' && digits[-1] <= '9') digits--;
+            bytes += strtoll(digits, NULL, 10);
+            at += sizeof word - 1;
+        }
+        return bytes;
+    }
+    return -1;
+}
+
+static void print_spill(const struct compile *compile, const struct vx_jit_wanted *wanted,
+                        i64 bytes)
+{
+    vx_print_error("%s for %s, type %d, tile", wanted->spec->name, compile->arch,
+                   (int)wanted->type);
+    for (i32 i = 0; i < wanted->spec->macros_count; i++)
+        vx_print_error(" %s=%d", wanted->spec->macros[i], wanted->tile->values[i]);
+    if (bytes < 0)
+        vx_print_error(": the compiler's log says nothing of its registers\n");
+    else
+        vx_print_error(": spills %lld bytes of registers\n", (long long)bytes);
+}
+
+static vx_status check_spills(struct compile *compile, struct vx_why *why)
+{
+    i32 wrong = 0;
+    for (i32 i = 0; i < compile->count; i++) {
+        const struct vx_jit_wanted *wanted = &compile->wanted[i];
+        struct vx_jit_image image;
+        VX_TRY(vx_jit_get(compile->jit, wanted, why, &image));
+        i64 bytes = spilled(image.log, wanted->spec->name);
+        if (!bytes || (bytes > 0 && wanted->spec->may_spill)) continue;
+        print_spill(compile, wanted, bytes);
+        wrong++;
+    }
+    VX_ENSURE_WHY(!wrong, why, INTERNAL, "kernels spill registers",
+                  "%d of %d kernels spill registers and must not", wrong, compile->count);
+    return VX_OK;
+}
+
+/* --- the tool --- */
+
+static void on_progress(void *context, i64 done, i64 total)
+{
+    (void)context;
+    vx_tool_progress("compiling", done, total);
+}
+
+static vx_status run(struct compile *compile, struct vx_why *why)
+{
+    const struct vx_jit_options options = {
+        .arch = compile->arch,
+        .directory = compile->cache,
+        .compiler = compile->compiler,
+        .texts = compile->texts,
+        .threads = (i32)compile->threads,
+    };
+    compile->caps = vx_arch_caps(compile->arch);
+    VX_ENSURE_WHY(compile->caps, why, INVALID_ARGUMENT, "no such architecture",
+                  "--arch %s: expected sm_80, sm_86, sm_89, sm_90a, sm_100 or fake",
+                  compile->arch);
+    VX_TRY(vx_jit_open(&options, why, &compile->jit));
+    compile->wanted = vx_alloc(VX_JIT_IMAGES_MAX * sizeof *compile->wanted);
+    VX_ENSURE(compile->wanted, RESOURCE_EXHAUSTED, "no memory for a list of kernels");
+    if (compile->all) VX_TRY(want_all(compile));
+    if (compile->model) VX_TRY(want_model(compile, why));
+    const struct vx_progress progress = {on_progress, NULL};
+    i64 begin_ns = vx_clock_ns();
+    VX_TRY(vx_jit_build(compile->jit, compile->wanted, compile->count, &progress, why));
+    i64 bytes = 0;
+    for (i32 i = 0; i < compile->count; i++) {
+        struct vx_jit_image image;
+        VX_TRY(vx_jit_get(compile->jit, &compile->wanted[i], why, &image));
+        bytes += (i64)image.bytes;
+    }
+    vx_print("%d kernels for %s, %.1f MB, %.1f s\n", compile->count, compile->arch,
+             (f64)bytes / 1e6, (f64)(vx_clock_ns() - begin_ns) / 1e9);
+    bool logs = strcmp(compile->arch, "fake") != 0;
+    return compile->check && logs ? check_spills(compile, why) : VX_OK;
+}
+
+int vx_tool_compile(int count, char **arguments)
+{
+    struct compile compile = {0};
+    struct vx_why why = {""};
+    if (!parse(count, arguments, &compile)) return 2;
+    vx_status status = run(&compile, &why);
+    vx_free(compile.wanted);
+    vx_jit_close(&compile.jit);
+    if (!status.fault) return 0;
+    vx_print_error("compile: %s\n", vx_status_text(status, &why));
+    return 1;
+}

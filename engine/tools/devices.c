@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/print.h"
+#include "engine/gpu/gpu.h"
+#include "engine/tools/tools.h"
+
+static bool print_device(const struct vx_gpu_options *options, const char *word)
+{
+    struct vx_why why = {""};
+    struct vx_gpu *gpu;
+    vx_status status = vx_gpu_open(options, &why, &gpu);
+    if (status.fault) {
+        vx_print("%s:%d  %s\n", word, options->index, vx_status_text(status, &why));
+        return false;
+    }
+    const struct vx_caps *caps = vx_gpu_caps(gpu);
+    i32 version = vx_gpu_driver_version(gpu);
+    vx_print("%s:%d  %s, %s, %d processors, %.1f GiB, %d KiB shared, %.0f MiB cache, "
+             "%d MHz, driver %d.%d\n",
+             word, options->index, vx_gpu_name(gpu), vx_gpu_arch(gpu), caps->processors,
+             (f64)caps->memory_bytes / (1 << 30), caps->shared_block >> 10,
+             (f64)caps->cache_bytes / (1 << 20), caps->clock_mhz, version / 1000,
+             version % 1000 / 10);
+    vx_gpu_close(&gpu);
+    return true;
+}
+
+int vx_tool_devices(int count, char **arguments)
+{
+    static const struct {
+        enum vx_gpu_vendor vendor;
+        const char *word;
+    } vendors[] = {{VX_GPU_CUDA, "cuda"}, {VX_GPU_HIP, "hip"}};
+    bool good = true;
+    (void)arguments;
+    if (count) {
+        vx_print_error("devices: takes no arguments\n");
+        return 2;
+    }
+    for (size_t i = 0; i < VX_COUNT(vendors); i++) {
+        struct vx_gpu_options options = {.vendor = vendors[i].vendor};
+        struct vx_why why = {""};
+        i32 devices = vx_gpu_count(&options, &why);
+        if (!devices) vx_print("%s    none: %s\n", vendors[i].word, why.text);
+        for (options.index = 0; options.index < devices; options.index++)
+            good = print_device(&options, vendors[i].word) && good;
+    }
+    return good ? 0 : 1;
+}

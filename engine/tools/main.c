@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+
+/* voxeld-tools: the tools alone, for a machine that has a GPU but no gRPC. */
+int main(int argc, char **argv)
+{
+    return vx_engine_tool(argc - 1, argv + 1);
+}

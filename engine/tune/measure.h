@@ -1,0 +1,104 @@
+/* measure - runs the candidates of one convolution on the device, rejects what is wrong,
+ * and times what is right.
+ *
+ * A candidate is an algorithm with a tile.  Each is run once into poisoned memory and
+ * compared with the simplest algorithm's first tile, and that one with sums in double on
+ * the host for VX_MEASURE_ROWS sampled rows, so that no candidate is judged by itself.
+ * Where two algorithms both have the layer's own order, bits must agree (conv.h).  The
+ * right ones are screened with a few runs and the best few timed again: median of event
+ * times, the last-level cache overwritten before each run.
+ *
+ *   VX_TRY(vx_measure_open(&device, &want, &why, &measure));
+ *   VX_TRY(vx_measure_ready(measure, &problem, NULL, &why));      (loading thread)
+ *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread)
+ *   VX_TRY(vx_measure_keep(measure, &report, table, &why));       (rows for pick.h)
+ *   vx_measure_close(&measure);
+ *
+ * The geometry is a shell of problem.n voxels (engine/tools/shapes.h): what surfaces look
+ * like.  The features and weights come from our own generator with VX_MEASURE_SEED.
+ *
+ * Owner    the caller; what device and want hold is borrowed and outlives the measure.
+ * Thread   ready: the loading thread; the rest: device.
+ * Limits   VX_MEASURE_CANDIDATES_MAX candidates; device memory beside the engine's own:
+ *          RESOURCE_EXHAUSTED when there is not enough.
+ * Fails    as gpu.h and jit.h; INTERNAL when the oracle itself is wrong.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_TUNE_MEASURE_H
+#define VX_ENGINE_TUNE_MEASURE_H
+
+#include "engine/gpu/conv.h"
+#include "engine/tune/table.h"
+
+/* 6 algorithms of some 40 tiles. */
+#define VX_MEASURE_CANDIDATES_MAX 256
+/* Of mode AUTO: where the cost model is right within 1.5 times, the winner of every cell
+ * of kernels.md is among the best eight. */
+#define VX_MEASURE_CANDIDATES_AUTO 8
+/* Rows that the host sums again in double: 64 random ones miss an error that a tenth of
+ * the rows have once in a thousand times; the comparison of all rows is the device's. */
+#define VX_MEASURE_ROWS        64
+#define VX_MEASURE_RUNS_SCREEN 5
+#define VX_MEASURE_RUNS_FINAL  25 /* of the best by screening */
+#define VX_MEASURE_FINALISTS   4
+#define VX_MEASURE_SEED        UINT64_C(0x766f78656c64)
+
+struct vx_measure_device {
+    struct vx_kernel_set *set;
+    struct vx_jit *jit;
+    struct vx_gpu_stream *stream;
+};
+struct vx_measure_want {
+    enum vx_tune_mode mode;           /* AUTO: the cheapest few; ALL: all that fit */
+    enum vx_conv_algorithm algorithm; /* pinned, or AUTO: those of the layer's order */
+    i32 dilation[3];                  /* 0 counts as 1 */
+    const i32 *coords;                /* (problem.n, 4) on the host; NULL = a shell */
+};
+
+struct vx_measure_result {
+    struct vx_conv_choice choice;
+    bool right;      /* inside both bounds, and in every bit where that is promised */
+    bool same;       /* the same bits as the oracle */
+    bool final;      /* ns is of the second timing */
+    f64 nmse, worst; /* against the oracle; worst as a share of its own bound */
+    f64 ns;          /* median; 0 when not right */
+};
+struct vx_measure_report {
+    struct vx_conv_problem problem; /* as it was asked */
+    f64 fill;                       /* as it was found: pairs / (N*V) */
+    struct vx_conv_choice oracle;
+    i64 pairs;
+    i32 count, rejected;
+    i32 best; /* index of the fastest right one; -1 = none */
+    struct vx_measure_result results[VX_MEASURE_CANDIDATES_MAX];
+};
+
+struct vx_measure;
+
+VX_MUST_USE vx_status vx_measure_open(const struct vx_measure_device *device,
+                                      const struct vx_measure_want *want,
+                                      struct vx_why *why, struct vx_measure **measure);
+void vx_measure_close(struct vx_measure **measure);
+/* Pure: what would be measured, cheapest first; returns how many. */
+i32 vx_measure_candidates(const struct vx_measure_want *want,
+                          const struct vx_conv_problem *problem,
+                          const struct vx_caps *caps,
+                          struct vx_conv_choice choices[VX_MEASURE_CANDIDATES_MAX]);
+/* Compiles and loads all that vx_measure_conv will launch for this problem. */
+VX_MUST_USE vx_status vx_measure_ready(struct vx_measure *measure,
+                                       const struct vx_conv_problem *problem,
+                                       const struct vx_progress *progress,
+                                       struct vx_why *why);
+/* Every kernel must be ready.  `report` is large: not for a small stack.  A wrong candidate is logged, counted and not timed. */
+VX_MUST_USE vx_status vx_measure_conv(struct vx_measure *measure,
+                                      const struct vx_conv_problem *problem,
+                                      struct vx_why *why,
+                                      struct vx_measure_report *report);
+/* Puts the fastest of each algorithm into the table, under the fill of the problem as it was
+ * asked: what a plan does not know when it picks (0), it does not know here either. */
+VX_MUST_USE vx_status vx_measure_keep(const struct vx_measure *measure,
+                                      const struct vx_measure_report *report,
+                                      struct vx_tune_table *table, struct vx_why *why);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tune/oracle.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/tune/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CHUNK   (INT64_C(4) << 20) /* elements compared at once: 16 MB as f32 */
+#define NAN_ALL 0x7fff7fffu        /* a NaN in every type, and as two 16-bit numbers */
+/* Channels that are summed again of each sampled row: 64 x 64 sums of 27 x 1024 products
+ * take a tenth of a second. */
+#define CHANNELS_MAX 64
+
+struct vx_oracle {
+    struct vx_conv_problem problem;
+    struct vx_oracle_bounds bounds;
+    i64 count;     /* elements of the output */
+    void *answer;  /* of the trusted choice */
+    void *chunk;   /* of the one that is compared */
+    f32 *reals[2]; /* a chunk of both as f32 */
+};
+
+/* K = V*Ci products, each exact in f32 (or rounded once, to TF32's exactness before it was
+ * sent).  A matrix instruction cuts what lies below 2^-23 of the largest of its terms, so
+ * each of at most K steps errs by 2^-23 of a partial sum, which is below 4 spreads; the
+ * data has spread 1 at most.  Then one rounding to the type.  For the tensor: two roundings
+ * of relative size `round`, and both sums drifting by 2^-23 a step in steps of 8 products,
+ * K/8 of them: below K * 2^-23 with a factor of 4 to spare. */
+struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci)
+{
+    const f64 k = (f64)v * ci;
+    f64 round = 0x1p-24;
+    if (type == VX_NUMBER_F16) round = 0x1p-11;
+    if (type == VX_NUMBER_BF16) round = 0x1p-8;
+    return (struct vx_oracle_bounds){.round = round,
+                                     .sum = k * 0x1p-23 * 4,
+                                     .nmse = 4 * round * round + k * k * 0x1p-46};
+}
+
+vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why)
+{
+    if (stand->workspace)
+        VX_TRY(vx_gpu_fill(stand->gpu, stand->stream, stand->workspace, NAN_ALL,
+                           stand->workspace_bytes / 4 * 4, why));
+    return vx_gpu_fill(stand->gpu, stand->stream, stand->out, NAN_ALL,
+                       vx_stand_out_bytes(stand), why);
+}
+
+/* `count` elements of the output from `first` on. */
+static vx_status oracle_copy(struct vx_stand *stand, i64 first, i64 count, void *host,
+                             struct vx_why *why)
+{
+    const size_t element = (size_t)vx_number_bytes(stand->problem.type);
+    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream, host,
+                           (const u8 *)stand->out + (size_t)first * element,
+                           (size_t)count * element, why));
+    return vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+}
+
+static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 count,
+                         f32 *reals)
+{
+    const enum vx_number type = oracle->problem.type;
+    const struct vx_convert_args args = {
+        .count = count,
+        .from_type = type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : type,
+        .from = from,
+        .to_type = VX_NUMBER_F32,
+        .to = reals};
+    vx_convert_ref(&args);
+}
+
+/* One element of one row in double: what the device should have written. */
+static f64 oracle_sum(const struct vx_stand *stand, const i32 *nbr, i32 channel)
+{
+    const struct vx_conv_problem *problem = &stand->problem;
+    f64 sum = stand->in_data->values[channel]; /* the bias */
+    for (i32 v = 0; v < problem->v; v++) {
+        if (nbr[v] < 0) continue;
+        i64 in = (i64)nbr[v] * problem->ci;
+        i64 weight = (i64)v * problem->ci * problem->co + channel;
+        for (i32 c = 0; c < problem->ci; c++)
+            sum += (f64)vx_data_at(stand->in_data, in + c) *
+                   (f64)vx_data_at(stand->weight_data, weight + (i64)c * problem->co);
+    }
+    return sum;
+}
+
+static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_stand *stand,
+                                  i64 row, struct vx_why *why)
+{
+    const struct vx_conv_problem *problem = &oracle->problem;
+    const size_t element = (size_t)vx_number_bytes(problem->type);
+    const i32 step = (problem->co + CHANNELS_MAX - 1) / CHANNELS_MAX;
+    i32 nbr[VX_KERNEL_OFFSETS_MAX + 4] = {(i32)row}; /* V is 1: every row its own */
+    if (problem->v > 1) {
+        VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream, nbr,
+                               stand->map.nbr + row * stand->map.nbr_stride,
+                               (size_t)problem->v * sizeof *nbr, why));
+        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    }
+    for (i32 channel = (i32)(row % step); channel < problem->co; channel += step) {
+        f32 got;
+        i64 at = row * problem->co + channel;
+        oracle_reals(oracle, (const u8 *)oracle->answer + (size_t)at * element, 1, &got);
+        f64 sum = oracle_sum(stand, nbr, channel);
+        f64 bound = oracle->bounds.round * fabs(sum) + oracle->bounds.sum;
+        VX_ENSURE_WHY(fabs((f64)got - sum) <= bound, why, INTERNAL,
+                      "the on-device oracle is wrong",
+                      "%s, Ci %d, Co %d, V %d: expected %.9g within %.3g at row %lld "
+                      "channel %d, got %.9g",
+                      vx_conv_name(stand->choice.algorithm), problem->ci, problem->co,
+                      problem->v, sum, bound, (long long)row, channel, (f64)got);
+    }
+    return VX_OK;
+}
+
+static vx_status oracle_check(struct vx_oracle *oracle, struct vx_stand *stand,
+                              struct vx_why *why)
+{
+    u64 state = VX_MEASURE_SEED;
+    const u64 n = (u64)oracle->problem.n;
+    VX_TRY(oracle_check_row(oracle, stand, 0, why));
+    VX_TRY(oracle_check_row(oracle, stand, (i64)n - 1, why));
+    for (i32 i = 2; i < VX_MEASURE_ROWS; i++)
+        VX_TRY(oracle_check_row(oracle, stand, (i64)(vx_data_next(&state) % n), why));
+    return VX_OK;
+}
+
+void vx_oracle_close(struct vx_oracle **oracle)
+{
+    if (!*oracle) return;
+    vx_free((*oracle)->answer);
+    vx_free((*oracle)->chunk);
+    vx_free((*oracle)->reals[0]);
+    vx_free((*oracle)->reals[1]);
+    vx_free(*oracle);
+    *oracle = NULL;
+}
+
+static vx_status oracle_take(struct vx_oracle *oracle, struct vx_stand *stand,
+                             struct vx_why *why)
+{
+    const i64 room = oracle->count < CHUNK ? oracle->count : CHUNK;
+    const size_t element = (size_t)vx_number_bytes(oracle->problem.type);
+    oracle->answer = vx_alloc((size_t)oracle->count * element);
+    oracle->chunk = vx_alloc((size_t)room * element);
+    oracle->reals[0] = vx_alloc((size_t)room * sizeof(f32));
+    oracle->reals[1] = vx_alloc((size_t)room * sizeof(f32));
+    bool good = oracle->answer && oracle->chunk && oracle->reals[0] && oracle->reals[1];
+    VX_ENSURE(good, RESOURCE_EXHAUSTED, "no memory to compare outputs");
+    return oracle_copy(stand, 0, oracle->count, oracle->answer, why);
+}
+
+vx_status vx_oracle_open(struct vx_stand *stand, struct vx_why *why,
+                         struct vx_oracle **oracle)
+{
+    vx_status status = VX_OK;
+    struct vx_oracle *made = vx_alloc_zero(sizeof *made);
+    *oracle = NULL;
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to compare outputs");
+    made->problem = stand->problem;
+    made->bounds =
+        vx_oracle_bounds(stand->problem.type, stand->problem.v, stand->problem.ci);
+    made->count = stand->problem.n * stand->problem.co;
+    VX_TRY_OR(status, fail, oracle_take(made, stand, why));
+    VX_TRY_OR(status, fail, oracle_check(made, stand, why));
+    *oracle = made;
+    return VX_OK;
+fail:
+    vx_oracle_close(&made);
+    return status;
+}
+
+/* What a comparison adds up. */
+struct sums {
+    f64 error, power; /* squares of the differences, of the oracle */
+    f64 worst;
+};
+
+static void oracle_add(const struct vx_oracle *oracle, i64 count, struct sums *sums)
+{
+    const f64 round = 2 * oracle->bounds.round, sum = 2 * oracle->bounds.sum;
+    for (i64 i = 0; i < count; i++) {
+        f64 trusted = oracle->reals[0][i];
+        f64 error = fabs((f64)oracle->reals[1][i] - trusted);
+        f64 share = error / (round * fabs(trusted) + sum);
+        sums->error += error * error;
+        sums->power += trusted * trusted;
+        /* Written so that a NaN is the worst there is. */
+        if (!(share <= sums->worst)) sums->worst = isnan(share) ? INFINITY : share;
+    }
+}
+
+vx_status vx_oracle_compare(struct vx_oracle *oracle, struct vx_stand *stand,
+                            struct vx_why *why, struct vx_oracle_verdict *verdict)
+{
+    const size_t element = (size_t)vx_number_bytes(oracle->problem.type);
+    struct sums sums = {0, 0, 0};
+    VX_ASSERT(stand->problem.n * stand->problem.co == oracle->count);
+    verdict->same = true;
+    for (i64 at = 0; at < oracle->count; at += CHUNK) {
+        i64 count = oracle->count - at < CHUNK ? oracle->count - at : CHUNK;
+        const u8 *answer = (const u8 *)oracle->answer + (size_t)at * element;
+        VX_TRY(oracle_copy(stand, at, count, oracle->chunk, why));
+        if (!memcmp(answer, oracle->chunk, (size_t)count * element)) continue;
+        verdict->same = false;
+        oracle_reals(oracle, answer, count, oracle->reals[0]);
+        oracle_reals(oracle, oracle->chunk, count, oracle->reals[1]);
+        oracle_add(oracle, count, &sums);
+    }
+    /* Chunks that are the same in every bit add nothing to either sum: the NMSE of the
+     * others is the larger one, which only makes the verdict stricter. */
+    verdict->nmse = verdict->same ? 0 : sums.error / sums.power;
+    verdict->worst = sums.worst;
+    verdict->right =
+        verdict->same || (verdict->nmse <= oracle->bounds.nmse && verdict->worst <= 1);
+    return VX_OK;
+}

@@ -1,0 +1,54 @@
+/* pick - which algorithm and tile a convolution runs with: a pure decision.
+ *
+ * A request never measures.  What was measured stands in a table (table.h); what was not
+ * is ranked by the cost model (engine/gpu/conv.h).  AUTO chooses only among algorithms
+ * that sum a row in the layer's own order, so a pick changes the time and never the bits.
+ *
+ *   vx_pick_init(&pick, jit, vx_gpu_caps(gpu), vx_gpu_name(gpu));
+ *   pick.table = table;                               (may stay NULL)
+ *   vx_pick_conv(&pick, &problem, &choice);
+ *
+ * The order of the search: the row of this size and fill, then sizes one and two powers
+ * of two away (the larger one first), then the lowest cost.  Rows of another device or of
+ * another text of the kernel are not seen.  A pinned algorithm that cannot run a problem
+ * gives way to AUTO for that problem alone.  A problem too large for every algorithm of its
+ * order gets the pick of half as many rows: the order of sums must not depend on the size,
+ * and whether the memory is there is asked, and answered with numbers, by whoever runs it.
+ *
+ * Owner    the caller; caps and table are borrowed and must outlive the pick.
+ * Thread   any: nothing is written.
+ * Limits   sizes up to VX_PICK_BITS_AWAY powers of two away count as near.
+ * Fails    never for a problem inside the limits of engine/gpu/conv.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_TUNE_PICK_H
+#define VX_ENGINE_TUNE_PICK_H
+
+#include "engine/gpu/conv.h"
+#include "engine/tune/table.h"
+
+/* Two powers of two: beyond a factor of four in rows another tile wins (kernels.md section
+ * 1: small sizes want more blocks, large ones larger tiles). */
+#define VX_PICK_BITS_AWAY 2
+
+struct vx_pick {
+    const struct vx_caps *caps;
+    const struct vx_tune_table *table; /* NULL = the cost model alone */
+    enum vx_conv_algorithm algorithm;  /* pinned, or AUTO */
+    char device[VX_NAME_BYTES];        /* rows of other devices are not seen */
+    char hashes[VX_CONV_ALGORITHMS_COUNT][VX_TUNE_HASH_BYTES]; /* of each main kernel */
+};
+
+/* AUTO, no table; takes the hashes of the kernels' texts from the jit. */
+void vx_pick_init(struct vx_pick *pick, const struct vx_jit *jit,
+                  const struct vx_caps *caps, const char *device);
+/* True when the choice came from a row of the table. */
+bool vx_pick_conv(const struct vx_pick *pick, const struct vx_conv_problem *problem,
+                  struct vx_conv_choice *choice);
+/* The tile of an algorithm with the lowest cost; false when none fits the problem. */
+bool vx_pick_cheapest(const struct vx_conv_problem *problem,
+                      enum vx_conv_algorithm algorithm, const struct vx_caps *caps,
+                      struct vx_conv_choice *choice);
+
+#endif
