@@ -15,6 +15,8 @@ static i32 admin_view_workers(const struct vx_workers *workers,
             .state = vx_worker_state_name(info->state),
             .up = info->state == VX_WORKER_UP,
             .restarts = info->restarts,
+            .losses = info->losses,
+            .problem = info->problem.text,
             .pid = info->pid,
             .stats = info->stats,
         };

@@ -47,6 +47,7 @@ static size_t message_bytes_min(i32 kind)
     case VX_MESSAGE_STATED: return sizeof(struct vx_message_up);
     case VX_MESSAGE_PROGRESS: return sizeof(struct vx_message_progress);
     case VX_MESSAGE_LOADED: return sizeof(struct vx_message_loaded);
+    case VX_MESSAGE_ENDS: return sizeof(struct vx_message_ends);
     default: return sizeof(struct vx_message_head);
     }
 }

@@ -8,7 +8,7 @@
  *   VX_TRY(vx_channel_receive(fd, &message, &got));
  *
  * front -> worker: LOAD, UNLOAD, RUN, STATS
- * worker -> front: UP, PROGRESS, LOADED, DONE, STATED
+ * worker -> front: UP, PROGRESS, LOADED, DONE, STATED, ENDS
  * The end of the socket is the last word of both: a worker stops, a front restarts it.
  *
  * Owner    the two processes own one end each.
@@ -37,6 +37,7 @@ enum vx_message_kind {
     VX_MESSAGE_LOADED,
     VX_MESSAGE_DONE,
     VX_MESSAGE_STATED,
+    VX_MESSAGE_ENDS,
 };
 
 struct vx_message_head {
@@ -83,13 +84,20 @@ struct vx_message_up {
 };
 struct vx_message_progress {
     struct vx_message_head head;
-    i64 done, total; /* layers */
+    i64 done, total; /* layers; of a GPU, and the kernels that they launch */
 };
 struct vx_message_loaded {
     struct vx_message_head head;
     i32 code; /* enum vx_code */
     struct vx_why why;
     struct vx_signature signature; /* when code is OK */
+};
+
+/* The last word of a worker that ends by itself. */
+struct vx_message_ends {
+    struct vx_message_head head;
+    bool lost; /* the device was open and is gone */
+    struct vx_why why;
 };
 
 union vx_message {
@@ -100,6 +108,7 @@ union vx_message {
     struct vx_message_up up; /* UP and STATED */
     struct vx_message_progress progress;
     struct vx_message_loaded loaded;
+    struct vx_message_ends ends;
 };
 #define VX_MESSAGE_BYTES sizeof(union vx_message)
 

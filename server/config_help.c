@@ -17,8 +17,8 @@ static void help_flag(struct vx_text *text, const char *name, const char *value)
 {
     char flag[HELP_COLUMNS];
     int length = snprintf(flag, sizeof flag, "  --%s %s", name, value);
-    for (char *c = flag; *c; c++)
-        if (*c == '_') *c = '-';
+    for (size_t i = 0; i < strlen(name); i++)
+        if (name[i] == '_') flag[4 + i] = '-'; /* behind "  --"; values keep theirs */
     vx_text_print(text, "%-*s", HELP_COLUMN, flag);
     if (length >= HELP_COLUMN) vx_text_print(text, "\n%*s", HELP_COLUMN, "");
 }

@@ -5,7 +5,9 @@
 #define _GNU_SOURCE
 #include "engine/base/log.h"
 #include "engine/base/print.h"
+#include "engine/engine.h"
 #include "server/config.h"
+#include "server/devices.h"
 #include "server/front.h"
 #include "server/tools.h"
 #include "server/worker.h"
@@ -24,7 +26,14 @@ static const char usage[] =
     "serve --help\n"
     "  voxeld check MODEL_DIRECTORY [VERSION]     read and check a model, print its "
     "layers\n"
-    "  voxeld health [--http HOST:PORT]                  exit 0 when the server there is "
+    "  voxeld devices                             list the GPUs of this machine\n"
+    "  voxeld compile --arch ARCH --model DIR     fill a kernel cache ahead of time; "
+    "needs "
+    "no GPU\n"
+    "  voxeld tune [--device cuda:0]              measure tiles on this GPU, for "
+    "--tune-table\n"
+    "  voxeld bench [--device cuda:0]             time convolutions on this GPU\n"
+    "  voxeld health [--http HOST:PORT]           exit 0 when the server there is "
     "ready\n"
     "  voxeld --version\n";
 
@@ -73,6 +82,20 @@ static int main_worker(int count, char **arguments)
     return vx_worker_run(&config);
 }
 
+/* Started by the front, which must not load a GPU driver itself. */
+static int main_probe(int count, char **arguments)
+{
+    static struct vx_config config;
+    if (!main_configure(count, arguments, "probe", &config)) return 2;
+    return vx_devices_probe(&config);
+}
+
+static bool is_engine_tool(const char *command)
+{
+    return !strcmp(command, "compile") || !strcmp(command, "tune") ||
+           !strcmp(command, "bench") || !strcmp(command, "devices");
+}
+
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "--help";
@@ -80,6 +103,8 @@ int main(int argc, char **argv)
     char **arguments = argv + (argc > 2 ? 2 : argc);
     if (!strcmp(command, "serve")) return main_serve(count, arguments);
     if (!strcmp(command, "worker")) return main_worker(count, arguments);
+    if (!strcmp(command, "probe")) return main_probe(count, arguments);
+    if (is_engine_tool(command)) return vx_engine_tool(argc - 1, argv + 1);
     if (!strcmp(command, "check")) return vx_tool_check(count, arguments);
     if (!strcmp(command, "health")) return vx_tool_health(count, arguments);
     if (!strcmp(command, "--version")) {

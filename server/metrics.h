@@ -85,8 +85,9 @@ struct vx_worker_view {
     const char *device; /* as configured: "cpu" */
     const char *state;  /* "up" */
     bool up;
-    i32 restarts;
-    i32 pid; /* 0 when there is none */
+    i32 restarts, losses;
+    i32 pid;             /* 0 when there is none */
+    const char *problem; /* why it ended, until it is up again; "" = not said */
     struct vx_engine_stats stats;
 };
 /* All that scrapes and pages read. */

@@ -66,6 +66,12 @@ static bool worker_is_up(const struct vx_models *models, i32 worker)
     return vx_workers_info(*models->options.workers, worker)->state == VX_WORKER_UP;
 }
 
+/* Its load is reading layers; a GPU's is making kernels ready as well. */
+static bool worker_is_cpu(const struct vx_models *models, i32 worker)
+{
+    return !strcmp(vx_workers_info(*models->options.workers, worker)->device, "cpu");
+}
+
 static void models_ask(struct vx_models *models, i32 instance, i32 worker)
 {
     const struct vx_instance *row = models_row(models, instance);
@@ -302,6 +308,18 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     vx_sched_instance_ready(models->options.sched, instance, worker, true);
 }
 
+/* A worker says the last step too; what follows it, warm-up and tuning, is not counted. */
+static void models_on_progress(struct vx_models *models, i32 worker,
+                               const struct vx_message_progress *message)
+{
+    struct vx_instance *row = models_row(models, message->head.instance);
+    const char *what = worker_is_cpu(models, worker) ? "layers" : "layers and kernels";
+    if (row->state != VX_INSTANCE_LOADING) return;
+    snprintf(row->reason, sizeof row->reason, "%lld of %lld %s%s",
+             (long long)message->done, (long long)message->total, what,
+             message->done < message->total ? "" : ", warming up");
+}
+
 void vx_models_on_message(struct vx_models *models, i32 worker,
                           const union vx_message *message)
 {
@@ -311,11 +329,7 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
     if (message->head.kind == VX_MESSAGE_LOADED) {
         models_on_loaded(models, worker, &message->loaded);
     } else if (message->head.kind == VX_MESSAGE_PROGRESS) {
-        struct vx_instance *row = models_row(models, instance);
-        if (row->state == VX_INSTANCE_LOADING)
-            snprintf(row->reason, sizeof row->reason, "%lld of %lld layers",
-                     (long long)message->progress.done,
-                     (long long)message->progress.total);
+        models_on_progress(models, worker, &message->progress);
     }
 }
 

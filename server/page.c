@@ -50,8 +50,11 @@ static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
     bool any_up = false;
     for (i32 w = 0; w < s->workers_count; w++) any_up |= s->workers[w].up;
     if (!any_up && s->workers_count > 0) {
-        snprintf(why, WHY_BYTES, "no worker has its device open: worker 0 (%.64s) is %s",
-                 s->workers[0].device, s->workers[0].state);
+        const struct vx_worker_view *first = &s->workers[0];
+        bool said = first->problem && first->problem[0];
+        snprintf(
+            why, WHY_BYTES, "no worker has its device open: worker 0 (%.64s) is %s%s%s",
+            first->device, first->state, said ? ": " : "", said ? first->problem : "");
         return;
     }
     i32 cursor = 0;

@@ -313,6 +313,11 @@ static void page_worker_row(const struct vx_worker_view *worker, struct vx_text 
     vx_text_html(text, stats->device_name[0] ? stats->device_name : worker->device);
     vx_text_add(text, "</td><td>");
     pill(text, worker->up ? "good" : "wait", worker->state);
+    if (worker->problem && worker->problem[0]) {
+        vx_text_add(text, "<br><span class=\"soft\">");
+        vx_text_html(text, worker->problem);
+        vx_text_add(text, "</span>");
+    }
     vx_text_add(text, "</td>");
     if (worker->pid) snprintf(number, sizeof number, "%d", worker->pid);
     cell(text, worker->pid ? number : "\xe2\x80\x93");

@@ -12,6 +12,7 @@
 #include "server/channel.h"
 #include "server/sched.h"
 #include "server/shared.h"
+#include "server/worker_device.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -56,6 +57,17 @@ static void worker_say(const struct vx_message_head *message, size_t bytes)
      * do here. */
     vx_status st = vx_channel_send(VX_WORKER_CHANNEL_FD, message, bytes);
     if (st.fault) return;
+}
+
+/* Why this process is about to end by itself: the front's log and pages tell. */
+static void worker_say_end(struct worker *worker, bool lost, const char *why)
+{
+    struct vx_message_ends *out = &worker->out.ends;
+    memset(out, 0, sizeof *out);
+    out->head.kind = VX_MESSAGE_ENDS;
+    out->lost = lost;
+    vx_why_set(&out->why, "%s", why);
+    worker_say(&out->head, sizeof *out);
 }
 
 /* ------- main thread: model files ------- */
@@ -123,12 +135,24 @@ static void device_on_unload(struct worker *worker, i32 instance)
         vx_engine_unload(worker->engine, &worker->models[instance]);
 }
 
+/* The contexts of a lost device are gone, other devices' in this process as well, and its
+ * driver may crash when it is closed.  So the process ends here, with the batch or the load
+ * unanswered: the front gives both to a new one. */
+static void device_end_if_lost(struct worker *worker)
+{
+    struct vx_why why = {""};
+    if (!vx_engine_lost(worker->engine, &why)) return;
+    worker_say_end(worker, true, why.text);
+    vx_process_end(VX_WORKER_EXIT_LOST);
+}
+
 /* A model came back from main: warm it, keep it, say so. */
 static void device_on_made(struct worker *worker, struct load *load)
 {
     i32 instance = load->message.head.instance;
     if (!load->status.fault)
         load->status = vx_engine_warm(worker->engine, load->model, &load->why);
+    device_end_if_lost(worker);
     struct vx_message_loaded *out = &worker->out.loaded;
     memset(out, 0, sizeof *out);
     out->head = load->message.head;
@@ -205,6 +229,7 @@ static void device_on_run(struct worker *worker, const struct vx_message_run *ru
         items[i] = device_item(worker, &run->items[i], vx_model_signature(model));
     struct vx_batch batch = {items, run->items_count};
     vx_engine_run(worker->engine, model, &batch);
+    device_end_if_lost(worker);
     struct vx_message_done *out = &worker->out.done;
     out->head = run->head;
     out->head.kind = VX_MESSAGE_DONE;
@@ -236,7 +261,8 @@ static void device_on_message(struct worker *worker)
     case VX_MESSAGE_PROGRESS:
     case VX_MESSAGE_LOADED:
     case VX_MESSAGE_DONE:
-    case VX_MESSAGE_STATED: break; /* ours to say, not to hear */
+    case VX_MESSAGE_STATED:
+    case VX_MESSAGE_ENDS: break; /* ours to say, not to hear */
     }
     vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
 }
@@ -283,18 +309,12 @@ static void device_ring(void *context)
 
 static void device_open_and_serve(struct worker *worker)
 {
-    const struct vx_config *config = worker->config;
-    struct vx_engine_options options = {
-        .kind = VX_DEVICE_CPU,
-        .threads = (i32)config->threads,
-        .device_bytes = (size_t)config->device_bytes,
-        .cache_bytes = (size_t)config->cache_bytes,
-    };
     struct vx_why why = {""};
-    vx_status st = vx_engine_open(&options, &why, &worker->engine);
+    vx_status st =
+        vx_worker_device_open(worker->config, worker->shared, &why, &worker->engine);
     if (st.fault) {
-        VX_LOG(WORKER_EXIT, VX_LOG_TEXT("why", vx_status_text(st, &why)));
-        worker->exit_code = 1;
+        worker_say_end(worker, false, vx_status_text(st, &why));
+        worker->exit_code = VX_WORKER_EXIT_NO_DEVICE;
         return;
     }
     device_say_stats(worker, VX_MESSAGE_UP);

@@ -10,7 +10,8 @@
  *
  * Owner    the process.
  * Thread   the caller becomes the main thread.
- * Fails    exit code 1 when the device cannot be opened.
+ * Fails    VX_WORKER_EXIT_NO_DEVICE when the device cannot be opened, VX_WORKER_EXIT_LOST
+ *          at once when it is lost; ENDS tells the front why.
  *
  * A worker trusts its front: both are one binary.  A wrong offset is our mistake, so it
  * is an assert; it costs this worker, and the front restarts it.
@@ -25,6 +26,9 @@
 /* Where posix_spawn puts the worker's two descriptors. */
 #define VX_WORKER_CHANNEL_FD 3
 #define VX_WORKER_ARENA_FD   4
+
+#define VX_WORKER_EXIT_NO_DEVICE 1
+#define VX_WORKER_EXIT_LOST      3 /* 2 is for wrong arguments, as of every subcommand */
 
 /* Runs until the front closes the channel; the exit code of the process. */
 int vx_worker_run(const struct vx_config *config);

@@ -6,20 +6,19 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "server/devices.h"
+#include "server/spawn.h"
 #include "server/worker.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* A worker that lived this long was healthy: its next death starts the back-off anew. */
 #define HEALTHY_NS (10 * VX_NS_PER_S)
@@ -29,19 +28,21 @@ extern char **environ;
  */
 #define STOP_MS 2000
 
-#define ARGUMENT_BYTES 64
-#define ARGUMENTS_MAX  12
+/* "--kernel-cache-bytes=" and the longest text. */
+#define ARGUMENT_BYTES (VX_CONFIG_TEXT_BYTES + 32)
+#define ARGUMENTS_MAX  20
 
 struct worker_process {
     struct vx_workers *workers;
     i32 index;
-    char device[VX_NAME_BYTES];
+    char device[VX_DEVICE_NAME_BYTES];
     struct vx_worker_info info;
     int channel; /* -1 when none */
     int pidfd;
     uv_poll_t channel_poll, pid_poll;
     uv_timer_t timer; /* restart, or the kill after stop */
     bool stats_asked; /* and not yet answered: a busy worker is not asked twice */
+    bool said_why;    /* info.problem is of this process, not of one before */
     i32 quick_deaths;
     i64 started_ns;
 };
@@ -58,62 +59,61 @@ static void worker_start(struct worker_process *process);
 
 /* ------- spawning ------- */
 
-/* The worker's settings, as flags of the same table.  Returns the arguments with a NULL
- * behind. */
-static void worker_arguments(const struct worker_process *process,
-                             char text[ARGUMENTS_MAX][ARGUMENT_BYTES], char **arguments)
+struct argument_list {
+    i32 count;
+    char text[ARGUMENTS_MAX][ARGUMENT_BYTES];
+    char *pointers[ARGUMENTS_MAX];
+};
+
+static VX_PRINTF(2, 3) void argument_add(struct argument_list *list, const char *format,
+                                         ...)
 {
-    const struct vx_config *config = process->workers->options.config;
-    i32 n = 0;
-    snprintf(text[n++], ARGUMENT_BYTES, "voxeld");
-    snprintf(text[n++], ARGUMENT_BYTES, "worker");
-    snprintf(text[n++], ARGUMENT_BYTES, "--device=%.40s", process->device);
-    snprintf(text[n++], ARGUMENT_BYTES, "--threads=%lld", (long long)config->threads);
-    snprintf(text[n++], ARGUMENT_BYTES, "--device-bytes=%lld",
-             (long long)config->device_bytes);
-    snprintf(text[n++], ARGUMENT_BYTES, "--cache-bytes=%lld",
-             (long long)config->cache_bytes);
-    snprintf(text[n++], ARGUMENT_BYTES, "--log-format=%s", config->log_format);
-    snprintf(text[n++], ARGUMENT_BYTES, "--log-level=%s", config->log_level);
-    VX_ASSERT(n < ARGUMENTS_MAX);
-    for (i32 i = 0; i < n; i++) arguments[i] = text[i];
-    arguments[n] = NULL;
+    VX_ASSERT(list->count < ARGUMENTS_MAX - 1);
+    va_list values;
+    va_start(values, format);
+    char *text = list->text[list->count];
+    int length = vsnprintf(text, ARGUMENT_BYTES, format, values);
+    va_end(values);
+    VX_ASSERT(length < ARGUMENT_BYTES);
+    list->pointers[list->count++] = text;
+    list->pointers[list->count] = NULL;
 }
 
-/* posix_spawn, not fork: a fork with gRPC's threads alive is unsafe and stalls with the
- * size of the front (measured 60 ms at 4 GiB against 0.1 ms). */
-static int worker_spawn(struct worker_process *process, int channel, pid_t *pid)
+/* The worker's settings, as flags of the same table. */
+static void worker_arguments(const struct worker_process *process,
+                             struct argument_list *list)
 {
-    char text[ARGUMENTS_MAX][ARGUMENT_BYTES];
-    char *arguments[ARGUMENTS_MAX];
-    worker_arguments(process, text, arguments);
-    /* Lifted above the worker's fixed numbers, so that no dup2 lands on the other's
-     * source. */
-    int channel_high = fcntl(channel, F_DUPFD_CLOEXEC, 64);
-    int arena_high =
-        fcntl(vx_shared_fd(process->workers->options.shared), F_DUPFD_CLOEXEC, 64);
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, channel_high, VX_WORKER_CHANNEL_FD);
-    posix_spawn_file_actions_adddup2(&actions, arena_high, VX_WORKER_ARENA_FD);
-    posix_spawn_file_actions_addclosefrom_np(&actions, VX_WORKER_ARENA_FD + 1);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C is the front's to answer */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
-    int failed =
-        posix_spawn(pid, "/proc/self/exe", &actions, &attributes, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    close(channel_high);
-    close(arena_high);
-    return failed;
+    const struct vx_config *config = process->workers->options.config;
+    list->count = 0;
+    argument_add(list, "voxeld");
+    argument_add(list, "worker");
+    argument_add(list, "--device=%s", process->device);
+    argument_add(list, "--threads=%lld", (long long)config->threads);
+    argument_add(list, "--device-bytes=%lld", (long long)config->device_bytes);
+    argument_add(list, "--cache-bytes=%lld", (long long)config->cache_bytes);
+    argument_add(list, "--gpu-driver=%s", config->gpu_driver);
+    argument_add(list, "--gpu-compiler=%s", config->gpu_compiler);
+    argument_add(list, "--kernel-cache=%s", config->kernel_cache);
+    argument_add(list, "--kernel-cache-bytes=%lld",
+                 (long long)config->kernel_cache_bytes);
+    argument_add(list, "--kernel-texts=%s", config->kernel_texts);
+    argument_add(list, "--tune-table=%s", config->tune_table);
+    argument_add(list, "--tune=%s", config->tune);
+    argument_add(list, "--algorithm=%s", config->algorithm);
+    argument_add(list, "--log-format=%s", config->log_format);
+    argument_add(list, "--log-level=%s", config->log_level);
+}
+
+static int worker_spawn(const struct worker_process *process, int channel, pid_t *pid)
+{
+    static struct argument_list list; /* the loop's alone; 20 KiB of paths */
+    worker_arguments(process, &list);
+    const struct vx_spawn spawn = {
+        list.pointers,
+        {{channel, VX_WORKER_CHANNEL_FD},
+         {vx_shared_fd(process->workers->options.shared), VX_WORKER_ARENA_FD}},
+        2};
+    return vx_spawn_self(&spawn, pid);
 }
 
 /* By its pidfd: a number may be another process's by now. */
@@ -123,6 +123,15 @@ static void worker_kill(const struct worker_process *process)
 }
 
 /* ------- what a worker says ------- */
+
+static void worker_take_end(struct worker_process *process,
+                            const struct vx_message_ends *ends)
+{
+    vx_why_set(&process->info.problem, "%s%.*s", ends->lost ? "device lost: " : "",
+               VX_WHY_BYTES - 1, ends->why.text);
+    process->said_why = true;
+    if (ends->lost) process->info.losses++;
+}
 
 static void worker_take(struct worker_process *process, const union vx_message *message)
 {
@@ -138,6 +147,7 @@ static void worker_take(struct worker_process *process, const union vx_message *
             return; /* told to stop meanwhile */
         process->info.stats = message->up.stats;
         process->info.state = VX_WORKER_UP;
+        process->info.problem.text[0] = '\0';
         VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
                VX_LOG_TEXT("device", message->up.stats.device_name),
                VX_LOG_F64("seconds", (f64)(vx_clock_ns() - process->started_ns) / 1e9));
@@ -147,6 +157,7 @@ static void worker_take(struct worker_process *process, const union vx_message *
         process->info.stats = message->up.stats;
         process->stats_asked = false;
         return;
+    case VX_MESSAGE_ENDS: worker_take_end(process, &message->ends); return;
     default:
         workers->options.on_message(workers->options.context, process->index, message);
     }
@@ -199,10 +210,14 @@ static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
 static void worker_log_exit(const struct worker_process *process, const siginfo_t *info)
 {
     bool exited = info->si_code == CLD_EXITED;
-    VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
-           VX_LOG_I64("pid", process->info.pid),
-           VX_LOG_TEXT("how", exited ? "exit" : "signal"),
-           VX_LOG_I64(exited ? "status" : "signal", info->si_status));
+    const struct vx_log_field fields[] = {
+        VX_LOG_I64("worker", process->index),
+        VX_LOG_I64("pid", process->info.pid),
+        VX_LOG_TEXT("how", exited ? "exit" : "signal"),
+        VX_LOG_I64(exited ? "status" : "signal", info->si_status),
+        VX_LOG_TEXT("why", process->info.problem.text),
+    };
+    vx_log_write(VX_EVENT_WORKER_EXIT, fields, process->said_why ? 5 : 4);
 }
 
 static void worker_on_exit(uv_poll_t *poll, int status, int events)
@@ -216,13 +231,14 @@ static void worker_on_exit(uv_poll_t *poll, int status, int events)
         return;
     uv_poll_stop(&process->pid_poll);
     /* What it said before it died still counts. */
-    if (process->info.state == VX_WORKER_UP)
+    if (process->info.state == VX_WORKER_UP || process->info.state == VX_WORKER_STARTING)
         worker_on_readable(&process->channel_poll, 0, UV_READABLE);
     uv_close((uv_handle_t *)&process->channel_poll, NULL);
     uv_close((uv_handle_t *)&process->pid_poll, NULL);
     close(process->channel);
     close(process->pidfd);
     process->channel = process->pidfd = -1;
+    if (!process->said_why) process->info.problem.text[0] = '\0';
     if (!workers->stopping) worker_log_exit(process, &info);
     process->info.pid = 0;
     process->info.state = VX_WORKER_DOWN;
@@ -264,7 +280,7 @@ static void worker_start(struct worker_process *process)
         return;
     }
     process->channel = fds[0];
-    process->stats_asked = false;
+    process->stats_asked = process->said_why = false;
     process->started_ns = vx_clock_ns();
     process->info.pid = pid;
     process->info.state = VX_WORKER_STARTING;
@@ -280,33 +296,20 @@ static void worker_start(struct worker_process *process)
 
 /* ------- the public side ------- */
 
-static vx_status workers_add_device(struct vx_workers *workers, const char *name,
-                                    size_t length, struct vx_why *why)
-{
-    VX_ENSURE_WHY(length == 3 && !strncmp(name, "cpu", 3), why, INVALID_ARGUMENT,
-                  "unknown device", "device: expected cpu, got '%.*s'", (int)length,
-                  name);
-    VX_ENSURE_WHY(workers->count < VX_WORKERS_MAX, why, INVALID_ARGUMENT,
-                  "too many devices", "device: expected at most %d devices, got more",
-                  VX_WORKERS_MAX);
-    struct worker_process *process = &workers->processes[workers->count];
-    process->workers = workers;
-    process->index = workers->count++;
-    process->channel = process->pidfd = -1;
-    memcpy(process->device, name, length);
-    process->info.device = process->device;
-    return VX_OK;
-}
-
 static vx_status workers_read_devices(struct vx_workers *workers, struct vx_why *why)
 {
-    const char *at = workers->options.config->device;
-    for (;;) {
-        size_t length = strcspn(at, ",");
-        VX_TRY(workers_add_device(workers, at, length, why));
-        if (!at[length]) return VX_OK;
-        at += length + 1;
+    struct vx_device_list list;
+    VX_TRY(vx_devices_list(workers->options.config, why, &list));
+    for (i32 i = 0; i < list.count; i++) {
+        struct worker_process *process = &workers->processes[i];
+        process->workers = workers;
+        process->index = i;
+        process->channel = process->pidfd = -1;
+        memcpy(process->device, list.names[i], sizeof process->device);
+        process->info.device = process->device;
     }
+    workers->count = list.count;
+    return VX_OK;
 }
 
 vx_status vx_workers_open(const struct vx_workers_options *options, struct vx_why *why,

@@ -43,8 +43,10 @@ struct vx_worker_info {
     enum vx_worker_state state;
     i32 pid;
     i32 restarts;
-    const char *device;           /* as configured: "cpu" */
+    i32 losses;                   /* of the device, as the worker said before it ended */
+    const char *device;           /* one: "cpu", "cuda:1" */
     struct vx_engine_stats stats; /* as last said */
+    struct vx_why problem;        /* why it ended, until it is up again; "" = not said */
 };
 
 struct vx_workers_options {

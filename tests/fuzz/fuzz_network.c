@@ -36,7 +36,7 @@ static void check_network(const struct vx_network *network, struct vx_arena *are
     vx_status status = vx_fuse_build(network, &all, arena, &graph);
     if (status.fault) return;
     VX_ASSERT(graph->nodes_count <= network->layers_count);
-    status = vx_plan_build(graph, arena, &plan);
+    status = vx_plan_build(graph, &vx_plan_cpu, arena, &plan);
     if (status.fault) return;
     VX_ASSERT(plan->channels >= network->feats_channels);
     VX_ASSERT(vx_plan_bytes(plan, 1) > 0);

@@ -238,22 +238,22 @@ void vx_rig_compare(const struct vx_rig_request *request,
                     const struct vx_rig_files *files)
 {
     const struct vx_item *item = &request->item;
-    const struct vx_oracle_input input = {files->network, files->weights,
-                                          item->coords,   item->coords_columns,
-                                          item->voxels,   request->feats};
-    struct vx_oracle oracle;
-    vx_oracle_open(&input, &oracle);
+    const struct vx_network_oracle_input input = {files->network, files->weights,
+                                                  item->coords,   item->coords_columns,
+                                                  item->voxels,   request->feats};
+    struct vx_network_oracle oracle;
+    vx_network_oracle_open(&input, &oracle);
     for (i32 i = 0; i < files->network->outputs_count; i++) {
         const struct vx_network_output *output = &files->network->outputs[i];
         i32 c = vx_network_channels(files->network, output->layer);
         for (i64 j = 0; j < item->voxels * c; j++) {
             f64 truth = oracle.values[output->layer][j];
-            f64 bound = vx_oracle_output_bound(output->dtype, truth,
-                                               oracle.bounds[output->layer][j]);
+            f64 bound = vx_network_oracle_output_bound(output->dtype, truth,
+                                                       oracle.bounds[output->layer][j]);
             f64 off = fabs(output_get(request, i, output->dtype, j) - truth);
             ck_assert_msg(off <= bound, "%s[%d] of N=%d: off by %g, bound %g",
                           output->name, (int)j, (int)item->voxels, off, bound);
         }
     }
-    vx_oracle_close(&oracle);
+    vx_network_oracle_close(&oracle);
 }

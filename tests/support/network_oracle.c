@@ -21,7 +21,7 @@
 
 /* One layer's place in the work. */
 struct step {
-    const struct vx_oracle_input *input;
+    const struct vx_network_oracle_input *input;
     const struct vx_layer *layer;
     const f64 *x[VX_LAYER_INPUTS_MAX], *e[VX_LAYER_INPUTS_MAX]; /* values, bounds */
     i32 channels[VX_LAYER_INPUTS_MAX];
@@ -49,7 +49,8 @@ static f32 *tensor_read(const struct step *step, enum vx_tensor_role role)
 }
 
 /* The row whose coordinates are those of `row` plus the offset, or -1. */
-static i64 neighbour(const struct vx_oracle_input *input, i64 row, const i32 offset[3])
+static i64 neighbour(const struct vx_network_oracle_input *input, i64 row,
+                     const i32 offset[3])
 {
     const i32 *from = input->coords + row * input->columns;
     i32 samples = input->columns - 3;
@@ -226,14 +227,15 @@ static void oracle_layer(struct step *step)
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) vx_free(step->tensors[role]);
 }
 
-void vx_oracle_open(const struct vx_oracle_input *input, struct vx_oracle *oracle)
+void vx_network_oracle_open(const struct vx_network_oracle_input *input,
+                            struct vx_network_oracle *oracle)
 {
     const struct vx_network *network = input->network;
     size_t feats_count = (size_t)input->n * (size_t)network->feats_channels;
     f64 *feats = take(feats_count, sizeof *feats),
         *exact = take(feats_count, sizeof *exact);
     for (size_t i = 0; i < feats_count; i++) feats[i] = input->feats[i];
-    *oracle = (struct vx_oracle){.input = input};
+    *oracle = (struct vx_network_oracle){.input = input};
     for (i32 i = 0; i < network->layers_count; i++) {
         struct step step = {.input = input, .layer = &network->layers[i]};
         size_t count = (size_t)input->n * (size_t)step.layer->channels;
@@ -251,7 +253,7 @@ void vx_oracle_open(const struct vx_oracle_input *input, struct vx_oracle *oracl
     vx_free(exact);
 }
 
-void vx_oracle_close(struct vx_oracle *oracle)
+void vx_network_oracle_close(struct vx_network_oracle *oracle)
 {
     for (i32 i = 0; i < oracle->input->network->layers_count; i++) {
         vx_free(oracle->values[i]);
@@ -259,7 +261,7 @@ void vx_oracle_close(struct vx_oracle *oracle)
     }
 }
 
-f64 vx_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound)
+f64 vx_network_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound)
 {
     /* Half a unit of the last place, and half the smallest subnormal. */
     f64 size = fabs(value) + bound;

@@ -5,10 +5,10 @@
  * the two readers.  Beside every value runs a bound on the error of any f32 program that
  * sums in any order (u = 2^-24; the rules are in the .c), so that no tolerance is chosen.
  *
- *   struct vx_oracle oracle;
- *   vx_oracle_open(&input, &oracle);
+ *   struct vx_network_oracle oracle;
+ *   vx_network_oracle_open(&input, &oracle);
  *   const f64 *values = oracle.values[layer], *bounds = oracle.bounds[layer];
- *   vx_oracle_close(&oracle);
+ *   vx_network_oracle_close(&oracle);
  *
  * Owner    the caller; input is borrowed until close.
  * Thread   any.
@@ -23,7 +23,7 @@
 #include "engine/model/network.h"
 #include "engine/model/safetensors.h"
 
-struct vx_oracle_input {
+struct vx_network_oracle_input {
     const struct vx_network *network;
     const struct vx_safetensors *file;
     const i32 *coords; /* (n, columns) */
@@ -32,16 +32,17 @@ struct vx_oracle_input {
     const f32 *feats; /* (n, channels), as the network sees them */
 };
 
-struct vx_oracle {
-    const struct vx_oracle_input *input;
+struct vx_network_oracle {
+    const struct vx_network_oracle_input *input;
     f64 *values[VX_LAYERS_MAX]; /* (n, channels) each */
     f64 *bounds[VX_LAYERS_MAX];
 };
 
-void vx_oracle_open(const struct vx_oracle_input *input, struct vx_oracle *oracle);
-void vx_oracle_close(struct vx_oracle *oracle);
+void vx_network_oracle_open(const struct vx_network_oracle_input *input,
+                            struct vx_network_oracle *oracle);
+void vx_network_oracle_close(struct vx_network_oracle *oracle);
 
 /* The bound after rounding to the datatype of an output. */
-f64 vx_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound);
+f64 vx_network_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound);
 
 #endif

@@ -98,6 +98,7 @@ void sample_open(struct sample *sample)
                                                  .state = "up",
                                                  .up = true,
                                                  .restarts = 2,
+                                                 .losses = 1,
                                                  .pid = 4242};
     sample->workers[0].stats = (struct vx_engine_stats){
         .device_name = "cpu: AMD EPYC, 2 threads, OpenBLAS SkylakeX",

@@ -1,5 +1,6 @@
 if(VX_SERVER)
   vx_unit_test(NAME test_sched SOURCES tests/unit/test_sched.c LIBS server)
+  vx_unit_test(NAME test_devices SOURCES tests/unit/test_devices.c LIBS server)
   vx_unit_test(NAME test_admit SOURCES tests/unit/test_admit.c LIBS server)
   vx_unit_test(NAME test_models SOURCES tests/unit/test_models.c LIBS server)
   vx_unit_test(NAME test_registry SOURCES tests/unit/test_registry.c LIBS server)

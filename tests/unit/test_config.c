@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ARGUMENTS_MAX 8
+#define ARGUMENTS_MAX 12
 
 static struct vx_config config;
 static struct vx_why why;
@@ -150,6 +150,10 @@ static const struct {
     {{"--access-log=yes"}, "--access-log: expected true or false, got 'yes'"},
     {{"--log-level=warning"},
      "--log-level: expected debug|info|warn|error, got 'warning'"},
+    {{"--tune=on"}, "--tune: expected table|auto|all, got 'on'"},
+    {{"--algorithm=implicit-split"}, "got 'implicit-split'"},
+    {{"--kernel-cache-bytes=1M"},
+     "--kernel-cache-bytes: expected a whole number of bytes from 16M to 1T, got '1M'"},
     {{"--log-level=inf"}, "got 'inf'"},
     {{"--log-level="}, "got ''"},
     {{"--log-format=text|json"}, "got 'text|json'"},
@@ -278,6 +282,27 @@ START_TEST(help_has_every_setting)
 }
 END_TEST
 
+START_TEST(settings_of_gpus)
+{
+    ck_assert(!PARSE("--device=cuda:0,cuda:1", "--gpu-driver=/d/libcuda.so.1",
+                     "--gpu-compiler", "libnvrtc.so.13",
+                     "--kernel-cache=", "--kernel-cache-bytes=2G", "--tune=auto",
+                     "--tune-table=t.tune", "--algorithm=masked_split")
+                   .fault);
+    ck_assert_str_eq(config.device, "cuda:0,cuda:1");
+    ck_assert_str_eq(config.gpu_driver, "/d/libcuda.so.1");
+    ck_assert_str_eq(config.gpu_compiler, "libnvrtc.so.13");
+    ck_assert_str_eq(config.kernel_cache, "");
+    ck_assert_int_eq(config.kernel_cache_bytes, INT64_C(2) << 30);
+    ck_assert_str_eq(config.tune, "auto");
+    ck_assert_str_eq(config.tune_table, "t.tune");
+    ck_assert_str_eq(config.algorithm, "masked_split");
+    char help[16384];
+    vx_config_help(help, sizeof help);
+    ck_assert(strstr(help, "|masked_split|")); /* choices are shown as they are said */
+}
+END_TEST
+
 START_TEST(log_says_only_what_is_unusual)
 {
     int fd = memfd_create("log", MFD_CLOEXEC);
@@ -312,6 +337,7 @@ int main(void)
     tcase_add_loop_test(tests, bad_files_are_refused, 0, (int)VX_COUNT(bad_files));
     tcase_add_test(tests, large_file_is_refused);
     tcase_add_test(tests, help_has_every_setting);
+    tcase_add_test(tests, settings_of_gpus);
     tcase_add_test(tests, log_says_only_what_is_unusual);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

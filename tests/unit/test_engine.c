@@ -77,10 +77,10 @@ START_TEST(golden_vectors)
     ck_assert_msg(!item.status.fault, "%s", item.why.text);
 
     struct vx_rig_files files = vx_rig_files_open(GOLDEN);
-    const struct vx_oracle_input input = {
+    const struct vx_network_oracle_input input = {
         files.network, files.weights, coords, columns, n, feats};
-    struct vx_oracle oracle;
-    vx_oracle_open(&input, &oracle);
+    struct vx_network_oracle oracle;
+    vx_network_oracle_open(&input, &oracle);
     for (i32 i = 0; i < outputs_count; i++) {
         i32 layer = files.network->outputs[i].layer, c;
         f64 off_squares = 0, squares = 0;
@@ -103,7 +103,7 @@ START_TEST(golden_vectors)
         vx_free(item.outputs[i]);
     }
     ck_assert_ptr_eq(at, golden + bytes);
-    vx_oracle_close(&oracle);
+    vx_network_oracle_close(&oracle);
     vx_rig_files_close(&files);
     vx_engine_unload(vx_rig_engine, &model);
     ck_assert_ptr_null(model);

@@ -51,7 +51,8 @@ static const struct vx_graph *graph_of(const struct vx_network *network,
     return graph;
 }
 
-/* Nodes as one line: producer[+norm][:activation](inputs), features as ~. */
+/* Nodes as one line: producer[+norm][:activation](inputs), features as ~; the last input
+ * of a node that takes a residual behind &. */
 static void graph_show(const struct vx_graph *graph, char *out, size_t bytes)
 {
     static const char *const activations[] = {"", ":relu", ":silu", ":gelu", ":sigmoid"};
@@ -64,7 +65,10 @@ static void graph_show(const struct vx_graph *graph, char *out, size_t bytes)
                                  node->norm ? node->norm->name : "",
                                  activations[node->activation]);
         for (i32 j = 0; j < node->inputs_count; j++)
-            used += (size_t)snprintf(out + used, bytes - used, "%s%s", j ? "," : "",
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s",
+                                     !j               ? ""
+                                     : node->residual ? "&"
+                                                      : ",",
                                      node->inputs[j] == VX_LAYER_FEATS
                                          ? "~"
                                          : graph->nodes[node->inputs[j]].layer->name);
@@ -149,6 +153,72 @@ START_TEST(nodes_are_what_is_worth_running)
     ck_assert_str_eq(shown, cases[_i].fused);
     graph_show(graph_of(network, &none), shown, sizeof shown);
     ck_assert_str_eq(shown, cases[_i].plain);
+}
+END_TEST
+
+#define LIN_RELU(name_, input_) LIN(name_ "0", input_) OP("relu", name_, name_ "0")
+
+static const struct {
+    const char *layers;
+    const char *outputs;
+    const char *fused; /* with residuals */
+} residual_cases[] = {
+    /* A residual block: the activation is the sum's. */
+    {CONV("c", "feats") OP("batch_norm", "n", "c") OP("relu", "r", "n") CONV("d", "r")
+         OP("batch_norm", "m", "d") TWO("add", "s", "m", "r") OP("gelu", "t", "s"),
+     "{\"layer\":\"t\"}", "c+n:relu(~) d+m:gelu(c&c) =d"},
+    /* The order of the operands does not matter; features are as good as a node. */
+    {CONV("c", "feats") TWO("add", "s", "feats", "c"), "{\"layer\":\"s\"}", "c(~&~) =c"},
+    /* Of two producers the later takes the other. */
+    {CONV("a", "feats") LIN("b", "feats") TWO("add", "s", "a", "b"), "{\"layer\":\"s\"}",
+     "a(~) b(~&a) =b"},
+    {CONV("a", "feats") LIN("b", "feats") TWO("add", "s", "b", "a"), "{\"layer\":\"s\"}",
+     "a(~) b(~&a) =b"},
+    /* What is added comes later: the producer moves behind it, and what follows it is
+       still found. */
+    {CONV("a", "feats") LIN_RELU("b", "feats") LIN_RELU("c", "b")
+         TWO("add", "s", "a", "c") CONV("y", "s") TWO("add", "z", "y", "b"),
+     "{\"layer\":\"z\"},{\"layer\":\"c\"},{\"layer\":\"s\"}",
+     "b0:relu(~) c0:relu(b0) a(~&c0) y(a&b0) =y =c0 =a"},
+    /* An activation, a second reader, an output in between: nothing is hidden. */
+    {CONV("c", "feats") OP("relu", "r", "c") TWO("add", "s", "r", "feats"),
+     "{\"layer\":\"s\"}", "c:relu(~) s(c,~) =s"},
+    {CONV("c", "feats") OP("relu", "r", "c") TWO("add", "s", "c", "feats")
+         TWO("add", "t", "r", "s"),
+     "{\"layer\":\"t\"}", "c(~) r:relu(c) s(c,~) t(r,s) =t"},
+    {CONV("c", "feats") TWO("add", "s", "c", "feats"),
+     "{\"layer\":\"s\"},{\"layer\":\"c\"}", "c(~) s(c,~) =s =c"},
+    {CONV("c", "feats") TWO("add", "s", "c", "c"), "{\"layer\":\"s\"}", "c(~) s(c,c) =s"},
+    /* One layer takes one residual, and none before its norm. */
+    {CONV("c", "feats") TWO("add", "s", "c", "feats") TWO("add", "t", "s", "feats"),
+     "{\"layer\":\"t\"}", "c(~&~) t(c,~) =t"},
+    {CONV("c", "feats") TWO("add", "s", "c", "feats") OP("batch_norm", "n", "s"),
+     "{\"layer\":\"n\"}", "c(~&~) n(c) =n"},
+    /* Neither is a sum. */
+    {OP("layer_norm", "n", "feats") TWO("add", "s", "n", "feats"), "{\"layer\":\"s\"}",
+     "n(~) s(n,~) =s"},
+};
+
+START_TEST(adds_become_residuals)
+{
+    static const struct vx_fuse_options residuals = {
+        .fold_norms = true, .fuse_activations = true, .fuse_residuals = true};
+    char text[4096], shown[512];
+    snprintf(text, sizeof text,
+             "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":4}},\"layers\":[%.*s],"
+             "\"outputs\":[%s]}",
+             (int)strlen(residual_cases[_i].layers) - 1, residual_cases[_i].layers,
+             residual_cases[_i].outputs);
+    const struct vx_graph *graph = graph_of(network_of(text), &residuals);
+    graph_show(graph, shown, sizeof shown);
+    ck_assert_str_eq(shown, residual_cases[_i].fused);
+    for (i32 i = 0; i < graph->nodes_count; i++)
+        for (i32 j = 0; j < graph->nodes[i].inputs_count; j++)
+            ck_assert_int_lt(graph->nodes[i].inputs[j], i);
+    for (i32 i = 0; i < graph->network->layers_count; i++) {
+        ck_assert_int_ge(graph->node_of[i], 0);
+        ck_assert_int_lt(graph->node_of[i], graph->nodes_count);
+    }
 }
 END_TEST
 
@@ -375,6 +445,7 @@ int main(void)
     TCase *tcase = tcase_create("fuse");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, nodes_are_what_is_worth_running, 0, VX_COUNT(cases));
+    tcase_add_loop_test(tcase, adds_become_residuals, 0, VX_COUNT(residual_cases));
     tcase_add_loop_test(tcase, folding_keeps_the_answer, 0, 4);
     tcase_add_test(tcase, a_negative_variance_is_refused);
     tcase_add_loop_test(tcase, tensors_must_fit_their_layers, 0, VX_COUNT(shapes));

@@ -187,6 +187,8 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_worker_up{worker=\"0\",device=\"cpu\"}", "1");
     expect("voxeld_worker_up{worker=\"1\",device=\"cpu\"}", "0");
     expect("voxeld_worker_restarts_total{worker=\"0\",device=\"cpu\"}", "2");
+    expect("voxeld_worker_device_lost_total{worker=\"0\",device=\"cpu\"}", "1");
+    expect("voxeld_worker_device_lost_total{worker=\"1\",device=\"cpu\"}", "0");
     expect("voxeld_geometry_cache_hits_total{worker=\"0\",device=\"cpu\"}", "110000");
     ck_assert_int_gt(atoll(value_of("process_resident_memory_bytes")), 100000);
     ck_assert_int_gt(atoll(value_of("process_start_time_seconds")), 1600000000);

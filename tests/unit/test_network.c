@@ -65,7 +65,7 @@ static const char *const every_op =
     "             {\"layer\": \"sum\"}],\n"
     " \"limits\": {\"voxels_max\": 5000}, \"batching\": {\"voxels_max\": 9000, "
     "\"delay_us\": 50},\n"
-    " \"warmup\": [1, 5000]}\n";
+    " \"warmup\": [1, 5000], \"precision\": \"bf16\"}\n";
 
 START_TEST(every_op_is_read)
 {
@@ -115,6 +115,7 @@ START_TEST(every_op_is_read)
     ck_assert_int_eq(network->batch_delay_us, 50);
     ck_assert_int_eq(network->warmup_count, 2);
     ck_assert_int_eq(network->warmup[1], 5000);
+    ck_assert_int_eq(network->precision, VX_PRECISION_BF16);
 }
 END_TEST
 
@@ -141,6 +142,7 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_int_eq(layer->layout, VX_LAYOUT_OXYZI);
     ck_assert(layer->bias);
     ck_assert(!network->voxels_max_said);
+    ck_assert_int_eq(network->precision, VX_PRECISION_AUTO);
     ck_assert_int_eq(network->voxels_max, VX_NETWORK_VOXELS_DEFAULT);
     ck_assert_int_eq(network->batch_voxels_max, VX_NETWORK_VOXELS_DEFAULT);
     ck_assert_int_eq(network->batch_delay_us, 0);
@@ -166,7 +168,7 @@ static const struct {
      "line 2: unknown key \"layer\"; the nearest is \"layers\""},
     {"{\"format\":1,\"x\":[]}", "line 1: unknown key \"x\"; known: format, description, "
                                 "inputs, layers, outputs, limits, "
-                                "batching, warmup"},
+                                "batching, warmup, precision"},
     {"{\"format\":1}", "line 1: expected the key \"inputs\", it is missing"},
     {"{\"format\":1,\"inputs\":{}}", "line 1: expected the key \"feats\", it is missing"},
     {"{\"format\":1,\"inputs\":{\"feats\":{}}}",
@@ -297,9 +299,25 @@ static const struct {
      "\"warmup\": line 1, column 162: expected an integer from 1 to 10, got 11"},
     {TAIL(OUT ",\"warmup\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"),
      "line 1: \"warmup\": expected at most 16 sizes, got 17"},
+    {TAIL(OUT ",\"precision\":\"half\""), "line 1: \"precision\": expected \"auto\", "
+                                          "\"fp16\", \"bf16\", \"tf32\" or \"fp32\", "
+                                          "got \"half\""},
+    {TAIL(OUT ",\"precision\":16"),
+     "line 1, column 137: \"precision\": expected a text, got 16"},
     {TAIL(OUT ",\"description\":7"),
      "line 1, column 139: \"description\": expected a text, got 7"},
 };
+
+START_TEST(every_precision_has_a_word)
+{
+    static const char *const words[] = {"auto", "fp16", "bf16", "tf32", "fp32"};
+    char text[512];
+    snprintf(text, sizeof text, "%.*s,\"precision\":\"%s\"}", (int)strlen(TAIL(OUT)) - 1,
+             TAIL(OUT), words[_i]);
+    ck_assert_int_eq(parse_good(text)->precision, _i);
+    ck_assert_str_eq(vx_precision_name((enum vx_precision)_i), words[_i]);
+}
+END_TEST
 
 START_TEST(bad_files_are_refused_with_a_sentence)
 {
@@ -399,6 +417,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_op_is_read);
     tcase_add_test(tcase, what_is_not_said_has_a_default);
+    tcase_add_loop_test(tcase, every_precision_has_a_word, 0, 5);
     tcase_add_loop_test(tcase, bad_files_are_refused_with_a_sentence, 0, VX_COUNT(bad));
     tcase_add_test(tcase, as_many_layers_as_the_limit);
     tcase_add_test(tcase, a_full_arena_is_said);

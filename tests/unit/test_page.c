@@ -61,6 +61,10 @@ START_TEST(health_says_why_not)
     sample.workers[0].state = "down";
     expect_json("/v2/health/ready", 503,
                 "no worker has its device open: worker 0 (cpu) is down");
+    sample.workers[0].device = "cuda:1";
+    sample.workers[0].problem = "no CUDA driver: \"x\"";
+    expect_json("/v2/health/ready", 503,
+                "worker 0 (cuda:1) is down: no CUDA driver: \"x\"");
     expect_json("/v2/health/live", 200, NULL);
 }
 END_TEST

@@ -62,7 +62,9 @@ START_TEST(no_two_living_tensors_meet)
                                                i - 1, i - 1 + length, -1};
         sum += tensors[i].channels;
     }
-    i64 total = vx_memory_plan(tensors, count);
+    i64 wide = vx_memory_plan(tensors, count), total = wide;
+    if (_i % 2) total = vx_memory_plan_staged(tensors, count);
+    ck_assert_int_le(total, wide);
     for (i32 a = 0; a < count; a++) {
         i64 alive = 0;
         ck_assert_int_ge(tensors[a].offset, 0);
@@ -86,6 +88,17 @@ START_TEST(no_two_living_tensors_meet)
      */
     ck_assert_msg(total <= most + most / 2, "seed %d: %lld for %lld alive", _i,
                   (long long)total, (long long)most);
+}
+END_TEST
+
+/* What was sent is wide, so is what is wanted, and between them are two narrow tensors:
+ * only the order of lives puts the second beneath the last. */
+START_TEST(what_is_staged_shares)
+{
+    struct vx_memory_tensor tensors[] = {
+        {4, -1, 0, 0}, {4, 0, 1, 0}, {8, -1, -1, 0}, {8, 1, 1, 0}};
+    ck_assert_int_eq(vx_memory_plan(tensors, 4), 16);
+    ck_assert_int_eq(vx_memory_plan_staged(tensors, 4), 12);
 }
 END_TEST
 
@@ -123,7 +136,7 @@ static const struct vx_plan *plan_of(const char *layers, const char *output)
     vx_status status = vx_network_parse(&source, &arena, &why, &network);
     ck_assert_msg(!status.fault, "%s", why.text);
     ck_assert(!vx_fuse_build(network, &all, &arena, &graph).fault);
-    ck_assert(!vx_plan_build(graph, &arena, &plan).fault);
+    ck_assert(!vx_plan_build(graph, &vx_plan_cpu, &arena, &plan).fault);
     return plan;
 }
 
@@ -199,6 +212,30 @@ START_TEST(tensors_lie_apart_on_lines)
 }
 END_TEST
 
+/* A device with memory of its own: padded channels of its type, and what was sent and what
+ * is wanted where other tensors are not yet or no more. */
+START_TEST(a_gpu_plan_pads_and_stages)
+{
+    const struct vx_plan *cpu =
+        plan_of(CONV("a", "feats", "3") "," CONV("b", "a", "3"), "b");
+    struct vx_plan_options options = vx_plan_gpu(_i ? 4 : 2);
+    const struct vx_plan *plan;
+    ck_assert(!vx_plan_build(cpu->graph, &options, &arena, &plan).fault);
+    ck_assert_int_eq(plan->tensors_count, 3 + 2);
+    i32 row = _i ? 16 : 8; /* 16 padded channels in words of 4 bytes */
+    for (i32 i = 0; i < 3; i++) ck_assert_int_eq(plan->tensors[i].channels, row);
+    ck_assert_int_eq(plan->tensors[plan->staged_feats].channels, 4);
+    ck_assert_int_eq(plan->tensors[plan->staged_outputs[0]].channels, 8);
+    ck_assert_int_eq(vx_plan_channels(plan, 0), 4);
+    ck_assert_int_eq(vx_plan_channels(plan, 2), 8);
+    /* Two tensors are alive at once; all else is in the place of the third. */
+    ck_assert_int_eq(plan->channels, 2 * row);
+    ck_assert_int_eq((i64)vx_plan_bytes(plan, 1), 64 * 2 * row * 4);
+    for (i32 i = 0; i < plan->tensors_count; i++)
+        ck_assert_int_eq((i64)(vx_plan_tensor_offset(plan, i, 77) % 256), 0);
+}
+END_TEST
+
 START_TEST(features_may_be_the_only_input_of_many)
 {
     const struct vx_plan *plan =
@@ -237,11 +274,12 @@ START_TEST(the_arena_bound_holds)
     struct vx_arena small;
     u8 *memory = vx_alloc(VX_PLAN_ARENA_BYTES);
     vx_arena_init(&small, memory, VX_PLAN_ARENA_BYTES);
-    ck_assert(!vx_plan_build(graph, &small, &plan).fault);
+    ck_assert(!vx_plan_build(graph, &vx_plan_cpu, &small, &plan).fault);
     for (size_t bytes = 0; bytes < 4096; bytes += 64) {
         vx_arena_init(&small, memory, bytes);
-        ck_assert_int_eq(vx_status_code(vx_plan_build(graph, &small, &plan)),
-                         VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_int_eq(
+            vx_status_code(vx_plan_build(graph, &vx_plan_cpu, &small, &plan)),
+            VX_CODE_RESOURCE_EXHAUSTED);
     }
     vx_free(memory);
 }
@@ -254,8 +292,10 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, lifetimes_become_offsets, 0, VX_COUNT(tables));
     tcase_add_loop_test(tcase, no_two_living_tensors_meet, 0, 42);
+    tcase_add_test(tcase, what_is_staged_shares);
     tcase_add_test(tcase, launches_share_maps);
     tcase_add_test(tcase, tensors_lie_apart_on_lines);
+    tcase_add_loop_test(tcase, a_gpu_plan_pads_and_stages, 0, 2);
     tcase_add_test(tcase, features_may_be_the_only_input_of_many);
     tcase_add_test(tcase, the_arena_bound_holds);
     suite_add_tcase(suite, tcase);

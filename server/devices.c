@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/devices.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/print.h"
+#include "server/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A driver that was not in use takes a second per GPU of a large machine to wake; one that
+ * hangs takes for ever. */
+#define PROBE_MS 30000
+
+#define EXPECTED "expected cpu, cuda:N, cuda or auto"
+
+/* ------- one name ------- */
+
+/* A whole number and nothing else. */
+static bool number_parse(const char *text, i64 most, i64 *number)
+{
+    if (*text < '0' || *text > '9') return false;
+    char *end;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return !errno && !*end && *number <= most;
+}
+
+static bool device_read(const char *name, struct vx_device *device)
+{
+    static const char cuda[] = "cuda:", fake[] = "fake:0", lose[] = ":lose=";
+    *device = (struct vx_device){.kind = VX_DEVICE_CPU};
+    if (!strcmp(name, "cpu")) return true;
+    if (!strncmp(name, cuda, sizeof cuda - 1)) {
+        i64 index = 0;
+        device->kind = VX_DEVICE_CUDA;
+        if (!number_parse(name + sizeof cuda - 1, VX_WORKERS_MAX - 1, &index))
+            return false;
+        device->index = (i32)index;
+        return true;
+    }
+    if (strncmp(name, fake, sizeof fake - 1)) return false;
+    const char *rest = name + sizeof fake - 1;
+    device->kind = VX_DEVICE_FAKE;
+    if (!*rest) return true;
+    return !strncmp(rest, lose, sizeof lose - 1) &&
+           number_parse(rest + sizeof lose - 1, INT32_MAX, &device->lose_launch) &&
+           device->lose_launch > 0;
+}
+
+vx_status vx_device_parse(const char *name, struct vx_why *why, struct vx_device *device)
+{
+    VX_ENSURE_WHY(device_read(name, device), why, INVALID_ARGUMENT, "unknown device",
+                  "device: " EXPECTED ", N from 0 to %d, got '%.64s'", VX_WORKERS_MAX - 1,
+                  name);
+    return VX_OK;
+}
+
+/* ------- what the machine has ------- */
+
+/* The child's one line: a number, and a sentence when it is 0. */
+int vx_devices_probe(const struct vx_config *config)
+{
+    struct vx_why why = {""};
+    const char *driver = config->gpu_driver[0] ? config->gpu_driver : NULL;
+    i32 count = vx_engine_devices(VX_DEVICE_CUDA, driver, &why);
+    vx_print("%d %s\n", count, why.text);
+    return 0;
+}
+
+/* Reads to the end or to the deadline; false when the deadline came first. */
+static bool probe_read(int fd, char *line, size_t bytes)
+{
+    i64 deadline_ns = vx_clock_ns() + PROBE_MS * VX_NS_PER_MS;
+    size_t have = 0;
+    for (;;) {
+        i64 left_ns = deadline_ns - vx_clock_ns();
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        if (left_ns <= 0) return false;
+        int ready = poll(&readable, 1, (int)(left_ns / VX_NS_PER_MS) + 1);
+        if (ready <= 0) continue;
+        ssize_t got = read(fd, line + have, bytes - 1 - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got > 0) have += (size_t)got;
+        line[have] = '\0';
+        if (got <= 0 || have == bytes - 1) return true;
+    }
+}
+
+/* How many GPUs there are; 0, and why. */
+static i32 probe_line(const char *line, struct vx_why *why)
+{
+    char *sentence;
+    long count = strtol(line, &sentence, 10);
+    if (sentence == line || count < 0) {
+        vx_why_set(why, "the process that asked the GPU driver ended without an answer");
+        return 0;
+    }
+    sentence += strspn(sentence, " ");
+    vx_why_set(why, "%.*s", (int)strcspn(sentence, "\n"), sentence);
+    return count > VX_WORKERS_MAX ? VX_WORKERS_MAX + 1 : (i32)count;
+}
+
+static i32 probe_count(const struct vx_config *config, struct vx_why *why)
+{
+    char driver[VX_CONFIG_TEXT_BYTES + 16], line[VX_WHY_BYTES + 16] = "";
+    char program[] = "voxeld", command[] = "probe";
+    char *arguments[] = {program, command, driver, NULL};
+    int fds[2];
+    pid_t pid;
+    snprintf(driver, sizeof driver, "--gpu-driver=%s", config->gpu_driver);
+    if (pipe2(fds, O_CLOEXEC)) {
+        vx_why_set(why, "no pipe for the process that asks the GPU driver: %m");
+        return 0;
+    }
+    const struct vx_spawn spawn = {arguments, {{fds[1], STDOUT_FILENO}}, 1};
+    int failed = vx_spawn_self(&spawn, &pid);
+    close(fds[1]);
+    bool answered = !failed && probe_read(fds[0], line, sizeof line);
+    close(fds[0]);
+    if (failed) {
+        vx_why_set(why, "the process that asks the GPU driver could not be started: %s",
+                   strerror(failed));
+        return 0;
+    }
+    if (!answered) kill(pid, SIGKILL); /* not waited for, so the number is its own */
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+    if (answered) return probe_line(line, why);
+    vx_why_set(why, "the GPU driver did not answer in %d s", PROBE_MS / 1000);
+    return 0;
+}
+
+/* ------- the list ------- */
+
+static vx_status list_add(struct vx_device_list *list, const char *name,
+                          struct vx_why *why)
+{
+    VX_ENSURE_WHY(list->count < VX_WORKERS_MAX, why, INVALID_ARGUMENT, "too many devices",
+                  "device: expected at most %d devices, got more", VX_WORKERS_MAX);
+    snprintf(list->names[list->count++], VX_DEVICE_NAME_BYTES, "%s", name);
+    return VX_OK;
+}
+
+/* All that there are, or `otherwise`; a driver that comes up later is found by the worker
+ * of cuda:0, which is started again and again. */
+static vx_status list_add_found(const struct vx_config *config, const char *otherwise,
+                                struct vx_device_list *list, struct vx_why *why)
+{
+    struct vx_why none = {""};
+    i32 count = probe_count(config, &none);
+    if (!count) {
+        VX_LOG(CONFIG, VX_LOG_TEXT("device", otherwise), VX_LOG_TEXT("why", none.text));
+        return list_add(list, otherwise, why);
+    }
+    for (i32 i = 0; i < count; i++) {
+        char name[VX_DEVICE_NAME_BYTES];
+        snprintf(name, sizeof name, "cuda:%d", i);
+        VX_TRY(list_add(list, name, why));
+    }
+    return VX_OK;
+}
+
+vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
+                          struct vx_device_list *list)
+{
+    list->count = 0;
+    for (const char *at = config->device;;) {
+        char name[VX_DEVICE_NAME_BYTES];
+        size_t length = strcspn(at, ",");
+        struct vx_device device;
+        VX_ENSURE_WHY(length < sizeof name, why, INVALID_ARGUMENT, "unknown device",
+                      "device: " EXPECTED ", got '%.*s...'", VX_DEVICE_NAME_BYTES, at);
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (!strcmp(name, "cuda")) {
+            VX_TRY(list_add_found(config, "cuda:0", list, why));
+        } else if (!strcmp(name, "auto")) {
+            VX_TRY(list_add_found(config, "cpu", list, why));
+        } else {
+            VX_TRY(vx_device_parse(name, why, &device));
+            VX_TRY(list_add(list, name, why));
+        }
+        if (!at[length]) return VX_OK;
+        at += length + 1;
+    }
+}

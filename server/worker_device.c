@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/worker_device.h"
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "server/devices.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A record of the user database; NSS says ERANGE for a larger one. */
+#define USER_BYTES       16384
+#define CACHE_PATH_BYTES (2 * VX_CONFIG_TEXT_BYTES)
+
+static const char *given(const char *text)
+{
+    return text[0] ? text : NULL;
+}
+
+/* Of the user that this process is, as the system knows it: the environment is not read. */
+static bool home_find(char home[VX_CONFIG_TEXT_BYTES])
+{
+    char block[USER_BYTES];
+    struct passwd user, *found = NULL;
+    if (getpwuid_r(geteuid(), &user, block, sizeof block, &found) || !found) return false;
+    int length = snprintf(home, VX_CONFIG_TEXT_BYTES, "%s", found->pw_dir);
+    return length > 1 && length < VX_CONFIG_TEXT_BYTES;
+}
+
+/* The folders above the cache; what cannot be made shows when the cache is opened. */
+static void parents_make(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        bool there = !mkdir(path, 0700) || errno == EEXIST;
+        *slash = '/';
+        if (!there) return;
+    }
+}
+
+/* The setting with its ~ replaced; NULL = no cache. */
+static const char *cache_path(const struct vx_config *config, char path[CACHE_PATH_BYTES])
+{
+    const char *setting = config->kernel_cache;
+    char home[VX_CONFIG_TEXT_BYTES];
+    if (strncmp(setting, "~/", 2)) return given(setting);
+    if (!home_find(home)) {
+        VX_LOG(KERNEL_CACHE, VX_LOG_TEXT("directory", setting),
+               VX_LOG_TEXT("why", "this user has no home: kernels are compiled anew at "
+                                  "each start unless --kernel-cache names a directory"));
+        return NULL;
+    }
+    int length = snprintf(path, CACHE_PATH_BYTES, "%s%s", home, setting + 1);
+    VX_ASSERT(length < CACHE_PATH_BYTES);
+    parents_make(path);
+    return path;
+}
+
+static enum vx_tune_mode tune_mode(const struct vx_config *config)
+{
+    if (!strcmp(config->tune, "auto")) return VX_TUNE_AUTO;
+    return !strcmp(config->tune, "all") ? VX_TUNE_ALL : VX_TUNE_TABLE;
+}
+
+static enum vx_conv_algorithm algorithm(const struct vx_config *config)
+{
+    static const char *const names[VX_CONV_ALGORITHMS_COUNT] = {
+        [VX_CONV_AUTO] = "auto",
+        [VX_CONV_EXPLICIT] = "explicit",
+        [VX_CONV_IMPLICIT] = "implicit",
+        [VX_CONV_MASKED] = "masked",
+        [VX_CONV_IMPLICIT_SPLIT] = "implicit_split",
+        [VX_CONV_MASKED_SPLIT] = "masked_split",
+        [VX_CONV_PAIRS_LIST] = "pairs_list",
+    };
+    for (int i = 0; i < VX_CONV_ALGORITHMS_COUNT; i++)
+        if (!strcmp(config->algorithm, names[i])) return (enum vx_conv_algorithm)i;
+    vx_panic(__FILE__, __LINE__, "algorithm is one of config.def's choices");
+}
+
+vx_status vx_worker_device_open(const struct vx_config *config,
+                                const struct vx_shared *shared, struct vx_why *why,
+                                struct vx_engine **engine)
+{
+    static char path[CACHE_PATH_BYTES]; /* the engine borrows it; a process has one */
+    struct vx_device device;
+    VX_TRY(vx_device_parse(config->device, why, &device));
+    struct vx_gpu_settings gpu = {
+        .index = device.index,
+        .driver = given(config->gpu_driver),
+        .compiler = given(config->gpu_compiler),
+        .kernel_cache_bytes = config->kernel_cache_bytes,
+        .kernel_texts = given(config->kernel_texts),
+        .tune_table = given(config->tune_table),
+        .tune = tune_mode(config),
+        .algorithm = algorithm(config),
+        .host = vx_shared_view(shared, 0, vx_shared_bytes(shared)),
+        .host_bytes = vx_shared_bytes(shared),
+        .lose_launch = device.lose_launch,
+    };
+    bool has_gpu = device.kind != VX_DEVICE_CPU;
+    if (has_gpu) gpu.kernel_cache = cache_path(config, path);
+    const struct vx_engine_options options = {
+        .kind = device.kind,
+        .gpu = has_gpu ? &gpu : NULL,
+        .threads = (i32)config->threads,
+        .device_bytes = (size_t)config->device_bytes,
+        .cache_bytes = (size_t)config->cache_bytes,
+    };
+    return vx_engine_open(&options, why, engine);
+}

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU's path through the daemon, on a GPU that is not there: the fake one computes with the
+kernels' references, so requests are small; and what is said when there is no driver."""
+import json
+import os
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from model_files import ConvModel, random_grid
+from voxeld import Client
+from voxeld_process import Daemon
+
+NO_DRIVER = "no CUDA driver: libcuda-of-nobody.so: cannot open shared object file"
+# A driver by a name that no machine has, so that the tests are the same on one with a GPU.
+WITHOUT = ("--gpu-driver", "libcuda-of-nobody.so")
+
+
+def fake(work, *more):
+    return ("--device-bytes", "256M", "--kernel-cache", str(work / "kernels"), *more)
+
+
+def losses(daemon):
+    return sum(v for k, v in daemon.metrics().items()
+               if k.startswith("voxeld_worker_device_lost_total"))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """One layer, with a warm-up that plain C bears."""
+    path = tmp_path_factory.mktemp("repository")
+    small = ConvModel()
+    small.network["warmup"] = [10]
+    small.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo network with limits and a warm-up that plain C bears."""
+    repository = tmp_path_factory.mktemp("demo") / "repository"
+    shutil.copytree(ROOT / "deploy" / "demo" / "repository", repository)
+    path = repository / "normals" / "network.json"
+    network = json.loads(path.read_text())
+    network["warmup"] = [20]
+    network["limits"] = {"voxels_max": 2000}
+    path.write_text(json.dumps(network))
+    return repository
+
+
+def test_the_demo_network_answers_as_on_the_cpu(demo, tmp_path):
+    coords, _ = random_grid(5, 300)
+    feats = np.ones((len(coords), 1), np.float32)
+    answers = {}
+    for device in ("cpu", "fake:0"):
+        with Daemon(demo, tmp_path, "--device", device, *fake(tmp_path)) as daemon, \
+                Client(daemon.grpc) as client:
+            answers[device] = client.infer("normals", coords, feats, timeout=120)["normals"]
+            assert f'device="{device}"' in daemon.get("/metrics")[1]
+    assert answers["cpu"].dtype == answers["fake:0"].dtype
+    # Unit vectors behind nine convolutions: each path rounds its sums for itself, to 11 bits
+    # between layers where the network says half precision, and a layer passes an error on about
+    # once: 9 x 2^-11 = 0.0044, twice for two paths.
+    assert np.abs(answers["cpu"] - answers["fake:0"]).max() < 0.01
+    assert np.abs(answers["cpu"]).max() > 0.5
+
+
+@pytest.mark.parametrize("voxels", [0, 1, 2, 17, 400])
+def test_a_layer_is_right_for_small_and_empty_clouds(gpu_daemon, model, voxels):
+    coords, feats = random_grid(voxels, voxels) if voxels else (
+        np.zeros((0, 4), np.int32), np.zeros((0, 4), np.float32))
+    with Client(gpu_daemon.grpc) as client:
+        out = client.infer("conv", coords, feats, timeout=60)["out"]
+    assert out.shape == (voxels, model.co)
+    if voxels:
+        # 27 x 4 products and 8 sums in f32, of values around 1: a hundred roundings of 2^-24.
+        assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
+
+
+@pytest.fixture(scope="module")
+def gpu_daemon(repository, tmp_path_factory):
+    work = tmp_path_factory.mktemp("gpu")
+    with Daemon(repository, work, "--device", "fake:0", *fake(work)) as one:
+        yield one
+
+
+def test_bad_coordinates_are_refused_in_the_same_words(gpu_daemon):
+    with Client(gpu_daemon.grpc) as client, pytest.raises(Exception) as caught:
+        client.infer("conv", [[0, 1, 2, 3], [0, 1, 2, 3]], np.ones((2, 4), np.float32))
+    assert "rows 0 and 1 are the same voxel (sample 0, x 1, y 2, z 3)" in str(caught.value)
+
+
+def test_compiled_kernels_are_kept_across_starts(repository, tmp_path):
+    for start in range(2):
+        with Daemon(repository, tmp_path, "--device", "fake:0", *fake(tmp_path)) as daemon:
+            assert daemon.log().count("KERNEL_BUILD") == (1 if start == 0 else 0)
+    assert list((tmp_path / "kernels").glob("*.kernel"))
+
+
+def test_a_load_says_how_far_it_is(tmp_path):
+    model = ConvModel()
+    model.network["warmup"] = [8000]  # a second or so of plain C
+    model.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path, "--device", "fake:0", *fake(tmp_path),
+                wait_ready=False) as daemon:
+        said = "layers and kernels, warming up"
+        daemon.wait_for("the warm-up", lambda: said in daemon.get("/v2/health/ready")[1])
+
+
+@pytest.mark.parametrize("algorithm", ["explicit", "implicit", "masked", "implicit_split",
+                                       "masked_split", "pairs_list"])
+def test_every_algorithm_may_be_pinned(tmp_path, algorithm):
+    model = ConvModel()
+    model.network["warmup"], model.network["limits"] = [10], {"voxels_max": 1000}
+    model.write(tmp_path / "repository")
+    coords, feats = random_grid(4, 60)
+    with Daemon(tmp_path / "repository", tmp_path, "--device", "fake:0", "--algorithm", algorithm,
+                *fake(tmp_path)) as daemon, Client(daemon.grpc) as client:
+        out = client.infer("conv", coords, feats, timeout=60)["out"]
+    assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
+
+
+def test_what_is_measured_at_load_is_kept(tmp_path):
+    model = ConvModel()
+    model.network["warmup"] = [50]
+    model.write(tmp_path / "repository")
+    (tmp_path / "tune").mkdir()
+    flags = ("--device", "fake:0", "--tune", "auto", "--tune-table", str(tmp_path / "tune"))
+    table = tmp_path / "tune" / "fake-gpu.tune"
+    written = []
+    for _ in range(2):
+        with Daemon(tmp_path / "repository", tmp_path, *flags, *fake(tmp_path)) as daemon:
+            assert "TUNE_FAILED" not in daemon.log()
+            written.append((table.read_text(), table.stat().st_mtime_ns))
+    assert "fake GPU" in written[0][0] and len(written[0][0].splitlines()) > 1
+    assert written[0] == written[1]  # the second start found all of it there
+
+
+def test_a_kernel_cache_that_others_may_write_is_refused(repository, tmp_path):
+    cache = tmp_path / "kernels"
+    cache.mkdir()
+    cache.chmod(0o777)
+    with Daemon(repository, tmp_path, "--device", "fake:0", "--device-bytes", "256M",
+                "--kernel-cache", str(cache), wait_ready=False) as daemon:
+        said = "expected a directory that belongs to us"
+        daemon.wait_for("the sentence", lambda: said in daemon.get("/v2/health/ready")[1])
+
+
+def test_a_lost_device_costs_no_request_and_is_told(repository, tmp_path):
+    wanted = 3
+    device = "fake:0:lose=60"  # of some dozen launches a request, so every few requests
+    with Daemon(repository, tmp_path, "--device", device, *fake(tmp_path)) as daemon:
+        model = ConvModel()
+        coords, feats = random_grid(9, 40)
+        expected, wrong, stopped = model.answer(coords, feats), [], threading.Event()
+
+        def run():
+            with Client(daemon.grpc) as client:
+                while not stopped.is_set():
+                    out = client.infer("conv", coords, feats, timeout=60)["out"]
+                    if np.abs(out - expected).max() > 1e-4:
+                        wrong.append(out)
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            daemon.wait_for("losses", lambda: losses(daemon) >= wanted)
+        finally:
+            stopped.set()
+            thread.join()
+        assert not wrong
+        log = daemon.log()
+        assert log.count("GPU_LOST") >= wanted
+        assert 'how=exit status=3 why="device lost: fake GPU: ' in log
+        assert "REQUEST_FAILED" not in log and "BATCH_POISON" not in log
+        restarts = sum(v for k, v in daemon.metrics().items()
+                       if k.startswith("voxeld_worker_restarts_total"))
+        assert restarts >= wanted
+
+
+def test_a_load_that_loses_the_device_each_time_is_given_up(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--device", "fake:0:lose=1", *fake(tmp_path),
+                wait_ready=False) as daemon:
+        daemon.wait_for("the model to be given up",
+                        lambda: "MODEL_FAILED" in daemon.log())
+        # The next worker has nothing to load, so it stays; the page says what is wrong then.
+        given_up = "the device process died each time it loaded this model"
+        daemon.wait_for("the sentence", lambda: given_up in daemon.get("/v2/health/ready")[1])
+        assert daemon.get("/v2/health/ready")[0] == 503
+        assert losses(daemon) == 3
+
+
+def test_without_a_driver_the_front_lives_and_says_why(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--device", "cuda:0", "--restart-ms-max", "50", *WITHOUT,
+                *fake(tmp_path), wait_ready=False) as daemon:
+        daemon.wait_for("restarts", lambda: daemon.log().count("WORKER_EXIT") >= 4)
+        daemon.wait_for("the sentence", lambda: NO_DRIVER in daemon.get("/v2/health/ready")[1])
+        status, text = daemon.get("/v2/health/ready")
+        assert status == 503
+        assert "worker 0 (cuda:0)" in text
+        assert daemon.get("/v2/health/live")[0] == 200
+        assert NO_DRIVER in daemon.get("/")[1]
+        assert losses(daemon) == 0
+        assert f'how=exit status=1 why="{NO_DRIVER}' in daemon.log()
+
+
+def test_all_gpus_of_a_machine_without_a_driver_is_a_worker_that_waits_for_one(repository,
+                                                                              tmp_path):
+    with Daemon(repository, tmp_path, "--device", "cuda", *WITHOUT, *fake(tmp_path),
+                wait_ready=False) as daemon:
+        daemon.wait_for("the sentence", lambda: NO_DRIVER in daemon.get("/v2/health/ready")[1])
+        assert 'device="cuda:0"' in daemon.get("/metrics")[1]
+
+
+def test_auto_without_a_driver_serves_from_the_cpu(repository, tmp_path, model):
+    with Daemon(repository, tmp_path, "--device", "auto", *WITHOUT) as daemon, \
+            Client(daemon.grpc) as client:
+        coords, feats = random_grid(2, 100)
+        out = client.infer("conv", coords, feats)["out"]
+        assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
+        assert f'CONFIG process=front device=cpu why="{NO_DRIVER}' in daemon.log()
+        assert 'voxeld_worker_up{worker="0",device="cpu"} 1' in daemon.get("/metrics")[1]
+        # The child that asked the driver is gone and waited for.
+        assert len(daemon.workers()) == 1
+        assert len(open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children")
+                   .read().split()) == 1
+
+
+def test_the_front_loads_no_library_of_the_gpu(gpu_daemon):
+    maps = open(f"/proc/{gpu_daemon.process.pid}/maps").read()
+    assert "libcuda" not in maps and "libnvrtc" not in maps
+
+
+def test_the_tools_are_subcommands(tmp_path, repository):
+    def voxeld(*words):
+        return subprocess.run([os.environ["VOXELD"], *words], capture_output=True, text=True,
+                              timeout=120, check=False)
+    help_text = voxeld("--help").stdout
+    for tool in ("compile", "tune", "bench", "devices"):
+        assert f"voxeld {tool}" in help_text
+    devices = voxeld("devices")
+    assert "cuda" in devices.stdout and "unknown" not in devices.stderr
+    assert voxeld("compile").returncode == 2
+    cache = tmp_path / "kernels"
+    done = voxeld("compile", "--arch", "fake", "--model", str(repository / "conv"), "--cache",
+                  str(cache))
+    assert done.returncode == 0, done.stderr
+    # What it compiled is what a worker wants: nothing is left to build.
+    with Daemon(repository, tmp_path, "--device", "fake:0", "--device-bytes", "256M",
+                "--kernel-cache", str(cache)) as daemon:
+        assert "KERNEL_BUILD" not in daemon.log()

@@ -1,0 +1,31 @@
+/* cases - the tables of shapes that kernels are tried on, by area.
+ *
+ * Each looks at the rig for how thorough to be and which kernels are wanted, and prints
+ * and counts what is wrong.
+ *
+ * Owner    the rig's arena, reset between trials.
+ * Thread   the device thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_ORACLE_CASES_H
+#define VX_TESTS_ORACLE_CASES_H
+
+#include "tests/oracle/trial.h"
+
+void vx_cases_hash(struct vx_rig *rig);  /* 01, 02: hash_insert, hash_map */
+void vx_cases_brick(struct vx_rig *rig); /* 03: index and map, kernel by kernel */
+void vx_cases_map(struct vx_rig *rig);   /* map.h as a whole, against the hash table */
+void vx_cases_order(struct vx_rig *rig); /* 05, 08 */
+void vx_cases_pointwise(struct vx_rig *rig); /* 10, 12, 13, 14 */
+void vx_cases_parts(struct vx_rig *rig);     /* 04, 07: gather and reduce */
+void vx_cases_conv(struct vx_rig *rig);      /* conv.h: every algorithm, every tile */
+/* N*V and N*C beyond 2^31; false = too little device memory, said in a line. */
+bool vx_cases_big(struct vx_rig *rig);
+/* All but big. */
+void vx_cases_run(struct vx_rig *rig);
+/* That these cases can fail: on the fake, with every kernel broken in turn; returns how many
+ * broken kernels nobody saw. */
+i32 vx_cases_self(const struct vx_rig_wanted *wanted);
+
+#endif

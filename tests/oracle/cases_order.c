@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/05_mask_order.h"
+#include "kernels/08_pair_list.h"
+#include "tests/oracle/cases.h"
+
+#include <string.h>
+
+void vx_order_count_ref(const void *args, enum vx_number type);
+void vx_count_scan_ref(const void *args, enum vx_number type);
+void vx_pairs_count_ref(const void *args, enum vx_number type);
+
+/* What masks look like: nothing alike, a few kinds, all full, the centre alone. */
+enum style { RANDOM, FEW, FULL, CENTRE, STYLES };
+
+struct shape {
+    i64 n;
+    i32 v, groups, windows;
+    bool gray;
+    enum style style;
+};
+
+static u32 *masks_make(struct vx_rig *rig, const struct shape *shape)
+{
+    const i32 words = vx_mask_words(shape->v);
+    u32 *masks = vx_rig_take(rig, (size_t)shape->n * (size_t)words * 4);
+    u64 kinds[5];
+    for (size_t k = 0; k < VX_COUNT(kinds); k++) kinds[k] = vx_rig_random(rig);
+    for (i64 i = 0; i < shape->n; i++) {
+        u64 kind = kinds[vx_rig_below(rig, VX_COUNT(kinds))];
+        for (i32 v = 0; v < shape->v; v++) {
+            bool there = vx_rig_random(rig) & 1;
+            if (shape->style == FEW) there = kind >> v % 61 & 1;
+            if (shape->style == FULL) there = true;
+            if (shape->style == CENTRE) there = v == shape->v / 2;
+            if (there) masks[i * words + v / 32] |= 1u << v % 32;
+        }
+    }
+    return masks;
+}
+
+static struct vx_mask_order_args args_make(const struct shape *shape)
+{
+    struct vx_mask_order_args args = {.n = shape->n,
+                                      .words = vx_mask_words(shape->v),
+                                      .bits = shape->v / shape->groups,
+                                      .groups = shape->groups,
+                                      .windows = shape->windows,
+                                      .gray = shape->gray};
+    args.span = (args.n + args.windows - 1) / args.windows;
+    args.tiles = (args.span + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
+    return args;
+}
+
+static void trial_begin(struct vx_rig *rig, struct vx_trial *trial,
+                        const struct vx_jit_wanted *kernel, const struct shape *shape,
+                        struct vx_mask_order_args *args)
+{
+    static const char *const styles[STYLES] = {"random", "few", "full", "centre"};
+    vx_trial_init(trial, kernel, args);
+    vx_trial_label(trial, "N=%lld V=%d groups %d windows %d%s %s", (long long)shape->n,
+                   shape->v, shape->groups, shape->windows, shape->gray ? " gray" : "",
+                   styles[shape->style]);
+    vx_trial_in(trial, &args->masks, masks_make(rig, shape),
+                (size_t)(args->n * args->words) * 4);
+}
+
+static size_t blocks_bytes(const struct vx_mask_order_args *args)
+{
+    return (size_t)(args->groups * vx_mask_blocks(args->n) * args->words) * 4;
+}
+
+/* Any permutation of every group's rows inside their windows. */
+static i32 *rows_make(struct vx_rig *rig, const struct vx_mask_order_args *args)
+{
+    i32 *rows = vx_rig_take(rig, (size_t)(args->groups * args->n) * 4);
+    for (i32 group = 0; group < args->groups; group++)
+        for (i64 i = 0; i < args->n; i++) {
+            i64 first = i / args->span * args->span;
+            i64 other = first + vx_rig_below(rig, i - first + 1);
+            rows[group * args->n + i] = rows[group * args->n + other];
+            rows[group * args->n + other] = (i32)i;
+        }
+    return rows;
+}
+
+static void small_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                       const struct shape *shape)
+{
+    struct vx_mask_order_args args = args_make(shape);
+    struct vx_trial trial;
+    trial_begin(rig, &trial, kernel, shape, &args);
+    vx_trial_out(rig, &trial, &args.rows_out, (size_t)(args.groups * args.n) * 4);
+    vx_trial_out(rig, &trial, &args.block_masks, blocks_bytes(&args));
+    vx_trial_run(rig, &trial);
+}
+
+static void blocks_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct shape *shape)
+{
+    /* Rows as they are, through an order, and from the keys of a last pass. */
+    for (i32 from = 0; from < 3; from++) {
+        struct vx_mask_order_args args = args_make(shape);
+        const size_t bytes = (size_t)(args.groups * args.n) * 4;
+        struct vx_trial trial;
+        if (from == 2 && args.bits > 32) continue;
+        trial_begin(rig, &trial, kernel, shape, &args);
+        if (from) vx_trial_in(&trial, &args.rows_in, rows_make(rig, &args), bytes);
+        if (from == 2) {
+            u32 *keys = vx_rig_take(rig, bytes);
+            for (i64 i = 0; i < args.groups * args.n; i++)
+                keys[i] = (u32)(vx_rig_random(rig) >> (64 - args.bits));
+            vx_trial_in(&trial, &args.keys_in, keys, bytes);
+        }
+        vx_trial_out(rig, &trial, &args.block_masks, blocks_bytes(&args));
+        vx_trial_run(rig, &trial);
+    }
+}
+
+/* One pass of the large sort; `carried`: keys come from the pass before. */
+static void pass_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                      const struct shape *shape, bool carried)
+{
+    struct vx_mask_order_args args = args_make(shape);
+    const bool scatter = !strcmp(kernel->spec->name, "order_scatter");
+    const size_t bytes = (size_t)(args.groups * args.n) * 4;
+    struct vx_trial trial;
+    args.key_low = args.bits > 40 ? VX_ORDER_CHUNK : 0;
+    args.key_bits = args.bits - args.key_low < 32 ? args.bits - args.key_low : 32;
+    args.digit_bits = args.key_bits < VX_ORDER_DIGIT ? args.key_bits : VX_ORDER_DIGIT;
+    if (carried && args.key_bits > args.digit_bits) args.shift = args.digit_bits;
+    if (args.shift + args.digit_bits > args.key_bits)
+        args.digit_bits = args.key_bits - args.shift;
+    trial_begin(rig, &trial, kernel, shape, &args);
+    if (carried) {
+        u32 *keys = vx_rig_take(rig, bytes);
+        for (i64 i = 0; i < args.groups * args.n; i++)
+            keys[i] = (u32)(vx_rig_random(rig) >> (64 - args.key_bits));
+        vx_trial_in(&trial, &args.rows_in, rows_make(rig, &args), bytes);
+        vx_trial_in(&trial, &args.keys_in, keys, bytes);
+    }
+    const i64 bins = ((i64)args.groups * args.windows) << args.digit_bits;
+    const size_t counts = (size_t)(bins * args.tiles) * 4;
+    if (!scatter) {
+        vx_trial_out(rig, &trial, &args.counts, counts);
+        vx_trial_run(rig, &trial);
+        return;
+    }
+    args.counts = vx_rig_take(rig, counts);
+    args.totals = vx_rig_take(rig, (size_t)bins * 4);
+    vx_order_count_ref(&args, 0);
+    const struct vx_count_scan_args scan = {bins, args.tiles, args.counts, args.totals};
+    vx_count_scan_ref(&scan, 0);
+    vx_trial_in(&trial, &args.counts, args.counts, counts);
+    vx_trial_in(&trial, &args.totals, args.totals, (size_t)bins * 4);
+    vx_trial_out(rig, &trial, &args.rows_out, bytes);
+    if (!carried) vx_trial_out(rig, &trial, &args.keys_out, bytes);
+    vx_trial_run(rig, &trial);
+}
+
+static void scan_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
+{
+    static const i64 shapes[][2] = {{0, 5},     {1, 1},    {3, 31},  {512, 1},
+                                    {27, 32},   {7, 1000}, {33, 33}, {9, 10007},
+                                    {343, 256}, {5, 257}};
+    for (size_t s = 0; s < VX_COUNT(shapes); s++) {
+        struct vx_count_scan_args args = {.rows = shapes[s][0], .tiles = shapes[s][1]};
+        const size_t count = (size_t)(args.rows * args.tiles);
+        struct vx_trial trial;
+        u32 *counts = vx_rig_take(rig, count * 4);
+        for (size_t i = 0; i < count; i++) counts[i] = (u32)vx_rig_below(rig, 2049);
+        vx_trial_init(&trial, kernel, &args);
+        vx_trial_label(&trial, "rows %lld tiles %lld", (long long)args.rows,
+                       (long long)args.tiles);
+        vx_trial_both(&trial, &args.counts, counts, count * 4);
+        vx_trial_out(rig, &trial, &args.totals, (size_t)args.rows * 4);
+        vx_trial_run(rig, &trial);
+        vx_rig_reset(rig);
+    }
+}
+
+static i32 *nbr_make(struct vx_rig *rig, const struct shape *shape, i32 stride)
+{
+    i32 *nbr = vx_rig_take(rig, (size_t)(shape->n * stride) * 4);
+    for (i64 e = 0; e < shape->n * stride; e++) {
+        i32 v = (i32)(e % stride);
+        bool there = shape->style == FULL || (vx_rig_random(rig) & 1);
+        if (shape->style == CENTRE) there = v == shape->v / 2;
+        if (shape->style == FEW) there = v % 7 == 3 && e / stride % 300 > 250;
+        nbr[e] = there && v < shape->v ? (i32)vx_rig_below(rig, shape->n) : -1;
+    }
+    return nbr;
+}
+
+static void pairs_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                       const struct shape *shape)
+{
+    struct vx_pair_list_args args = {.n = shape->n,
+                                     .tiles =
+                                         (shape->n + VX_PAIRS_TILE - 1) / VX_PAIRS_TILE,
+                                     .v = shape->v,
+                                     .nbr_stride = vx_nbr_stride(shape->v)};
+    const size_t bytes = (size_t)(args.n * args.nbr_stride) * 4;
+    const size_t counts = (size_t)(args.v * args.tiles) * 4;
+    const bool write = !strcmp(kernel->spec->name, "pairs_write");
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "N=%lld V=%d style %d", (long long)shape->n, shape->v,
+                   (int)shape->style);
+    vx_trial_in(&trial, &args.nbr, nbr_make(rig, shape, args.nbr_stride), bytes);
+    if (!write) {
+        vx_trial_out(rig, &trial, &args.counts, counts);
+        vx_trial_run(rig, &trial);
+        return;
+    }
+    u32 *totals = vx_rig_take(rig, (size_t)args.v * 4);
+    i64 pairs = 0;
+    args.counts = vx_rig_take(rig, counts);
+    vx_pairs_count_ref(&args, 0);
+    const struct vx_count_scan_args scan = {args.v, args.tiles, args.counts, totals};
+    vx_count_scan_ref(&scan, 0);
+    for (i32 v = 0; v < args.v; v++) pairs += totals[v];
+    vx_trial_in(&trial, &args.counts, args.counts, counts);
+    vx_trial_in(&trial, &args.totals, totals, (size_t)args.v * 4);
+    struct vx_field *starts =
+        vx_trial_out(rig, &trial, &args.starts, ((size_t)args.v + 1) * 4);
+    /* Without rows nothing is launched, and nobody asks where the lists begin. */
+    if (!args.n) starts->kind = VX_FIELD_MINE;
+    vx_trial_out(rig, &trial, &args.in_rows, (size_t)pairs * 4);
+    vx_trial_out(rig, &trial, &args.places, bytes);
+    vx_trial_run(rig, &trial);
+}
+
+static void kernel_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct shape *shape)
+{
+    const char *name = kernel->spec->name;
+    if (!strcmp(name, "order_small") && shape->n <= VX_ORDER_SMALL_ROWS)
+        small_case(rig, kernel, shape);
+    if (!strcmp(name, "order_blocks")) blocks_case(rig, kernel, shape);
+    if (!strcmp(name, "order_count") || !strcmp(name, "order_scatter")) {
+        pass_case(rig, kernel, shape, false);
+        pass_case(rig, kernel, shape, true);
+    }
+    if (!strncmp(name, "pairs_", 6)) pairs_case(rig, kernel, shape);
+    vx_rig_reset(rig);
+}
+
+void vx_cases_order(struct vx_rig *rig)
+{
+    static const char *const names[] = {"order_small",  "order_count", "order_scatter",
+                                        "order_blocks", "pairs_count", "pairs_write"};
+    static const i64 sizes[] = {0,   1,    33,   1000, 31,    32,    255,  256,
+                                257, 2047, 2048, 2049, 10007, 16384, 16385};
+    static const struct shape shapes[] = {
+        {.v = 27, .groups = 1, .windows = 1, .gray = true},
+        {.v = 27, .groups = 3, .windows = 1, .gray = false},
+        {.v = 27, .groups = 9, .windows = 4, .gray = true},
+        {.v = 125, .groups = 1, .windows = 1, .gray = true},
+        {.v = 343, .groups = 1, .windows = 8, .gray = false},
+        {.v = 343, .groups = 7, .windows = 1, .gray = true},
+        {.v = 1, .groups = 1, .windows = 1, .gray = false},
+        {.v = 32, .groups = 1, .windows = 32, .gray = true},
+        {.v = 33, .groups = 1, .windows = 2, .gray = true},
+    };
+    const size_t count = rig->size == VX_RIG_FULL   ? 15
+                         : rig->size == VX_RIG_FAKE ? 12
+                                                    : 4;
+    const struct vx_jit_wanted *kernel = NULL;
+    for (size_t name = 0; name < VX_COUNT(names); name++)
+        while ((kernel = vx_rig_next(rig, names[name], kernel)))
+            for (size_t s = 0; s < VX_COUNT(shapes); s++)
+                for (size_t size = 0; size < count; size++)
+                    for (i32 style = 0; style < STYLES; style++) {
+                        struct shape shape = shapes[s];
+                        bool turn = (s + size + (size_t)style) % 4 == 0;
+                        if (sizes[size] > 100 && !turn) continue;
+                        shape.n = sizes[size];
+                        shape.style = (enum style)style;
+                        kernel_case(rig, kernel, &shape);
+                    }
+    while ((kernel = vx_rig_next(rig, "count_scan", kernel))) scan_cases(rig, kernel);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/12_norm.h"
+#include "kernels/13_elementwise.h"
+#include "kernels/14_rows.h"
+#include "tests/oracle/cases.h"
+
+#include <math.h>
+
+/* Values have size 4 at most.  An f32 sum or product of two such loses 2^-24 of 16; the
+ * curves' exp and erf lose 2 units in the last place, and gelu's 1 + erf near -1 cancels,
+ * so that what is left has an absolute error of x times 2^-23. */
+#define SCALE 4.0
+#define CURVE 0x1p-19
+
+/* Rows and channels, real and padded. */
+struct shape {
+    i64 n;
+    i32 c, cp;
+};
+
+static size_t row_bytes(const struct shape *shape, enum vx_number type)
+{
+    return (size_t)shape->n * (size_t)shape->cp * (size_t)vx_number_bytes(type);
+}
+
+static struct vx_field *out_reals(struct vx_rig *rig, struct vx_trial *trial,
+                                  const void *pointer, size_t bytes)
+{
+    struct vx_field *field = vx_trial_out(rig, trial, pointer, bytes);
+    field->kind = VX_FIELD_REAL;
+    field->type = trial->kernel.type;
+    field->absolute = CURVE;
+    return field;
+}
+
+static void label(struct vx_trial *trial, const struct shape *shape, i32 variant)
+{
+    vx_trial_label(trial, "N=%lld C=%d of %d, variant %d", (long long)shape->n, shape->c,
+                   shape->cp, variant);
+}
+
+static void activation_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                            const struct shape *shape, i32 variant)
+{
+    struct vx_activation_device_args args = {
+        .n = shape->n, .cp = shape->cp, .activation = variant % 5};
+    const i64 count = shape->n * shape->cp;
+    static const f64 odd[] = {0.0, -0.0, 1e-6, -1e-6, 30.0, -30.0, 200.0, -200.0};
+    struct vx_trial trial;
+    void *in = vx_rig_reals(rig, kernel->type, count, 2 * SCALE);
+    for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
+        vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
+    if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    struct vx_field *field =
+        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
+    field->kind = VX_FIELD_REAL;
+    field->type = kernel->type;
+    field->absolute = 200 * 0x1p-23;
+    vx_trial_same(&trial, &args.in, field);
+    vx_trial_run(rig, &trial);
+}
+
+static void batch_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                            const struct shape *shape, i32 variant)
+{
+    struct vx_batch_norm_device_args args = {
+        .n = shape->n, .cp = shape->cp, .activation = variant % 5};
+    const size_t floats = (size_t)shape->cp * sizeof(f32);
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    vx_trial_in(&trial, &args.in,
+                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
+                row_bytes(shape, kernel->type));
+    vx_trial_in(&trial, &args.scale, vx_rig_reals(rig, VX_NUMBER_F32, shape->cp, SCALE),
+                floats);
+    vx_trial_in(&trial, &args.shift, vx_rig_reals(rig, VX_NUMBER_F32, shape->cp, SCALE),
+                floats);
+    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+    vx_trial_run(rig, &trial);
+}
+
+/* Sums of C values of size SCALE in f32, at most C additions of 2^-24 each, relative to a
+ * mean that the result is divided by: the spread is SCALE / sqrt 3. */
+static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                            const struct shape *shape, i32 variant)
+{
+    struct vx_layer_norm_device_args args = {.n = shape->n,
+                                             .c = shape->c,
+                                             .cp = shape->cp,
+                                             .activation = variant % 5,
+                                             .eps = variant % 2 ? 1e-5f : 1e-3f};
+    const size_t floats = (size_t)shape->c * sizeof(f32);
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    vx_trial_in(&trial, &args.in,
+                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
+                row_bytes(shape, kernel->type));
+    if (variant % 3)
+        vx_trial_in(&trial, &args.weight, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
+                    floats);
+    if (variant % 3 != 1)
+        vx_trial_in(&trial, &args.bias, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
+                    floats);
+    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type))->absolute =
+        CURVE + 16 * shape->c * 0x1p-24;
+    /* Few channels may lie close together, and their spread is then divided by. */
+    if (shape->c < 8) trial.fields[trial.count - 1].absolute = 0x1p-12;
+    vx_trial_run(rig, &trial);
+}
+
+static void add_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                     const struct shape *shape, i32 variant)
+{
+    struct vx_add_device_args args = {
+        .n = shape->n, .cp = shape->cp, .activation = variant % 5};
+    const i64 count = shape->n * shape->cp;
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    vx_trial_in(&trial, &args.a, vx_rig_reals(rig, kernel->type, count, SCALE),
+                row_bytes(shape, kernel->type));
+    vx_trial_in(&trial, &args.b, vx_rig_reals(rig, kernel->type, count, SCALE),
+                row_bytes(shape, kernel->type));
+    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+    vx_trial_run(rig, &trial);
+}
+
+static void concat_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct shape *shape, i32 variant)
+{
+    static const i32 more[] = {0, 1, 3, 16, 7, 64, 33, 20};
+    struct vx_concat_device_args args = {.n = shape->n, .inputs_count = 1 + variant % 8};
+    struct vx_trial trial;
+    i32 channels = 0;
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    for (i32 k = 0; k < args.inputs_count; k++) {
+        struct vx_concat_device_input *input = &args.inputs[k];
+        input->c = k ? more[(k + variant) % 8] + 1 : shape->c;
+        input->cp = vx_channels_padded(input->c);
+        const struct shape one = {shape->n, input->c, input->cp};
+        vx_trial_in(&trial, &input->data,
+                    vx_rig_reals(rig, kernel->type, shape->n * input->cp, SCALE),
+                    row_bytes(&one, kernel->type));
+        channels += input->c;
+    }
+    args.cp = vx_channels_padded(channels);
+    const struct shape all = {shape->n, channels, args.cp};
+    vx_trial_out(rig, &trial, &args.out, row_bytes(&all, kernel->type));
+    vx_trial_run(rig, &trial);
+}
+
+static i32 *permutation(struct vx_rig *rig, i64 n)
+{
+    i32 *rows = vx_rig_take(rig, (size_t)n * sizeof *rows);
+    for (i64 i = 0; i < n; i++) {
+        i64 other = vx_rig_below(rig, i + 1);
+        rows[i] = rows[other];
+        rows[other] = (i32)i;
+    }
+    return rows;
+}
+
+/* One side in the request's type, anywhere; the other in the device's. */
+static void rows_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                      const struct shape *shape, i32 variant)
+{
+    static const enum vx_number numbers[] = {VX_NUMBER_F32, VX_NUMBER_F16,
+                                             VX_NUMBER_BF16};
+    struct vx_rows_args args = {
+        .n = shape->n, .c = shape->c, .cp = shape->cp, .number = numbers[variant % 3]};
+    const enum vx_number number = numbers[variant % 3];
+    const bool in = kernel->spec == vx_kernel_find("rows_in");
+    const i64 count = shape->n * shape->c;
+    const size_t request = (size_t)count * (size_t)vx_number_bytes(number);
+    const enum vx_number from = in ? number : kernel->type;
+    struct vx_trial trial;
+    struct vx_field *field;
+    i64 from_count = in ? count : shape->n * shape->cp;
+    void *data = vx_rig_reals(rig, from, from_count, SCALE);
+    static const f64 odd[] = {1e9, -1e9, 3e-6, -1e-7, 65519.0, 65520.0, 1e-39, (f64)NAN};
+    for (i64 e = 0; from_count > 200 && e < (i64)VX_COUNT(odd); e++)
+        vx_number_ref_write(data, from, from_count - 100 + e, odd[e]);
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    if (variant % 2)
+        vx_trial_in(&trial, &args.rows, permutation(rig, shape->n),
+                    (size_t)shape->n * sizeof(i32));
+    field = vx_trial_in(&trial, &args.in, data,
+                        in ? request : row_bytes(shape, kernel->type));
+    if (in && variant > 5) field->shift = vx_number_bytes(number);
+    field =
+        out_reals(rig, &trial, &args.out, in ? row_bytes(shape, kernel->type) : request);
+    field->type = in ? kernel->type : number;
+    field->absolute = -1; /* converted, nothing else: each bit is known */
+    if (!in && variant > 5) field->shift = vx_number_bytes(number);
+    vx_trial_run(rig, &trial);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                const struct shape *shape, i32 variant);
+    i32 variants;
+} kernels[] = {
+    {"activation", activation_case, 5}, {"batch_norm", batch_norm_case, 5},
+    {"layer_norm", layer_norm_case, 6}, {"add", add_case, 5},
+    {"concat", concat_case, 8},         {"rows_in", rows_case, 12},
+    {"rows_out", rows_case, 12},
+};
+
+void vx_cases_pointwise(struct vx_rig *rig)
+{
+    static const i64 sizes[] = {0, 1, 33, 257, 31, 32, 255, 256, 1000, 10007};
+    static const i32 channels[] = {1,   3,   7,   16,  20,   64,   96,
+                                   128, 256, 300, 512, 1000, 1040, 2100};
+    const size_t count = rig->size == VX_RIG_FULL ? 10 : rig->size == VX_RIG_FAKE ? 4 : 3;
+    const struct vx_jit_wanted *kernel = NULL;
+    i32 turn = 0;
+    for (size_t k = 0; k < VX_COUNT(kernels); k++)
+        while ((kernel = vx_rig_next(rig, kernels[k].name, kernel)))
+            for (size_t s = 0; s < count; s++)
+                for (size_t c = 0; c < VX_COUNT(channels); c++) {
+                    struct shape shape = {sizes[s], channels[c],
+                                          vx_channels_padded(channels[c])};
+                    if (shape.n * shape.cp > 3000000) continue;
+                    if (rig->size != VX_RIG_FULL && shape.n * shape.cp > 40000) continue;
+                    if (rig->size == VX_RIG_SMALL && (c + s) % 3) continue;
+                    /* Small ones in every variant, large ones in turn. */
+                    i32 all = shape.n * shape.cp < 3000 ? kernels[k].variants : 1;
+                    if (rig->size == VX_RIG_SMALL) all = 1;
+                    for (i32 v = 0; v < all; v++, turn++) {
+                        i32 variant = all > 1 ? v : turn % kernels[k].variants;
+                        kernels[k].run(rig, kernel, &shape, variant);
+                        vx_rig_reset(rig);
+                    }
+                }
+}

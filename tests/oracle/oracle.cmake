@@ -1,0 +1,20 @@
+# Kernels beside their references: programs that need gcc and libc alone, so that a machine
+# with a GPU and nothing else can build them.
+set(vx_oracle_sources tests/oracle/rig.c tests/oracle/trial.c tests/oracle/clouds.c
+  tests/oracle/cases_hash.c tests/oracle/cases_brick.c tests/oracle/cases_map.c
+  tests/oracle/cases_order.c tests/oracle/cases_pointwise.c tests/oracle/cases_parts.c
+  tests/oracle/cases_conv.c tests/oracle/cases_big.c tests/oracle/cases_self.c)
+vx_bench_program(NAME oracle LIBS engine SOURCES tests/oracle/oracle.c ${vx_oracle_sources})
+vx_bench_program(NAME bits LIBS engine SOURCES tests/oracle/bits.c tests/oracle/rig.c
+  tests/oracle/trial.c tests/oracle/clouds.c)
+if(NOT VX_FUZZ)
+  vx_script_test(NAME oracle_self LABELS oracle TIMEOUT 300
+    COMMAND $<TARGET_FILE:oracle> --size self)
+  foreach(name oracle bits)
+    vx_script_test(NAME ${name}_fake LABELS oracle TIMEOUT 300
+      COMMAND $<TARGET_FILE:${name}> --device fake)
+    # On the GPU of this machine, if it has one: else it says SKIPPED.
+    vx_script_test(NAME ${name}_gpu LABELS oracle gpu TIMEOUT 900 SERIAL
+      COMMAND $<TARGET_FILE:${name}> --cache ${CMAKE_BINARY_DIR}/kernels-oracle)
+  endforeach()
+endif()

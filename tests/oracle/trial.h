@@ -1,0 +1,149 @@
+/* trial - one launch of a kernel on copies of its arguments, beside its reference.
+ *
+ * A trial is an argument struct that points into host memory, and a list that says which
+ * of its fields are pointers, how long what they point to is, and how it is compared.  The
+ * device gets a copy of everything, the outputs poisoned and a guard around each piece;
+ * then the reference runs on the host's.  What no output covers must be unchanged on the
+ * device.
+ *
+ *   struct vx_trial trial = {.kernel = {spec, tile, type}, .args = &args};
+ *   args.in = vx_trial_in(&trial, &args.in, data, bytes);
+ *   vx_trial_out(&trial, &args.out, bytes)->kind = VX_FIELD_REAL;
+ *   vx_trial_run(rig, &trial);
+ *
+ * Owner    rig: the program; data: an arena of the rig, until vx_rig_reset.
+ * Thread   one, which becomes the device thread.
+ * Limits   VX_TRIAL_FIELDS_MAX pointers; VX_RIG_BYTES of host memory for one trial.
+ * Fails    what is wrong is printed and counted; an error of the driver ends the program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_ORACLE_TRIAL_H
+#define VX_TESTS_ORACLE_TRIAL_H
+
+#include "engine/base/arena.h"
+#include "engine/tools/workbench.h"
+
+#define VX_TRIAL_FIELDS_MAX 12
+#define VX_TRIAL_LABEL      160
+/* Host memory of one trial, inputs and all; touched only where it is used. */
+#define VX_RIG_BYTES ((size_t)2 << 30)
+/* Binaries of the whole folder: 30 tiles of 4 types are the most of one kernel. */
+#define VX_RIG_KERNELS_MAX 512
+/* Failures that are told in words; more are only counted. */
+#define VX_RIG_TOLD_MAX 40
+/* CTest's code for a test that was skipped. */
+#define VX_RIG_SKIPPED 77
+
+/* How thorough: the sanitizers make a kernel a hundred times slower, and the fake runs
+ * every launch as a plain loop on one core. */
+enum vx_rig_size { VX_RIG_FULL, VX_RIG_FAKE, VX_RIG_SMALL };
+
+struct vx_rig {
+    struct vx_workbench bench;
+    const struct vx_caps *caps;
+    const char *only; /* part of a kernel's name; NULL = all */
+    enum vx_rig_size size;
+    u64 seed, state; /* of the generator: given, and now */
+    i64 trials, failures;
+    bool quiet;                                       /* failures are counted, not told */
+    struct vx_jit_wanted kernels[VX_RIG_KERNELS_MAX]; /* all that this device runs */
+    bool ran[VX_RIG_KERNELS_MAX];
+    i32 kernels_count;
+    struct vx_arena arena;
+    void *block;
+    void *device; /* memory of trials */
+    size_t device_bytes;
+};
+
+enum vx_field_role { VX_FIELD_IN, VX_FIELD_OUT, VX_FIELD_BOTH };
+enum vx_field_kind {
+    VX_FIELD_EXACT,
+    VX_FIELD_REAL, /* numbers of `type`, inside a bound */
+    VX_FIELD_MINE  /* the caller looks at `back` */
+};
+struct vx_field {
+    size_t at; /* of the pointer in the arguments */
+    void *host;
+    size_t bytes;
+    enum vx_field_role role;
+    enum vx_field_kind kind;
+    enum vx_number type; /* REAL */
+    f64 absolute; /* REAL: how far beyond two roundings to the type an element may be;
+                     below 0: not even those */
+    i32 shift;    /* device memory begins so many bytes behind a line */
+    i32 same;     /* another field's memory: 1 + its index */
+    void *back;   /* what the device left there; not of IN */
+    size_t offset;
+};
+struct vx_trial {
+    struct vx_jit_wanted kernel;
+    void *args;
+    struct vx_field fields[VX_TRIAL_FIELDS_MAX];
+    i32 count;
+    char label[VX_TRIAL_LABEL];
+};
+
+/* --- the rig --- */
+struct vx_rig_wanted {
+    struct vx_workbench_wanted device;
+    const char *only, *seed;
+    enum vx_rig_size size;
+    bool quiet;
+};
+VX_MUST_USE vx_status vx_rig_open(const struct vx_rig_wanted *wanted, struct vx_why *why,
+                                  struct vx_rig **rig);
+void vx_rig_close(struct vx_rig **rig);
+/* The exit code of a program that could not open one: a machine without a driver or a
+ * device has nothing to prove unless one was named; anything else is an error. */
+int vx_rig_absent(const char *program, const struct vx_rig_wanted *wanted,
+                  vx_status status, const struct vx_why *why);
+/* Compiles and loads every kernel with every tile and type that the device runs. */
+VX_MUST_USE vx_status vx_rig_ready(struct vx_rig *rig, struct vx_why *why);
+/* True when --only lets it pass. */
+bool vx_rig_wants(const struct vx_rig *rig, const char *name);
+/* The next kernel of this name behind `kernel`, NULL first; NULL at the end. */
+const struct vx_jit_wanted *vx_rig_next(struct vx_rig *rig, const char *name,
+                                        const struct vx_jit_wanted *kernel);
+/* A kernel was launched by someone else than vx_trial_run. */
+void vx_rig_mark(struct vx_rig *rig, const struct vx_jit_wanted *kernel);
+/* Says which kernels never ran; that is a failure unless --only was given. */
+void vx_rig_check_ran(struct vx_rig *rig);
+VX_PRINTF(2, 3) void vx_rig_fail(struct vx_rig *rig, const char *format, ...);
+void vx_rig_need(struct vx_rig *rig, vx_status status, const struct vx_why *why);
+/* Frees all that was taken; every trial before is gone. */
+void vx_rig_reset(struct vx_rig *rig);
+void *vx_rig_take(struct vx_rig *rig, size_t bytes); /* zeroed */
+/* Device memory of trials, at least so much; what was in it may be gone. */
+u8 *vx_rig_device(struct vx_rig *rig, size_t bytes);
+void vx_rig_poison(void *memory, size_t bytes);
+
+/* --- random numbers --- */
+u64 vx_rig_random(struct vx_rig *rig);
+i64 vx_rig_below(struct vx_rig *rig, i64 end); /* 0 .. end-1 */
+/* Uniform in [-scale, scale), rounded to the type. */
+void *vx_rig_reals(struct vx_rig *rig, enum vx_number type, i64 count, f64 scale);
+
+/* --- a trial --- */
+void vx_trial_init(struct vx_trial *trial, const struct vx_jit_wanted *kernel,
+                   void *args);
+VX_PRINTF(2, 3) void vx_trial_label(struct vx_trial *trial, const char *format, ...);
+/* `pointer` is the field of the arguments, as its address; it gets `data`. */
+struct vx_field *vx_trial_in(struct vx_trial *trial, const void *pointer,
+                             const void *data, size_t bytes);
+/* Memory for an output, poisoned on both sides. */
+struct vx_field *vx_trial_out(struct vx_rig *rig, struct vx_trial *trial,
+                              const void *pointer, size_t bytes);
+/* One that the kernel reads and writes. */
+struct vx_field *vx_trial_both(struct vx_trial *trial, const void *pointer, void *data,
+                               size_t bytes);
+/* A pointer to what a field that is there already points to: in place. */
+void vx_trial_same(struct vx_trial *trial, const void *pointer,
+                   const struct vx_field *field);
+/* Runs both and compares; true = nothing wrong was found. */
+bool vx_trial_run(struct vx_rig *rig, struct vx_trial *trial);
+
+/* What one rounding to the type may change of a number of size 1, at most. */
+f64 vx_trial_step(enum vx_number type);
+
+#endif
