@@ -143,6 +143,9 @@ struct vx_engine_stats {
     i64 device_bytes, device_bytes_used_max;
     i64 cache_bytes, cache_bytes_max;
     i64 cache_hits, cache_misses, cache_evictions;
+    /* Of a GPU: kernel binaries that were compiled, and that were found on disk; and how
+     * long loads waited for both. */
+    i64 kernels_compiled, kernels_cached, kernels_ns;
 };
 
 VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,

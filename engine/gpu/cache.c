@@ -277,7 +277,9 @@ static void list_build(struct vx_cache *cache, struct found_list *list)
         }
         if (list->count == list->room && !list_grow(list)) break;
         struct found *row = &list->rows[list->count++];
-        (void)snprintf(row->name, sizeof row->name, "%s", it->d_name);
+        size_t length = strnlen(it->d_name, sizeof row->name - 1);
+        memcpy(row->name, it->d_name, length);
+        row->name[length] = '\0';
         row->bytes = about.st_size;
         row->used = about.st_mtim;
     }

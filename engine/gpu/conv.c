@@ -211,7 +211,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
 
 /* What the steps of one convolution share. */
 struct job {
-    const struct vx_conv_device *device;
+    const struct vx_gpu_queue *device;
     const struct vx_conv_problem *problem;
     const struct vx_conv_operands *operands;
     struct vx_jit_wanted kernels[VX_CONV_KERNELS_MAX];
@@ -362,7 +362,7 @@ static vx_status run_explicit(struct job *job)
     return VX_OK;
 }
 
-vx_status vx_conv_launch(const struct vx_conv_device *device,
+vx_status vx_conv_launch(const struct vx_gpu_queue *device,
                          const struct vx_conv_problem *problem,
                          const struct vx_conv_choice *choice,
                          const struct vx_conv_operands *operands, struct vx_why *why)

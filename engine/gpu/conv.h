@@ -99,13 +99,8 @@ struct vx_conv_operands {
     enum vx_activation activation;
     void *workspace;
 };
-struct vx_conv_device {
-    struct vx_kernel_set *set;
-    struct vx_gpu_stream *stream;
-    struct vx_blas_gpu *blas; /* what EXPLICIT multiplies with; NULL = the own kernel */
-};
 /* The map must have been built with vx_conv_groups and vx_conv_sorted of the algorithm. */
-VX_MUST_USE vx_status vx_conv_launch(const struct vx_conv_device *device,
+VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,
                                      const struct vx_conv_problem *problem,
                                      const struct vx_conv_choice *choice,
                                      const struct vx_conv_operands *operands,

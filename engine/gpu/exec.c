@@ -283,11 +283,15 @@ static vx_status read_back(struct device *device, const struct vx_gpu_request *r
                            struct vx_why *why)
 {
     device->pairs = 0;
-    VX_TRY(vx_gpu_copy_out(device->gpu, device->stream, device->fault,
-                           request->index.fault, sizeof device->fault, why));
+    VX_TRY(vx_gpu_copy_out(
+        device->gpu, device->stream,
+        &(struct vx_gpu_copy){device->fault, request->index.fault, sizeof device->fault},
+        why));
     if (!request->places->maps_count) return VX_OK;
-    return vx_gpu_copy_out(device->gpu, device->stream, &device->pairs,
-                           request->maps[0].pairs, sizeof device->pairs, why);
+    return vx_gpu_copy_out(device->gpu, device->stream,
+                           &(struct vx_gpu_copy){&device->pairs, request->maps[0].pairs,
+                                                 sizeof device->pairs},
+                           why);
 }
 
 /* Puts all of a request on the stream. */
@@ -407,12 +411,17 @@ static void gpu_stats(const void *context, struct vx_engine_stats *stats)
     static const char *const words[] = {"cuda", "hip", "fake"};
     const struct device *device = context;
     struct vx_geometry_stats geometry;
+    struct vx_jit_counts kernels;
     vx_geometry_stats_get(device->cache, &geometry);
+    vx_jit_counts_get(device->jit, &kernels);
     *stats = (struct vx_engine_stats){
         .device_bytes = (i64)device->bytes,
         .device_bytes_used_max = (i64)device->used_max,
         .cache_bytes = geometry.bytes,
         .cache_bytes_max = geometry.bytes_max,
+        .kernels_compiled = kernels.compiled,
+        .kernels_cached = kernels.cached,
+        .kernels_ns = kernels.build_ns,
     };
     snprintf(stats->device_name, sizeof stats->device_name, "%s: %.100s",
              words[device->vendor], vx_gpu_name(device->gpu));

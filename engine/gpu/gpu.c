@@ -295,29 +295,30 @@ void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory)
     gpu->driver.host_unpin(memory);
 }
 
-vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *stream, void *device,
-                         const void *host, size_t bytes, struct vx_why *why)
+vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                         const struct vx_gpu_copy *copy, struct vx_why *why)
 {
     VX_TRY(enter(gpu, why));
-    if (!bytes) return VX_OK;
-    return CALL(gpu, why, copy_in, address(device), host, bytes, stream);
+    if (!copy->bytes) return VX_OK;
+    return CALL(gpu, why, copy_in, address(copy->to), copy->from, copy->bytes, stream);
 }
 
-vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream, void *host,
-                          const void *device, size_t bytes, struct vx_why *why)
+vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                          const struct vx_gpu_copy *copy, struct vx_why *why)
 {
     VX_TRY(enter(gpu, why));
-    if (!bytes) return VX_OK;
-    return CALL(gpu, why, copy_out, host, address(device), bytes, stream);
+    if (!copy->bytes) return VX_OK;
+    return CALL(gpu, why, copy_out, copy->to, address(copy->from), copy->bytes, stream);
 }
 
-vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream, void *device,
-                      u32 value, size_t bytes, struct vx_why *why)
+vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                      const struct vx_gpu_words *words, struct vx_why *why)
 {
-    VX_ASSERT(bytes % sizeof value == 0);
+    VX_ASSERT(words->bytes % sizeof words->value == 0);
     VX_TRY(enter(gpu, why));
-    if (!bytes) return VX_OK;
-    return CALL(gpu, why, fill, address(device), value, bytes / sizeof value, stream);
+    if (!words->bytes) return VX_OK;
+    return CALL(gpu, why, fill, address(words->at), words->value,
+                words->bytes / sizeof words->value, stream);
 }
 
 /* --- streams and events --- */
@@ -449,24 +450,24 @@ void vx_gpu_module_unload(struct vx_gpu *gpu, struct vx_gpu_module **module)
 }
 
 vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
-                              const char *name, i32 shared, struct vx_why *why,
+                              const struct vx_gpu_symbol *symbol, struct vx_why *why,
                               struct vx_gpu_function **function)
 {
     void *made = NULL;
     *function = NULL;
     VX_TRY(enter(gpu, why));
-    vx_status status = CALL(gpu, why, function_get, &made, module, name);
+    vx_status status = CALL(gpu, why, function_get, &made, module, symbol->name);
     if (status.fault && !vx_gpu_lost(gpu, NULL))
-        vx_why_set(why, "%s: a binary without the kernel %s", gpu->name, name);
+        vx_why_set(why, "%s: a binary without the kernel %s", gpu->name, symbol->name);
     VX_TRY(status);
     /* Asked for always: what the kernel has statically counts too, and only the driver
      * knows it. */
-    if (shared > 0) {
-        status = answer(gpu, gpu->driver.shared_allow(&gpu->driver, made, shared),
+    if (symbol->shared > 0) {
+        status = answer(gpu, gpu->driver.shared_allow(&gpu->driver, made, symbol->shared),
                         VX_CALL_function_set, why);
         if (status.fault && !vx_gpu_lost(gpu, NULL))
             vx_why_set(why, "%s: %s wants %d bytes of shared memory, a block has %d",
-                       gpu->name, name, shared, gpu->caps.shared_block);
+                       gpu->name, symbol->name, symbol->shared, gpu->caps.shared_block);
         VX_TRY(status);
     }
     *function = made;

@@ -70,16 +70,22 @@ VX_MUST_USE vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why,
 VX_MUST_USE vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
                                       struct vx_why *why);
 void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory);
+struct vx_gpu_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
 VX_MUST_USE vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                                     void *device, const void *host, size_t bytes,
-                                     struct vx_why *why);
+                                     const struct vx_gpu_copy *copy, struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                                      void *host, const void *device, size_t bytes,
-                                      struct vx_why *why);
-/* 32-bit words of `value`; bytes a multiple of 4. */
+                                      const struct vx_gpu_copy *copy, struct vx_why *why);
+struct vx_gpu_words {
+    void *at; /* on the device */
+    u32 value;
+    size_t bytes; /* a multiple of 4 */
+};
 VX_MUST_USE vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                                  void *device, u32 value, size_t bytes,
-                                  struct vx_why *why);
+                                  const struct vx_gpu_words *words, struct vx_why *why);
 
 /* --- streams and events --- */
 VX_MUST_USE vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
@@ -115,11 +121,15 @@ VX_MUST_USE vx_status vx_gpu_module_load(struct vx_gpu *gpu, const void *image,
                                          size_t bytes, struct vx_why *why,
                                          struct vx_gpu_module **module);
 void vx_gpu_module_unload(struct vx_gpu *gpu, struct vx_gpu_module **module);
-/* `shared`: the most dynamic shared memory it will be launched with (opt-in is asked for
- * here).  The function lives as long as its module. */
+struct vx_gpu_symbol {
+    const char *name;
+    i32 shared; /* the most dynamic shared memory it will be launched with */
+};
+/* The function lives as long as its module. */
 VX_MUST_USE vx_status vx_gpu_function_get(struct vx_gpu *gpu,
-                                          struct vx_gpu_module *module, const char *name,
-                                          i32 shared, struct vx_why *why,
+                                          struct vx_gpu_module *module,
+                                          const struct vx_gpu_symbol *symbol,
+                                          struct vx_why *why,
                                           struct vx_gpu_function **function);
 
 /* One by-value struct of arguments; it is copied during the call. */

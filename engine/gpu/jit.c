@@ -48,6 +48,8 @@ struct vx_jit {
     char words[VX_JIT_COMPILERS_MAX][VX_COMPILER_WORD_BYTES];
     i32 words_count;
     u32 builds; /* so far */
+    /* For vx_jit_counts_get, on whichever thread. */
+    atomic_llong compiled, cached, build_ns;
     i32 entries_count;
     struct entry *entries[PLACES]; /* by key, open addressing */
 };
@@ -230,7 +232,7 @@ struct build {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     i32 done; /* entries that will get no further */
-    i32 compiled;
+    i32 compiled, cached;
     vx_status status; /* the first failure */
     struct vx_why why;
 };
@@ -250,6 +252,7 @@ static void build_run(void *context)
         pthread_mutex_lock(&build->lock);
         entry->ready = !stop && !status.fault;
         build->compiled += entry->ready && !entry->from_cache;
+        build->cached += entry->ready && entry->from_cache;
         if (status.fault && !build->status.fault) {
             build->status = status;
             build->why = why;
@@ -293,13 +296,16 @@ static vx_status build_spread(struct build *build, i64 before,
     for (i32 i = 0; i < opened; i++) pthread_join(threads[i], NULL);
     pthread_cond_destroy(&build->moved);
     pthread_mutex_destroy(&build->lock);
+    i64 ns = vx_clock_ns() - begin_ns;
+    atomic_fetch_add(&build->jit->compiled, build->compiled);
+    atomic_fetch_add(&build->jit->cached, build->cached);
+    atomic_fetch_add(&build->jit->build_ns, ns);
     if (build->compiled) {
         vx_cache_trim(build->jit->cache);
         VX_LOG(KERNEL_BUILD, VX_LOG_I64("binaries", build->compiled),
                VX_LOG_TEXT("arch", build->jit->arch),
                VX_LOG_TEXT("compiler", build->jit->compiler.word),
-               VX_LOG_I64("threads", opened),
-               VX_LOG_I64("ms", (vx_clock_ns() - begin_ns) / VX_NS_PER_MS));
+               VX_LOG_I64("threads", opened), VX_LOG_I64("ms", ns / VX_NS_PER_MS));
     }
     if (build->status.fault && why) *why = build->why;
     return build->status;
@@ -330,6 +336,16 @@ vx_status vx_jit_build(struct vx_jit *jit, const struct vx_jit_wanted *wanted, i
         status = build_spread(&build, before, progress, why);
     vx_free(build.entries);
     return status;
+}
+
+void vx_jit_counts_get(const struct vx_jit *jit, struct vx_jit_counts *counts)
+{
+    VX_ASSERT(jit->magic == JIT_MAGIC);
+    *counts = (struct vx_jit_counts){
+        .compiled = atomic_load(&jit->compiled),
+        .cached = atomic_load(&jit->cached),
+        .build_ns = atomic_load(&jit->build_ns),
+    };
 }
 
 vx_status vx_jit_get(struct vx_jit *jit, const struct vx_jit_wanted *wanted,

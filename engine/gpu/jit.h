@@ -69,6 +69,12 @@ VX_MUST_USE vx_status vx_jit_get(struct vx_jit *jit, const struct vx_jit_wanted 
 /* SHA-256 of a kernel's texts, 64 hex digits: the key under which tuning results hold. */
 void vx_jit_source_hash(const struct vx_jit *jit, const struct vx_kernel_spec *spec,
                         char hash[65]);
+/* What was done since open.  Any thread. */
+struct vx_jit_counts {
+    i64 compiled, cached; /* binaries: made, and found on disk */
+    i64 build_ns;         /* by the clock, of builds that had any to make or find */
+};
+void vx_jit_counts_get(const struct vx_jit *jit, struct vx_jit_counts *counts);
 /* What an architecture's devices have, for choices made without one; NULL = unknown. */
 const struct vx_caps *vx_arch_caps(const char *arch);
 

@@ -142,7 +142,8 @@ static vx_status load(struct vx_kernel_set *set, struct kernel *kernel,
         kernel->shared = spec->shared(kernel->wanted.tile, kernel->wanted.type);
     VX_TRY(vx_jit_get(set->jit, &kernel->wanted, why, &image));
     VX_TRY(module_get(set, &image, why, &module));
-    return vx_gpu_function_get(set->gpu, module, spec->name, kernel->shared, why,
+    return vx_gpu_function_get(set->gpu, module,
+                               &(struct vx_gpu_symbol){spec->name, kernel->shared}, why,
                                &kernel->function);
 }
 

@@ -22,6 +22,14 @@
 #include "engine/gpu/jit.h"
 
 struct vx_kernel_set;
+struct vx_blas_gpu;
+
+/* Where launches go. */
+struct vx_gpu_queue {
+    struct vx_kernel_set *set;
+    struct vx_gpu_stream *stream;
+    struct vx_blas_gpu *blas; /* what EXPLICIT multiplies with (blas.h); NULL = nothing */
+};
 
 VX_MUST_USE vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit,
                                          struct vx_why *why, struct vx_kernel_set **set);

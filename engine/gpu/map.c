@@ -85,27 +85,27 @@ static struct vx_jit_wanted wanted_of(const char *name, i32 tile)
                                   .tile = spec->tiles ? &spec->tiles[tile] : NULL};
 }
 
-static vx_status launch(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
-                        const char *name, const struct vx_brick_index_args *args,
-                        struct vx_why *why)
+static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
+                        const struct vx_brick_index_args *args, struct vx_why *why)
 {
     struct vx_jit_wanted wanted = wanted_of(name, 0);
-    return vx_kernel_launch(set, stream, &wanted, args, why);
+    return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
 }
 
-vx_status vx_gpu_index_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
-                             const i32 *coords, i32 columns, i64 n, void *memory,
-                             struct vx_why *why, struct vx_gpu_index *index)
+vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
+                             const struct vx_gpu_coords *coords, struct vx_why *why,
+                             struct vx_gpu_index *index)
 {
-    VX_ASSERT(columns == 3 || columns == 4);
+    VX_ASSERT(coords->columns == 3 || coords->columns == 4);
+    i64 n = coords->n;
     struct layout layout = layout_of(n);
-    u8 *at = memory;
+    u8 *at = coords->memory;
     struct vx_brick_index_args args = {
         .n = n,
-        .columns = columns,
-        .blocks = blocks_of(set, n, NUMBER_VOXELS),
+        .columns = coords->columns,
+        .blocks = blocks_of(queue->set, n, NUMBER_VOXELS),
         .slots_count = layout.slots_count,
-        .coords = coords,
+        .coords = coords->rows,
         .slots = (void *)(at + layout.slots),
         .counts = (void *)(at + layout.counts),
         .base = (void *)(at + layout.base),
@@ -114,12 +114,13 @@ vx_status vx_gpu_index_build(struct vx_kernel_set *set, struct vx_gpu_stream *st
         .rows = (void *)(at + layout.rows),
     };
     *index = (struct vx_gpu_index){
-        .n = n, .rows = args.rows, .fault = args.counts->fault, .bricks = memory};
-    if (n <= VX_BRICK_SMALL) return launch(set, stream, "brick_small", &args, why);
-    VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(set), stream, memory, 0, layout.zeros, why));
-    VX_TRY(launch(set, stream, "brick_insert", &args, why));
-    VX_TRY(launch(set, stream, "brick_number", &args, why));
-    return launch(set, stream, "brick_rank", &args, why);
+        .n = n, .rows = args.rows, .fault = args.counts->fault, .bricks = at};
+    if (n <= VX_BRICK_SMALL) return launch(queue, "brick_small", &args, why);
+    const struct vx_gpu_words zeros = {at, 0, layout.zeros};
+    VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &zeros, why));
+    VX_TRY(launch(queue, "brick_insert", &args, why));
+    VX_TRY(launch(queue, "brick_number", &args, why));
+    return launch(queue, "brick_rank", &args, why);
 }
 
 /* What is wanted of the order of rows, and where the map's pieces lie. */
@@ -207,13 +208,14 @@ static struct vx_brick_map_args map_args(struct vx_kernel_set *set,
     return args;
 }
 
-vx_status vx_gpu_map_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
                            const struct vx_gpu_index *index,
-                           const struct vx_gpu_map_want *want, void *memory,
-                           void *scratch, struct vx_why *why, struct vx_gpu_map *map)
+                           const struct vx_gpu_map_work *work, struct vx_why *why,
+                           struct vx_gpu_map *map)
 {
+    const struct vx_gpu_map_want *want = work->want;
     struct map_layout layout = map_layout_of(index->n, want);
-    u8 *at = memory;
+    u8 *at = work->memory;
     *map = (struct vx_gpu_map){
         .v = layout.v,
         .words = layout.words,
@@ -225,14 +227,14 @@ vx_status vx_gpu_map_build(struct vx_kernel_set *set, struct vx_gpu_stream *stre
         .block_masks = (void *)(at + layout.block_masks),
         .pairs = (void *)(at + layout.pairs),
     };
-    struct vx_brick_map_args args = map_args(set, index, &want->key, map);
+    struct vx_brick_map_args args = map_args(queue->set, index, &want->key, map);
     struct vx_jit_wanted kernel = map_kernel(want, layout.words);
-    VX_TRY(vx_kernel_launch(set, stream, &kernel, &args, why));
+    VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
     struct vx_gpu_order order = {.masks = map->masks,
-                                 .scratch = scratch,
+                                 .scratch = work->scratch,
                                  .order = map->order,
                                  .block_masks = map->block_masks};
-    return vx_gpu_order_build(set, stream, &layout.order, &order, why);
+    return vx_gpu_order_build(queue->set, queue->stream, &layout.order, &order, why);
 }
 
 i32 vx_gpu_map_kernels(struct vx_jit_wanted *wanted, i32 room)

@@ -7,10 +7,8 @@
  * know.  Coordinates that are out of range or duplicate raise a flag on the device, which
  * travels back with the answers; the host then names the rows (vx_keys of the CPU).
  *
- *   size_t bytes = vx_gpu_index_bytes(n);
- *   VX_TRY(vx_gpu_index_build(set, stream, &coords, memory, &why, &index));
- *   size_t more = vx_gpu_map_bytes(n, &key, groups);
- *   VX_TRY(vx_gpu_map_build(set, stream, &index, &want, memory2, &why, &map));
+ *   VX_TRY(vx_gpu_index_build(&queue, &coords, &why, &index));
+ *   VX_TRY(vx_gpu_map_build(&queue, &index, &work, &why, &map));
  *
  * Owner    the caller owns device memory; index and map point into it.
  * Thread   device; build only puts launches on the stream.
@@ -53,23 +51,30 @@ struct vx_gpu_map {
     u64 *pairs;       /* (1) entries of nbr that are not -1 */
 };
 
-size_t vx_gpu_index_bytes(i64 n); /* device memory of index_build, scratch included */
-VX_MUST_USE vx_status vx_gpu_index_build(struct vx_kernel_set *set,
-                                         struct vx_gpu_stream *stream,
-                                         const i32 *coords, /* device, (N, columns) */
-                                         i32 columns, i64 n, void *memory,
-                                         struct vx_why *why, struct vx_gpu_index *index);
+/* What is asked of a build, and the device memory it may use; every piece begins on a
+ * multiple of 256 bytes. */
+struct vx_gpu_coords {
+    const i32 *rows; /* (N, columns), device */
+    i32 columns;     /* 3 or 4 */
+    i64 n;
+    void *memory; /* vx_gpu_index_bytes, scratch included */
+};
+struct vx_gpu_map_work {
+    const struct vx_gpu_map_want *want;
+    void *memory;  /* vx_gpu_map_bytes: what stays */
+    void *scratch; /* vx_gpu_map_scratch_bytes: free when the stream has passed it */
+};
 
-/* What stays: nbr, masks, order, block_masks, pairs. */
+size_t vx_gpu_index_bytes(i64 n);
+VX_MUST_USE vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
+                                         const struct vx_gpu_coords *coords,
+                                         struct vx_why *why, struct vx_gpu_index *index);
 size_t vx_gpu_map_bytes(i64 n, const struct vx_gpu_map_want *want);
-/* What the build needs besides; may be reused when the stream has passed it. */
 size_t vx_gpu_map_scratch_bytes(i64 n, const struct vx_gpu_map_want *want);
-VX_MUST_USE vx_status vx_gpu_map_build(struct vx_kernel_set *set,
-                                       struct vx_gpu_stream *stream,
+VX_MUST_USE vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
                                        const struct vx_gpu_index *index,
-                                       const struct vx_gpu_map_want *want, void *memory,
-                                       void *scratch, struct vx_why *why,
-                                       struct vx_gpu_map *map);
+                                       const struct vx_gpu_map_work *work,
+                                       struct vx_why *why, struct vx_gpu_map *map);
 /* The kernels that the builds launch: for vx_kernel_set_ready. */
 i32 vx_gpu_map_kernels(struct vx_jit_wanted *wanted, i32 room);
 

@@ -46,16 +46,21 @@ vx_status vx_gpu_request_geometry(struct vx_gpu_request *request,
     void *shared = request->block + places->shared;
     size_t bytes = (size_t)item->voxels * (size_t)item->coords_columns * sizeof(i32);
     VX_ASSERT(item->voxels == places->n);
-    VX_TRY(
-        vx_gpu_copy_in(request->gpu, request->stream, shared, item->coords, bytes, why));
-    VX_TRY(vx_gpu_index_build(request->set, request->stream, shared, item->coords_columns,
-                              places->n, request->block + places->index, why,
-                              &request->index));
+    VX_TRY(vx_gpu_copy_in(request->gpu, request->stream,
+                          &(struct vx_gpu_copy){shared, item->coords, bytes}, why));
+    VX_TRY(vx_gpu_index_build(
+        &(struct vx_gpu_queue){.set = request->set, .stream = request->stream},
+        &(struct vx_gpu_coords){shared, item->coords_columns, places->n,
+                                request->block + places->index},
+        why, &request->index));
     for (i32 i = 0; i < places->maps_count; i++) {
         const struct vx_gpu_map_place *place = &places->maps[i];
-        VX_TRY(vx_gpu_map_build(request->set, request->stream, &request->index,
-                                &place->want, request->block + place->offset, shared, why,
-                                &request->maps[i]));
+        VX_TRY(vx_gpu_map_build(
+            &(struct vx_gpu_queue){.set = request->set, .stream = request->stream},
+            &request->index,
+            &(struct vx_gpu_map_work){&place->want, request->block + place->offset,
+                                      shared},
+            why, &request->maps[i]));
     }
     return VX_OK;
 }
@@ -69,11 +74,15 @@ vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
     void *tensor = vx_gpu_request_tensor(request, 0);
     if (!item->feats) {
         size_t bytes = rows * (size_t)cp * (size_t)plan->options.element_bytes;
-        return vx_gpu_fill(request->gpu, request->stream, tensor, 0, bytes, why);
+        return vx_gpu_fill(request->gpu, request->stream,
+                           &(struct vx_gpu_words){tensor, 0, bytes}, why);
     }
     void *staged = vx_gpu_request_tensor(request, plan->staged_feats);
-    VX_TRY(vx_gpu_copy_in(request->gpu, request->stream, staged, item->feats,
-                          rows * (size_t)c * vx_dtype_bytes(item->feats_dtype), why));
+    VX_TRY(vx_gpu_copy_in(
+        request->gpu, request->stream,
+        &(struct vx_gpu_copy){staged, item->feats,
+                              rows * (size_t)c * vx_dtype_bytes(item->feats_dtype)},
+        why));
     const struct vx_rows_args args = {
         .n = item->voxels,
         .c = c,
@@ -91,7 +100,7 @@ static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
 {
     const struct vx_launch *launch = &request->choices->plan->launches[index];
     const struct vx_gpu_weight weight = vx_gpu_weight_get(request->weights, index);
-    const struct vx_conv_device device = {.set = request->set, .stream = request->stream};
+    const struct vx_gpu_queue device = {.set = request->set, .stream = request->stream};
     i32 map = request->places->map_of[index];
     struct vx_conv_problem problem;
     vx_gpu_problem_make(request->choices, index, request->places->n, &problem);
@@ -243,8 +252,9 @@ vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request,
         };
         VX_TRY(pass_launch(request, VX_GPU_ROWS_OUT, &args, why));
         size_t bytes = (size_t)item->voxels * (size_t)c * vx_dtype_bytes(dtype);
-        VX_TRY(vx_gpu_copy_out(request->gpu, request->stream, item->outputs[i], args.out,
-                               bytes, why));
+        VX_TRY(vx_gpu_copy_out(request->gpu, request->stream,
+                               &(struct vx_gpu_copy){item->outputs[i], args.out, bytes},
+                               why));
     }
     return VX_OK;
 }

@@ -150,8 +150,9 @@ vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_number type,
 static vx_status upload_copy(struct vx_gpu_weights *weights, struct vx_gpu *gpu,
                              struct vx_gpu_stream *stream, struct vx_why *why)
 {
-    VX_TRY(
-        vx_gpu_copy_in(gpu, stream, weights->device, weights->host, weights->bytes, why));
+    VX_TRY(vx_gpu_copy_in(
+        gpu, stream,
+        &(struct vx_gpu_copy){weights->device, weights->host, weights->bytes}, why));
     return vx_gpu_stream_wait(gpu, stream, why);
 }
 

@@ -47,8 +47,9 @@ static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
     const size_t count = (size_t)map->groups * (size_t)blocks * (size_t)map->words;
     u32 *masks = vx_alloc(count * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
-    vx_status status = vx_gpu_copy_out(stand->gpu, stand->stream, masks, map->block_masks,
-                                       count * sizeof *masks, why);
+    vx_status status = vx_gpu_copy_out(
+        stand->gpu, stand->stream,
+        &(struct vx_gpu_copy){masks, map->block_masks, count * sizeof *masks}, why);
     if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
     *executed = 0;
     for (i32 group = 0; group < map->groups && !status.fault; group++)
@@ -68,8 +69,11 @@ static vx_status bench_executed_pairs(struct vx_stand *stand, i32 rows,
     i64 counts[VX_KERNEL_OFFSETS_MAX] = {0};
     u32 *masks = vx_alloc((size_t)n * (size_t)words * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
-    vx_status status = vx_gpu_copy_out(stand->gpu, stand->stream, masks, stand->map.masks,
-                                       (size_t)n * (size_t)words * sizeof *masks, why);
+    vx_status status =
+        vx_gpu_copy_out(stand->gpu, stand->stream,
+                        &(struct vx_gpu_copy){masks, stand->map.masks,
+                                              (size_t)n * (size_t)words * sizeof *masks},
+                        why);
     if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
     for (i64 i = 0; i < n && !status.fault; i++)
         for (i32 v = 0; v < stand->problem.v; v++)

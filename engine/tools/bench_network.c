@@ -20,8 +20,10 @@
 #define LAYERS_MOST 256
 #define DEMO        "deploy/demo/repository/normals"
 #define CACHE_BYTES ((size_t)1 << 30)
-#define WARMUPS     3
-#define NEIGHBOURS  13.0f /* of a voxel of a shell, itself included (kernels.md) */
+/* Clocks rise under load (engine/tune/stand.h); the fake needs no more than these. */
+#define WARMUPS      3
+#define WARMUPS_REAL 100
+#define NEIGHBOURS   13.0f /* of a voxel of a shell, itself included (kernels.md) */
 
 /* What a request's time is made of; the last is the caller's clock around it all. */
 enum { CONVERT, GEOMETRY, COMPUTE, OUTPUT, DEVICE, WALL, PARTS };
@@ -243,7 +245,8 @@ static vx_status network_requests(struct network *network, i64 n, struct vx_why 
     struct vx_item item;
     struct vx_batch batch = {&item, 1};
     vx_status status = request_make(network, n, &request, &item);
-    for (i32 run = -WARMUPS; run < network->bench->runs && !status.fault; run++) {
+    i32 warmups = network->wanted->kind == VX_DEVICE_FAKE ? WARMUPS : WARMUPS_REAL;
+    for (i32 run = -warmups; run < network->bench->runs && !status.fault; run++) {
         i64 begin = vx_clock_ns();
         vx_engine_run(network->engine, network->model, &batch);
         i64 wall = vx_clock_ns() - begin;

@@ -93,8 +93,10 @@ static vx_status pointwise_alloc(struct pointwise *at, struct vx_why *why)
     target.memory = at->b;
     VX_TRY_OR(status, out, vx_data_send(data, &target, at->n * at->cp, why));
     VX_TRY_OR(status, out,
-              vx_gpu_copy_in(gpu, bench->bench.stream, at->vector, data->values,
-                             (size_t)at->cp * sizeof(f32), why));
+              vx_gpu_copy_in(gpu, bench->bench.stream,
+                             &(struct vx_gpu_copy){at->vector, data->values,
+                                                   (size_t)at->cp * sizeof(f32)},
+                             why));
     status = vx_gpu_stream_wait(gpu, bench->bench.stream, why);
 out:
     vx_data_close(&data);

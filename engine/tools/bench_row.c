@@ -111,7 +111,8 @@ vx_status vx_bench_time(struct vx_bench *bench, struct vx_stand_timing *timing,
                         struct vx_bench_row *row, struct vx_why *why)
 {
     timing->runs = bench->runs;
-    timing->warmups = 3; /* clocks, caches and lazy loading; the fourth run is like all */
+    timing->warmups = 3; /* caches and lazy loading; the fourth run is like all */
+    timing->warm_ns = VX_STAND_WARM_NS;
     VX_TRY(vx_stand_time(bench->stand, timing, why, bench->ns));
     row->runs = timing->runs;
     row->median = vx_stand_quantile(bench->ns, timing->runs, 0.5);

@@ -84,9 +84,11 @@ vx_status vx_data_send(const struct vx_data *data, const struct vx_data_target *
     VX_ASSERT(count >= 0);
     for (i64 at = 0; at < count; at += VX_DATA_BLOCK) {
         i64 left = count - at < VX_DATA_BLOCK ? count - at : VX_DATA_BLOCK;
-        VX_TRY(vx_gpu_copy_in(target->gpu, target->stream,
-                              (u8 *)target->memory + (size_t)at * element, data->typed,
-                              (size_t)left * element, why));
+        VX_TRY(vx_gpu_copy_in(
+            target->gpu, target->stream,
+            &(struct vx_gpu_copy){(u8 *)target->memory + (size_t)at * element,
+                                  data->typed, (size_t)left * element},
+            why));
     }
     return VX_OK;
 }

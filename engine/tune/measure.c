@@ -176,8 +176,12 @@ static vx_status measure_once(struct vx_stand *stand, const struct vx_conv_choic
 static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *why,
                               struct vx_measure_result *result)
 {
-    const struct vx_stand_timing timing = {
-        .run = measure_run, .context = stand, .runs = runs, .warmups = 1, .cold = true};
+    const struct vx_stand_timing timing = {.run = measure_run,
+                                           .context = stand,
+                                           .runs = runs,
+                                           .warmups = 1,
+                                           .warm_ns = VX_STAND_WARM_NS / 4,
+                                           .cold = true};
     f64 ns[VX_MEASURE_RUNS_FINAL];
     VX_ASSERT(runs <= VX_MEASURE_RUNS_FINAL);
     VX_TRY(vx_stand_use(stand, &result->choice, why));

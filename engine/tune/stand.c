@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/gpu/model_choice.h"
 #include "engine/tools/shapes.h"
 #include "engine/tune/measure.h"
@@ -105,8 +106,9 @@ static vx_status stand_load_tensors(struct vx_stand *stand, struct vx_why *why)
     VX_TRY(vx_data_send(stand->in_data, &target, in, why));
     target.memory = stand->weight;
     VX_TRY(vx_data_send(stand->weight_data, &target, weight, why));
-    VX_TRY(vx_gpu_copy_in(stand->gpu, stand->stream, stand->bias, stand->in_data->values,
-                          bias, why));
+    VX_TRY(vx_gpu_copy_in(
+        stand->gpu, stand->stream,
+        &(struct vx_gpu_copy){stand->bias, stand->in_data->values, bias}, why));
     return vx_gpu_stream_wait(stand->gpu, stand->stream, why);
 }
 
@@ -122,8 +124,9 @@ static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
         VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for coordinates to measure on");
         vx_shape_shell(vx_shape_res_of(stand->problem.n), stand->problem.n, made);
     }
-    status = vx_gpu_copy_in(stand->gpu, stand->stream, stand->coords,
-                            made ? made : coords, bytes, why);
+    status = vx_gpu_copy_in(
+        stand->gpu, stand->stream,
+        &(struct vx_gpu_copy){stand->coords, made ? made : coords, bytes}, why);
     if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
     vx_free(made);
     return status;
@@ -131,8 +134,10 @@ static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
 
 static vx_status stand_index(struct vx_stand *stand, struct vx_why *why)
 {
-    return vx_gpu_index_build(stand->set, stand->stream, stand->coords, 4,
-                              stand->problem.n, stand->index_memory, why, &stand->index);
+    return vx_gpu_index_build(
+        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream},
+        &(struct vx_gpu_coords){stand->coords, 4, stand->problem.n, stand->index_memory},
+        why, &stand->index);
 }
 
 static vx_status stand_load_geometry(struct vx_stand *stand, const i32 *coords,
@@ -143,8 +148,9 @@ static vx_status stand_load_geometry(struct vx_stand *stand, const i32 *coords,
     VX_TRY(vx_gpu_alloc(stand->gpu, vx_gpu_index_bytes(stand->problem.n), why,
                         &stand->index_memory));
     VX_TRY(stand_index(stand, why));
-    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream, fault, stand->index.fault,
-                           sizeof fault, why));
+    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream,
+                           &(struct vx_gpu_copy){fault, stand->index.fault, sizeof fault},
+                           why));
     VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
     VX_ENSURE_WHY(!fault[0] && !fault[1], why, INVALID_ARGUMENT,
                   "coordinates to measure on are out of range or duplicate",
@@ -195,8 +201,10 @@ void vx_stand_map_want(const struct vx_stand *stand, enum vx_conv_algorithm algo
 vx_status vx_stand_map_run(struct vx_stand *stand, struct vx_why *why)
 {
     VX_TRY(stand_index(stand, why));
-    return vx_gpu_map_build(stand->set, stand->stream, &stand->index, &stand->want,
-                            stand->map_memory, stand->map_scratch, why, &stand->map);
+    return vx_gpu_map_build(
+        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream}, &stand->index,
+        &(struct vx_gpu_map_work){&stand->want, stand->map_memory, stand->map_scratch},
+        why, &stand->map);
 }
 
 static vx_status stand_use_map(struct vx_stand *stand, const struct vx_gpu_map_want *want,
@@ -212,10 +220,13 @@ static vx_status stand_use_map(struct vx_stand *stand, const struct vx_gpu_map_w
                       vx_gpu_map_bytes(n, want), why));
     VX_TRY(stand_grow(stand, &stand->map_scratch, &stand->scratch_bytes,
                       vx_gpu_map_scratch_bytes(n, want), why));
-    VX_TRY(vx_gpu_map_build(stand->set, stand->stream, &stand->index, want,
-                            stand->map_memory, stand->map_scratch, why, &stand->map));
-    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream, &pairs, stand->map.pairs,
-                           sizeof pairs, why));
+    VX_TRY(vx_gpu_map_build(
+        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream}, &stand->index,
+        &(struct vx_gpu_map_work){want, stand->map_memory, stand->map_scratch}, why,
+        &stand->map));
+    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream,
+                           &(struct vx_gpu_copy){&pairs, stand->map.pairs, sizeof pairs},
+                           why));
     VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
     stand->want = *want;
     stand->pairs = (i64)pairs;
@@ -238,7 +249,7 @@ vx_status vx_stand_use(struct vx_stand *stand, const struct vx_conv_choice *choi
 
 vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_why *why)
 {
-    const struct vx_conv_device device = {.set = stand->set, .stream = stand->stream};
+    const struct vx_gpu_queue device = {.set = stand->set, .stream = stand->stream};
     const struct vx_conv_operands operands = {.map = stand->problem.v > 1 ? &stand->map
                                                                           : NULL,
                                               .in = stand->in,
@@ -271,15 +282,28 @@ static vx_status time_once(struct vx_stand *stand, const struct vx_stand_timing 
     return timing->run(timing->context, why);
 }
 
+static vx_status time_warm(struct vx_stand *stand, const struct vx_stand_timing *timing,
+                           struct vx_gpu_graph *graph, struct vx_why *why)
+{
+    bool clocked = strcmp(vx_gpu_arch(stand->gpu), "fake") != 0;
+    i64 until = vx_clock_ns() + (clocked ? timing->warm_ns : 0);
+    do {
+        for (i32 run = 0; run < timing->warmups; run++)
+            VX_TRY(time_once(stand, timing, graph, why));
+        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    } while (vx_clock_ns() < until);
+    return VX_OK;
+}
+
 static vx_status time_runs(struct vx_stand *stand, const struct vx_stand_timing *timing,
                            struct vx_gpu_graph *graph, struct vx_why *why, f64 *ns)
 {
-    for (i32 run = 0; run < timing->warmups; run++)
-        VX_TRY(time_once(stand, timing, graph, why));
+    VX_TRY(time_warm(stand, timing, graph, why));
     for (i32 run = 0; run < timing->runs; run++) {
         if (timing->cold)
-            VX_TRY(vx_gpu_fill(stand->gpu, stand->stream, stand->flush, (u32)run,
-                               stand->flush_bytes, why));
+            VX_TRY(vx_gpu_fill(
+                stand->gpu, stand->stream,
+                &(struct vx_gpu_words){stand->flush, (u32)run, stand->flush_bytes}, why));
         VX_TRY(
             vx_gpu_event_record(stand->gpu, stand->events[2 * run], stand->stream, why));
         VX_TRY(time_once(stand, timing, graph, why));

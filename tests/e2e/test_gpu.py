@@ -98,6 +98,15 @@ def test_compiled_kernels_are_kept_across_starts(repository, tmp_path):
     for start in range(2):
         with Daemon(repository, tmp_path, "--device", "fake:0", *fake(tmp_path)) as daemon:
             assert daemon.log().count("KERNEL_BUILD") == (1 if start == 0 else 0)
+            counts = []
+
+            def said():  # the front asks its workers once a second
+                counts[:] = [sum(v for k, v in daemon.metrics().items()
+                                 if k.startswith(f"voxeld_kernels_{what}_total"))
+                             for what in ("compiled", "cached")]
+                return any(counts)
+            daemon.wait_for("the worker's numbers", said)
+            assert (counts[0] > 0, counts[1] > 0) == (start == 0, start == 1), counts
     assert list((tmp_path / "kernels").glob("*.kernel"))
 
 

@@ -91,8 +91,11 @@ static void send(struct big *big)
             coords[4 * i + 3] = -1;
         }
         need(big,
-             vx_gpu_copy_in(big->gpu, big->stream, (i32 *)big->memory[COORDS] + 4 * first,
-                            coords, (size_t)count * 4 * sizeof *coords, &why),
+             vx_gpu_copy_in(big->gpu, big->stream,
+                            &(struct vx_gpu_copy){(i32 *)big->memory[COORDS] + 4 * first,
+                                                  coords,
+                                                  (size_t)count * 4 * sizeof *coords},
+                            &why),
              &why);
         need(big, vx_gpu_stream_wait(big->gpu, big->stream, &why), &why);
     }
@@ -105,7 +108,10 @@ static void send(struct big *big)
 static void get(struct big *big, void *host, const void *device, size_t bytes)
 {
     struct vx_why why = {""};
-    need(big, vx_gpu_copy_out(big->gpu, big->stream, host, device, bytes, &why), &why);
+    need(big,
+         vx_gpu_copy_out(big->gpu, big->stream,
+                         &(struct vx_gpu_copy){host, device, bytes}, &why),
+         &why);
     need(big, vx_gpu_stream_wait(big->gpu, big->stream, &why), &why);
 }
 
@@ -127,12 +133,16 @@ static void map_build(struct big *big)
     struct vx_why why = {""};
     i64 begin = vx_clock_ns();
     need(big,
-         vx_gpu_index_build(set, big->stream, big->memory[COORDS], 4, VOXELS,
-                            big->memory[INDEX], &why, &big->index),
+         vx_gpu_index_build(
+             &(struct vx_gpu_queue){.set = set, .stream = big->stream},
+             &(struct vx_gpu_coords){big->memory[COORDS], 4, VOXELS, big->memory[INDEX]},
+             &why, &big->index),
          &why);
     need(big,
-         vx_gpu_map_build(set, big->stream, &big->index, &want, big->memory[MAP],
-                          big->memory[SCRATCH], &why, &big->map),
+         vx_gpu_map_build(
+             &(struct vx_gpu_queue){.set = set, .stream = big->stream}, &big->index,
+             &(struct vx_gpu_map_work){&want, big->memory[MAP], big->memory[SCRATCH]},
+             &why, &big->map),
          &why);
     get(big, fault, big->index.fault, sizeof fault);
     get(big, &pairs, big->map.pairs, sizeof pairs);
@@ -199,7 +209,7 @@ static void check(struct big *big, const char *name)
 static void convolve(struct big *big, enum vx_conv_algorithm algorithm)
 {
     struct vx_conv_choice choice = {.algorithm = algorithm};
-    const struct vx_conv_device on = {.set = big->rig->bench.set, .stream = big->stream};
+    const struct vx_gpu_queue on = {.set = big->rig->bench.set, .stream = big->stream};
     const struct vx_conv_operands operands = {.map = &big->map,
                                               .in = big->memory[IN],
                                               .weight = big->memory[WEIGHT],
@@ -208,8 +218,9 @@ static void convolve(struct big *big, enum vx_conv_algorithm algorithm)
     while (!vx_conv_fits(&problem, &choice, big->rig->caps))
         VX_ASSERT(++choice.tile < vx_conv_spec(algorithm)->tiles_count);
     need(big,
-         vx_gpu_fill(big->gpu, big->stream, big->memory[OUT], 0x7fff7fff, big->bytes[OUT],
-                     &why),
+         vx_gpu_fill(
+             big->gpu, big->stream,
+             &(struct vx_gpu_words){big->memory[OUT], 0x7fff7fff, big->bytes[OUT]}, &why),
          &why);
     need(big, vx_gpu_stream_wait(big->gpu, big->stream, &why), &why);
     i64 begin = vx_clock_ns();

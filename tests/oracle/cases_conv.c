@@ -86,10 +86,13 @@ static void truth_make(struct conv *conv)
     i32 *nbr = vx_rig_take(rig, (size_t)(n * stride) * sizeof *nbr);
     for (i64 i = 0; i < n; i++) nbr[i * stride] = (i32)i; /* V is 1 */
     if (problem->v > 1)
-        vx_rig_need(rig,
-                    vx_gpu_copy_out(stand->gpu, stand->stream, nbr, stand->map.nbr,
-                                    (size_t)(n * stride) * sizeof *nbr, &why),
-                    &why);
+        vx_rig_need(
+            rig,
+            vx_gpu_copy_out(stand->gpu, stand->stream,
+                            &(struct vx_gpu_copy){nbr, stand->map.nbr,
+                                                  (size_t)(n * stride) * sizeof *nbr},
+                            &why),
+            &why);
     vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->stream, &why), &why);
     const f64 *reals[2] = {
         reals_of(rig, stand->in_data, n * problem->ci),
@@ -201,7 +204,7 @@ static void conv_run(struct conv *conv, struct vx_blas_gpu *blas, u8 *back)
     const size_t residual_at = vx_round_up(2 * GUARD + bytes, GUARD);
     struct vx_why why = {""};
     u8 *device = vx_rig_device(rig, residual_at + bytes);
-    const struct vx_conv_device on = {
+    const struct vx_gpu_queue on = {
         .set = stand->set, .stream = stand->stream, .blas = blas};
     const struct vx_conv_operands operands = {
         .map = stand->problem.v > 1 ? &stand->map : NULL,
@@ -214,18 +217,22 @@ static void conv_run(struct conv *conv, struct vx_blas_gpu *blas, u8 *back)
         .workspace = stand->workspace};
     vx_rig_need(rig, vx_oracle_poison(stand, &why), &why);
     vx_rig_need(rig,
-                vx_gpu_fill(stand->gpu, stand->stream, device, POISON, residual_at, &why),
+                vx_gpu_fill(stand->gpu, stand->stream,
+                            &(struct vx_gpu_words){device, POISON, residual_at}, &why),
                 &why);
-    vx_rig_need(rig,
-                vx_gpu_copy_in(stand->gpu, stand->stream, device + residual_at,
-                               conv->residual, bytes, &why),
-                &why);
-    vx_rig_need(
-        rig, vx_conv_launch(&on, &stand->problem, &stand->choice, &operands, &why), &why);
     vx_rig_need(
         rig,
-        vx_gpu_copy_out(stand->gpu, stand->stream, back, device, 2 * GUARD + bytes, &why),
+        vx_gpu_copy_in(stand->gpu, stand->stream,
+                       &(struct vx_gpu_copy){device + residual_at, conv->residual, bytes},
+                       &why),
         &why);
+    vx_rig_need(
+        rig, vx_conv_launch(&on, &stand->problem, &stand->choice, &operands, &why), &why);
+    vx_rig_need(rig,
+                vx_gpu_copy_out(stand->gpu, stand->stream,
+                                &(struct vx_gpu_copy){back, device, 2 * GUARD + bytes},
+                                &why),
+                &why);
     vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->stream, &why), &why);
 }
 
@@ -327,7 +334,7 @@ static const struct layer layers[] = {
 /* Nothing to compute is nothing to launch: no pointer is looked at. */
 static void conv_nothing(struct vx_rig *rig)
 {
-    const struct vx_conv_device on = {.set = rig->bench.set, .stream = rig->bench.stream};
+    const struct vx_gpu_queue on = {.set = rig->bench.set, .stream = rig->bench.stream};
     const struct vx_conv_problem problem = {
         .kernel = {1, 1, 1}, .v = 1, .ci = 16, .co = 16, .type = VX_NUMBER_F16};
     const struct vx_conv_choice choice = {.algorithm = VX_CONV_IMPLICIT};

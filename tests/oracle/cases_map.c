@@ -21,10 +21,10 @@ static void *copy_out(struct vx_rig *rig, const void *device, size_t bytes)
 {
     struct vx_why why = {""};
     void *host = vx_rig_take(rig, bytes);
-    vx_rig_need(
-        rig,
-        vx_gpu_copy_out(rig->bench.gpu, rig->bench.stream, host, device, bytes, &why),
-        &why);
+    vx_rig_need(rig,
+                vx_gpu_copy_out(rig->bench.gpu, rig->bench.stream,
+                                &(struct vx_gpu_copy){host, device, bytes}, &why),
+                &why);
     return host;
 }
 
@@ -44,20 +44,29 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     struct vx_gpu_index index;
     struct built built;
     u8 *device = vx_rig_device(rig, bytes);
-    vx_rig_need(rig, vx_gpu_fill(rig->bench.gpu, stream, device, 0x7fff7fff, bytes, &why),
+    vx_rig_need(rig,
+                vx_gpu_fill(rig->bench.gpu, stream,
+                            &(struct vx_gpu_words){device, 0x7fff7fff, bytes}, &why),
                 &why);
     vx_rig_need(rig,
-                vx_gpu_copy_in(rig->bench.gpu, stream, device, cloud->coords,
-                               (size_t)(n * cloud->columns) * 4, &why),
+                vx_gpu_copy_in(rig->bench.gpu, stream,
+                               &(struct vx_gpu_copy){device, cloud->coords,
+                                                     (size_t)(n * cloud->columns) * 4},
+                               &why),
                 &why);
+    vx_rig_need(
+        rig,
+        vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = stream},
+                           &(struct vx_gpu_coords){(const i32 *)(const void *)device,
+                                                   cloud->columns, n, device + coords},
+                           &why, &index),
+        &why);
     vx_rig_need(rig,
-                vx_gpu_index_build(set, stream, (const i32 *)(const void *)device,
-                                   cloud->columns, n, device + coords, &why, &index),
-                &why);
-    vx_rig_need(rig,
-                vx_gpu_map_build(set, stream, &index, want, device + coords + index_bytes,
-                                 device + coords + index_bytes + map_bytes, &why,
-                                 &built.map),
+                vx_gpu_map_build(
+                    &(struct vx_gpu_queue){.set = set, .stream = stream}, &index,
+                    &(struct vx_gpu_map_work){want, device + coords + index_bytes,
+                                              device + coords + index_bytes + map_bytes},
+                    &why, &built.map),
                 &why);
     struct vx_gpu_map *map = &built.map;
     const size_t rows = (size_t)n, groups = (size_t)want->groups;
@@ -245,7 +254,8 @@ void vx_cases_map(struct vx_rig *rig)
                 i64 n = sizes[s];
                 bool turn = (w + s + (size_t)kind) % 4 == 0 || !kind;
                 if (n > 100 && !turn) continue;
-                if (n > 10000 && w > 2 && (w + (size_t)kind) % 3) continue;
+                if (n > 10000 && (w + (size_t)kind) % 3) continue;
+                if (n > 32768 && w > 3) continue;
                 if (n > 32768 && (kind == VX_CLOUD_ISOLATED || kind == VX_CLOUD_LINE))
                     continue;
                 vx_cloud_make(rig, (enum vx_cloud_kind)kind, n, &cloud);

@@ -40,10 +40,11 @@ static const struct vx_kernel_spec *find(const char *name)
     return strcmp(name, true_spec->name) ? vx_kernel_find(name) : &fake_spec;
 }
 
-/* References that go brick by brick never ask for the number of rows. */
+/* References that go brick by brick, or pair by pair, never ask for the number of rows. */
 static bool harmless(enum broken broken, const char *name)
 {
-    static const char *const names[] = {"brick_number", "brick_map_far", "brick_map"};
+    static const char *const names[] = {"brick_number", "brick_map_far", "brick_map",
+                                        "conv_pairs"};
     for (size_t i = 0; broken == FORGETS_ONE && i < VX_COUNT(names); i++)
         if (!strcmp(names[i], name)) return true;
     return false;

@@ -39,6 +39,14 @@
  * every launch as a plain loop on one core. */
 enum vx_rig_size { VX_RIG_FULL, VX_RIG_FAKE, VX_RIG_SMALL };
 
+/* Random numbers of a type and size. */
+struct vx_rig_block {
+    enum vx_number type;
+    f64 scale;
+    void *typed;
+};
+#define VX_RIG_BLOCKS_MAX 32
+
 struct vx_rig {
     struct vx_workbench bench;
     const struct vx_caps *caps;
@@ -50,6 +58,8 @@ struct vx_rig {
     struct vx_jit_wanted kernels[VX_RIG_KERNELS_MAX]; /* all that this device runs */
     bool ran[VX_RIG_KERNELS_MAX];
     i32 kernels_count;
+    struct vx_rig_block blocks[VX_RIG_BLOCKS_MAX];
+    i32 blocks_count;
     struct vx_arena arena;
     void *block;
     void *device; /* memory of trials */

@@ -88,7 +88,7 @@ START_TEST(test_launch)
     check(vx_gpu_host_pin(gpu, x, sizeof x, &why));
     for (i32 i = 0; i < N; i++) x[i] = (f32)i;
     struct scale_args args = {N, 3.0f, memory};
-    check(vx_gpu_copy_in(gpu, stream, memory, x, sizeof x, &why));
+    check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, x, sizeof x}, &why));
     check(vx_gpu_event_record(gpu, begin, stream, &why));
     check(vx_kernel_launch(kernels, stream, &list[0], &args, &why)); /* adds 0 */
     args.factor = 1.0f;
@@ -96,7 +96,7 @@ START_TEST(test_launch)
     args.n = 0;
     check(vx_kernel_launch(kernels, stream, &list[1], &args, &why));
     check(vx_gpu_event_record(gpu, end, stream, &why));
-    check(vx_gpu_copy_out(gpu, stream, x, memory, sizeof x, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){x, memory, sizeof x}, &why));
     check(vx_gpu_stream_wait(gpu, stream, &why));
     for (i32 i = 0; i < N; i++)
         if (x[i] != (f32)i * 3.0f + 1.0f) ck_abort_msg("element %d is %f", i, x[i]);
@@ -118,10 +118,10 @@ START_TEST(test_shared)
     u32 said = 0;
     check(vx_kernel_set_ready(kernels, &count, 1, NULL, &why));
     check(vx_gpu_alloc(gpu, 4, &why, &memory));
-    check(vx_gpu_fill(gpu, stream, memory, 41, 4, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 41, 4}, &why));
     struct count_args args = {memory};
     check(vx_kernel_launch(kernels, stream, &count, &args, &why));
-    check(vx_gpu_copy_out(gpu, stream, &said, memory, 4, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&said, memory, 4}, &why));
     check(vx_gpu_stream_wait(gpu, stream, &why));
     ck_assert_uint_eq(said, 42);
 }
@@ -135,14 +135,14 @@ START_TEST(test_graph)
     f32 in = 2, out = 0;
     check(vx_kernel_set_ready(kernels, &one, 1, NULL, &why));
     check(vx_gpu_alloc(gpu, 4, &why, &memory));
-    check(vx_gpu_fill(gpu, stream, memory, 0, 4, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 0, 4}, &why));
     struct scale_args args = {1, 5.0f, memory};
     check(vx_gpu_capture_begin(gpu, stream, &why));
-    check(vx_gpu_copy_in(gpu, stream, memory, &in, 4, &why));
+    check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, &in, 4}, &why));
     check(vx_kernel_launch(kernels, stream, &one, &args, &why));
     args.factor = 7.0f;
     check(vx_kernel_launch(kernels, stream, &one, &args, &why));
-    check(vx_gpu_copy_out(gpu, stream, &out, memory, 4, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&out, memory, 4}, &why));
     check(vx_gpu_capture_end(gpu, stream, &why, &graph));
     check(vx_gpu_stream_wait(gpu, stream, &why));
     ck_assert_float_eq(out, 0);
@@ -169,8 +169,10 @@ START_TEST(test_memory)
     ck_assert(!vx_gpu_lost(gpu, NULL));
     if (free_bytes < large * 2) return; /* a small device */
     check(vx_gpu_alloc(gpu, large, &why, &memory));
-    check(vx_gpu_fill(gpu, stream, memory, 0x12345678, large, &why));
-    check(vx_gpu_copy_out(gpu, stream, last, (char *)memory + large - 8, 8, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 0x12345678, large},
+                      &why));
+    check(vx_gpu_copy_out(
+        gpu, stream, &(struct vx_gpu_copy){last, (char *)memory + large - 8, 8}, &why));
     check(vx_gpu_stream_wait(gpu, stream, &why));
     ck_assert_uint_eq(last[0], 0x12345678);
     ck_assert_uint_eq(last[1], 0x12345678);
@@ -189,7 +191,9 @@ START_TEST(test_bad_image)
     ck_assert(!vx_gpu_lost(gpu, NULL));
     check(vx_jit_get(jit, &one, &why, &image));
     check(vx_gpu_module_load(gpu, image.data, image.bytes, &why, &module));
-    ck_assert(vx_gpu_function_get(gpu, module, "none", 0, &why, &function).fault);
+    ck_assert(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"none", 0}, &why,
+                                  &function)
+                  .fault);
     ck_assert_ptr_nonnull(strstr(why.text, "none"));
     ck_assert(!vx_gpu_lost(gpu, NULL));
     vx_gpu_module_unload(gpu, &module);
@@ -217,7 +221,7 @@ START_TEST(test_loading_beside)
     f32 x = 0;
     check(vx_kernel_set_ready(kernels, &last, 1, NULL, &why));
     check(vx_gpu_alloc(gpu, 4, &why, &memory));
-    check(vx_gpu_fill(gpu, stream, memory, 0, 4, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 0, 4}, &why));
     ck_assert_int_eq(pthread_create(&thread, NULL, load, &status), 0);
     struct scale_args args = {1, 1.0f, memory};
     for (i32 i = 0; i < 1000; i++) {
@@ -230,7 +234,7 @@ START_TEST(test_loading_beside)
     }
     pthread_join(thread, NULL);
     ck_assert_ptr_null(status.fault);
-    check(vx_gpu_copy_out(gpu, stream, &x, memory, 4, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&x, memory, 4}, &why));
     check(vx_gpu_stream_wait(gpu, stream, &why));
     ck_assert_float_eq(x, 4000);
 }

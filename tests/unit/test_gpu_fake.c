@@ -119,21 +119,26 @@ START_TEST(test_memory)
     ck_assert_uint_eq(total, TOTAL);
     for (u32 i = 0; i < 100; i++) words[i] = i * i;
     check(vx_gpu_host_pin(gpu, words, sizeof words, &why));
-    check(vx_gpu_copy_in(gpu, stream, c, words, sizeof words, &why));
-    check(vx_gpu_fill(gpu, stream, (u32 *)c + 10, 0xabcdef01u, 40, &why));
-    check(vx_gpu_copy_out(gpu, stream, back, c, sizeof back, &why));
+    check(
+        vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){c, words, sizeof words}, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){(u32 *)c + 10, 0xabcdef01u, 40},
+                      &why));
+    check(
+        vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){back, c, sizeof back}, &why));
     vx_gpu_host_unpin(gpu, words);
     for (u32 i = 0; i < 100; i++)
         ck_assert_uint_eq(back[i], i >= 10 && i < 20 ? 0xabcdef01u : i * i);
     /* Nothing is a size too; beyond the end is not. */
-    check(vx_gpu_copy_in(gpu, stream, c, words, 0, &why));
-    check(vx_gpu_fill(gpu, stream, c, 0, 0, &why));
-    ck_fails(vx_gpu_copy_in(gpu, stream, (char *)c + 4, words, 400, &why),
+    check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){c, words, 0}, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){c, 0, 0}, &why));
+    ck_fails(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){(char *)c + 4, words, 400},
+                            &why),
              VX_CODE_INTERNAL, "cuMemcpyHtoDAsync");
-    ck_fails(vx_gpu_copy_out(gpu, stream, back, words, 4, &why), VX_CODE_INTERNAL,
-             "cuMemcpyDtoHAsync");
-    ck_fails(vx_gpu_fill(gpu, stream, (char *)c + 400, 0, 4, &why), VX_CODE_INTERNAL,
-             "cuMemsetD32Async");
+    ck_fails(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){back, words, 4}, &why),
+             VX_CODE_INTERNAL, "cuMemcpyDtoHAsync");
+    ck_fails(
+        vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){(char *)c + 400, 0, 4}, &why),
+        VX_CODE_INTERNAL, "cuMemsetD32Async");
     vx_gpu_free(gpu, &a);
     ck_assert_ptr_null(a);
     vx_gpu_free(gpu, &a);
@@ -165,7 +170,7 @@ START_TEST(test_launch)
     check(vx_kernel_set_ready(kernels, list, 4, NULL, &why));
     check(vx_gpu_alloc(gpu, sizeof x, &why, &memory));
     for (i32 i = 0; i < N; i++) x[i] = (f32)i;
-    check(vx_gpu_copy_in(gpu, stream, memory, x, sizeof x, &why));
+    check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, x, sizeof x}, &why));
     struct scale_args args = {N, 3.0f, memory};
     check(vx_kernel_launch(kernels, stream, &list[0], &args, &why));
     args.factor = 0.5f;
@@ -174,18 +179,19 @@ START_TEST(test_launch)
     args.n = 0; /* no block: nothing is launched */
     check(vx_kernel_launch(kernels, stream, &list[1], &args, &why));
     ck_assert_int_eq(vx_fake_launches(), 2);
-    check(vx_gpu_copy_out(gpu, stream, x, memory, sizeof x, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){x, memory, sizeof x}, &why));
     for (i32 i = 0; i < N; i++) ck_assert_float_eq(x[i], (f32)i * 1.5f);
     args = (struct scale_args){2, 77.0f, memory};
     check(vx_kernel_launch(kernels, stream, &list[2], &args, &why));
     u16 halves[2];
-    check(vx_gpu_copy_out(gpu, stream, halves, memory, sizeof halves, &why));
+    check(vx_gpu_copy_out(gpu, stream,
+                          &(struct vx_gpu_copy){halves, memory, sizeof halves}, &why));
     ck_assert_int_eq(halves[0], 77);
     ck_assert_int_eq(halves[1], 77);
-    check(vx_gpu_fill(gpu, stream, memory, 5, 4, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 5, 4}, &why));
     struct count_args counted = {memory};
     check(vx_kernel_launch(kernels, stream, &list[3], &counted, &why));
-    check(vx_gpu_copy_out(gpu, stream, &count, memory, 4, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&count, memory, 4}, &why));
     ck_assert_uint_eq(count, 6);
     check(vx_gpu_stream_wait(gpu, stream, &why));
     vx_kernel_set_close(&kernels);
@@ -204,20 +210,25 @@ START_TEST(test_functions)
              VX_CODE_FAILED_PRECONDITION, "cuModuleLoadData");
     check(vx_jit_get(jit, &count, &why, &image));
     check(vx_gpu_module_load(gpu, image.data, image.bytes, &why, &module));
-    ck_fails(vx_gpu_function_get(gpu, module, "none", 0, &why, &function),
+    ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"none", 0}, &why,
+                                 &function),
              VX_CODE_INTERNAL, "without the kernel none");
-    ck_fails(vx_gpu_function_get(gpu, module, "scale", 0, &why, &function),
+    ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"scale", 0}, &why,
+                                 &function),
              VX_CODE_INTERNAL, "without the kernel scale"); /* of another text */
-    ck_fails(vx_gpu_function_get(gpu, module, "count", 1 << 20, &why, &function),
+    ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"count", 1 << 20},
+                                 &why, &function),
              VX_CODE_INTERNAL, "shared memory");
     check(vx_gpu_alloc(gpu, 4, &why, (void **)&memory));
     *memory = 0;
     struct count_args args = {memory};
     struct vx_gpu_launch launch = {NULL, {1, 1, 1}, 32, 60000, &args, sizeof args};
-    check(vx_gpu_function_get(gpu, module, "count", 0, &why, &launch.function));
+    check(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"count", 0}, &why,
+                              &launch.function));
     ck_fails(vx_gpu_launch(gpu, stream, &launch, &why), VX_CODE_INTERNAL,
              "cuLaunchKernel"); /* more shared memory than was asked for */
-    check(vx_gpu_function_get(gpu, module, "count", 60000, &why, &launch.function));
+    check(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"count", 60000}, &why,
+                              &launch.function));
     check(vx_gpu_launch(gpu, stream, &launch, &why));
     launch.threads = 1025;
     ck_fails(vx_gpu_launch(gpu, stream, &launch, &why), VX_CODE_INTERNAL, "error 1");
@@ -261,16 +272,18 @@ START_TEST(test_graph)
     check(vx_kernel_set_open(gpu, jit, &why, &kernels));
     check(vx_kernel_set_ready(kernels, &f32s, 1, NULL, &why));
     check(vx_gpu_alloc(gpu, 64, &why, &memory));
-    check(vx_gpu_fill(gpu, stream, memory, 0, 64, &why));
+    check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 0, 64}, &why));
     vx_alloc_freeze(); /* a driver's memory is its own */
     check(vx_gpu_capture_begin(gpu, stream, &why));
     struct scale_args args = {1, 5.0f, memory};
-    check(vx_gpu_copy_in(gpu, stream, memory, &in, sizeof in, &why));
+    check(
+        vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, &in, sizeof in}, &why));
     check(vx_kernel_launch(kernels, stream, &f32s, &args, &why));
     args.factor = 7.0f; /* the first was copied */
     check(vx_kernel_launch(kernels, stream, &f32s, &args, &why));
     args.factor = 0;
-    check(vx_gpu_copy_out(gpu, stream, &out, memory, sizeof out, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&out, memory, sizeof out},
+                          &why));
     ck_fails(vx_gpu_stream_wait(gpu, stream, &why), VX_CODE_INTERNAL, "error 900");
     check(vx_gpu_capture_end(gpu, stream, &why, &graph));
     ck_assert_float_eq(out, 0); /* nothing has run */
@@ -308,13 +321,15 @@ static vx_status everything(void)
     VX_TRY_OR(status, out, vx_gpu_alloc(it, 64, &why, &memory));
     VX_TRY_OR(status, out, vx_kernel_set_open(it, jit, &why, &kernels));
     VX_TRY_OR(status, out, vx_kernel_set_ready(kernels, list, 2, NULL, &why));
-    VX_TRY_OR(status, out, vx_gpu_fill(it, queue, memory, 0, 64, &why));
+    VX_TRY_OR(status, out,
+              vx_gpu_fill(it, queue, &(struct vx_gpu_words){memory, 0, 64}, &why));
     VX_TRY_OR(status, out, vx_gpu_capture_begin(it, queue, &why));
     struct scale_args args = {1, 5.0f, memory};
     VX_TRY_OR(status, out, vx_kernel_launch(kernels, queue, list, &args, &why));
     VX_TRY_OR(status, out, vx_gpu_capture_end(it, queue, &why, &graph));
     VX_TRY_OR(status, out, vx_gpu_graph_launch(it, graph, queue, &why));
-    VX_TRY_OR(status, out, vx_gpu_copy_out(it, queue, &out, memory, 4, &why));
+    VX_TRY_OR(status, out,
+              vx_gpu_copy_out(it, queue, &(struct vx_gpu_copy){&out, memory, 4}, &why));
     VX_TRY_OR(status, out, vx_gpu_stream_wait(it, queue, &why));
 out:
     vx_gpu_graph_close(it, &graph);
@@ -383,8 +398,8 @@ START_TEST(test_lost)
     ck_fails(vx_kernel_launch(kernels, stream, &f32s, &args, &why), VX_CODE_UNAVAILABLE,
              said);
     ck_fails(vx_gpu_alloc(gpu, 4, &why, &more), VX_CODE_UNAVAILABLE, said);
-    ck_fails(vx_gpu_copy_out(gpu, stream, &x, memory, 4, &why), VX_CODE_UNAVAILABLE,
-             said);
+    ck_fails(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&x, memory, 4}, &why),
+             VX_CODE_UNAVAILABLE, said);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_GPU_LOST), logged + 1);
     vx_kernel_set_close(&kernels);
 }
@@ -429,14 +444,14 @@ START_TEST(test_loading_beside)
     check(vx_kernel_set_open(gpu, jit, &why, &loading.kernels));
     check(vx_kernel_set_ready(loading.kernels, &first, 1, NULL, &why));
     check(vx_gpu_alloc(gpu, 4, &why, &memory));
-    check(vx_gpu_copy_in(gpu, stream, memory, &x, 4, &why));
+    check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, &x, 4}, &why));
     ck_assert_int_eq(pthread_create(&thread, NULL, load, &loading), 0);
     struct scale_args args = {1, -1.0f, memory};
     for (i32 i = 0; i < 2001; i++)
         check(vx_kernel_launch(loading.kernels, stream, &first, &args, &why));
     pthread_join(thread, NULL);
     ck_assert_ptr_null(loading.status.fault);
-    check(vx_gpu_copy_out(gpu, stream, &x, memory, 4, &why));
+    check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&x, memory, 4}, &why));
     ck_assert_float_eq(x, -1);
     for (i32 i = 0; i < scale_spec.tiles_count; i++) {
         const struct vx_jit_wanted each = wanted(i, VX_NUMBER_F32);

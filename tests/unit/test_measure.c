@@ -221,7 +221,9 @@ START_TEST(test_oracle_sees)
     good(vx_oracle_compare(oracle, stand, &why, &verdict), &why);
     ck_assert(verdict.right && verdict.same);
     u8 *at = (u8 *)stand->out + 2 * (100 * 16 + 5);
-    good(vx_gpu_copy_out(bench.gpu, bench.stream, &element, at, 2, &why), &why);
+    good(vx_gpu_copy_out(bench.gpu, bench.stream, &(struct vx_gpu_copy){&element, at, 2},
+                         &why),
+         &why);
     good(vx_gpu_stream_wait(bench.gpu, bench.stream, &why), &why);
     static const struct {
         u16 flip;
@@ -229,7 +231,9 @@ START_TEST(test_oracle_sees)
     } flips[] = {{1, true}, {0x0200, false}, {0x8000, false}, {0x7fff, false}};
     for (size_t i = 0; i < VX_COUNT(flips); i++) {
         u16 wrong = flips[i].flip == 0x7fff ? 0x7fff : (u16)(element ^ flips[i].flip);
-        good(vx_gpu_copy_in(bench.gpu, bench.stream, at, &wrong, 2, &why), &why);
+        good(vx_gpu_copy_in(bench.gpu, bench.stream, &(struct vx_gpu_copy){at, &wrong, 2},
+                            &why),
+             &why);
         good(vx_oracle_compare(oracle, stand, &why, &verdict), &why);
         ck_assert(!verdict.same);
         ck_assert_int_eq(verdict.right, flips[i].right);
