@@ -22,7 +22,7 @@
 #define CACHE_BYTES ((size_t)1 << 30)
 /* Clocks rise under load (engine/tune/stand.h); the fake needs no more than these. */
 #define WARMUPS      3
-#define WARMUPS_REAL 100
+#define WARMUPS_REAL 30
 #define NEIGHBOURS   13.0f /* of a voxel of a shell, itself included (kernels.md) */
 
 /* What a request's time is made of; the last is the caller's clock around it all. */

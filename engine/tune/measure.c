@@ -180,7 +180,7 @@ static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *w
                                            .context = stand,
                                            .runs = runs,
                                            .warmups = 1,
-                                           .warm_ns = VX_STAND_WARM_NS / 4,
+                                           .warm_ns = VX_STAND_WARM_NS,
                                            .cold = true};
     f64 ns[VX_MEASURE_RUNS_FINAL];
     VX_ASSERT(runs <= VX_MEASURE_RUNS_FINAL);

@@ -78,10 +78,11 @@ VX_MUST_USE vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_
 VX_MUST_USE vx_status vx_stand_map_run(struct vx_stand *stand, struct vx_why *why);
 size_t vx_stand_out_bytes(const struct vx_stand *stand);
 
-/* Clocks rise under load: an idle H200 stands at 345 MHz, and convolutions timed right after
- * the host prepared their data came out 8 % slower than the same a moment later.  The
- * fake has no clock. */
-#define VX_STAND_WARM_NS INT64_C(100000000)
+/* Clocks rise under load: an idle H200 stands at 345 MHz and is at 1980 within
+ * milliseconds.  Not longer: from some 50 ms on its power limit lowers them again, and wide
+ * convolutions come out 7 % slower than they are in a burst (256 to 128 channels, 1.31
+ * and 1.41 ms on random data; on zeros nothing changes).  The fake has no clock. */
+#define VX_STAND_WARM_NS INT64_C(10000000)
 
 /* Times whatever `run` puts on the stream. */
 struct vx_stand_timing {
