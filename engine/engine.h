@@ -146,6 +146,8 @@ struct vx_engine_stats {
     /* Of a GPU: kernel binaries that were compiled, and that were found on disk; and how
      * long loads waited for both. */
     i64 kernels_compiled, kernels_cached, kernels_ns;
+    /* Of tuning at load: candidates that were measured, and those whose answer was wrong. */
+    i64 tune_measured, tune_rejected;
 };
 
 VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,

@@ -36,6 +36,7 @@ struct device {
     struct vx_jit *jit;
     struct vx_kernel_set *set;
     struct vx_gpu_stream *stream;
+    struct vx_blas_gpu *blas; /* NULL but where the explicit convolution is pinned */
     struct vx_gpu_event *marks[MARKS_COUNT];
     struct vx_pick pick;
     struct vx_tune_table *table; /* NULL = none; changed by tuning, under the lock */
@@ -43,6 +44,7 @@ struct device {
     const char *table_path;
     char table_file[4096]; /* the same, when a folder was named; PATH_MAX */
     enum vx_tune_mode tune;
+    struct vx_gpu_tune_counts tuned;
     void *block; /* of all requests, one at a time */
     size_t bytes, used_max;
     void *pinned; /* host memory */
@@ -136,6 +138,16 @@ static void open_host(struct device *device, const struct vx_gpu_settings *setti
         device->pinned = settings->host;
 }
 
+/* The explicit convolution multiplies with the vendor's library where there is one. */
+static void open_blas(struct device *device)
+{
+    struct vx_why why = {{0}};
+    vx_status status =
+        vx_blas_gpu_open(device->gpu, device->stream, NULL, &why, &device->blas);
+    VX_LOG(GPU_BLAS, VX_LOG_TEXT("used", device->blas ? "yes" : "no"),
+           VX_LOG_TEXT("why", status.fault ? vx_status_text(status, &why) : ""));
+}
+
 static vx_status open_parts(struct device *device,
                             const struct vx_engine_options *options, struct vx_why *why)
 {
@@ -152,6 +164,7 @@ static vx_status open_parts(struct device *device,
     VX_TRY(vx_gpu_stream_open(device->gpu, why, &device->stream));
     for (int i = 0; i < MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(device->gpu, why, &device->marks[i]));
+    if (settings->algorithm == VX_CONV_EXPLICIT) open_blas(device);
     VX_TRY(open_block(device, options->device_bytes, why));
     open_host(device, settings);
     return VX_OK;
@@ -169,6 +182,7 @@ static void gpu_close(void **context)
     if (it->block) vx_gpu_free(it->gpu, &it->block);
     for (int i = 0; i < MARKS_COUNT; i++)
         if (it->marks[i]) vx_gpu_event_close(it->gpu, &it->marks[i]);
+    vx_blas_gpu_close(&it->blas);
     if (it->stream) vx_gpu_stream_close(it->gpu, &it->stream);
     vx_kernel_set_close(&it->set);
     vx_jit_close(&it->jit);
@@ -199,6 +213,7 @@ static struct vx_gpu_tuner tuner_of(struct device *device)
         .table = device->table,
         .lock = &device->table_lock,
         .bytes = device->bytes,
+        .counts = &device->tuned,
     };
 }
 
@@ -301,8 +316,7 @@ static vx_status run_launch(struct device *device, const struct vx_model *model,
     struct vx_gpu_model *gpu = model->gpu;
     struct vx_gpu_request request = {
         .gpu = device->gpu,
-        .set = device->set,
-        .stream = device->stream,
+        .queue = {device->set, device->stream, device->blas},
         .choices = gpu->choices,
         .places = &gpu->places,
         .weights = gpu->weights,
@@ -422,6 +436,8 @@ static void gpu_stats(const void *context, struct vx_engine_stats *stats)
         .kernels_compiled = kernels.compiled,
         .kernels_cached = kernels.cached,
         .kernels_ns = kernels.build_ns,
+        .tune_measured = device->tuned.measured,
+        .tune_rejected = device->tuned.rejected,
     };
     snprintf(stats->device_name, sizeof stats->device_name, "%s: %.100s",
              words[device->vendor], vx_gpu_name(device->gpu));

@@ -34,7 +34,8 @@ static vx_status pass_launch(const struct vx_gpu_request *request, enum vx_gpu_p
                              const void *args, struct vx_why *why)
 {
     struct vx_jit_wanted kernel = vx_gpu_pass_wanted(pass, request->choices->type);
-    return vx_kernel_launch(request->set, request->stream, &kernel, args, why);
+    return vx_kernel_launch(request->queue.set, request->queue.stream, &kernel, args,
+                            why);
 }
 
 /* The coordinates, and after them the scratch of each map in turn, lie where the first
@@ -46,21 +47,19 @@ vx_status vx_gpu_request_geometry(struct vx_gpu_request *request,
     void *shared = request->block + places->shared;
     size_t bytes = (size_t)item->voxels * (size_t)item->coords_columns * sizeof(i32);
     VX_ASSERT(item->voxels == places->n);
-    VX_TRY(vx_gpu_copy_in(request->gpu, request->stream,
+    VX_TRY(vx_gpu_copy_in(request->gpu, request->queue.stream,
                           &(struct vx_gpu_copy){shared, item->coords, bytes}, why));
-    VX_TRY(vx_gpu_index_build(
-        &(struct vx_gpu_queue){.set = request->set, .stream = request->stream},
-        &(struct vx_gpu_coords){shared, item->coords_columns, places->n,
-                                request->block + places->index},
-        why, &request->index));
+    VX_TRY(vx_gpu_index_build(&request->queue,
+                              &(struct vx_gpu_coords){shared, item->coords_columns,
+                                                      places->n,
+                                                      request->block + places->index},
+                              why, &request->index));
     for (i32 i = 0; i < places->maps_count; i++) {
         const struct vx_gpu_map_place *place = &places->maps[i];
-        VX_TRY(vx_gpu_map_build(
-            &(struct vx_gpu_queue){.set = request->set, .stream = request->stream},
-            &request->index,
-            &(struct vx_gpu_map_work){&place->want, request->block + place->offset,
-                                      shared},
-            why, &request->maps[i]));
+        VX_TRY(vx_gpu_map_build(&request->queue, &request->index,
+                                &(struct vx_gpu_map_work){
+                                    &place->want, request->block + place->offset, shared},
+                                why, &request->maps[i]));
     }
     return VX_OK;
 }
@@ -74,12 +73,12 @@ vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
     void *tensor = vx_gpu_request_tensor(request, 0);
     if (!item->feats) {
         size_t bytes = rows * (size_t)cp * (size_t)plan->options.element_bytes;
-        return vx_gpu_fill(request->gpu, request->stream,
+        return vx_gpu_fill(request->gpu, request->queue.stream,
                            &(struct vx_gpu_words){tensor, 0, bytes}, why);
     }
     void *staged = vx_gpu_request_tensor(request, plan->staged_feats);
     VX_TRY(vx_gpu_copy_in(
-        request->gpu, request->stream,
+        request->gpu, request->queue.stream,
         &(struct vx_gpu_copy){staged, item->feats,
                               rows * (size_t)c * vx_dtype_bytes(item->feats_dtype)},
         why));
@@ -100,7 +99,6 @@ static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
 {
     const struct vx_launch *launch = &request->choices->plan->launches[index];
     const struct vx_gpu_weight weight = vx_gpu_weight_get(request->weights, index);
-    const struct vx_gpu_queue device = {.set = request->set, .stream = request->stream};
     i32 map = request->places->map_of[index];
     struct vx_conv_problem problem;
     vx_gpu_problem_make(request->choices, index, request->places->n, &problem);
@@ -115,7 +113,7 @@ static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
     };
     if (launch->node->residual)
         operands.residual = vx_gpu_request_tensor(request, launch->inputs[1]);
-    return vx_conv_launch(&device, &problem,
+    return vx_conv_launch(&request->queue, &problem,
                           vx_gpu_choice_get(request->choices, index, problem.n),
                           &operands, why);
 }
@@ -252,7 +250,7 @@ vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request,
         };
         VX_TRY(pass_launch(request, VX_GPU_ROWS_OUT, &args, why));
         size_t bytes = (size_t)item->voxels * (size_t)c * vx_dtype_bytes(dtype);
-        VX_TRY(vx_gpu_copy_out(request->gpu, request->stream,
+        VX_TRY(vx_gpu_copy_out(request->gpu, request->queue.stream,
                                &(struct vx_gpu_copy){item->outputs[i], args.out, bytes},
                                why));
     }

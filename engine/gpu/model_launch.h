@@ -4,7 +4,7 @@
  * request whose coordinates are bad runs through like any other, inside its own memory,
  * and is refused when its flags have come back.
  *
- *   struct vx_gpu_request request = {.set = set, .stream = stream, ...};
+ *   struct vx_gpu_request request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
  *   VX_TRY(vx_gpu_request_geometry(&request, item, &why));
  *   VX_TRY(vx_gpu_request_feats(&request, item, &why));
  *   VX_TRY(vx_gpu_request_layers(&request, &why));
@@ -27,8 +27,7 @@
 
 struct vx_gpu_request {
     struct vx_gpu *gpu;
-    struct vx_kernel_set *set;
-    struct vx_gpu_stream *stream;
+    struct vx_gpu_queue queue;
     const struct vx_gpu_choices *choices;
     const struct vx_gpu_places *places;
     const struct vx_gpu_weights *weights;

@@ -80,6 +80,8 @@ static vx_status item_measure(struct vx_gpu_tune_item *item,
     struct vx_measure_report report;
     VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
     vx_status status = vx_measure_conv(measure, &item->problem, why, &report);
+    tuner->counts->measured += status.fault ? 0 : report.count;
+    tuner->counts->rejected += status.fault ? 0 : report.rejected;
     if (!status.fault && report.best >= 0) {
         item->best = report.results[report.best].choice;
         item->measured = true;

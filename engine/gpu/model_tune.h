@@ -44,12 +44,18 @@ struct vx_gpu_tune_sizes {
     const i64 *list;
     i32 count;
 };
+/* Candidates of all models since the device was opened. */
+struct vx_gpu_tune_counts {
+    i64 measured, rejected; /* rejected: its answer was wrong */
+};
+
 struct vx_gpu_tuner {
     struct vx_measure_device device;
     struct vx_tune_table *table; /* results are put there; NULL = nowhere */
     pthread_mutex_t *lock;       /* of the table */
     size_t bytes;                /* that requests of up to `voxels_max` must still fit */
     i64 voxels_max;
+    struct vx_gpu_tune_counts *counts; /* added to */
 };
 
 /* The table that pick reads must not change during the call. */

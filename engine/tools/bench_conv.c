@@ -48,9 +48,9 @@ static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
     u32 *masks = vx_alloc(count * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
     vx_status status = vx_gpu_copy_out(
-        stand->gpu, stand->stream,
+        stand->gpu, stand->queue.stream,
         &(struct vx_gpu_copy){masks, map->block_masks, count * sizeof *masks}, why);
-    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
     *executed = 0;
     for (i32 group = 0; group < map->groups && !status.fault; group++)
         *executed +=
@@ -70,11 +70,11 @@ static vx_status bench_executed_pairs(struct vx_stand *stand, i32 rows,
     u32 *masks = vx_alloc((size_t)n * (size_t)words * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
     vx_status status =
-        vx_gpu_copy_out(stand->gpu, stand->stream,
+        vx_gpu_copy_out(stand->gpu, stand->queue.stream,
                         &(struct vx_gpu_copy){masks, stand->map.masks,
                                               (size_t)n * (size_t)words * sizeof *masks},
                         why);
-    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
     for (i64 i = 0; i < n && !status.fault; i++)
         for (i32 v = 0; v < stand->problem.v; v++)
             counts[v] += masks[i * words + v / 32] >> (v % 32) & 1;

@@ -170,7 +170,7 @@ static vx_status measure_once(struct vx_stand *stand, const struct vx_conv_choic
     VX_TRY(vx_stand_use(stand, choice, why));
     VX_TRY(vx_oracle_poison(stand, why));
     VX_TRY(vx_stand_run(stand, stand->out, why));
-    return vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    return vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
 }
 
 static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *why,

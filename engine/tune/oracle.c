@@ -43,12 +43,12 @@ struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci)
 vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why)
 {
     if (stand->workspace)
-        VX_TRY(vx_gpu_fill(stand->gpu, stand->stream,
+        VX_TRY(vx_gpu_fill(stand->gpu, stand->queue.stream,
                            &(struct vx_gpu_words){stand->workspace, NAN_ALL,
                                                   stand->workspace_bytes / 4 * 4},
                            why));
     return vx_gpu_fill(
-        stand->gpu, stand->stream,
+        stand->gpu, stand->queue.stream,
         &(struct vx_gpu_words){stand->out, NAN_ALL, vx_stand_out_bytes(stand)}, why);
 }
 
@@ -58,11 +58,11 @@ static vx_status oracle_copy(struct vx_stand *stand, i64 first, i64 count, void 
 {
     const size_t element = (size_t)vx_number_bytes(stand->problem.type);
     VX_TRY(vx_gpu_copy_out(
-        stand->gpu, stand->stream,
+        stand->gpu, stand->queue.stream,
         &(struct vx_gpu_copy){host, (const u8 *)stand->out + (size_t)first * element,
                               (size_t)count * element},
         why));
-    return vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    return vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
 }
 
 static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 count,
@@ -103,11 +103,11 @@ static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_stand *sta
     i32 nbr[VX_KERNEL_OFFSETS_MAX + 4] = {(i32)row}; /* V is 1: every row its own */
     if (problem->v > 1) {
         VX_TRY(vx_gpu_copy_out(
-            stand->gpu, stand->stream,
+            stand->gpu, stand->queue.stream,
             &(struct vx_gpu_copy){nbr, stand->map.nbr + row * stand->map.nbr_stride,
                                   (size_t)problem->v * sizeof *nbr},
             why));
-        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     }
     for (i32 channel = (i32)(row % step); channel < problem->co; channel += step) {
         f32 got;

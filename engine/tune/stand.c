@@ -18,9 +18,9 @@ vx_status vx_stand_open(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
     struct vx_stand *made = vx_alloc_zero(sizeof *made);
     *stand = NULL;
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to measure with");
-    made->set = set;
+    made->queue.set = set;
     made->gpu = vx_kernel_set_gpu(set);
-    made->stream = stream;
+    made->queue.stream = stream;
     size_t cache = (size_t)vx_gpu_caps(made->gpu)->cache_bytes;
     made->flush_bytes =
         vx_round_up(VX_STAND_FLUSH_TIMES * cache + VX_STAND_FLUSH_BYTES_MIN,
@@ -62,8 +62,9 @@ void vx_stand_close(struct vx_stand **stand)
     if (!gone) return;
     /* Nothing may be freed under a kernel that still runs; a device that is lost runs
      * nothing. */
-    vx_status status = vx_gpu_stream_wait(gone->gpu, gone->stream, &why);
+    vx_status status = vx_gpu_stream_wait(gone->gpu, gone->queue.stream, &why);
     (void)status;
+    vx_blas_gpu_close(&gone->queue.blas);
     stand_unload(gone);
     stand_free(gone, &gone->flush);
     for (i32 i = 0; i < 2 * VX_STAND_RUNS_MAX; i++)
@@ -77,7 +78,7 @@ static vx_status stand_grow(struct vx_stand *stand, void **memory, size_t *have,
                             size_t bytes, struct vx_why *why)
 {
     if (bytes <= *have) return VX_OK;
-    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     stand_free(stand, memory);
     *have = 0;
     VX_TRY(vx_gpu_alloc(stand->gpu, bytes, why, memory));
@@ -95,7 +96,7 @@ static vx_status stand_load_tensors(struct vx_stand *stand, struct vx_why *why)
     const size_t element = (size_t)vx_number_bytes(problem->type);
     const size_t bias = (size_t)problem->co * sizeof(f32);
     const f32 scale = 3.0f / sqrtf((f32)problem->v * (f32)problem->ci);
-    struct vx_data_target target = {stand->gpu, stand->stream, NULL};
+    struct vx_data_target target = {stand->gpu, stand->queue.stream, NULL};
     VX_TRY(vx_data_open(problem->type, VX_MEASURE_SEED, 1.0f, &stand->in_data));
     VX_TRY(vx_data_open(problem->type, VX_MEASURE_SEED + 1, scale, &stand->weight_data));
     VX_TRY(vx_gpu_alloc(stand->gpu, (size_t)in * element, why, &stand->in));
@@ -107,9 +108,9 @@ static vx_status stand_load_tensors(struct vx_stand *stand, struct vx_why *why)
     target.memory = stand->weight;
     VX_TRY(vx_data_send(stand->weight_data, &target, weight, why));
     VX_TRY(vx_gpu_copy_in(
-        stand->gpu, stand->stream,
+        stand->gpu, stand->queue.stream,
         &(struct vx_gpu_copy){stand->bias, stand->in_data->values, bias}, why));
-    return vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    return vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
 }
 
 static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
@@ -125,9 +126,9 @@ static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
         vx_shape_shell(vx_shape_res_of(stand->problem.n), stand->problem.n, made);
     }
     status = vx_gpu_copy_in(
-        stand->gpu, stand->stream,
+        stand->gpu, stand->queue.stream,
         &(struct vx_gpu_copy){stand->coords, made ? made : coords, bytes}, why);
-    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->stream, why);
+    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
     vx_free(made);
     return status;
 }
@@ -135,7 +136,7 @@ static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
 static vx_status stand_index(struct vx_stand *stand, struct vx_why *why)
 {
     return vx_gpu_index_build(
-        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream},
+        &stand->queue,
         &(struct vx_gpu_coords){stand->coords, 4, stand->problem.n, stand->index_memory},
         why, &stand->index);
 }
@@ -148,10 +149,10 @@ static vx_status stand_load_geometry(struct vx_stand *stand, const i32 *coords,
     VX_TRY(vx_gpu_alloc(stand->gpu, vx_gpu_index_bytes(stand->problem.n), why,
                         &stand->index_memory));
     VX_TRY(stand_index(stand, why));
-    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream,
+    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->queue.stream,
                            &(struct vx_gpu_copy){fault, stand->index.fault, sizeof fault},
                            why));
-    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     VX_ENSURE_WHY(!fault[0] && !fault[1], why, INVALID_ARGUMENT,
                   "coordinates to measure on are out of range or duplicate",
                   "expected distinct coordinates in range to measure on, got faults %u "
@@ -164,7 +165,7 @@ vx_status vx_stand_load(struct vx_stand *stand, const struct vx_conv_problem *pr
                         const struct vx_stand_geometry *geometry, struct vx_why *why)
 {
     VX_ASSERT(problem->n >= 1);
-    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     stand_unload(stand);
     stand->problem = *problem;
     for (int axis = 0; axis < 3; axis++) {
@@ -202,7 +203,7 @@ vx_status vx_stand_map_run(struct vx_stand *stand, struct vx_why *why)
 {
     VX_TRY(stand_index(stand, why));
     return vx_gpu_map_build(
-        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream}, &stand->index,
+        &stand->queue, &stand->index,
         &(struct vx_gpu_map_work){&stand->want, stand->map_memory, stand->map_scratch},
         why, &stand->map);
 }
@@ -221,13 +222,13 @@ static vx_status stand_use_map(struct vx_stand *stand, const struct vx_gpu_map_w
     VX_TRY(stand_grow(stand, &stand->map_scratch, &stand->scratch_bytes,
                       vx_gpu_map_scratch_bytes(n, want), why));
     VX_TRY(vx_gpu_map_build(
-        &(struct vx_gpu_queue){.set = stand->set, .stream = stand->stream}, &stand->index,
+        &stand->queue, &stand->index,
         &(struct vx_gpu_map_work){want, stand->map_memory, stand->map_scratch}, why,
         &stand->map));
-    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->stream,
+    VX_TRY(vx_gpu_copy_out(stand->gpu, stand->queue.stream,
                            &(struct vx_gpu_copy){&pairs, stand->map.pairs, sizeof pairs},
                            why));
-    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     stand->want = *want;
     stand->pairs = (i64)pairs;
     stand->problem.fill = (f64)pairs / ((f64)n * stand->problem.v);
@@ -243,13 +244,17 @@ vx_status vx_stand_use(struct vx_stand *stand, const struct vx_conv_choice *choi
         vx_stand_map_want(stand, choice->algorithm, &want);
         VX_TRY(stand_use_map(stand, &want, why));
     }
+    /* Without the vendor's library the explicit algorithm has a product of its own. */
+    if (choice->algorithm == VX_CONV_EXPLICIT && !stand->queue.blas &&
+        vx_blas_gpu_open(stand->gpu, stand->queue.stream, NULL, NULL, &stand->queue.blas)
+            .fault)
+        stand->queue.blas = NULL;
     return stand_grow(stand, &stand->workspace, &stand->workspace_bytes,
                       vx_conv_workspace(&stand->problem, choice), why);
 }
 
 vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_why *why)
 {
-    const struct vx_gpu_queue device = {.set = stand->set, .stream = stand->stream};
     const struct vx_conv_operands operands = {.map = stand->problem.v > 1 ? &stand->map
                                                                           : NULL,
                                               .in = stand->in,
@@ -258,7 +263,7 @@ vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_why *why)
                                               .out = out,
                                               .activation = VX_ACTIVATION_NONE,
                                               .workspace = stand->workspace};
-    return vx_conv_launch(&device, &stand->problem, &stand->choice, &operands, why);
+    return vx_conv_launch(&stand->queue, &stand->problem, &stand->choice, &operands, why);
 }
 
 /* --- the stopwatch --- */
@@ -267,10 +272,10 @@ static vx_status time_record(struct vx_stand *stand, const struct vx_stand_timin
                              struct vx_why *why, struct vx_gpu_graph **graph)
 {
     struct vx_why second;
-    VX_TRY(vx_gpu_capture_begin(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_capture_begin(stand->gpu, stand->queue.stream, why));
     vx_status status = timing->run(timing->context, why);
     /* Ended in any case: a stream left capturing is of no use to anyone. */
-    vx_status end = vx_gpu_capture_end(stand->gpu, stand->stream,
+    vx_status end = vx_gpu_capture_end(stand->gpu, stand->queue.stream,
                                        status.fault ? &second : why, graph);
     return status.fault ? status : end;
 }
@@ -278,7 +283,7 @@ static vx_status time_record(struct vx_stand *stand, const struct vx_stand_timin
 static vx_status time_once(struct vx_stand *stand, const struct vx_stand_timing *timing,
                            struct vx_gpu_graph *graph, struct vx_why *why)
 {
-    if (graph) return vx_gpu_graph_launch(stand->gpu, graph, stand->stream, why);
+    if (graph) return vx_gpu_graph_launch(stand->gpu, graph, stand->queue.stream, why);
     return timing->run(timing->context, why);
 }
 
@@ -290,7 +295,7 @@ static vx_status time_warm(struct vx_stand *stand, const struct vx_stand_timing 
     do {
         for (i32 run = 0; run < timing->warmups; run++)
             VX_TRY(time_once(stand, timing, graph, why));
-        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     } while (vx_clock_ns() < until);
     return VX_OK;
 }
@@ -302,15 +307,15 @@ static vx_status time_runs(struct vx_stand *stand, const struct vx_stand_timing 
     for (i32 run = 0; run < timing->runs; run++) {
         if (timing->cold)
             VX_TRY(vx_gpu_fill(
-                stand->gpu, stand->stream,
+                stand->gpu, stand->queue.stream,
                 &(struct vx_gpu_words){stand->flush, (u32)run, stand->flush_bytes}, why));
-        VX_TRY(
-            vx_gpu_event_record(stand->gpu, stand->events[2 * run], stand->stream, why));
+        VX_TRY(vx_gpu_event_record(stand->gpu, stand->events[2 * run],
+                                   stand->queue.stream, why));
         VX_TRY(time_once(stand, timing, graph, why));
-        VX_TRY(vx_gpu_event_record(stand->gpu, stand->events[2 * run + 1], stand->stream,
-                                   why));
+        VX_TRY(vx_gpu_event_record(stand->gpu, stand->events[2 * run + 1],
+                                   stand->queue.stream, why));
     }
-    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->stream, why));
+    VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
     for (i32 run = 0; run < timing->runs; run++)
         VX_TRY(vx_gpu_event_elapsed(stand->gpu, stand->events[2 * run],
                                     stand->events[2 * run + 1], why, &ns[run]));

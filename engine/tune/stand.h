@@ -29,9 +29,8 @@
 #define VX_STAND_FLUSH_BYTES_MIN ((size_t)1 << 20)
 
 struct vx_stand {
-    struct vx_kernel_set *set;
+    struct vx_gpu_queue queue; /* blas: opened when the explicit algorithm first runs */
     struct vx_gpu *gpu;
-    struct vx_gpu_stream *stream;
     struct vx_conv_problem problem; /* fill is counted by load */
     struct vx_conv_choice choice;   /* the last that was used */
     struct vx_map_key key;

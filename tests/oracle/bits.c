@@ -105,12 +105,12 @@ static void load(struct bits *bits, const struct set *set)
     vx_rig_need(rig, vx_stand_load(stand, &bits->problem, &geometry, &why), &why);
     bits->rows = vx_rig_take(rig, (size_t)set->n * 4);
     vx_rig_need(rig,
-                vx_gpu_copy_out(stand->gpu, stand->stream,
+                vx_gpu_copy_out(stand->gpu, stand->queue.stream,
                                 &(struct vx_gpu_copy){bits->rows, stand->index.rows,
                                                       (size_t)set->n * 4},
                                 &why),
                 &why);
-    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->stream, &why), &why);
+    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->queue.stream, &why), &why);
     u8 *in = vx_rig_take(rig, (size_t)set->n * row);
     for (i64 r = 0; r < set->n; r++)
         for (i64 c = 0; c < bits->problem.ci; c++) {
@@ -121,11 +121,11 @@ static void load(struct bits *bits, const struct set *set)
                    element);
         }
     vx_rig_need(rig,
-                vx_gpu_copy_in(stand->gpu, stand->stream,
+                vx_gpu_copy_in(stand->gpu, stand->queue.stream,
                                &(struct vx_gpu_copy){stand->in, in, (size_t)set->n * row},
                                &why),
                 &why);
-    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->stream, &why), &why);
+    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->queue.stream, &why), &why);
 }
 
 /* The answers of the common voxels, by their ids. */
@@ -142,11 +142,11 @@ static void ask(struct bits *bits, const struct vx_conv_choice *choice, u8 *out,
     vx_rig_need(rig, vx_stand_run(stand, stand->out, &why), &why);
     vx_rig_need(rig,
                 vx_gpu_copy_out(
-                    stand->gpu, stand->stream,
+                    stand->gpu, stand->queue.stream,
                     &(struct vx_gpu_copy){out, stand->out, (size_t)bits->set->n * row},
                     &why),
                 &why);
-    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->stream, &why), &why);
+    vx_rig_need(rig, vx_gpu_stream_wait(stand->gpu, stand->queue.stream, &why), &why);
     for (i64 r = 0; r < bits->set->n; r++) {
         i64 id = bits->set->ids[bits->rows[r]];
         if (id < bits->common)
