@@ -60,12 +60,12 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
 }
 
 vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
-                         struct vx_why *why)
+                         const struct vx_progress *progress, struct vx_why *why)
 {
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
-    VX_TRY(engine->backend->prepare(engine->device, model, why));
+    VX_TRY(engine->backend->prepare(engine->device, model, progress, why));
     for (i32 i = 0; i < model->network->warmup_count; i++) {
         i64 voxels = model->network->warmup[i];
         if (voxels > model->signature.voxels_max)

@@ -154,8 +154,7 @@ VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,
                                      struct vx_why *why, struct vx_engine **engine);
 void vx_engine_close(struct vx_engine **engine);
 
-/* progress(context, done, total) is called from the loading thread, layer by layer; may
- * be NULL. */
+/* report(context, done, total) is called step by step from the thread that is inside. */
 struct vx_progress {
     void (*report)(void *context, i64 done, i64 total);
     void *context;
@@ -164,8 +163,10 @@ VX_MUST_USE vx_status vx_engine_load(struct vx_engine *engine,
                                      const struct vx_model_source *source,
                                      const struct vx_progress *progress,
                                      struct vx_why *why, struct vx_model **model);
-/* Runs the model's warm-up sizes once, on the device thread, before it serves. */
+/* Makes the model ready on the device thread: uploads, tunes if asked to, runs the
+ * warm-up sizes once.  progress (or NULL) counts the convolutions that are tuned. */
 VX_MUST_USE vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
+                                     const struct vx_progress *progress,
                                      struct vx_why *why);
 void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
 const struct vx_signature *vx_model_signature(const struct vx_model *model);

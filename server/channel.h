@@ -85,6 +85,7 @@ struct vx_message_up {
 struct vx_message_progress {
     struct vx_message_head head;
     i64 done, total; /* layers; of a GPU, and the kernels that they launch */
+    bool tuning;     /* then: convolutions that are tuned */
 };
 struct vx_message_loaded {
     struct vx_message_head head;

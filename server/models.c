@@ -308,12 +308,13 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     vx_sched_instance_ready(models->options.sched, instance, worker, true);
 }
 
-/* A worker says the last step too; what follows it, warm-up and tuning, is not counted. */
+/* A worker says the last step too; the warm-up that follows it is not counted. */
 static void models_on_progress(struct vx_models *models, i32 worker,
                                const struct vx_message_progress *message)
 {
     struct vx_instance *row = models_row(models, message->head.instance);
     const char *what = worker_is_cpu(models, worker) ? "layers" : "layers and kernels";
+    if (message->tuning) what = "convolutions tuned";
     if (row->state != VX_INSTANCE_LOADING) return;
     snprintf(row->reason, sizeof row->reason, "%lld of %lld %s%s",
              (long long)message->done, (long long)message->total, what,

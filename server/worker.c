@@ -72,16 +72,28 @@ static void worker_say_end(struct worker *worker, bool lost, const char *why)
 
 /* ------- main thread: model files ------- */
 
+static void load_say_progress(struct load *load, struct vx_message_progress *message)
+{
+    i64 now = vx_clock_ns();
+    if (message->done < message->total && now - load->progress_said_ns < PROGRESS_NS)
+        return;
+    load->progress_said_ns = now;
+    message->head = load->message.head;
+    message->head.kind = VX_MESSAGE_PROGRESS;
+    worker_say(&message->head, sizeof *message);
+}
+
 static void load_on_progress(void *context, i64 done, i64 total)
 {
-    struct load *load = context;
-    i64 now = vx_clock_ns();
-    if (done < total && now - load->progress_said_ns < PROGRESS_NS) return;
-    load->progress_said_ns = now;
-    struct vx_message_progress message = {
-        .head = load->message.head, .done = done, .total = total};
-    message.head.kind = VX_MESSAGE_PROGRESS;
-    worker_say(&message.head, sizeof message);
+    struct vx_message_progress message = {.done = done, .total = total};
+    load_say_progress(context, &message);
+}
+
+/* On the device thread. */
+static void load_on_tuned(void *context, i64 done, i64 total)
+{
+    struct vx_message_progress message = {.done = done, .total = total, .tuning = true};
+    load_say_progress(context, &message);
 }
 
 static void main_make_model(struct worker *worker, struct load *load)
@@ -150,8 +162,9 @@ static void device_end_if_lost(struct worker *worker)
 static void device_on_made(struct worker *worker, struct load *load)
 {
     i32 instance = load->message.head.instance;
+    const struct vx_progress progress = {load_on_tuned, load};
     if (!load->status.fault)
-        load->status = vx_engine_warm(worker->engine, load->model, &load->why);
+        load->status = vx_engine_warm(worker->engine, load->model, &progress, &load->why);
     device_end_if_lost(worker);
     struct vx_message_loaded *out = &worker->out.loaded;
     memset(out, 0, sizeof *out);

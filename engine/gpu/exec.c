@@ -234,9 +234,10 @@ static vx_status gpu_load(void *context, const struct vx_model_source *source,
 /* Measures what the table does not know; a table that cannot be written is one that is
  * measured again. */
 static vx_status prepare_tune(struct device *device, struct vx_model *model,
-                              struct vx_why *why)
+                              const struct vx_progress *progress, struct vx_why *why)
 {
     struct vx_gpu_tuner tuner = tuner_of(device);
+    tuner.progress = progress;
     struct vx_gpu_tune *tune = &model->gpu->tune;
     struct vx_why mine = {{0}};
     tuner.voxels_max = model->signature.voxels_max;
@@ -252,14 +253,15 @@ static vx_status prepare_tune(struct device *device, struct vx_model *model,
     return VX_OK;
 }
 
-static vx_status gpu_prepare(void *context, struct vx_model *model, struct vx_why *why)
+static vx_status gpu_prepare(void *context, struct vx_model *model,
+                             const struct vx_progress *progress, struct vx_why *why)
 {
     struct device *device = context;
     struct vx_gpu_weights *weights = model->gpu->weights;
     VX_ON(DEVICE);
     if (vx_gpu_weights_there(weights)) return VX_OK;
     VX_TRY(vx_gpu_weights_upload(weights, device->gpu, device->stream, why));
-    return prepare_tune(device, model, why);
+    return prepare_tune(device, model, progress, why);
 }
 
 static void gpu_unload(void *context, struct vx_model **model)
@@ -383,7 +385,7 @@ static vx_status run_item(struct device *device, struct vx_model *model,
 {
     size_t *used_max = &device->used_max;
     if (vx_gpu_lost(device->gpu, &item->why)) VX_FAIL(UNAVAILABLE, "the device is lost");
-    VX_TRY(gpu_prepare(device, model, &item->why));
+    VX_TRY(gpu_prepare(device, model, NULL, &item->why));
     VX_TRY(run_check(device, model, item->voxels, &item->why));
     if (model->gpu->places.bytes > *used_max) *used_max = model->gpu->places.bytes;
     VX_TRY(run_wait(device, model, item, &item->why));

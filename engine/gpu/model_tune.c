@@ -143,6 +143,8 @@ static vx_status run_all(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tu
         struct vx_why mine = {{0}};
         vx_status status = item_measure(&tune->items[i], tuner, &mine);
         if (status.fault) say_failed(&tune->items[i], status, &mine);
+        if (tuner->progress)
+            tuner->progress->report(tuner->progress->context, i + 1, tune->count);
         if (vx_status_code(status) != VX_CODE_UNAVAILABLE) continue;
         if (why) *why = mine;
         return status;

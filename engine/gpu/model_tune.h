@@ -55,7 +55,8 @@ struct vx_gpu_tuner {
     pthread_mutex_t *lock;       /* of the table */
     size_t bytes;                /* that requests of up to `voxels_max` must still fit */
     i64 voxels_max;
-    struct vx_gpu_tune_counts *counts; /* added to */
+    struct vx_gpu_tune_counts *counts;  /* added to */
+    const struct vx_progress *progress; /* counts items; may be NULL */
 };
 
 /* The table that pick reads must not change during the call. */

@@ -7,7 +7,7 @@
  *   const struct vx_backend *backend = &vx_backend_cpu;
  *   VX_TRY(backend->open(&options, &why, &device));
  *   VX_TRY(backend->load(device, &source, progress, &why, &model));
- *   VX_TRY(backend->prepare(device, model, &why));
+ *   VX_TRY(backend->prepare(device, model, progress, &why));
  *   backend->run(device, model, item);
  *   backend->unload(device, &model);
  *   backend->close(&device);
@@ -33,7 +33,8 @@ struct vx_backend {
                       const struct vx_progress *progress, struct vx_why *why,
                       struct vx_model **model);
     /* Brings a loaded model to the device; once. */
-    vx_status (*prepare)(void *device, struct vx_model *model, struct vx_why *why);
+    vx_status (*prepare)(void *device, struct vx_model *model,
+                         const struct vx_progress *progress, struct vx_why *why);
     /* Runs N voxels that nobody sent: a flat sheet, features of zero, no outputs. */
     vx_status (*warm)(void *device, struct vx_model *model, i64 n, struct vx_why *why);
     void (*unload)(void *device, struct vx_model **model);

@@ -91,8 +91,10 @@ static vx_status cpu_load(void *device, const struct vx_model_source *source,
     return vx_model_open(source, &options, why, model);
 }
 
-static vx_status cpu_prepare(void *device, struct vx_model *model, struct vx_why *why)
+static vx_status cpu_prepare(void *device, struct vx_model *model,
+                             const struct vx_progress *progress, struct vx_why *why)
 {
+    (void)progress;
     (void)device;
     (void)model;
     (void)why;

@@ -24,9 +24,13 @@ def fake(work, *more):
     return ("--device-bytes", "256M", "--kernel-cache", str(work / "kernels"), *more)
 
 
+def total(daemon, name):
+    """The sum over workers of the metrics that begin so."""
+    return sum(v for k, v in daemon.metrics().items() if k.startswith(f"voxeld_{name}"))
+
+
 def losses(daemon):
-    return sum(v for k, v in daemon.metrics().items()
-               if k.startswith("voxeld_worker_device_lost_total"))
+    return total(daemon, "worker_device_lost_total")
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +144,16 @@ def test_what_is_measured_at_load_is_kept(tmp_path):
     (tmp_path / "tune").mkdir()
     flags = ("--device", "fake:0", "--tune", "auto", "--tune-table", str(tmp_path / "tune"))
     table = tmp_path / "tune" / "fake-gpu.tune"
-    written = []
+    written, measured = [], []
     for _ in range(2):
         with Daemon(tmp_path / "repository", tmp_path, *flags, *fake(tmp_path)) as daemon:
             assert "TUNE_FAILED" not in daemon.log()
             written.append((table.read_text(), table.stat().st_mtime_ns))
+            # A scrape asks the workers; what they say is in the next one.
+            daemon.wait_for("the worker's counts", lambda: total(daemon, "kernels_c") > 0)
+            measured.append(total(daemon, "tune_candidates_total"))
+            assert total(daemon, "tune_rejected_total") == 0
+    assert measured[0] > 1 and measured[1] == 0
     assert "fake GPU" in written[0][0] and len(written[0][0].splitlines()) > 1
     assert written[0] == written[1]  # the second start found all of it there
 
