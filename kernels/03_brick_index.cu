@@ -38,7 +38,8 @@ VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
 VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
                            uint32_t *made)
 {
-    uint32_t start = vx_brick_start(key, args->slots_count), slot = start;
+    uint32_t start = vx_brick_start(key, args->slots_count, args->seed);
+    uint32_t slot = start;
     for (;;) {
         uint64_t found = args->slots[slot].key;
         if (!found) {

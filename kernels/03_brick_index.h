@@ -65,6 +65,7 @@ struct vx_brick_index_args {
     int32_t columns;             /* 3 or 4 */
     uint32_t blocks;             /* of the launch that goes brick by brick */
     uint64_t slots_count;        /* power of two, >= 2 N */
+    uint64_t seed;               /* of the places: vx_brick_start */
     const int32_t *coords;       /* (N, columns) */
     struct vx_brick_slot *slots; /* (slots_count) */
     struct vx_brick_counts *counts;
@@ -105,11 +106,14 @@ VX_BOTH uint64_t vx_brick_beside(uint64_t key, int32_t x, int32_t y, int32_t z)
     return (key >> 48 << 48) | (uint64_t)ux << 32 | (uint64_t)(uy << 16 | uz);
 }
 
-/* Where the search for a key begins: bricks of one group share a line of slots. */
-VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count)
+/* Where the search for a key begins: bricks of one group share a line of slots.  The seed
+ * is a secret of the process and goes in twice, because who knows the mix can turn it
+ * round: without a seed, coordinates chosen to meet in one group cost N/2 probes each. */
+VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t seed)
 {
-    uint64_t group = key & ~VX_BRICK_LOCAL;
+    uint64_t group = (key & ~VX_BRICK_LOCAL) ^ seed;
     group = (group ^ group >> 30) * 0xbf58476d1ce4e5b9ull;
+    group ^= seed << 32 | seed >> 32;
     group = (group ^ group >> 27) * 0x94d049bb133111ebull;
     group ^= group >> 31;
     uint32_t local = (uint32_t)((key >> 30 & 4u) | (key >> 15 & 2u) | (key & 1u));
@@ -128,11 +132,11 @@ VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_cou
 
 /* The slot of a brick and its mask; the mask is 0 when there is no such brick. */
 VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots_count,
-                               uint64_t key, uint64_t *mask)
+                               uint64_t seed, uint64_t key, uint64_t *mask)
 {
     *mask = 0;
     if (!key) return 0;
-    uint32_t start = vx_brick_start(key, slots_count);
+    uint32_t start = vx_brick_start(key, slots_count, seed);
     for (uint32_t at = start;; at = vx_brick_next(at, start, slots_count)) {
         struct vx_brick_slot slot = slots[at];
         if (slot.key == key) *mask = slot.mask;

@@ -7,7 +7,7 @@
 static uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key)
 {
     uint64_t mask;
-    uint32_t slot = vx_brick_find(args->slots, args->slots_count, key, &mask);
+    uint32_t slot = vx_brick_find(args->slots, args->slots_count, args->seed, key, &mask);
     if (!args->slots[slot].key) {
         args->slots[slot].key = key;
         args->list[args->counts->bricks++] = slot;

@@ -114,7 +114,8 @@ VX_DEVICE void look_around(const struct vx_brick_map_args *args,
         if (lane < VX_NEAR - 1) {
             uint64_t key =
                 vx_brick_beside(brick->key, lane / 9 - 1, lane / 3 % 3 - 1, lane % 3 - 1);
-            uint32_t slot = vx_brick_find(args->slots, args->slots_count, key, &mask);
+            uint32_t slot =
+                vx_brick_find(args->slots, args->slots_count, args->seed, key, &mask);
             if (mask) before = (uint32_t)args->base[slot] - 1u;
         }
         near[lane * 2].bits = (uint32_t)mask;
@@ -204,7 +205,7 @@ VX_DEVICE int32_t row_far(const struct vx_brick_map_args *args, uint64_t key,
     int32_t y = (int32_t)(place >> 2 & 3u) + far[1];
     int32_t z = (int32_t)(place & 3u) + far[2];
     uint64_t mask;
-    uint32_t slot = vx_brick_find(args->slots, args->slots_count,
+    uint32_t slot = vx_brick_find(args->slots, args->slots_count, args->seed,
                                   vx_brick_beside(key, x >> 2, y >> 2, z >> 2), &mask);
     uint32_t bit = vx_brick_bit(x, y, z);
     if (!(mask >> bit & 1u)) return -1;

@@ -43,6 +43,7 @@
 struct vx_brick_map_args {
     int64_t n;
     uint64_t slots_count;
+    uint64_t seed; /* the index's */
     const struct vx_brick_slot *slots;
     const int32_t *base;
     const uint32_t *list;

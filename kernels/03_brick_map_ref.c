@@ -6,7 +6,7 @@ static int32_t row_at(const struct vx_brick_map_args *args, int32_t sample,
                       const int32_t at[3])
 {
     uint64_t key = vx_brick_key(sample, at[0], at[1], at[2]), mask;
-    uint32_t slot = vx_brick_find(args->slots, args->slots_count, key, &mask);
+    uint32_t slot = vx_brick_find(args->slots, args->slots_count, args->seed, key, &mask);
     uint32_t bit = vx_brick_bit(at[0], at[1], at[2]);
     if (!(mask >> bit & 1u)) return -1;
     int32_t row = args->base[slot];

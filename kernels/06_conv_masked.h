@@ -56,12 +56,13 @@
  * g holds the offsets [g*V/groups, (g+1)*V/groups). */
 struct vx_conv_device_args {
     int64_t n;
-    int32_t v;             /* offsets of the kernel */
-    int32_t words;         /* 32-bit words of one mask */
-    int32_t nbr_stride;    /* entries of one row of nbr: V rounded up to 4 */
-    int32_t ci, co;        /* padded channels, multiples of VX_CHANNELS_UNIT */
-    int32_t groups;        /* divides V */
-    int32_t activation;    /* enum vx_activation */
+    int32_t v;          /* offsets of the kernel */
+    int32_t words;      /* 32-bit words of one mask */
+    int32_t nbr_stride; /* entries of one row of nbr: V rounded up to 4 */
+    int32_t ci, co;     /* padded channels, multiples of VX_CHANNELS_UNIT */
+    int32_t groups;     /* divides V */
+    int32_t activation; /* enum vx_activation */
+    int32_t used; /* columns that are real, 0 = all: the rest are written as zeros */
     const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1 and every row its own */
     const uint32_t *masks; /* (N, words) */
     const int32_t *order;  /* (groups, N); NULL = rows as they are */

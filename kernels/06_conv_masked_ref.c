@@ -37,6 +37,7 @@ static void row_finish(const struct vx_conv_device_args *a, enum vx_number type,
     if (a->bias) sum += a->bias[column];
     if (a->residual) sum += vx_number_ref_read(a->residual, type, at);
     sum = vx_activation_ref_one((enum vx_activation)a->activation, sum);
+    if (a->used && column >= a->used) sum = 0;
     vx_number_ref_write(a->out, type, at, sum);
 }
 

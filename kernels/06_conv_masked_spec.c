@@ -52,7 +52,8 @@ static const struct vx_tile tiles[] = {
 static int32_t memory_bytes(const struct vx_tile *tile)
 {
     int32_t n = tile->values[TILE_N];
-    return 4 * n + 4 * WALK * (n + 1) + 3 * PRESENT_MAX + 12;
+    int32_t bytes = 4 * n + 4 * WALK * (n + 1) + 3 * PRESENT_MAX + 12;
+    return (bytes + 1023) / 1024 * 1024; /* the stages behind it begin on such a line */
 }
 
 static int32_t threads(const struct vx_tile *tile)

@@ -39,6 +39,7 @@ struct reduce_end {
     const struct reduce_four *residual;
     struct reduce_four *out;
     int32_t activation;
+    int32_t real; /* of the four channels; the rest are padding */
 };
 
 VX_DEVICE struct vx_floats4 reduce_bias(const float *bias, int32_t column)
@@ -60,10 +61,10 @@ VX_DEVICE void reduce_finish(const struct reduce_end *end, struct vx_floats4 sum
         x.z += vx_float_of(residual.z);
         x.w += vx_float_of(residual.w);
     }
-    out.x = vx_element_of(vx_activate(end->activation, x.x));
-    out.y = vx_element_of(vx_activate(end->activation, x.y));
-    out.z = vx_element_of(vx_activate(end->activation, x.z));
-    out.w = vx_element_of(vx_activate(end->activation, x.w));
+    out.x = vx_element_of(end->real > 0 ? vx_activate(end->activation, x.x) : 0.0f);
+    out.y = vx_element_of(end->real > 1 ? vx_activate(end->activation, x.y) : 0.0f);
+    out.z = vx_element_of(end->real > 2 ? vx_activate(end->activation, x.z) : 0.0f);
+    out.w = vx_element_of(end->real > 3 ? vx_activate(end->activation, x.w) : 0.0f);
     end->out[four] = out;
 }
 
@@ -120,7 +121,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) conv_reduce(struct vx_conv_device_args args)
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         struct reduce_end end = {reduce_bias(args.bias, walk.column),
                                  (const struct reduce_four *)args.residual,
-                                 (struct reduce_four *)args.out, args.activation};
+                                 (struct reduce_four *)args.out, args.activation,
+                                 (args.used ? args.used : args.co) - walk.column * 4};
         for (int64_t row = walk.row; row < walk.last; row += ROUNDS * walk.step) {
             struct reduce_sum sums[ROUNDS];
             VX_UNROLL
@@ -180,7 +182,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) pair_reduce(struct vx_pair_reduce_args args)
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         struct reduce_end end = {reduce_bias(args.bias, walk.column),
                                  (const struct reduce_four *)args.residual,
-                                 (struct reduce_four *)args.out, args.activation};
+                                 (struct reduce_four *)args.out, args.activation,
+                                 (args.used ? args.used : args.co) - walk.column * 4};
         for (int64_t row = walk.row; row < walk.last; row += ROUNDS * walk.step) {
             struct reduce_sum sums[ROUNDS];
             VX_UNROLL

@@ -34,7 +34,7 @@
 
 #include "kernels/06_conv_masked.h"
 
-/* conv_reduce takes a struct vx_conv_device_args: n, v, words, co, groups, activation,
+/* conv_reduce takes a struct vx_conv_device_args: n, v, words, co, groups, activation, used,
  * masks, bias, residual, out, partial; it looks at nothing else. */
 
 struct vx_pair_reduce_args {
@@ -43,6 +43,7 @@ struct vx_pair_reduce_args {
     int32_t nbr_stride;    /* entries of one row of places: V rounded up to 4 */
     int32_t co;            /* padded channels */
     int32_t activation;    /* enum vx_activation */
+    int32_t used;          /* columns that are real, 0 = all: the rest become zeros */
     const int32_t *places; /* (N, nbr_stride): row of partial, or -1 */
     const float *partial;  /* (pairs, co) */
     const float *bias;     /* (co) or NULL */

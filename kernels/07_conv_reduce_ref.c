@@ -23,9 +23,9 @@ void vx_conv_reduce_ref(const void *pointer, enum vx_number type)
             if (args->bias) sum += (double)args->bias[c];
             if (args->residual)
                 sum += vx_number_ref_read(args->residual, type, i * args->co + c);
-            vx_number_ref_write(
-                args->out, type, i * args->co + c,
-                vx_activation_ref_one((enum vx_activation)args->activation, sum));
+            sum = vx_activation_ref_one((enum vx_activation)args->activation, sum);
+            if (args->used && c >= args->used) sum = 0.0;
+            vx_number_ref_write(args->out, type, i * args->co + c, sum);
         }
     }
 }
@@ -43,9 +43,9 @@ void vx_pair_reduce_ref(const void *pointer, enum vx_number type)
             if (args->bias) sum += (double)args->bias[c];
             if (args->residual)
                 sum += vx_number_ref_read(args->residual, type, i * args->co + c);
-            vx_number_ref_write(
-                args->out, type, i * args->co + c,
-                vx_activation_ref_one((enum vx_activation)args->activation, sum));
+            sum = vx_activation_ref_one((enum vx_activation)args->activation, sum);
+            if (args->used && c >= args->used) sum = 0.0;
+            vx_number_ref_write(args->out, type, i * args->co + c, sum);
         }
     }
 }

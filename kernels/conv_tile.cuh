@@ -326,8 +326,12 @@ VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float 
             value.floats[i] += vx_float_of(residual.elements[i]);
     }
 #pragma unroll
-    for (int i = 0; i < OUT_ELEMENTS; i++)
-        out.elements[i] = vx_element_of(vx_activate(args->activation, value.floats[i]));
+    for (int i = 0; i < OUT_ELEMENTS; i++) {
+        float x = vx_activate(args->activation, value.floats[i]);
+        /* An infinity times the zero weights of padding is not a number. */
+        if (args->used && column + i >= args->used) x = 0.0f;
+        out.elements[i] = vx_element_of(x);
+    }
     *(struct vx_words4 *)((vx_element *)args->out + element) = out.words;
 }
 

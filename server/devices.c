@@ -15,11 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A driver that was not in use takes a second per GPU of a large machine to wake; one that
  * hangs takes for ever. */
 #define PROBE_MS 30000
+/* And this long to end once it has answered or been killed. */
+#define PROBE_ENDS_MS 2000
 
 #define EXPECTED "expected cpu, cuda:N, cuda or auto"
 
@@ -110,6 +113,17 @@ static i32 probe_line(const char *line, struct vx_why *why)
     return count > VX_WORKERS_MAX ? VX_WORKERS_MAX + 1 : (i32)count;
 }
 
+/* A process that hangs inside the driver does not even die of SIGKILL: it is left behind,
+ * and the system takes it when this process ends. */
+static void probe_leave(pid_t pid)
+{
+    const struct timespec pause = {.tv_nsec = 10 * VX_NS_PER_MS};
+    for (int i = 0; i < PROBE_ENDS_MS / 10; i++) {
+        if (waitpid(pid, NULL, WNOHANG) != 0) return;
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 static i32 probe_count(const struct vx_config *config, struct vx_why *why)
 {
     char driver[VX_CONFIG_TEXT_BYTES + 16], line[VX_WHY_BYTES + 16] = "";
@@ -133,7 +147,7 @@ static i32 probe_count(const struct vx_config *config, struct vx_why *why)
         return 0;
     }
     if (!answered) kill(pid, SIGKILL); /* not waited for, so the number is its own */
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+    probe_leave(pid);
     if (answered) return probe_line(line, why);
     vx_why_set(why, "the GPU driver did not answer in %d s", PROBE_MS / 1000);
     return 0;

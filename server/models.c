@@ -249,18 +249,30 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
                     "the device process died each time it loaded this model");
 }
 
-/* Whether requests admitted under `a` may run on `b`. */
+/* Whether requests admitted under `a` may run on `b`.  How many voxels fit is not asked: it
+ * differs between devices, and on a GPU with what was tuned. */
 static bool signature_same(const struct vx_signature *a, const struct vx_signature *b)
 {
     bool same = !strcmp(a->coords_name, b->coords_name) &&
                 !strcmp(a->feats_name, b->feats_name) &&
                 a->feats_channels == b->feats_channels &&
-                a->outputs_count == b->outputs_count && a->voxels_max == b->voxels_max;
+                a->outputs_count == b->outputs_count;
     for (i32 o = 0; same && o < a->outputs_count; o++)
         same = !strcmp(a->outputs[o].name, b->outputs[o].name) &&
                a->outputs[o].dtype == b->outputs[o].dtype &&
                a->outputs[o].channels == b->outputs[o].channels;
     return same;
+}
+
+/* Any worker may get any request: what is admitted fits the smallest of them. */
+static void signature_join(struct vx_signature *row, const struct vx_signature *worker,
+                           bool alone)
+{
+    i64 voxels = row->voxels_max, batch = row->batch_voxels_max;
+    *row = *worker;
+    if (alone) return;
+    if (voxels < row->voxels_max) row->voxels_max = voxels;
+    if (batch < row->batch_voxels_max) row->batch_voxels_max = batch;
 }
 
 /* A restarted worker read files that are no longer those of the row: requests admitted for the
@@ -296,12 +308,13 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         models_on_changed(models, instance, worker);
         return;
     }
+    bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
     if (row->state == VX_INSTANCE_UNAVAILABLE) {
         models_release(models, instance); /* another worker refused it meanwhile */
         return;
     }
-    row->signature = message->signature;
+    signature_join(&row->signature, &message->signature, alone);
     vx_sched_instance_set(models->options.sched, instance,
                           row->signature.batch_voxels_max,
                           row->signature.batch_delay_us * VX_NS_PER_US);

@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -207,9 +209,13 @@ void vx_cache_put(struct vx_cache *cache, const char *name,
                   const struct vx_binary *binary)
 {
     if (cache->directory < 0) return;
+    /* Not by process number: in containers that share a volume those repeat. */
+    u64 nobodys = 0;
     char fresh[64];
-    (void)snprintf(fresh, sizeof fresh, FRESH_PREFIX "%ld-%u", (long)getpid(),
-                   atomic_fetch_add(&cache->fresh, 1));
+    if (getrandom(&nobodys, sizeof nobodys, 0) != sizeof nobodys)
+        nobodys = (u64)vx_clock_ns();
+    (void)snprintf(fresh, sizeof fresh, FRESH_PREFIX "%016llx-%u",
+                   (unsigned long long)nobodys, atomic_fetch_add(&cache->fresh, 1));
     int file =
         openat(cache->directory, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) {

@@ -97,6 +97,7 @@ struct vx_conv_operands {
     const void *residual; /* (N, co) or NULL */
     void *out;
     enum vx_activation activation;
+    i32 channels; /* of co, those that are real; 0 = all.  The rest become zeros */
     void *workspace;
 };
 /* The map must have been built with vx_conv_groups and vx_conv_sorted of the algorithm. */

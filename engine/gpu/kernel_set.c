@@ -3,8 +3,10 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/gpu/limits.h"
 
+#include <sys/random.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -31,6 +33,7 @@ struct module {
  * whole before its place points at it, and never changes or moves afterwards. */
 struct vx_kernel_set {
     u32 magic;
+    u64 seed;
     struct vx_gpu *gpu;
     struct vx_jit *jit;
     struct module *modules;
@@ -48,6 +51,8 @@ vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit, struct vx_w
     made->magic = SET_MAGIC;
     made->gpu = gpu;
     made->jit = jit;
+    if (getrandom(&made->seed, sizeof made->seed, 0) != sizeof made->seed)
+        made->seed = (u64)vx_clock_ns(); /* a kernel before 3.17 has no better one */
     *set = made;
     return VX_OK;
 }
@@ -67,6 +72,12 @@ void vx_kernel_set_close(struct vx_kernel_set **set)
         it->modules = next;
     }
     vx_free(it);
+}
+
+u64 vx_kernel_set_seed(const struct vx_kernel_set *set)
+{
+    VX_ASSERT(set->magic == SET_MAGIC);
+    return set->seed;
 }
 
 struct vx_gpu *vx_kernel_set_gpu(struct vx_kernel_set *set)

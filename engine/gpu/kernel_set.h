@@ -44,5 +44,7 @@ VX_MUST_USE vx_status vx_kernel_launch(struct vx_kernel_set *set,
                                        const struct vx_jit_wanted *kernel,
                                        const void *args, struct vx_why *why);
 struct vx_gpu *vx_kernel_set_gpu(struct vx_kernel_set *set);
+/* A number of this set's own that nobody outside can know: for hashes. */
+u64 vx_kernel_set_seed(const struct vx_kernel_set *set);
 
 #endif

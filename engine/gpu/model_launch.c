@@ -109,6 +109,7 @@ static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
         .bias = weight.bias,
         .out = vx_gpu_request_tensor(request, launch->output),
         .activation = launch->node->activation,
+        .channels = launch->node->layer->channels,
         .workspace = request->block + request->places->workspace,
     };
     if (launch->node->residual)

@@ -48,17 +48,44 @@ void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick
     }
 }
 
-vx_status vx_gpu_tune_ready(const struct vx_gpu_tune *tune,
+static void say_failed(const struct vx_gpu_tune_item *item, vx_status status,
+                       const struct vx_why *why)
+{
+    VX_LOG(TUNE_FAILED, VX_LOG_I64("n", item->problem.n),
+           VX_LOG_I64("ci", item->problem.ci), VX_LOG_I64("co", item->problem.co),
+           VX_LOG_I64("v", item->problem.v),
+           VX_LOG_TEXT("why", vx_status_text(status, why)));
+}
+
+static vx_status item_ready(const struct vx_gpu_tune_item *item,
                             const struct vx_gpu_tuner *tuner, struct vx_why *why)
 {
+    struct vx_measure *measure;
+    VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
+    vx_status status = vx_measure_ready(measure, &item->problem, NULL, why);
+    vx_measure_close(&measure);
+    return status;
+}
+
+/* What cannot be made ready (there is no compiler, say) is not measured: the layer runs as
+ * it would have. */
+vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                            struct vx_why *why)
+{
+    i32 kept = 0;
     for (i32 i = 0; i < tune->count; i++) {
-        const struct vx_gpu_tune_item *item = &tune->items[i];
-        struct vx_measure *measure;
-        VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
-        vx_status status = vx_measure_ready(measure, &item->problem, NULL, why);
-        vx_measure_close(&measure);
-        if (status.fault) return status;
+        struct vx_why mine = {{0}};
+        vx_status status = item_ready(&tune->items[i], tuner, &mine);
+        if (!status.fault) {
+            tune->items[kept++] = tune->items[i];
+            continue;
+        }
+        say_failed(&tune->items[i], status, &mine);
+        if (vx_status_code(status) != VX_CODE_UNAVAILABLE) continue;
+        if (why) *why = mine;
+        return status;
     }
+    tune->count = kept;
     return VX_OK;
 }
 
@@ -125,15 +152,6 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
                 vx_gpu_choice_set(choices, i, bits, &item->best);
         }
     }
-}
-
-static void say_failed(const struct vx_gpu_tune_item *item, vx_status status,
-                       const struct vx_why *why)
-{
-    VX_LOG(TUNE_FAILED, VX_LOG_I64("n", item->problem.n),
-           VX_LOG_I64("ci", item->problem.ci), VX_LOG_I64("co", item->problem.co),
-           VX_LOG_I64("v", item->problem.v),
-           VX_LOG_TEXT("why", vx_status_text(status, why)));
 }
 
 static vx_status run_all(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,

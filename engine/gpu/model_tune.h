@@ -62,8 +62,8 @@ struct vx_gpu_tuner {
 /* The table that pick reads must not change during the call. */
 void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick *pick,
                       const struct vx_gpu_tune_sizes *sizes, struct vx_gpu_tune *tune);
-/* Kernels of all candidates. */
-VX_MUST_USE vx_status vx_gpu_tune_ready(const struct vx_gpu_tune *tune,
+/* Kernels of all candidates; what cannot be made ready is taken off the list. */
+VX_MUST_USE vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune,
                                         const struct vx_gpu_tuner *tuner,
                                         struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_tune_run(struct vx_gpu_tune *tune,

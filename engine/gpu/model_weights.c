@@ -80,12 +80,30 @@ static void row_convert(const struct vx_loops *loops, enum vx_number type,
         memcpy(to, from, (size_t)count * sizeof *from);
 }
 
-/* The first number that is finite and would not be; 0 = none. */
-static f32 row_beyond(const f32 *row, i32 count)
+/* From here on a number rounds to infinity. */
+static f32 type_beyond(enum vx_number type)
+{
+    if (type == VX_NUMBER_F16) return F16_BEYOND;
+    return type == VX_NUMBER_BF16 ? 0x1.ffp127f : INFINITY;
+}
+
+static const char *type_name(enum vx_number type)
+{
+    switch (type) {
+    case VX_NUMBER_F16: return "FP16";
+    case VX_NUMBER_BF16: return "BF16";
+    default: return "FP32";
+    }
+}
+
+/* The first that the type does not hold as a finite number; NULL = it holds all.  A weight
+ * that is not finite would meet the zeros of rows without a neighbour, and the bits of a
+ * row would depend on its tile. */
+static const f32 *row_beyond(const f32 *row, i32 count, f32 beyond)
 {
     for (i32 i = 0; i < count; i++)
-        if (fabsf(row[i]) >= F16_BEYOND && isfinite(row[i])) return row[i];
-    return 0;
+        if (!(fabsf(row[i]) < beyond)) return &row[i];
+    return NULL;
 }
 
 static vx_status weight_fill(const struct vx_gpu_weights *made, const struct shape *shape,
@@ -97,12 +115,15 @@ static vx_status weight_fill(const struct vx_gpu_weights *made, const struct sha
     size_t padding = (size_t)(vx_channels_padded(shape->ci) - shape->ci) * row_bytes;
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
-            f32 beyond = made->type == VX_NUMBER_F16 ? row_beyond(from, shape->co) : 0;
-            VX_ENSURE_WHY(beyond == 0, why, INVALID_ARGUMENT,
-                          "a weight is beyond what FP16 holds",
-                          "%s: layer \"%.64s\": a weight of %g is beyond what FP16 holds "
-                          "(65504); say \"precision\": \"bf16\" or \"tf32\"",
-                          made->graph->network->label, shape->layer->name, (f64)beyond);
+            const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));
+            VX_ENSURE_WHY(!bad, why, INVALID_ARGUMENT,
+                          "a weight is not a number that the precision holds",
+                          "%s: layer \"%.64s\": a weight of %g is beyond what %s holds%s",
+                          made->graph->network->label, shape->layer->name, (f64)*bad,
+                          type_name(made->type),
+                          made->type == VX_NUMBER_F16 && isfinite(*bad)
+                              ? " (65504); say \"precision\": \"bf16\" or \"tf32\""
+                              : "");
             row_convert(loops, made->type, from, to, shape->co);
         }
     return VX_OK;

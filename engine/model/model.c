@@ -162,7 +162,10 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
         network->label, (long long)must, room->need(room->context, must), room->what,
         room->bytes, (long long)fits);
     if (signature->voxels_max > fits) signature->voxels_max = fits;
-    if (signature->batch_voxels_max > fits) signature->batch_voxels_max = fits;
+    /* Where requests run one by one, a batch may hold more than the largest of them: there
+     * memory was counted up to the network's own limit only. */
+    bool counted = fits != network->voxels_max;
+    if (counted && signature->batch_voxels_max > fits) signature->batch_voxels_max = fits;
     return VX_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define TABLE_MAGIC  0x76785454u /* "vxTT" */
@@ -447,11 +449,16 @@ vx_status vx_tune_table_write(const struct vx_tune_table *table, const char *pat
                               struct vx_why *why)
 {
     char beside[PATH_BYTES];
-    int used = snprintf(beside, sizeof beside, "%s.%d.new", path, (int)getpid());
+    u64 nobodys =
+        0; /* not the process number: containers that share a folder repeat it */
+    if (getrandom(&nobodys, sizeof nobodys, 0) != sizeof nobodys)
+        nobodys = (u64)vx_clock_ns();
+    int used = snprintf(beside, sizeof beside, "%s.%016llx.new", path,
+                        (unsigned long long)nobodys);
     VX_ENSURE_WHY(used < PATH_BYTES, why, INVALID_ARGUMENT,
                   "the path of a tuning table is too long",
                   "expected a path of at most %d bytes", PATH_BYTES - 32);
-    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     bool good = file >= 0 && table_write_rows(table, file);
     int error = errno;
     if (file >= 0 && close(file) && good) {
