@@ -245,7 +245,7 @@ vx_status vx_stand_use(struct vx_stand *stand, const struct vx_conv_choice *choi
         VX_TRY(stand_use_map(stand, &want, why));
     }
     /* Without the vendor's library the explicit algorithm has a product of its own. */
-    if (choice->algorithm == VX_CONV_EXPLICIT && !stand->queue.blas &&
+    if (choice->algorithm == VX_CONV_EXPLICIT && !stand->own && !stand->queue.blas &&
         vx_blas_gpu_open(stand->gpu, stand->queue.stream, NULL, NULL, &stand->queue.blas)
             .fault)
         stand->queue.blas = NULL;

@@ -35,6 +35,7 @@ struct vx_stand {
     struct vx_conv_choice choice;   /* the last that was used */
     struct vx_map_key key;
     i32 windows; /* of sorted maps; 0 = what the engine takes */
+    bool own;    /* EXPLICIT multiplies with our kernel even where the vendor has one */
     bool plain;  /* masks sorted as numbers, else by their Gray rank */
     i64 pairs;   /* 0 until known */
     struct vx_data *in_data, *weight_data;

@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "kernels/01_coord_hash.h"
 #include "kernels/02_neighbor_map.h"
+#include "kernels/03_brick_index.h"
 #include "kernels/04_conv_explicit.h"
 #include "kernels/11_linear.h"
 #include "kernels/12_norm.h"
@@ -132,6 +133,28 @@ START_TEST(test_map_against_all_pairs)
 }
 END_TEST
 
+/* Bricks that all begin in one group of slots under one seed, found as who knows the seed would
+ * find them, are spread by another. */
+START_TEST(test_brick_places_need_the_seed)
+{
+    enum { SLOTS_COUNT = 1 << 14, WANTED = 200 };
+    static const u64 known = 0x1234567890abcdefull, secret = 0x0fedcba987654321ull;
+    static i32 met[SLOTS_COUNT / VX_BRICK_GROUP];
+    i32 found = 0, most = 0;
+    for (i32 x = 0; found < WANTED; x++)
+        for (i32 y = 0; y < 1024 && found < WANTED; y++) {
+            u64 key = vx_brick_key(0, 8 * x, 8 * y, 0);
+            ck_assert_uint_ne(key, 0);
+            if (vx_brick_start(key, SLOTS_COUNT, known) / VX_BRICK_GROUP != 77) continue;
+            i32 *here = &met[vx_brick_start(key, SLOTS_COUNT, secret) / VX_BRICK_GROUP];
+            if (++*here > most) most = *here;
+            found++;
+        }
+    /* 200 in 2,048 groups at random: four in one are met once in some 10^4 tries, six never. */
+    ck_assert_int_le(most, 5);
+}
+END_TEST
+
 START_TEST(test_activations_by_hand)
 {
     static const struct {
@@ -253,6 +276,7 @@ int main(void)
     tcase_add_loop_test(cases, test_keys, 0, 4);
     tcase_add_test(cases, test_hash);
     tcase_add_loop_test(cases, test_map_against_all_pairs, 0, 6);
+    tcase_add_test(cases, test_brick_places_need_the_seed);
     tcase_add_loop_test(cases, test_activations_by_hand, 0, 12);
     tcase_add_test(cases, test_conv_by_hand);
     tcase_add_test(cases, test_norms_by_hand);

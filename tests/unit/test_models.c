@@ -101,6 +101,9 @@ static void list(i64 version, u64 fingerprint)
     vx_models_on_listing(models, &listing);
 }
 
+/* What fits on each worker's device. */
+static i64 worker_voxels[8];
+
 /* The last LOAD a worker was told, answered. */
 static i32 answer(i32 worker, enum vx_code code)
 {
@@ -111,6 +114,7 @@ static i32 answer(i32 worker, enum vx_code code)
     message.head.kind = VX_MESSAGE_LOADED;
     message.loaded.signature = (struct vx_signature){
         .feats_channels = channels, .outputs_count = 1, .batch_voxels_max = 1000};
+    message.loaded.signature.voxels_max = worker_voxels[worker];
     snprintf(message.loaded.why.text, sizeof message.loaded.why.text, "the reason");
     vx_models_on_message(models, worker, &message);
     vx_models_step(models);
@@ -322,6 +326,32 @@ START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_request
 }
 END_TEST
 
+/* A CPU beside a GPU, or a GPU whose tuning table changed: other limits are no other model. */
+START_TEST(workers_on_which_less_fits_serve_too)
+{
+    worker_voxels[0] = 5000;
+    worker_voxels[1] = 3000;
+    worker_up(0);
+    worker_up(1);
+    list(1, 10);
+    i32 instance = answer(0, VX_CODE_OK);
+    ck_assert_int_eq(vx_registry_row(registry, instance)->signature.voxels_max, 5000);
+    answer(1, VX_CODE_OK);
+    ck_assert_int_eq(state_of(instance), VX_INSTANCE_READY);
+    ck_assert_int_eq(vx_registry_row(registry, instance)->workers_loaded, 3);
+    ck_assert_int_eq(vx_registry_row(registry, instance)->signature.voxels_max, 3000);
+    /* Both die; the one that comes back alone says anew what fits. */
+    worker_down(0);
+    worker_down(1);
+    worker_voxels[0] = 4000;
+    worker_up(0);
+    answer(0, VX_CODE_OK);
+    ck_assert_int_eq(state_of(instance), VX_INSTANCE_READY);
+    ck_assert_int_eq(vx_registry_row(registry, instance)->signature.voxels_max, 4000);
+    memset(worker_voxels, 0, sizeof worker_voxels);
+}
+END_TEST
+
 START_TEST(words_about_a_row_since_freed_are_ignored)
 {
     worker_up(0);
@@ -361,6 +391,7 @@ int main(void)
     tcase_add_test(tcase, a_row_on_its_way_out_does_not_come_back_as_unavailable);
     tcase_add_test(
         tcase, a_job_of_a_row_on_its_way_out_is_answered_when_it_cannot_be_loaded_again);
+    tcase_add_test(tcase, workers_on_which_less_fits_serve_too);
     tcase_add_test(tcase, words_about_a_row_since_freed_are_ignored);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
