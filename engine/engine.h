@@ -83,6 +83,9 @@ enum vx_conv_algorithm {
     VX_CONV_PAIRS_LIST,
     VX_CONV_ALGORITHMS_COUNT,
 };
+const char *vx_conv_name(enum vx_conv_algorithm algorithm); /* "masked_split" */
+enum vx_conv_algorithm vx_conv_of_name(const char *name);   /* COUNT = no such name */
+
 enum vx_tune_mode {
     VX_TUNE_TABLE, /* look up, else the cost model; measure nothing */
     VX_TUNE_AUTO,  /* at load, measure the few candidates that the model ranks first */

@@ -108,37 +108,17 @@ static struct vx_grid grid(const struct vx_tile *tile, const void *args)
     return (struct vx_grid){(uint32_t)(tiles_n * tiles_co * a->groups), 1, 1};
 }
 
-const struct vx_kernel_spec vx_conv_masked_spec = {
-    .name = "conv_masked",
-    .source = "06_conv_masked.cu",
-    .macros = macros,
-    .macros_count = MACROS,
-    .tiles = tiles,
-    .tiles_count = sizeof tiles / sizeof tiles[0],
-    .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |
-             1u << VX_NUMBER_TF32,
-    .args_bytes = sizeof(struct vx_conv_device_args),
-    .threads = threads,
-    .shared = shared,
-    .fits = fits,
-    .grid = grid,
-    .ref = vx_conv_masked_ref,
-};
+/* Two entry points with the same tiles and laws. */
+#define TILED(name_, source_)                                                            \
+    {                                                                                    \
+        .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
+        .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
+        .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |      \
+                 1u << VX_NUMBER_TF32,                                                   \
+        .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
+        .shared = shared, .fits = fits, .grid = grid, .ref = vx_conv_masked_ref,         \
+    }
 
-/* The same tiles over lists of pairs. */
-const struct vx_kernel_spec vx_conv_pairs_spec = {
-    .name = "conv_pairs",
-    .source = "06_conv_pairs.cu",
-    .macros = macros,
-    .macros_count = MACROS,
-    .tiles = tiles,
-    .tiles_count = sizeof tiles / sizeof tiles[0],
-    .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |
-             1u << VX_NUMBER_TF32,
-    .args_bytes = sizeof(struct vx_conv_device_args),
-    .threads = threads,
-    .shared = shared,
-    .fits = fits,
-    .grid = grid,
-    .ref = vx_conv_masked_ref,
-};
+const struct vx_kernel_spec vx_conv_masked_spec =
+    TILED("conv_masked", "06_conv_masked.cu");
+const struct vx_kernel_spec vx_conv_pairs_spec = TILED("conv_pairs", "06_conv_pairs.cu");

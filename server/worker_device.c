@@ -69,18 +69,9 @@ static enum vx_tune_mode tune_mode(const struct vx_config *config)
 
 static enum vx_conv_algorithm algorithm(const struct vx_config *config)
 {
-    static const char *const names[VX_CONV_ALGORITHMS_COUNT] = {
-        [VX_CONV_AUTO] = "auto",
-        [VX_CONV_EXPLICIT] = "explicit",
-        [VX_CONV_IMPLICIT] = "implicit",
-        [VX_CONV_MASKED] = "masked",
-        [VX_CONV_IMPLICIT_SPLIT] = "implicit_split",
-        [VX_CONV_MASKED_SPLIT] = "masked_split",
-        [VX_CONV_PAIRS_LIST] = "pairs_list",
-    };
-    for (int i = 0; i < VX_CONV_ALGORITHMS_COUNT; i++)
-        if (!strcmp(config->algorithm, names[i])) return (enum vx_conv_algorithm)i;
-    vx_panic(__FILE__, __LINE__, "algorithm is one of config.def's choices");
+    enum vx_conv_algorithm found = vx_conv_of_name(config->algorithm);
+    VX_ASSERT(found < VX_CONV_ALGORITHMS_COUNT); /* it is one of config.def's choices */
+    return found;
 }
 
 vx_status vx_worker_device_open(const struct vx_config *config,

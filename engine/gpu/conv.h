@@ -69,8 +69,6 @@ bool vx_conv_exact(const struct vx_conv_problem *problem,
                    enum vx_conv_algorithm algorithm);
 /* True when the algorithm reads rows sorted by mask (map.h: sorted). */
 bool vx_conv_sorted(enum vx_conv_algorithm algorithm);
-const char *vx_conv_name(enum vx_conv_algorithm algorithm); /* "masked_split" */
-enum vx_conv_algorithm vx_conv_of_name(const char *name);   /* COUNT = no such name */
 
 /* The main kernel of an algorithm, whose tiles are its search space. */
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm);

@@ -6,7 +6,7 @@
  *
  *   struct vx_bench bench = {...};
  *   VX_TRY(vx_bench_ceilings(&bench, &why));
- *   VX_TRY(vx_bench_shape(&bench, &shape, &why));
+ *   VX_TRY(vx_bench_conv(&bench, &shape, &why));
  *
  * Owner    the tool.
  * Thread   the tool's one thread.

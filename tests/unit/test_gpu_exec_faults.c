@@ -184,20 +184,76 @@ START_TEST(a_block_that_does_not_fit_is_refused)
 }
 END_TEST
 
-START_TEST(a_weight_beyond_fp16_is_refused)
+/* Numbers that a precision does not hold; a weight that is none would make the bits of a row
+ * depend on its tile. */
+START_TEST(a_weight_that_is_no_number_of_the_precision_is_refused)
 {
-    const f32 values[6] = {1, 2, 3, 70000, 5, 6};
-    static const char *const json = VX_RIG_HEAD
-        "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,"
-        "\"bias\":false}],\"outputs\":[{\"layer\":\"y\"}],\"precision\":\"fp16\"}";
+    static const struct {
+        const char *precision;
+        f32 weight;
+        const char *said;
+    } rows[] = {
+        {"fp16", 70000, "a weight of 70000 is beyond what FP16 holds (65504)"},
+        {"fp16", INFINITY, "a weight of inf is beyond what FP16 holds"},
+        {"bf16", 3.4e38f, "a weight of 3.4e+38 is beyond what BF16 holds"},
+        {"tf32", NAN, "a weight of nan is beyond what FP32 holds"},
+        {"fp32", -INFINITY, "a weight of -inf is beyond what FP32 holds"},
+    };
+    const f32 values[6] = {1, 2, 3, rows[_i].weight, 5, 6};
+    char json[1024];
+    snprintf(json, sizeof json,
+             VX_RIG_HEAD
+             "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,"
+             "\"bias\":false}],\"outputs\":[{\"layer\":\"y\"}],\"precision\":\"%s\"}",
+             rows[_i].precision);
     const struct vx_test_tensor tensor = {"y.weight", "F32", {2, 3}, 2, values};
     vx_test_write_model(vx_rig_root, 1, json, &tensor, 1);
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     ck_assert_int_eq(vx_status_code(load.status), VX_CODE_INVALID_ARGUMENT);
-    ck_assert_msg(strstr(load.why.text,
-                         "layer \"y\": a weight of 70000 is beyond what FP16 "
-                         "holds (65504)") != NULL,
+    ck_assert_msg(strstr(load.why.text, "layer \"y\": ") &&
+                      strstr(load.why.text, rows[_i].said),
                   "%s", load.why.text);
+}
+END_TEST
+
+/* In the columns that pad two channels to sixteen an infinity meets weights of zero. */
+START_TEST(an_infinity_stays_one_beside_padding)
+{
+    static const char *const json = VX_RIG_HEAD
+        "{\"name\":\"x\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,"
+        "\"bias\":false},{\"name\":\"y\",\"op\":\"linear\",\"input\":\"x\","
+        "\"channels\":1,\"bias\":false}],\"outputs\":[{\"layer\":\"y\"}],"
+        "\"precision\":\"fp16\"}";
+    const f32 ones[6] = {1, 1, 1, 1, 1, 1};
+    const struct vx_test_tensor tensors[] = {{"x.weight", "F32", {2, 3}, 2, ones},
+                                             {"y.weight", "F32", {1, 2}, 2, ones}};
+    vx_test_write_model(vx_rig_root, 1, json, tensors, 2);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    struct vx_rig_request *request = vx_rig_request(1, 2, 4, VX_DTYPE_F32);
+    for (i32 i = 0; i < 6; i++) request->feats[i] = i < 3 ? INFINITY : 1;
+    vx_gpu_rig_run(model, &request->item);
+    ck_assert_msg(!request->item.status.fault, "%s", request->item.why.text);
+    ck_assert_float_eq(request->outputs[0][0], INFINITY);
+    ck_assert_float_eq(request->outputs[0][1], 6);
+    vx_free(request);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+}
+END_TEST
+
+/* Requests of a batch run one by one: memory bounds each of them, not their sum. */
+START_TEST(a_batch_may_hold_more_than_one_request_may)
+{
+    static const char *const json = VX_RIG_HEAD
+        "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,"
+        "\"bias\":false}],\"outputs\":[{\"layer\":\"y\"}],\"limits\":{\"voxels_max\":"
+        "200},\"batching\":{\"voxels_max\":100000},\"warmup\":[]}";
+    const f32 ones[6] = {1, 1, 1, 1, 1, 1};
+    const struct vx_test_tensor tensor = {"y.weight", "F32", {2, 3}, 2, ones};
+    vx_test_write_model(vx_rig_root, 1, json, &tensor, 1);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    ck_assert_int_eq(vx_model_signature(model)->voxels_max, 200);
+    ck_assert_int_eq(vx_model_signature(model)->batch_voxels_max, 100000);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
 }
 END_TEST
 
@@ -368,7 +424,10 @@ int main(void)
     tcase_add_test(tcase, what_does_not_fit_is_refused_with_the_numbers);
     tcase_add_test(tcase, weights_that_do_not_fit_are_refused);
     tcase_add_test(tcase, a_block_that_does_not_fit_is_refused);
-    tcase_add_test(tcase, a_weight_beyond_fp16_is_refused);
+    tcase_add_loop_test(tcase, a_weight_that_is_no_number_of_the_precision_is_refused, 0,
+                        5);
+    tcase_add_test(tcase, an_infinity_stays_one_beside_padding);
+    tcase_add_test(tcase, a_batch_may_hold_more_than_one_request_may);
     tcase_add_test(tcase, a_lost_device_says_so);
     tcase_add_test(tcase, a_failing_call_fails_one_item);
     tcase_add_test(tcase, a_failing_call_fails_one_warm_up);
