@@ -22,6 +22,7 @@ enum {
     ENTRY_VALUE = 2,
     PARAMETER_BOOL = 1,
     PARAMETER_INT64 = 2,
+    PARAMETER_STRING = 3,
     PARAMETER_UINT64 = 5,
 };
 
@@ -78,6 +79,10 @@ static enum voxel_code request_check(const struct voxel_request *request,
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "version, timeout_us and deadline_us must not be negative");
+    if (request->coords_ref && strlen(request->coords_ref) >= VOXEL_REF_BYTES_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "coords_ref is longer than a name is, %d bytes",
+                               VOXEL_REF_BYTES_MAX - 1);
     for (int32_t i = 0; i < request->inputs_count; i++) {
         enum voxel_code code = tensor_check(&request->inputs[i], error);
         if (code) return code;
@@ -100,6 +105,24 @@ static void pack_parameter(struct voxel_writer *w, const char *key, uint32_t mem
     voxel_write_prefix(w, ENTRY_VALUE, inner.used);
     voxel_write_tag(w, member, VOXEL_WIRE_VARINT);
     voxel_write_varint(w, value);
+}
+
+/* Likewise with a text.  An empty one is written too: which member of the oneof is there
+ * says the type. */
+static void pack_text_parameter(struct voxel_writer *w, const char *key, const char *text)
+{
+    size_t bytes = strlen(text);
+    struct voxel_writer inner = {0};
+    voxel_write_prefix(&inner, PARAMETER_STRING, bytes);
+    inner.used += bytes;
+    struct voxel_writer entry = {0};
+    voxel_write_text(&entry, ENTRY_KEY, key);
+    voxel_write_prefix(&entry, ENTRY_VALUE, inner.used);
+    voxel_write_prefix(w, REQUEST_PARAMETERS, entry.used + inner.used);
+    voxel_write_text(w, ENTRY_KEY, key);
+    voxel_write_prefix(w, ENTRY_VALUE, inner.used);
+    voxel_write_prefix(w, PARAMETER_STRING, bytes);
+    voxel_write_raw(w, text, bytes);
 }
 
 static void pack_tensor_body(struct voxel_writer *w, const struct voxel_tensor *tensor)
@@ -130,6 +153,7 @@ static void pack_head(struct voxel_writer *w, const struct voxel_request *reques
     if (request->timeout_us)
         pack_parameter(w, "timeout", PARAMETER_INT64, (uint64_t)request->timeout_us);
     if (request->timing) pack_parameter(w, "timing", PARAMETER_BOOL, 1);
+    if (request->coords_ref) pack_text_parameter(w, "coords_ref", request->coords_ref);
     for (int32_t i = 0; i < request->inputs_count; i++) {
         struct voxel_writer body = {0};
         pack_tensor_body(&body, &request->inputs[i]);

@@ -168,6 +168,12 @@ struct voxel_request {
     int64_t
         deadline_us; /* longest wait for the answer, from now; 0 = the client's default */
     bool timing;     /* ask for queue and compute times among the answer's parameters */
+
+    /* NULL = not said.  "" = name these coords in the answer (its text parameter
+     * coords_ref, when the server keeps them).  Such a name = those coords again: the
+     * input coords is then left out, and FAILED_PRECONDITION says that the server has
+     * forgotten them and wants them.  See also voxel_infer_geometry. */
+    const char *coords_ref;
 };
 
 enum voxel_parameter_kind {
@@ -206,6 +212,23 @@ struct voxel_answer {
 enum voxel_code voxel_infer(struct voxel_client *client,
                             const struct voxel_request *request,
                             struct voxel_answer **answer, struct voxel_error *error);
+
+/* The name of a geometry that is sent again and again; all zero to begin with. */
+#define VOXEL_REF_BYTES_MAX 64
+struct voxel_geometry {
+    char name[VOXEL_REF_BYTES_MAX]; /* "" = the server has not named it yet */
+    bool resent; /* out: the server had forgotten it, and got the coords again */
+};
+
+/* As voxel_infer, but the coordinates (the INT32 input) go over the wire only when the
+ * server does not know them by the name in `geometry`: the first time, and when it has
+ * forgotten them.
+ * request->coords_ref is not looked at.  A geometry belongs to one thread at a time. */
+enum voxel_code voxel_infer_geometry(struct voxel_client *client,
+                                     const struct voxel_request *request,
+                                     struct voxel_geometry *geometry,
+                                     struct voxel_answer **answer,
+                                     struct voxel_error *error);
 
 /* The end of an asynchronous call.  `answer` is the receiver's, to be freed; NULL when
  * error->code is not VOXEL_OK.  `error` lives for the callback only. */

@@ -18,10 +18,10 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
-        *id;
+        *id, *coords_ref;
     double voxel, timeout_ms;
     int64_t version, priority;
-    bool isometric, quiet;
+    bool isometric, quiet, name_geometry, resend;
     struct render_view render;
 };
 
@@ -59,6 +59,13 @@ static int check_options(const struct command *command, struct infer_options *op
                 "voxel infer: --model NAME is needed; `voxel models` lists them\n");
         return CLI_USAGE;
     }
+    if (options->resend && !options->coords_ref) {
+        fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
+        return CLI_USAGE;
+    }
+    if (options->coords_ref && !*options->coords_ref)
+        return options_bad(command, "coords-ref", "a name that --name-geometry printed",
+                           "");
     if (options->out && save_check_path(options->out, &error))
         return cli_say_input("infer", &error);
     options->render = RENDER_VIEW;
@@ -180,6 +187,40 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
     return CLI_DONE;
 }
 
+/* With the coordinates, or with their name in their place. */
+static enum voxel_code send_request(const struct infer_options *options,
+                                    struct voxel_client *client,
+                                    struct voxel_request *request,
+                                    struct voxel_answer **answer,
+                                    struct voxel_error *error)
+{
+    struct voxel_geometry geometry = {.name = ""};
+    if (!options->coords_ref) {
+        request->coords_ref = options->name_geometry ? "" : NULL;
+        return voxel_infer(client, request, answer, error);
+    }
+    if (!options->resend) {
+        request->coords_ref = options->coords_ref;
+        request->inputs++; /* coords come first */
+        request->inputs_count--;
+        return voxel_infer(client, request, answer, error);
+    }
+    size_t bytes = strlen(options->coords_ref) + 1;
+    if (bytes > sizeof geometry.name)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "--coords-ref is longer than a name is, %d bytes",
+                               VOXEL_REF_BYTES_MAX - 1);
+    memcpy(geometry.name, options->coords_ref, bytes);
+    return voxel_infer_geometry(client, request, &geometry, answer, error);
+}
+
+static void print_name(const struct voxel_answer *answer)
+{
+    const struct voxel_parameter *name =
+        voxel_answer_find_parameter(answer, "coords_ref");
+    if (name) printf("%s\n", name->text);
+}
+
 static enum voxel_code run_request(const struct infer_options *options,
                                    struct voxel_client *client, const struct cloud *cloud,
                                    struct voxel_answer **answer,
@@ -204,7 +245,7 @@ static enum voxel_code run_request(const struct infer_options *options,
                                         .priority = (uint64_t)options->priority,
                                         .timing = true};
         cli_progress("waiting for the answer");
-        code = voxel_infer(client, &request, answer, error);
+        code = send_request(options, client, &request, answer, error);
         cli_progress(NULL);
     }
     request_tensors_fini(&tensors);
@@ -226,6 +267,7 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
         code = cli_say_error("infer", options->server, &error);
     } else {
         if (!options->quiet) print_summary(options, cloud, answer);
+        if (options->quiet && options->name_geometry) print_name(answer);
         fflush(stdout);
         code = deliver(options, cloud, answer);
     }

@@ -1,6 +1,8 @@
 # The C library and the program `voxel`.
 if(VX_SERVER)
   vx_unit_test(NAME test_client_wire SOURCES tests/unit/test_client_wire.c LIBS voxelclient wire)
+  vx_unit_test(NAME test_client_geometry SOURCES tests/unit/test_client_geometry.c
+    LIBS voxelclient wire)
   vx_unit_test(NAME test_client_info SOURCES tests/unit/test_client_info.c LIBS voxelclient wire)
   vx_unit_test(NAME test_client_call SOURCES tests/unit/test_client_call.c LIBS voxelclient)
   vx_unit_test(NAME test_client_files SOURCES tests/unit/test_client_files.c LIBS voxelcli)

@@ -5,7 +5,7 @@ import grpc.aio
 
 from . import messages
 from .client import CHANNEL_OPTIONS
-from .errors import from_rpc_error
+from .errors import FailedPrecondition, from_rpc_error
 
 
 class AsyncClient:
@@ -38,8 +38,17 @@ class AsyncClient:
 
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""
+        coords, options, again = messages.split_geometry(coords, options)
         request = messages.pack_infer(model, coords, feats, options)
-        return messages.read_infer(await self._call("ModelInfer", request, timeout, metadata))
+        try:
+            data = await self._call("ModelInfer", request, timeout, metadata)
+        except FailedPrecondition:
+            if again is None:
+                raise
+            options["coords_ref"] = ""
+            request = messages.pack_infer(model, again, feats, options)
+            data = await self._call("ModelInfer", request, timeout, metadata)
+        return messages.read_infer(data)
 
     async def server_live(self, timeout=10):
         """See Client.server_live."""

@@ -3,7 +3,7 @@
 import grpc
 
 from . import messages
-from .errors import from_rpc_error
+from .errors import FailedPrecondition, from_rpc_error
 
 # What stock clients set; the server has its own limit and says so.
 CHANNEL_OPTIONS = (
@@ -47,10 +47,14 @@ class Client:
     def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """Runs one grid through a model.
 
-        coords   int array [N, 4] (sample, x, y, z) or [N, 3]; each voxel once
+        coords   int array [N, 4] (sample, x, y, z) or [N, 3]; each voxel once; None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
         timeout  seconds until DeadlineExceeded; None = no limit
         metadata extra gRPC headers, e.g. (("traceparent", ...),)
+
+        coords_ref="" asks for a name of the coords, which comes as answer.coords_ref; later
+        requests send coords_ref=NAME and coords=None.  FailedPrecondition says that the server has
+        forgotten the name; with resend=True the coords given beside it are sent then, and named.
 
         Options: version, id, outputs (names; default all), priority (1 highest), timing (stage
         times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
@@ -58,8 +62,17 @@ class Client:
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
         Raises ValueError for arrays that cannot be sent, VoxeldError for what the server refuses.
         """
+        coords, options, again = messages.split_geometry(coords, options)
         request = messages.pack_infer(model, coords, feats, options)
-        return messages.read_infer(self._call("ModelInfer", request, timeout, metadata))
+        try:
+            data = self._call("ModelInfer", request, timeout, metadata)
+        except FailedPrecondition:
+            if again is None:
+                raise
+            options["coords_ref"] = ""
+            request = messages.pack_infer(model, again, feats, options)
+            data = self._call("ModelInfer", request, timeout, metadata)
+        return messages.read_infer(data)
 
     def server_live(self, timeout=10):
         """True when the server answers at all."""

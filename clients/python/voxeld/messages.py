@@ -49,6 +49,11 @@ class Answer(Mapping):
     parameters: dict = field(default_factory=dict)
     outputs: dict = field(default_factory=dict)
 
+    @property
+    def coords_ref(self):
+        """The server's name for the coords, or "" when it did not say one."""
+        return self.parameters.get("coords_ref", "")
+
     def __getitem__(self, name):
         return self.outputs[name]
 
@@ -110,7 +115,9 @@ def _parameter(name, value):
 
 def pack_infer(model, coords, feats, options):
     """Bytes of a ModelInferRequest.  options: the keyword arguments of Client.infer."""
-    coords = _coords_array(coords)
+    if coords is None and not options.get("coords_ref"):
+        raise ValueError("coords: expected an array, got None; only coords_ref can replace it")
+    coords = None if coords is None else _coords_array(coords)
     feats, datatype = _feats_array(feats, options.get("bf16", False))
     parts = [wire.text(1, model), wire.text(2, str(options.get("version") or "")),
              wire.text(3, options.get("id") or "")]
@@ -119,17 +126,20 @@ def pack_infer(model, coords, feats, options):
         parameters["timing"] = True
     if options.get("queue_timeout_us"):
         parameters["timeout"] = int(options["queue_timeout_us"])
+    if options.get("coords_ref") is not None:
+        parameters["coords_ref"] = str(options["coords_ref"])
     for name, value in parameters.items():
         parts.append(wire.message(4, _parameter(name, value)))
     if options.get("priority"):
         entry = wire.text(1, "priority") + wire.message(2, wire.number(5, options["priority"]))
         parts.append(wire.message(4, entry))
     names = options.get("input_names") or ("coords", "feats")
-    parts.append(wire.message(5, _input(names[0], "INT32", coords.shape)))
+    if coords is not None:
+        parts.append(wire.message(5, _input(names[0], "INT32", coords.shape)))
     parts.append(wire.message(5, _input(names[1], datatype, feats.shape)))
     for output in options.get("outputs") or ():
         parts.append(wire.message(6, wire.text(1, output)))
-    for array in (coords, feats):
+    for array in (feats,) if coords is None else (coords, feats):
         parts.append(wire.varint(7 << 3 | 2) + wire.varint(array.nbytes))
         parts.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
     return b"".join(parts)
@@ -187,6 +197,20 @@ def read_infer(data):
         raise ValueError(f"the answer names {len(tensors)} outputs and carries {len(raws)}")
     answer.outputs = {t.name: _array(t, raw) for t, raw in zip(tensors, raws)}
     return answer
+
+
+def split_geometry(coords, options):
+    """How to send a grid: (coords or None, options, coords to send again or None).
+
+    With resend=True and a coords_ref the coords stay here until the server wants them."""
+    options = dict(options)
+    resend = options.pop("resend", False)
+    known = bool(options.get("coords_ref"))
+    if resend and (coords is None or options.get("coords_ref") is None):
+        raise ValueError("resend: expected coords and coords_ref (\"\" the first time)")
+    if known and coords is not None and not resend:
+        raise ValueError("coords: expected None beside coords_ref, or resend=True")
+    return (None, options, coords) if known and resend else (coords, options, None)
 
 
 def pack_name(name, version=""):

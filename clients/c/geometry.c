@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/voxel.h"
+
+#include "clients/c/error.h"
+#include "clients/c/infer_wire.h"
+
+#include <string.h>
+
+/* Keeps what the server calls the geometry, or "" when it did not keep it. */
+static void geometry_learn(struct voxel_geometry *geometry,
+                           const struct voxel_answer *answer)
+{
+    const struct voxel_parameter *name =
+        voxel_answer_find_parameter(answer, "coords_ref");
+    geometry->name[0] = '\0';
+    if (!name || name->kind != VOXEL_PARAMETER_STRING) return;
+    size_t bytes = strlen(name->text) + 1;
+    if (bytes <= sizeof geometry->name) memcpy(geometry->name, name->text, bytes);
+}
+
+/* The inputs but the coordinates, which a model may call as it likes: they are the only
+ * integers.  Returns how many. */
+static int32_t inputs_but_coords(const struct voxel_request *request,
+                                 struct voxel_tensor *inputs)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < request->inputs_count; i++)
+        if (request->inputs[i].type != VOXEL_INT32) inputs[count++] = request->inputs[i];
+    return count;
+}
+
+enum voxel_code voxel_infer_geometry(struct voxel_client *client,
+                                     const struct voxel_request *request,
+                                     struct voxel_geometry *geometry,
+                                     struct voxel_answer **answer,
+                                     struct voxel_error *error)
+{
+    struct voxel_request named = *request;
+    struct voxel_tensor inputs[VOXEL_INPUTS_MAX];
+    bool knew = geometry->name[0] != '\0';
+    *answer = NULL;
+    geometry->resent = false;
+    if (request->inputs_count > VOXEL_INPUTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request has 0..%d inputs, not %d", VOXEL_INPUTS_MAX,
+                               (int)request->inputs_count);
+    if (knew) {
+        named.coords_ref = geometry->name;
+        named.inputs_count = inputs_but_coords(request, inputs);
+        named.inputs = inputs;
+        enum voxel_code code = voxel_infer(client, &named, answer, error);
+        if (code != VOXEL_FAILED_PRECONDITION) return code;
+    }
+    named = *request;
+    named.coords_ref = "";
+    enum voxel_code code = voxel_infer(client, &named, answer, error);
+    if (code) return code;
+    geometry->resent = knew;
+    geometry_learn(geometry, *answer);
+    return VOXEL_OK;
+}

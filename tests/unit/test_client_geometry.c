@@ -1,0 +1,87 @@
+/* How a request says which geometry it means: the parameter coords_ref, as protobuf-c
+ * reads it.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/infer_wire.h"
+#include "clients/c/memory.h"
+
+#include "open_inference.pb-c.h"
+
+#include <check.h>
+#include <string.h>
+
+#define ROWS 3
+
+static int32_t coords[ROWS * 4];
+static float feats[ROWS];
+
+static struct voxel_request request_make(struct voxel_tensor inputs[2])
+{
+    inputs[0] = voxel_tensor_make("coords", VOXEL_INT32, ROWS, 4, coords);
+    inputs[1] = voxel_tensor_make("feats", VOXEL_FP32, ROWS, 1, feats);
+    return (struct voxel_request){
+        .model = "normals", .inputs = inputs, .inputs_count = 2};
+}
+
+/* An empty name is there, and is a text: it asks for a name. */
+static const char *const refs[] = {"", "0123456789abcdef0123456789abcdef"};
+START_TEST(a_geometry_goes_by_name)
+{
+    struct voxel_tensor inputs[2];
+    struct voxel_request request = request_make(inputs);
+    struct voxel_message message;
+    struct voxel_error error;
+    request.inputs = inputs + 1;
+    request.inputs_count = 1;
+    request.coords_ref = refs[_i];
+    ck_assert_int_eq(voxel_message_pack(&request, &message, &error), VOXEL_OK);
+    /* Small tensors ride in the head. */
+    ck_assert_uint_eq(message.pieces_count, 1);
+    Inference__ModelInferRequest *read = inference__model_infer_request__unpack(
+        NULL, message.bytes, message.pieces[0].data);
+    ck_assert_ptr_nonnull(read);
+    ck_assert_uint_eq(read->n_parameters, 1);
+    ck_assert_str_eq(read->parameters[0]->key, "coords_ref");
+    ck_assert_int_eq(read->parameters[0]->value->parameter_choice_case,
+                     INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM);
+    ck_assert_str_eq(read->parameters[0]->value->string_param, refs[_i]);
+    ck_assert_uint_eq(read->n_inputs, 1);
+    ck_assert_str_eq(read->inputs[0]->name, "feats");
+    ck_assert_uint_eq(read->n_raw_input_contents, 1);
+    inference__model_infer_request__free_unpacked(read, NULL);
+    voxel_message_fini(&message);
+}
+END_TEST
+
+START_TEST(a_name_has_a_length)
+{
+    char name[VOXEL_REF_BYTES_MAX + 1];
+    struct voxel_tensor inputs[2];
+    struct voxel_request request = request_make(inputs);
+    struct voxel_message message;
+    struct voxel_error error;
+    memset(name, 'a', sizeof name);
+    name[VOXEL_REF_BYTES_MAX] = '\0';
+    request.coords_ref = name;
+    ck_assert_int_eq(voxel_message_pack(&request, &message, &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(error.text, "coords_ref"));
+    name[VOXEL_REF_BYTES_MAX - 1] = '\0';
+    ck_assert_int_eq(voxel_message_pack(&request, &message, &error), VOXEL_OK);
+    voxel_message_fini(&message);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client geometry");
+    TCase *tcase = tcase_create("wire");
+    tcase_add_loop_test(tcase, a_geometry_goes_by_name, 0, 2);
+    tcase_add_test(tcase, a_name_has_a_length);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
