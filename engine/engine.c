@@ -16,6 +16,7 @@ struct vx_engine {
     u32 magic;
     const struct vx_backend *backend;
     void *device; /* of the backend */
+    i32 under_way;
 };
 
 vx_status vx_engine_open(const struct vx_engine_options *options, struct vx_why *why,
@@ -82,18 +83,49 @@ void vx_engine_unload(struct vx_engine *engine, struct vx_model **model)
     if (*model) engine->backend->unload(engine->device, model);
 }
 
-void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
-                   struct vx_batch *batch)
+bool vx_engine_has_room(const struct vx_engine *engine)
 {
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    return engine->under_way < VX_ENGINE_BATCHES_MAX;
+}
+
+i32 vx_engine_under_way(const struct vx_engine *engine)
+{
+    return engine->under_way;
+}
+
+void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
+                      struct vx_batch *batch)
+{
+    VX_ASSERT(vx_engine_has_room(engine));
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
-    for (i32 i = 0; i < batch->items_count; i++) {
-        struct vx_item *item = &batch->items[i];
-        vx_item_begin(item);
-        if (!item->voxels) continue; /* an empty cloud has an empty answer */
-        engine->backend->run(engine->device, model, item);
-    }
+    VX_ASSERT(batch->items_count > 0);
+    VX_ASSERT(batch->items_count <= VX_BATCH_ITEMS_MAX);
+    for (i32 i = 0; i < batch->items_count; i++) vx_item_begin(&batch->items[i]);
+    batch->device_ns = 0;
+    batch->next = NULL;
+    engine->under_way++;
+    engine->backend->submit(engine->device, model, batch);
+}
+
+struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    if (!engine->under_way) return NULL;
+    struct vx_batch *batch = engine->backend->collect(engine->device, wait);
+    VX_ASSERT(batch || !wait);
+    if (batch) engine->under_way--;
+    return batch;
+}
+
+void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
+                   struct vx_batch *batch)
+{
+    VX_ASSERT(!engine->under_way); /* else collect could answer another's */
+    vx_engine_submit(engine, model, batch);
+    VX_ASSERT(vx_engine_collect(engine, true) == batch);
 }
 
 void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats)
@@ -101,6 +133,13 @@ void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats 
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     engine->backend->stats(engine->device, stats);
+    stats->numa_node = vx_engine_numa_node(engine);
+}
+
+i32 vx_engine_numa_node(const struct vx_engine *engine)
+{
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    return engine->backend->numa_node(engine->device);
 }
 
 bool vx_engine_lost(const struct vx_engine *engine, struct vx_why *why)

@@ -24,6 +24,7 @@
 #ifndef VX_ENGINE_ENGINE_H
 #define VX_ENGINE_ENGINE_H
 
+#include "engine/base/content.h"
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
 
@@ -42,6 +43,23 @@ size_t vx_dtype_bytes(enum vx_dtype dtype); /* bytes of one element; 0 for NONE 
 const char *
 vx_dtype_name(enum vx_dtype dtype); /* "FP32" "FP16" "BF16" "INT32", as on the wire */
 
+/* How requests of a model wait: the words and meanings of Triton's ModelQueuePolicy. */
+struct vx_queue_policy {
+    i64 default_timeout_us; /* of a request that says none; 0 = for ever */
+    i64 max_queue_size;     /* requests of this level waiting; 0 = queue_max only */
+    bool timeout_delay;     /* timeout_action DELAY: behind all others; else REJECT */
+    bool allow_timeout_override; /* a request's own `timeout` counts, if it is shorter */
+};
+struct vx_batching {
+    i64 voxels_max;             /* most voxels in one device batch */
+    i64 pairs_max;              /* most (row, offset) pairs, as estimated; 0 = no bound */
+    i64 delay_us;               /* how long a batch may wait for company */
+    i32 requests_max;           /* 1 .. VX_BATCH_ITEMS_MAX; 1 = batching is off */
+    i32 priority_levels;        /* 0 = a request's number is its level, without bound */
+    i32 default_priority_level; /* of a request that says none; 1 = highest */
+    struct vx_queue_policy policies[VX_PRIORITY_LEVELS_MAX + 1]; /* [0] the default's */
+};
+
 /* What a model takes and gives: all the front needs to know.  Plain data: it crosses the
  * process border in one message.  Every model takes coords (N,4) or (N,3) and feats (N,
  * feats_channels). */
@@ -56,11 +74,10 @@ struct vx_signature {
     i32 feats_channels;
     i32 outputs_count;
     struct vx_output outputs[VX_OUTPUTS_MAX];
-    i64 voxels_max;       /* most voxels in one request */
-    i64 batch_voxels_max; /* most voxels in one device batch */
-    i64 batch_delay_us;   /* how long a batch may wait for company */
-    i64 weights_bytes;    /* on the device */
-    i32 layers_count;     /* as written in network.json */
+    i64 voxels_max;    /* most voxels in one request */
+    i64 weights_bytes; /* on the device */
+    i32 layers_count;  /* as written in network.json */
+    struct vx_batching batching;
 };
 
 /* Where a model is: DIR/network.json and DIR/VERSION/weights.safetensors. */
@@ -120,7 +137,9 @@ struct vx_engine_options {
 
 /* One request of a batch.  Rows of outputs are in the order of the rows of coords. */
 struct vx_item {
-    const i32 *coords;             /* (voxels, coords_columns) row-major */
+    const i32 *coords; /* (voxels, coords_columns) row-major; NULL = those that `content`
+                          names, FAILED_PRECONDITION when they are not in the cache */
+    struct vx_content content;     /* their name; zeros = none, and nothing is kept */
     i32 coords_columns;            /* 4: sample x y z; 3: x y z, sample 0 */
     i64 voxels;                    /* N >= 0 */
     const void *feats;             /* (voxels, feats_channels) of feats_dtype */
@@ -132,13 +151,20 @@ struct vx_item {
     i64 geometry_ns;               /* out: keys, hash, maps, or the cache look-up */
     i64 compute_ns;                /* out: layers */
     i64 output_ns;                 /* out: output conversion */
-    i64 pairs;         /* out: (row, offset) pairs of the first convolution's map */
-    bool geometry_hit; /* out: every map came from the cache */
+    i64 pairs;          /* out: (row, offset) pairs of the first convolution's map */
+    bool geometry_hit;  /* out: every map came from the cache */
+    bool geometry_kept; /* out: the cache has it under `content` now */
 };
+/* Items, and what they point to, are borrowed from submit until the batch is collected. */
 struct vx_batch {
     struct vx_item *items;
     i32 items_count;
+    i64 device_ns; /* out: from submit to the end, without waiting for other batches */
+    struct vx_batch *next; /* the engine's */
 };
+/* Batches that a device works on at once: while one computes, the other's tensors are on
+ * their way in or out. */
+#define VX_ENGINE_BATCHES_MAX 2
 
 /* What the engine holds, for metrics and for people. */
 struct vx_engine_stats {
@@ -151,6 +177,7 @@ struct vx_engine_stats {
     i64 kernels_compiled, kernels_cached, kernels_ns;
     /* Of tuning at load: candidates that were measured, and those whose answer was wrong. */
     i64 tune_measured, tune_rejected;
+    i32 numa_node; /* vx_engine_numa_node; -1 = near none, or not known */
 };
 
 VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,
@@ -174,7 +201,20 @@ VX_MUST_USE vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *
 void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
 const struct vx_signature *vx_model_signature(const struct vx_model *model);
 
-/* Never fails as a whole: each item carries its own status. */
+/* A batch never fails as a whole: each item carries its own status, and its answer is the
+ * same, bit for bit, alone or in any batch.
+ *
+ * submit puts it to work, at most VX_ENGINE_BATCHES_MAX at once, and returns; collect
+ * answers a batch that has ended, in the order of their ends, or NULL: at once, or with
+ * `wait` only when none is under way.  load and warm and unload of models may happen
+ * between; warm waits for what is under way, unload asserts that nothing of the model
+ * is.  Device thread. */
+bool vx_engine_has_room(const struct vx_engine *engine); /* for one more batch */
+i32 vx_engine_under_way(const struct vx_engine *engine); /* submitted, not collected */
+void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
+                      struct vx_batch *batch);
+struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait);
+/* Both, for who has one batch. */
 void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch);
 /* Device thread. */
@@ -183,6 +223,9 @@ void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats 
 /* True when the device is gone (a sticky error of a GPU) and `why` says how: the process
  * must end and be started anew.  Device thread. */
 bool vx_engine_lost(const struct vx_engine *engine, struct vx_why *why);
+
+/* The NUMA node that the device is near (base/numa.h); -1 = none, or not known. */
+i32 vx_engine_numa_node(const struct vx_engine *engine);
 
 /* Devices of a kind that its driver counts, without opening one; 0 when there is no
  * driver or no device, and `why` then says what was tried.  Loads the driver: not for a

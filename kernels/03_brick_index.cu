@@ -81,6 +81,8 @@ VX_DEVICE void number(const struct vx_brick_index_args *args, uint32_t block,
                       uint32_t blocks)
 {
     uint32_t count = args->counts->bricks;
+    if (args->fault && block == 0 && vx_thread() < 2)
+        args->fault[vx_thread()] = args->counts->fault[vx_thread()];
     for (uint32_t first = block * VX_THREADS; first < count;
          first += blocks * VX_THREADS) {
         uint32_t brick = first + vx_thread();
@@ -118,20 +120,32 @@ VX_KERNEL(VX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
 }
 
 /* One block does everything, zeros included. */
-VX_KERNEL(VX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
+VX_DEVICE void small(const struct vx_brick_index_args *args)
 {
     if (vx_thread() == 0) {
-        args.counts->fault[0] = args.counts->fault[1] = 0;
-        args.counts->bricks = args.counts->rows = 0;
-        args.counts->tally = 0;
+        args->counts->fault[0] = args->counts->fault[1] = 0;
+        args->counts->bricks = args->counts->rows = 0;
+        args->counts->tally = 0;
     }
     struct vx_brick_slot none = {0, 0};
-    for (uint64_t slot = vx_thread(); slot < args.slots_count; slot += VX_THREADS)
-        args.slots[slot] = none;
+    for (uint64_t slot = vx_thread(); slot < args->slots_count; slot += VX_THREADS)
+        args->slots[slot] = none;
     vx_barrier();
-    for (int64_t first = 0; first < args.n; first += VX_THREADS) insert(&args, first);
+    for (int64_t first = 0; first < args->n; first += VX_THREADS) insert(args, first);
     vx_barrier();
-    number(&args, 0, 1);
+    number(args, 0, 1);
     vx_barrier();
-    for (int64_t i = vx_thread(); i < args.n; i += VX_THREADS) rank(&args, i);
+    for (int64_t i = vx_thread(); i < args->n; i += VX_THREADS) rank(args, i);
+}
+
+VX_KERNEL(VX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
+{
+    small(&args);
+}
+
+/* A copy of the arguments, so that they stay in registers whatever is stored. */
+VX_KERNEL(VX_THREADS, 1) brick_small_many(const struct vx_brick_small_many_args many)
+{
+    struct vx_brick_index_args args = many.sets[vx_block_x()];
+    small(&args);
 }

@@ -14,14 +14,16 @@
  *          they are near in space.  A table starts as zeros: key 0 is a free slot.
  * Steps    1 insert: find or make the brick, set the bit, list a new brick   2 number:
  *          count the bits of each listed brick, take that many rows   3 rank: the row of
- *          each voxel.  small does all of it, zeros included, in one block.
+ *          each voxel.  small does all of it, zeros included, in one block; small_many
+ *          that for each of many sets, a block to a set.
  * Tiles    VX_THREADS voxels or bricks to a block.
  * Cost     bytes 16*S zeros + 20*N coordinates and places + 12*N places and rows; three
  *          random accesses per voxel to insert, two to rank.
  * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17, else fault[0] and the voxel has no
  *          row; a voxel twice raises fault[1].  N <= 2^30; S a power of two >= 2*N and
  *          >= VX_BRICK_GROUP.  With a fault, rows past counts->rows are their own number:
- *          everything later stays inside its memory.
+ *          everything later stays inside its memory.  small, small_many: N <=
+ *          VX_BRICK_SMALL is meant, not needed.
  * Order    the reference numbers bricks in the order of their first voxel; a device in any
  *          order, not the same in two runs.  Compare through `rows`.
  * Oracle   03_brick_index_ref.c, tests/oracle.
@@ -73,12 +75,20 @@ struct vx_brick_index_args {
     uint32_t *list;   /* (N) slots of the bricks as they were made */
     uint64_t *places; /* (N) 64 * slot + bit, or VX_BRICK_NONE */
     int32_t *rows;    /* (N) out: which voxel a row is */
+    uint32_t *fault;  /* (2) out of number, small: counts->fault again; or NULL */
+};
+
+/* Sets that know nothing of each other, in one launch. */
+struct vx_brick_small_many_args {
+    int64_t count;
+    const struct vx_brick_index_args *sets; /* (count) in device memory */
 };
 
 void vx_brick_insert_ref(const struct vx_brick_index_args *args);
 void vx_brick_number_ref(const struct vx_brick_index_args *args);
 void vx_brick_rank_ref(const struct vx_brick_index_args *args);
 void vx_brick_small_ref(const struct vx_brick_index_args *args);
+void vx_brick_small_many_ref(const struct vx_brick_small_many_args *args);
 
 /* The key of a brick from voxel coordinates, 0 when they are out of range. */
 VX_BOTH uint64_t vx_brick_key(int32_t sample, int32_t x, int32_t y, int32_t z)

@@ -36,6 +36,7 @@ void vx_brick_insert_ref(const struct vx_brick_index_args *args)
 void vx_brick_number_ref(const struct vx_brick_index_args *args)
 {
     uint32_t rows = 0;
+    if (args->fault) memcpy(args->fault, args->counts->fault, sizeof args->counts->fault);
     for (uint32_t b = 0; b < args->counts->bricks; b++) {
         uint32_t slot = args->list[b];
         args->base[slot] = (int32_t)rows;
@@ -65,4 +66,9 @@ void vx_brick_small_ref(const struct vx_brick_index_args *args)
     vx_brick_insert_ref(args);
     vx_brick_number_ref(args);
     vx_brick_rank_ref(args);
+}
+
+void vx_brick_small_many_ref(const struct vx_brick_small_many_args *args)
+{
+    for (int64_t set = 0; set < args->count; set++) vx_brick_small_ref(&args->sets[set]);
 }

@@ -7,6 +7,7 @@ extern const struct vx_kernel_spec vx_brick_insert_spec;
 extern const struct vx_kernel_spec vx_brick_number_spec;
 extern const struct vx_kernel_spec vx_brick_rank_spec;
 extern const struct vx_kernel_spec vx_brick_small_spec;
+extern const struct vx_kernel_spec vx_brick_small_many_spec;
 
 /* VX_THREADS of the text: one atomic per block and 512 voxels keeps the counters cool. */
 #define THREADS 512
@@ -38,6 +39,13 @@ static struct vx_grid grid_small(const struct vx_tile *tile, const void *args)
     return (struct vx_grid){it->n ? 1 : 0, 1, 1};
 }
 
+static struct vx_grid grid_small_many(const struct vx_tile *tile, const void *args)
+{
+    (void)tile;
+    const struct vx_brick_small_many_args *it = args;
+    return (struct vx_grid){(uint32_t)it->count, 1, 1};
+}
+
 static void insert_ref(const void *args, enum vx_number type)
 {
     (void)type;
@@ -60,6 +68,12 @@ static void small_ref(const void *args, enum vx_number type)
 {
     (void)type;
     vx_brick_small_ref(args);
+}
+
+static void small_many_ref(const void *args, enum vx_number type)
+{
+    (void)type;
+    vx_brick_small_many_ref(args);
 }
 
 const struct vx_kernel_spec vx_brick_insert_spec = {
@@ -100,4 +114,14 @@ const struct vx_kernel_spec vx_brick_small_spec = {
     .threads = threads_of,
     .grid = grid_small,
     .ref = small_ref,
+};
+
+const struct vx_kernel_spec vx_brick_small_many_spec = {
+    .name = "brick_small_many",
+    .source = "03_brick_index.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_brick_small_many_args),
+    .threads = threads_of,
+    .grid = grid_small_many,
+    .ref = small_many_ref,
 };

@@ -9,7 +9,10 @@
 /* Of one processor at once: a brick begins with four reads that wait for each other, so
  * that the more waves the better; 48 registers are left to each thread. */
 #define VX_BLOCKS 5
-#define VX_WAVES  (VX_BRICK_MAP_THREADS / VX_WAVE)
+/* Of many sets: arguments that a launch keeps in constant memory are in registers here,
+ * 64 of them; with 48 the compiler spills. */
+#define VX_BLOCKS_MANY 4
+#define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
 /* Eight lanes of four entries make one word of mask. */
 #define VX_LANES 8
 /* The bricks around a brick, and one that is always empty for entries past V. */
@@ -175,25 +178,38 @@ VX_DEVICE uint32_t map_rows(const struct vx_brick_map_args *args,
     return pairs;
 }
 
-VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
+VX_DEVICE void map_near(const struct vx_brick_map_args *args)
 {
     VX_SHARED struct quad table[64 * VX_WORDS * VX_LANES];
     VX_SHARED struct near_half near[VX_WAVES][VX_NEAR * 2];
     VX_SHARED uint8_t places[VX_WAVES][64];
     uint64_t pairs = 0;
-    uint32_t wave = vx_wave(), count = args.counts->bricks;
-    fill_table(&args, table);
+    uint32_t wave = vx_wave(), count = args->counts->bricks;
+    fill_table(args, table);
     vx_barrier();
-    for (uint32_t listed = vx_block_x() + wave * args.blocks; listed < count;
-         listed += VX_WAVES * args.blocks) {
-        struct brick brick = brick_of(&args, listed);
-        look_around(&args, &brick, near[wave], places[wave]);
+    for (uint32_t listed = vx_block_x() + wave * args->blocks; listed < count;
+         listed += VX_WAVES * args->blocks) {
+        struct brick brick = brick_of(args, listed);
+        look_around(args, &brick, near[wave], places[wave]);
         vx_wave_barrier();
-        pairs += map_rows(&args, &brick, near[wave], places[wave], table);
+        pairs += map_rows(args, &brick, near[wave], places[wave], table);
         vx_wave_barrier(); /* before the next brick takes the place of this one */
     }
-    map_nothing(&args);
-    tally(&args, pairs, (uint64_t *)near); /* the table of 7^3 leaves no room beside */
+    map_nothing(args);
+    tally(args, pairs, (uint64_t *)near); /* the table of 7^3 leaves no room beside */
+}
+
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
+{
+    map_near(&args);
+}
+
+/* A copy of the arguments, so that they stay in registers whatever is stored. */
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
+brick_map_many(const struct vx_brick_map_many_args many)
+{
+    struct vx_brick_map_args args = many.sets[vx_block_y()];
+    if (vx_block_x() < args.blocks) map_near(&args);
 }
 
 /* --- far: any offset; a look-up for each entry --- */
@@ -233,20 +249,32 @@ VX_DEVICE uint32_t map_row_far(const struct vx_brick_map_args *args, uint64_t ke
     return pairs;
 }
 
-VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
-brick_map_far(const struct vx_brick_map_args args)
+VX_DEVICE void map_far(const struct vx_brick_map_args *args)
 {
     VX_SHARED uint64_t sum;
     uint64_t pairs = 0;
-    uint32_t count = args.counts->bricks;
-    for (uint32_t listed = vx_block_x() + vx_wave() * args.blocks; listed < count;
-         listed += VX_WAVES * args.blocks) {
-        struct brick brick = brick_of(&args, listed);
+    uint32_t count = args->counts->bricks;
+    for (uint32_t listed = vx_block_x() + vx_wave() * args->blocks; listed < count;
+         listed += VX_WAVES * args->blocks) {
+        struct brick brick = brick_of(args, listed);
         int64_t row = brick.base;
         for (uint32_t place = 0; place < 64; place++)
             if (brick.mask >> place & 1u)
-                pairs += map_row_far(&args, brick.key, row++, place);
+                pairs += map_row_far(args, brick.key, row++, place);
     }
-    map_nothing(&args);
-    tally(&args, pairs, &sum);
+    map_nothing(args);
+    tally(args, pairs, &sum);
+}
+
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
+brick_map_far(const struct vx_brick_map_args args)
+{
+    map_far(&args);
+}
+
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
+brick_map_far_many(const struct vx_brick_map_many_args many)
+{
+    struct vx_brick_map_args args = many.sets[vx_block_y()];
+    if (vx_block_x() < args.blocks) map_far(&args);
 }

@@ -17,10 +17,13 @@
  *          block; the last block writes the sum.
  * Tiles    brick_map: VX_WORDS >= W words of mask that the table has.  Offsets beyond 4
  *          along an axis leave the 27 bricks: brick_map_far looks up every entry.
+ *          brick_map_many, brick_map_far_many: the same for many sets, a row of blocks
+ *          to each.
  * Cost     bytes 4*N*S + 4*N*W written, 16 reads of 32 bytes a brick (8 lines of slots, 8
  *          of bases) mostly from cache; 14 instructions of a wave per row.
  * Limits   kernel odd, V <= 343, dilation >= 1; brick_map: kernel/2*dilation <= 4.  A
- *          neighbour beyond the coordinate range does not exist.  blocks < 2^16.
+ *          neighbour beyond the coordinate range does not exist.  blocks < 2^16; of many,
+ *          count < 2^16, and no two sets share counts, because of the tally.
  * Order    exact, given the index.
  * Oracle   03_brick_map_ref.c, tests/oracle.
  * Source   Museth, VDB (ACM TOG 2013); fVDB (Williams et al., ACM TOG 2024).
@@ -59,7 +62,16 @@ struct vx_brick_map_args {
     uint64_t *pairs;     /* (1) out */
 };
 
+/* Sets that know nothing of each other, in one launch: block (x, y) is block x of the
+ * `blocks` of set y, if it has as many. */
+struct vx_brick_map_many_args {
+    int64_t count;
+    const struct vx_brick_map_args *sets; /* (count) in device memory */
+    uint32_t blocks;                      /* the most that a set has; 1 .. 65535 */
+};
+
 void vx_brick_map_ref(const struct vx_brick_map_args *args);
+void vx_brick_map_many_ref(const struct vx_brick_map_many_args *args);
 
 /* Along axis 0 x, 1 y, 2 z: how far offset v is. */
 VX_BOTH int32_t vx_brick_offset(const struct vx_brick_map_args *args, int32_t v,

@@ -53,3 +53,8 @@ void vx_brick_map_ref(const struct vx_brick_map_args *args)
     }
     for (int64_t row = args->counts->rows; row < args->n; row++) map_row(args, row, 0);
 }
+
+void vx_brick_map_many_ref(const struct vx_brick_map_many_args *args)
+{
+    for (int64_t set = 0; set < args->count; set++) vx_brick_map_ref(&args->sets[set]);
+}

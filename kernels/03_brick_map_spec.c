@@ -5,6 +5,8 @@
 
 extern const struct vx_kernel_spec vx_brick_map_spec;
 extern const struct vx_kernel_spec vx_brick_map_far_spec;
+extern const struct vx_kernel_spec vx_brick_map_many_spec;
+extern const struct vx_kernel_spec vx_brick_map_far_many_spec;
 
 /* Words of mask: 3^3; 5^3; 7^3.  The table is 4 KB a word. */
 static const char *const macros[] = {"VX_WORDS"};
@@ -23,10 +25,23 @@ static struct vx_grid map_grid(const struct vx_tile *tile, const void *args)
     return (struct vx_grid){it->n ? it->blocks : 0, 1, 1};
 }
 
+static struct vx_grid map_many_grid(const struct vx_tile *tile, const void *args)
+{
+    (void)tile;
+    const struct vx_brick_map_many_args *it = args;
+    return (struct vx_grid){it->blocks, (uint32_t)it->count, 1};
+}
+
 static void map_ref(const void *args, enum vx_number type)
 {
     (void)type;
     vx_brick_map_ref(args);
+}
+
+static void map_many_ref(const void *args, enum vx_number type)
+{
+    (void)type;
+    vx_brick_map_many_ref(args);
 }
 
 const struct vx_kernel_spec vx_brick_map_spec = {
@@ -54,4 +69,30 @@ const struct vx_kernel_spec vx_brick_map_far_spec = {
     .threads = map_threads,
     .grid = map_grid,
     .ref = map_ref,
+};
+
+const struct vx_kernel_spec vx_brick_map_many_spec = {
+    .name = "brick_map_many",
+    .source = "03_brick_map.cu",
+    .macros = macros,
+    .macros_count = 1,
+    .tiles = tiles,
+    .tiles_count = sizeof tiles / sizeof tiles[0],
+    .args_bytes = sizeof(struct vx_brick_map_many_args),
+    .threads = map_threads,
+    .grid = map_many_grid,
+    .ref = map_many_ref,
+};
+
+const struct vx_kernel_spec vx_brick_map_far_many_spec = {
+    .name = "brick_map_far_many",
+    .source = "03_brick_map.cu",
+    .macros = macros,
+    .macros_count = 1,
+    .tiles = tiles,
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_brick_map_many_args),
+    .threads = map_threads,
+    .grid = map_many_grid,
+    .ref = map_many_ref,
 };

@@ -8,4 +8,6 @@ target_sources(kernels PRIVATE
   03_brick_index_spec.c
   03_brick_map_ref.c
   03_brick_map_spec.c
+  15_geometry_join_ref.c
+  15_geometry_join_spec.c
 )

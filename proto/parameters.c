@@ -37,6 +37,24 @@ static vx_status parameter_flag(const char *key, const Parameter *value,
     return VX_OK;
 }
 
+/* "" asks for the name of what is sent; a name stands for coordinates that came before. */
+static vx_status parameter_geometry(const char *key, const Parameter *value,
+                                    struct vx_why *why, struct vx_request *request)
+{
+    VX_ENSURE_WHY(value && (int)value->parameter_choice_case == CASE(STRING_PARAM), why,
+                  INVALID_ARGUMENT, "a parameter has the wrong type",
+                  "parameter '%.60s': expected string_param", key);
+    const char *text = value->string_param;
+    VX_ENSURE_WHY(
+        !text[0] || vx_content_parse(text, &request->coords_ref), why, INVALID_ARGUMENT,
+        "a parameter is no name of a geometry",
+        "parameter '%.60s': expected \"\" or a name that an answer gave, 32 digits of "
+        "lower-case hexadecimal, got '%.60s'",
+        key, text);
+    request->coords_named = true;
+    return VX_OK;
+}
+
 /* Whether a sequence_* value says anything: clients send zeros and false by default. */
 static bool parameter_says_something(const Parameter *value)
 {
@@ -60,6 +78,7 @@ static vx_status parameter_read(const char *key, const Parameter *value,
     if (!strcmp(key, "priority"))
         return parameter_count(key, value, why, &request->priority);
     if (!strcmp(key, "timing")) return parameter_flag(key, value, why, &request->timing);
+    if (!strcmp(key, "coords_ref")) return parameter_geometry(key, value, why, request);
     if (!strcmp(key, "timeout")) {
         u64 timeout_us;
         VX_TRY(parameter_count(key, value, why, &timeout_us));

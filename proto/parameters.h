@@ -17,7 +17,7 @@
 #include "open_inference.pb-c.h"
 #include "proto/request.h"
 
-/* priority, timeout, timing into the request. */
+/* priority, timeout, timing, coords_ref into the request. */
 VX_MUST_USE vx_status
 vx_parameters_read_request(const Inference__ModelInferRequest *message,
                            struct vx_why *why, struct vx_request *request);

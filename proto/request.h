@@ -11,6 +11,7 @@
 #ifndef VX_PROTO_REQUEST_H
 #define VX_PROTO_REQUEST_H
 
+#include "engine/base/content.h"
 #include "engine/base/status.h"
 #include "proto/limits.h"
 
@@ -59,9 +60,14 @@ struct vx_request {
     struct vx_request_tensor inputs[VX_INPUTS_MAX];
     i32 outputs_count; /* 0 = all the model has */
     char outputs[VX_REQUEST_OUTPUTS_MAX][VX_WIRE_NAME_BYTES];
-    u64 priority;   /* 0 = default, 1 = highest */
-    i64 timeout_us; /* 0 = none */
-    bool timing;    /* parameter `timing`: say queue and compute times in the answer */
+    u64 priority;      /* 0 = default, 1 = highest */
+    i64 timeout_us;    /* 0 = none */
+    bool timing;       /* parameter `timing`: say queue and compute times in the answer */
+    bool coords_named; /* parameter `coords_ref` is there: name the geometry in
+                                     the answer */
+    struct vx_content coords_ref; /* its text, when it is not "": the geometry to use; the
+                                     input coords is left out then */
+    struct vx_content content;    /* of the coords that came: their name */
 };
 
 struct vx_reply_tensor {
@@ -72,7 +78,7 @@ struct vx_reply_tensor {
     u64 bytes; /* of its raw entry; may be 0, the entry is there all the same */
 };
 
-#define VX_REPLY_PARAMETERS_MAX 8 /* timing has 7 */
+#define VX_REPLY_PARAMETERS_MAX 12 /* timing has 9, coords_ref is one */
 struct vx_reply_parameter {
     char name[32];
     enum { VX_PARAMETER_I64, VX_PARAMETER_BOOL, VX_PARAMETER_TEXT } kind;

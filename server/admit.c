@@ -64,12 +64,19 @@ static vx_status admit_find_inputs(const char *model,
                 input->name, model, signature->coords_name, signature->feats_name);
         }
     }
-    const char *missing = !admitted->coords  ? signature->coords_name
-                          : !admitted->feats ? signature->feats_name
-                                             : NULL;
+    bool by_name = vx_content_there(request->coords_ref);
+    VX_ENSURE_WHY(!by_name || !admitted->coords, why, INVALID_ARGUMENT,
+                  "coords and coords_ref are both there",
+                  "input '%.60s' and parameter 'coords_ref' are both there: expected one "
+                  "of them; an empty coords_ref asks for the name of what is sent",
+                  signature->coords_name);
+    const char *missing = !admitted->coords && !by_name ? signature->coords_name
+                          : !admitted->feats            ? signature->feats_name
+                                                        : NULL;
     VX_ENSURE_WHY(!missing, why, INVALID_ARGUMENT, "an input is missing",
-                  "input '%.60s' is missing: model '%.60s' expects 2 inputs, got %d",
-                  missing, model, request->inputs_count);
+                  "input '%.60s' is missing: model '%.60s' expects %d input%s, got %d",
+                  missing, model, by_name ? 1 : 2, by_name ? " beside coords_ref" : "s",
+                  request->inputs_count);
     return VX_OK;
 }
 
@@ -77,6 +84,7 @@ static vx_status admit_coords(struct vx_why *why, struct vx_admitted *admitted)
 {
     const struct vx_request_tensor *coords = admitted->coords;
     char shape[64];
+    if (!coords) return VX_OK;
     VX_ENSURE_WHY(coords->type == VX_WIRE_INT32, why, INVALID_ARGUMENT,
                   "coords must be INT32",
                   "input '%.60s': expected datatype INT32, got %s", coords->name,
@@ -105,6 +113,10 @@ static vx_status admit_feats(const struct vx_signature *signature, struct vx_why
     VX_ENSURE_WHY(fits, why, INVALID_ARGUMENT, "feats must have shape [N,C]",
                   "input '%.60s': expected shape [N,%d], got %s", feats->name,
                   signature->feats_channels, admit_shape_text(feats, shape));
+    if (!admitted->coords) {
+        admitted->voxels = feats->shape[0];
+        return VX_OK;
+    }
     VX_ENSURE_WHY(
         feats->shape[0] == admitted->voxels, why, INVALID_ARGUMENT,
         "coords and feats must have the same number of rows",

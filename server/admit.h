@@ -3,7 +3,7 @@
  *
  * The codec has checked the request against itself (shapes, bytes, types); this checks it
  * against the model's signature and says what to run: which input is which, N, and which
- * outputs.
+ * outputs.  A request that names a known geometry has no coords; N is what feats say.
  *
  *   VX_TRY(vx_admit(name, &signature, &call->request, &why, &admitted));
  *
@@ -19,9 +19,10 @@
 #include "proto/request.h"
 
 struct vx_admitted {
-    const struct vx_request_tensor *coords, *feats; /* in the request */
+    const struct vx_request_tensor *coords, *feats; /* in the request; coords NULL: its
+                                                       coords_ref stands for them */
     i64 voxels;                                     /* N */
-    i32 coords_columns;                             /* 3 or 4 */
+    i32 coords_columns;                             /* 3 or 4; 0 without coords */
     enum vx_dtype feats_dtype;
     i32 outputs_count;
     i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the order of the answer

@@ -6,6 +6,7 @@
  *   VX_TRY(vx_channel_pair(fds));
  *   VX_TRY(vx_channel_send(fd, &message.head, sizeof message.load));
  *   VX_TRY(vx_channel_receive(fd, &message, &got));
+ *   vx_done_add_why(&done, i, text);  ...  vx_done_why(&done, i)
  *
  * front -> worker: LOAD, UNLOAD, RUN, STATS
  * worker -> front: UP, PROGRESS, LOADED, DONE, STATED, ENDS
@@ -49,12 +50,15 @@ struct vx_message_head {
 struct vx_message_load {
     struct vx_message_head head;
     i32 version;
+    u64 fingerprint; /* of the files that the front means: vx_repository_check */
     char directory[VX_PATH_BYTES];
 };
 
 #define VX_NO_OUTPUT UINT64_MAX /* this output is not wanted */
+#define VX_NO_COORDS UINT64_MAX /* the cache has them under `content` */
 struct vx_run_item {
     u64 coords_offset, feats_offset; /* of the arena */
+    struct vx_content content;       /* the name of the coordinates */
     u64 outputs_offset[VX_OUTPUTS_MAX];
     i64 voxels;
     i32 coords_columns;
@@ -68,14 +72,18 @@ struct vx_message_run {
 
 struct vx_done_item {
     i32 code; /* enum vx_code */
-    i32 geometry_hit;
+    i32 why;  /* which of the sentences is its own; -1 = none: it ended well */
+    bool geometry_hit, geometry_kept;
     i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
-    struct vx_why why;
 };
 struct vx_message_done {
     struct vx_message_head head;
+    i64 received_ns, sent_ns; /* RUN here, DONE here, by the clock both processes share */
+    i64 device_ns;            /* of the batch: vx_batch.device_ns */
     i32 items_count;
+    i32 whys_count; /* sentences; in the record they follow the last item directly */
     struct vx_done_item items[VX_BATCH_ITEMS_MAX];
+    struct vx_why room[VX_BATCH_ITEMS_MAX]; /* not to be named: vx_done_why */
 };
 
 struct vx_message_up {
@@ -113,25 +121,26 @@ union vx_message {
 };
 #define VX_MESSAGE_BYTES sizeof(union vx_message)
 
-/* Bytes of RUN and DONE with `count` items: only those travel. */
+/* Bytes of RUN with `count` items: only those travel. */
 static inline size_t vx_message_run_bytes(i32 count)
 {
     return offsetof(struct vx_message_run, items) +
            (size_t)count * sizeof(struct vx_run_item);
 }
-static inline size_t vx_message_done_bytes(i32 count)
-{
-    return offsetof(struct vx_message_done, items) +
-           (size_t)count * sizeof(struct vx_done_item);
-}
+/* Bytes of DONE, by its two counts. */
+size_t vx_message_done_bytes(const struct vx_message_done *done);
+/* The sentence of an item that did not end well; items_count is set before.  "" for one
+ * that has none. */
+void vx_done_add_why(struct vx_message_done *done, i32 item, const char *text);
+const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item);
 
 /* fds[0] is the front's end, non-blocking; fds[1] the worker's, blocking.  Both close on
  * exec. */
 VX_MUST_USE vx_status vx_channel_pair(int fds[2]);
 VX_MUST_USE vx_status vx_channel_send(int fd, const struct vx_message_head *message,
                                       size_t bytes);
-/* *bytes = 0 when a non-blocking end has nothing to read.  A record of the wrong size for
- * its kind is INTERNAL: the two sides are one binary. */
+/* *bytes = 0 when a non-blocking end has nothing to read.  A record whose size is not that
+ * of its kind and its counts is INTERNAL: the two sides are one binary. */
 VX_MUST_USE vx_status vx_channel_receive(int fd, union vx_message *message,
                                          size_t *bytes);
 

@@ -79,7 +79,9 @@ static vx_status control_server_metadata(struct vx_control_question *question)
 {
     /* What clients may rely on, by Triton's names: tools switch on `statistics`.
      * schedule_policy is the request parameters `priority` and `timeout`. */
-    static char *extensions[] = {"schedule_policy", "model_configuration", "statistics"};
+    static char *extensions[] = {"model_repository",
+                                 "model_repository(unload_dependents)", "schedule_policy",
+                                 "model_configuration", "statistics"};
     Inference__ServerMetadataResponse *answer =
         vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
@@ -183,15 +185,13 @@ static const struct control_method {
     SERVED(MODEL_METADATA, model_metadata, control_model_metadata),
     SERVED(MODEL_CONFIG, model_config, vx_control_model_config),
     SERVED(MODEL_STATISTICS, model_statistics, vx_control_model_statistics),
+    SERVED(REPOSITORY_INDEX, repository_index, vx_control_repository_index),
+    SERVED(REPOSITORY_MODEL_LOAD, repository_model_load, vx_control_repository_load),
+    SERVED(REPOSITORY_MODEL_UNLOAD, repository_model_unload,
+           vx_control_repository_unload),
     REFUSED(
         MODEL_STREAM_INFER,
         "every request has one answer, use ModelInfer, as many at a time as you like"),
-    REFUSED(REPOSITORY_INDEX,
-            "ModelStatistics with an empty name lists the models that serve"),
-    REFUSED(REPOSITORY_MODEL_LOAD,
-            "put the model into the repository and send the server SIGHUP"),
-    REFUSED(REPOSITORY_MODEL_UNLOAD,
-            "take the model out of the repository and send SIGHUP"),
     REFUSED(SYSTEM_SHARED_MEMORY_STATUS, "no region can be registered"),
     REFUSED(SYSTEM_SHARED_MEMORY_REGISTER, "send tensors in raw_input_contents"),
     REFUSED(SYSTEM_SHARED_MEMORY_UNREGISTER, "no region can be registered"),
@@ -219,8 +219,15 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
     ProtobufCMessage *request;
     VX_TRY(vx_control_unpack(row->request, message, answer->scratch, why, &request));
     struct vx_control_question question = {
-        .view = view, .request = request, .scratch = answer->scratch, .why = why};
+        .view = view,
+        .request = request,
+        .scratch = answer->scratch,
+        .why = why,
+        .waiter = answer->waiter,
+    };
     VX_TRY(row->answer(&question));
+    answer->later = question.later;
+    if (question.later) return VX_OK;
     return vx_control_pack(question.answer, answer->bytes, answer->capacity,
                            &answer->length);
 }

@@ -1,9 +1,11 @@
 /* control - answers the small questions: liveness, metadata, configuration, statistics.
  *
  * Each handler is bytes in, bytes out: unpack, look into the registry, pack.  No state of
- * its own.
+ * its own.  Two questions are answered later: a load and an unload, once they have ended
+ * (models.h); the answer to both is an empty message.
  *
  *   vx_status st = vx_control_answer(&view, method, message, &answer, &why);
+ *   if (!st.fault && answer.later) ...models' on_ended(answer.waiter) comes...
  *
  * Thread   loop.
  * Limits   VX_CONTROL_BYTES_MAX in and out.
@@ -24,6 +26,8 @@ struct vx_control_answer {
     u8 *bytes;                /* caller's buffer */
     size_t capacity;          /* VX_CONTROL_BYTES_MAX */
     size_t length;            /* out */
+    void *waiter; /* who asks, for models' on_ended; NULL: loads are refused */
+    bool later;   /* out: with OK, there is no answer yet */
 };
 
 VX_MUST_USE vx_status vx_control_answer(const struct vx_front_view *view, i32 method,

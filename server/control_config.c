@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know and the configuration has no field for. */
-#define CONFIG_PARAMETERS 2
+#define CONFIG_PARAMETERS 4
 
 /* All that a ModelConfigResponse points to: one piece of the arena. */
 struct config_answer {
@@ -16,6 +16,11 @@ struct config_answer {
     Inference__ModelVersionPolicy policy;
     Inference__ModelVersionPolicy__All all;
     Inference__ModelDynamicBatching batching;
+    Inference__ModelQueuePolicy policies[VX_PRIORITY_LEVELS_MAX + 1];
+    Inference__ModelDynamicBatching__PriorityQueuePolicyEntry
+        policy_entries[VX_PRIORITY_LEVELS_MAX];
+    Inference__ModelDynamicBatching__PriorityQueuePolicyEntry
+        *policy_list[VX_PRIORITY_LEVELS_MAX];
     Inference__ModelTransactionPolicy transaction;
     Inference__ModelInstanceGroup group;
     Inference__ModelInstanceGroup *group_list[1];
@@ -77,14 +82,50 @@ static void config_set_parameter(struct config_answer *answer, i32 number, char 
     answer->entry_list[number] = &answer->entries[number];
 }
 
+static void config_set_policy(struct config_answer *answer, i32 level,
+                              const struct vx_queue_policy *from)
+{
+    Inference__ModelQueuePolicy *policy = &answer->policies[level];
+    inference__model_queue_policy__init(policy);
+    policy->timeout_action = from->timeout_delay
+                                 ? INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY
+                                 : INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__REJECT;
+    policy->default_timeout_microseconds = (u64)from->default_timeout_us;
+    policy->allow_timeout_override = from->allow_timeout_override;
+    policy->max_queue_size = (u32)from->max_queue_size;
+}
+
+/* Every level is said, whether network.json does or not. */
+static void config_set_batching(struct config_answer *answer,
+                                const struct vx_batching *from)
+{
+    Inference__ModelDynamicBatching *batching = &answer->batching;
+    inference__model_dynamic_batching__init(batching);
+    batching->max_queue_delay_microseconds = (u64)from->delay_us;
+    batching->priority_levels = (u64)from->priority_levels;
+    batching->default_priority_level = (u64)from->default_priority_level;
+    config_set_policy(answer, 0, &from->policies[0]);
+    batching->default_queue_policy = &answer->policies[0];
+    for (i32 level = 1; level <= from->priority_levels; level++) {
+        config_set_policy(answer, level, &from->policies[level]);
+        Inference__ModelDynamicBatching__PriorityQueuePolicyEntry *entry =
+            &answer->policy_entries[level - 1];
+        inference__model_dynamic_batching__priority_queue_policy_entry__init(entry);
+        entry->key = (u64)level;
+        entry->value = &answer->policies[level];
+        answer->policy_list[level - 1] = entry;
+    }
+    batching->n_priority_queue_policy = (size_t)from->priority_levels;
+    batching->priority_queue_policy = answer->policy_list;
+}
+
 /* How requests meet devices: batches form by voxels, one instance per worker that has the
  * model. */
 static void config_set_scheduling(struct config_answer *answer,
                                   const struct vx_instance *row)
 {
     Inference__ModelConfig *config = &answer->config;
-    inference__model_dynamic_batching__init(&answer->batching);
-    answer->batching.max_queue_delay_microseconds = (u64)row->signature.batch_delay_us;
+    config_set_batching(answer, &row->signature.batching);
     config->scheduling_choice_case =
         INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
     config->dynamic_batching = &answer->batching;
@@ -133,7 +174,10 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_set_outputs(answer, signature);
     config_set_scheduling(answer, row);
     config_set_parameter(answer, 0, "voxels_max", signature->voxels_max);
-    config_set_parameter(answer, 1, "batch_voxels_max", signature->batch_voxels_max);
+    config_set_parameter(answer, 1, "batch_voxels_max", signature->batching.voxels_max);
+    config_set_parameter(answer, 2, "batch_requests_max",
+                         signature->batching.requests_max);
+    config_set_parameter(answer, 3, "batch_pairs_max", signature->batching.pairs_max);
     config->n_parameters = CONFIG_PARAMETERS;
     config->parameters = answer->entry_list;
     question->answer = &answer->response.base;

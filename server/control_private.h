@@ -2,6 +2,7 @@
  *
  *   control.c             the table of methods, the server's own answers, metadata
  *   control_config.c      ModelConfig
+ *   control_repository.c  RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload
  *   control_statistics.c  ModelStatistics
  *
  * A handler reads question->request, builds its answer in the scratch arena and points to
@@ -30,6 +31,8 @@ struct vx_control_question {
     const ProtobufCMessage *request;
     struct vx_arena *scratch;
     struct vx_why *why;
+    void *waiter; /* who asks; NULL: cannot wait */
+    bool later;   /* out: with OK, no answer now: the waiter is told when it has ended */
     const ProtobufCMessage *answer; /* out */
 };
 
@@ -48,5 +51,8 @@ VX_MUST_USE vx_status vx_control_pick(struct vx_control_question *question,
 
 VX_MUST_USE vx_status vx_control_model_config(struct vx_control_question *question);
 VX_MUST_USE vx_status vx_control_model_statistics(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_repository_index(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_repository_load(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_repository_unload(struct vx_control_question *question);
 
 #endif

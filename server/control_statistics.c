@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Eight of a request's, three of a batch's. */
-#define STATISTICS_DURATIONS 11
+/* Eight of a request's, three of each size of batch. */
+#define STATISTICS_DURATIONS (8 + 3 * VX_BATCH_ITEMS_MAX)
 
 /* All that one ModelStatistics points to. */
 struct statistics_row {
@@ -16,8 +16,8 @@ struct statistics_row {
     Inference__StatisticDuration durations[STATISTICS_DURATIONS];
     i32 durations_count;
     Inference__InferStatistics infer;
-    Inference__InferBatchStatistics batch;
-    Inference__InferBatchStatistics *batch_list[1];
+    Inference__InferBatchStatistics batches[VX_BATCH_ITEMS_MAX];
+    Inference__InferBatchStatistics *batch_list[VX_BATCH_ITEMS_MAX];
     Inference__MemoryUsage memory;
     Inference__MemoryUsage *memory_list[1];
 };
@@ -37,20 +37,23 @@ static Inference__StatisticDuration *statistics_duration(struct statistics_row *
     return duration;
 }
 
-/* One row of batches, of size 1, while every execution was of one request: sizes are not
- * counted apart, and a row that mixed them would be wrong. */
-static void statistics_set_batch(struct statistics_row *row,
-                                 const struct vx_instance_stats *stats)
+/* One row for each size that ran. */
+static void statistics_set_batches(struct statistics_row *row,
+                                   const struct vx_instance_stats *stats)
 {
-    if (!stats->execution_count || stats->execution_count != stats->inference_count)
-        return;
-    inference__infer_batch_statistics__init(&row->batch);
-    row->batch.batch_size = 1;
-    row->batch.compute_input = statistics_duration(row, &stats->compute_input);
-    row->batch.compute_infer = statistics_duration(row, &stats->compute_infer);
-    row->batch.compute_output = statistics_duration(row, &stats->compute_output);
-    row->batch_list[0] = &row->batch;
-    row->model.n_batch_stats = 1;
+    size_t count = 0;
+    for (u64 size = 1; size <= VX_BATCH_ITEMS_MAX; size++) {
+        const struct vx_batch_stats *from = &stats->batches[size - 1];
+        if (!from->compute_infer.count) continue;
+        Inference__InferBatchStatistics *batch = &row->batches[count];
+        inference__infer_batch_statistics__init(batch);
+        batch->batch_size = size;
+        batch->compute_input = statistics_duration(row, &from->compute_input);
+        batch->compute_infer = statistics_duration(row, &from->compute_infer);
+        batch->compute_output = statistics_duration(row, &from->compute_output);
+        row->batch_list[count++] = batch;
+    }
+    row->model.n_batch_stats = count;
     row->model.batch_stats = row->batch_list;
 }
 
@@ -76,7 +79,7 @@ static void statistics_set_row(struct statistics_row *row, struct vx_instance *i
     row->infer.cache_hit = statistics_duration(row, &stats->cache_hit);
     row->infer.cache_miss = statistics_duration(row, &stats->cache_miss);
     model->inference_stats = &row->infer;
-    statistics_set_batch(row, stats);
+    statistics_set_batches(row, stats);
     inference__memory_usage__init(&row->memory);
     row->memory.type = "CPU";
     row->memory.byte_size = (u64)instance->signature.weights_bytes;

@@ -7,6 +7,7 @@
 #include "engine/base/print.h"
 #include "server/spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -205,4 +206,55 @@ vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
         if (!at[length]) return VX_OK;
         at += length + 1;
     }
+}
+
+/* ------- memory nodes ------- */
+
+#define VENDOR_NVIDIA  0x10de
+#define CLASS_DISPLAY  0x03 /* the highest byte of three: VGA and 3D controllers */
+#define CLASS_SHIFT    16
+#define NODES_MAX      64
+#define PCI_LINE_BYTES 32
+
+/* The number in a device's file: "0x10de", "-1"; -1 when there is none. */
+static long pci_number(int device, const char *name)
+{
+    char line[PCI_LINE_BYTES];
+    int file = openat(device, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return -1;
+    ssize_t got = read(file, line, sizeof line - 1);
+    close(file);
+    line[got > 0 ? got : 0] = '\0';
+    return got > 0 ? strtol(line, NULL, 0) : -1;
+}
+
+static u64 pci_node(int device)
+{
+    if (pci_number(device, "vendor") != VENDOR_NVIDIA) return 0;
+    if (pci_number(device, "class") >> CLASS_SHIFT != CLASS_DISPLAY) return 0;
+    long node = pci_number(device, "numa_node");
+    return node >= 0 && node < NODES_MAX ? UINT64_C(1) << node : 0;
+}
+
+u64 vx_devices_gpu_nodes(const char *folder)
+{
+    u64 nodes = 0;
+    DIR *devices = opendir(folder);
+    if (!devices) return 0;
+    for (const struct dirent *entry; (entry = readdir(devices));) {
+        if (entry->d_name[0] == '.') continue;
+        int device = openat(dirfd(devices), entry->d_name, O_PATH | O_CLOEXEC);
+        if (device < 0) continue;
+        nodes |= pci_node(device);
+        close(device);
+    }
+    closedir(devices);
+    return nodes;
+}
+
+bool vx_devices_has_cuda(const struct vx_device_list *list)
+{
+    for (i32 i = 0; i < list->count; i++)
+        if (!strncmp(list->names[i], "cuda:", sizeof "cuda:" - 1)) return true;
+    return false;
 }

@@ -46,6 +46,12 @@ VX_MUST_USE vx_status vx_device_parse(const char *name, struct vx_why *why,
 /* config->device with the words for many replaced by what they mean here. */
 VX_MUST_USE vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
                                       struct vx_device_list *list);
+/* Whether any of them is a GPU of NVIDIA's. */
+bool vx_devices_has_cuda(const struct vx_device_list *list);
+/* The memory nodes that the machine's NVIDIA GPUs are on, a bit each, as the system's
+ * folder of PCI devices tells without a driver; 0 when it does not. */
+#define VX_PCI_FOLDER "/sys/bus/pci/devices"
+u64 vx_devices_gpu_nodes(const char *folder);
 /* The child: `voxeld probe`; prints how many, and why there are none. */
 int vx_devices_probe(const struct vx_config *config);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "server/front.h"
+#include "server/front_private.h"
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
@@ -9,66 +9,21 @@
 #include "engine/base/thread.h"
 #include "server/admin.h"
 #include "server/control.h"
-#include "server/health.h"
-#include "server/http.h"
-#include "server/infer.h"
-#include "server/models.h"
+#include "server/host.h"
 #include "server/ready_file.h"
-#include "server/scanner.h"
 #include "server/view.h"
-
-#include <signal.h>
-#include <uv.h>
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster than this.
  */
 #define STATS_MS 1000
 
-/* Stopping, step by step; each step begins once and never goes back. */
-enum front_phase {
-    FRONT_SERVING,
-    FRONT_GRACE,    /* health says NOT_SERVING; requests are still taken */
-    FRONT_DRAINING, /* nothing new; what is in flight ends */
-    FRONT_STOPPING, /* workers end */
-    FRONT_CLOSING,  /* handles close; then the loop is empty */
-};
-
-struct front {
-    const struct vx_config *config;
-    uv_loop_t loop;
-    uv_async_t bell;   /* something is in a mailbox */
-    uv_prepare_t turn; /* before each wait: one step */
-    uv_timer_t due;    /* the scheduler's next deadline */
-    uv_timer_t stats;
-    uv_timer_t phase_over; /* of GRACE and DRAINING */
-    uv_signal_t signals[3];
-    struct vx_scanner scanner;
-    bool scanned; /* the repository has been looked at once */
-    struct vx_mailbox arrivals, gone;
-    enum front_phase phase;
-    bool announced;
-    struct vx_shared *shared;
-    struct vx_registry *registry;
-    struct vx_sched *sched;
-    struct vx_models *models;
-    struct vx_workers *workers;
-    struct vx_rpc *rpc;
-    struct vx_health *health;
-    struct vx_metrics *metrics;
-    struct vx_http *http;
-    struct vx_infer infer;
-    struct vx_arena scratch; /* of one small question */
-    void *scratch_block;
-    u8 *answer;
-};
-
 /* ------- readiness ------- */
 
 /* The truth at this moment: every model that should serve can run somewhere, right now.
  */
-static bool front_is_ready(const struct front *front)
+static bool front_is_ready(const struct vx_front *front)
 {
-    if (front->phase != FRONT_SERVING || !front->scanned) return false;
+    if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;
     i32 cursor = 0;
     struct vx_instance *row = vx_registry_next(front->registry, &cursor);
     if (!row)
@@ -78,15 +33,16 @@ static bool front_is_ready(const struct front *front)
     return vx_registry_all_ready(front->registry);
 }
 
-static struct vx_front_view front_view(const struct front *front)
+static struct vx_front_view front_view(const struct vx_front *front)
 {
     return (struct vx_front_view){.config = front->config,
                                   .registry = front->registry,
+                                  .models = front->models,
                                   .ready = front_is_ready(front),
-                                  .draining = front->phase != FRONT_SERVING};
+                                  .draining = front->phase != VX_FRONT_SERVING};
 }
 
-static void front_announce(struct front *front)
+static void front_announce(struct vx_front *front)
 {
     if (front->announced || !front_is_ready(front)) return;
     front->announced = true;
@@ -96,50 +52,49 @@ static void front_announce(struct front *front)
 
 /* ------- one turn ------- */
 
-static void front_on_due(uv_timer_t *timer)
+static void front_on_spin(uv_idle_t *spin)
 {
-    (void)timer; /* to wake up is all: the turn looks at the clock */
+    (void)spin; /* that it is active keeps the loop from sleeping */
 }
 
-static void front_arm_due(struct front *front)
+/* The next word of a worker, or the next request of a client that waited for this one's
+ * answer, comes soon. */
+static void front_spin(struct vx_front *front)
 {
-    i64 next_ns = vx_sched_next_ns(front->sched);
-    if (next_ns == VX_NEVER) {
-        uv_timer_stop(&front->due);
-        return;
-    }
-    i64 left_ns = next_ns - vx_clock_ns();
-    /* Rounded up, so that the deadline has passed when the timer fires. */
-    u64 left_ms = left_ns > 0 ? (u64)((left_ns + VX_NS_PER_MS - 1) / VX_NS_PER_MS) : 0;
-    uv_timer_start(&front->due, front_on_due, left_ms, 0);
+    bool wanted = vx_clock_ns() - front->event_ns < front->spin_ns;
+    if (wanted)
+        uv_idle_start(&front->spin, front_on_spin);
+    else
+        uv_idle_stop(&front->spin);
 }
-
-static void front_stop_when_drained(struct front *front);
 
 static void front_on_turn(uv_prepare_t *prepare)
 {
-    struct front *front = VX_CONTAINER(prepare, struct front, turn);
-    if (front->phase >= FRONT_STOPPING) return;
+    struct vx_front *front = VX_CONTAINER(prepare, struct vx_front, turn);
+    if (front->phase >= VX_FRONT_STOPPING) return;
     vx_models_step(front->models);
     vx_infer_dispatch(&front->infer);
     struct vx_front_view view = front_view(front);
     vx_health_step(front->health, &view);
     front_announce(front);
-    front_arm_due(front);
-    front_stop_when_drained(front);
+    vx_due_set(&front->due, vx_sched_next_ns(front->sched));
+    vx_front_stop_when_drained(front);
+    front_spin(front);
 }
 
 /* ------- calls ------- */
 
-static void front_answer_control(struct front *front, struct vx_call *call)
+static void front_answer_control(struct vx_front *front, struct vx_call *call)
 {
     struct vx_front_view view = front_view(front);
     struct vx_why why = {""};
     struct vx_control_answer answer = {.scratch = &front->scratch,
                                        .bytes = front->answer,
-                                       .capacity = VX_CONTROL_BYTES_MAX};
+                                       .capacity = VX_CONTROL_BYTES_MAX,
+                                       .waiter = call};
     vx_arena_reset(&front->scratch);
     vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
+    if (!st.fault && answer.later) return; /* front_on_model_ended comes */
     call->answered = true;
     if (st.fault)
         vx_rpc_fail(front->rpc, &call, st, &why);
@@ -147,7 +102,29 @@ static void front_answer_control(struct front *front, struct vx_call *call)
         vx_rpc_reply(front->rpc, &call, answer.bytes, answer.length);
 }
 
-static void front_on_arrival(struct front *front, struct vx_call *call)
+/* The load or unload that this call asked for. */
+static void front_on_model_ended(void *context, void *waiter, vx_status status,
+                                 const struct vx_why *why)
+{
+    struct vx_front *front = context;
+    struct vx_call *call = waiter;
+    call->answered = true;
+    if (status.fault)
+        vx_rpc_fail(front->rpc, &call, status, why);
+    else
+        vx_rpc_reply(front->rpc, &call, "", 0);
+}
+
+/* True: it waited for a model's load or unload, which goes on without it. */
+static bool front_forget(struct vx_front *front, struct vx_call *call)
+{
+    if (!vx_models_forget(front->models, call)) return false;
+    call->answered = true;
+    vx_rpc_fail(front->rpc, &call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
+    return true;
+}
+
+static void front_on_arrival(struct vx_front *front, struct vx_call *call)
 {
     if (call->method == VX_METHOD_ID_MODEL_INFER) {
         vx_infer_on_call(&front->infer, call);
@@ -159,18 +136,18 @@ static void front_on_arrival(struct front *front, struct vx_call *call)
     front_answer_control(front, call);
 }
 
-static void front_on_gone(struct front *front, struct vx_call *call)
+static void front_on_gone(struct vx_front *front, struct vx_call *call)
 {
     if (call->method == VX_METHOD_ID_MODEL_INFER)
         vx_infer_on_gone(&front->infer, call);
-    else if (!call->answered)
+    else if (!call->answered && !front_forget(front, call))
         vx_health_on_gone(front->health, call);
     vx_rpc_release_gone(front->rpc, call);
 }
 
 /* A call is given before it can be gone.  So the gone are taken first and handled last: whoever is
  * among them has arrived by the time the arrivals are taken. */
-static void front_take_mail(struct front *front)
+static void front_take_mail(struct vx_front *front)
 {
     struct vx_link *next, *gone = vx_mailbox_take_all(&front->gone);
     for (struct vx_link *link = vx_mailbox_take_all(&front->arrivals); link;
@@ -186,12 +163,14 @@ static void front_take_mail(struct front *front)
 
 static void front_on_bell(uv_async_t *bell)
 {
-    front_take_mail(VX_CONTAINER(bell, struct front, bell));
+    struct vx_front *front = VX_CONTAINER(bell, struct vx_front, bell);
+    front->event_ns = vx_clock_ns();
+    front_take_mail(front);
 }
 
 static void front_ring(void *context)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
     uv_async_send(&front->bell);
 }
 
@@ -199,14 +178,14 @@ static void front_ring(void *context)
 
 static void front_on_worker_up(void *context, i32 worker)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
     vx_sched_worker_up(front->sched, worker);
     vx_models_on_worker_up(front->models, worker);
 }
 
 static void front_on_worker_down(void *context, i32 worker)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
     /* Models first, while the batches are still the worker's own. */
     vx_models_on_worker_down(front->models, worker);
     vx_infer_on_worker_down(&front->infer, worker);
@@ -215,7 +194,8 @@ static void front_on_worker_down(void *context, i32 worker)
 static void front_on_worker_message(void *context, i32 worker,
                                     const union vx_message *message)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
+    front->event_ns = vx_clock_ns();
     if (message->head.kind == VX_MESSAGE_DONE)
         vx_infer_on_done(&front->infer, worker, &message->done);
     else
@@ -224,108 +204,31 @@ static void front_on_worker_message(void *context, i32 worker,
 
 static void front_on_lost(void *context, struct vx_job *job)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
     vx_infer_on_lost(&front->infer, job);
 }
 
 static void front_on_stats(uv_timer_t *timer)
 {
-    vx_workers_ask_stats(VX_CONTAINER(timer, struct front, stats)->workers);
+    struct vx_front *front = VX_CONTAINER(timer, struct vx_front, stats);
+    vx_workers_ask_stats(front->workers);
+    vx_rpc_cut_slow(front->rpc, vx_clock_ns());
 }
 
 /* ------- the repository ------- */
 
 static void front_on_listing(void *context, const struct vx_repository_listing *listing)
 {
-    struct front *front = context;
-    if (front->phase >= FRONT_STOPPING) return;
+    struct vx_front *front = context;
+    if (front->phase >= VX_FRONT_STOPPING) return;
     vx_models_on_listing(front->models, listing);
     if (listing->readable) front->scanned = true;
 }
 
-/* ------- stopping ------- */
-
-static void front_drain(struct front *front);
-
-static void front_close_handles(void *context)
+static void front_look(void *context)
 {
-    struct front *front = context;
-    vx_alloc_thaw();
-    front->phase = FRONT_CLOSING;
-    vx_infer_drop_all(&front->infer);
-    vx_health_close(&front->health);
-    vx_rpc_close(&front->rpc); /* empties both mailboxes */
-    vx_http_close(&front->http);
-    uv_handle_t *const handles[] = {
-        (uv_handle_t *)&front->bell, (uv_handle_t *)&front->turn,
-        (uv_handle_t *)&front->due, (uv_handle_t *)&front->stats,
-        (uv_handle_t *)&front->phase_over};
-    for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
-    for (size_t i = 0; i < VX_COUNT(front->signals); i++)
-        uv_close((uv_handle_t *)&front->signals[i], NULL);
-}
-
-static void front_log_step(const struct front *front, const char *step)
-{
-    VX_LOG(DRAIN, VX_LOG_TEXT("step", step),
-           VX_LOG_I64("running", vx_sched_running(front->sched)),
-           VX_LOG_I64("queued", vx_sched_queued(front->sched)));
-}
-
-static void front_stop_workers(struct front *front)
-{
-    front->phase = FRONT_STOPPING;
-    front->infer.stopping = true;
-    front_log_step(front, "stopping");
-    uv_timer_stop(&front->phase_over);
-    vx_infer_drop_all(&front->infer);
-    vx_workers_stop(front->workers);
-}
-
-/* Watch and reflection streams never end by themselves; they do not hold the drain up. */
-static void front_stop_when_drained(struct front *front)
-{
-    if (front->phase != FRONT_DRAINING) return;
-    struct vx_rpc_counters counters;
-    vx_rpc_counters_get(front->rpc, &counters);
-    bool busy = vx_sched_queued(front->sched) || vx_sched_running(front->sched) ||
-                counters.receiving ||
-                vx_health_streams(front->health) < counters.in_flight;
-    if (!busy) front_stop_workers(front);
-}
-
-static void front_on_phase_over(uv_timer_t *timer)
-{
-    struct front *front = VX_CONTAINER(timer, struct front, phase_over);
-    if (front->phase == FRONT_GRACE)
-        front_drain(front);
-    else if (front->phase == FRONT_DRAINING)
-        front_stop_workers(front);
-}
-
-static void front_drain(struct front *front)
-{
-    front->phase = FRONT_DRAINING;
-    front_log_step(front, "draining");
-    vx_rpc_refuse(front->rpc);
-    vx_rpc_stop_accepting(front->rpc);
-    uv_timer_start(&front->phase_over, front_on_phase_over, (u64)front->config->drain_ms,
-                   0);
-}
-
-static void front_on_signal(uv_signal_t *signal, int number)
-{
-    struct front *front = signal->data;
-    if (number == SIGHUP) {
-        vx_scanner_start(&front->scanner);
-    } else if (front->phase == FRONT_SERVING) {
-        front->phase = FRONT_GRACE;
-        front_log_step(front, "grace");
-        uv_timer_start(&front->phase_over, front_on_phase_over,
-                       (u64)front->config->grace_ms, 0);
-    } else if (front->phase == FRONT_GRACE) {
-        front_drain(front); /* asked twice: somebody is in a hurry */
-    }
+    struct vx_front *front = context;
+    vx_scanner_look(&front->scanner);
 }
 
 /* ------- the admin pages ------- */
@@ -333,7 +236,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
 static void front_on_http(void *context, const struct vx_http_request *request,
                           struct vx_http_reply *reply)
 {
-    struct front *front = context;
+    struct vx_front *front = context;
     const struct vx_admin admin = {
         .metrics = front->metrics,
         .registry = front->registry,
@@ -348,18 +251,22 @@ static void front_on_http(void *context, const struct vx_http_request *request,
 
 /* ------- start ------- */
 
-static vx_status front_open_parts(struct front *front, struct vx_why *why)
+static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
     VX_TRY(vx_shared_open((u64)config->arena_bytes, why, &front->shared));
     VX_TRY(vx_registry_open(&front->registry));
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));
+    VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
     VX_TRY(vx_models_open(&(struct vx_models_options){.repository = config->repository,
                                                       .registry = front->registry,
                                                       .sched = front->sched,
                                                       .workers = &front->workers,
                                                       .context = front,
+                                                      .config = config,
+                                                      .look = front_look,
+                                                      .on_ended = front_on_model_ended,
                                                       .on_lost = front_on_lost},
                           &front->models));
     front->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
@@ -370,24 +277,27 @@ static vx_status front_open_parts(struct front *front, struct vx_why *why)
     return VX_OK;
 }
 
-static vx_status front_open_rpc(struct front *front, struct vx_why *why)
+static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
     struct vx_rpc_options options = {
         .address = config->grpc,
-        .threads = (i32)config->rpc_threads,
+        .threads = vx_host_rpc_threads(config, vx_host_processors()),
         .calls_max = (i32)config->calls_max,
         .receiving_max = (i32)config->receiving_max,
         .message_bytes_max = config->message_bytes_max,
+        .receive_ns_max = config->receive_ms_max * VX_NS_PER_MS,
+        .send_ns_max = config->send_ms_max * VX_NS_PER_MS,
         .slots = vx_shared_slots(front->shared),
         .arrivals = &front->arrivals,
         .gone = &front->gone,
     };
+    vx_content_key_make(&options.content_key);
     VX_TRY(vx_rpc_open(&options, why, &front->rpc));
     return vx_health_open(front->rpc, &front->health);
 }
 
-static vx_status front_open_workers(struct front *front, struct vx_why *why)
+static vx_status front_open_workers(struct vx_front *front, struct vx_why *why)
 {
     struct vx_workers_options options = {
         .loop = &front->loop,
@@ -397,13 +307,14 @@ static vx_status front_open_workers(struct front *front, struct vx_why *why)
         .on_up = front_on_worker_up,
         .on_down = front_on_worker_down,
         .on_message = front_on_worker_message,
-        .on_stopped = front_close_handles,
+        .on_stopped = vx_front_close_handles,
     };
     VX_TRY(vx_workers_open(&options, why, &front->workers));
     front->infer = (struct vx_infer){
         .config = front->config,
         .registry = front->registry,
         .sched = front->sched,
+        .geometries = front->geometries,
         .shared = front->shared,
         .rpc = front->rpc,
         .workers = front->workers,
@@ -412,22 +323,15 @@ static vx_status front_open_workers(struct front *front, struct vx_why *why)
     return VX_OK;
 }
 
-static void front_open_handles(struct front *front)
+static void front_open_handles(struct vx_front *front)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    _Static_assert(VX_COUNT(numbers) == VX_COUNT(((struct front *)0)->signals),
-                   "one each");
     VX_ASSERT(!uv_loop_init(&front->loop));
     VX_ASSERT(!uv_async_init(&front->loop, &front->bell, front_on_bell));
     VX_ASSERT(!uv_prepare_init(&front->loop, &front->turn));
-    VX_ASSERT(!uv_timer_init(&front->loop, &front->due));
+    VX_ASSERT(!uv_idle_init(&front->loop, &front->spin));
     VX_ASSERT(!uv_timer_init(&front->loop, &front->stats));
     VX_ASSERT(!uv_timer_init(&front->loop, &front->phase_over));
-    for (size_t i = 0; i < VX_COUNT(numbers); i++) {
-        VX_ASSERT(!uv_signal_init(&front->loop, &front->signals[i]));
-        front->signals[i].data = front;
-        VX_ASSERT(!uv_signal_start(&front->signals[i], front_on_signal, numbers[i]));
-    }
+    vx_front_open_signals(front);
     vx_mailbox_init(&front->arrivals, front_ring, front);
     vx_mailbox_init(&front->gone, front_ring, front);
     vx_scanner_init(&front->scanner,
@@ -437,8 +341,9 @@ static void front_open_handles(struct front *front)
                                                  .on_listing = front_on_listing});
 }
 
-static vx_status front_open(struct front *front, struct vx_why *why)
+static vx_status front_open(struct vx_front *front, struct vx_why *why)
 {
+    VX_TRY(vx_due_init(&front->due, &front->loop));
     VX_TRY(front_open_parts(front, why));
     VX_TRY(front_open_rpc(front, why));
     VX_TRY(vx_http_open(&(struct vx_http_options){.loop = &front->loop,
@@ -447,6 +352,7 @@ static vx_status front_open(struct front *front, struct vx_why *why)
                                                   .context = front},
                         why, &front->http));
     VX_TRY(front_open_workers(front, why));
+    VX_TRY(vx_models_start(front->models, why));
     VX_TRY(vx_rpc_start(front->rpc, why));
     VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
            VX_LOG_TEXT("address", front->config->grpc),
@@ -460,11 +366,12 @@ static vx_status front_open(struct front *front, struct vx_why *why)
     return VX_OK;
 }
 
-static void front_release(struct front *front)
+static void front_release(struct vx_front *front)
 {
     vx_workers_close(&front->workers);
     vx_models_close(&front->models);
     vx_sched_close(&front->sched);
+    vx_geometries_close(&front->geometries);
     vx_registry_close(&front->registry);
     vx_metrics_close(&front->metrics);
     vx_shared_close(&front->shared);
@@ -478,9 +385,10 @@ static void front_release(struct front *front)
 int vx_front_run(const struct vx_config *config)
 {
     vx_thread_enter(VX_ROLE_LOOP);
-    struct front *front = vx_alloc_zero(sizeof *front);
+    struct vx_front *front = vx_alloc_zero(sizeof *front);
     VX_ASSERT(front);
     front->config = config;
+    front->spin_ns = vx_host_spin_ns(config, vx_host_processors());
     front_open_handles(front);
     struct vx_why why = {""};
     vx_status st = front_open(front, &why);

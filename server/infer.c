@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/infer.h"
+#include "server/infer_private.h"
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
@@ -11,21 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an inference cost and how it ended; zeros for what it did not reach. */
-struct infer_end {
-    vx_status status;
-    const struct vx_why *why;
-    const struct vx_done_item *done; /* NULL when it never ran */
-    i32 worker;
-    i32 batch_items;
-};
-
-static struct vx_instance *infer_row(const struct vx_infer *infer,
-                                     const struct vx_call *call)
-{
-    return vx_registry_row(infer->registry, call->job.instance);
-}
-
 static void infer_give_slots(struct vx_infer *infer, struct vx_slot *slots, i32 count)
 {
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
@@ -36,85 +21,6 @@ static void infer_give_inputs(struct vx_infer *infer, struct vx_call *call)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++)
         infer_give_slots(infer, &call->request.inputs[i].slot, 1);
-}
-
-/* ------- counting ------- */
-
-static void duration_add(struct vx_duration *duration, i64 ns)
-{
-    duration->count++;
-    duration->ns += (u64)(ns > 0 ? ns : 0);
-}
-
-static void infer_count_run(struct vx_instance_stats *stats, const struct vx_call *call,
-                            const struct vx_done_item *done, i64 now_ns)
-{
-    stats->inference_count++;
-    stats->last_inference_ms = (u64)vx_clock_wall_ms();
-    stats->voxels += (u64)call->job.voxels;
-    stats->pairs += (u64)done->pairs;
-    duration_add(&stats->success, now_ns - call->arrived_ns);
-    duration_add(&stats->queue, call->job.started_ns - call->job.queued_ns);
-    duration_add(&stats->compute_input, done->convert_ns + done->geometry_ns);
-    duration_add(&stats->compute_infer, done->compute_ns);
-    duration_add(&stats->compute_output, done->output_ns);
-    duration_add(done->geometry_hit ? &stats->cache_hit : &stats->cache_miss,
-                 done->geometry_ns);
-}
-
-static void infer_count_failure(struct vx_instance_stats *stats,
-                                const struct vx_call *call, enum vx_code code, i64 now_ns)
-{
-    duration_add(&stats->fail, now_ns - call->arrived_ns);
-    if (code == VX_CODE_CANCELLED || code == VX_CODE_DEADLINE_EXCEEDED)
-        stats->cancelled++;
-    if (code == VX_CODE_UNAVAILABLE || code == VX_CODE_RESOURCE_EXHAUSTED)
-        stats->rejected++;
-}
-
-static void infer_log_access(const struct vx_infer *infer, const struct vx_call *call,
-                             const struct infer_end *end, i64 now_ns)
-{
-    if (!infer->config->access_log) return;
-    const struct vx_done_item *done = end->done;
-    VX_LOG(ACCESS, VX_LOG_TEXT("model", call->request.model),
-           VX_LOG_TEXT("id", call->request.id),
-           VX_LOG_TEXT("code", vx_code_name(vx_status_code(end->status))),
-           VX_LOG_I64("voxels", call->job.voxels),
-           VX_LOG_I64("bytes_in", (i64)call->body_bytes),
-           VX_LOG_I64("total_us", (now_ns - call->arrived_ns) / VX_NS_PER_US),
-           VX_LOG_I64("receive_us", (call->decoded_ns - call->arrived_ns) / VX_NS_PER_US),
-           VX_LOG_I64("compute_us", done ? done->compute_ns / VX_NS_PER_US : 0),
-           VX_LOG_I64("geometry_us", done ? done->geometry_ns / VX_NS_PER_US : 0),
-           VX_LOG_I64("geometry_hit", done ? done->geometry_hit : 0),
-           VX_LOG_TEXT("traceparent", call->traceparent));
-}
-
-static void infer_count(struct vx_infer *infer, const struct vx_call *call,
-                        const struct infer_end *end)
-{
-    i64 now_ns = vx_clock_ns();
-    enum vx_code code = vx_status_code(end->status);
-    struct vx_metrics_request sample = {
-        .code = code,
-        .total_ns = now_ns - call->arrived_ns,
-        .voxels = call->job.voxels,
-        .bytes_in = call->body_bytes,
-    };
-    if (end->done) {
-        sample.ran = true;
-        sample.queue_ns = call->job.started_ns - call->job.queued_ns;
-        sample.compute_ns = end->done->compute_ns;
-        sample.geometry_ns = end->done->geometry_ns;
-    }
-    vx_metrics_observe_request(infer->metrics, &sample);
-    infer_log_access(infer, call, end, now_ns);
-    if (call->job.instance < 0) return; /* no model to book it on */
-    struct vx_instance_stats *stats = &infer_row(infer, call)->stats;
-    if (code == VX_CODE_OK)
-        infer_count_run(stats, call, end->done, now_ns);
-    else
-        infer_count_failure(stats, call, code, now_ns);
 }
 
 /* ------- the end of a call ------- */
@@ -129,7 +35,7 @@ static void reply_add(struct vx_reply *reply, const char *name, i64 number)
 
 /* What the request's parameter `timing` asks for. */
 static void reply_add_timing(const struct vx_infer *infer, const struct vx_call *call,
-                             const struct infer_end *end, struct vx_reply *reply)
+                             const struct vx_infer_end *end, struct vx_reply *reply)
 {
     reply_add(reply, "queue_ns", call->job.started_ns - call->job.queued_ns);
     reply_add(reply, "geometry_ns", end->done->geometry_ns);
@@ -138,6 +44,7 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
     reply_add(reply, "geometry_hit", end->done->geometry_hit);
     reply->parameters[reply->parameters_count - 1].kind = VX_PARAMETER_BOOL;
     reply_add(reply, "batch_size", end->batch_items);
+    reply_add(reply, "batch_voxels", end->batch_voxels);
     reply_add(reply, "device", 0);
     struct vx_reply_parameter *device = &reply->parameters[reply->parameters_count - 1];
     device->kind = VX_PARAMETER_TEXT;
@@ -145,10 +52,21 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
              vx_workers_info(infer->workers, end->worker)->device, end->worker);
 }
 
-static void infer_reply(struct vx_infer *infer, struct vx_call *call,
-                        const struct infer_end *end)
+/* The name that a later request may send in place of these coordinates. */
+static void reply_add_geometry(const struct vx_call *call, const struct vx_infer_end *end,
+                               struct vx_reply *reply)
 {
-    const struct vx_instance *row = infer_row(infer, call);
+    if (!call->request.coords_named || !end->done->geometry_kept) return;
+    reply_add(reply, "coords_ref", 0);
+    struct vx_reply_parameter *name = &reply->parameters[reply->parameters_count - 1];
+    name->kind = VX_PARAMETER_TEXT;
+    vx_content_print(vx_infer_content(call), name->text);
+}
+
+static void infer_reply(struct vx_infer *infer, struct vx_call *call,
+                        const struct vx_infer_end *end)
+{
+    const struct vx_instance *row = vx_infer_row(infer, call);
     static struct vx_reply reply; /* the loop's alone; 6 KiB */
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
     const struct vx_admitted *admitted = &call->admitted;
@@ -162,15 +80,16 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
         outputs[i] = call->outputs[o];
     }
     if (call->request.timing) reply_add_timing(infer, call, end, &reply);
+    reply_add_geometry(call, end, &reply);
     vx_rpc_reply_infer(infer->rpc, &call, &reply, outputs);
 }
 
 /* The one way out for every call. */
 static void infer_finish(struct vx_infer *infer, struct vx_call *call,
-                         const struct infer_end *end)
+                         const struct vx_infer_end *end)
 {
     VX_ASSERT(!call->answered && call->job.state == VX_JOB_NEW);
-    infer_count(infer, call, end);
+    vx_infer_count(infer, call, end);
     infer_give_inputs(infer, call);
     call->answered = true;
     if (!end->status.fault && !call->is_gone) {
@@ -187,17 +106,33 @@ static void infer_finish(struct vx_infer *infer, struct vx_call *call,
 static void infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
                        const struct vx_why *why)
 {
-    infer_finish(infer, call, &(struct infer_end){.status = status, .why = why});
+    infer_finish(infer, call, &(struct vx_infer_end){.status = status, .why = why});
 }
 
 /* ------- arrival ------- */
+
+#define HINT_BYTES 64
+
+/* When it is worth trying again, as far as the scheduler knows. */
+static const char *infer_hint(const struct vx_infer *infer, const struct vx_call *call,
+                              char text[HINT_BYTES])
+{
+    i64 wait_ns = vx_sched_expected_wait_ns(infer->sched, &call->job, vx_clock_ns());
+    if (wait_ns > 0)
+        snprintf(text, HINT_BYTES, "try again in about %lld ms",
+                 (long long)((wait_ns + VX_NS_PER_MS - 1) / VX_NS_PER_MS));
+    else
+        snprintf(text, HINT_BYTES, "try again later");
+    return text;
+}
 
 static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
                                     struct vx_why *why)
 {
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
-    const struct vx_signature *signature = &infer_row(infer, call)->signature;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    char hint[HINT_BYTES];
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
@@ -205,21 +140,68 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
             arena->take(arena->context, bytes, &call->outputs[o]), why,
             RESOURCE_EXHAUSTED, "no room for the answer",
             "no room for %llu bytes of output '%.60s': %llu of %llu bytes of tensors are "
-            "in flight; try again later",
+            "in flight; %s",
             (unsigned long long)bytes, signature->outputs[o].name,
             (unsigned long long)vx_shared_used(infer->shared),
-            (unsigned long long)vx_shared_bytes(infer->shared));
+            (unsigned long long)vx_shared_bytes(infer->shared),
+            infer_hint(infer, call, hint));
     }
     return VX_OK;
 }
 
-static i64 infer_deadline(const struct vx_call *call)
+/* What requests hold of the arena is counted where slots are taken; this bounds their work. */
+static vx_status infer_check_voxels(const struct vx_infer *infer,
+                                    const struct vx_call *call, struct vx_why *why)
+{
+    i64 most = infer->config->voxels_max, now = vx_sched_voxels(infer->sched);
+    char hint[HINT_BYTES];
+    VX_ENSURE_WHY(!most || now + call->job.voxels <= most || !now, why,
+                  RESOURCE_EXHAUSTED, "too many voxels are in flight",
+                  "%lld voxels are in flight and %lld more would pass the server's "
+                  "voxels_max of %lld; %s",
+                  (long long)now, (long long)call->job.voxels, (long long)most,
+                  infer_hint(infer, call, hint));
+    return VX_OK;
+}
+
+static vx_status infer_unknown_geometry(const struct vx_call *call, struct vx_why *why)
+{
+    char name[VX_CONTENT_TEXT_BYTES];
+    vx_content_print(call->request.coords_ref, name);
+    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not known here",
+                "coords_ref '%s' is not known here (any more): send coords again", name);
+}
+
+/* What the front has heard of this geometry goes into the job. */
+static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *call,
+                                     struct vx_why *why)
+{
+    struct vx_content content = vx_infer_content(call);
+    struct vx_geometry_fact fact = {0};
+    if (vx_content_there(content) &&
+        vx_geometries_find(infer->geometries, content, &fact)) {
+        call->job.holders = fact.workers;
+        call->job.pairs = fact.pairs;
+    }
+    call->job.must_hold = vx_content_there(call->request.coords_ref);
+    if (!call->job.must_hold) return VX_OK;
+    /* A holder that has not this model is no use; the coordinates may go to another. */
+    call->job.holders &= vx_infer_row(infer, call)->workers_loaded;
+    if (!call->job.holders) return infer_unknown_geometry(call, why);
+    VX_ENSURE_WHY(fact.voxels == call->job.voxels, why, INVALID_ARGUMENT,
+                  "feats must have one row per voxel of the geometry",
+                  "input '%.60s' must have one row per voxel of the geometry that "
+                  "coords_ref names, expected %lld, got %lld",
+                  call->admitted.feats->name, (long long)fact.voxels,
+                  (long long)call->job.voxels);
+    return VX_OK;
+}
+
+static i64 infer_timeout_ns(const struct vx_call *call)
 {
     i64 timeout_us = call->request.timeout_us;
-    if (timeout_us <= 0 || timeout_us > INT64_MAX / 4 / VX_NS_PER_US)
-        return call->deadline_ns;
-    i64 by_timeout = call->decoded_ns + timeout_us * VX_NS_PER_US;
-    return by_timeout < call->deadline_ns ? by_timeout : call->deadline_ns;
+    bool endless = timeout_us <= 0 || timeout_us > INT64_MAX / 4 / VX_NS_PER_US;
+    return endless ? 0 : timeout_us * VX_NS_PER_US;
 }
 
 static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
@@ -232,17 +214,44 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_registry_pick(infer->registry, request->model, request->version, why,
                             &instance));
     call->job.instance = instance;
-    const struct vx_instance *row = infer_row(infer, call);
+    const struct vx_instance *row = vx_infer_row(infer, call);
     VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
-    VX_TRY(infer_take_outputs(infer, call, why));
     call->job.voxels = call->admitted.voxels;
     call->job.priority = request->priority;
-    call->job.deadline_ns = infer_deadline(call);
+    call->job.deadline_ns = call->deadline_ns;
+    call->job.timeout_ns = infer_timeout_ns(call);
+    VX_TRY(infer_find_geometry(infer, call, why));
+    VX_TRY(infer_check_voxels(infer, call, why));
+    return infer_take_outputs(infer, call, why);
+}
+
+static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
+                              struct vx_why *why)
+{
     /* Arrivals of one turn are dispatched together, at its end; a queue that only looks full
      * because of that is emptied first. */
     if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
         vx_infer_dispatch(infer);
     return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
+}
+
+/* The scheduler says no: its queue is full, or the request would come too late. */
+static void infer_refuse(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                         const struct vx_why *why)
+{
+    static const char full[] = "Exceeds maximum queue size"; /* Triton's words */
+    enum vx_code code = vx_status_code(status);
+    const char *text = vx_status_text(status, why);
+    bool is_full = !strncmp(text, full, sizeof full - 1);
+    struct vx_why hinted = {""};
+    char hint[HINT_BYTES];
+    if (is_full) vx_why_set(&hinted, "%s; %s", text, infer_hint(infer, call, hint));
+    infer_finish(infer, call,
+                 &(struct vx_infer_end){.status = status,
+                                        .why = is_full ? &hinted : why,
+                                        .refused_late =
+                                            code == VX_CODE_DEADLINE_EXCEEDED ||
+                                            (code == VX_CODE_UNAVAILABLE && !is_full)});
 }
 
 void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
@@ -253,7 +262,10 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     memset(call->outputs, 0, sizeof call->outputs);
     struct vx_why why = {""};
     vx_status st = infer_admit(infer, call, &why);
-    if (st.fault) infer_fail(infer, call, st, &why);
+    if (st.fault)
+        infer_fail(infer, call, st, &why);
+    else if ((st = infer_submit(infer, call, &why)).fault)
+        infer_refuse(infer, call, st, &why);
 }
 
 void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call)
@@ -271,10 +283,11 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
 {
     const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
-        .coords_offset = admitted->coords->slot.offset,
+        .coords_offset = admitted->coords ? admitted->coords->slot.offset : VX_NO_COORDS,
+        .content = vx_infer_content(call),
         .feats_offset = admitted->feats->slot.offset,
         .voxels = admitted->voxels,
-        .coords_columns = admitted->coords_columns,
+        .coords_columns = admitted->coords ? admitted->coords_columns : 4,
         .feats_dtype = admitted->feats_dtype,
     };
     for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs_offset[o] = VX_NO_OUTPUT;
@@ -285,6 +298,27 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
     return item;
 }
 
+static void sent_note(struct vx_infer *infer, const struct vx_batch_plan *plan)
+{
+    struct vx_infer_sent *sent = infer->sent[plan->worker];
+    i32 at = 0; /* with all taken, which is not to be: the first */
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++)
+        if (!sent[i].batch) at = i;
+    sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns(), plan->predicted_ns};
+}
+
+static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 batch)
+{
+    struct vx_infer_sent found = {0};
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
+        struct vx_infer_sent *sent = &infer->sent[worker][i];
+        if (sent->batch != batch) continue;
+        found = *sent;
+        *sent = (struct vx_infer_sent){0};
+    }
+    return found;
+}
+
 static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
     static struct vx_message_run run; /* the loop's alone; 6 KiB */
@@ -292,6 +326,7 @@ static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
     run.items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
         run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
+    sent_note(infer, plan);
     vx_workers_send(infer->workers, plan->worker, &run.head,
                     vx_message_run_bytes(run.items_count));
 }
@@ -301,17 +336,17 @@ static void infer_on_late(void *context, struct vx_job *job)
     struct vx_call *call = vx_call_of_job(job);
     struct vx_why why = {""};
     i64 waited_ms = (vx_clock_ns() - job->queued_ns) / VX_NS_PER_MS;
-    bool by_timeout = job->deadline_ns < call->deadline_ns;
     /* `timeout` is the queue's and has Triton's words; the gRPC deadline is the caller's.
      */
     vx_why_set(&why,
-               by_timeout ? "Request timeout expired: it waited %lld ms for a device"
-                          : "the deadline passed after %lld ms of waiting for a device",
+               job->by_timeout
+                   ? "Request timeout expired: it waited %lld ms for a device"
+                   : "the deadline passed after %lld ms of waiting for a device",
                (long long)waited_ms);
-    infer_fail(
-        context, call,
-        vx_status_of_code(by_timeout ? VX_CODE_UNAVAILABLE : VX_CODE_DEADLINE_EXCEEDED),
-        &why);
+    infer_fail(context, call,
+               vx_status_of_code(job->by_timeout ? VX_CODE_UNAVAILABLE
+                                                 : VX_CODE_DEADLINE_EXCEEDED),
+               &why);
 }
 
 void vx_infer_dispatch(struct vx_infer *infer)
@@ -322,25 +357,79 @@ void vx_infer_dispatch(struct vx_infer *infer)
     while (vx_sched_pick(infer->sched, now_ns, &plan)) infer_send(infer, &plan);
 }
 
+/* Its row was stale.  True: another worker has the geometry, and it waits for that one. */
+static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
+{
+    struct vx_geometry_fact fact = {0};
+    if (call->is_gone || !call->job.must_hold) return false;
+    if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
+        return false;
+    call->job.holders = fact.workers & vx_infer_row(infer, call)->workers_loaded;
+    if (!call->job.holders) return false;
+    return !vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), NULL).fault;
+}
+
+static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
+                          const struct vx_infer_end *end)
+{
+    struct vx_content content = vx_infer_content(call);
+    if (end->done->geometry_kept)
+        vx_geometries_kept(infer->geometries, content, end->worker, call->job.voxels,
+                           end->done->pairs);
+    struct vx_infer_end said = *end;
+    struct vx_why why = {""};
+    if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
+        call->job.must_hold) {
+        vx_geometries_gone(infer->geometries, content, end->worker);
+        if (infer_try_elsewhere(infer, call)) return;
+        said.status = infer_unknown_geometry(call, &why);
+        said.why = &why;
+    }
+    infer_finish(infer, call, &said);
+}
+
+/* What the scheduler may learn from; nothing from a batch in which something failed, since
+ * that took as long as it took to find out. */
+static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
+{
+    struct vx_batch_end end = {.worker = worker,
+                               .batch = done->head.batch,
+                               .now_ns = vx_clock_ns(),
+                               .device_ns = done->device_ns,
+                               .geometry_ns = vx_infer_times_make(done).geometry_ns};
+    for (i32 i = 0; i < done->items_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        if (item->code != VX_CODE_OK) end.device_ns = 0;
+        end.pairs += item->pairs;
+    }
+    return end;
+}
+
 void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                       const struct vx_message_done *done)
 {
-    struct vx_batch_plan plan;
-    if (!vx_sched_finish(infer->sched, worker, done->head.batch, &plan)) return;
+    static struct vx_batch_plan plan; /* the loop's alone */
+    const struct vx_batch_end end = infer_batch_end(worker, done);
+    struct vx_infer_sent sent = sent_take(infer, worker, end.batch);
+    if (!vx_sched_finish(infer->sched, &end, &plan)) return;
     VX_ASSERT(plan.jobs_count == done->items_count);
-    vx_registry_row(infer->registry, plan.instance)->stats.execution_count++;
-    vx_metrics_observe_batch(infer->metrics, plan.jobs_count, plan.voxels);
+    vx_infer_count_batch(
+        infer, &(struct vx_infer_batch){
+                   .plan = &plan, .done = done, .sent = sent, .now_ns = end.now_ns});
+    vx_rpc_answers_coming(infer->rpc, plan.jobs_count);
     for (i32 i = 0; i < plan.jobs_count; i++) {
         const struct vx_done_item *item = &done->items[i];
-        infer_finish(infer, vx_call_of_job(plan.jobs[i]),
-                     &(struct infer_end){
-                         .status = vx_status_of_code((enum vx_code)item->code),
-                         .why = &item->why,
-                         .done = item,
-                         .worker = worker,
-                         .batch_items = plan.jobs_count,
-                     });
+        infer_on_item(infer, vx_call_of_job(plan.jobs[i]),
+                      &(struct vx_infer_end){
+                          .status = vx_status_of_code((enum vx_code)item->code),
+                          .why = vx_done_why(done, i),
+                          .done = item,
+                          .worker = worker,
+                          .batch_items = plan.jobs_count,
+                          .batch_voxels = plan.voxels,
+                      });
     }
+    vx_rpc_answers_coming(infer->rpc, 0);
 }
 
 static void infer_on_poison(void *context, struct vx_job *job)
@@ -357,9 +446,20 @@ static void infer_on_poison(void *context, struct vx_job *job)
     infer_fail(context, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
 }
 
+static void infer_on_holder_gone(void *context, struct vx_job *job)
+{
+    struct vx_call *call = vx_call_of_job(job);
+    struct vx_why why = {""};
+    vx_status st = infer_unknown_geometry(call, &why);
+    infer_fail(context, call, st, &why);
+}
+
 void vx_infer_on_worker_down(struct vx_infer *infer, i32 worker)
 {
+    memset(infer->sent[worker], 0, sizeof infer->sent[worker]);
+    vx_geometries_worker_down(infer->geometries, worker);
     vx_sched_worker_down(infer->sched, worker, infer_on_poison, infer);
+    vx_sched_holder_gone(infer->sched, worker, infer_on_holder_gone, infer);
 }
 
 void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job)

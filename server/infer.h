@@ -1,7 +1,7 @@
 /* infer - one inference from its arrival on the loop to its answer.
  *
- * arrival -> admit (does it fit the model?) -> output slots -> scheduler -> RUN to a
- * worker -> DONE -> reply, output slots lent to gRPC.  Every way a request can end goes
+ * arrival -> admit (does it fit the model?) -> who has its geometry? -> output slots ->
+ * scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  Every way a request can end goes
  * through one function, which gives its slots back, counts it and answers it.
  *
  *   vx_infer_on_call(infer, call);
@@ -19,6 +19,7 @@
 #ifndef VX_SERVER_INFER_H
 #define VX_SERVER_INFER_H
 
+#include "server/geometries.h"
 #include "server/metrics.h"
 #include "server/registry.h"
 #include "server/rpc.h"
@@ -26,14 +27,23 @@
 #include "server/shared.h"
 #include "server/workers.h"
 
+/* A batch that is with a worker. */
+struct vx_infer_sent {
+    u64 batch; /* 0 = this place is free */
+    i64 sent_ns;
+    i64 predicted_ns; /* 0 = nothing was known */
+};
+
 struct vx_infer {
     const struct vx_config *config;
     struct vx_registry *registry;
     struct vx_sched *sched;
+    struct vx_geometries *geometries;
     struct vx_shared *shared;
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_metrics *metrics;
+    struct vx_infer_sent sent[VX_WORKERS_MAX][VX_WORKER_DEPTH];
     bool stopping; /* workers end: what still arrives is refused */
 };
 
@@ -42,7 +52,7 @@ void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call);
 void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                       const struct vx_message_done *done);
 /* A worker is gone: its batches wait again, or are answered INTERNAL when they died
- * twice. */
+ * twice; what only it could run is answered FAILED_PRECONDITION. */
 void vx_infer_on_worker_down(struct vx_infer *infer, i32 worker);
 /* A job whose model cannot run any more. */
 void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job);

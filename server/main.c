@@ -79,7 +79,8 @@ static int main_worker(int count, char **arguments)
 {
     static struct vx_config config;
     if (!main_configure(count, arguments, "worker", &config)) return 2;
-    return vx_worker_run(&config);
+    return vx_worker_run(&(struct vx_worker_start){
+        .config = &config, .channel = VX_WORKER_CHANNEL_FD, .arena = VX_WORKER_ARENA_FD});
 }
 
 /* Started by the front, which must not load a GPU driver itself. */

@@ -23,6 +23,15 @@ static const u64 bounds_time[] = {
     100000,     200000,     500000,     1000000,     2000000,    5000000,
     10000000,   20000000,   50000000,   100000000,   200000000,  500000000,
     1000000000, 2000000000, 5000000000, 10000000000, 30000000000};
+/* ns.  Two wake-ups of a process are some 10 us; the scheduler's prediction of a batch is good
+ * when it is off by less than a client would notice. */
+static const u64 bounds_short[] = {
+    2000,    5000,    10000,   20000,    50000,    100000,   200000,    500000,
+    1000000, 2000000, 5000000, 10000000, 20000000, 50000000, 100000000, 1000000000};
+/* Billionths of the budget. */
+static const u64 bounds_share[] = {10000000,  20000000,  50000000,  100000000, 200000000,
+                                   300000000, 400000000, 500000000, 600000000, 700000000,
+                                   800000000, 900000000, 1000000000};
 /* From a cloud of one object to the largest request, in steps of 4. */
 static const u64 bounds_voxels[] = {64,     256,     1024,    4096,     16384,   65536,
                                     262144, 1048576, 4194304, 16777216, 67108864};
@@ -96,6 +105,11 @@ void vx_metrics_observe_request(struct vx_metrics *metrics,
     vx_metrics_turn(metrics, vx_clock_ns());
     VX_ASSERT((unsigned)request->code < VX_METRICS_CODES);
     metrics->codes[request->code]++;
+    metrics->refused_late += request->refused_late;
+    if (request->by_name) {
+        metrics->refs_hit += request->code == VX_CODE_OK;
+        metrics->refs_unknown += request->code == VX_CODE_FAILED_PRECONDITION;
+    }
     if (request->ran) {
         observe(metrics, VX_HISTOGRAM_QUEUE, not_negative(request->queue_ns));
         observe(metrics, VX_HISTOGRAM_COMPUTE, not_negative(request->compute_ns));
@@ -109,11 +123,20 @@ void vx_metrics_observe_request(struct vx_metrics *metrics,
     observe(metrics, VX_HISTOGRAM_REQUEST_BYTES, request->bytes_in);
 }
 
-void vx_metrics_observe_batch(struct vx_metrics *metrics, i64 requests, i64 voxels)
+void vx_metrics_observe_batch(struct vx_metrics *metrics,
+                              const struct vx_metrics_batch *batch)
 {
     vx_metrics_turn(metrics, vx_clock_ns());
-    observe(metrics, VX_HISTOGRAM_BATCH_REQUESTS, not_negative(requests));
-    observe(metrics, VX_HISTOGRAM_BATCH_VOXELS, not_negative(voxels));
+    u64 voxels = not_negative(batch->voxels);
+    observe(metrics, VX_HISTOGRAM_BATCH_REQUESTS, not_negative(batch->requests));
+    observe(metrics, VX_HISTOGRAM_BATCH_VOXELS, voxels);
+    observe(metrics, VX_HISTOGRAM_BORDER, not_negative(batch->border_ns));
+    if (batch->voxels_max > 0)
+        observe(metrics, VX_HISTOGRAM_BATCH_FILL,
+                (u64)((f64)voxels / (f64)batch->voxels_max * 1e9));
+    if (batch->predicted_ns > 0 && batch->device_ns > 0)
+        observe(metrics, VX_HISTOGRAM_BATCH_PREDICTION,
+                (u64)llabs(batch->device_ns - batch->predicted_ns));
 }
 
 /* ------- the last minute ------- */
@@ -362,11 +385,12 @@ static void render_workers(const struct vx_metrics_sources *s, struct vx_text *t
 #include "server/metrics_forms.h"
 }
 
-enum unit { UNIT_COUNT, UNIT_SECONDS };
+/* A share is observed in billionths, as seconds are. */
+enum unit { UNIT_COUNT, UNIT_SECONDS, UNIT_SHARE };
 
 static struct value value_in(enum unit unit, u64 number)
 {
-    return unit == UNIT_SECONDS ? value_of_ns(number) : (struct value){.whole = number};
+    return unit == UNIT_COUNT ? (struct value){.whole = number} : value_of_ns(number);
 }
 
 static void render_histogram(const struct vx_metrics *metrics, enum vx_histogram_id id,

@@ -7,7 +7,7 @@
  *
  *   VX_TRY(vx_metrics_open(&metrics));
  *   vx_metrics_observe_request(metrics, &request);
- *   vx_metrics_observe_batch(metrics, requests, voxels);
+ *   vx_metrics_observe_batch(metrics, &batch);
  *   VX_TRY(vx_metrics_render(&sources, text, capacity, &length));
  *
  * Owner    the caller.  Sources are borrowed for the call.
@@ -48,6 +48,8 @@ struct vx_metrics {
     u32 magic;
     i64 started_ms; /* since 1970 */
     u64 codes[VX_METRICS_CODES];
+    u64 refs_hit, refs_unknown; /* requests with a coords_ref that was known, and not */
+    u64 refused_late;
     struct vx_histogram histograms[VX_HISTOGRAMS_COUNT];
     /* As the histograms were when each of the last slices began. */
     struct vx_histogram slices[VX_METRICS_SLICES][VX_HISTOGRAMS_COUNT];
@@ -63,12 +65,24 @@ struct vx_metrics_request {
     i64 total_ns; /* from arrival */
     i64 voxels;
     u64 bytes_in;
-    bool ran; /* a device saw it; the rest is valid */
+    bool by_name;      /* its geometry came as a coords_ref */
+    bool refused_late; /* on arrival: its time would have been over before its turn */
+    bool ran;          /* a device saw it; the rest is valid */
     i64 queue_ns, compute_ns, geometry_ns;
 };
 void vx_metrics_observe_request(struct vx_metrics *metrics,
                                 const struct vx_metrics_request *request);
-void vx_metrics_observe_batch(struct vx_metrics *metrics, i64 requests, i64 voxels);
+
+/* One device batch that ended. */
+struct vx_metrics_batch {
+    i64 requests, voxels;
+    i64 voxels_max; /* the model's budget */
+    i64 border_ns;  /* from the front's word to the worker's ear, and back */
+    i64 device_ns;
+    i64 predicted_ns; /* of device_ns; 0 = nothing was known */
+};
+void vx_metrics_observe_batch(struct vx_metrics *metrics,
+                              const struct vx_metrics_batch *batch);
 
 /* The last minute of one histogram: ns, or what is counted. */
 struct vx_recent {
@@ -85,7 +99,7 @@ struct vx_worker_view {
     const char *device; /* as configured: "cpu" */
     const char *state;  /* "up" */
     bool up;
-    i32 restarts, losses;
+    i32 restarts, losses, hangs;
     i32 pid;             /* 0 when there is none */
     const char *problem; /* why it ended, until it is up again; "" = not said */
     struct vx_engine_stats stats;

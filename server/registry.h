@@ -7,13 +7,15 @@
  *   VX_TRY(vx_registry_pick(registry, "normals", 0, &why, &instance));
  *
  * States, with the names Triton gives them:
- *   FREE -> LOADING      the repository has it
- *   LOADING -> READY     every worker that is up has it, warm
+ *   FREE -> LOADING      the repository has it, and it is wanted
+ *   LOADING -> READY     every worker that is to have it and is up has it, warm
  *   LOADING -> UNAVAILABLE   a worker refused it; `reason` says why
  *   READY -> UNAVAILABLE     the last worker that had it restarted and could not load it
- *   READY -> UNLOADING   the repository no longer has it, or a newer load replaced it
+ *   READY -> UNLOADING   the repository no longer has it, a newer load replaced it, or a
+ *                        client unloads it
  *   UNLOADING -> FREE    its last request was answered
- *   UNAVAILABLE -> FREE  the repository was looked at again; what is there is tried anew
+ *   UNAVAILABLE -> FREE  the files changed, or a person had the repository read again or
+ *                        the model loaded; what is there is tried anew
  *
  * Owner    the front; rows are borrowed until the next turn of the loop.
  * Thread   loop.
@@ -41,6 +43,10 @@ struct vx_duration {
     u64 count;
     u64 ns;
 };
+/* Batches of one size. */
+struct vx_batch_stats {
+    struct vx_duration compute_input, compute_infer, compute_output;
+};
 struct vx_instance_stats {
     u64 inference_count;   /* requests answered well */
     u64 execution_count;   /* device batches */
@@ -50,6 +56,7 @@ struct vx_instance_stats {
     struct vx_duration success, fail, queue, compute_input, compute_infer, compute_output;
     struct vx_duration cache_hit, cache_miss; /* geometry */
     u64 rejected, cancelled;
+    struct vx_batch_stats batches[VX_BATCH_ITEMS_MAX]; /* by requests in it, less one */
 };
 
 struct vx_instance {

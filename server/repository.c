@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "server/repository.h"
 
+#include "engine/base/clock.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +19,27 @@ static u64 fingerprint_mix(u64 fingerprint, u64 value)
     return x ^ (x >> 29);
 }
 
-static u64 fingerprint_file(u64 fingerprint, const char *path)
+static u64 fingerprint_file(u64 fingerprint, const char *path, i64 *bytes)
 {
     struct stat file;
+    *bytes = 0;
     if (stat(path, &file)) return fingerprint_mix(fingerprint, 1);
+    *bytes = (i64)file.st_size;
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_size);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ino);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_sec);
     return fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+}
+
+/* Of one version; *bytes is its weights'. */
+static u64 fingerprint_version(const char *directory, i64 version, i64 *bytes)
+{
+    char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path, and what is in it */
+    snprintf(path, sizeof path, "%.*s/network.json", PATH_MAX - 1, directory);
+    u64 network = fingerprint_file(0, path, bytes);
+    snprintf(path, sizeof path, "%.*s/%lld/weights.safetensors", PATH_MAX - 1, directory,
+             (long long)version);
+    return fingerprint_file(network, path, bytes);
 }
 
 /* A version directory is a positive decimal number without a leading zero; else 0. */
@@ -42,21 +57,16 @@ static i64 scan_version(const char *name)
 static void scan_add(struct vx_repository_listing *listing, const char *model_path,
                      const char *name, i64 version)
 {
-    if (listing->count == VX_INSTANCES_MAX) {
+    if (listing->count == VX_LISTING_MAX) {
         listing->complete = false;
         vx_why_set(&listing->problem, "more than %d model versions; the rest is left out",
-                   VX_INSTANCES_MAX);
+                   VX_LISTING_MAX);
         return;
     }
     struct vx_repository_entry *entry = &listing->entries[listing->count++];
     memcpy(entry->name, name, strlen(name) + 1);
     entry->version = version;
-    char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path, and what is in it */
-    snprintf(path, sizeof path, "%s/network.json", model_path);
-    entry->fingerprint = fingerprint_file(0, path);
-    snprintf(path, sizeof path, "%s/%lld/weights.safetensors", model_path,
-             (long long)version);
-    entry->fingerprint = fingerprint_file(entry->fingerprint, path);
+    entry->fingerprint = fingerprint_version(model_path, version, &entry->weights_bytes);
 }
 
 static void scan_model(struct vx_repository_listing *listing, const char *root,
@@ -94,7 +104,7 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
 
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
 {
-    *listing = (struct vx_repository_listing){0};
+    *listing = (struct vx_repository_listing){.begun_ns = vx_clock_ns()};
     DIR *directory = opendir(path);
     if (!directory) {
         vx_why_set(&listing->problem, "repository '%.150s' cannot be read: %m", path);
@@ -104,4 +114,16 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
     for (struct dirent *entry; (entry = readdir(directory));)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);
+}
+
+vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
+                              struct vx_why *why)
+{
+    i64 bytes;
+    if (fingerprint_version(directory, version, &bytes) == fingerprint) return VX_OK;
+    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the model's files changed on disk",
+                "the model's files changed on disk since the repository was read "
+                "(network.json or %lld/weights.safetensors): have it read again, with "
+                "SIGHUP or a load",
+                (long long)version);
 }

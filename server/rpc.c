@@ -118,6 +118,7 @@ static vx_status open_all(struct vx_rpc *rpc, struct vx_why *why)
 {
     VX_TRY(open_queues(rpc));
     VX_TRY(vx_rpc_pool_open(rpc));
+    VX_TRY(vx_rpc_senders_open(rpc));
     return open_server(rpc, why);
 }
 
@@ -184,6 +185,7 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
         status = vx_thread_open(&queue->thread, VX_ROLE_RPC, queue_run, queue);
         queue->running = !status.fault;
     }
+    if (!status.fault) status = vx_rpc_senders_start(rpc);
     signals_restore(&before);
     if (status.fault) return status;
     for (i32 i = 0; i < rpc->options.threads; i++)
@@ -207,6 +209,8 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
     counters->refused_bad = from->refused_bad;
     counters->refused_draining = from->refused_draining;
     counters->unknown_methods = from->unknown_methods;
+    counters->cut_receiving = from->cut_receiving;
+    counters->cut_sending = from->cut_sending;
     counters->bytes_in = from->bytes_in;
     counters->bytes_out = from->bytes_out;
     pthread_mutex_lock(&from->lock);
@@ -307,6 +311,7 @@ static void close_server(struct vx_rpc *rpc)
     vx_rpc_stop_accepting(rpc);
     close_mailboxes(rpc);
     close_end_calls(rpc);
+    vx_rpc_senders_close(rpc);
     i64 cut_ns = vx_clock_ns() + CLOSE_FLUSH_NS;
     bool cut = false;
     while (!close_all_back(rpc)) {
@@ -376,6 +381,7 @@ void vx_rpc_close(struct vx_rpc **rpc)
     *rpc = NULL;
     if (!going) return;
     if (going->server) close_server(going);
+    vx_rpc_senders_close(going); /* where there never was a server */
     for (i32 i = 0; going->queues && i < going->options.threads; i++)
         close_queue(&going->queues[i]);
     close_wait_lends(going);

@@ -19,7 +19,8 @@
  *          RESOURCE_EXHAUSTED unread, small questions have a few more, so that a probe is
  *          answered while inference is full; receiving_max bodies being received at once:
  *          the next waits its turn and HTTP/2 flow control holds its bytes back;
- *          message_bytes_max a message.
+ *          message_bytes_max a message; receive_ns_max and send_ns_max for a body and an
+ *          answer on the wire.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -57,9 +58,12 @@ struct vx_rpc_options {
     i32 calls_max;
     i32 receiving_max;
     i64 message_bytes_max;
+    i64 receive_ns_max;           /* a body that takes longer is cut; 0 = never */
+    i64 send_ns_max;              /* and so is an answer that the client does not read */
     const struct vx_slots *slots; /* thread-safe */
-    struct vx_mailbox *arrivals;  /* of struct vx_call.arrival */
-    struct vx_mailbox *gone;      /* of struct vx_call.gone */
+    struct vx_content_key content_key; /* of the names that geometries get */
+    struct vx_mailbox *arrivals;       /* of struct vx_call.arrival */
+    struct vx_mailbox *gone;           /* of struct vx_call.gone */
 };
 
 /* Counted on the rpc threads, read by the loop for metrics. */
@@ -68,6 +72,7 @@ struct vx_rpc_counters {
     u64 refused_full;            /* calls_max */
     u64 refused_bad;             /* could not be decoded */
     u64 refused_draining;
+    u64 cut_receiving, cut_sending; /* receive_ns_max, send_ns_max */
     u64 unknown_methods;
     u64 bytes_in, bytes_out;
     i32 in_flight; /* calls between arrival and end, now */
@@ -85,6 +90,9 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
  * is done. */
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
                         const struct vx_reply *reply, const struct vx_slot *outputs);
+/* So many inferences are about to be answered together: the loop then leaves the writing
+ * to others. */
+void vx_rpc_answers_coming(struct vx_rpc *rpc, i32 count);
 /* Answers a unary call with bytes, which are copied. */
 void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
                   size_t length);
@@ -105,6 +113,10 @@ VX_MUST_USE bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call);
 void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call);
 /* Ends a stream OK. */
 void vx_rpc_finish(struct vx_rpc *rpc, struct vx_call **call);
+
+/* Ends calls whose client has been too slow: it holds a turn for receiving, or the arena's
+ * memory that its answer lies in.  Called every second or so. */
+void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns);
 
 void vx_rpc_release_gone(struct vx_rpc *rpc, struct vx_call *call);
 

@@ -61,6 +61,7 @@ void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
     record->arrive = (struct vx_rpc_tag){on_arrive, record};
     record->close = (struct vx_rpc_tag){on_close, record};
     grpc_metadata_array_init(&record->metadata);
+    atomic_store_explicit(&record->wire, VX_RPC_IDLE, memory_order_relaxed);
     atomic_store_explicit(&record->references, 1, memory_order_relaxed);
     atomic_store_explicit(&record->owner, VX_RPC_RPC, memory_order_relaxed);
     grpc_completion_queue *cq = rpc->queues[queue].cq;
@@ -176,6 +177,8 @@ static const char receive_left[] = "the client left before its message was here"
 
 static void receive_start(struct vx_rpc_record *record, void (*on)(void *, bool))
 {
+    /* Streams may be silent for as long as they like. */
+    if (on == on_receive_infer) vx_rpc_wire_set(record, VX_RPC_RECEIVING);
     record->receive = (struct vx_rpc_tag){on, record};
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &record->payload;
@@ -316,6 +319,24 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
     return VX_OK;
 }
 
+/* Names the geometry here, so that the loop never reads megabytes.  The model is not known yet:
+ * coords can only be an input of this form, and no second one would be admitted. */
+static void infer_name_coords(const struct vx_rpc_options *options,
+                              struct vx_request *request)
+{
+    const struct vx_slots *slots = options->slots;
+    for (i32 i = 0; i < request->inputs_count; i++) {
+        const struct vx_request_tensor *input = &request->inputs[i];
+        if (input->type != VX_WIRE_INT32 || input->rank != 2 || !input->slot.bytes)
+            continue;
+        if (input->shape[1] != 3 && input->shape[1] != 4) continue;
+        const void *coords = slots->memory(slots->context, &input->slot);
+        request->content = vx_content_of(&options->content_key, coords,
+                                         (i32)input->shape[1], input->shape[0]);
+        return;
+    }
+}
+
 static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -327,8 +348,10 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     struct vx_spans spans;
     VX_TRY(infer_list_spans(record, &spans, why));
     vx_arena_reset(&queue->scratch);
-    return vx_codec_parse_infer(&spans, rpc->options.slots, &queue->scratch, why,
-                                &record->call.request);
+    VX_TRY(vx_codec_parse_infer(&spans, rpc->options.slots, &queue->scratch, why,
+                                &record->call.request));
+    infer_name_coords(&rpc->options, &record->call.request);
+    return VX_OK;
 }
 
 static void on_receive_infer(void *context, bool ok)
@@ -337,6 +360,7 @@ static void on_receive_infer(void *context, bool ok)
     struct vx_rpc *rpc = record->rpc;
     struct vx_why why = {{0}};
     bool left = record->cancelled || !ok;
+    vx_rpc_wire_set(record, VX_RPC_IDLE);
     vx_status status = left ? VX_OK : infer_decode(record, &why);
     /* The slices go before the next body comes: receiving_max bounds their memory. */
     vx_rpc_message_drop(record);

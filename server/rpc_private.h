@@ -10,6 +10,8 @@
  *   rpc_pool.c     records, the line for receiving, lent slots
  *   rpc_call.c     from arrival to the loop
  *   rpc_reply.c    from the loop to the wire
+ *   rpc_send.c     threads that write answers to sockets
+ *   rpc_slow.c     clients that are too slow
  *
  * Life of a record, by `owner`:
  *   POOL     -> RPC       vx_rpc_call_arm         given to gRPC to fill
@@ -73,6 +75,9 @@ struct vx_rpc_tag {
     void *context;
 };
 
+/* What a call waits for its client for. */
+enum vx_rpc_wire { VX_RPC_IDLE, VX_RPC_RECEIVING, VX_RPC_SENDING };
+
 enum vx_rpc_owner { VX_RPC_POOL, VX_RPC_RPC, VX_RPC_LOOP, VX_RPC_ANSWERED };
 
 /* What leaves on a stream, one message at a time: gRPC takes one SEND_MESSAGE per
@@ -92,8 +97,12 @@ struct vx_rpc_record {
     struct vx_rpc_record *next; /* (lock) in the pool, or in the line for receiving */
     atomic_int references;
     atomic_int owner;
+    atomic_int wire;
+    _Atomic i64 wire_since_ns;
 
     struct vx_rpc_tag arrive, close, receive, send;
+    struct vx_link outgoing;  /* in a sender's mailbox */
+    grpc_byte_buffer *answer; /* what the sender sends */
     grpc_call *grpc;
     gpr_timespec deadline;
     grpc_metadata_array metadata;
@@ -124,6 +133,16 @@ struct vx_rpc_queue {
     struct vx_arena scratch;
 };
 
+/* Writes answers to sockets, so that the loop does not: gRPC writes on the thread that
+ * starts the batch, and 8 MB are a millisecond. */
+struct vx_rpc_sender {
+    struct vx_rpc *rpc;
+    struct vx_mailbox mail; /* of vx_rpc_record.outgoing; `stop` is the last */
+    struct vx_link stop;
+    pthread_t thread;
+    bool running;
+};
+
 /* A slot that gRPC reads from; given back when gRPC drops the slice. */
 struct vx_rpc_lend {
     struct vx_rpc *rpc;
@@ -137,6 +156,8 @@ struct vx_rpc {
     i32 port;
     void *registered[VX_METHODS_COUNT];
     struct vx_rpc_queue *queues;
+    struct vx_rpc_sender *senders; /* as many as queues */
+    i32 answers_coming;            /* the loop's: vx_rpc_answers_coming */
     size_t spans_max;
     struct vx_rpc_tag shutdown;
     bool started, stopped; /* the loop's */
@@ -162,6 +183,7 @@ struct vx_rpc {
 
     _Atomic u64 calls[VX_METHODS_COUNT];
     _Atomic u64 refused_full, refused_bad, refused_draining, unknown_methods;
+    _Atomic u64 cut_receiving, cut_sending;
     _Atomic u64 bytes_in, bytes_out;
 };
 
@@ -213,6 +235,21 @@ void vx_rpc_message_drop(struct vx_rpc_record *record);
  * closes. */
 bool vx_rpc_hand_begin(struct vx_rpc *rpc);
 void vx_rpc_hand_end(struct vx_rpc *rpc);
+
+/* rpc_send.c */
+VX_MUST_USE vx_status vx_rpc_senders_open(struct vx_rpc *rpc);
+VX_MUST_USE vx_status vx_rpc_senders_start(struct vx_rpc *rpc);
+/* All they were given is on its way when this returns. */
+void vx_rpc_senders_close(struct vx_rpc *rpc);
+/* Whether an answer of that many bytes is better written by a sender. */
+bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes);
+/* Takes the message and the reference of who owned the record. */
+void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message);
+/* rpc_reply.c: the last batch of a call; takes the same. */
+void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
+
+/* rpc_slow.c: from now on the call waits for its client, or no longer. */
+void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 
 /* rpc_reply.c: ends a call that is not the loop's. */
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);

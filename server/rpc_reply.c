@@ -16,11 +16,12 @@
 static void on_ended(void *context, bool ok)
 {
     (void)ok; /* false: the peer had left; there is nobody to tell */
+    vx_rpc_wire_set(context, VX_RPC_IDLE);
     vx_rpc_record_unref(context);
 }
 
 /* The last batch of a call; drops the reference of who owned it. */
-static void end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
+void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
 {
     grpc_op ops[3] = {0};
     size_t ops_count = 0;
@@ -38,6 +39,7 @@ static void end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
     ops[ops_count++].data.send_status_from_server.status_details =
         record->end_code == GRPC_STATUS_OK ? NULL : &text;
     record->send = (struct vx_rpc_tag){on_ended, record};
+    vx_rpc_wire_set(record, VX_RPC_SENDING);
     vx_rpc_batch_start(record, ops, ops_count, &record->send);
     grpc_slice_unref(text);
     if (message) grpc_byte_buffer_destroy(message); /* the batch has its own references */
@@ -54,7 +56,7 @@ static void end_set(struct vx_rpc_record *record, enum vx_code code, const char 
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
 {
     end_set(record, code, text);
-    end_start(record, NULL);
+    vx_rpc_end_start(record, NULL);
 }
 
 static struct vx_rpc_record *reply_take(struct vx_call **call)
@@ -158,7 +160,10 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     grpc_byte_buffer *message = grpc_raw_byte_buffer_create(slices.list, slices.count);
     for (size_t k = 0; k < slices.count; k++) grpc_slice_unref(slices.list[k]);
     end_set(record, VX_CODE_OK, "");
-    end_start(record, message);
+    if (vx_rpc_sender_wanted(rpc, grpc_byte_buffer_length(message)))
+        vx_rpc_sender_give(record, message);
+    else
+        vx_rpc_end_start(record, message);
 }
 
 static grpc_byte_buffer *message_copy(const void *bytes, size_t length)
@@ -175,7 +180,7 @@ void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
     (void)rpc;
     struct vx_rpc_record *record = reply_take(call);
     end_set(record, VX_CODE_OK, "");
-    end_start(record, message_copy(length ? bytes : "", length));
+    vx_rpc_end_start(record, message_copy(length ? bytes : "", length));
 }
 
 /* Streams.  The one who makes the outbox busy sends; when its batch is back it sends the
@@ -218,7 +223,7 @@ static void on_stream_sent(void *context, bool ok)
     pthread_mutex_unlock(&rpc->lock);
     for (i32 i = 0; i < sent_count; i++) grpc_byte_buffer_destroy(sent[i]);
     if (more) stream_send_next(record);
-    if (end) end_start(record, NULL);
+    if (end) vx_rpc_end_start(record, NULL);
     vx_rpc_record_unref(record);
 }
 
@@ -275,7 +280,7 @@ static void reply_end(struct vx_rpc_record *record, enum vx_code code, const cha
     bool now = !record->outbox.busy;
     record->outbox.ending = true;
     pthread_mutex_unlock(&record->rpc->lock);
-    if (now) end_start(record, NULL);
+    if (now) vx_rpc_end_start(record, NULL);
 }
 
 void vx_rpc_fail(struct vx_rpc *rpc, struct vx_call **call, vx_status status,

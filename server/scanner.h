@@ -2,6 +2,7 @@
  *
  *   vx_scanner_init(&scanner, &(struct vx_scanner_options){...});
  *   vx_scanner_start(&scanner);              at start, and on SIGHUP
+ *   vx_scanner_look(&scanner);               because it is time, or a client asked
  *
  * A wish during a scan is served by one more scan after it.
  *
@@ -29,11 +30,14 @@ struct vx_scanner {
     struct vx_scanner_options options;
     uv_work_t work;
     bool running, again;
+    bool quiet, again_quiet; /* the scan that runs, and the one after it, are looks */
     struct vx_repository_listing listing;
 };
 
 void vx_scanner_init(struct vx_scanner *scanner,
                      const struct vx_scanner_options *options);
 void vx_scanner_start(struct vx_scanner *scanner);
+/* The same, but the listing is `quiet`: a person did not ask. */
+void vx_scanner_look(struct vx_scanner *scanner);
 
 #endif

@@ -1,8 +1,5 @@
 /* sched - which waiting requests run together, where, and when: a pure state machine.
  *
- * The interface is for batches; for now every batch is one request, and the budget and delay of
- * an instance wait for the policy that will use them.
- *
  * Time comes in as a number, decisions go out as values; no clock, no I/O, no allocation
  * after open.  The loop feeds it arrivals, cancellations, ended batches and workers that
  * come and go, and carries out what vx_sched_pick says.  A simulator drives it the same
@@ -10,7 +7,22 @@
  *
  *   VX_TRY(vx_sched_submit(sched, &call->job, now, &why));
  *   while (vx_sched_pick(sched, now, &plan)) send_run(&plan);
- *   vx_sched_finish(sched, plan.worker, plan.batch);
+ *   vx_sched_finish(sched, &end, &plan);
+ *
+ * A batch is of one instance.  It begins with the first job of the queue that a worker can
+ * run now, and takes further jobs of that instance in their order, as long as voxels,
+ * pairs and requests fit; one that does not fit is passed over and keeps its place
+ * (look-ahead).  A worker that has nothing to do waits for company at most delay_us after
+ * the first job came, and not at all once the batch is full; a worker that is busy costs
+ * no waiting, since jobs gather behind it anyhow.
+ *
+ * Predictions come from what batches took (server/cost.h), per instance and worker.  A job
+ * that cannot end before its deadline, by the prediction, is refused when it is submitted.
+ * A job whose geometry a worker holds goes to that worker, unless waiting for it takes
+ * longer than building the geometry elsewhere.
+ *
+ * A job that was with a worker when it died runs alone from then on: one batch of one job,
+ * on a worker that has nothing else, so that the next death names its cause.
  *
  * Job states, and who moves them:
  *   NEW      -> QUEUED    vx_sched_submit
@@ -24,24 +36,23 @@
  * Thread   loop.
  * Limits   queue_max jobs waiting; VX_WORKERS_MAX workers; VX_INSTANCES_MAX model
  *          instances; VX_WORKER_DEPTH batches on a worker at once.
- * Fails    submit: UNAVAILABLE when the queue is full, DEADLINE_EXCEEDED when it is too
- *          late.
+ * Fails    submit: UNAVAILABLE when a queue is full, with Triton's words, or when the
+ *          request's `timeout` cannot be kept; DEADLINE_EXCEEDED when gRPC's deadline
+ *          cannot.  The sentence has the expected wait.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_SERVER_SCHED_H
 #define VX_SERVER_SCHED_H
 
-#include "engine/base/limits.h"
-#include "engine/base/status.h"
+#include "engine/engine.h"
 
 /* Devices of one host: eight GPUs and their like, twice. */
 #define VX_WORKERS_MAX 16
 /* Model versions loaded or loading at once. */
 #define VX_INSTANCES_MAX 64
-/* Batches sent ahead to one worker: one runs, the next already waits there, so that the
- * device never idles for a round trip of messages. */
-#define VX_WORKER_DEPTH 2
+/* Batches on one worker: as many as its device works on at once. */
+#define VX_WORKER_DEPTH VX_ENGINE_BATCHES_MAX
 /* Worker deaths a job may be part of; the one that dies again is the likely cause. */
 #define VX_JOB_DEATHS_MAX 2
 
@@ -52,12 +63,22 @@ struct vx_job {
     enum vx_job_state state;
     i32 instance;    /* which model version, by its row in the registry */
     i64 voxels;      /* N */
-    u64 priority;    /* 1 is highest; 0 = default, behind all that say a number */
-    i64 deadline_ns; /* VX_NEVER when none */
+    i64 pairs;       /* of the first map, when the front has seen this geometry; 0 = not
+                        known, estimated */
+    u64 priority;    /* 1 is highest; 0 = not said */
+    i64 deadline_ns; /* gRPC's; VX_NEVER when none */
+    i64 timeout_ns;  /* the parameter `timeout`, counted from submit; 0 = none */
+    u32 holders;     /* bit per worker that has its geometry */
+    bool must_hold;  /* it has no coordinates of its own: only a holder can run it */
     i64 queued_ns;   /* out: when it entered the queue first */
     i64 started_ns;  /* out: when it was last sent to a worker */
-    u64 sequence;    /* out: order of arrival */
-    i32 deaths;      /* out */
+    i64 expires_ns;  /* out: when its time in the queue is over; VX_NEVER */
+    bool
+        by_timeout; /* out: expires_ns comes from `timeout` or the policy, not from gRPC */
+    u64 level;      /* out: of priority, as the policy has it */
+    u64 sequence;   /* out: order of arrival */
+    i32 deaths;     /* out */
+    i32 heap_index; /* the scheduler's, while it waits: among those that expire */
 };
 
 struct vx_batch_plan {
@@ -66,7 +87,18 @@ struct vx_batch_plan {
     u64 batch; /* id, unique for the life of the process, never 0 */
     i32 jobs_count;
     struct vx_job *jobs[VX_BATCH_ITEMS_MAX];
-    i64 voxels; /* sum */
+    i64 voxels;       /* sum */
+    i64 pairs;        /* sum, estimated where it is not known */
+    i64 predicted_ns; /* on the device; 0 = nothing is known yet */
+};
+/* How a batch ended. */
+struct vx_batch_end {
+    i32 worker;
+    u64 batch;
+    i64 now_ns;
+    i64 device_ns;   /* 0: not measured, nothing is learned */
+    i64 geometry_ns; /* of it: building maps */
+    i64 pairs;       /* sum of what its items had; 0 = not known */
 };
 
 struct vx_sched;
@@ -74,9 +106,11 @@ struct vx_sched;
 VX_MUST_USE vx_status vx_sched_open(i32 queue_max, struct vx_sched **sched);
 void vx_sched_close(struct vx_sched **sched);
 
-/* An instance's batch budget; said once it is known, before its first job. */
-void vx_sched_instance_set(struct vx_sched *sched, i32 instance, i64 batch_voxels_max,
-                           i64 batch_delay_ns);
+/* How an instance's requests wait and are put together; copied.  Said once it is known,
+ * before its first job, and again when it changes.  Forgets what was learned of a row that
+ * had another model: `fresh`. */
+void vx_sched_instance_set(struct vx_sched *sched, i32 instance,
+                           const struct vx_batching *batching, bool fresh);
 /* Whether `worker` can run `instance` now. */
 void vx_sched_instance_ready(struct vx_sched *sched, i32 instance, i32 worker,
                              bool ready);
@@ -93,7 +127,8 @@ VX_MUST_USE vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job
 /* True: it was waiting and is out, state NEW.  False: it runs; its answer is still to
  * come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);
-/* Hands every waiting job whose deadline has passed to `on_late`, state NEW. */
+/* Hands every waiting job whose time is over to `on_late`, state NEW: rejected, or with
+ * timeout_delay put behind all others instead, without a deadline but gRPC's. */
 void vx_sched_expire(struct vx_sched *sched, i64 now_ns,
                      void (*on_late)(void *context, struct vx_job *job), void *context);
 /* Hands every waiting job of one instance to `on_job`, state NEW: the instance is lost.
@@ -105,16 +140,31 @@ void vx_sched_drop_instance(struct vx_sched *sched, i32 instance,
 bool vx_sched_pick(struct vx_sched *sched, i64 now_ns, struct vx_batch_plan *plan);
 /* The batch ended; its jobs are NEW.  False when this worker has no such batch (a late
  * word of a dead worker). */
-bool vx_sched_finish(struct vx_sched *sched, i32 worker, u64 batch,
+bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan);
+/* A geometry is gone from a worker, or the worker is gone: jobs that can run nowhere any
+ * more are handed to `on_lost`, state NEW.  worker_down has taken the worker out of the
+ * holders of all jobs by then; for one geometry the caller takes it out of those that name
+ * it. */
+void vx_sched_holder_gone(struct vx_sched *sched, i32 worker,
+                          void (*on_lost)(void *context, struct vx_job *job),
+                          void *context);
 
-/* When vx_sched_expire or pick next has something to do for time alone; VX_NEVER when
- * never. */
+/* How long a job of that many voxels would wait now before it ran, and run: ns; 0 when
+ * nothing is known. */
+i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job *job,
+                              i64 now_ns);
+
+/* When vx_sched_expire or pick next has something to do for time alone, as the last pick
+ * that answered false saw it; VX_NEVER when never. */
 i64 vx_sched_next_ns(const struct vx_sched *sched);
+/* The batch a worker has had for longest: 0 when it has none, else when it was sent. */
+i64 vx_sched_worker_since_ns(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_queued(const struct vx_sched *sched);
 i32 vx_sched_running(const struct vx_sched *sched);
 i64 vx_sched_queued_voxels(const struct vx_sched *sched);
+i64 vx_sched_voxels(const struct vx_sched *sched); /* of all jobs, waiting or running */
 /* Jobs of one instance, waiting or running: a version is unloaded only at zero. */
 i32 vx_sched_instance_jobs(const struct vx_sched *sched, i32 instance);
 

@@ -5,6 +5,8 @@
 #include "engine/base/alloc.h"
 #include "engine/base/buddy.h"
 #include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/base/numa.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -148,4 +150,24 @@ u8 *vx_shared_view(const struct vx_shared *shared, u64 offset, u64 bytes)
 {
     if (offset > shared->bytes || bytes > shared->bytes - offset) return NULL;
     return shared->memory + offset;
+}
+
+u64 vx_shared_nodes_of(i32 node)
+{
+    return node >= 0 && node < VX_NUMA_NODES_MAX ? UINT64_C(1) << node : vx_numa_nodes();
+}
+
+void vx_shared_place(const struct vx_shared *shared, u64 nodes)
+{
+    u64 all = vx_numa_nodes();
+    if (!(all & (all - 1)) || !nodes) return;
+    struct vx_why why = {""};
+    bool is_one = !(nodes & (nodes - 1));
+    bool done = is_one ? vx_numa_prefer(shared->memory, shared->bytes,
+                                        __builtin_ctzll(nodes), &why)
+                       : vx_numa_interleave(shared->memory, shared->bytes, nodes, &why);
+    VX_LOG(NUMA, VX_LOG_TEXT("what", "arena"), VX_LOG_I64("nodes", (i64)nodes),
+           VX_LOG_TEXT("how", !done    ? why.text
+                              : is_one ? "near"
+                                       : "in turn"));
 }

@@ -36,6 +36,11 @@ int vx_shared_fd(const struct vx_shared *shared);
 u64 vx_shared_bytes(const struct vx_shared *shared);
 u64 vx_shared_used(struct vx_shared *shared); /* in slots that are out; front only */
 
+/* Pages that nobody has touched yet come from these nodes, a bit each: from the one, or
+ * from all in turn.  A hint; nothing on a machine with one node. */
+void vx_shared_place(const struct vx_shared *shared, u64 nodes);
+u64 vx_shared_nodes_of(i32 node); /* -1, a device that is near none: all there are */
+
 /* The slots as the codec wants them; front only. */
 const struct vx_slots *vx_shared_slots(struct vx_shared *shared);
 /* The bytes at `offset`, or NULL when [offset, offset + bytes) is not all inside. */

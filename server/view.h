@@ -8,10 +8,13 @@
 #include "server/config.h"
 #include "server/registry.h"
 
+struct vx_models;
+
 struct vx_front_view {
     const struct vx_config *config;
     struct vx_registry *registry;
-    bool ready;    /* a worker is up, models are loaded, not draining */
+    struct vx_models *models; /* for RepositoryModelLoad and Unload; NULL: not served */
+    bool ready;               /* a worker is up, models are loaded, not draining */
     bool draining; /* asked to stop: whatever is loaded, nobody should come any more */
 };
 

@@ -1,7 +1,7 @@
 /* worker - the process that owns one device: the channel on one side, engine.h on the
  * other.
  *
- *   return vx_worker_run(&config);         `voxeld worker`, started by the front only
+ *   return vx_worker_run(&start);          `voxeld worker`, started by the front only
  *
  * Threads: the device thread reads the channel and runs batches, so that a batch costs
  * one wake-up and not two; the main thread reads model files.  A load goes device -> main
@@ -30,7 +30,13 @@
 #define VX_WORKER_EXIT_NO_DEVICE 1
 #define VX_WORKER_EXIT_LOST      3 /* 2 is for wrong arguments, as of every subcommand */
 
+struct vx_worker_start {
+    const struct vx_config *config; /* `device` is one device */
+    int channel; /* the worker's end; the caller closes it afterwards */
+    int arena;   /* closed by the worker */
+};
+
 /* Runs until the front closes the channel; the exit code of the process. */
-int vx_worker_run(const struct vx_config *config);
+int vx_worker_run(const struct vx_worker_start *start);
 
 #endif

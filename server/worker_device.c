@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/base/numa.h"
 #include "server/devices.h"
 
 #include <errno.h>
@@ -74,6 +75,18 @@ static enum vx_conv_algorithm algorithm(const struct vx_config *config)
     return found;
 }
 
+/* This thread, which gives the device its work, and what it starts from here on. */
+static void device_near(const struct vx_engine *engine)
+{
+    i32 node = vx_engine_numa_node(engine);
+    u64 all = vx_numa_nodes();
+    if (node < 0 || !(all & (all - 1))) return;
+    struct vx_why why = {""};
+    bool bound = vx_numa_bind_thread(node, &why);
+    VX_LOG(NUMA, VX_LOG_TEXT("what", "device thread"), VX_LOG_I64("node", node),
+           VX_LOG_TEXT("how", bound ? "near" : why.text));
+}
+
 vx_status vx_worker_device_open(const struct vx_config *config,
                                 const struct vx_shared *shared, struct vx_why *why,
                                 struct vx_engine **engine)
@@ -103,5 +116,7 @@ vx_status vx_worker_device_open(const struct vx_config *config,
         .device_bytes = (size_t)config->device_bytes,
         .cache_bytes = (size_t)config->cache_bytes,
     };
-    return vx_engine_open(&options, why, engine);
+    VX_TRY(vx_engine_open(&options, why, engine));
+    if (config->numa) device_near(*engine);
+    return VX_OK;
 }

@@ -7,17 +7,11 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "server/devices.h"
-#include "server/spawn.h"
-#include "server/worker.h"
+#include "server/watchdog.h"
+#include "server/worker_launch.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* A worker that lived this long was healthy: its next death starts the back-off anew. */
@@ -28,21 +22,18 @@
  */
 #define STOP_MS 2000
 
-/* "--kernel-cache-bytes=" and the longest text. */
-#define ARGUMENT_BYTES (VX_CONFIG_TEXT_BYTES + 32)
-#define ARGUMENTS_MAX  20
-
 struct worker_process {
     struct vx_workers *workers;
     i32 index;
     char device[VX_DEVICE_NAME_BYTES];
     struct vx_worker_info info;
-    int channel; /* -1 when none */
-    int pidfd;
-    uv_poll_t channel_poll, pid_poll;
-    uv_timer_t timer; /* restart, or the kill after stop */
-    bool stats_asked; /* and not yet answered: a busy worker is not asked twice */
-    bool said_why;    /* info.problem is of this process, not of one before */
+    struct vx_launched launched;
+    int channel;                      /* -1 when none */
+    uv_poll_t channel_poll, pid_poll; /* pid_poll: of a process */
+    uv_timer_t timer;                 /* restart, or the kill after stop */
+    struct vx_watchdog_facts watch;
+    bool has_hung; /* and was killed; its end is still to come */
+    bool said_why; /* info.problem is of this process, not of one before */
     i32 quick_deaths;
     i64 started_ns;
 };
@@ -50,76 +41,79 @@ struct worker_process {
 struct vx_workers {
     struct vx_workers_options options;
     i32 count, alive;
-    bool stopping;
+    bool stopping, placed;
+    struct vx_watchdog_limits limits;
+    struct vx_watchdog_clock clock;
+    uv_timer_t look;
     struct worker_process processes[VX_WORKERS_MAX];
     union vx_message in;
 };
 
 static void worker_start(struct worker_process *process);
 
-/* ------- spawning ------- */
+/* ------- the watchdog's facts ------- */
 
-struct argument_list {
-    i32 count;
-    char text[ARGUMENTS_MAX][ARGUMENT_BYTES];
-    char *pointers[ARGUMENTS_MAX];
-};
-
-static VX_PRINTF(2, 3) void argument_add(struct argument_list *list, const char *format,
-                                         ...)
+static i64 watch_now(const struct vx_workers *workers)
 {
-    VX_ASSERT(list->count < ARGUMENTS_MAX - 1);
-    va_list values;
-    va_start(values, format);
-    char *text = list->text[list->count];
-    int length = vsnprintf(text, ARGUMENT_BYTES, format, values);
-    va_end(values);
-    VX_ASSERT(length < ARGUMENT_BYTES);
-    list->pointers[list->count++] = text;
-    list->pointers[list->count] = NULL;
+    return vx_watchdog_now(&workers->clock, vx_clock_ns());
 }
 
-/* The worker's settings, as flags of the same table. */
-static void worker_arguments(const struct worker_process *process,
-                             struct argument_list *list)
+static void watch_sent(struct worker_process *process, i32 kind)
 {
-    const struct vx_config *config = process->workers->options.config;
-    list->count = 0;
-    argument_add(list, "voxeld");
-    argument_add(list, "worker");
-    argument_add(list, "--device=%s", process->device);
-    argument_add(list, "--threads=%lld", (long long)config->threads);
-    argument_add(list, "--device-bytes=%lld", (long long)config->device_bytes);
-    argument_add(list, "--cache-bytes=%lld", (long long)config->cache_bytes);
-    argument_add(list, "--gpu-driver=%s", config->gpu_driver);
-    argument_add(list, "--gpu-compiler=%s", config->gpu_compiler);
-    argument_add(list, "--kernel-cache=%s", config->kernel_cache);
-    argument_add(list, "--kernel-cache-bytes=%lld",
-                 (long long)config->kernel_cache_bytes);
-    argument_add(list, "--kernel-texts=%s", config->kernel_texts);
-    argument_add(list, "--tune-table=%s", config->tune_table);
-    argument_add(list, "--tune=%s", config->tune);
-    argument_add(list, "--algorithm=%s", config->algorithm);
-    argument_add(list, "--log-format=%s", config->log_format);
-    argument_add(list, "--log-level=%s", config->log_level);
+    struct vx_watchdog_facts *watch = &process->watch;
+    i64 now = watch_now(process->workers);
+    if (kind == VX_MESSAGE_STATS) {
+        watch->asked = true;
+        watch->asked_ns = now;
+        return;
+    }
+    if (kind != VX_MESSAGE_RUN && kind != VX_MESSAGE_LOAD) return;
+    if (!watch->batches && !watch->loads) watch->work_since_ns = now;
+    watch->batches += kind == VX_MESSAGE_RUN;
+    watch->loads += kind == VX_MESSAGE_LOAD;
 }
 
-static int worker_spawn(const struct worker_process *process, int channel, pid_t *pid)
+static void watch_heard(struct worker_process *process, i32 kind)
 {
-    static struct argument_list list; /* the loop's alone; 20 KiB of paths */
-    worker_arguments(process, &list);
-    const struct vx_spawn spawn = {
-        list.pointers,
-        {{channel, VX_WORKER_CHANNEL_FD},
-         {vx_shared_fd(process->workers->options.shared), VX_WORKER_ARENA_FD}},
-        2};
-    return vx_spawn_self(&spawn, pid);
+    struct vx_watchdog_facts *watch = &process->watch;
+    watch->heard_ns = watch_now(process->workers);
+    if (kind == VX_MESSAGE_STATED) {
+        watch->asked = false;
+        return;
+    }
+    watch->worked_ns = watch->heard_ns;
+    /* A word too many, of damaged memory, must not make it owe less than nothing. */
+    if (kind == VX_MESSAGE_DONE && watch->batches) watch->batches--;
+    if (kind == VX_MESSAGE_LOADED && watch->loads) watch->loads--;
 }
 
-/* By its pidfd: a number may be another process's by now. */
-static void worker_kill(const struct worker_process *process)
+/* ------- memory near the devices ------- */
+
+/* A GPU's worker locks every page of the arena when it opens its device, so those pages
+ * must have their place before: a guess from what the system tells without a driver.  With
+ * one device the pages fall to the node of the thread that locks them. */
+static void workers_place_early(const struct vx_workers *workers,
+                                const struct vx_device_list *list)
 {
-    if (process->pidfd >= 0) pidfd_send_signal(process->pidfd, SIGKILL, NULL, 0);
+    if (!workers->options.config->numa || !vx_devices_has_cuda(list)) return;
+    u64 nodes = vx_devices_gpu_nodes(VX_PCI_FOLDER);
+    bool is_one = !(nodes & (nodes - 1));
+    if (is_one || list->count > 1) vx_shared_place(workers->options.shared, nodes);
+}
+
+/* Once all have said where they are: pages of the arena that nobody has touched come from
+ * the node of the devices, or in turn from all of theirs. */
+static void workers_place(struct vx_workers *workers)
+{
+    u64 nodes = 0;
+    for (i32 w = 0; w < workers->count; w++) {
+        const struct vx_worker_info *info = &workers->processes[w].info;
+        if (info->state != VX_WORKER_UP) return;
+        nodes |= vx_shared_nodes_of(info->stats.numa_node);
+    }
+    if (workers->placed) return;
+    workers->placed = true;
+    if (workers->options.config->numa) vx_shared_place(workers->options.shared, nodes);
 }
 
 /* ------- what a worker says ------- */
@@ -138,9 +132,10 @@ static void worker_take(struct worker_process *process, const union vx_message *
     struct vx_workers *workers = process->workers;
     /* What a worker says is checked like anything from outside: its memory may be damaged. */
     if (message->head.instance < 0 || message->head.instance >= VX_INSTANCES_MAX) {
-        worker_kill(process);
+        vx_worker_kill(&process->launched);
         return;
     }
+    watch_heard(process, message->head.kind);
     switch (message->head.kind) {
     case VX_MESSAGE_UP:
         if (process->info.state != VX_WORKER_STARTING)
@@ -151,17 +146,33 @@ static void worker_take(struct worker_process *process, const union vx_message *
         VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
                VX_LOG_TEXT("device", message->up.stats.device_name),
                VX_LOG_F64("seconds", (f64)(vx_clock_ns() - process->started_ns) / 1e9));
+        process->watch.starting = false;
+        workers_place(workers);
         workers->options.on_up(workers->options.context, process->index);
         return;
-    case VX_MESSAGE_STATED:
-        process->info.stats = message->up.stats;
-        process->stats_asked = false;
-        return;
+    case VX_MESSAGE_STATED: process->info.stats = message->up.stats; return;
     case VX_MESSAGE_ENDS: worker_take_end(process, &message->ends); return;
     default:
         workers->options.on_message(workers->options.context, process->index, message);
     }
 }
+
+/* All that it has said; false when it will say no more. */
+static bool worker_listen(struct worker_process *process)
+{
+    struct vx_workers *workers = process->workers;
+    for (;;) {
+        size_t bytes;
+        vx_status st = vx_channel_receive(process->channel, &workers->in, &bytes);
+        /* One that says what no worker says is damaged, and may go on for ever. */
+        if (vx_status_code(st) == VX_CODE_INTERNAL) vx_worker_kill(&process->launched);
+        if (st.fault) return false;
+        if (!bytes) return true;
+        worker_take(process, &workers->in);
+    }
+}
+
+static void worker_ended(struct worker_process *process);
 
 static void worker_on_readable(uv_poll_t *poll, int status, int events)
 {
@@ -169,18 +180,10 @@ static void worker_on_readable(uv_poll_t *poll, int status, int events)
     (void)events;
     struct worker_process *process =
         VX_CONTAINER(poll, struct worker_process, channel_poll);
-    struct vx_workers *workers = process->workers;
-    for (;;) {
-        size_t bytes;
-        vx_status st = vx_channel_receive(process->channel, &workers->in, &bytes);
-        if (st.fault) {
-            /* The process is ending; its pidfd tells when it has. */
-            uv_poll_stop(&process->channel_poll);
-            return;
-        }
-        if (!bytes) return;
-        worker_take(process, &workers->in);
-    }
+    if (worker_listen(process)) return;
+    /* The process is ending; its pidfd tells when it has.  Of a thread this is the end. */
+    uv_poll_stop(&process->channel_poll);
+    if (process->launched.thread) worker_ended(process);
 }
 
 /* ------- death and restart ------- */
@@ -189,7 +192,7 @@ static void worker_on_timer(uv_timer_t *timer)
 {
     struct worker_process *process = VX_CONTAINER(timer, struct worker_process, timer);
     if (process->workers->stopping) {
-        worker_kill(process);
+        vx_worker_kill(&process->launched);
         return;
     }
     worker_start(process);
@@ -207,39 +210,36 @@ static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
     uv_timer_start(&process->timer, worker_on_timer, (u64)pause, 0);
 }
 
-static void worker_log_exit(const struct worker_process *process, const siginfo_t *info)
+static void worker_log_exit(const struct worker_process *process,
+                            const struct vx_worker_end *end)
 {
-    bool exited = info->si_code == CLD_EXITED;
+    bool exited = !strcmp(end->how, "exit");
     const struct vx_log_field fields[] = {
         VX_LOG_I64("worker", process->index),
         VX_LOG_I64("pid", process->info.pid),
-        VX_LOG_TEXT("how", exited ? "exit" : "signal"),
-        VX_LOG_I64(exited ? "status" : "signal", info->si_status),
+        VX_LOG_TEXT("how", end->how),
+        VX_LOG_I64(exited ? "status" : "signal", end->number),
         VX_LOG_TEXT("why", process->info.problem.text),
     };
     vx_log_write(VX_EVENT_WORKER_EXIT, fields, process->said_why ? 5 : 4);
 }
 
-static void worker_on_exit(uv_poll_t *poll, int status, int events)
+static void worker_ended(struct worker_process *process)
 {
-    (void)status;
-    (void)events;
-    struct worker_process *process = VX_CONTAINER(poll, struct worker_process, pid_poll);
     struct vx_workers *workers = process->workers;
-    siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG) || !info.si_pid)
-        return;
-    uv_poll_stop(&process->pid_poll);
-    /* What it said before it died still counts. */
-    if (process->info.state == VX_WORKER_UP || process->info.state == VX_WORKER_STARTING)
-        worker_on_readable(&process->channel_poll, 0, UV_READABLE);
+    struct vx_worker_end end;
+    bool was_thread = process->launched.thread != NULL;
+    if (!vx_worker_join(&process->launched, &end)) return;
+    /* What it said before it died still counts; then there is no more to come. */
+    if (process->info.state != VX_WORKER_STOPPING) (void)worker_listen(process);
     uv_close((uv_handle_t *)&process->channel_poll, NULL);
-    uv_close((uv_handle_t *)&process->pid_poll, NULL);
+    if (!was_thread) uv_close((uv_handle_t *)&process->pid_poll, NULL);
     close(process->channel);
-    close(process->pidfd);
-    process->channel = process->pidfd = -1;
+    if (!was_thread) close(process->launched.pidfd);
+    process->channel = process->launched.pidfd = -1;
     if (!process->said_why) process->info.problem.text[0] = '\0';
-    if (!workers->stopping) worker_log_exit(process, &info);
+    if (!workers->stopping) worker_log_exit(process, &end);
+    if (was_thread && !workers->stopping) vx_process_end(end.number ? end.number : 1);
     process->info.pid = 0;
     process->info.state = VX_WORKER_DOWN;
     workers->alive--;
@@ -252,26 +252,48 @@ static void worker_on_exit(uv_poll_t *poll, int status, int events)
     if (!workers->alive) workers->options.on_stopped(workers->options.context);
 }
 
-/* A process that cannot be watched, for want of a descriptor, must not run. */
-static int worker_watch(struct worker_process *process, pid_t pid)
+static void worker_on_exit(uv_poll_t *poll, int status, int events)
 {
-    process->pidfd = pidfd_open(pid, 0);
-    if (process->pidfd >= 0) return 0;
-    int failed = errno;
-    kill(pid, SIGKILL); /* ours and not waited for, so the number is still its own */
-    waitpid(pid, NULL, 0);
-    return failed;
+    (void)status;
+    (void)events;
+    worker_ended(VX_CONTAINER(poll, struct worker_process, pid_poll));
+}
+
+static void worker_begin(struct worker_process *process)
+{
+    struct vx_workers *workers = process->workers;
+    process->has_hung = process->said_why = false;
+    process->started_ns = vx_clock_ns();
+    process->watch =
+        (struct vx_watchdog_facts){.starting = true, .started_ns = watch_now(workers)};
+    process->info.pid = process->launched.pid;
+    process->info.state = VX_WORKER_STARTING;
+    workers->alive++;
+    VX_ASSERT(
+        !uv_poll_init(workers->options.loop, &process->channel_poll, process->channel));
+    VX_ASSERT(!uv_poll_start(&process->channel_poll, UV_READABLE, worker_on_readable));
+    VX_LOG(WORKER_START, VX_LOG_I64("worker", process->index),
+           VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device));
+    if (process->launched.thread) return;
+    VX_ASSERT(!uv_poll_init(workers->options.loop, &process->pid_poll,
+                            process->launched.pidfd));
+    VX_ASSERT(!uv_poll_start(&process->pid_poll, UV_READABLE, worker_on_exit));
 }
 
 static void worker_start(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
     int fds[2];
-    pid_t pid;
     vx_status st = vx_channel_pair(fds);
-    int failed = st.fault ? -1 : worker_spawn(process, fds[1], &pid);
-    if (!failed) failed = worker_watch(process, pid);
-    if (!st.fault) close(fds[1]);
+    int failed =
+        st.fault
+            ? -1
+            : vx_worker_launch(
+                  &(struct vx_launch){.config = workers->options.config,
+                                      .device = process->device,
+                                      .channel = fds[1],
+                                      .arena = vx_shared_fd(workers->options.shared)},
+                  &process->launched);
     if (failed) {
         VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
                VX_LOG_I64("spawn", failed));
@@ -280,18 +302,57 @@ static void worker_start(struct worker_process *process)
         return;
     }
     process->channel = fds[0];
-    process->stats_asked = process->said_why = false;
-    process->started_ns = vx_clock_ns();
-    process->info.pid = pid;
-    process->info.state = VX_WORKER_STARTING;
-    workers->alive++;
-    VX_ASSERT(
-        !uv_poll_init(workers->options.loop, &process->channel_poll, process->channel));
-    VX_ASSERT(!uv_poll_init(workers->options.loop, &process->pid_poll, process->pidfd));
-    VX_ASSERT(!uv_poll_start(&process->channel_poll, UV_READABLE, worker_on_readable));
-    VX_ASSERT(!uv_poll_start(&process->pid_poll, UV_READABLE, worker_on_exit));
-    VX_LOG(WORKER_START, VX_LOG_I64("worker", process->index), VX_LOG_I64("pid", pid),
-           VX_LOG_TEXT("device", process->device));
+    worker_begin(process);
+}
+
+/* ------- the watchdog ------- */
+
+static struct vx_watchdog_verdict worker_judge(const struct worker_process *process)
+{
+    return vx_watchdog_judge(&process->watch, &process->workers->limits);
+}
+
+static void worker_look(struct worker_process *process, i64 now)
+{
+    bool can_hang =
+        process->info.state == VX_WORKER_UP || process->info.state == VX_WORKER_STARTING;
+    if (!can_hang || process->has_hung) return;
+    if (now < worker_judge(process).due_ns) return;
+    /* Timers come before the channels in a turn: its word may be lying there. */
+    if (!worker_listen(process)) return;
+    struct vx_watchdog_verdict verdict = worker_judge(process);
+    if (now < verdict.due_ns) return;
+    i64 silent_ms = (now - verdict.since_ns) / VX_NS_PER_MS;
+    process->has_hung = process->said_why = true;
+    process->info.hangs++;
+    vx_why_set(&process->info.problem, "it owed a word (%s) and said nothing for %lld ms",
+               verdict.owes, (long long)silent_ms);
+    VX_LOG(WORKER_HANG, VX_LOG_I64("worker", process->index),
+           VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device),
+           VX_LOG_TEXT("owes", verdict.owes), VX_LOG_I64("silent_ms", silent_ms));
+    vx_worker_kill(&process->launched);
+}
+
+static void workers_on_look(uv_timer_t *timer)
+{
+    struct vx_workers *workers = VX_CONTAINER(timer, struct vx_workers, look);
+    vx_watchdog_look(&workers->clock, vx_clock_ns());
+    i64 now = watch_now(workers);
+    for (i32 w = 0; w < workers->count; w++) worker_look(&workers->processes[w], now);
+}
+
+static void workers_open_watchdog(struct vx_workers *workers)
+{
+    const struct vx_config *config = workers->options.config;
+    workers->limits = (struct vx_watchdog_limits){
+        .silence_ns = config->watchdog_ms * VX_NS_PER_MS,
+        .start_ns = config->start_ms_max * VX_NS_PER_MS,
+    };
+    i64 tick_ns = vx_watchdog_tick_ns(&workers->limits);
+    workers->clock.tick_ns = tick_ns;
+    VX_ASSERT(!uv_timer_init(workers->options.loop, &workers->look));
+    u64 tick_ms = (u64)(tick_ns / VX_NS_PER_MS);
+    if (tick_ms) uv_timer_start(&workers->look, workers_on_look, tick_ms, tick_ms);
 }
 
 /* ------- the public side ------- */
@@ -304,11 +365,15 @@ static vx_status workers_read_devices(struct vx_workers *workers, struct vx_why 
         struct worker_process *process = &workers->processes[i];
         process->workers = workers;
         process->index = i;
-        process->channel = process->pidfd = -1;
+        process->channel = -1;
         memcpy(process->device, list.names[i], sizeof process->device);
         process->info.device = process->device;
     }
     workers->count = list.count;
+    VX_ENSURE_WHY(list.count == 1 || !workers->options.config->in_process, why,
+                  INVALID_ARGUMENT, "one device with in_process",
+                  "in_process: expected one device, got %d", list.count);
+    workers_place_early(workers, &list);
     return VX_OK;
 }
 
@@ -323,6 +388,7 @@ vx_status vx_workers_open(const struct vx_workers_options *options, struct vx_wh
         vx_free(w);
         return st;
     }
+    workers_open_watchdog(w);
     for (i32 i = 0; i < w->count; i++) {
         VX_ASSERT(!uv_timer_init(options->loop, &w->processes[i].timer));
         worker_start(&w->processes[i]);
@@ -367,23 +433,27 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
     /* It may have died, or been told to stop, since the caller made up its mind. */
     if (process->info.state != VX_WORKER_UP) return false;
     vx_status st = vx_channel_send(process->channel, message, bytes);
-    if (!st.fault) return true;
-    worker_kill(process);
+    if (!st.fault) {
+        watch_sent(process, message->kind);
+        return true;
+    }
+    vx_worker_kill(&process->launched);
     return false;
 }
 
 void vx_workers_ask_stats(struct vx_workers *workers)
 {
     struct vx_message_head message = {.kind = VX_MESSAGE_STATS};
+    /* A busy worker is not asked twice; one that does not read dies of it. */
     for (i32 i = 0; i < workers->count; i++)
-        if (!workers->processes[i].stats_asked)
-            workers->processes[i].stats_asked =
-                vx_workers_send(workers, i, &message, sizeof message);
+        if (!workers->processes[i].watch.asked)
+            (void)vx_workers_send(workers, i, &message, sizeof message);
 }
 
 void vx_workers_stop(struct vx_workers *workers)
 {
     workers->stopping = true;
+    uv_close((uv_handle_t *)&workers->look, NULL);
     for (i32 i = 0; i < workers->count; i++) {
         struct worker_process *process = &workers->processes[i];
         if (!process->info.pid) {

@@ -2,7 +2,8 @@
  *
  * One worker per device.  A worker is up when it has said UP; it is down when its pidfd
  * says so, and then its batches are the scheduler's again.  The first restart is at once;
- * a worker that dies again soon waits longer each time, up to restart_ms_max.
+ * a worker that dies again soon waits longer each time, up to restart_ms_max.  One that
+ * hangs (server/watchdog.h) is killed, and is then a worker that died.
  *
  *   VX_TRY(vx_workers_open(&options, &why, &workers));
  *   vx_workers_send(workers, w, &message.head, bytes);
@@ -43,6 +44,7 @@ struct vx_worker_info {
     enum vx_worker_state state;
     i32 pid;
     i32 restarts;
+    i32 hangs;                    /* times the watchdog killed it */
     i32 losses;                   /* of the device, as the worker said before it ended */
     const char *device;           /* one: "cpu", "cuda:1" */
     struct vx_engine_stats stats; /* as last said */

@@ -18,6 +18,10 @@
  * message. */
 #define VX_BATCH_ITEMS_MAX 64
 
+/* Priority levels of one model that have a queue policy of their own: nobody we know uses
+ * more than three. */
+#define VX_PRIORITY_LEVELS_MAX 8
+
 /* Layers of one network: TRELLIS.2's decoder, the deepest we know, has 420 after
  * expansion. */
 #define VX_LAYERS_MAX 1024

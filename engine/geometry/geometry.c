@@ -19,23 +19,26 @@
 
 #define NONE (-1)
 
-/* Half empty at most, so chains of one hash value stay short. */
+/* Half empty at most, so chains stay short. */
 #define CHAINS_COUNT (2 * VX_GEOMETRY_ENTRIES_MAX)
 
 /* FREE   -> HELD    hold, a miss
  * HELD   -> KEPT    the last drop
  * KEPT   -> HELD    hold, a hit
+ * HELD   -> FREE    the last drop of one without a name
  * KEPT   -> FREE    evicted, least recently used first
  * HELD   -> FREE    hold failed: a duplicate, no room */
 struct vx_geometry {
     u32 magic;
     i32 holds; /* 0: kept, may be evicted */
     struct vx_geometry_cache *cache;
+    bool named; /* in the chain of its name; else it ends with the last drop */
+    struct vx_content name;
     struct vx_keys_scan scan;
     struct vx_keys set;
     u64 offset;   /* of the set in the range */
     i32 maps;     /* first of its maps */
-    i32 next;     /* in the chain of its hash, or of free entries */
+    i32 next;     /* in the chain of its name, or of free entries */
     u64 used;     /* when it was last held */
     bool was_hit; /* since hold */
 };
@@ -130,9 +133,11 @@ static void map_free(struct vx_geometry_cache *cache, i32 index)
 static void geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
 {
     i32 index = (i32)(geometry - cache->geometries);
-    i32 *link = chain_of(cache, &geometry->scan.content);
-    while (*link != index) link = &cache->geometries[*link].next;
-    *link = geometry->next;
+    if (geometry->named) {
+        i32 *link = chain_of(cache, &geometry->name);
+        while (*link != index) link = &cache->geometries[*link].next;
+        *link = geometry->next;
+    }
     for (i32 map = geometry->maps, next; map != NONE; map = next) {
         next = cache->maps[map].next;
         map_free(cache, map);
@@ -208,18 +213,46 @@ static vx_status take_set(struct vx_geometry_cache *cache, i64 n, struct vx_why 
     return VX_OK;
 }
 
+/* The first of that name from place `i` of its chain on. */
+static struct vx_geometry *chain_find(struct vx_geometry_cache *cache, i32 i,
+                                      struct vx_content name)
+{
+    for (; i != NONE; i = cache->geometries[i].next)
+        if (vx_content_equal(cache->geometries[i].name, name))
+            return &cache->geometries[i];
+    return NULL;
+}
+
 static struct vx_geometry *geometry_find(struct vx_geometry_cache *cache,
                                          struct vx_cpu *cpu,
                                          const struct vx_coords_view *view,
-                                         const struct vx_content *content)
+                                         struct vx_content name)
 {
-    for (i32 i = *chain_of(cache, content); i != NONE; i = cache->geometries[i].next) {
-        struct vx_geometry *geometry = &cache->geometries[i];
-        if (geometry->scan.content.low != content->low) continue;
-        if (geometry->scan.content.high != content->high) continue;
-        if (vx_keys_equal(cpu, view, &geometry->set)) return geometry;
+    struct vx_geometry *found = chain_find(cache, *chain_of(cache, &name), name);
+    while (found && !vx_keys_equal(cpu, view, &found->set))
+        found = chain_find(cache, found->next, name);
+    return found;
+}
+
+/* A name alone.  Two sets of one name is what nobody will see; were it so, neither could be
+ * told from the other, and the coordinates are asked for. */
+static vx_status geometry_named(struct vx_geometry_cache *cache,
+                                const struct vx_coords_view *view, struct vx_content name,
+                                struct vx_why *why, struct vx_geometry **geometry)
+{
+    struct vx_geometry *found = chain_find(cache, *chain_of(cache, &name), name);
+    if (!found || chain_find(cache, found->next, name)) {
+        cache->misses++;
+        VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not in the device's cache",
+                    "the geometry that the request names is not in the device's cache: "
+                    "expected its coords");
     }
-    return NULL;
+    VX_ENSURE_WHY(found->scan.n == view->n, why, INVALID_ARGUMENT,
+                  "the geometry has another number of voxels",
+                  "the geometry that the request names has %lld voxels, the request %lld",
+                  (long long)found->scan.n, (long long)view->n);
+    *geometry = found;
+    return VX_OK;
 }
 
 static vx_status geometry_sort(struct vx_geometry *geometry, struct vx_cpu *cpu,
@@ -247,6 +280,7 @@ static vx_status geometry_make(struct vx_geometry_cache *cache,
                                const struct vx_keys_scan *scan, struct vx_why *why,
                                struct vx_geometry **geometry)
 {
+    *geometry = NULL;
     if (cache->geometries_free == NONE) (void)evict_geometry(cache);
     VX_ENSURE_WHY(cache->geometries_free != NONE, why, RESOURCE_EXHAUSTED,
                   "too many geometries are in use at once",
@@ -254,17 +288,24 @@ static vx_status geometry_make(struct vx_geometry_cache *cache,
     i32 index = cache->geometries_free;
     struct vx_geometry *made = &cache->geometries[index];
     cache->geometries_free = made->next;
-    i32 *chain = chain_of(cache, &scan->content);
     *made = (struct vx_geometry){
         .magic = GEOMETRY_MAGIC,
         .cache = cache,
         .scan = *scan,
         .maps = NONE,
-        .next = *chain,
+        .next = NONE,
     };
-    *chain = index;
     *geometry = made;
     return VX_OK;
+}
+
+static void geometry_name(struct vx_geometry *geometry, struct vx_content name)
+{
+    i32 *chain = chain_of(geometry->cache, &name);
+    geometry->named = true;
+    geometry->name = name;
+    geometry->next = *chain;
+    *chain = (i32)(geometry - geometry->cache->geometries);
 }
 
 vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
@@ -273,13 +314,22 @@ vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
 {
     VX_ASSERT(cache->magic == CACHE_MAGIC);
     *geometry = NULL;
-    struct vx_keys_scan scan;
-    VX_TRY(vx_keys_scan(cpu, view, why, &scan));
-    scan.content.low &= cache->content_bits;
-    scan.content.high &= cache->content_bits;
-    struct vx_geometry *found = geometry_find(cache, cpu, view, &scan.content);
+    struct vx_geometry *found = NULL;
+    bool named = vx_content_there(view->content);
+    const struct vx_content name = {view->content.low & cache->content_bits,
+                                    view->content.high & cache->content_bits};
+    VX_ASSERT(view->rows || named || !view->n);
+    if (!view->rows && named && view->n)
+        VX_TRY(geometry_named(cache, view, name, why, &found));
+    else if (named)
+        found = geometry_find(cache, cpu, view, name);
     bool hit = found != NULL;
-    if (!hit) VX_TRY(geometry_make(cache, &scan, why, &found));
+    if (!hit) {
+        struct vx_keys_scan scan;
+        VX_TRY(vx_keys_scan(cpu, view, why, &scan));
+        VX_TRY(geometry_make(cache, &scan, why, &found));
+        if (named) geometry_name(found, name);
+    }
     /* Held from here on, so that making room does not throw it out. */
     bool first = found->holds++ == 0;
     if (first) {
@@ -378,6 +428,12 @@ bool vx_geometry_was_hit(const struct vx_geometry *geometry)
     return geometry->was_hit;
 }
 
+bool vx_geometry_kept(const struct vx_geometry *geometry)
+{
+    VX_ASSERT(geometry->magic == GEOMETRY_MAGIC);
+    return geometry->named;
+}
+
 void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geometry)
 {
     struct vx_geometry *it = *geometry;
@@ -386,7 +442,7 @@ void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geom
     VX_ASSERT(it->magic == GEOMETRY_MAGIC);
     VX_ASSERT(it->cache == cache);
     VX_ASSERT(it->holds > 0);
-    it->holds--;
+    if (--it->holds == 0 && !it->named) geometry_free(cache, it);
 }
 
 void vx_geometry_stats_get(const struct vx_geometry_cache *cache,

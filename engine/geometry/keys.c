@@ -13,7 +13,7 @@ _Static_assert((1 << VX_KEY_SAMPLE_BITS) - 1 == VX_SAMPLE_MAX,
 _Static_assert(-VX_KEY_AXIS_BIAS == VX_AXIS_MIN, "kernels and engine pack alike");
 _Static_assert(VX_KEY_AXIS_BIAS - 1 == VX_AXIS_MAX, "kernels and engine pack alike");
 
-/* Rows of one piece: also what one step of the content hash covers, so it is part of a content. */
+/* Rows of one piece. */
 #define PIECE_ROWS 4096
 
 #define NONE UINT64_MAX
@@ -40,41 +40,9 @@ static u64 key_of_row(const struct vx_coords_view *view, i64 row)
 struct scan {
     const struct vx_coords_view *view;
     _Atomic u64 bad; /* first row and column out of range: 4 * row + column */
-    _Atomic u64 low, high;
     _Atomic i32 least[4], most_negated[4];
     atomic_bool unsorted;
 };
-
-/* 64 x 64 bits to 128, folded: every bit of both reaches every bit of the result. */
-static u64 fold(u64 a, u64 b)
-{
-    __extension__ typedef unsigned __int128 u128;
-    u128 product = (u128)a * b;
-    return (u64)product ^ (u64)(product >> 64);
-}
-
-/* The first 64 bits of the fractions of the square roots of 2, 3, 5, 7: odd numbers that nobody
- * chose. */
-#define ROOT_2 UINT64_C(0x6a09e667f3bcc909)
-#define ROOT_3 UINT64_C(0xbb67ae8584caa73b)
-#define ROOT_5 UINT64_C(0x3c6ef372fe94f82b)
-#define ROOT_7 UINT64_C(0xa54ff53a5f1d36f1)
-
-/* Sums over pieces, each mixed with its place: the order in which threads add does not show. */
-static void scan_content(struct scan *scan, i64 begin, i64 end)
-{
-    u64 low = ROOT_2 ^ (u64)begin;
-    u64 high = ROOT_3 + (u64)begin;
-    for (i64 i = begin; i < end; i++) {
-        u64 key = key_of_row(scan->view, i);
-        low = fold(low ^ key, ROOT_5);
-        high = fold(high + key, ROOT_7) + key;
-    }
-    atomic_fetch_add_explicit(&scan->low, fold(low ^ ROOT_7, high ^ ROOT_2),
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&scan->high, fold(low + ROOT_3, ROOT_5) ^ high,
-                              memory_order_relaxed);
-}
 
 static void scan_bad(struct scan *scan, i64 row)
 {
@@ -126,7 +94,6 @@ static void scan_task(void *context, i64 begin, i64 end)
         before = key;
     }
     if (unsorted) atomic_store_explicit(&scan->unsorted, true, memory_order_relaxed);
-    scan_content(scan, begin, end);
 }
 
 static vx_status scan_fail(const struct vx_coords_view *view, u64 bad, struct vx_why *why)
@@ -160,8 +127,6 @@ vx_status vx_keys_scan(struct vx_cpu *cpu, const struct vx_coords_view *view,
     vx_cpu_spread(cpu, view->n, PIECE_ROWS, scan_task, &all);
     if (all.bad != NONE) return scan_fail(view, all.bad, why);
     *scan = (struct vx_keys_scan){.n = view->n, .sorted = !all.unsorted};
-    scan->content.low = fold(all.low + (u64)view->n, ROOT_2) + all.high;
-    scan->content.high = fold(all.high ^ (u64)view->n, ROOT_3) ^ all.low;
     for (int field = 0; field < 4; field++) {
         scan->least[field] = all.least[field];
         scan->most[field] = -all.most_negated[field];
@@ -194,12 +159,20 @@ void vx_keys_pack(struct vx_cpu *cpu, const struct vx_coords_view *view,
     set->rows[set->n] = 0;
 }
 
+/* What was sent is compared as it came: coordinates out of range have keys too. */
 static void equal_task(void *context, i64 begin, i64 end)
 {
     struct pack *pack = context;
-    u64 differs = 0;
-    for (i64 i = begin; i < end; i++)
-        differs |= pack->set->keys[i] ^ key_of_row(pack->view, pack->set->rows[i]);
+    const struct vx_keys *set = pack->set;
+    i32 columns = pack->view->columns;
+    u32 differs = 0;
+    for (i64 i = begin; i < end; i++) {
+        const i32 *at = pack->view->rows + (i64)set->rows[i] * columns;
+        i32 sample = columns == 4 ? *at++ : 0;
+        differs |= (u32)(vx_key_sample(set->keys[i]) ^ sample);
+        for (i32 axis = 0; axis < 3; axis++)
+            differs |= (u32)(vx_key_axis(set->keys[i], axis) ^ at[axis]);
+    }
     if (differs) atomic_store_explicit(&pack->differs, true, memory_order_relaxed);
 }
 

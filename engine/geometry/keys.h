@@ -1,4 +1,4 @@
-/* keys - coordinates checked, hashed as content, packed, sorted, and searched for duplicates.
+/* keys - coordinates checked, packed, sorted, and searched for duplicates.
  *
  * Sorted keys take the place of a hash table on the CPU: half the memory, found duplicates for
  * nothing, neighbours by walking along instead of jumping about, and no set of coordinates that
@@ -24,14 +24,8 @@
 
 struct vx_cpu;
 
-/* 128 bits that stand for a set of coordinates in their order. */
-struct vx_content {
-    u64 low, high;
-};
-
 struct vx_keys_scan {
     i64 n;
-    struct vx_content content;
     i32 least[4]; /* sample x y z; undefined for n = 0 */
     i32 most[4];
     bool sorted; /* rows are in rising order of their keys, none twice */

@@ -6,8 +6,10 @@ target_sources(engine PRIVATE
   gpu/cuda.c
   gpu/driver.c
   gpu/fake.c
+  gpu/fake_memory.c
   gpu/fake_queue.c
   gpu/gpu.c
+  gpu/gpu_queue.c
   gpu/hip.c
   gpu/jit.c
   gpu/jit_compile.c

@@ -7,9 +7,8 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/cpu/cpu.h"
+#include "engine/gpu/batches.h"
 #include "engine/gpu/fake.h"
-#include "engine/gpu/model_launch.h"
-#include "engine/gpu/model_load.h"
 #include "engine/gpu/model_tune.h"
 
 #include <stdio.h>
@@ -19,25 +18,12 @@
 
 #define DEVICE_MAGIC 0x76784744u /* "vxGD" */
 
-/* Between which the parts of a request are timed. */
-enum mark {
-    MARK_BEGIN,
-    MARK_GEOMETRY,
-    MARK_FEATS,
-    MARK_LAYERS,
-    MARK_OUTPUTS,
-    MARKS_COUNT
-};
-
 struct device {
     u32 magic;
     enum vx_gpu_vendor vendor;
     struct vx_gpu *gpu;
     struct vx_jit *jit;
     struct vx_kernel_set *set;
-    struct vx_gpu_stream *stream;
-    struct vx_blas_gpu *blas; /* NULL but where the explicit convolution is pinned */
-    struct vx_gpu_event *marks[MARKS_COUNT];
     struct vx_pick pick;
     struct vx_tune_table *table; /* NULL = none; changed by tuning, under the lock */
     pthread_mutex_t table_lock;
@@ -45,15 +31,9 @@ struct device {
     char table_file[4096]; /* the same, when a folder was named; PATH_MAX */
     enum vx_tune_mode tune;
     struct vx_gpu_tune_counts tuned;
-    void *block; /* of all requests, one at a time */
-    size_t bytes, used_max;
+    void *block;  /* of all requests */
     void *pinned; /* host memory */
-    /* For the sentences about bad coordinates. */
-    struct vx_cpu *cpu;
-    struct vx_geometry_cache *cache;
-    /* What a request brings back besides its answers. */
-    u32 fault[2];
-    u64 pairs;
+    struct vx_gpu_batches batches;
 };
 
 static enum vx_gpu_vendor vendor_of(enum vx_device_kind kind)
@@ -115,13 +95,14 @@ static vx_status open_kernels(struct device *device,
 static vx_status open_block(struct device *device, size_t bytes, struct vx_why *why)
 {
     size_t have = 0, total = 0;
-    device->bytes = bytes;
     vx_status status = vx_gpu_alloc(device->gpu, bytes, why, &device->block);
     if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED &&
         !vx_gpu_memory_info(device->gpu, NULL, &have, &total).fault)
         vx_why_set(why,
                    "device_bytes: %zu bytes are more than %s has free: %zu of %zu bytes",
                    bytes, vx_gpu_name(device->gpu), have, total);
+    device->batches.room.block = device->block;
+    device->batches.room.bytes = bytes;
     return status;
 }
 
@@ -141,11 +122,14 @@ static void open_host(struct device *device, const struct vx_gpu_settings *setti
 /* The explicit convolution multiplies with the vendor's library where there is one. */
 static void open_blas(struct device *device)
 {
-    struct vx_why why = {{0}};
-    vx_status status =
-        vx_blas_gpu_open(device->gpu, device->stream, NULL, &why, &device->blas);
-    VX_LOG(GPU_BLAS, VX_LOG_TEXT("used", device->blas ? "yes" : "no"),
-           VX_LOG_TEXT("why", status.fault ? vx_status_text(status, &why) : ""));
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+        struct vx_gpu_queue *queue = &device->batches.slots[i].lane.queue;
+        struct vx_why why = {{0}};
+        vx_status status =
+            vx_blas_gpu_open(device->gpu, queue->stream, NULL, &why, &queue->blas);
+        VX_LOG(GPU_BLAS, VX_LOG_TEXT("used", queue->blas ? "yes" : "no"),
+               VX_LOG_TEXT("why", status.fault ? vx_status_text(status, &why) : ""));
+    }
 }
 
 static vx_status open_parts(struct device *device,
@@ -157,15 +141,16 @@ static vx_status open_parts(struct device *device,
     const struct vx_gpu_options gpu = {device->vendor, settings->index, settings->driver};
     if (device->vendor == VX_GPU_FAKE && settings->lose_launch)
         vx_fake_set(&(struct vx_fake_settings){.lose_launch = settings->lose_launch});
-    VX_TRY(vx_cpu_open(options->threads, why, &device->cpu));
-    VX_TRY(vx_geometry_open(options->cache_bytes, why, &device->cache));
+    struct vx_gpu_room *room = &device->batches.room;
+    VX_TRY(vx_cpu_open(options->threads, why, &room->cpu));
+    VX_TRY(vx_geometry_open(options->cache_bytes, why, &room->cache));
     VX_TRY(vx_gpu_open(&gpu, why, &device->gpu));
+    room->gpu = device->gpu;
     VX_TRY(open_kernels(device, settings, why));
-    VX_TRY(vx_gpu_stream_open(device->gpu, why, &device->stream));
-    for (int i = 0; i < MARKS_COUNT; i++)
-        VX_TRY(vx_gpu_event_open(device->gpu, why, &device->marks[i]));
-    if (settings->algorithm == VX_CONV_EXPLICIT) open_blas(device);
     VX_TRY(open_block(device, options->device_bytes, why));
+    VX_TRY(vx_gpu_store_open(device->gpu, options->cache_bytes, why, &room->store));
+    VX_TRY(vx_gpu_batches_open(&device->batches, device->set, why));
+    if (settings->algorithm == VX_CONV_EXPLICIT) open_blas(device);
     open_host(device, settings);
     return VX_OK;
 }
@@ -178,19 +163,18 @@ static void gpu_close(void **context)
     VX_ON(DEVICE);
     VX_ASSERT(it->magic == DEVICE_MAGIC);
     it->magic = 0;
+    struct vx_gpu_room *room = &it->batches.room;
+    vx_gpu_batches_close(&it->batches);
     if (it->pinned) vx_gpu_host_unpin(it->gpu, it->pinned);
+    vx_gpu_store_close(&room->store);
     if (it->block) vx_gpu_free(it->gpu, &it->block);
-    for (int i = 0; i < MARKS_COUNT; i++)
-        if (it->marks[i]) vx_gpu_event_close(it->gpu, &it->marks[i]);
-    vx_blas_gpu_close(&it->blas);
-    if (it->stream) vx_gpu_stream_close(it->gpu, &it->stream);
     vx_kernel_set_close(&it->set);
     vx_jit_close(&it->jit);
     vx_gpu_close(&it->gpu);
     vx_tune_table_close(&it->table);
     pthread_mutex_destroy(&it->table_lock);
-    if (it->cache) vx_geometry_close(&it->cache);
-    if (it->cpu) vx_cpu_close(&it->cpu);
+    if (room->cache) vx_geometry_close(&room->cache);
+    if (room->cpu) vx_cpu_close(&room->cpu);
     vx_free(it);
 }
 
@@ -209,10 +193,10 @@ static vx_status gpu_open(const struct vx_engine_options *options, struct vx_why
 static struct vx_gpu_tuner tuner_of(struct device *device)
 {
     return (struct vx_gpu_tuner){
-        .device = {device->set, device->jit, device->stream},
+        .device = {device->set, device->jit, device->batches.slots[0].lane.queue.stream},
         .table = device->table,
         .lock = &device->table_lock,
-        .bytes = device->bytes,
+        .bytes = device->batches.room.bytes,
         .counts = &device->tuned,
     };
 }
@@ -223,10 +207,11 @@ static vx_status gpu_load(void *context, const struct vx_model_source *source,
                           struct vx_model **model)
 {
     struct device *device = context;
-    const struct vx_gpu_load load = {.pick = &device->pick,
+    const struct vx_gpu_load load = {.gpu = device->gpu,
+                                     .pick = &device->pick,
                                      .tune = device->tune,
                                      .tuner = tuner_of(device),
-                                     .bytes = device->bytes};
+                                     .bytes = device->batches.room.bytes};
     VX_ASSERT(device->magic == DEVICE_MAGIC);
     return vx_gpu_model_open(&load, source, progress, why, model);
 }
@@ -260,7 +245,10 @@ static vx_status gpu_prepare(void *context, struct vx_model *model,
     struct vx_gpu_weights *weights = model->gpu->weights;
     VX_ON(DEVICE);
     if (vx_gpu_weights_there(weights)) return VX_OK;
-    VX_TRY(vx_gpu_weights_upload(weights, device->gpu, device->stream, why));
+    /* What is measured has the device to itself. */
+    vx_gpu_batches_drain(&device->batches);
+    VX_TRY(vx_gpu_weights_upload(weights, device->gpu,
+                                 device->batches.slots[0].lane.queue.stream, why));
     return prepare_tune(device, model, progress, why);
 }
 
@@ -268,139 +256,27 @@ static void gpu_unload(void *context, struct vx_model **model)
 {
     struct device *device = context;
     VX_ON(DEVICE);
+    VX_ASSERT(!vx_gpu_batches_use(&device->batches, *model));
     vx_gpu_model_close(device->gpu, model);
 }
 
-/* The sentence for what does not fit. */
-static vx_status run_check(const struct device *device, const struct vx_model *model,
-                           i64 n, struct vx_why *why)
-{
-    struct vx_gpu_model *gpu = model->gpu;
-    i64 fits = model->signature.voxels_max;
-    VX_ENSURE_WHY(n <= gpu->choices->voxels_max, why, RESOURCE_EXHAUSTED,
-                  "too many voxels for this model",
-                  "expected at most %lld voxels, got %lld", (long long)fits,
-                  (long long)n);
-    vx_gpu_places_make(gpu->choices, n, &gpu->places);
-    /* Kernels are ready for as many voxels as the signature says. */
-    VX_ENSURE_WHY(n <= fits && gpu->places.bytes <= device->bytes, why,
-                  RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
-                  "%lld voxels need %zu bytes of device memory (activations, neighbour "
-                  "maps, workspaces), it has %zu: at most %lld voxels fit",
-                  (long long)n, gpu->places.bytes, device->bytes, (long long)fits);
-    return VX_OK;
-}
-
-static vx_status mark(struct device *device, enum mark index, struct vx_why *why)
-{
-    return vx_gpu_event_record(device->gpu, device->marks[index], device->stream, why);
-}
-
-static vx_status read_back(struct device *device, const struct vx_gpu_request *request,
-                           struct vx_why *why)
-{
-    device->pairs = 0;
-    VX_TRY(vx_gpu_copy_out(
-        device->gpu, device->stream,
-        &(struct vx_gpu_copy){device->fault, request->index.fault, sizeof device->fault},
-        why));
-    if (!request->places->maps_count) return VX_OK;
-    return vx_gpu_copy_out(device->gpu, device->stream,
-                           &(struct vx_gpu_copy){&device->pairs, request->maps[0].pairs,
-                                                 sizeof device->pairs},
-                           why);
-}
-
-/* Puts all of a request on the stream. */
-static vx_status run_launch(struct device *device, const struct vx_model *model,
-                            const struct vx_item *item, struct vx_why *why)
-{
-    struct vx_gpu_model *gpu = model->gpu;
-    struct vx_gpu_request request = {
-        .gpu = device->gpu,
-        .queue = {device->set, device->stream, device->blas},
-        .choices = gpu->choices,
-        .places = &gpu->places,
-        .weights = gpu->weights,
-        .block = device->block,
-        .maps = gpu->maps,
-    };
-    VX_TRY(mark(device, MARK_BEGIN, why));
-    VX_TRY(vx_gpu_request_geometry(&request, item, why));
-    VX_TRY(mark(device, MARK_GEOMETRY, why));
-    VX_TRY(vx_gpu_request_feats(&request, item, why));
-    VX_TRY(mark(device, MARK_FEATS, why));
-    VX_TRY(vx_gpu_request_layers(&request, why));
-    VX_TRY(mark(device, MARK_LAYERS, why));
-    VX_TRY(vx_gpu_request_outputs(&request, item, why));
-    VX_TRY(mark(device, MARK_OUTPUTS, why));
-    return read_back(device, &request, why);
-}
-
-static vx_status run_times(struct device *device, struct vx_item *item)
-{
-    i64 *const times[] = {&item->geometry_ns, &item->convert_ns, &item->compute_ns,
-                          &item->output_ns};
-    for (int i = 0; i + 1 < MARKS_COUNT; i++) {
-        f64 ns;
-        VX_TRY(vx_gpu_event_elapsed(device->gpu, device->marks[i], device->marks[i + 1],
-                                    &item->why, &ns));
-        *times[i] = (i64)ns;
-    }
-    return VX_OK;
-}
-
-/* The device says that a coordinate is bad; which, the CPU's own check says. */
-static vx_status run_bad_coords(struct device *device, struct vx_item *item)
-{
-    const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns};
-    struct vx_geometry *geometry;
-    vx_status status =
-        vx_geometry_hold(device->cache, device->cpu, &view, &item->why, &geometry);
-    if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
-    /* No room to search for it: a coordinate out of range would have been found. */
-    VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
-                  "a voxel appears twice in coords",
-                  "a voxel appears twice in coords; each voxel may appear once");
-    vx_geometry_drop(device->cache, &geometry);
-    VX_FAIL_WHY(&item->why, INTERNAL, "the device refused coordinates that are good",
-                "the device refused coordinates that are good (flags %u, %u)",
-                device->fault[0], device->fault[1]);
-}
-
-/* On return nothing of the item is read or written any more. */
-static vx_status run_wait(struct device *device, const struct vx_model *model,
-                          const struct vx_item *item, struct vx_why *why)
-{
-    struct vx_why second = {{0}};
-    vx_status status = run_launch(device, model, item, why);
-    vx_status waited = vx_gpu_stream_wait(device->gpu, device->stream, &second);
-    if (status.fault || !waited.fault) return status;
-    if (why) *why = second;
-    return waited;
-}
-
-static vx_status run_item(struct device *device, struct vx_model *model,
-                          struct vx_item *item)
-{
-    size_t *used_max = &device->used_max;
-    if (vx_gpu_lost(device->gpu, &item->why)) VX_FAIL(UNAVAILABLE, "the device is lost");
-    VX_TRY(gpu_prepare(device, model, NULL, &item->why));
-    VX_TRY(run_check(device, model, item->voxels, &item->why));
-    if (model->gpu->places.bytes > *used_max) *used_max = model->gpu->places.bytes;
-    VX_TRY(run_wait(device, model, item, &item->why));
-    if (device->fault[0] || device->fault[1]) return run_bad_coords(device, item);
-    item->pairs = (i64)device->pairs;
-    return run_times(device, item);
-}
-
-static void gpu_run(void *context, struct vx_model *model, struct vx_item *item)
+static void gpu_submit(void *context, struct vx_model *model, struct vx_batch *batch)
 {
     struct device *device = context;
+    struct vx_why why = {{0}};
     VX_ON(DEVICE);
     VX_ASSERT(device->magic == DEVICE_MAGIC);
-    VX_ASSERT(item->voxels > 0);
-    item->status = run_item(device, model, item);
+    vx_status status = gpu_prepare(device, model, NULL, &why);
+    if (status.fault)
+        vx_gpu_batches_refuse(&device->batches, batch, status, &why);
+    else
+        vx_gpu_batches_submit(&device->batches, model, batch);
+}
+
+static struct vx_batch *gpu_collect(void *context, bool wait)
+{
+    struct device *device = context;
+    return vx_gpu_batches_collect(&device->batches, wait);
 }
 
 static vx_status gpu_warm(void *context, struct vx_model *model, i64 n,
@@ -408,7 +284,7 @@ static vx_status gpu_warm(void *context, struct vx_model *model, i64 n,
 {
     struct device *device = context;
     size_t bytes = (size_t)n * 4 * sizeof(i32);
-    VX_TRY(run_check(device, model, n, why));
+    vx_gpu_batches_drain(&device->batches);
     void *coords =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     VX_ENSURE_WHY(coords != MAP_FAILED, why, RESOURCE_EXHAUSTED,
@@ -416,25 +292,30 @@ static vx_status gpu_warm(void *context, struct vx_model *model, i64 n,
                   "warm-up with %lld voxels needs %zu bytes of memory", (long long)n,
                   bytes);
     vx_warm_coords(coords, n);
-    const struct vx_item item = {.coords = coords, .coords_columns = 4, .voxels = n};
-    vx_status status = run_wait(device, model, &item, why);
+    struct vx_item item = {.coords = coords, .coords_columns = 4, .voxels = n};
+    vx_gpu_batches_run(&device->batches, model, &item);
     munmap(coords, bytes);
-    return status;
+    if (item.status.fault && why) *why = item.why;
+    return item.status;
 }
 
 static void gpu_stats(const void *context, struct vx_engine_stats *stats)
 {
     static const char *const words[] = {"cuda", "hip", "fake"};
     const struct device *device = context;
-    struct vx_geometry_stats geometry;
+    const struct vx_gpu_room *room = &device->batches.room;
+    struct vx_gpu_store_stats geometry;
     struct vx_jit_counts kernels;
-    vx_geometry_stats_get(device->cache, &geometry);
+    vx_gpu_store_stats_get(room->store, &geometry);
     vx_jit_counts_get(device->jit, &kernels);
     *stats = (struct vx_engine_stats){
-        .device_bytes = (i64)device->bytes,
-        .device_bytes_used_max = (i64)device->used_max,
+        .device_bytes = (i64)room->bytes,
+        .device_bytes_used_max = (i64)room->used_max,
         .cache_bytes = geometry.bytes,
         .cache_bytes_max = geometry.bytes_max,
+        .cache_hits = geometry.hits,
+        .cache_misses = geometry.misses,
+        .cache_evictions = geometry.evictions,
         .kernels_compiled = kernels.compiled,
         .kernels_cached = kernels.cached,
         .kernels_ns = kernels.build_ns,
@@ -451,6 +332,12 @@ static bool gpu_lost(const void *context, struct vx_why *why)
     return vx_gpu_lost(device->gpu, why);
 }
 
+static i32 gpu_numa_node(const void *context)
+{
+    const struct device *device = context;
+    return vx_gpu_numa_node(device->gpu);
+}
+
 const struct vx_backend vx_backend_gpu = {
     .open = gpu_open,
     .close = gpu_close,
@@ -458,7 +345,9 @@ const struct vx_backend vx_backend_gpu = {
     .prepare = gpu_prepare,
     .warm = gpu_warm,
     .unload = gpu_unload,
-    .run = gpu_run,
+    .submit = gpu_submit,
+    .collect = gpu_collect,
     .stats = gpu_stats,
     .lost = gpu_lost,
+    .numa_node = gpu_numa_node,
 };

@@ -1,11 +1,13 @@
 /* exec - the GPU behind the engine's table of functions (engine/plan/backend.h).
  *
- * One stream, one block of device memory, taken at open, for whatever a request needs;
- * the weights of each model beside it.  A request is put on the stream as a whole and
- * waited for once.  Loading (any thread but the device's) reads files, chooses tiles,
- * compiles and loads kernels; `prepare`, on the device thread, moves the weights.
+ * Device memory is taken at open: a block for whatever rounds need (batches.h), a range for
+ * the geometries that are remembered (geometry_store.h); the weights of each model beside
+ * them.  A batch is put on a stream as a whole and asked for later, so that one batch's
+ * tensors travel while the other's layers run.  Loading (any thread but the device's) reads
+ * files, chooses tiles, compiles and loads kernels; `prepare`, on the device thread, moves
+ * the weights.
  *
- *   vx_engine_open  ->  vx_backend_gpu.open  ->  vx_gpu_open, vx_jit_open, one block
+ *   vx_engine_open  ->  vx_backend_gpu.open  ->  vx_gpu_open, vx_jit_open, memory, lanes
  *   VX_TRY(vx_gpu_model_kernels(&source, &pick, &why, &wanted));    (voxeld compile)
  *
  * Coordinates that are bad raise a flag that comes back with the answers; the host then
@@ -14,9 +16,11 @@
  *
  * Owner    the engine.
  * Thread   load: the loading thread; the rest: device.
- * Limits   options.device_bytes for requests; what is free beside it for weights.
- * Fails    open: as gpu.h, jit.h, table.h.  run: INVALID_ARGUMENT bad coordinates,
- *          RESOURCE_EXHAUSTED with the numbers, UNAVAILABLE once the device is lost.
+ * Limits   options.device_bytes for rounds, cache_bytes for geometries; what is free beside
+ *          them for weights.
+ * Fails    open: as gpu.h, jit.h, table.h.  An item: INVALID_ARGUMENT bad coordinates,
+ *          RESOURCE_EXHAUSTED with the numbers, FAILED_PRECONDITION a geometry that is not
+ *          known, UNAVAILABLE once the device is lost.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -10,18 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-/* Fresh device memory has whatever was there; so much of ours has it too. */
-#define STALE_BYTES (4 << 20)
-#define STALE_BYTE  0xa5
-
-struct memory {
-    struct memory *next;
-    u8 *at;
-    size_t bytes;
-    size_t mapped; /* of the whole piece, which begins here */
-};
 
 struct fake {
     pthread_mutex_t lock;
@@ -31,6 +19,7 @@ struct fake {
     int contexts; /* how often the one context was opened */
     size_t used;
     struct memory *memories;
+    struct memory *hosts;          /* page-locked, of the host */
     struct vx_fake_object objects; /* head of the list, itself no object */
 };
 static struct fake fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -62,15 +51,15 @@ i64 vx_fake_launches(void)
     return launches;
 }
 
-size_t vx_fake_memory_used(void)
+i32 vx_fake_event_polls(void)
 {
     pthread_mutex_lock(&fake.lock);
-    size_t used = fake.used;
+    i32 polls = fake.settings.event_polls;
     pthread_mutex_unlock(&fake.lock);
-    return used;
+    return polls;
 }
 
-static size_t memory_total(void)
+size_t vx_fake_memory_total(void)
 {
     size_t bytes = fake.settings.memory_bytes;
     return bytes ? bytes : (size_t)vx_arch_caps("fake")->memory_bytes;
@@ -132,6 +121,14 @@ void vx_fake_object_close(struct vx_fake_object *object)
     vx_free(object);
 }
 
+void vx_fake_each(enum vx_fake_kind kind, void (*each)(struct vx_fake_object *object))
+{
+    pthread_mutex_lock(&fake.lock);
+    for (struct vx_fake_object *it = fake.objects.next; it; it = it->next)
+        if (it->kind == kind) each(it);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 bool vx_fake_is(const void *object, enum vx_fake_kind kind)
 {
     return object && ((const struct vx_fake_object *)object)->kind == kind;
@@ -169,6 +166,14 @@ static int fake_device_name(char *name, int bytes, int device)
     return vx_fake_step();
 }
 
+/* No bus has such a device: the system does not say which node it is on. */
+static int fake_device_pci(char *bus, int bytes, int device)
+{
+    (void)device;
+    (void)snprintf(bus, (size_t)bytes, "FFFFFFFF:FF:1F.7");
+    return vx_fake_step();
+}
+
 static int fake_device_attribute(int *value, int attribute, int device)
 {
     const struct vx_caps *caps = vx_arch_caps("fake");
@@ -189,7 +194,7 @@ static int fake_device_attribute(int *value, int attribute, int device)
 static int fake_device_memory(size_t *bytes, int device)
 {
     (void)device;
-    *bytes = memory_total();
+    *bytes = vx_fake_memory_total();
     return vx_fake_step();
 }
 
@@ -218,14 +223,9 @@ static void fake_close(const struct vx_driver *driver, int device)
     (void)device;
     VX_ASSERT(fake.contexts > 0);
     if (--fake.contexts) return;
-    while (fake.objects.next) vx_fake_object_close(fake.objects.next);
-    while (fake.memories) {
-        struct memory *next = fake.memories->next;
-        munmap(fake.memories, fake.memories->mapped);
-        fake.memories = next;
-    }
-    fake.used = 0;
     vx_fake_queue_close();
+    while (fake.objects.next) vx_fake_object_close(fake.objects.next);
+    vx_fake_memory_close();
 }
 
 static int fake_arch(const struct vx_driver *driver, int device, char name[32])
@@ -248,92 +248,6 @@ static int fake_error_text(int code, const char **text)
     default: *text = "an error of the fake"; break;
     }
     return 0;
-}
-
-/* --- memory --- */
-
-static int fake_memory_info(size_t *free_bytes, size_t *total_bytes)
-{
-    *total_bytes = memory_total();
-    *free_bytes = *total_bytes - vx_fake_memory_used();
-    return vx_fake_step();
-}
-
-/* A device's memory is not of our heap: a thread that may not allocate may ask for it.
- * The piece ends at a page that nobody may touch, so that what runs over it is seen. */
-static struct memory *memory_map(size_t bytes)
-{
-    const size_t page = 4096, line = 256;
-    size_t data = vx_round_up(bytes, page), mapped = data + 2 * page;
-    u8 *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    VX_ASSERT(base != MAP_FAILED); /* the test machine's memory, not the device's */
-    VX_ASSERT(!mprotect(base + page + data, page, PROT_NONE));
-    struct memory *made = (struct memory *)(void *)base;
-    *made = (struct memory){NULL, base + page + data - vx_round_up(bytes, line), bytes,
-                            mapped};
-    return made;
-}
-
-static int fake_memory_open(u64 *address, size_t bytes)
-{
-    int code = vx_fake_step();
-    if (code) return code;
-    pthread_mutex_lock(&fake.lock);
-    bool room = bytes <= memory_total() - fake.used;
-    if (room) fake.used += bytes;
-    pthread_mutex_unlock(&fake.lock);
-    if (!room) return VX_DRIVER_OUT_OF_MEMORY;
-    struct memory *made = memory_map(bytes);
-    memset(made->at, STALE_BYTE, bytes < STALE_BYTES ? bytes : STALE_BYTES);
-    pthread_mutex_lock(&fake.lock);
-    made->next = fake.memories;
-    fake.memories = made;
-    pthread_mutex_unlock(&fake.lock);
-    *address = (u64)(uintptr_t)made->at;
-    return 0;
-}
-
-static int fake_memory_close(u64 address)
-{
-    int code = vx_fake_step();
-    if (code) return code;
-    pthread_mutex_lock(&fake.lock);
-    struct memory **link = &fake.memories;
-    while (*link && (u64)(uintptr_t)(*link)->at != address) link = &(*link)->next;
-    struct memory *it = *link;
-    if (it) {
-        *link = it->next;
-        fake.used -= it->bytes;
-    }
-    pthread_mutex_unlock(&fake.lock);
-    if (!it) return VX_DRIVER_INVALID_VALUE;
-    munmap(it, it->mapped);
-    return 0;
-}
-
-bool vx_fake_holds(u64 address, size_t bytes)
-{
-    bool holds = false;
-    pthread_mutex_lock(&fake.lock);
-    for (const struct memory *it = fake.memories; it && !holds; it = it->next) {
-        u64 at = (u64)(uintptr_t)it->at;
-        holds = address >= at && address - at <= it->bytes &&
-                bytes <= it->bytes - (address - at);
-    }
-    pthread_mutex_unlock(&fake.lock);
-    return holds;
-}
-
-static int fake_host_pin(void *memory, size_t bytes, unsigned flags)
-{
-    return memory && bytes && !flags ? vx_fake_step() : VX_DRIVER_INVALID_VALUE;
-}
-
-static int fake_host_unpin(void *memory)
-{
-    (void)memory;
-    return vx_fake_step();
 }
 
 /* --- modules: an image is the text that jit_compile.c made --- */
@@ -360,6 +274,7 @@ static int fake_module_unload(void *module)
     int code = vx_fake_step();
     if (code) return code;
     if (!vx_fake_is(module, VX_FAKE_MODULE)) return VX_DRIVER_INVALID_HANDLE;
+    vx_fake_queue_drain();
     for (struct vx_fake_object *it = fake.objects.next; it;) {
         struct vx_fake_object *next = it->next;
         if (vx_fake_is(it, VX_FAKE_FUNCTION) &&
@@ -419,12 +334,8 @@ void vx_driver_fake(struct vx_driver *driver)
     driver->device_get = fake_device_get;
     driver->device_name = fake_device_name;
     driver->device_attribute = fake_device_attribute;
+    driver->device_pci = fake_device_pci;
     driver->device_memory = fake_device_memory;
-    driver->memory_info = fake_memory_info;
-    driver->memory_open = fake_memory_open;
-    driver->memory_close = fake_memory_close;
-    driver->host_pin = fake_host_pin;
-    driver->host_unpin = fake_host_unpin;
     driver->module_load = fake_module_load;
     driver->module_unload = fake_module_unload;
     driver->function_get = fake_function_get;
@@ -434,5 +345,6 @@ void vx_driver_fake(struct vx_driver *driver)
     driver->close = fake_close;
     driver->shared_allow = fake_shared_allow;
     driver->arch = fake_arch;
+    vx_driver_fake_memory(driver);
     vx_driver_fake_queue(driver);
 }

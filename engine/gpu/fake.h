@@ -21,6 +21,10 @@ struct vx_fake_settings {
     i64 fail_call;       /* this call of the driver answers fail_code; 0 = none */
     int fail_code;       /* the vendor's number: 2 out of memory, 700 illegal address */
     i64 lose_launch;     /* this launch is taken, and every later call answers 700 */
+    /* 0: what is put on a stream runs at once.  Else it waits, as on a device, until
+     * somebody waits for its stream, for a stream that comes after it, or has asked so
+     * often whether an event behind it is done; copies read and write host memory then. */
+    i32 event_polls;
     /* Where kernels are looked up by name; NULL = vx_kernel_find. */
     const struct vx_kernel_spec *(*find)(const char *name);
 };

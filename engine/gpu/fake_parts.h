@@ -1,4 +1,4 @@
-/* gpu/fake_parts - what the two files of the fake driver share.
+/* gpu/fake_parts - what the files of the fake driver share.
  *
  * Owner    objects belong to the fake's one context and end with it.
  * Thread   any; vx_fake.lock keeps counts and lists.
@@ -33,6 +33,7 @@ struct vx_fake_object {
     enum vx_fake_kind kind;
     struct vx_fake_object *previous, *next;
     void *inside; /* of a module its text, of a stream the recording in progress */
+    void *queue;  /* of a stream: what waits */
 };
 
 struct vx_fake_function {
@@ -51,11 +52,22 @@ int vx_fake_step_launch(bool *run);
 void *vx_fake_object_open(enum vx_fake_kind kind, size_t bytes);
 void vx_fake_object_close(struct vx_fake_object *object);
 bool vx_fake_is(const void *object, enum vx_fake_kind kind);
+/* How often an event is asked about in vain; 0 = streams run at once. */
+i32 vx_fake_event_polls(void);
+/* Calls `each` for all objects of the kind; which open and close none. */
+void vx_fake_each(enum vx_fake_kind kind, void (*each)(struct vx_fake_object *object));
 /* True when device memory of ours holds all of it. */
 bool vx_fake_holds(u64 address, size_t bytes);
 
-/* The half of the table that is about streams (fake_queue.c). */
+size_t vx_fake_memory_total(void); /* of the device */
+
+/* The part of the table that is about memory (fake_memory.c). */
+void vx_driver_fake_memory(struct vx_driver *driver);
+void vx_fake_memory_close(void); /* ends every piece */
+
+/* The part of the table that is about streams (fake_queue.c). */
 void vx_driver_fake_queue(struct vx_driver *driver);
+void vx_fake_queue_drain(void); /* runs all that waits on any stream */
 void vx_fake_queue_close(void); /* ends every graph and recording */
 
 #endif

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, _ILLEGAL_STATE. */
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, _ISOLATION, CUDA_ERROR_ILLEGAL_STATE. */
 #define CAPTURE_UNSUPPORTED 900
+#define CAPTURE_ISOLATION   905
 #define ILLEGAL_STATE       401
 
 /* What a block and a grid may have on every device we know. */
@@ -17,7 +18,9 @@
 
 /* One thing to do: now, or each time a recording is launched. */
 struct node {
-    enum { NODE_LAUNCH, NODE_COPY, NODE_FILL } kind;
+    enum { NODE_LAUNCH, NODE_COPY, NODE_FILL, NODE_RECORD, NODE_AFTER } kind;
+    struct fake_event *event;
+    i64 ticket; /* which record of the event */
     const struct vx_fake_function *function;
     void *to;
     const void *from;
@@ -28,12 +31,18 @@ struct node {
 struct nodes {
     struct nodes *next; /* of those that live */
     i32 count;
+    i32 done; /* of a queue: rows that have run */
     struct node rows[VX_FAKE_NODES_MAX];
 };
 struct fake_event {
     struct vx_fake_object object;
-    i64 ns; /* 0 = not recorded */
+    i64 ns;            /* of the last record that happened; 0 = none */
+    i64 tickets;       /* records asked for */
+    i64 happened;      /* and of these come to pass */
+    i32 polls;         /* questions since the last record */
+    void *last_stream; /* of the last record */
 };
+static pthread_mutex_t waiting_lock = PTHREAD_MUTEX_INITIALIZER; /* of all queues */
 
 static struct nodes *living;
 static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,9 +79,19 @@ void vx_fake_queue_close(void)
     while (living) (void)nodes_close(living);
 }
 
+static void stream_step(struct vx_fake_object *stream);
+
 static void node_run(const struct node *node)
 {
     switch (node->kind) {
+    case NODE_RECORD:
+        node->event->ns = vx_clock_ns();
+        node->event->happened = node->ticket;
+        break;
+    case NODE_AFTER:
+        while (node->event->happened < node->ticket)
+            stream_step(node->event->last_stream);
+        break;
     case NODE_LAUNCH: node->function->spec->ref(node->args, node->function->type); break;
     case NODE_COPY: memcpy(node->to, node->from, node->bytes); break;
     case NODE_FILL:
@@ -81,13 +100,54 @@ static void node_run(const struct node *node)
     }
 }
 
+/* --- what waits --- */
+
+/* A node is taken off before it runs: while it waits for another stream, that stream may
+ * not come back to it. */
+static void stream_step(struct vx_fake_object *stream)
+{
+    struct nodes *queue = stream->queue;
+    VX_ASSERT(queue && queue->done < queue->count); /* an event of no stream */
+    node_run(&queue->rows[queue->done++]);
+}
+
+static void stream_drain(struct vx_fake_object *stream)
+{
+    struct nodes *queue = stream->queue;
+    while (queue && queue->done < queue->count) stream_step(stream);
+    if (queue) queue->done = queue->count = 0;
+}
+
+void vx_fake_queue_drain(void)
+{
+    pthread_mutex_lock(&waiting_lock);
+    vx_fake_each(VX_FAKE_STREAM, stream_drain);
+    pthread_mutex_unlock(&waiting_lock);
+}
+
+/* Now, or later when the streams of the fake wait. */
+static void stream_put(struct vx_fake_object *stream, const struct node *node)
+{
+    pthread_mutex_lock(&waiting_lock);
+    if (vx_fake_event_polls()) {
+        if (!stream->queue) stream->queue = nodes_open();
+        struct nodes *queue = stream->queue;
+        if (queue->count == VX_FAKE_NODES_MAX) stream_drain(stream);
+        queue->rows[queue->count++] = *node;
+    } else {
+        stream_drain(stream); /* of a time when they waited */
+        node_run(node);
+    }
+    pthread_mutex_unlock(&waiting_lock);
+}
+
 /* Does it, or keeps it for the graph that the stream is recording. */
 static int stream_do(void *stream, const struct node *node)
 {
     if (!vx_fake_is(stream, VX_FAKE_STREAM)) return VX_DRIVER_INVALID_HANDLE;
     struct nodes *recording = ((struct vx_fake_object *)stream)->inside;
     if (!recording) {
-        node_run(node);
+        stream_put(stream, node);
         return 0;
     }
     VX_ASSERT(recording->count < VX_FAKE_NODES_MAX);
@@ -178,8 +238,13 @@ static int fake_stream_close(void *stream)
     struct nodes *recording = vx_fake_is(stream, VX_FAKE_STREAM)
                                   ? ((struct vx_fake_object *)stream)->inside
                                   : NULL;
+    struct nodes *queue = vx_fake_is(stream, VX_FAKE_STREAM)
+                              ? ((struct vx_fake_object *)stream)->queue
+                              : NULL;
+    vx_fake_queue_drain();
     int code = object_close(stream, VX_FAKE_STREAM);
     if (!code && recording) (void)nodes_close(recording);
+    if (!code && queue) (void)nodes_close(queue);
     return code;
 }
 
@@ -188,7 +253,11 @@ static int fake_stream_wait(void *stream)
     int code = vx_fake_step();
     if (code) return code;
     if (!vx_fake_is(stream, VX_FAKE_STREAM)) return VX_DRIVER_INVALID_HANDLE;
-    return ((struct vx_fake_object *)stream)->inside ? CAPTURE_UNSUPPORTED : 0;
+    if (((struct vx_fake_object *)stream)->inside) return CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&waiting_lock);
+    stream_drain(stream);
+    pthread_mutex_unlock(&waiting_lock);
+    return 0;
 }
 
 static int fake_event_open(void **event, unsigned flags)
@@ -203,6 +272,7 @@ static int fake_event_open(void **event, unsigned flags)
 
 static int fake_event_close(void *event)
 {
+    vx_fake_queue_drain(); /* streams may still name it */
     return object_close(event, VX_FAKE_EVENT);
 }
 
@@ -212,8 +282,47 @@ static int fake_event_record(void *event, void *stream)
     if (code) return code;
     if (!vx_fake_is(event, VX_FAKE_EVENT) || !vx_fake_is(stream, VX_FAKE_STREAM))
         return VX_DRIVER_INVALID_HANDLE;
-    if (!((struct vx_fake_object *)stream)->inside)
-        ((struct fake_event *)event)->ns = vx_clock_ns();
+    if (((struct vx_fake_object *)stream)->inside) return 0;
+    struct fake_event *it = event;
+    pthread_mutex_lock(&waiting_lock);
+    it->last_stream = stream;
+    it->polls = 0;
+    const struct node node = {.kind = NODE_RECORD, .event = it, .ticket = ++it->tickets};
+    pthread_mutex_unlock(&waiting_lock);
+    stream_put(stream, &node);
+    return 0;
+}
+
+/* An event that nobody recorded is done, as the vendor's is. */
+static int fake_event_done(void *event)
+{
+    int code = vx_fake_step();
+    if (code) return code;
+    if (!vx_fake_is(event, VX_FAKE_EVENT)) return VX_DRIVER_INVALID_HANDLE;
+    struct fake_event *it = event;
+    pthread_mutex_lock(&waiting_lock);
+    bool done = it->happened == it->tickets;
+    if (!done && ++it->polls > vx_fake_event_polls()) {
+        while (it->happened < it->tickets) stream_step(it->last_stream);
+        done = true;
+    }
+    pthread_mutex_unlock(&waiting_lock);
+    return done ? 0 : VX_DRIVER_NOT_READY;
+}
+
+static int fake_stream_after(void *stream, void *event, unsigned flags)
+{
+    int code = vx_fake_step();
+    if (code || flags) return code ? code : VX_DRIVER_INVALID_VALUE;
+    if (!vx_fake_is(event, VX_FAKE_EVENT) || !vx_fake_is(stream, VX_FAKE_STREAM))
+        return VX_DRIVER_INVALID_HANDLE;
+    /* A recording knows only what was recorded with it. */
+    if (((struct vx_fake_object *)stream)->inside) return CAPTURE_ISOLATION;
+    struct fake_event *it = event;
+    pthread_mutex_lock(&waiting_lock);
+    const struct node node = {.kind = NODE_AFTER, .event = it, .ticket = it->tickets};
+    pthread_mutex_unlock(&waiting_lock);
+    stream_put(stream, &node);
     return 0;
 }
 
@@ -224,7 +333,9 @@ static int fake_event_elapsed(f32 *ms, void *begin, void *end)
     if (!vx_fake_is(begin, VX_FAKE_EVENT) || !vx_fake_is(end, VX_FAKE_EVENT))
         return VX_DRIVER_INVALID_HANDLE;
     const struct fake_event *first = begin, *last = end;
-    if (!first->ns || !last->ns) return VX_DRIVER_INVALID_HANDLE;
+    if (!first->tickets || !last->tickets) return VX_DRIVER_INVALID_HANDLE;
+    if (first->happened < first->tickets || last->happened < last->tickets)
+        return VX_DRIVER_NOT_READY;
     *ms = (f32)((f64)(last->ns - first->ns) / 1e6);
     return 0;
 }
@@ -284,7 +395,7 @@ static int fake_graph_launch(void *graph, void *stream)
     if (code) return code;
     if (!vx_fake_is(stream, VX_FAKE_STREAM)) return VX_DRIVER_INVALID_HANDLE;
     const struct nodes *nodes = graph;
-    for (i32 i = 0; i < nodes->count; i++) node_run(&nodes->rows[i]);
+    for (i32 i = 0; i < nodes->count; i++) stream_put(stream, &nodes->rows[i]);
     return 0;
 }
 
@@ -305,6 +416,8 @@ void vx_driver_fake_queue(struct vx_driver *driver)
     driver->event_open = fake_event_open;
     driver->event_close = fake_event_close;
     driver->event_record = fake_event_record;
+    driver->event_done = fake_event_done;
+    driver->stream_after = fake_stream_after;
     driver->event_elapsed = fake_event_elapsed;
     driver->capture_begin = fake_capture_begin;
     driver->capture_end = fake_capture_end;

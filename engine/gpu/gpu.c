@@ -3,42 +3,18 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
-#include "engine/base/limits.h"
 #include "engine/base/log.h"
-#include "engine/gpu/driver.h"
-#include "engine/gpu/limits.h"
+#include "engine/base/numa.h"
+#include "engine/gpu/gpu_parts.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #define GPU_MAGIC 0x76784750u /* "vxGP" */
 
-/* The driver's handles are our handles: a module, stream, event or graph is the pointer
- * that the driver gave, so that nothing is allocated for one. */
-struct vx_gpu {
-    u32 magic;
-    u64 number; /* of all that this process opened: names the context a thread has */
-    struct vx_driver driver;
-    int device;
-    void *context;
-    struct vx_caps caps;
-    char name[VX_NAME_BYTES];
-    char arch[32];
-    i32 version;
-    atomic_bool lost;
-    pthread_mutex_t lock; /* of first */
-    struct vx_why first;  /* the error that took the device */
-};
-
 /* Which gpu's context this thread has current: setting it costs a call. */
 static _Thread_local u64 thread_has;
 static atomic_ullong opened;
-
-/* Calls a function of the table and turns its answer into a status. */
-#define CALL(gpu_, why_, field_, ...)                                                    \
-    answer((gpu_), (gpu_)->driver.field_(__VA_ARGS__), VX_CALL_##field_, (why_))
 
 static vx_status lost_answer(struct vx_gpu *gpu, struct vx_why *why)
 {
@@ -59,7 +35,7 @@ static vx_status lose(struct vx_gpu *gpu, const struct vx_why *said, struct vx_w
     return lost_answer(gpu, why);
 }
 
-static vx_status answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call call,
+vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call call,
                             struct vx_why *why)
 {
     struct vx_why said;
@@ -85,31 +61,22 @@ static vx_status answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call ca
     }
 }
 
-static inline vx_status answer(struct vx_gpu *gpu, int code, enum vx_driver_call call,
-                               struct vx_why *why)
-{
-    return code ? answer_bad(gpu, code, call, why) : VX_OK;
-}
-
-/* Every call begins here: the device must be there and its context this thread's. */
-static vx_status enter(struct vx_gpu *gpu, struct vx_why *why)
+vx_status vx_gpu_enter(struct vx_gpu *gpu, struct vx_why *why)
 {
     VX_ASSERT(gpu->magic == GPU_MAGIC);
     if (atomic_load_explicit(&gpu->lost, memory_order_relaxed))
         return lost_answer(gpu, why);
     if (thread_has == gpu->number) return VX_OK;
-    VX_TRY(answer(gpu, gpu->driver.use(&gpu->driver, gpu->device, gpu->context),
-                  VX_CALL_context_use, why));
+    VX_TRY(vx_gpu_answer(gpu, gpu->driver.use(&gpu->driver, gpu->device, gpu->context),
+                         VX_CALL_context_use, why));
     thread_has = gpu->number;
     return VX_OK;
 }
 
-/* For what cannot fail: makes the context current if it can be; the driver's own answers
- * are not waited for, since a lost device gives nothing back anyway. */
-static void enter_to_close(struct vx_gpu *gpu)
+void vx_gpu_enter_to_close(struct vx_gpu *gpu)
 {
     struct vx_why unused;
-    vx_status status = enter(gpu, &unused);
+    vx_status status = vx_gpu_enter(gpu, &unused);
     (void)status;
 }
 
@@ -117,15 +84,15 @@ static void enter_to_close(struct vx_gpu *gpu)
 
 static vx_status open_number(struct vx_gpu *gpu, struct vx_why *why, int *count)
 {
-    VX_TRY(CALL(gpu, why, init, 0));
-    VX_TRY(CALL(gpu, why, version, &gpu->version));
+    VX_TRY(VX_GPU_CALL(gpu, why, init, 0));
+    VX_TRY(VX_GPU_CALL(gpu, why, version, &gpu->version));
     VX_ENSURE_WHY(gpu->version >= gpu->driver.version_min, why, FAILED_PRECONDITION,
                   "the GPU driver is too old",
                   "%s driver: expected at least version %d.%d, got %d.%d",
                   gpu->driver.word, gpu->driver.version_min / 1000,
                   gpu->driver.version_min % 1000 / 10, gpu->version / 1000,
                   gpu->version % 1000 / 10);
-    return CALL(gpu, why, device_count, count);
+    return VX_GPU_CALL(gpu, why, device_count, count);
 }
 
 i32 vx_gpu_count(const struct vx_gpu_options *options, struct vx_why *why)
@@ -144,10 +111,10 @@ static vx_status open_caps(struct vx_gpu *gpu, struct vx_why *why)
     for (int i = 0; i < VX_ATTRIBUTES_COUNT; i++) {
         i32 number = gpu->driver.attributes[i];
         if (number >= 0)
-            VX_TRY(CALL(gpu, why, device_attribute, &got[i], number, gpu->device));
+            VX_TRY(VX_GPU_CALL(gpu, why, device_attribute, &got[i], number, gpu->device));
     }
     size_t bytes = 0;
-    VX_TRY(CALL(gpu, why, device_memory, &bytes, gpu->device));
+    VX_TRY(VX_GPU_CALL(gpu, why, device_memory, &bytes, gpu->device));
     gpu->caps = (struct vx_caps){
         .arch = got[VX_ATTRIBUTE_MAJOR] * 10 + got[VX_ATTRIBUTE_MINOR],
         .processors = got[VX_ATTRIBUTE_PROCESSORS],
@@ -160,22 +127,31 @@ static vx_status open_caps(struct vx_gpu *gpu, struct vx_why *why)
     return VX_OK;
 }
 
+/* A hint: a driver that does not say on which bus the device is serves as well. */
+static i32 open_numa_node(struct vx_gpu *gpu)
+{
+    char bus[32] = "";
+    int code = gpu->driver.device_pci(bus, (int)sizeof bus - 1, gpu->device);
+    return code ? -1 : vx_numa_of_pci(bus);
+}
+
 static vx_status open_device(struct vx_gpu *gpu, i32 index, struct vx_why *why)
 {
     int count = 0;
     VX_TRY(open_number(gpu, why, &count));
     VX_ENSURE_WHY(index >= 0 && index < count, why, NOT_FOUND, "there is no such GPU",
                   "GPU %d: the %s driver has %d", index, gpu->driver.word, count);
-    VX_TRY(CALL(gpu, why, device_get, &gpu->device, index));
+    VX_TRY(VX_GPU_CALL(gpu, why, device_get, &gpu->device, index));
     char name[VX_NAME_BYTES] = "";
-    VX_TRY(CALL(gpu, why, device_name, name, (int)sizeof name - 1, gpu->device));
+    VX_TRY(VX_GPU_CALL(gpu, why, device_name, name, (int)sizeof name - 1, gpu->device));
     memcpy(gpu->name, name, sizeof gpu->name);
     VX_TRY(open_caps(gpu, why));
-    VX_TRY(answer(gpu, gpu->driver.arch(&gpu->driver, gpu->device, gpu->arch),
-                  VX_CALL_device_attribute, why));
-    VX_TRY(answer(gpu, gpu->driver.open(&gpu->driver, gpu->device, &gpu->context),
-                  VX_CALL_context_open, why));
-    vx_status status = enter(gpu, why);
+    gpu->numa_node = open_numa_node(gpu);
+    VX_TRY(vx_gpu_answer(gpu, gpu->driver.arch(&gpu->driver, gpu->device, gpu->arch),
+                         VX_CALL_device_attribute, why));
+    VX_TRY(vx_gpu_answer(gpu, gpu->driver.open(&gpu->driver, gpu->device, &gpu->context),
+                         VX_CALL_context_open, why));
+    vx_status status = vx_gpu_enter(gpu, why);
     if (status.fault) gpu->driver.close(&gpu->driver, gpu->device);
     return status;
 }
@@ -206,7 +182,7 @@ void vx_gpu_close(struct vx_gpu **gpu)
     struct vx_gpu *it = *gpu;
     *gpu = NULL;
     if (!it) return;
-    enter_to_close(it);
+    vx_gpu_enter_to_close(it);
     it->driver.close(&it->driver, it->device);
     thread_has = 0;
     it->magic = 0;
@@ -223,6 +199,11 @@ const struct vx_caps *vx_gpu_caps(const struct vx_gpu *gpu)
 const char *vx_gpu_name(const struct vx_gpu *gpu)
 {
     return gpu->name;
+}
+
+i32 vx_gpu_numa_node(const struct vx_gpu *gpu)
+{
+    return gpu->numa_node;
 }
 
 const char *vx_gpu_arch(const struct vx_gpu *gpu)
@@ -256,9 +237,9 @@ vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
 {
     u64 at = 0;
     *memory = NULL;
-    VX_TRY(enter(gpu, why));
+    VX_TRY(vx_gpu_enter(gpu, why));
     /* No driver has a piece of nothing. */
-    vx_status status = CALL(gpu, why, memory_open, &at, bytes ? bytes : 1);
+    vx_status status = VX_GPU_CALL(gpu, why, memory_open, &at, bytes ? bytes : 1);
     if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
         vx_why_set(why, "%s: out of memory: %zu bytes wanted", gpu->name, bytes);
     if (!status.fault) *memory = (void *)(uintptr_t)at;
@@ -270,224 +251,78 @@ void vx_gpu_free(struct vx_gpu *gpu, void **memory)
     void *it = *memory;
     *memory = NULL;
     if (!it) return;
-    enter_to_close(gpu);
+    vx_gpu_enter_to_close(gpu);
     gpu->driver.memory_close(address(it));
 }
 
 vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why, size_t *free_bytes,
                              size_t *total_bytes)
 {
-    VX_TRY(enter(gpu, why));
-    return CALL(gpu, why, memory_info, free_bytes, total_bytes);
+    VX_TRY(vx_gpu_enter(gpu, why));
+    return VX_GPU_CALL(gpu, why, memory_info, free_bytes, total_bytes);
 }
 
 vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
                           struct vx_why *why)
 {
-    VX_TRY(enter(gpu, why));
-    return CALL(gpu, why, host_pin, memory, bytes, 0);
+    VX_TRY(vx_gpu_enter(gpu, why));
+    return VX_GPU_CALL(gpu, why, host_pin, memory, bytes, 0);
+}
+
+vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
+                            void **memory)
+{
+    void *made = NULL;
+    *memory = NULL;
+    VX_TRY(vx_gpu_enter(gpu, why));
+    vx_status status = VX_GPU_CALL(gpu, why, host_open, &made, bytes ? bytes : 1, 0);
+    if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
+        vx_why_set(why, "%s: out of page-locked memory: %zu bytes wanted", gpu->name,
+                   bytes);
+    if (!status.fault) *memory = made;
+    return status;
+}
+
+void vx_gpu_host_free(struct vx_gpu *gpu, void **memory)
+{
+    void *it = *memory;
+    *memory = NULL;
+    if (!it) return;
+    vx_gpu_enter_to_close(gpu);
+    gpu->driver.host_close(it);
 }
 
 void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory)
 {
     if (!memory) return;
-    enter_to_close(gpu);
+    vx_gpu_enter_to_close(gpu);
     gpu->driver.host_unpin(memory);
 }
 
 vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                          const struct vx_gpu_copy *copy, struct vx_why *why)
 {
-    VX_TRY(enter(gpu, why));
+    VX_TRY(vx_gpu_enter(gpu, why));
     if (!copy->bytes) return VX_OK;
-    return CALL(gpu, why, copy_in, address(copy->to), copy->from, copy->bytes, stream);
+    return VX_GPU_CALL(gpu, why, copy_in, address(copy->to), copy->from, copy->bytes,
+                       stream);
 }
 
 vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                           const struct vx_gpu_copy *copy, struct vx_why *why)
 {
-    VX_TRY(enter(gpu, why));
+    VX_TRY(vx_gpu_enter(gpu, why));
     if (!copy->bytes) return VX_OK;
-    return CALL(gpu, why, copy_out, copy->to, address(copy->from), copy->bytes, stream);
+    return VX_GPU_CALL(gpu, why, copy_out, copy->to, address(copy->from), copy->bytes,
+                       stream);
 }
 
 vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                       const struct vx_gpu_words *words, struct vx_why *why)
 {
     VX_ASSERT(words->bytes % sizeof words->value == 0);
-    VX_TRY(enter(gpu, why));
+    VX_TRY(vx_gpu_enter(gpu, why));
     if (!words->bytes) return VX_OK;
-    return CALL(gpu, why, fill, address(words->at), words->value,
-                words->bytes / sizeof words->value, stream);
-}
-
-/* --- streams and events --- */
-
-vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
-                             struct vx_gpu_stream **stream)
-{
-    void *made = NULL;
-    *stream = NULL;
-    VX_TRY(enter(gpu, why));
-    VX_TRY(CALL(gpu, why, stream_open, &made, VX_STREAM_NON_BLOCKING, 0));
-    *stream = made;
-    return VX_OK;
-}
-
-void vx_gpu_stream_close(struct vx_gpu *gpu, struct vx_gpu_stream **stream)
-{
-    struct vx_gpu_stream *it = *stream;
-    *stream = NULL;
-    if (!it) return;
-    enter_to_close(gpu);
-    gpu->driver.stream_close(it);
-}
-
-vx_status vx_gpu_stream_wait(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                             struct vx_why *why)
-{
-    VX_TRY(enter(gpu, why));
-    return CALL(gpu, why, stream_wait, stream);
-}
-
-vx_status vx_gpu_event_open(struct vx_gpu *gpu, struct vx_why *why,
-                            struct vx_gpu_event **event)
-{
-    void *made = NULL;
-    *event = NULL;
-    VX_TRY(enter(gpu, why));
-    VX_TRY(CALL(gpu, why, event_open, &made, VX_EVENT_TIMED));
-    *event = made;
-    return VX_OK;
-}
-
-void vx_gpu_event_close(struct vx_gpu *gpu, struct vx_gpu_event **event)
-{
-    struct vx_gpu_event *it = *event;
-    *event = NULL;
-    if (!it) return;
-    enter_to_close(gpu);
-    gpu->driver.event_close(it);
-}
-
-vx_status vx_gpu_event_record(struct vx_gpu *gpu, struct vx_gpu_event *event,
-                              struct vx_gpu_stream *stream, struct vx_why *why)
-{
-    VX_TRY(enter(gpu, why));
-    return CALL(gpu, why, event_record, event, stream);
-}
-
-vx_status vx_gpu_event_elapsed(struct vx_gpu *gpu, struct vx_gpu_event *begin,
-                               struct vx_gpu_event *end, struct vx_why *why, f64 *ns)
-{
-    f32 ms = 0;
-    VX_TRY(enter(gpu, why));
-    VX_TRY(CALL(gpu, why, event_elapsed, &ms, begin, end));
-    *ns = (f64)ms * 1e6;
-    return VX_OK;
-}
-
-/* --- graphs --- */
-
-vx_status vx_gpu_capture_begin(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                               struct vx_why *why)
-{
-    VX_TRY(enter(gpu, why));
-    /* What other threads do meanwhile (loading a model) is no part of it. */
-    return CALL(gpu, why, capture_begin, stream, VX_CAPTURE_THREAD_LOCAL);
-}
-
-vx_status vx_gpu_capture_end(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                             struct vx_why *why, struct vx_gpu_graph **graph)
-{
-    void *recording = NULL, *made = NULL;
-    *graph = NULL;
-    VX_TRY(enter(gpu, why));
-    VX_TRY(CALL(gpu, why, capture_end, stream, &recording));
-    vx_status status = CALL(gpu, why, graph_open, &made, recording, 0);
-    gpu->driver.recording_close(recording);
-    if (!status.fault) *graph = made;
-    return status;
-}
-
-vx_status vx_gpu_graph_launch(struct vx_gpu *gpu, struct vx_gpu_graph *graph,
-                              struct vx_gpu_stream *stream, struct vx_why *why)
-{
-    VX_TRY(enter(gpu, why));
-    return CALL(gpu, why, graph_launch, graph, stream);
-}
-
-void vx_gpu_graph_close(struct vx_gpu *gpu, struct vx_gpu_graph **graph)
-{
-    struct vx_gpu_graph *it = *graph;
-    *graph = NULL;
-    if (!it) return;
-    enter_to_close(gpu);
-    gpu->driver.graph_close(it);
-}
-
-/* --- kernels --- */
-
-vx_status vx_gpu_module_load(struct vx_gpu *gpu, const void *image, size_t bytes,
-                             struct vx_why *why, struct vx_gpu_module **module)
-{
-    void *made = NULL;
-    *module = NULL;
-    VX_ASSERT(bytes > 0); /* the driver reads the length from the image itself */
-    VX_TRY(enter(gpu, why));
-    VX_TRY(CALL(gpu, why, module_load, &made, image));
-    *module = made;
-    return VX_OK;
-}
-
-void vx_gpu_module_unload(struct vx_gpu *gpu, struct vx_gpu_module **module)
-{
-    struct vx_gpu_module *it = *module;
-    *module = NULL;
-    if (!it) return;
-    enter_to_close(gpu);
-    gpu->driver.module_unload(it);
-}
-
-vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
-                              const struct vx_gpu_symbol *symbol, struct vx_why *why,
-                              struct vx_gpu_function **function)
-{
-    void *made = NULL;
-    *function = NULL;
-    VX_TRY(enter(gpu, why));
-    vx_status status = CALL(gpu, why, function_get, &made, module, symbol->name);
-    if (status.fault && !vx_gpu_lost(gpu, NULL))
-        vx_why_set(why, "%s: a binary without the kernel %s", gpu->name, symbol->name);
-    VX_TRY(status);
-    /* Asked for always: what the kernel has statically counts too, and only the driver
-     * knows it. */
-    if (symbol->shared > 0) {
-        status = answer(gpu, gpu->driver.shared_allow(&gpu->driver, made, symbol->shared),
-                        VX_CALL_function_set, why);
-        if (status.fault && !vx_gpu_lost(gpu, NULL))
-            vx_why_set(why, "%s: %s wants %d bytes of shared memory, a block has %d",
-                       gpu->name, symbol->name, symbol->shared, gpu->caps.shared_block);
-        VX_TRY(status);
-    }
-    *function = made;
-    return VX_OK;
-}
-
-vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                        const struct vx_gpu_launch *launch, struct vx_why *why)
-{
-    VX_ASSERT(launch->function);
-    VX_ASSERT(launch->args);
-    VX_TRY(enter(gpu, why));
-    if (!launch->grid.x || !launch->grid.y || !launch->grid.z) return VX_OK;
-    const struct vx_driver_launch start = {
-        .function = launch->function,
-        .grid = launch->grid,
-        .threads = (unsigned)launch->threads,
-        .shared = (unsigned)launch->shared,
-        .stream = stream,
-        .args = (void *)(uintptr_t)launch->args, /* the driver only reads */
-    };
-    return answer(gpu, gpu->driver.start(&gpu->driver, &start), VX_CALL_launch, why);
+    return VX_GPU_CALL(gpu, why, fill, address(words->at), words->value,
+                       words->bytes / sizeof words->value, stream);
 }

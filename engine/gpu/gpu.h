@@ -69,6 +69,13 @@ VX_MUST_USE vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why,
 /* Page-locks host memory for DMA; refusal is not fatal: copies then are slower. */
 VX_MUST_USE vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
                                       struct vx_why *why);
+/* Page-locked host memory of the driver's own, for small things that go to and fro. */
+VX_MUST_USE vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes,
+                                        struct vx_why *why, void **memory);
+void vx_gpu_host_free(struct vx_gpu *gpu, void **memory);
+/* Which socket's memory is nearest: the number the system gives its NUMA node, -1 when it
+ * does not say.  Any thread. */
+i32 vx_gpu_numa_node(const struct vx_gpu *gpu);
 void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory);
 struct vx_gpu_copy {
     void *to;
@@ -96,6 +103,13 @@ VX_MUST_USE vx_status vx_gpu_stream_wait(struct vx_gpu *gpu, struct vx_gpu_strea
 VX_MUST_USE vx_status vx_gpu_event_open(struct vx_gpu *gpu, struct vx_why *why,
                                         struct vx_gpu_event **event);
 void vx_gpu_event_close(struct vx_gpu *gpu, struct vx_gpu_event **event);
+/* *done: whether the last record of the event has happened; does not wait. */
+VX_MUST_USE vx_status vx_gpu_event_done(struct vx_gpu *gpu, struct vx_gpu_event *event,
+                                        struct vx_why *why, bool *done);
+/* What is put on the stream from now on begins after the event; the host does not wait. */
+VX_MUST_USE vx_status vx_gpu_stream_after(struct vx_gpu *gpu,
+                                          struct vx_gpu_stream *stream,
+                                          struct vx_gpu_event *event, struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_event_record(struct vx_gpu *gpu, struct vx_gpu_event *event,
                                           struct vx_gpu_stream *stream,
                                           struct vx_why *why);

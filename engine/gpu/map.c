@@ -2,8 +2,8 @@
 #include "engine/gpu/map.h"
 
 #include "engine/base/check.h"
+#include "engine/gpu/map_parts.h"
 #include "engine/gpu/order.h"
-#include "kernels/03_brick_map.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@
  * Counts and slots lie together and start as zeros. */
 struct layout {
     u64 slots_count;
-    size_t counts, slots, base, list, places, rows;
+    size_t counts, slots, base, list, places;
     size_t zeros; /* bytes from counts to the end of slots */
     size_t bytes;
 };
@@ -55,7 +55,6 @@ static struct layout layout_of(i64 n)
     layout.base = take(&bytes, slots, sizeof(i32));
     layout.list = take(&bytes, count, sizeof(u32));
     layout.places = take(&bytes, count, sizeof(u64));
-    layout.rows = take(&bytes, count, sizeof(i32));
     layout.bytes = bytes;
     return layout;
 }
@@ -75,8 +74,7 @@ static u32 blocks_of(struct vx_kernel_set *set, i64 n, i64 voxels)
     return blocks < 1 ? 1 : (u32)blocks;
 }
 
-/* A kernel of the folder with one of its tiles. */
-static struct vx_jit_wanted wanted_of(const char *name, i32 tile)
+struct vx_jit_wanted vx_gpu_map_wanted(const char *name, i32 tile)
 {
     const struct vx_kernel_spec *spec = vx_kernel_find(name);
     VX_ASSERT(spec);
@@ -85,43 +83,57 @@ static struct vx_jit_wanted wanted_of(const char *name, i32 tile)
                                   .tile = spec->tiles ? &spec->tiles[tile] : NULL};
 }
 
+void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *coords,
+                       struct vx_brick_index_args *args)
+{
+    VX_ASSERT(coords->columns == 3 || coords->columns == 4);
+    struct layout layout = layout_of(coords->n);
+    u8 *at = coords->memory;
+    *args = (struct vx_brick_index_args){
+        .n = coords->n,
+        .columns = coords->columns,
+        .blocks = blocks_of(set, coords->n, NUMBER_VOXELS),
+        .slots_count = layout.slots_count,
+        .seed = vx_kernel_set_seed(set),
+        .coords = coords->coords,
+        .slots = (void *)(at + layout.slots),
+        .counts = (void *)(at + layout.counts),
+        .base = (void *)(at + layout.base),
+        .list = (void *)(at + layout.list),
+        .places = (void *)(at + layout.places),
+        .rows = coords->rows,
+    };
+}
+
 static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
                         const struct vx_brick_index_args *args, struct vx_why *why)
 {
-    struct vx_jit_wanted wanted = wanted_of(name, 0);
+    struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
     return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
+}
+
+vx_status vx_gpu_index_launch(const struct vx_gpu_queue *queue,
+                              const struct vx_brick_index_args *args, struct vx_why *why)
+{
+    if (args->n <= VX_BRICK_SMALL) return launch(queue, "brick_small", args, why);
+    const struct vx_gpu_words zeros = {args->counts, 0, layout_of(args->n).zeros};
+    VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &zeros, why));
+    VX_TRY(launch(queue, "brick_insert", args, why));
+    VX_TRY(launch(queue, "brick_number", args, why));
+    return launch(queue, "brick_rank", args, why);
 }
 
 vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
                              const struct vx_gpu_coords *coords, struct vx_why *why,
                              struct vx_gpu_index *index)
 {
-    VX_ASSERT(coords->columns == 3 || coords->columns == 4);
-    i64 n = coords->n;
-    struct layout layout = layout_of(n);
-    u8 *at = coords->memory;
-    struct vx_brick_index_args args = {
-        .n = n,
-        .columns = coords->columns,
-        .blocks = blocks_of(queue->set, n, NUMBER_VOXELS),
-        .slots_count = layout.slots_count,
-        .seed = vx_kernel_set_seed(queue->set),
-        .coords = coords->rows,
-        .slots = (void *)(at + layout.slots),
-        .counts = (void *)(at + layout.counts),
-        .base = (void *)(at + layout.base),
-        .list = (void *)(at + layout.list),
-        .places = (void *)(at + layout.places),
-        .rows = (void *)(at + layout.rows),
-    };
-    *index = (struct vx_gpu_index){
-        .n = n, .rows = args.rows, .fault = args.counts->fault, .bricks = at};
-    if (n <= VX_BRICK_SMALL) return launch(queue, "brick_small", &args, why);
-    const struct vx_gpu_words zeros = {at, 0, layout.zeros};
-    VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &zeros, why));
-    VX_TRY(launch(queue, "brick_insert", &args, why));
-    VX_TRY(launch(queue, "brick_number", &args, why));
-    return launch(queue, "brick_rank", &args, why);
+    struct vx_brick_index_args args;
+    vx_gpu_index_args(queue->set, coords, &args);
+    *index = (struct vx_gpu_index){.n = coords->n,
+                                   .rows = args.rows,
+                                   .fault = args.counts->fault,
+                                   .bricks = coords->memory};
+    return vx_gpu_index_launch(queue, &args, why);
 }
 
 /* What is wanted of the order of rows, and where the map's pieces lie. */
@@ -170,26 +182,25 @@ size_t vx_gpu_map_scratch_bytes(i64 n, const struct vx_gpu_map_want *want)
     return vx_gpu_order_scratch_bytes(&layout.order);
 }
 
-/* The smallest table that has the words; by look-ups when an offset leaves the bricks
- * around a brick. */
-static struct vx_jit_wanted map_kernel(const struct vx_gpu_map_want *want, i32 words)
+struct vx_jit_wanted vx_gpu_map_kernel(const struct vx_map_key *key, bool many)
 {
+    i32 words = vx_mask_words(key->kernel[0] * key->kernel[1] * key->kernel[2]);
+    const char *near = many ? "brick_map_many" : "brick_map";
     for (int axis = 0; axis < 3; axis++)
-        if (want->key.kernel[axis] / 2 * want->key.dilation[axis] > VX_BRICK_REACH)
-            return wanted_of("brick_map_far", 0);
+        if (key->kernel[axis] / 2 * key->dilation[axis] > VX_BRICK_REACH)
+            return vx_gpu_map_wanted(many ? "brick_map_far_many" : "brick_map_far", 0);
     i32 tile = 0;
-    while (wanted_of("brick_map", tile).tile->values[0] < words) tile++;
-    return wanted_of("brick_map", tile);
+    while (vx_gpu_map_wanted(near, tile).tile->values[0] < words) tile++;
+    return vx_gpu_map_wanted(near, tile);
 }
 
-static struct vx_brick_map_args map_args(struct vx_kernel_set *set,
-                                         const struct vx_gpu_index *index,
-                                         const struct vx_map_key *key,
-                                         const struct vx_gpu_map *map)
+void vx_gpu_map_args(struct vx_kernel_set *set, const struct vx_gpu_index *index,
+                     const struct vx_map_key *key, const struct vx_gpu_map *map,
+                     struct vx_brick_map_args *args)
 {
     struct layout layout = layout_of(index->n);
     u8 *at = index->bricks;
-    struct vx_brick_map_args args = {
+    *args = (struct vx_brick_map_args){
         .n = index->n,
         .slots_count = layout.slots_count,
         .seed = vx_kernel_set_seed(set),
@@ -205,9 +216,8 @@ static struct vx_brick_map_args map_args(struct vx_kernel_set *set,
         .masks = map->masks,
         .pairs = map->pairs,
     };
-    memcpy(args.kernel, key->kernel, sizeof args.kernel);
-    memcpy(args.dilation, key->dilation, sizeof args.dilation);
-    return args;
+    memcpy(args->kernel, key->kernel, sizeof args->kernel);
+    memcpy(args->dilation, key->dilation, sizeof args->dilation);
 }
 
 vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
@@ -229,8 +239,9 @@ vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
         .block_masks = (void *)(at + layout.block_masks),
         .pairs = (void *)(at + layout.pairs),
     };
-    struct vx_brick_map_args args = map_args(queue->set, index, &want->key, map);
-    struct vx_jit_wanted kernel = map_kernel(want, layout.words);
+    struct vx_brick_map_args args;
+    struct vx_jit_wanted kernel = vx_gpu_map_kernel(&want->key, false);
+    vx_gpu_map_args(queue->set, index, &want->key, map, &args);
     VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
     struct vx_gpu_order order = {.masks = map->masks,
                                  .scratch = work->scratch,
@@ -239,17 +250,24 @@ vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
     return vx_gpu_order_build(queue->set, queue->stream, &layout.order, &order, why);
 }
 
+i32 vx_gpu_map_named(const char *const *names, size_t names_count,
+                     struct vx_jit_wanted *wanted, i32 room)
+{
+    i32 count = 0;
+    for (size_t i = 0; i < names_count; i++) {
+        i32 tiles = vx_kernel_find(names[i])->tiles_count;
+        for (i32 tile = 0; tile < tiles; tile++) {
+            VX_ASSERT(count < room);
+            wanted[count++] = vx_gpu_map_wanted(names[i], tile);
+        }
+    }
+    return count;
+}
+
 i32 vx_gpu_map_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
     static const char *const names[] = {"brick_small", "brick_insert", "brick_number",
                                         "brick_rank",  "brick_map",    "brick_map_far"};
-    i32 count = 0;
-    for (size_t i = 0; i < VX_COUNT(names); i++) {
-        i32 tiles = vx_kernel_find(names[i])->tiles_count;
-        for (i32 tile = 0; tile < tiles; tile++) {
-            VX_ASSERT(count < room);
-            wanted[count++] = wanted_of(names[i], tile);
-        }
-    }
+    i32 count = vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
     return count + vx_gpu_order_kernels(wanted + count, room - count);
 }

@@ -1,1 +1,1 @@
-target_sources(engine PRIVATE gpu/map.c)
+target_sources(engine PRIVATE gpu/map.c gpu/pieces.c)

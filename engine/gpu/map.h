@@ -54,10 +54,11 @@ struct vx_gpu_map {
 /* What is asked of a build, and the device memory it may use; every piece begins on a
  * multiple of 256 bytes. */
 struct vx_gpu_coords {
-    const i32 *rows; /* (N, columns), device */
-    i32 columns;     /* 3 or 4 */
+    const i32 *coords; /* (N, columns), device */
+    i32 columns;       /* 3 or 4 */
     i64 n;
     void *memory; /* vx_gpu_index_bytes, scratch included */
+    i32 *rows; /* (N) out, device: apart, because it may be kept longer than the rest */
 };
 struct vx_gpu_map_work {
     const struct vx_gpu_map_want *want;

@@ -118,67 +118,153 @@ void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
     *choice_at(choices, launch, bits) = *choice;
 }
 
-/* The map that a choice reads: one of those that are there already, or a new one. */
-static i32 places_map(const struct vx_plan *plan, i32 map,
-                      const struct vx_gpu_map_want *want, struct vx_gpu_places *places)
+/* The sorted map that a choice reads: one of those that are there already, or a new one. */
+static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
 {
-    for (i32 i = 0; i < places->maps_count; i++) {
-        const struct vx_gpu_map_place *place = &places->maps[i];
-        if (place->map == map && place->want.groups == want->groups &&
-            place->want.sorted == want->sorted)
-            return i;
-    }
-    struct vx_gpu_map_place *made = &places->maps[places->maps_count];
-    *made = (struct vx_gpu_map_place){.map = map, .want = *want};
-    made->want.key = plan->maps[map];
-    return places->maps_count++;
+    for (i32 i = 0; i < places->sorted_count; i++)
+        if (places->sorted[i].map == map && places->sorted[i].groups == groups) return i;
+    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0};
+    return places->sorted_count++;
 }
 
-static void places_launch(const struct vx_gpu_choices *choices, i32 launch,
-                          struct vx_gpu_places *places)
+/* Returns the workspace that the launch wants. */
+static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
+                            struct vx_gpu_places *places)
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
     struct vx_conv_problem problem;
-    places->map_of[launch] = -1;
-    if (!vx_gpu_is_conv(at)) return;
+    places->sorted_of[launch] = -1;
+    if (!vx_gpu_is_conv(at)) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, places->n);
     vx_gpu_problem_make(choices, launch, places->n, &problem);
-    size_t workspace = vx_conv_workspace(&problem, choice);
-    if (workspace > places->bytes) places->bytes = workspace; /* the most, for now */
-    if (at->op != VX_OP_SUBM_CONV) return;
-    /* Not in windows: kernels/README.md, decisions. */
-    const struct vx_gpu_map_want want = {
-        .groups = vx_conv_groups(&problem, choice->algorithm),
-        .sorted = vx_conv_sorted(choice->algorithm),
-        .gray = true,
-        .windows = 1,
-    };
-    places->map_of[launch] = places_map(choices->plan, at->map, &want, places);
+    if (at->op == VX_OP_SUBM_CONV && vx_conv_sorted(choice->algorithm))
+        places->sorted_of[launch] =
+            places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
+    return vx_conv_workspace(&problem, choice);
 }
 
-void vx_gpu_places_make(const struct vx_gpu_choices *choices, i64 n,
-                        struct vx_gpu_places *places)
+size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
 {
-    places->n = n;
-    places->maps_count = 0;
-    places->bytes = 0;
-    for (i32 i = 0; i < choices->plan->launches_count; i++)
-        places_launch(choices, i, places);
-    size_t workspace = places->bytes, at = 0;
-    size_t shared = (size_t)n * 4 * sizeof(i32), tensors;
-    tensors = vx_plan_bytes(choices->plan, n);
-    if (tensors > shared) shared = tensors;
-    places->index = at;
-    at = add_line(at, vx_gpu_index_bytes(n));
-    for (i32 i = 0; i < places->maps_count; i++) {
-        struct vx_gpu_map_place *place = &places->maps[i];
-        size_t scratch = vx_gpu_map_scratch_bytes(n, &place->want);
-        if (scratch > shared) shared = scratch;
-        place->offset = at;
-        at = add_line(at, vx_gpu_map_bytes(n, &place->want));
+    size_t bytes = add_line(0, (size_t)n * sizeof(i32));
+    for (i32 i = 0; i < plan->maps_count; i++)
+        bytes = add_line(bytes, vx_gpu_piece_map_bytes(n, &plan->maps[i]));
+    return bytes;
+}
+
+void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
+                        struct vx_gpu_piece *piece)
+{
+    u8 *at = memory;
+    piece->rows = memory;
+    at += vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        const struct vx_map_key *key = &plan->maps[i];
+        vx_gpu_piece_map_place(piece->n, key, at, &piece->maps[i]);
+        at += vx_round_up(vx_gpu_piece_map_bytes(piece->n, key), VX_GPU_LINE_BYTES);
+    }
+}
+
+/* Not in windows: kernels/README.md, decisions. */
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
+                                            const struct vx_gpu_sorted *sorted)
+{
+    const i32 *kernel = plan->maps[sorted->map].kernel;
+    return (struct vx_gpu_order_want){.n = n,
+                                      .v = kernel[0] * kernel[1] * kernel[2],
+                                      .groups = sorted->groups,
+                                      .windows = 1,
+                                      .gray = true};
+}
+
+static size_t order_bytes(const struct vx_gpu_order_want *want)
+{
+    size_t bytes = (size_t)want->groups * (size_t)want->n * sizeof(i32);
+    return vx_round_up(bytes, VX_GPU_LINE_BYTES);
+}
+
+size_t vx_gpu_sorted_bytes(const struct vx_gpu_order_want *want)
+{
+    size_t blocks = (size_t)want->groups * (size_t)vx_mask_blocks(want->n);
+    size_t masks = blocks * (size_t)vx_mask_words(want->v) * sizeof(u32);
+    return order_bytes(want) + vx_round_up(masks, VX_GPU_LINE_BYTES);
+}
+
+void vx_gpu_sorted_place(const struct vx_gpu_order_want *want, void *memory,
+                         struct vx_gpu_map *map)
+{
+    map->groups = want->groups;
+    map->order = memory;
+    map->block_masks = (void *)((u8 *)memory + order_bytes(want));
+}
+
+/* The join of several, and of each what an empty store would have to build. */
+static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
+                            struct vx_gpu_places *places)
+{
+    size_t at = 0;
+    if (sizes->count > 1) {
+        places->rows = at;
+        at = add_line(at, (size_t)places->n * sizeof(i32));
+        for (i32 i = 0; i < plan->maps_count; i++) {
+            places->joined[i] = at;
+            at = add_line(at, vx_gpu_piece_map_bytes(places->n, &plan->maps[i]));
+        }
+    }
+    for (i32 i = 0; i < sizes->count; i++) {
+        places->pieces[i] = at;
+        at = add(at, vx_gpu_piece_bytes(plan, sizes->list[i]));
+    }
+    return at;
+}
+
+/* Coordinates, then the scratch of building, then that of sorting in the same place. */
+static size_t places_scratch(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
+                             struct vx_gpu_places *places)
+{
+    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
+    size_t at = 0, most;
+    for (i32 i = 0; i < sizes->count; i++) {
+        pieces[i].n = sizes->list[i];
+        places->coords[i] = places->shared + at;
+        at = add_line(at, (size_t)sizes->list[i] * 4 * sizeof(i32));
+    }
+    places->scratch = places->shared + at;
+    most = vx_gpu_build_bytes(pieces, sizes->count);
+    for (i32 i = 0; i < places->sorted_count; i++) {
+        struct vx_gpu_order_want want =
+            vx_gpu_sorted_want(plan, places->n, &places->sorted[i]);
+        size_t scratch = vx_gpu_order_scratch_bytes(&want);
+        if (scratch > most) most = scratch;
+    }
+    return add(at, most);
+}
+
+void vx_gpu_places_make(const struct vx_gpu_choices *choices,
+                        const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
+{
+    const struct vx_plan *plan = choices->plan;
+    size_t workspace = 0, shared, tensors;
+    VX_ASSERT(sizes->count >= 1);
+    VX_ASSERT(sizes->count <= VX_BATCH_ITEMS_MAX);
+    places->n = 0;
+    for (i32 i = 0; i < sizes->count; i++) places->n += sizes->list[i];
+    places->pieces_count = sizes->count;
+    places->sorted_count = 0;
+    for (i32 i = 0; i < plan->launches_count; i++) {
+        size_t wanted = places_launch(choices, i, places);
+        if (wanted > workspace) workspace = wanted;
+    }
+    size_t at = places_pieces(plan, sizes, places);
+    for (i32 i = 0; i < places->sorted_count; i++) {
+        struct vx_gpu_order_want want =
+            vx_gpu_sorted_want(plan, places->n, &places->sorted[i]);
+        places->sorted[i].offset = at;
+        at = add_line(at, vx_gpu_sorted_bytes(&want));
     }
     places->shared = at;
-    places->workspace = add_line(at, shared);
+    shared = places_scratch(plan, sizes, places);
+    tensors = vx_plan_bytes(plan, places->n);
+    places->workspace = add_line(at, tensors > shared ? tensors : shared);
     places->bytes = add_line(places->workspace, workspace);
 }
 
@@ -189,7 +275,8 @@ size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
     if (n > choices->voxels_max) return SIZE_MAX;
     for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
         i64 last = ((i64)1 << bits) - 1;
-        vx_gpu_places_make(choices, last < n ? last : n, places);
+        if (last > n) last = n;
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&last, 1}, places);
         if (places->bytes > most) most = places->bytes;
     }
     return most;

@@ -68,15 +68,22 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
     return VX_OK;
 }
 
+static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, struct vx_why *why)
+{
+    struct vx_jit_wanted kernels[VX_GPU_WANTED_MAX];
+    i32 count = vx_gpu_map_kernels(kernels, VX_GPU_WANTED_MAX);
+    count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    return VX_OK;
+}
+
 vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
                               const struct vx_gpu_choices *choices, i64 n,
                               struct vx_why *why)
 {
     const struct vx_plan *plan = choices->plan;
     VX_ASSERT(n <= choices->voxels_max);
-    struct vx_jit_wanted maps[VX_GPU_WANTED_MAX];
-    i32 maps_count = vx_gpu_map_kernels(maps, VX_GPU_WANTED_MAX);
-    for (i32 i = 0; i < maps_count; i++) VX_TRY(wanted_add(wanted, &maps[i], why));
+    VX_TRY(wanted_geometry(wanted, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {

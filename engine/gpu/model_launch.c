@@ -13,7 +13,7 @@ static i32 number_of(enum vx_dtype dtype)
     return (i32)dtype;
 }
 
-void *vx_gpu_request_tensor(const struct vx_gpu_request *request, i32 tensor)
+static void *tensor_of(const struct vx_gpu_request *request, i32 tensor)
 {
     const struct vx_gpu_places *places = request->places;
     return request->block + places->shared +
@@ -38,60 +38,83 @@ static vx_status pass_launch(const struct vx_gpu_request *request, enum vx_gpu_p
                             why);
 }
 
-/* The coordinates, and after them the scratch of each map in turn, lie where the first
- * tensor will: the stream has passed them by then. */
-vx_status vx_gpu_request_geometry(struct vx_gpu_request *request,
-                                  const struct vx_item *item, struct vx_why *why)
+/* Features of items that follow each other and are of one type: converted together. */
+struct run {
+    i32 first, count; /* items */
+    i64 row, n;       /* of the round */
+    enum vx_dtype dtype;
+};
+
+/* The run after `run`; from a zeroed one the first; false = there is none. */
+static bool run_next(const struct vx_gpu_request *request, struct run *run)
 {
-    const struct vx_gpu_places *places = request->places;
-    void *shared = request->block + places->shared;
-    size_t bytes = (size_t)item->voxels * (size_t)item->coords_columns * sizeof(i32);
-    VX_ASSERT(item->voxels == places->n);
-    VX_TRY(vx_gpu_copy_in(request->gpu, request->queue.stream,
-                          &(struct vx_gpu_copy){shared, item->coords, bytes}, why));
-    VX_TRY(vx_gpu_index_build(&request->queue,
-                              &(struct vx_gpu_coords){shared, item->coords_columns,
-                                                      places->n,
-                                                      request->block + places->index},
-                              why, &request->index));
-    for (i32 i = 0; i < places->maps_count; i++) {
-        const struct vx_gpu_map_place *place = &places->maps[i];
-        VX_TRY(vx_gpu_map_build(&request->queue, &request->index,
-                                &(struct vx_gpu_map_work){
-                                    &place->want, request->block + place->offset, shared},
-                                why, &request->maps[i]));
+    run->first += run->count;
+    run->row += run->n;
+    run->count = 0;
+    run->n = 0;
+    if (run->first == request->items_count) return false;
+    run->dtype = request->items[run->first]->feats_dtype;
+    for (i32 i = run->first; i < request->items_count; i++) {
+        if (request->items[i]->feats_dtype != run->dtype) break;
+        run->n += request->items[i]->voxels;
+        run->count++;
     }
-    return VX_OK;
+    return true;
 }
 
-vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
-                               const struct vx_item *item, struct vx_why *why)
+/* Staged where the rows would begin if all were of the widest type, so that runs do not
+ * meet.  Row numbers count from the first of the round: so does what the kernel reads. */
+static vx_status feats_run(const struct vx_gpu_request *request, const struct run *run,
+                           struct vx_why *why)
 {
     const struct vx_plan *plan = request->choices->plan;
     i32 c = channels_of(request, 0), cp = padded_of(request, 0);
-    size_t rows = (size_t)item->voxels;
-    void *tensor = vx_gpu_request_tensor(request, 0);
-    if (!item->feats) {
-        size_t bytes = rows * (size_t)cp * (size_t)plan->options.element_bytes;
-        return vx_gpu_fill(request->gpu, request->queue.stream,
-                           &(struct vx_gpu_words){tensor, 0, bytes}, why);
-    }
-    void *staged = vx_gpu_request_tensor(request, plan->staged_feats);
-    VX_TRY(vx_gpu_copy_in(
-        request->gpu, request->queue.stream,
-        &(struct vx_gpu_copy){staged, item->feats,
-                              rows * (size_t)c * vx_dtype_bytes(item->feats_dtype)},
-        why));
+    size_t row_bytes = (size_t)c * vx_dtype_bytes(run->dtype), first = (size_t)run->row;
+    size_t tensor_row = (size_t)cp * (size_t)plan->options.element_bytes;
+    u8 *staged = tensor_of(request, plan->staged_feats), *tensor = tensor_of(request, 0);
+    staged += first * (size_t)c * sizeof(f32);
     const struct vx_rows_args args = {
-        .n = item->voxels,
+        .n = run->n,
         .c = c,
         .cp = cp,
-        .number = number_of(item->feats_dtype),
-        .rows = request->index.rows,
-        .in = staged,
-        .out = tensor,
+        .number = number_of(run->dtype),
+        .rows = request->rows + run->row,
+        .in = staged - first * row_bytes,
+        .out = tensor + first * tensor_row,
     };
+    for (i32 i = run->first; i < run->first + run->count; i++) {
+        const struct vx_item *item = request->items[i];
+        size_t bytes = (size_t)item->voxels * row_bytes;
+        VX_TRY(vx_gpu_copy_in(request->gpu, request->queue.stream,
+                              &(struct vx_gpu_copy){staged, item->feats, bytes}, why));
+        staged += bytes;
+    }
     return pass_launch(request, VX_GPU_ROWS_IN, &args, why);
+}
+
+vx_status vx_gpu_request_feats(const struct vx_gpu_request *request, struct vx_why *why)
+{
+    struct run run = {0};
+    if (!request->items[0]->feats) {
+        VX_ASSERT(request->items_count == 1);
+        size_t row_bytes = (size_t)padded_of(request, 0) *
+                           (size_t)request->choices->plan->options.element_bytes;
+        return vx_gpu_fill(request->gpu, request->queue.stream,
+                           &(struct vx_gpu_words){tensor_of(request, 0), 0,
+                                                  (size_t)request->places->n * row_bytes},
+                           why);
+    }
+    while (run_next(request, &run)) VX_TRY(feats_run(request, &run, why));
+    return VX_OK;
+}
+
+/* The map of a convolution, with the order that its algorithm reads; NULL = needs none. */
+static const struct vx_gpu_map *map_of(const struct vx_gpu_request *request, i32 index)
+{
+    i32 sorted = request->places->sorted_of[index];
+    i32 map = request->choices->plan->launches[index].map;
+    if (sorted >= 0) return &request->sorted[sorted];
+    return map < 0 ? NULL : &request->maps[map];
 }
 
 static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
@@ -99,21 +122,19 @@ static vx_status launch_conv(const struct vx_gpu_request *request, i32 index,
 {
     const struct vx_launch *launch = &request->choices->plan->launches[index];
     const struct vx_gpu_weight weight = vx_gpu_weight_get(request->weights, index);
-    i32 map = request->places->map_of[index];
     struct vx_conv_problem problem;
     vx_gpu_problem_make(request->choices, index, request->places->n, &problem);
     struct vx_conv_operands operands = {
-        .map = map < 0 ? NULL : &request->maps[map],
-        .in = vx_gpu_request_tensor(request, launch->inputs[0]),
+        .map = map_of(request, index),
+        .in = tensor_of(request, launch->inputs[0]),
         .weight = weight.weight,
         .bias = weight.bias,
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .out = tensor_of(request, launch->output),
         .activation = launch->node->activation,
         .channels = launch->node->layer->channels,
         .workspace = request->block + request->places->workspace,
     };
-    if (launch->node->residual)
-        operands.residual = vx_gpu_request_tensor(request, launch->inputs[1]);
+    if (launch->node->residual) operands.residual = tensor_of(request, launch->inputs[1]);
     return vx_conv_launch(&request->queue, &problem,
                           vx_gpu_choice_get(request->choices, index, problem.n),
                           &operands, why);
@@ -128,10 +149,10 @@ static vx_status launch_batch_norm(const struct vx_gpu_request *request, i32 ind
         .n = request->places->n,
         .cp = padded_of(request, launch->output),
         .activation = (i32)launch->node->activation,
-        .in = vx_gpu_request_tensor(request, launch->inputs[0]),
+        .in = tensor_of(request, launch->inputs[0]),
         .scale = weight.weight,
         .shift = weight.bias,
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .out = tensor_of(request, launch->output),
     };
     return pass_launch(request, VX_GPU_BATCH_NORM, &args, why);
 }
@@ -147,10 +168,10 @@ static vx_status launch_layer_norm(const struct vx_gpu_request *request, i32 ind
         .cp = padded_of(request, launch->output),
         .activation = (i32)launch->node->activation,
         .eps = (f32)launch->node->layer->eps,
-        .in = vx_gpu_request_tensor(request, launch->inputs[0]),
+        .in = tensor_of(request, launch->inputs[0]),
         .weight = weight.weight,
         .bias = weight.bias,
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .out = tensor_of(request, launch->output),
     };
     return pass_launch(request, VX_GPU_LAYER_NORM, &args, why);
 }
@@ -163,8 +184,8 @@ static vx_status launch_activation(const struct vx_gpu_request *request, i32 ind
         .n = request->places->n,
         .cp = padded_of(request, launch->output),
         .activation = (i32)launch->node->activation,
-        .in = vx_gpu_request_tensor(request, launch->inputs[0]),
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .in = tensor_of(request, launch->inputs[0]),
+        .out = tensor_of(request, launch->output),
     };
     return pass_launch(request, VX_GPU_ACTIVATION, &args, why);
 }
@@ -177,9 +198,9 @@ static vx_status launch_add(const struct vx_gpu_request *request, i32 index,
         .n = request->places->n,
         .cp = padded_of(request, launch->output),
         .activation = (i32)launch->node->activation,
-        .a = vx_gpu_request_tensor(request, launch->inputs[0]),
-        .b = vx_gpu_request_tensor(request, launch->inputs[1]),
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .a = tensor_of(request, launch->inputs[0]),
+        .b = tensor_of(request, launch->inputs[1]),
+        .out = tensor_of(request, launch->output),
     };
     return pass_launch(request, VX_GPU_ADD, &args, why);
 }
@@ -192,10 +213,10 @@ static vx_status launch_concat(const struct vx_gpu_request *request, i32 index,
         .n = request->places->n,
         .inputs_count = launch->node->inputs_count,
         .cp = padded_of(request, launch->output),
-        .out = vx_gpu_request_tensor(request, launch->output),
+        .out = tensor_of(request, launch->output),
     };
     for (i32 i = 0; i < args.inputs_count; i++) {
-        args.inputs[i].data = vx_gpu_request_tensor(request, launch->inputs[i]);
+        args.inputs[i].data = tensor_of(request, launch->inputs[i]);
         args.inputs[i].c = channels_of(request, launch->inputs[i]);
         args.inputs[i].cp = padded_of(request, launch->inputs[i]);
     }
@@ -230,30 +251,48 @@ vx_status vx_gpu_request_layers(const struct vx_gpu_request *request, struct vx_
     return VX_OK;
 }
 
-/* One by one: the next output may be staged where this one was. */
-vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request,
-                                 const struct vx_item *item, struct vx_why *why)
+static bool output_wanted(const struct vx_gpu_request *request, i32 output)
+{
+    for (i32 i = 0; i < request->items_count; i++)
+        if (request->items[i]->outputs[output]) return true;
+    return false;
+}
+
+/* Rows of the round to rows of the requests, all of them; then to who wants them. */
+static vx_status output_run(const struct vx_gpu_request *request, i32 output,
+                            struct vx_why *why)
 {
     const struct vx_plan *plan = request->choices->plan;
-    const struct vx_network *network = plan->graph->network;
-    for (i32 i = 0; i < network->outputs_count; i++) {
-        if (!item->outputs[i]) continue;
-        enum vx_dtype dtype = network->outputs[i].dtype;
-        i32 tensor = plan->outputs[i], c = channels_of(request, tensor);
-        const struct vx_rows_args args = {
-            .n = item->voxels,
-            .c = c,
-            .cp = padded_of(request, tensor),
-            .number = number_of(dtype),
-            .rows = request->index.rows,
-            .in = vx_gpu_request_tensor(request, tensor),
-            .out = vx_gpu_request_tensor(request, plan->staged_outputs[i]),
-        };
-        VX_TRY(pass_launch(request, VX_GPU_ROWS_OUT, &args, why));
+    enum vx_dtype dtype = plan->graph->network->outputs[output].dtype;
+    i32 tensor = plan->outputs[output], c = channels_of(request, tensor);
+    u8 *staged = tensor_of(request, plan->staged_outputs[output]);
+    const struct vx_rows_args args = {
+        .n = request->places->n,
+        .c = c,
+        .cp = padded_of(request, tensor),
+        .number = number_of(dtype),
+        .rows = request->rows,
+        .in = tensor_of(request, tensor),
+        .out = staged,
+    };
+    VX_TRY(pass_launch(request, VX_GPU_ROWS_OUT, &args, why));
+    for (i32 i = 0; i < request->items_count; i++) {
+        const struct vx_item *item = request->items[i];
         size_t bytes = (size_t)item->voxels * (size_t)c * vx_dtype_bytes(dtype);
-        VX_TRY(vx_gpu_copy_out(request->gpu, request->queue.stream,
-                               &(struct vx_gpu_copy){item->outputs[i], args.out, bytes},
-                               why));
+        if (item->outputs[output])
+            VX_TRY(vx_gpu_copy_out(
+                request->gpu, request->queue.stream,
+                &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
+        staged += bytes;
     }
+    return VX_OK;
+}
+
+/* One by one: the next output may be staged where this one was. */
+vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request, struct vx_why *why)
+{
+    const struct vx_network *network = request->choices->plan->graph->network;
+    for (i32 i = 0; i < network->outputs_count; i++)
+        if (output_wanted(request, i)) VX_TRY(output_run(request, i, why));
     return VX_OK;
 }

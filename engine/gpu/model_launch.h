@@ -1,19 +1,21 @@
-/* model_launch - puts one request on a stream: geometry, features, layers, outputs.
+/* model_launch - puts the rows of one round on a stream: features, layers, outputs.
  *
  * Nothing here waits or allocates, and nothing depends on what the device finds: a
- * request whose coordinates are bad runs through like any other, inside its own memory,
- * and is refused when its flags have come back.
+ * request whose coordinates are bad runs through like any other, inside its own rows, and
+ * is refused when its flags have come back.
  *
  *   struct vx_gpu_request request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
- *   VX_TRY(vx_gpu_request_geometry(&request, item, &why));
- *   VX_TRY(vx_gpu_request_feats(&request, item, &why));
+ *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));     (round_geometry.h)
+ *   VX_TRY(vx_gpu_request_feats(&request, &why));
  *   VX_TRY(vx_gpu_request_layers(&request, &why));
- *   VX_TRY(vx_gpu_request_outputs(&request, item, &why));
+ *   VX_TRY(vx_gpu_request_outputs(&request, &why));
  *   (wait for the stream)
+ *
+ * The rows of a round are those of its items, one after the other.
  *
  * Owner    the caller; all is borrowed until the stream has passed it.
  * Thread   device.
- * Limits   places must have been made for the item's voxels, and must fit the block.
+ * Limits   places must have been made for the items' voxels, and must fit the block.
  * Fails    as vx_kernel_launch.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -31,24 +33,21 @@ struct vx_gpu_request {
     const struct vx_gpu_choices *choices;
     const struct vx_gpu_places *places;
     const struct vx_gpu_weights *weights;
-    u8 *block;               /* device memory that the places count from */
-    struct vx_gpu_map *maps; /* (VX_LAYERS_MAX) overwritten */
-    struct vx_gpu_index index;
+    u8 *block; /* device memory that the places count from */
+    struct vx_item *items[VX_BATCH_ITEMS_MAX];
+    i32 items_count;
+    const i32 *rows;                 /* (N) row of the request of each device row */
+    const struct vx_gpu_map *maps;   /* by the plan's maps: rows as they are */
+    const struct vx_gpu_map *sorted; /* by the places' sorted */
 };
 
-VX_MUST_USE vx_status vx_gpu_request_geometry(struct vx_gpu_request *request,
-                                              const struct vx_item *item,
-                                              struct vx_why *why);
-/* item->feats NULL: zeros. */
+/* Of one item feats may be NULL: zeros. */
 VX_MUST_USE vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
-                                           const struct vx_item *item,
                                            struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_request_layers(const struct vx_gpu_request *request,
                                             struct vx_why *why);
 /* Those that are wanted. */
 VX_MUST_USE vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request,
-                                             const struct vx_item *item,
                                              struct vx_why *why);
-void *vx_gpu_request_tensor(const struct vx_gpu_request *request, i32 tensor);
 
 #endif

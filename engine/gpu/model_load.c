@@ -3,7 +3,10 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/sha256.h"
 #include "engine/gpu/exec.h"
+
+#include <string.h>
 
 /* Two parts that count for themselves become one that tells every step once: nodes, then
  * kernels, of which only the binaries that are missing take time. */
@@ -60,6 +63,46 @@ static vx_status load_weights(struct vx_model *model, const struct vx_progress *
     return VX_OK;
 }
 
+/* Before anything is uploaded: what another model takes meanwhile, upload finds. */
+static vx_status load_check_room(const struct vx_gpu_load *load,
+                                 const struct vx_model *model, struct vx_why *why)
+{
+    size_t bytes = vx_gpu_weights_bytes(model->gpu->weights), have, total;
+    VX_TRY(vx_gpu_memory_info(load->gpu, why, &have, &total));
+    VX_ENSURE_WHY(
+        bytes <= have, why, RESOURCE_EXHAUSTED,
+        "the weights do not fit in the device memory",
+        "%s: its weights need %zu bytes of device memory, of which %zu are free "
+        "beside the activations and other models",
+        model->network->label, bytes, have);
+    return VX_OK;
+}
+
+/* Maps are the same when their list is: two models may share geometries. */
+static struct vx_content maps_name_of(const struct vx_plan *plan)
+{
+    struct vx_sha256 sha;
+    u8 digest[VX_SHA256_BYTES];
+    struct vx_content name;
+    vx_sha256_init(&sha);
+    vx_sha256_add(&sha, plan->maps, (size_t)plan->maps_count * sizeof *plan->maps);
+    vx_sha256_finish(&sha, digest);
+    memcpy(&name, digest, sizeof name);
+    return name;
+}
+
+static vx_status load_maps(struct vx_model *model)
+{
+    struct vx_gpu_model *gpu = model->gpu;
+    size_t maps = (VX_BATCH_ITEMS_MAX + 1) * (size_t)model->plan->maps_count;
+    gpu->maps_name = maps_name_of(model->plan);
+    gpu->maps = vx_alloc_zero((maps + 1) * sizeof *gpu->maps);
+    gpu->sorted =
+        vx_alloc_zero((size_t)model->plan->launches_count * sizeof *gpu->sorted);
+    VX_ENSURE(gpu->maps && gpu->sorted, RESOURCE_EXHAUSTED, "no memory for a model");
+    return VX_OK;
+}
+
 static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *model,
                             struct vx_gpu_wanted *wanted,
                             const struct vx_progress *progress, struct vx_why *why)
@@ -67,6 +110,7 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
     struct vx_gpu_model *gpu = model->gpu = vx_alloc_zero(sizeof *gpu);
     VX_ENSURE(gpu, RESOURCE_EXHAUSTED, "no memory for a model");
     VX_TRY(load_choose(load, model));
+    VX_TRY(load_maps(model));
     const struct need need = {gpu->choices, &gpu->places};
     const struct vx_model_room room = {load->bytes, need_bytes, &need,
                                        "activations, neighbour maps, workspaces"};
@@ -77,6 +121,7 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
     struct steps steps = {progress, 0, nodes, 0, nodes + wanted->count};
     const struct vx_progress inner = {steps_report, &steps};
     VX_TRY(load_weights(model, &inner, why));
+    VX_TRY(load_check_room(load, model, why));
     steps.before = nodes;
     steps.count = wanted->count;
     VX_TRY(vx_kernel_set_ready(load->tuner.device.set, wanted->list, wanted->count,
@@ -113,6 +158,8 @@ void vx_gpu_model_close(struct vx_gpu *gpu, struct vx_model **model)
     if (it) {
         vx_gpu_weights_close(&it->weights, gpu);
         vx_gpu_choices_close(&it->choices);
+        vx_free(it->maps);
+        vx_free(it->sorted);
         vx_free(it);
     }
     vx_model_close(model);

@@ -51,6 +51,54 @@ static void page_layer(struct page *page, const struct vx_graph *graph, i32 inde
              runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
 }
 
+static bool policy_same(const struct vx_queue_policy *a, const struct vx_queue_policy *b)
+{
+    return a->default_timeout_us == b->default_timeout_us &&
+           a->max_queue_size == b->max_queue_size &&
+           a->timeout_delay == b->timeout_delay &&
+           a->allow_timeout_override == b->allow_timeout_override;
+}
+
+/* level 0: of every request that no other line is about. */
+static void page_policy(struct page *page, i32 level,
+                        const struct vx_queue_policy *policy)
+{
+    if (level)
+        page_add(page, "  of priority %d they wait ", level);
+    else
+        page_add(page, "  requests wait ");
+    if (policy->default_timeout_us)
+        page_add(page, "%lld us, then are %s", (long long)policy->default_timeout_us,
+                 policy->timeout_delay ? "put behind all others" : "rejected");
+    else
+        page_add(page, "as long as their deadline allows");
+    if (policy->max_queue_size)
+        page_add(page, ", %lld of them at most", (long long)policy->max_queue_size);
+    page_add(page, "; their own timeout %s\n",
+             policy->allow_timeout_override ? "counts, if it is shorter"
+                                            : "does not count");
+}
+
+static void page_batching(struct page *page, const struct vx_signature *signature)
+{
+    const struct vx_batching *batching = &signature->batching;
+    page_add(page,
+             "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
+             (long long)signature->voxels_max, (long long)batching->voxels_max,
+             (long long)batching->delay_us);
+    page_add(page, "at most %d requests in a batch", batching->requests_max);
+    if (batching->pairs_max)
+        page_add(page, ", and %lld pairs", (long long)batching->pairs_max);
+    if (batching->priority_levels)
+        page_add(page, "; %d priorities, %d when none is said", batching->priority_levels,
+                 batching->default_priority_level);
+    page_add(page, "\n");
+    page_policy(page, 0, &batching->policies[0]);
+    for (i32 level = 1; level <= batching->priority_levels; level++)
+        if (!policy_same(&batching->policies[level], &batching->policies[0]))
+            page_policy(page, level, &batching->policies[level]);
+}
+
 static void page_model(struct page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -80,10 +128,7 @@ static void page_model(struct page *page, const struct vx_model *model)
     page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
              network->precision ? vx_precision_name(network->precision)
                                 : "what the weights are (precision auto)");
-    page_add(page,
-             "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
-             (long long)signature->voxels_max, (long long)signature->batch_voxels_max,
-             (long long)signature->batch_delay_us);
+    page_batching(page, signature);
 }
 
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,

@@ -54,7 +54,6 @@ static void model_sign(struct vx_model *model)
         output->dtype = network->outputs[i].dtype;
         output->channels = vx_network_channels(network, network->outputs[i].layer);
     }
-    signature->batch_delay_us = network->batch_delay_us;
     signature->weights_bytes = vx_weights_bytes(model->graph);
     signature->layers_count = network->layers_count;
 }
@@ -148,7 +147,7 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     const struct vx_network *network = model->network;
     struct vx_signature *signature = &model->signature;
     signature->voxels_max = network->voxels_max;
-    signature->batch_voxels_max = network->batch_voxels_max;
+    signature->batching = network->batching;
     if (!room->bytes) return VX_OK;
     i64 fits = room_voxels(room);
     i64 must = network->voxels_max_said ? network->voxels_max : 1;
@@ -165,7 +164,8 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     /* Where requests run one by one, a batch may hold more than the largest of them: there
      * memory was counted up to the network's own limit only. */
     bool counted = fits != network->voxels_max;
-    if (counted && signature->batch_voxels_max > fits) signature->batch_voxels_max = fits;
+    if (counted && signature->batching.voxels_max > fits)
+        signature->batching.voxels_max = fits;
     return VX_OK;
 }
 

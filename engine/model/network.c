@@ -4,6 +4,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/model/network_batching.h"
 #include "engine/model/network_layers.h"
 #include "engine/model/sentence.h"
 
@@ -15,9 +16,6 @@
 #include <unistd.h>
 
 #define FORMAT_VERSION 1
-
-/* Longest a batch may wait for company: beyond that no user calls it batching. */
-#define DELAY_US_MAX (10 * 1000 * 1000)
 
 #define WORDS(...)                                                                       \
     (&(struct vx_words){(const char *const[]){__VA_ARGS__},                              \
@@ -137,33 +135,6 @@ static vx_status check_all_used(const struct vx_network *network, struct vx_why 
     return VX_OK;
 }
 
-static vx_status parse_limits(struct vx_network *network, const struct vx_json *root,
-                              struct vx_why *why)
-{
-    const struct vx_json *limits = vx_json_find(root, "limits"), *value = NULL;
-    network->voxels_max = VX_NETWORK_VOXELS_DEFAULT;
-    if (limits) {
-        VX_TRY(vx_network_check_keys(limits, WORDS("voxels_max"), why));
-        value = vx_json_find(limits, "voxels_max");
-    }
-    if (value)
-        VX_TRY(vx_json_read_i64(value, 1, VX_VOXELS_MAX, why, &network->voxels_max));
-    network->voxels_max_said = value != NULL;
-
-    const struct vx_json *batching = vx_json_find(root, "batching");
-    network->batch_voxels_max = network->voxels_max;
-    if (!batching) return VX_OK;
-    VX_TRY(vx_network_check_keys(batching, WORDS("voxels_max", "delay_us"), why));
-    value = vx_json_find(batching, "voxels_max");
-    if (value)
-        VX_TRY(
-            vx_json_read_i64(value, 1, VX_VOXELS_MAX, why, &network->batch_voxels_max));
-    value = vx_json_find(batching, "delay_us");
-    if (value)
-        VX_TRY(vx_json_read_i64(value, 0, DELAY_US_MAX, why, &network->batch_delay_us));
-    return VX_OK;
-}
-
 static vx_status parse_warmup(struct vx_network *network, const struct vx_json *root,
                               struct vx_why *why)
 {
@@ -234,7 +205,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(vx_network_parse_layers(network, layers, arena, why));
     VX_TRY(parse_outputs(network, root, why));
     VX_TRY(check_all_used(network, why));
-    VX_TRY(parse_limits(network, root, why));
+    VX_TRY(vx_network_parse_limits(network, root, why));
     VX_TRY(parse_precision(network, root, why));
     return parse_warmup(network, root, why);
 }

@@ -112,8 +112,7 @@ struct vx_network {
     enum vx_precision precision;
     bool voxels_max_said; /* the file has limits.voxels_max */
     i64 voxels_max;
-    i64 batch_voxels_max;
-    i64 batch_delay_us;
+    struct vx_batching batching;
     i64 warmup[VX_WARMUP_MAX];
     i32 warmup_count;
     bool

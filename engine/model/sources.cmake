@@ -4,6 +4,7 @@ target_sources(engine PRIVATE
   model/fuse.c
   model/model.c
   model/network.c
+  model/network_batching.c
   model/network_layers.c
   model/safetensors.c
   model/sentence.c

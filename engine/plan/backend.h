@@ -1,14 +1,14 @@
 /* backend - what the engine asks of a kind of device: one table of functions each.
  *
- * engine.c knows models and batches and nothing of devices; a backend knows one device
- * and nothing of batches.  There are two: the CPU (backend_cpu.c), and every GPU behind
+ * engine.c knows models and nothing of devices; a backend knows one device.  There are two: the CPU (backend_cpu.c), and every GPU behind
  * the driver table of engine/gpu/gpu.h (engine/gpu/exec.c).
  *
  *   const struct vx_backend *backend = &vx_backend_cpu;
  *   VX_TRY(backend->open(&options, &why, &device));
  *   VX_TRY(backend->load(device, &source, progress, &why, &model));
  *   VX_TRY(backend->prepare(device, model, progress, &why));
- *   backend->run(device, model, item);
+ *   backend->submit(device, model, batch);
+ *   batch = backend->collect(device, true);
  *   backend->unload(device, &model);
  *   backend->close(&device);
  *
@@ -16,7 +16,7 @@
  * Thread   load: the main thread, while the device thread runs other models; the rest:
  *          device.
  * Limits   the device memory of the options.
- * Fails    as engine.h; run: in the item's status, which comes in as VX_OK.
+ * Fails    as engine.h; submit: in each item's status, which comes in as VX_OK.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,9 +38,15 @@ struct vx_backend {
     /* Runs N voxels that nobody sent: a flat sheet, features of zero, no outputs. */
     vx_status (*warm)(void *device, struct vx_model *model, i64 n, struct vx_why *why);
     void (*unload)(void *device, struct vx_model **model);
-    void (*run)(void *device, struct vx_model *model, struct vx_item *item);
+    /* Items have been through vx_item_begin; some may have no voxels, and are answered
+     * without work.  At most VX_ENGINE_BATCHES_MAX are under way. */
+    void (*submit)(void *device, struct vx_model *model, struct vx_batch *batch);
+    /* One that has ended, NULL when none has and `wait` is false.  Something is under way. */
+    struct vx_batch *(*collect)(void *device, bool wait);
     void (*stats)(const void *device, struct vx_engine_stats *stats);
     bool (*lost)(const void *device, struct vx_why *why);
+    /* The NUMA node that the device is near; -1 = none, or not known. */
+    i32 (*numa_node)(const void *device);
 };
 
 extern const struct vx_backend vx_backend_cpu;

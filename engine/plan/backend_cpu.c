@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/cpu/cpu.h"
 #include "engine/geometry/geometry.h"
 #include "engine/model/model.h"
@@ -15,6 +16,7 @@ struct device {
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;
     struct vx_exec *exec;
+    struct vx_batch *first, *last; /* that have ended and wait to be collected */
 };
 
 void vx_item_begin(struct vx_item *item)
@@ -26,10 +28,10 @@ void vx_item_begin(struct vx_item *item)
     item->why.text[0] = '\0';
     item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
     item->pairs = 0;
-    item->geometry_hit = false;
+    item->geometry_hit = item->geometry_kept = false;
     if (!item->voxels) return;
     size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
-    VX_ASSERT(item->coords);
+    VX_ASSERT(item->coords || vx_content_there(item->content));
     VX_ASSERT(item->feats);
     VX_ASSERT(feat_bytes > 0);
     VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
@@ -113,10 +115,32 @@ static void cpu_unload(void *device, struct vx_model **model)
     vx_model_close(model);
 }
 
-static void cpu_run(void *device, struct vx_model *model, struct vx_item *item)
+/* One request after the other, each on all cores: a core finds no more in a batch than in
+ * its requests. */
+static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *batch)
 {
     struct device *it = device;
-    vx_exec_run(it->exec, model->plan, model->weights, item);
+    i64 begin = vx_clock_ns();
+    for (i32 i = 0; i < batch->items_count; i++) {
+        struct vx_item *item = &batch->items[i];
+        if (!item->voxels) continue; /* an empty cloud has an empty answer */
+        vx_exec_run(it->exec, model->plan, model->weights, item);
+    }
+    batch->device_ns = vx_clock_ns() - begin;
+    *(it->last ? &it->last->next : &it->first) = batch;
+    it->last = batch;
+}
+
+static struct vx_batch *cpu_collect(void *device, bool wait)
+{
+    struct device *it = device;
+    struct vx_batch *batch = it->first;
+    VX_ASSERT(batch);
+    (void)wait; /* what was submitted has ended */
+    it->first = batch->next;
+    if (!it->first) it->last = NULL;
+    batch->next = NULL;
+    return batch;
 }
 
 static void cpu_stats(const void *device, struct vx_engine_stats *stats)
@@ -144,6 +168,13 @@ static bool cpu_lost(const void *device, struct vx_why *why)
     return false;
 }
 
+/* It computes on the cores it is given, wherever these are. */
+static i32 cpu_numa_node(const void *device)
+{
+    (void)device;
+    return -1;
+}
+
 const struct vx_backend vx_backend_cpu = {
     .open = cpu_open,
     .close = cpu_close,
@@ -151,7 +182,9 @@ const struct vx_backend vx_backend_cpu = {
     .prepare = cpu_prepare,
     .warm = cpu_warm,
     .unload = cpu_unload,
-    .run = cpu_run,
+    .submit = cpu_submit,
+    .collect = cpu_collect,
     .stats = cpu_stats,
     .lost = cpu_lost,
+    .numa_node = cpu_numa_node,
 };

@@ -123,13 +123,15 @@ static vx_status job_geometry(struct job *job)
 {
     struct vx_item *item = job->item;
     struct vx_exec *exec = job->exec;
-    const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns};
+    const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
+                                        item->content};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
     for (i32 i = 0; i < job->plan->maps_count; i++)
         VX_TRY(vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i], &item->why,
                                &job->maps[i]));
     item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
+    item->geometry_kept = vx_geometry_kept(job->geometry);
     return VX_OK;
 }
 

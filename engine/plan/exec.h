@@ -13,6 +13,7 @@
  * Thread   device.
  * Limits   the bytes given at open.
  * Fails    run: in the item's status.  INVALID_ARGUMENT for its coordinates;
+ *          FAILED_PRECONDITION for a name alone that the cache does not have;
  *          RESOURCE_EXHAUSTED when N voxels do not fit, with the numbers.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -243,7 +243,7 @@ static vx_status network_requests(struct network *network, i64 n, struct vx_why 
 {
     struct request request = {.coords = NULL};
     struct vx_item item;
-    struct vx_batch batch = {&item, 1};
+    struct vx_batch batch = {.items = &item, .items_count = 1};
     vx_status status = request_make(network, n, &request, &item);
     i32 warmups = network->wanted->kind == VX_DEVICE_FAKE ? WARMUPS : WARMUPS_REAL;
     for (i32 run = -warmups; run < network->bench->runs && !status.fault; run++) {

@@ -44,9 +44,10 @@ static void stand_free(struct vx_stand *stand, void **memory)
 
 static void stand_unload(struct vx_stand *stand)
 {
-    void **const all[] = {&stand->coords,      &stand->index_memory, &stand->map_memory,
-                          &stand->map_scratch, &stand->in,           &stand->weight,
-                          &stand->bias,        &stand->out,          &stand->workspace};
+    void **const all[] = {&stand->coords,     &stand->index_memory, &stand->rows,
+                          &stand->map_memory, &stand->map_scratch,  &stand->in,
+                          &stand->weight,     &stand->bias,         &stand->out,
+                          &stand->workspace};
     for (size_t i = 0; i < VX_COUNT(all); i++) stand_free(stand, all[i]);
     stand->map_bytes = stand->scratch_bytes = stand->workspace_bytes = 0;
     stand->want.groups = 0;
@@ -135,10 +136,10 @@ static vx_status stand_send_coords(struct vx_stand *stand, const i32 *coords,
 
 static vx_status stand_index(struct vx_stand *stand, struct vx_why *why)
 {
-    return vx_gpu_index_build(
-        &stand->queue,
-        &(struct vx_gpu_coords){stand->coords, 4, stand->problem.n, stand->index_memory},
-        why, &stand->index);
+    return vx_gpu_index_build(&stand->queue,
+                              &(struct vx_gpu_coords){stand->coords, 4, stand->problem.n,
+                                                      stand->index_memory, stand->rows},
+                              why, &stand->index);
 }
 
 static vx_status stand_load_geometry(struct vx_stand *stand, const i32 *coords,
@@ -148,6 +149,8 @@ static vx_status stand_load_geometry(struct vx_stand *stand, const i32 *coords,
     VX_TRY(stand_send_coords(stand, coords, why));
     VX_TRY(vx_gpu_alloc(stand->gpu, vx_gpu_index_bytes(stand->problem.n), why,
                         &stand->index_memory));
+    VX_TRY(vx_gpu_alloc(stand->gpu, (size_t)stand->problem.n * sizeof(i32), why,
+                        &stand->rows));
     VX_TRY(stand_index(stand, why));
     VX_TRY(vx_gpu_copy_out(stand->gpu, stand->queue.stream,
                            &(struct vx_gpu_copy){fault, stand->index.fault, sizeof fault},

@@ -39,7 +39,7 @@ struct vx_stand {
     bool plain;  /* masks sorted as numbers, else by their Gray rank */
     i64 pairs;   /* 0 until known */
     struct vx_data *in_data, *weight_data;
-    void *coords, *index_memory, *map_memory, *map_scratch; /* device */
+    void *coords, *index_memory, *rows, *map_memory, *map_scratch; /* device */
     void *in, *weight, *bias, *out, *workspace;
     size_t map_bytes, scratch_bytes, workspace_bytes;
     struct vx_gpu_index index;

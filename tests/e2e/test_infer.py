@@ -77,6 +77,7 @@ def test_timing_is_said_when_asked(client):
     assert client.infer("conv", coords, feats).parameters == {}
     first = client.infer("conv", coords, feats, timing=True).parameters
     assert first["device"] == "cpu:0" and first["batch_size"] == 1
+    assert first["batch_voxels"] == 500
     assert first["total_ns"] >= first["compute_ns"] + first["queue_ns"] > 0
     assert first["geometry_hit"] is True  # the same coordinates a moment ago
 

@@ -21,7 +21,8 @@ METHODS = ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMe
            "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
            "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister", "TraceSetting", "LogSettings"]
 SERVED = {"ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-          "ModelInfer", "ModelConfig", "ModelStatistics"}
+          "ModelInfer", "ModelConfig", "ModelStatistics", "RepositoryIndex",
+          "RepositoryModelLoad", "RepositoryModelUnload"}
 SERVICE = "inference.GRPCInferenceService"
 
 

@@ -14,6 +14,18 @@ START_SECONDS = 60   # a sanitizer on a busy two-core machine; a plain start tak
 STOP_SECONDS = 60
 
 
+def workers_of(front):
+    """Process ids of the workers of the front with that id, those that run now."""
+    out = []
+    for pid in open(f"/proc/{front}/task/{front}/children").read().split():
+        try:
+            if b"worker" in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0"):
+                out.append(int(pid))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return out
+
+
 class Daemon:
     """`with Daemon(repository, tmp_path) as daemon:` serves until the block ends, then drains.
 
@@ -88,15 +100,7 @@ class Daemon:
 
     def workers(self):
         """Process ids of the workers that run now."""
-        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        out = []
-        for pid in open(path).read().split():
-            try:
-                if b"worker" in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0"):
-                    out.append(int(pid))
-            except FileNotFoundError:
-                pass
-        return out
+        return workers_of(self.process.pid)
 
     @contextlib.contextmanager
     def frozen(self, pid):

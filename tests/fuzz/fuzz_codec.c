@@ -20,6 +20,10 @@ static void compare(const struct parse *one, const struct parse *other)
     VX_ASSERT(!strcmp(one->request.id, other->request.id));
     if (one->status.fault) return;
     VX_ASSERT(!strcmp(one->request.model, other->request.model));
+    VX_ASSERT(one->request.coords_named == other->request.coords_named);
+    VX_ASSERT(vx_content_equal(one->request.coords_ref, other->request.coords_ref));
+    VX_ASSERT(one->request.coords_named ||
+              !vx_content_there(one->request.coords_ref)); /* never without the flag */
     VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
     for (i32 i = 0; i < one->request.inputs_count; i++) {
         u64 length = one->request.inputs[i].slot.bytes;

@@ -18,6 +18,7 @@ void vx_cases_brick(struct vx_rig *rig); /* 03: index and map, kernel by kernel 
 void vx_cases_map(struct vx_rig *rig);   /* map.h as a whole, against the hash table */
 void vx_cases_order(struct vx_rig *rig); /* 05, 08 */
 void vx_cases_pointwise(struct vx_rig *rig); /* 10, 12, 13, 14 */
+void vx_cases_join(struct vx_rig *rig);      /* 15: pieces of a batch */
 void vx_cases_parts(struct vx_rig *rig);     /* 04, 07: gather and reduce */
 void vx_cases_conv(struct vx_rig *rig);      /* conv.h: every algorithm, every tile */
 /* N*V and N*C beyond 2^31; false = too little device memory, said in a line. */

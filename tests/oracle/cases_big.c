@@ -24,7 +24,7 @@
 _Static_assert(VOXELS *OFFSETS > INT32_MAX, "N*V is beyond 32 bits");
 _Static_assert(VOXELS *CHANNELS > INT32_MAX, "N*C is beyond 32 bits");
 
-enum piece { COORDS, INDEX, MAP, SCRATCH, IN, WEIGHT, OUT, PIECES };
+enum piece { COORDS, INDEX, ROWS, MAP, SCRATCH, IN, WEIGHT, OUT, PIECES };
 
 struct big {
     struct vx_rig *rig;
@@ -61,6 +61,7 @@ static bool take(struct big *big)
     struct vx_why why = {""};
     big->bytes[COORDS] = (size_t)VOXELS * 4 * sizeof(i32);
     big->bytes[INDEX] = vx_gpu_index_bytes(VOXELS);
+    big->bytes[ROWS] = (size_t)VOXELS * sizeof(i32);
     big->bytes[MAP] = vx_gpu_map_bytes(VOXELS, &want);
     big->bytes[SCRATCH] = vx_gpu_map_scratch_bytes(VOXELS, &want);
     big->bytes[IN] = big->bytes[OUT] = rows;
@@ -132,12 +133,13 @@ static void map_build(struct big *big)
     struct vx_kernel_set *set = big->rig->bench.set;
     struct vx_why why = {""};
     i64 begin = vx_clock_ns();
-    need(big,
-         vx_gpu_index_build(
-             &(struct vx_gpu_queue){.set = set, .stream = big->stream},
-             &(struct vx_gpu_coords){big->memory[COORDS], 4, VOXELS, big->memory[INDEX]},
-             &why, &big->index),
-         &why);
+    need(
+        big,
+        vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = big->stream},
+                           &(struct vx_gpu_coords){big->memory[COORDS], 4, VOXELS,
+                                                   big->memory[INDEX], big->memory[ROWS]},
+                           &why, &big->index),
+        &why);
     need(big,
          vx_gpu_map_build(
              &(struct vx_gpu_queue){.set = set, .stream = big->stream}, &big->index,

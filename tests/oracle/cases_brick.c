@@ -7,6 +7,8 @@
 
 /* Of a launch that goes brick by brick: fewer than the bricks of the larger clouds. */
 #define BLOCKS 7
+/* Sets of one launch. */
+#define MANY_MAX 19
 
 /* An index in host memory, as it is before the first kernel. */
 static struct vx_brick_index_args index_make(struct vx_rig *rig,
@@ -27,6 +29,7 @@ static struct vx_brick_index_args index_make(struct vx_rig *rig,
         .list = vx_rig_take(rig, n * sizeof(u32)),
         .places = vx_rig_take(rig, n * sizeof(u64)),
         .rows = vx_rig_take(rig, n * sizeof(i32)),
+        .fault = vx_rig_take(rig, 2 * sizeof(u32)),
     };
 }
 
@@ -36,6 +39,7 @@ static void index_fields(struct vx_trial *trial, struct vx_brick_index_args *arg
                          const struct vx_cloud *cloud)
 {
     const size_t n = (size_t)args->n, slots = args->slots_count;
+    const i32 first = trial->count + 1;
     vx_trial_in(trial, &args->coords, cloud->coords,
                 n * (size_t)cloud->columns * sizeof(i32));
     vx_trial_both(trial, &args->slots, args->slots, slots * sizeof *args->slots);
@@ -44,20 +48,23 @@ static void index_fields(struct vx_trial *trial, struct vx_brick_index_args *arg
     vx_trial_both(trial, &args->list, args->list, n * sizeof *args->list);
     vx_trial_both(trial, &args->places, args->places, n * sizeof *args->places);
     vx_trial_both(trial, &args->rows, args->rows, n * sizeof *args->rows);
-    for (i32 i = 1; i < trial->count; i++) trial->fields[i].kind = VX_FIELD_MINE;
+    vx_trial_both(trial, &args->fault, args->fault, 2 * sizeof *args->fault);
+    for (i32 i = first; i < trial->count; i++) trial->fields[i].kind = VX_FIELD_MINE;
 }
 
-/* The arguments with what the device wrote in place of what went in. */
-static struct vx_brick_index_args index_back(const struct vx_trial *trial,
+/* The arguments with what the device wrote in place of what went in; the fields begin
+ * with `field`. */
+static struct vx_brick_index_args index_back(const struct vx_field *field,
                                              const struct vx_brick_index_args *args)
 {
     struct vx_brick_index_args back = *args;
-    back.slots = trial->fields[1].back;
-    back.counts = trial->fields[2].back;
-    back.base = trial->fields[3].back;
-    back.list = trial->fields[4].back;
-    back.places = trial->fields[5].back;
-    back.rows = trial->fields[6].back;
+    back.slots = field[1].back;
+    back.counts = field[2].back;
+    back.base = field[3].back;
+    back.list = field[4].back;
+    back.places = field[5].back;
+    back.rows = field[6].back;
+    back.fault = field[7].back;
     return back;
 }
 
@@ -165,6 +172,18 @@ static void check_faults(struct vx_rig *rig, const struct vx_trial *trial,
     if (got != faults) wrong(rig, trial, "expected other faults than", got);
 }
 
+/* Everything that small answers. */
+static void check_all(struct vx_rig *rig, const struct vx_trial *trial,
+                      const struct vx_brick_index_args *back,
+                      const struct vx_brick_index_args *ref, u32 faults)
+{
+    check_faults(rig, trial, back, faults);
+    if (memcmp(back->fault, back->counts->fault, sizeof back->counts->fault) != 0)
+        wrong(rig, trial, "faults that are not those counted", back->fault[0]);
+    if (!check_bricks(rig, trial, back, ref)) return;
+    if (check_bases(rig, trial, back)) check_rows(rig, trial, back, faults);
+}
+
 /* The kernels in their order, each on what the references of those before it left. */
 static void index_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                        const struct vx_cloud *cloud, u32 faults)
@@ -184,33 +203,86 @@ static void index_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_label(&trial, "%s N=%lld", cloud->name, (long long)cloud->n);
     index_fields(&trial, &args, cloud);
     if (!vx_trial_run(rig, &trial) || !cloud->n) return;
-    struct vx_brick_index_args back = index_back(&trial, &args);
+    struct vx_brick_index_args back = index_back(trial.fields, &args);
+    if (small) {
+        check_all(rig, &trial, &back, &args, faults);
+        return;
+    }
     check_faults(rig, &trial, &back, faults);
     if (!check_bricks(rig, &trial, &back, &args)) return;
-    if ((number || small) && !check_bases(rig, &trial, &back)) return;
-    if (rank || small) check_rows(rig, &trial, &back, faults);
+    if (number && !check_bases(rig, &trial, &back)) return;
+    if (number && memcmp(back.fault, args.fault, 2 * sizeof *args.fault) != 0)
+        wrong(rig, &trial, "faults that are not those counted", back.fault[0]);
+    if (rank) check_rows(rig, &trial, &back, faults);
     if (rank && !faults && memcmp(back.rows, args.rows, (size_t)args.n * sizeof(i32)))
         wrong(rig, &trial, "other rows than the reference", 0);
+}
+
+static void fault_cloud(struct vx_rig *rig, u32 faults, struct vx_cloud *cloud)
+{
+    vx_cloud_make(rig, VX_CLOUD_RANDOM, 600, cloud);
+    cloud->name = faults == 1 ? "out of range" : faults == 2 ? "twice" : "both faults";
+    for (i64 i = 0; faults & 2u && i < 40; i++)
+        memcpy(cloud->coords + 4 * i, cloud->coords + 4 * (599 - i / 2), 4 * sizeof(i32));
+    if (!(faults & 1u)) return;
+    cloud->coords[4 * 300 + faults % 3] = faults % 3 ? 1 << 17 : 512;
+    cloud->coords[4 * 301] = -1;
+    cloud->coords[4 * 302 + 2] = -(1 << 17) - 1;
+    cloud->coords[4 * 303 + 3] = INT32_MAX;
+    cloud->coords[4 * 304 + 3] = INT32_MIN;
 }
 
 static void index_faults(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
 {
     struct vx_cloud cloud;
     for (u32 faults = 1; faults < 4; faults++) {
-        vx_cloud_make(rig, VX_CLOUD_RANDOM, 600, &cloud);
-        cloud.name = faults == 1 ? "out of range" : faults == 2 ? "twice" : "both faults";
-        for (i64 i = 0; faults & 2u && i < 40; i++)
-            memcpy(cloud.coords + 4 * i, cloud.coords + 4 * (599 - i / 2),
-                   4 * sizeof(i32));
-        if (faults & 1u) {
-            cloud.coords[4 * 300 + faults % 3] = faults % 3 ? 1 << 17 : 512;
-            cloud.coords[4 * 301] = -1;
-            cloud.coords[4 * 302 + 2] = -(1 << 17) - 1;
-            cloud.coords[4 * 303 + 3] = INT32_MAX;
-            cloud.coords[4 * 304 + 3] = INT32_MIN;
-        }
+        fault_cloud(rig, faults, &cloud);
         index_case(rig, kernel, &cloud, faults);
         vx_rig_reset(rig);
+    }
+}
+
+/* --- many sets in one launch: kinds and sizes mixed, some with faults --- */
+
+static u32 many_cloud(struct vx_rig *rig, i32 turn, struct vx_cloud *cloud)
+{
+    static const i64 sizes[] = {1, 848, 33, 2048, 100, 511, 513, 7};
+    const i32 kind = turn % VX_CLOUD_KINDS;
+    const u32 faults = turn % 5 == 3 ? 1u + (u32)(turn / 5 % 3) : 0;
+    if (faults) {
+        fault_cloud(rig, faults, cloud);
+        return faults;
+    }
+    vx_cloud_make(rig, (enum vx_cloud_kind)kind, sizes[(turn * 3 + turn / 8) % 8], cloud);
+    if (kind == VX_CLOUD_BLOCK) vx_cloud_narrow(rig, cloud);
+    return 0;
+}
+
+static void index_many_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                            i32 count, i32 turn)
+{
+    struct vx_brick_index_args *sets = vx_rig_take(rig, (size_t)count * sizeof *sets);
+    struct vx_brick_small_many_args args = {.count = count};
+    struct vx_cloud clouds[MANY_MAX];
+    u32 faults[MANY_MAX];
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%d sets from %d", count, turn);
+    vx_trial_inside(&trial,
+                    vx_trial_in(&trial, &args.sets, sets, (size_t)count * sizeof *sets));
+    for (i32 s = 0; s < count; s++) {
+        faults[s] = many_cloud(rig, turn + s, &clouds[s]);
+        sets[s] = index_make(rig, &clouds[s]);
+        vx_rig_poison(sets[s].slots, sets[s].slots_count * sizeof *sets[s].slots);
+        vx_rig_poison(sets[s].counts, sizeof *sets[s].counts);
+        index_fields(&trial, &sets[s], &clouds[s]);
+    }
+    const i32 fields = (trial.count - 1) / (count ? count : 1);
+    if (!vx_trial_run(rig, &trial)) return;
+    for (i32 s = 0; s < count; s++) {
+        struct vx_brick_index_args back =
+            index_back(&trial.fields[1 + s * fields], &sets[s]);
+        check_all(rig, &trial, &back, &sets[s], faults[s]);
     }
 }
 
@@ -221,55 +293,110 @@ struct extent {
     bool far;
 };
 
-static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                     const struct vx_cloud *cloud, const struct extent *extent)
+static struct vx_brick_map_args map_make(const struct extent *extent, i64 n, u64 slots)
 {
     const i32 *size = extent->kernel;
-    struct vx_brick_index_args index = index_make(rig, cloud);
-    struct vx_brick_map_args args = {.n = cloud->n,
-                                     .slots_count = index.slots_count,
-                                     .v = size[0] * size[1] * size[2],
-                                     .blocks = BLOCKS};
-    struct vx_trial trial;
+    struct vx_brick_map_args args = {
+        .n = n, .slots_count = slots, .v = size[0] * size[1] * size[2], .blocks = BLOCKS};
     memcpy(args.kernel, size, sizeof args.kernel);
     memcpy(args.dilation, extent->dilation, sizeof args.dilation);
     args.words = (args.v + 31) / 32;
     args.nbr_stride = (args.v + 3) / 4 * 4;
-    vx_brick_small_ref(&index);
-    const size_t n = (size_t)cloud->n, slots = index.slots_count;
+    return args;
+}
+
+static void map_fields(struct vx_rig *rig, struct vx_trial *trial,
+                       struct vx_brick_map_args *args, struct vx_brick_index_args *index)
+{
+    const size_t n = (size_t)args->n, slots = args->slots_count;
+    vx_brick_small_ref(index);
+    vx_trial_in(trial, &args->slots, index->slots, slots * sizeof *index->slots);
+    vx_trial_in(trial, &args->base, index->base, slots * sizeof *index->base);
+    vx_trial_in(trial, &args->list, index->list, n * sizeof *index->list);
+    vx_trial_both(trial, &args->counts, index->counts, sizeof *index->counts);
+    vx_trial_out(rig, trial, &args->nbr, n * (size_t)args->nbr_stride * sizeof(i32));
+    vx_trial_out(rig, trial, &args->masks, n * (size_t)args->words * sizeof(u32));
+    vx_trial_out(rig, trial, &args->pairs, sizeof(u64));
+}
+
+static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                     const struct vx_cloud *cloud, const struct extent *extent)
+{
+    struct vx_brick_index_args index = index_make(rig, cloud);
+    struct vx_brick_map_args args = map_make(extent, cloud->n, index.slots_count);
+    struct vx_trial trial;
     vx_trial_init(&trial, kernel, &args);
-    vx_trial_label(&trial, "%s N=%lld V=%d dilation %d", cloud->name, (long long)n,
+    vx_trial_label(&trial, "%s N=%lld V=%d dilation %d", cloud->name, (long long)args.n,
                    args.v, extent->dilation[0]);
-    vx_trial_in(&trial, &args.slots, index.slots, slots * sizeof *index.slots);
-    vx_trial_in(&trial, &args.base, index.base, slots * sizeof *index.base);
-    vx_trial_in(&trial, &args.list, index.list, n * sizeof *index.list);
-    vx_trial_both(&trial, &args.counts, index.counts, sizeof *index.counts);
-    vx_trial_out(rig, &trial, &args.nbr, n * (size_t)args.nbr_stride * sizeof(i32));
-    vx_trial_out(rig, &trial, &args.masks, n * (size_t)args.words * sizeof(u32));
-    vx_trial_out(rig, &trial, &args.pairs, sizeof(u64));
+    map_fields(rig, &trial, &args, &index);
     /* Without rows nothing is launched, and nobody asks how many pairs there are. */
-    if (!n) trial.fields[trial.count - 1].kind = VX_FIELD_MINE;
+    if (!args.n) trial.fields[trial.count - 1].kind = VX_FIELD_MINE;
     vx_trial_run(rig, &trial);
+}
+
+/* Fewer blocks than the launch has for one set, more for another. */
+static void map_many_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                          const struct extent *extent, i32 count, i32 turn)
+{
+    struct vx_brick_map_args *sets = vx_rig_take(rig, (size_t)count * sizeof *sets);
+    struct vx_brick_map_many_args args = {.count = count, .blocks = 1};
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%d sets from %d, %dx%dx%d", count, turn, extent->kernel[0],
+                   extent->kernel[1], extent->kernel[2]);
+    vx_trial_inside(&trial,
+                    vx_trial_in(&trial, &args.sets, sets, (size_t)count * sizeof *sets));
+    for (i32 s = 0; s < count; s++) {
+        struct vx_cloud cloud;
+        (void)many_cloud(rig, turn + s, &cloud);
+        struct vx_brick_index_args index = index_make(rig, &cloud);
+        sets[s] = map_make(extent, cloud.n, index.slots_count);
+        sets[s].blocks = 1 + (u32)vx_rig_below(rig, 2 * BLOCKS);
+        if (sets[s].blocks > args.blocks) args.blocks = sets[s].blocks;
+        map_fields(rig, &trial, &sets[s], &index);
+    }
+    vx_trial_run(rig, &trial);
+}
+
+static const struct extent extents[] = {
+    {{3, 3, 3}, {1, 1, 1}, false},  {{1, 1, 1}, {1, 1, 1}, false},
+    {{5, 5, 5}, {1, 1, 1}, false},  {{7, 7, 7}, {1, 1, 1}, false},
+    {{3, 3, 3}, {4, 2, 3}, false},  {{9, 1, 3}, {1, 1, 1}, false},
+    {{5, 3, 1}, {2, 4, 1}, false},  {{3, 3, 3}, {5, 1, 1}, true},
+    {{7, 7, 7}, {2, 2, 2}, true},   {{343, 1, 1}, {1, 1, 1}, true},
+    {{1, 3, 3}, {1, 64, 64}, true},
+};
+
+/* The far kernel takes any offset, the near one those that its table holds. */
+static bool extent_fits(const struct vx_jit_wanted *kernel, const struct extent *extent,
+                        bool far)
+{
+    const i32 *size = extent->kernel;
+    i32 words = (size[0] * size[1] * size[2] + 31) / 32;
+    return far || (!extent->far && words <= kernel->tile->values[0]);
+}
+
+static void map_many_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                           bool far)
+{
+    static const i32 counts[] = {5, 1, 0, MANY_MAX};
+    const size_t sizes = rig->size == VX_RIG_SMALL ? 3 : 4;
+    i32 turn = 0;
+    for (size_t e = 0; e < VX_COUNT(extents); e++)
+        for (size_t c = 0; c < sizes; c++) {
+            if (!extent_fits(kernel, &extents[e], far)) continue;
+            map_many_case(rig, kernel, &extents[e], counts[c], turn++);
+            vx_rig_reset(rig);
+        }
 }
 
 static void map_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel, bool far)
 {
-    static const struct extent extents[] = {
-        {{3, 3, 3}, {1, 1, 1}, false},  {{1, 1, 1}, {1, 1, 1}, false},
-        {{5, 5, 5}, {1, 1, 1}, false},  {{7, 7, 7}, {1, 1, 1}, false},
-        {{3, 3, 3}, {4, 2, 3}, false},  {{9, 1, 3}, {1, 1, 1}, false},
-        {{5, 3, 1}, {2, 4, 1}, false},  {{3, 3, 3}, {5, 1, 1}, true},
-        {{7, 7, 7}, {2, 2, 2}, true},   {{343, 1, 1}, {1, 1, 1}, true},
-        {{1, 3, 3}, {1, 64, 64}, true},
-    };
     static const i64 sizes[] = {1, 0, 33, 1000, 31, 32, 63, 65, 2049, 10007};
     const size_t count = rig->size == VX_RIG_FULL ? 10 : rig->size == VX_RIG_FAKE ? 5 : 4;
     struct vx_cloud cloud;
     for (size_t e = 0; e < VX_COUNT(extents); e++) {
-        const i32 *size = extents[e].kernel;
-        i32 words = (size[0] * size[1] * size[2] + 31) / 32;
-        /* The far kernel takes any offset, the near one those that its table holds. */
-        if (!far && (extents[e].far || words > kernel->tile->values[0])) continue;
+        if (!extent_fits(kernel, &extents[e], far)) continue;
         for (i32 kind = 0; kind < VX_CLOUD_KINDS; kind++)
             for (size_t s = 0; s < count; s++) {
                 if (sizes[s] > 100 && e && (e + (size_t)kind) % 3) continue;
@@ -309,8 +436,17 @@ void vx_cases_brick(struct vx_rig *rig)
                 }
             index_faults(rig, kernel);
         }
+    while ((kernel = vx_rig_next(rig, "brick_small_many", kernel)))
+        for (i32 turn = 0; turn < (rig->size == VX_RIG_SMALL ? 3 : 16); turn++) {
+            index_many_case(rig, kernel, turn == 1 ? 0 : 1 + turn * 7 % MANY_MAX, turn);
+            vx_rig_reset(rig);
+        }
     while ((kernel = vx_rig_next(rig, "brick_map", kernel)))
         map_cases(rig, kernel, false);
     while ((kernel = vx_rig_next(rig, "brick_map_far", kernel)))
         map_cases(rig, kernel, true);
+    while ((kernel = vx_rig_next(rig, "brick_map_many", kernel)))
+        map_many_cases(rig, kernel, false);
+    while ((kernel = vx_rig_next(rig, "brick_map_far_many", kernel)))
+        map_many_cases(rig, kernel, true);
 }

@@ -35,8 +35,9 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     const i64 n = cloud->n;
     const size_t coords = vx_round_up((size_t)(n * cloud->columns) * 4, 256);
     const size_t index_bytes = vx_round_up(vx_gpu_index_bytes(n), 256);
+    const size_t rows_bytes = vx_round_up((size_t)n * 4, 256);
     const size_t map_bytes = vx_round_up(vx_gpu_map_bytes(n, want), 256);
-    const size_t bytes = coords + index_bytes + map_bytes +
+    const size_t bytes = coords + index_bytes + rows_bytes + map_bytes +
                          vx_round_up(vx_gpu_map_scratch_bytes(n, want), 256);
     struct vx_kernel_set *set = rig->bench.set;
     struct vx_gpu_stream *stream = rig->bench.stream;
@@ -44,6 +45,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     struct vx_gpu_index index;
     struct built built;
     u8 *device = vx_rig_device(rig, bytes);
+    u8 *device_rows = device + coords + index_bytes, *stays = device_rows + rows_bytes;
     vx_rig_need(rig,
                 vx_gpu_fill(rig->bench.gpu, stream,
                             &(struct vx_gpu_words){device, 0x7fff7fff, bytes}, &why),
@@ -54,20 +56,19 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
                                                      (size_t)(n * cloud->columns) * 4},
                                &why),
                 &why);
+    vx_rig_need(rig,
+                vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = stream},
+                                   &(struct vx_gpu_coords){
+                                       (const i32 *)(const void *)device, cloud->columns,
+                                       n, device + coords, (i32 *)(void *)device_rows},
+                                   &why, &index),
+                &why);
     vx_rig_need(
         rig,
-        vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = stream},
-                           &(struct vx_gpu_coords){(const i32 *)(const void *)device,
-                                                   cloud->columns, n, device + coords},
-                           &why, &index),
+        vx_gpu_map_build(&(struct vx_gpu_queue){.set = set, .stream = stream}, &index,
+                         &(struct vx_gpu_map_work){want, stays, stays + map_bytes}, &why,
+                         &built.map),
         &why);
-    vx_rig_need(rig,
-                vx_gpu_map_build(
-                    &(struct vx_gpu_queue){.set = set, .stream = stream}, &index,
-                    &(struct vx_gpu_map_work){want, device + coords + index_bytes,
-                                              device + coords + index_bytes + map_bytes},
-                    &why, &built.map),
-                &why);
     struct vx_gpu_map *map = &built.map;
     const size_t rows = (size_t)n, groups = (size_t)want->groups;
     built.rows = copy_out(rig, index.rows, rows * 4);

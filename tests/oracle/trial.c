@@ -41,10 +41,13 @@ static struct vx_field *field_add(struct vx_trial *trial, const void *pointer, v
 {
     VX_ASSERT(trial->count < VX_TRIAL_FIELDS_MAX);
     struct vx_field *field = &trial->fields[trial->count++];
-    size_t at = (size_t)((const u8 *)pointer - (const u8 *)trial->args);
-    VX_ASSERT(at + sizeof data <= trial->kernel.spec->args_bytes);
-    *field = (struct vx_field){.at = at, .host = data, .bytes = bytes};
-    memcpy((u8 *)trial->args + at, &data, sizeof data);
+    const struct vx_field *has = trial->inside ? trial->fields + trial->inside - 1 : NULL;
+    u8 *base = has ? has->host : trial->args;
+    size_t at = (size_t)((const u8 *)pointer - base);
+    VX_ASSERT(at + sizeof data <= (has ? has->bytes : trial->kernel.spec->args_bytes));
+    *field = (struct vx_field){
+        .at = at, .inside = trial->inside, .host = data, .bytes = bytes};
+    memcpy(base + at, &data, sizeof data);
     return field;
 }
 
@@ -77,6 +80,11 @@ void vx_trial_same(struct vx_trial *trial, const void *pointer,
 {
     i32 same = 1 + (i32)(field - trial->fields);
     field_add(trial, pointer, field->host, 0)->same = same;
+}
+
+void vx_trial_inside(struct vx_trial *trial, const struct vx_field *field)
+{
+    trial->inside = field ? 1 + (i32)(field - trial->fields) : 0;
 }
 
 /* --- the device's half --- */
@@ -125,7 +133,8 @@ static void trial_launch(struct vx_rig *rig, struct vx_trial *trial, u8 *image, 
     for (i32 i = 0; i < trial->count; i++) {
         struct vx_field *field = &trial->fields[i];
         void *at = device + field->offset;
-        memcpy(args + field->at, &at, sizeof at);
+        u8 *has = field->inside ? image + trial->fields[field->inside - 1].offset : args;
+        memcpy(has + field->at, &at, sizeof at);
         memcpy(image + field->offset, field->host, field->bytes);
         if (field->role != VX_FIELD_IN) field->back = back + field->offset;
     }

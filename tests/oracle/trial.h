@@ -24,7 +24,8 @@
 #include "engine/base/arena.h"
 #include "engine/tools/workbench.h"
 
-#define VX_TRIAL_FIELDS_MAX 12
+/* 70 pieces of two pointers each, and what they are joined to. */
+#define VX_TRIAL_FIELDS_MAX 160
 #define VX_TRIAL_LABEL      160
 /* Host memory of one trial, inputs and all; touched only where it is used. */
 #define VX_RIG_BYTES ((size_t)2 << 30)
@@ -73,7 +74,8 @@ enum vx_field_kind {
     VX_FIELD_MINE  /* the caller looks at `back` */
 };
 struct vx_field {
-    size_t at; /* of the pointer in the arguments */
+    size_t at;  /* of the pointer in the arguments, or in the field that has it inside */
+    i32 inside; /* 1 + the index of that field; 0 = the arguments */
     void *host;
     size_t bytes;
     enum vx_field_role role;
@@ -91,6 +93,7 @@ struct vx_trial {
     void *args;
     struct vx_field fields[VX_TRIAL_FIELDS_MAX];
     i32 count;
+    i32 inside; /* of the fields that are added now */
     char label[VX_TRIAL_LABEL];
 };
 
@@ -150,6 +153,9 @@ struct vx_field *vx_trial_both(struct vx_trial *trial, const void *pointer, void
 /* A pointer to what a field that is there already points to: in place. */
 void vx_trial_same(struct vx_trial *trial, const void *pointer,
                    const struct vx_field *field);
+/* The fields that are added from now on are pointers in the data of this one, which the
+ * kernel only reads; NULL: in the arguments again. */
+void vx_trial_inside(struct vx_trial *trial, const struct vx_field *field);
 /* Runs both and compares; true = nothing wrong was found. */
 bool vx_trial_run(struct vx_rig *rig, struct vx_trial *trial);
 

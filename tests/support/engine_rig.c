@@ -66,7 +66,7 @@ struct vx_model *vx_rig_load(const char *directory)
 
 void vx_rig_run(struct vx_model *model, struct vx_item *item)
 {
-    struct vx_batch batch = {item, 1};
+    struct vx_batch batch = {.items = item, .items_count = 1};
     vx_engine_run(vx_rig_engine, model, &batch);
 }
 
@@ -195,6 +195,12 @@ static void make_coords(struct vx_test_random *random, i32 *coords, i64 n, i32 c
     }
 }
 
+void vx_rig_name(struct vx_item *item)
+{
+    static const struct vx_content_key key = {{1, 22, 333, 4444}};
+    item->content = vx_content_of(&key, item->coords, item->coords_columns, item->voxels);
+}
+
 struct vx_rig_request *vx_rig_request(u64 seed, i64 n, i32 columns, enum vx_dtype dtype)
 {
     struct vx_rig_request *request = vx_alloc_zero(sizeof *request);
@@ -216,6 +222,7 @@ struct vx_rig_request *vx_rig_request(u64 seed, i64 n, i32 columns, enum vx_dtyp
                                                 : (const void *)request->feats_16;
     for (i32 i = 0; i < VX_OUTPUTS_MAX; i++)
         request->item.outputs[i] = request->outputs[i];
+    vx_rig_name(&request->item);
     return request;
 }
 

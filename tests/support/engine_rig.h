@@ -81,6 +81,8 @@ struct vx_rig_request {
 };
 /* Different cells of a small box, features that are exact in all types; free with vx_free. */
 struct vx_rig_request *vx_rig_request(u64 seed, i64 n, i32 columns, enum vx_dtype dtype);
+/* Names the coordinates of the item, as a front does. */
+void vx_rig_name(struct vx_item *item);
 void vx_rig_compare(const struct vx_rig_request *request,
                     const struct vx_rig_files *files);
 

@@ -30,10 +30,17 @@ void rig_close(void)
     vx_cpu_close(&rig.cpu);
 }
 
+struct vx_coords_view rig_view(const i32 *coords, i64 n, i32 columns)
+{
+    static const struct vx_content_key key = {{1, 22, 333, 4444}};
+    return (struct vx_coords_view){coords, n, columns,
+                                   vx_content_of(&key, coords, columns, n)};
+}
+
 struct vx_geometry *rig_hold(const i32 *coords, i64 n)
 {
     struct vx_geometry *geometry;
-    const struct vx_coords_view view = {coords, n, 4};
+    const struct vx_coords_view view = rig_view(coords, n, 4);
     vx_status status = vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &rig.why));
     return geometry;

@@ -27,6 +27,8 @@ extern const struct vx_map_key rig_kernels[RIG_KERNELS];
 
 void rig_open(i32 threads, size_t cache_bytes);
 void rig_close(void);
+/* Named as a front would name it. */
+struct vx_coords_view rig_view(const i32 *coords, i64 n, i32 columns);
 /* (n, 4); the test fails where these fail. */
 struct vx_geometry *rig_hold(const i32 *coords, i64 n);
 const struct vx_map *rig_map(struct vx_geometry *geometry, struct vx_map_key key);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 struct vx_engine *vx_gpu_rig_engine;
+size_t vx_gpu_rig_cache_bytes = VX_GPU_RIG_CACHE_BYTES;
 
 const char *const vx_gpu_rig_odd = VX_RIG_HEAD VX_RIG_CONV(
     "a", "feats", "7", ",\"kernel\":3") VX_RIG_OP("relu", "ar", "a")
@@ -56,7 +57,7 @@ void vx_gpu_rig_reopen(size_t device_bytes, const struct vx_gpu_settings *settin
                                               .gpu = settings,
                                               .threads = 2,
                                               .device_bytes = device_bytes,
-                                              .cache_bytes = 32 << 20};
+                                              .cache_bytes = vx_gpu_rig_cache_bytes};
     struct vx_why why = {{0}};
     vx_engine_close(&vx_gpu_rig_engine);
     vx_status status = vx_engine_open(&options, &why, &vx_gpu_rig_engine);
@@ -67,6 +68,7 @@ void vx_gpu_rig_set_up(void)
 {
     vx_rig_set_up();
     vx_fake_set(&(struct vx_fake_settings){0});
+    vx_gpu_rig_cache_bytes = VX_GPU_RIG_CACHE_BYTES;
     vx_gpu_rig_reopen(VX_RIG_DEVICE_BYTES, NULL);
 }
 
@@ -106,7 +108,7 @@ struct vx_model *vx_gpu_rig_load(const char *directory)
 
 void vx_gpu_rig_run(struct vx_model *model, struct vx_item *item)
 {
-    struct vx_batch batch = {item, 1};
+    struct vx_batch batch = {.items = item, .items_count = 1};
     vx_engine_run(vx_gpu_rig_engine, model, &batch);
 }
 

@@ -20,6 +20,9 @@
 #include "tests/support/engine_rig.h"
 
 extern struct vx_engine *vx_gpu_rig_engine;
+/* Of the geometry store of the engines that are opened from now on; set_up sets it. */
+extern size_t vx_gpu_rig_cache_bytes;
+#define VX_GPU_RIG_CACHE_BYTES (32 << 20)
 
 void vx_gpu_rig_set_up(void);
 void vx_gpu_rig_tear_down(void);

@@ -76,7 +76,13 @@ static void sample_requests(struct vx_metrics *metrics)
     }
     vx_metrics_observe_request(
         metrics, &(struct vx_metrics_request){.code = VX_CODE_INVALID_ARGUMENT});
-    vx_metrics_observe_batch(metrics, 3, 90000);
+    vx_metrics_observe_batch(metrics,
+                             &(struct vx_metrics_batch){.requests = 3,
+                                                        .voxels = 90000,
+                                                        .voxels_max = 100000,
+                                                        .border_ns = 15000,
+                                                        .device_ns = 2000000,
+                                                        .predicted_ns = 2100000});
 }
 
 void sample_open(struct sample *sample)
@@ -88,6 +94,7 @@ void sample_open(struct sample *sample)
     sample_models(sample);
     sample_requests(sample->metrics);
     sample->rpc = (struct vx_rpc_counters){.refused_bad = 3,
+                                           .cut_sending = 6,
                                            .bytes_in = 123456789012,
                                            .bytes_out = 99,
                                            .in_flight = 5,
@@ -99,6 +106,7 @@ void sample_open(struct sample *sample)
                                                  .up = true,
                                                  .restarts = 2,
                                                  .losses = 1,
+                                                 .hangs = 3,
                                                  .pid = 4242};
     sample->workers[0].stats = (struct vx_engine_stats){
         .device_name = "cpu: AMD EPYC, 2 threads, OpenBLAS SkylakeX",

@@ -1,6 +1,8 @@
 # The CPU device, geometry, the references, and the buddy allocator under them.
 vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/unit/test_buddy.c tests/support/voxels.c)
+vx_unit_test(NAME test_content LIBS base SOURCES tests/unit/test_content.c)
+vx_unit_test(NAME test_numa LIBS base SOURCES tests/unit/test_numa.c)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
 foreach(name geometry geometry_cache)

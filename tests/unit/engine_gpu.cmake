@@ -4,6 +4,7 @@ foreach(name jit jit_compiler gpu_fake)
   vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
     SOURCES tests/unit/test_${name}.c tests/support/jit_rig.c)
 endforeach()
+vx_unit_test(NAME test_gpu_streams LIBS engine SOURCES tests/unit/test_gpu_streams.c)
 # On the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda LIBS engine TIMEOUT 300 LABELS gpu SERIAL
   SOURCES tests/unit/test_gpu_cuda.c tests/support/jit_rig.c)

@@ -1,6 +1,16 @@
+vx_unit_test(NAME test_gpu_pieces LIBS engine TIMEOUT 300
+  SOURCES tests/unit/test_gpu_pieces.c tests/support/device_rig.c)
 # Networks on the fake GPU.
 foreach(name gpu_exec gpu_exec_faults)
   vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300
     SOURCES tests/unit/test_${name}.c tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()
+# Batches and the geometry store.
+foreach(name gpu_batch gpu_batch_faults)
+  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300
+    SOURCES tests/unit/test_${name}.c tests/support/gpu_mix.c tests/support/gpu_rig.c
+      tests/support/engine_rig.c tests/support/model_files.c tests/support/network_oracle.c)
+endforeach()
+vx_unit_test(NAME test_gpu_store LIBS engine
+  SOURCES tests/unit/test_gpu_store.c tests/support/model_files.c)

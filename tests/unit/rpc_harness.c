@@ -202,6 +202,8 @@ static void loop_open(struct rpc_server *server)
         .message_bytes_max = server->options.message_bytes_max
                                  ? server->options.message_bytes_max
                                  : 64 << 20,
+        .receive_ns_max = server->options.receive_ns_max,
+        .send_ns_max = server->options.send_ns_max,
         .slots = &server->slots,
         .arrivals = &server->arrivals,
         .gone = &server->gone,

@@ -39,6 +39,7 @@ struct rpc_server_options {
     const char *address; /* NULL: 127.0.0.1, any port */
     i32 calls_max, receiving_max;
     i64 message_bytes_max;
+    i64 receive_ns_max, send_ns_max;
     /* Instead of the echo, on the loop; NULL takes all as they come. */
     void (*on_call)(struct rpc_server *server, struct vx_call *call);
     void (*on_gone)(struct rpc_server *server, struct vx_call *call);

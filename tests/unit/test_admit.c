@@ -121,6 +121,38 @@ static void change_output_twice(struct vx_request *r)
     snprintf(r->outputs[1], sizeof r->outputs[1], "score");
 }
 
+static void change_named(struct vx_request *r)
+{
+    r->coords_named = true; /* its own name is asked for; coords are there */
+}
+static void change_by_name(struct vx_request *r)
+{
+    r->coords_named = true;
+    r->coords_ref = (struct vx_content){1, 2};
+    r->inputs[0] = r->inputs[1];
+    r->inputs_count = 1;
+}
+static void change_both(struct vx_request *r)
+{
+    r->coords_named = true;
+    r->coords_ref = (struct vx_content){1, 2};
+}
+static void change_by_name_alone(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs_count = 0;
+}
+static void change_by_name_many(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs[0].shape[0] = 1001;
+}
+static void change_by_name_channels(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs[0].shape[1] = 3;
+}
+
 static const struct {
     void (*change)(struct vx_request *);
     enum vx_code code;
@@ -132,6 +164,14 @@ static const struct {
     {change_zero, VX_CODE_OK, ""},
     {change_half, VX_CODE_OK, ""},
     {change_bf16, VX_CODE_OK, ""},
+    {change_named, VX_CODE_OK, ""},
+    {change_both, VX_CODE_INVALID_ARGUMENT,
+     "input 'coords' and parameter 'coords_ref' are both there"},
+    {change_by_name_alone, VX_CODE_INVALID_ARGUMENT,
+     "input 'feats' is missing: model 'm' expects 1 input beside coords_ref, got 0"},
+    {change_by_name_many, VX_CODE_RESOURCE_EXHAUSTED, "at most 1000 voxels"},
+    {change_by_name_channels, VX_CODE_INVALID_ARGUMENT,
+     "expected shape [N,4], got [10,3]"},
     {change_coords_type, VX_CODE_INVALID_ARGUMENT, "expected datatype INT32, got INT64"},
     {change_feats_type, VX_CODE_INVALID_ARGUMENT,
      "expected datatype FP32, FP16 or BF16, got FP64"},
@@ -167,6 +207,20 @@ START_TEST(a_case_has_its_code_and_sentence)
 }
 END_TEST
 
+START_TEST(a_name_stands_for_coords)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    change_by_name(&request);
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert_ptr_null(admitted.coords);
+    ck_assert_str_eq(admitted.feats->name, "feats");
+    ck_assert_int_eq(admitted.voxels, 10);
+    ck_assert_int_eq(admitted.outputs_count, 2);
+}
+END_TEST
+
 START_TEST(outputs_come_in_the_order_asked_for)
 {
     struct vx_signature signature = signature_make();
@@ -192,6 +246,7 @@ int main(void)
     TCase *tcase = tcase_create("table");
     tcase_add_loop_test(tcase, a_case_has_its_code_and_sentence, 0,
                         (int)(sizeof cases / sizeof cases[0]));
+    tcase_add_test(tcase, a_name_stands_for_coords);
     tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -235,6 +235,19 @@ static const struct {
     {GOOD "4{1'timeout' 2{1:1}}", INVALID, "timeout"},
     {GOOD "4{1'timing' 2{2:1}}", INVALID, "timing"},
     {GOOD "4{1'timing'}", INVALID, "timing"},
+    {GOOD "4{1'coords_ref' 2{2:1}}", INVALID, "'coords_ref': expected string_param"},
+    {GOOD "4{1'coords_ref' 2{1:1}}", INVALID, "'coords_ref': expected string_param"},
+    {GOOD "4{1'coords_ref'}", INVALID, "'coords_ref': expected string_param"},
+    {GOOD "4{1'coords_ref' 2{3'x'}}", INVALID, "32 digits of lower-case hexadecimal"},
+    {GOOD "4{1'coords_ref' 2{3'0123456789abcdef0123456789abcde'}}", INVALID,
+     "hexadecimal"},
+    {GOOD "4{1'coords_ref' 2{3'0123456789abcdef0123456789abcdef0'}}", INVALID,
+     "got '0123456789abcdef0123456789abcdef0'"},
+    {GOOD "4{1'coords_ref' 2{3'0123456789ABCDEF0123456789abcdef'}}", INVALID,
+     "lower-case"},
+    {GOOD "4{1'coords_ref' 2{3'00000000000000000000000000000000'}}", INVALID,
+     "coords_ref"},
+    {GOOD "4{1'coords_ref' 2{3@3000}}", INVALID, "coords_ref"},
     {GOOD "4{1'triton_final_response' 2{1:1}}", INVALID, "triton_final_response"},
     {GOOD "4{1'triton_' 2{1:1}}", INVALID, "'triton_'"},
     {GOOD "4{1'sequence_id' 2{2:7}}", INVALID, "sequence"},
@@ -278,6 +291,32 @@ START_TEST(bad_requests_are_refused_with_a_sentence)
     ck_assert_uint_gt(strlen(parse_text(&parse)), 15);
     for (i32 i = 0; i < VX_INPUTS_MAX; i++)
         ck_assert_uint_eq(parse.request.inputs[i].slot.bytes, 0);
+    parse_end(&parse);
+}
+END_TEST
+
+static const struct {
+    const char *parameters;
+    bool named;
+    struct vx_content ref;
+} refs[] = {
+    {"", false, {0, 0}},
+    {"4{1'coords_ref' 2{3''}}", true, {0, 0}},
+    {"4{1'coords_ref' 2{3'0123456789abcdeffedcba9876543210'}}",
+     true,
+     {0xfedcba9876543210, 0x0123456789abcdef}},
+    /* of two the last one counts */
+    {"4{1'coords_ref' 2{3'nonsense'}} 4{1'coords_ref' 2{3''}}", true, {0, 0}},
+};
+
+START_TEST(a_geometry_may_be_named)
+{
+    char notation[512];
+    snprintf(notation, sizeof notation, "%s %s", GOOD, refs[_i].parameters);
+    parse_good(notation);
+    ck_assert_int_eq(parse.request.coords_named, refs[_i].named);
+    ck_assert(vx_content_equal(parse.request.coords_ref, refs[_i].ref));
+    ck_assert(!vx_content_there(parse.request.content)); /* rpc's to find */
     parse_end(&parse);
 }
 END_TEST
@@ -364,6 +403,7 @@ int main(void)
     tcase_add_loop_test(tcase, unusual_requests_are_fine, 0, VX_COUNT(fine));
     tcase_add_loop_test(tcase, bad_requests_are_refused_with_a_sentence, 0,
                         VX_COUNT(bad));
+    tcase_add_loop_test(tcase, a_geometry_may_be_named, 0, VX_COUNT(refs));
     tcase_add_test(tcase, errors_name_the_id);
     tcase_add_loop_test(tcase, typed_contents_go_into_slots, 0, VX_COUNT(typed));
     tcase_add_test(tcase, typed_contents_of_64_bits);

@@ -30,6 +30,11 @@ static const char *const seeds[] = {
     "5{1'feats' 2'FP32' 3[3 4]} 6{1'out'} 7#48 7#48",
     "7#12 7#6 4{1'timing' 2{1:1}} 5{1'a' 2'INT32' 3[3]} 5{1'b' 2'BF16' 3:3} 1'm' "
     "4{1'triton_enable_empty_final_response' 2{1:0}}",
+    "1'm' 4{1'coords_ref' 2{3'0123456789abcdef00f0000000000001'}} 4{1'timing' 2{1:1}} "
+    "5{1'feats' 2'FP32' 3[3 4]} 7#48",
+    "1'm' 4{1'coords_ref' 2{3''}} 5{1'coords' 2'INT32' 3[2 3]} 5{1'feats' 2'FP16' 3[2 "
+    "4]} "
+    "7#24 7#16",
     "1'm' 5{1'a' 2'INT8' 3[3] 5{2[1 -1 100]}} 5{1'b' 2'FP64' 3[1] 5{7d[2.5]}} "
     "5{1'c' 2'BOOL' 3[2] 5{1[0 1]}} 5{1'd' 2'UINT64' 3[1] 5{5:77}}",
     "1'm' 5{1'coords' 2'INT32' 3[0 4]} 5{1'feats' 2'FP16' 3[0 9] 4{1'mine' 2{2:1}}} 7#0 "
@@ -134,11 +139,20 @@ static bool judge_count(const Parameter *value)
     return kind == 5 || (kind == 2 && value->int64_param >= 0);
 }
 
+/* "", or 32 lower-case digits of which one is not 0. */
+static bool judge_ref(const char *text)
+{
+    size_t length = strlen(text);
+    return !length || (length == 32 && strspn(text, "0123456789abcdef") == 32 &&
+                       strspn(text, "0") < 32);
+}
+
 static bool judge_parameter(const char *key, const Parameter *value)
 {
     int kind = value ? (int)value->parameter_choice_case : 0;
     if (!strcmp(key, "priority") || !strcmp(key, "timeout")) return judge_count(value);
     if (!strcmp(key, "timing")) return kind == 1;
+    if (!strcmp(key, "coords_ref")) return kind == 3 && judge_ref(value->string_param);
     if (!strcmp(key, "triton_enable_empty_final_response")) return true;
     if (!strncmp(key, "triton_", 7)) return false;
     if (strncmp(key, "sequence_", 9)) return true;

@@ -33,8 +33,14 @@ static struct vx_instance *add_row(const char *name, i64 version,
         .outputs_count = 2,
         .outputs = {{"normals", VX_DTYPE_F32, 3}, {"label", VX_DTYPE_BF16, 20}},
         .voxels_max = 1000000,
-        .batch_voxels_max = 4000000,
-        .batch_delay_us = 250,
+        .batching = {.voxels_max = 4000000,
+                     .delay_us = 250,
+                     .requests_max = 16,
+                     .priority_levels = 2,
+                     .default_priority_level = 2,
+                     .policies = {{.max_queue_size = 7},
+                                  {.timeout_delay = true, .default_timeout_us = 1500},
+                                  {.allow_timeout_override = true}}},
         .weights_bytes = 123456};
     row->workers_loaded = 5; /* two workers */
     return row;
@@ -58,8 +64,13 @@ static void setup(void)
                                             .compute_output = {10, 60},
                                             .cache_hit = {7, 70},
                                             .cache_miss = {3, 33}};
+    row->stats.batches[0] = (struct vx_batch_stats){{10, 40}, {10, 600}, {10, 60}};
     row = add_row("busy", 1, VX_INSTANCE_READY);
-    row->stats = (struct vx_instance_stats){.inference_count = 10, .execution_count = 3};
+    row->stats = (struct vx_instance_stats){.inference_count = 67, .execution_count = 3};
+    row->stats.batches[0].compute_infer = (struct vx_duration){1, 100};
+    row->stats.batches[1].compute_infer = (struct vx_duration){1, 150};
+    row->stats.batches[VX_BATCH_ITEMS_MAX - 1] =
+        (struct vx_batch_stats){{1, 7}, {1, 900}, {1, 8}};
     add_row("loading", 3, VX_INSTANCE_LOADING);
     row = add_row("broken", 1, VX_INSTANCE_UNAVAILABLE);
     strcpy(row->reason, "layer 3: no weights");
@@ -92,6 +103,7 @@ static enum vx_code ask(i32 method, const ProtobufCMessage *request,
         ck_assert_uint_gt(strlen(vx_status_text(status, &why)), 0);
         return vx_status_code(status);
     }
+    ck_assert(!out.later);
     ProtobufCMessage *message = NULL;
     status = vx_control_unpack(descriptor, (struct vx_span){answer_bytes, out.length},
                                &scratch, &why, &message);
@@ -126,10 +138,12 @@ START_TEST(server_metadata_advertises_what_is_served)
                      VX_CODE_OK);
     ck_assert_str_eq(metadata->name, "voxeld");
     ck_assert_str_eq(metadata->version, VX_VERSION);
-    ck_assert_uint_eq(metadata->n_extensions, 3);
-    ck_assert_str_eq(metadata->extensions[0], "schedule_policy");
-    ck_assert_str_eq(metadata->extensions[1], "model_configuration");
-    ck_assert_str_eq(metadata->extensions[2], "statistics");
+    static const char *const extensions[] = {
+        "model_repository", "model_repository(unload_dependents)", "schedule_policy",
+        "model_configuration", "statistics"};
+    ck_assert_uint_eq(metadata->n_extensions, VX_COUNT(extensions));
+    for (size_t i = 0; i < VX_COUNT(extensions); i++)
+        ck_assert_str_eq(metadata->extensions[i], extensions[i]);
 }
 END_TEST
 
@@ -262,6 +276,22 @@ START_TEST(model_config_has_what_perf_analyzer_reads)
     ck_assert_int_eq(config->scheduling_choice_case,
                      INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING);
     ck_assert_uint_eq(config->dynamic_batching->max_queue_delay_microseconds, 250);
+    ck_assert_uint_eq(config->dynamic_batching->priority_levels, 2);
+    ck_assert_uint_eq(config->dynamic_batching->default_priority_level, 2);
+    const Inference__ModelQueuePolicy *policy =
+        config->dynamic_batching->default_queue_policy;
+    ck_assert_uint_eq(policy->max_queue_size, 7);
+    ck_assert_int_eq(policy->timeout_action,
+                     INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__REJECT);
+    ck_assert_uint_eq(config->dynamic_batching->n_priority_queue_policy, 2);
+    ck_assert_uint_eq(config->dynamic_batching->priority_queue_policy[0]->key, 1);
+    policy = config->dynamic_batching->priority_queue_policy[0]->value;
+    ck_assert_uint_eq(policy->default_timeout_microseconds, 1500);
+    ck_assert_int_eq(policy->timeout_action,
+                     INFERENCE__MODEL_QUEUE_POLICY__TIMEOUT_ACTION__DELAY);
+    ck_assert_uint_eq(config->dynamic_batching->priority_queue_policy[1]->key, 2);
+    ck_assert(config->dynamic_batching->priority_queue_policy[1]
+                  ->value->allow_timeout_override);
     ck_assert_int_eq(config->version_policy->policy_choice_case,
                      INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_ALL);
     ck_assert_uint_eq(config->n_instance_group, 1);
@@ -270,7 +300,7 @@ START_TEST(model_config_has_what_perf_analyzer_reads)
     ck_assert_int_eq(config->instance_group[0]->count, 2);
     ck_assert_ptr_nonnull(config->model_transaction_policy);
     ck_assert(!config->model_transaction_policy->decoupled);
-    ck_assert_uint_eq(config->n_parameters, 2);
+    ck_assert_uint_eq(config->n_parameters, 4);
     ck_assert_str_eq(config->parameters[0]->key, "voxels_max");
     ck_assert_str_eq(config->parameters[0]->value->string_value, "1000000");
 }
@@ -319,8 +349,20 @@ START_TEST(model_statistics_say_what_was_counted)
     duration_is(model->batch_stats[0]->compute_infer, 10, 600);
     ck_assert_uint_eq(model->n_memory_usage, 1);
     ck_assert_uint_eq(model->memory_usage[0]->byte_size, 123456);
-    /* Batches of several sizes are not told apart, so none is claimed. */
-    ck_assert_uint_eq(statistics_of("busy", "")->model_stats[0]->n_batch_stats, 0);
+}
+END_TEST
+
+START_TEST(batches_are_told_apart_by_their_size)
+{
+    const Inference__ModelStatistics *model = statistics_of("busy", "")->model_stats[0];
+    ck_assert_uint_eq(model->n_batch_stats, 3);
+    ck_assert_uint_eq(model->batch_stats[0]->batch_size, 1);
+    ck_assert_uint_eq(model->batch_stats[1]->batch_size, 2);
+    duration_is(model->batch_stats[1]->compute_infer, 1, 150);
+    ck_assert_uint_eq(model->batch_stats[2]->batch_size, VX_BATCH_ITEMS_MAX);
+    duration_is(model->batch_stats[2]->compute_input, 1, 7);
+    duration_is(model->batch_stats[2]->compute_infer, 1, 900);
+    duration_is(model->batch_stats[2]->compute_output, 1, 8);
 }
 END_TEST
 
@@ -351,10 +393,6 @@ START_TEST(what_is_not_served_says_what_to_do)
         const char *text;
     } refused[] = {
         {VX_METHOD_ID_MODEL_STREAM_INFER, "ModelStreamInfer is not served here: "},
-        {VX_METHOD_ID_REPOSITORY_INDEX, "RepositoryIndex is not served here: "},
-        {VX_METHOD_ID_REPOSITORY_MODEL_LOAD, "RepositoryModelLoad is not served here: "},
-        {VX_METHOD_ID_REPOSITORY_MODEL_UNLOAD,
-         "RepositoryModelUnload is not served here: "},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_STATUS,
          "SystemSharedMemoryStatus is not served"},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_REGISTER,
@@ -424,6 +462,7 @@ int main(void)
     tcase_add_test(tests, model_metadata_says_shapes_and_versions);
     tcase_add_test(tests, model_config_has_what_perf_analyzer_reads);
     tcase_add_test(tests, model_statistics_say_what_was_counted);
+    tcase_add_test(tests, batches_are_told_apart_by_their_size);
     tcase_add_test(tests, model_statistics_of_all);
     tcase_add_test(tests, what_is_not_served_says_what_to_do);
     tcase_add_test(tests, bytes_that_are_no_question_are_invalid);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,73 @@ START_TEST(asking_leaves_no_descriptor)
 }
 END_TEST
 
+/* ------- memory nodes ------- */
+
+static const struct {
+    const char *vendor, *class, *node; /* NULL: no such file */
+    u64 nodes;
+} gpus[] = {
+    {"0x10de\n", "0x030200\n", "1\n", 2},
+    {"0x10de\n", "0x030000\n", "0\n", 1},
+    {"0x10de\n", "0x030200\n", "63\n", UINT64_C(1) << 63},
+    {"0x10de\n", "0x030200\n", "64\n", 0},
+    {"0x10de\n", "0x030200\n", "-1\n", 0},
+    {"0x10de\n", "0x020700\n", "1\n", 0},
+    {"0x8086\n", "0x030000\n", "1\n", 0},
+    {"0x10de\n", "0x030200\n", NULL, 0},
+    {"0x10de\n", NULL, "1\n", 0},
+    {NULL, "0x030200\n", "1\n", 0},
+    {"", "", "", 0},
+    {"many\n", "words\n", "here\n", 0},
+};
+
+static void file_write(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!text) return;
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void file_remove(const char *folder, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    remove(path);
+}
+
+/* Two folders as the system's: the one under test, and an empty one beside it. */
+START_TEST(nodes_of_gpus)
+{
+    char folder[] = "/tmp/voxeld-test-pci-XXXXXX", device[64], other[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(device, sizeof device, "%s/0000:3b:00.0", folder);
+    snprintf(other, sizeof other, "%s/0000:00:00.0", folder);
+    ck_assert(!mkdir(device, 0700) && !mkdir(other, 0700));
+    file_write(device, "vendor", gpus[_i].vendor);
+    file_write(device, "class", gpus[_i].class);
+    file_write(device, "numa_node", gpus[_i].node);
+    u64 nodes = vx_devices_gpu_nodes(folder);
+    file_remove(device, "vendor");
+    file_remove(device, "class");
+    file_remove(device, "numa_node");
+    ck_assert(!rmdir(device) && !rmdir(other) && !rmdir(folder));
+    ck_assert_uint_eq(nodes, gpus[_i].nodes);
+    ck_assert_uint_eq(vx_devices_gpu_nodes(folder), 0); /* not there any more */
+}
+END_TEST
+
+START_TEST(lists_with_a_gpu)
+{
+    ck_assert(vx_devices_has_cuda(&(struct vx_device_list){2, {"cpu", "cuda:3"}}));
+    ck_assert(!vx_devices_has_cuda(&(struct vx_device_list){2, {"cpu", "fake:0"}}));
+    ck_assert(!vx_devices_has_cuda(&(struct vx_device_list){1, {"cpu", "cuda:3"}}));
+}
+END_TEST
+
 /* ------- the child ------- */
 
 static const struct {
@@ -201,6 +269,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, words_for_many, 0, (int)VX_COUNT(lists));
     tcase_add_loop_test(tests, lists_that_are_refused, 0, (int)VX_COUNT(refused));
     tcase_add_test(tests, asking_leaves_no_descriptor);
+    tcase_add_loop_test(tests, nodes_of_gpus, 0, (int)VX_COUNT(gpus));
+    tcase_add_test(tests, lists_with_a_gpu);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -159,7 +159,7 @@ START_TEST(bits_are_the_same_alone_or_together)
         items[i] = together[i]->item;
         if (i % 2) items[i].outputs[0] = items[i].outputs[2] = NULL;
     }
-    struct vx_batch batch = {items, 4};
+    struct vx_batch batch = {.items = items, .items_count = 4};
     vx_engine_run(vx_rig_engine, model, &batch);
     for (u64 i = 0; i < 4; i++) {
         ck_assert(!items[i].status.fault);

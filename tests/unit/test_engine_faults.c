@@ -37,7 +37,7 @@ START_TEST(a_bad_request_fails_alone)
            sizeof bad_rows[_i].coords);
     if (_i == 0) memcpy(bad->coords + 20 * 4, bad->coords + 3 * 4, 4 * sizeof(i32));
     struct vx_item items[3] = {good->item, bad->item, good->item};
-    struct vx_batch batch = {items, 3};
+    struct vx_batch batch = {.items = items, .items_count = 3};
     vx_engine_run(vx_rig_engine, model, &batch);
     ck_assert(!items[0].status.fault);
     ck_assert(!items[2].status.fault);
@@ -105,7 +105,7 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
     struct vx_model *model = vx_rig_load(vx_rig_root);
     /* The file promises nothing, so the promise is what fits. */
     ck_assert_int_eq(vx_model_signature(model)->voxels_max, 8192);
-    ck_assert_int_eq(vx_model_signature(model)->batch_voxels_max, 8192);
+    ck_assert_int_eq(vx_model_signature(model)->batching.voxels_max, 8192);
     i64 n = 8193;
     i32 *coords = vx_alloc_zero((size_t)n * 12);
     f32 *feats = vx_alloc_zero((size_t)n * 12);

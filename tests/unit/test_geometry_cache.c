@@ -4,6 +4,7 @@
 #include "tests/support/geometry_rig.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +111,7 @@ START_TEST(test_too_large)
     const struct vx_map *map;
     struct vx_geometry_stats stats;
     for (i64 i = 0; i < n; i++) coords[i * 4 + 3] = (i32)i;
-    const struct vx_coords_view view = {coords, n, 4};
+    const struct vx_coords_view view = rig_view(coords, n, 4);
     vx_status status = vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_ptr_null(geometry);
@@ -171,6 +172,185 @@ START_TEST(test_open_refuses)
 }
 END_TEST
 
+/* What a name alone finds, and what it does not. */
+static vx_status hold_named(struct vx_content name, i64 n, struct vx_geometry **geometry)
+{
+    const struct vx_coords_view view = {NULL, n, 4, name};
+    return vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, geometry);
+}
+
+static void check_unknown(struct vx_content name, i64 n)
+{
+    struct vx_geometry *none;
+    ck_assert_int_eq(vx_status_code(hold_named(name, n, &none)),
+                     VX_CODE_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(rig.why.text, "is not in the device's cache"));
+    ck_assert_ptr_null(none);
+}
+
+START_TEST(test_name_alone)
+{
+    i32 rows[] = {0, 1, 2, 3, 0, 1, 2, 4, 0, 5, 5, 5};
+    const struct vx_content name = rig_view(rows, 3, 4).content;
+    struct vx_geometry_stats before, after;
+    struct vx_geometry *geometry, *again;
+    check_unknown(name, 3);
+    geometry = rig_hold(rows, 3);
+    ck_assert(vx_geometry_kept(geometry));
+    const struct vx_map *map = rig_map(geometry, rig_kernels[1]);
+    /* While it is held, and after. */
+    ck_assert_ptr_null(hold_named(name, 3, &again).fault);
+    ck_assert_ptr_eq(again, geometry);
+    vx_geometry_drop(rig.cache, &again);
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_geometry_stats_get(rig.cache, &before);
+    ck_assert_ptr_null(hold_named(name, 3, &geometry).fault);
+    ck_assert(vx_geometry_was_hit(geometry));
+    ck_assert(vx_geometry_kept(geometry));
+    ck_assert_ptr_eq(rig_map(geometry, rig_kernels[1]), map);
+    ck_assert(vx_geometry_was_hit(geometry));
+    /* Another model's map is made of the geometry itself. */
+    rig_check_map(rows, 3, rig_map(geometry, rig_kernels[6]));
+    ck_assert(!vx_geometry_was_hit(geometry));
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_geometry_stats_get(rig.cache, &after);
+    ck_assert_int_eq(after.hits, before.hits + 2);
+    ck_assert_int_eq(after.misses, before.misses + 1);
+    ck_assert_ptr_null(hold_named(name, 3, &geometry).fault);
+    rig_check_map(rows, 3, rig_map(geometry, rig_kernels[6]));
+    ck_assert(vx_geometry_was_hit(geometry));
+    vx_geometry_drop(rig.cache, &geometry);
+    /* Another number of voxels is a mistake of who asks; another name is not there. */
+    for (i64 n = 2; n <= 4; n += 2) {
+        char said[64];
+        ck_assert_int_eq(vx_status_code(hold_named(name, n, &geometry)),
+                         VX_CODE_INVALID_ARGUMENT);
+        (void)snprintf(said, sizeof said, "has 3 voxels, the request %d", (int)n);
+        ck_assert_ptr_nonnull(strstr(rig.why.text, said));
+        ck_assert_ptr_null(geometry);
+    }
+    check_unknown((struct vx_content){name.high, name.low}, 3);
+    check_unknown((struct vx_content){name.low, name.high ^ 1}, 3);
+}
+END_TEST
+
+/* A stale or a wrong name beside coordinates changes nothing about the answer. */
+START_TEST(test_wrong_name)
+{
+    i32 a[] = {0, 1, 2, 3, 0, 1, 2, 4}, b[] = {0, 1, 2, 3, 0, 1, 2, 5};
+    struct vx_coords_view view = rig_view(a, 2, 4);
+    struct vx_geometry *first = rig_hold(a, 2), *second;
+    view.rows = b;
+    ck_assert_ptr_null(
+        vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &second).fault);
+    ck_assert_ptr_ne(first, second);
+    rig_check_map(a, 2, rig_map(first, rig_kernels[1]));
+    rig_check_map(b, 2, rig_map(second, rig_kernels[1]));
+    vx_geometry_drop(rig.cache, &first);
+    vx_geometry_drop(rig.cache, &second);
+    /* One name, two sets: which of them is meant, nobody can say. */
+    check_unknown(view.content, 2);
+}
+END_TEST
+
+/* Coordinates whose packed bits are those of good ones are found out all the same. */
+START_TEST(test_alias)
+{
+    i32 good[] = {0, 1, 2, 3}, bad[4];
+    struct vx_coords_view view = rig_view(good, 1, 4);
+    struct vx_geometry *geometry = rig_hold(good, 1);
+    vx_geometry_drop(rig.cache, &geometry);
+    view.rows = bad;
+    for (int column = 0; column < 4; column++)
+        for (int bit = 9; bit < 32; bit++) {
+            memcpy(bad, good, sizeof bad);
+            bad[column] = (i32)((u32)bad[column] ^ UINT32_C(1) << bit);
+            vx_status status =
+                vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry);
+            if (!status.fault) { /* in range: another set */
+                ck_assert(!vx_geometry_was_hit(geometry));
+                vx_geometry_drop(rig.cache, &geometry);
+            } else {
+                ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+            }
+        }
+}
+END_TEST
+
+START_TEST(test_no_name)
+{
+    i32 rows[] = {0, 1, 2, 3, 0, 1, 2, 4};
+    const struct vx_coords_view view = {rows, 2, 4, {0, 0}};
+    struct vx_geometry_stats stats;
+    struct vx_geometry *a, *b;
+    for (int round = 0; round < 2; round++) {
+        ck_assert_ptr_null(
+            vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &a).fault);
+        ck_assert_ptr_null(
+            vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &b).fault);
+        ck_assert_ptr_ne(a, b);
+        ck_assert(!vx_geometry_kept(a));
+        ck_assert(!vx_geometry_was_hit(b));
+        rig_check_map(rows, 2, rig_map(a, rig_kernels[1]));
+        rig_check_map(rows, 2, rig_map(b, rig_kernels[1]));
+        vx_geometry_drop(rig.cache, &a);
+        vx_geometry_drop(rig.cache, &b);
+        vx_geometry_stats_get(rig.cache, &stats);
+        ck_assert_int_eq(stats.bytes, 0);
+    }
+    ck_assert_int_eq(stats.hits, 0);
+    ck_assert_int_eq(stats.evictions, 0);
+}
+END_TEST
+
+/* Every name equal: coordinates are still told apart, a name alone is not answered. */
+START_TEST(test_names_that_collide)
+{
+    i32 a[] = {0, 1, 2, 3}, b[] = {0, 1, 2, 4};
+    struct vx_geometry *geometry;
+    vx_geometry_weaken(rig.cache, 0);
+    geometry = rig_hold(a, 1);
+    vx_geometry_drop(rig.cache, &geometry);
+    ck_assert_ptr_null(hold_named(rig_view(a, 1, 4).content, 1, &geometry).fault);
+    vx_geometry_drop(rig.cache, &geometry);
+    geometry = rig_hold(b, 1);
+    ck_assert(!vx_geometry_was_hit(geometry));
+    rig_check_map(b, 1, rig_map(geometry, rig_kernels[1]));
+    vx_geometry_drop(rig.cache, &geometry);
+    check_unknown(rig_view(a, 1, 4).content, 1);
+    check_unknown(rig_view(b, 1, 4).content, 1);
+    geometry = rig_hold(a, 1);
+    ck_assert(vx_geometry_was_hit(geometry));
+    vx_geometry_drop(rig.cache, &geometry);
+}
+END_TEST
+
+START_TEST(test_name_after_eviction)
+{
+    i32 rows[12] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2};
+    const struct vx_content name = rig_view(rows, 3, 4).content;
+    struct vx_geometry *geometry;
+    rig_close();
+    rig_open(1, 4 * 4096);
+    geometry = rig_hold(rows, 3);
+    vx_geometry_drop(rig.cache, &geometry);
+    ck_assert_ptr_null(hold_named(name, 3, &geometry).fault);
+    vx_geometry_drop(rig.cache, &geometry);
+    for (i32 i = 1; i <= 4; i++) {
+        rows[1] = i;
+        geometry = rig_hold(rows, 3);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+    check_unknown(name, 3);
+    rows[1] = 0;
+    geometry = rig_hold(rows, 3);
+    ck_assert(!vx_geometry_was_hit(geometry));
+    vx_geometry_drop(rig.cache, &geometry);
+    ck_assert_ptr_null(hold_named(name, 3, &geometry).fault);
+    vx_geometry_drop(rig.cache, &geometry);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("geometry_cache");
@@ -179,6 +359,12 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, rig_close);
     tcase_add_test(cases, test_hits);
     tcase_add_test(cases, test_collisions);
+    tcase_add_test(cases, test_name_alone);
+    tcase_add_test(cases, test_wrong_name);
+    tcase_add_test(cases, test_alias);
+    tcase_add_test(cases, test_no_name);
+    tcase_add_test(cases, test_names_that_collide);
+    tcase_add_test(cases, test_name_after_eviction);
     tcase_add_test(cases, test_eviction_oldest_first);
     tcase_add_test(cases, test_too_large);
     tcase_add_test(cases, test_more_sets_than_entries);

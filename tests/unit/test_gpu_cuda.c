@@ -180,6 +180,57 @@ START_TEST(test_memory)
 }
 END_TEST
 
+/* One stream works for milliseconds, another waits for it on the device, the host asks. */
+START_TEST(test_two_streams)
+{
+    const size_t bytes = (size_t)256 << 20;
+    struct vx_gpu_stream *other;
+    struct vx_gpu_event *filled, *copied;
+    void *memory;
+    u32 *words;
+    bool done = false;
+    i64 asked = 0, waits = 0;
+    check(vx_gpu_stream_open(gpu, &why, &other));
+    check(vx_gpu_event_open(gpu, &why, &filled));
+    check(vx_gpu_event_open(gpu, &why, &copied));
+    check(vx_gpu_event_done(gpu, filled, &why, &done));
+    ck_assert(done); /* never recorded */
+    check(vx_gpu_alloc(gpu, bytes, &why, &memory));
+    check(vx_gpu_host_alloc(gpu, 8, &why, (void **)&words));
+    const struct vx_gpu_copy copy = {words, (char *)memory + bytes - 8, 8};
+    for (u32 round = 1; round <= 10; round++) {
+        words[0] = words[1] = 0;
+        for (u32 i = 0; i <= 40; i++)
+            check(vx_gpu_fill(gpu, stream,
+                              &(struct vx_gpu_words){memory, round * 100 + i, bytes},
+                              &why));
+        check(vx_gpu_event_record(gpu, filled, stream, &why));
+        check(vx_gpu_stream_after(gpu, other, filled, &why));
+        check(vx_gpu_copy_out(gpu, other, &copy, &why));
+        check(vx_gpu_event_record(gpu, copied, other, &why));
+        for (done = false; !done; asked++) {
+            check(vx_gpu_event_done(gpu, copied, &why, &done));
+            waits += !done;
+        }
+        ck_assert_uint_eq(words[0], round * 100 + 40);
+        ck_assert_uint_eq(words[1], round * 100 + 40);
+        check(vx_gpu_event_done(gpu, filled, &why, &done));
+        ck_assert(done);
+    }
+    printf("asked %lld times, %lld in vain; node %d\n", (long long)asked,
+           (long long)waits, vx_gpu_numa_node(gpu));
+    ck_assert_int_gt(waits, 10);
+    ck_assert_int_ge(vx_gpu_numa_node(gpu), -1);
+    ck_assert(!vx_gpu_lost(gpu, NULL)); /* "not ready" is no error */
+    vx_gpu_host_free(gpu, (void **)&words);
+    ck_assert_ptr_null(words);
+    vx_gpu_free(gpu, &memory);
+    vx_gpu_event_close(gpu, &filled);
+    vx_gpu_event_close(gpu, &copied);
+    vx_gpu_stream_close(gpu, &other);
+}
+END_TEST
+
 START_TEST(test_bad_image)
 {
     struct vx_gpu_module *module;
@@ -285,6 +336,7 @@ int main(void)
     tcase_add_test(tests, test_shared);
     tcase_add_test(tests, test_graph);
     tcase_add_test(tests, test_memory);
+    tcase_add_test(tests, test_two_streams);
     tcase_add_test(tests, test_bad_image);
     tcase_add_test(tests, test_loading_beside);
     tcase_add_test(tests, test_lost);

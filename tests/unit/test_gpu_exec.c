@@ -145,7 +145,7 @@ START_TEST(bits_are_the_rows_own)
     vx_gpu_rig_run(model, &alone->item);
     struct vx_item items[3] = {other->item, again->item, turned->item};
     items[1].outputs[0] = NULL; /* not wanted */
-    struct vx_batch batch = {items, 3};
+    struct vx_batch batch = {.items = items, .items_count = 3};
     vx_engine_run(vx_gpu_rig_engine, model, &batch);
     for (int i = 0; i < 3; i++) ck_assert(!items[i].status.fault);
     for (i32 i = 0; i < signature->outputs_count; i++) {
@@ -231,14 +231,24 @@ START_TEST(a_large_layer_fits)
     const struct vx_gpu_choices_want want = {model->plan, VX_NUMBER_F16, n, &pick};
     ck_assert(!vx_gpu_choices_open(&want, &choices).fault);
     static struct vx_gpu_places places;
-    vx_gpu_places_make(choices, n, &places);
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1}, &places);
     ck_assert_msg(places.bytes < (size_t)2500 * 1000 * 1000, "%zu bytes", places.bytes);
-    ck_assert_int_eq(places.maps_count, 1);
-    ck_assert_int_ge(places.maps[0].want.windows, 1);
     ck_assert_int_eq((i64)(places.shared % VX_GPU_LINE_BYTES), 0);
-    ck_assert(places.index < places.maps[0].offset);
-    ck_assert(places.maps[0].offset < places.shared);
+    ck_assert(places.pieces[0] < places.shared);
+    ck_assert(places.coords[0] == places.shared);
+    ck_assert(places.coords[0] < places.scratch);
+    ck_assert(places.scratch < places.workspace);
     ck_assert(places.shared + vx_plan_bytes(model->plan, n) <= places.workspace);
+    /* Of several pieces the join comes on top. */
+    const i64 halves[2] = {n / 2, n - n / 2};
+    size_t alone = places.bytes;
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){halves, 2}, &places);
+    ck_assert_int_eq(places.n, n);
+    ck_assert(places.bytes > alone);
+    ck_assert(places.rows < places.joined[0]);
+    ck_assert(places.joined[0] < places.pieces[0]);
+    ck_assert(places.pieces[0] < places.pieces[1]);
+    ck_assert(places.pieces[1] < places.shared);
     ck_assert(vx_gpu_places_need(choices, n, &places) < (size_t)2500 * 1000 * 1000);
     ck_assert(vx_gpu_places_need(choices, n + 1, &places) == SIZE_MAX);
     vx_gpu_choices_close(&choices);

@@ -311,7 +311,9 @@ static vx_status everything(void)
     struct vx_gpu_stream *queue = NULL;
     struct vx_kernel_set *kernels = NULL;
     struct vx_gpu_graph *graph = NULL;
-    void *memory = NULL;
+    struct vx_gpu_event *event = NULL;
+    void *memory = NULL, *host = NULL;
+    bool done = false;
     const struct vx_jit_wanted list[] = {wanted(1, VX_NUMBER_F32),
                                          {&count_spec, NULL, 0}};
     f32 out = 0;
@@ -319,6 +321,8 @@ static vx_status everything(void)
     VX_TRY(vx_gpu_open(&(struct vx_gpu_options){.vendor = VX_GPU_FAKE}, &why, &it));
     VX_TRY_OR(status, out, vx_gpu_stream_open(it, &why, &queue));
     VX_TRY_OR(status, out, vx_gpu_alloc(it, 64, &why, &memory));
+    VX_TRY_OR(status, out, vx_gpu_host_alloc(it, 64, &why, &host));
+    VX_TRY_OR(status, out, vx_gpu_event_open(it, &why, &event));
     VX_TRY_OR(status, out, vx_kernel_set_open(it, jit, &why, &kernels));
     VX_TRY_OR(status, out, vx_kernel_set_ready(kernels, list, 2, NULL, &why));
     VX_TRY_OR(status, out,
@@ -330,8 +334,13 @@ static vx_status everything(void)
     VX_TRY_OR(status, out, vx_gpu_graph_launch(it, graph, queue, &why));
     VX_TRY_OR(status, out,
               vx_gpu_copy_out(it, queue, &(struct vx_gpu_copy){&out, memory, 4}, &why));
+    VX_TRY_OR(status, out, vx_gpu_event_record(it, event, queue, &why));
+    VX_TRY_OR(status, out, vx_gpu_stream_after(it, queue, event, &why));
+    VX_TRY_OR(status, out, vx_gpu_event_done(it, event, &why, &done));
     VX_TRY_OR(status, out, vx_gpu_stream_wait(it, queue, &why));
 out:
+    vx_gpu_event_close(it, &event);
+    vx_gpu_host_free(it, &host);
     vx_gpu_graph_close(it, &graph);
     vx_kernel_set_close(&kernels);
     vx_gpu_free(it, &memory);

@@ -8,6 +8,7 @@
 #include "kernels/11_linear.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/15_geometry_join.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>
@@ -268,6 +269,61 @@ START_TEST(test_convert_round_trip)
 }
 END_TEST
 
+/* Two pieces of 2 and 3 rows: what the second says of its rows is 2 higher in the whole. */
+START_TEST(test_join_by_hand)
+{
+    static const i32 rows0[] = {1, 0}, rows1[] = {2, 0, 1};
+    static const i32 nbr0[] = {0, 1, -1, -1, -1, 0, 1, -1};
+    static const i32 nbr1[] = {-1, 0, 2, -1, 1, -1, 0, -1, 2, 2, -1, -1};
+    static const u32 masks0[] = {3, 6}, masks1[] = {6, 5, 3};
+    static const i32 rows_whole[] = {1, 0, 4, 2, 3};
+    static const i32 nbr_whole[] = {0, 1,  -1, -1, -1, 0,  1, -1, -1, 2,
+                                    4, -1, 3,  -1, 2,  -1, 4, 4,  -1, -1};
+    static const u32 masks_whole[] = {3, 6, 6, 5, 3};
+    const struct vx_join_rows_piece row_pieces[] = {{2, 0, rows0}, {3, 2, rows1}};
+    const struct vx_join_map_piece map_pieces[] = {{2, 0, nbr0, masks0},
+                                                   {3, 2, nbr1, masks1}};
+    i32 rows[5], nbr[20];
+    u32 masks[5];
+    vx_join_rows_ref(
+        &(struct vx_join_rows_args){.count = 2, .pieces = row_pieces, .rows = rows});
+    ck_assert(!memcmp(rows, rows_whole, sizeof rows));
+    vx_join_map_ref(&(struct vx_join_map_args){.count = 2,
+                                               .nbr_stride = 4,
+                                               .words = 1,
+                                               .pieces = map_pieces,
+                                               .nbr = nbr,
+                                               .masks = masks});
+    ck_assert(!memcmp(nbr, nbr_whole, sizeof nbr));
+    ck_assert(!memcmp(masks, masks_whole, sizeof masks));
+}
+END_TEST
+
+START_TEST(test_pieces_told_by_hand)
+{
+    static const u32 a[] = {7, 8, 9}, b[] = {7, 8, 9}, c[] = {7, 8, 10};
+    static const u32 fault[2] = {0, 1};
+    static const u64 many = (u64)5 << 40;
+    u32 differs[2] = {77, 77};
+    struct vx_words_pair pairs[] = {{.n = 3, .a = a, .b = b, .differs = &differs[0]},
+                                    {.n = 3, .a = a, .b = c, .differs = &differs[1]}};
+    const struct vx_piece_places places[] = {{fault, NULL, &many},
+                                             {NULL, &differs[1], NULL}};
+    struct vx_piece_result results[2];
+    vx_words_differ_ref(&(struct vx_words_differ_args){.count = 2, .pairs = pairs});
+    ck_assert_uint_eq(differs[0], 0);
+    ck_assert_uint_eq(differs[1], 1);
+    vx_piece_results_ref(&(struct vx_piece_results_args){2, places, results});
+    ck_assert_uint_eq(results[0].fault[0], 0);
+    ck_assert_uint_eq(results[0].fault[1], 1);
+    ck_assert_uint_eq(results[0].differs, 0);
+    ck_assert_uint_eq(results[0].pairs, many);
+    ck_assert_uint_eq(results[1].fault[0] | results[1].fault[1], 0);
+    ck_assert_uint_eq(results[1].differs, 1);
+    ck_assert_uint_eq(results[1].pairs, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels");
@@ -282,6 +338,8 @@ int main(void)
     tcase_add_test(cases, test_norms_by_hand);
     tcase_add_test(cases, test_elementwise_by_hand);
     tcase_add_loop_test(cases, test_convert_round_trip, 0, 2);
+    tcase_add_test(cases, test_join_by_hand);
+    tcase_add_test(cases, test_pieces_told_by_hand);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -187,6 +187,8 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_worker_up{worker=\"0\",device=\"cpu\"}", "1");
     expect("voxeld_worker_up{worker=\"1\",device=\"cpu\"}", "0");
     expect("voxeld_worker_restarts_total{worker=\"0\",device=\"cpu\"}", "2");
+    expect("voxeld_rpc_cut_total{phase=\"sending\"}", "6");
+    expect("voxeld_worker_hangs_total{worker=\"0\",device=\"cpu\"}", "3");
     expect("voxeld_worker_device_lost_total{worker=\"0\",device=\"cpu\"}", "1");
     expect("voxeld_worker_device_lost_total{worker=\"1\",device=\"cpu\"}", "0");
     expect("voxeld_geometry_cache_hits_total{worker=\"0\",device=\"cpu\"}", "110000");
@@ -215,8 +217,15 @@ START_TEST(histograms_add_up)
                                                   .total_ns = times_ns[i],
                                                   .voxels = 0,
                                                   .bytes_in = UINT64_C(1) << 40});
-    vx_metrics_observe_batch(metrics, 64, 12345678901);
-    vx_metrics_observe_batch(metrics, 2, 0);
+    vx_metrics_observe_batch(
+        metrics, &(struct vx_metrics_batch){.requests = 64, .voxels = 12345678901});
+    vx_metrics_observe_batch(metrics,
+                             &(struct vx_metrics_batch){.requests = 2,
+                                                        .voxels = 250,
+                                                        .voxels_max = 1000,
+                                                        .border_ns = 20001,
+                                                        .device_ns = 2000000,
+                                                        .predicted_ns = 2030000});
     render();
     check_grammar();
     expect("voxeld_request_seconds_bucket{le=\"0.0001\"}", "3"); /* a bound is inside */
@@ -233,7 +242,16 @@ START_TEST(histograms_add_up)
     expect("voxeld_queue_seconds_count", "0"); /* none of them ran */
     expect("voxeld_batch_requests_bucket{le=\"2\"}", "1");
     expect("voxeld_batch_requests_bucket{le=\"64\"}", "2");
-    expect("voxeld_batch_voxels_sum", "12345678901");
+    expect("voxeld_batch_voxels_sum", "12345679151");
+    expect("voxeld_border_seconds_bucket{le=\"0.00002\"}", "1");
+    expect("voxeld_border_seconds_bucket{le=\"0.00005\"}", "2");
+    /* Without a budget there is no share of it, without a prediction no error. */
+    expect("voxeld_batch_fill_ratio_count", "1");
+    expect("voxeld_batch_fill_ratio_bucket{le=\"0.2\"}", "0");
+    expect("voxeld_batch_fill_ratio_bucket{le=\"0.3\"}", "1");
+    expect("voxeld_batch_fill_ratio_sum", "0.25");
+    expect("voxeld_batch_prediction_error_seconds_count", "1");
+    expect("voxeld_batch_prediction_error_seconds_sum", "0.00003");
     vx_metrics_close(&metrics);
 }
 END_TEST
@@ -246,6 +264,30 @@ START_TEST(failures_do_not_look_fast)
                                             .code = VX_CODE_UNAVAILABLE, .total_ns = 10});
     ck_assert_uint_eq(vx_metrics_recent(metrics, VX_HISTOGRAM_REQUEST).count, 0);
     ck_assert_uint_eq(metrics->codes[VX_CODE_UNAVAILABLE], 1);
+    vx_metrics_close(&metrics);
+}
+END_TEST
+
+START_TEST(names_of_geometries_are_counted)
+{
+    struct vx_metrics *metrics;
+    ck_assert(!vx_metrics_open(&metrics).fault);
+    static const struct vx_metrics_request requests[] = {
+        {.code = VX_CODE_OK},
+        {.code = VX_CODE_OK, .by_name = true},
+        {.code = VX_CODE_OK, .by_name = true},
+        {.code = VX_CODE_FAILED_PRECONDITION, .by_name = true},
+        {.code = VX_CODE_CANCELLED, .by_name = true},
+        {.code = VX_CODE_UNAVAILABLE, .refused_late = true},
+        {.code = VX_CODE_DEADLINE_EXCEEDED},
+    };
+    for (size_t i = 0; i < VX_COUNT(requests); i++)
+        vx_metrics_observe_request(metrics, &requests[i]);
+    sample.sources.metrics = metrics;
+    render();
+    expect("voxeld_geometry_refs_total{result=\"hit\"}", "2");
+    expect("voxeld_geometry_refs_total{result=\"unknown\"}", "1");
+    expect("voxeld_deadline_refusals_total", "1");
     vx_metrics_close(&metrics);
 }
 END_TEST
@@ -414,6 +456,7 @@ int main(void)
     tcase_add_test(tests, models_are_said);
     tcase_add_test(tests, server_and_workers_are_said);
     tcase_add_test(tests, histograms_add_up);
+    tcase_add_test(tests, names_of_geometries_are_counted);
     tcase_add_test(tests, failures_do_not_look_fast);
     tcase_add_test(tests, percentiles_are_of_the_last_minute);
     tcase_add_test(tests, the_largest_text_fits_a_reply);

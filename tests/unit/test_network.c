@@ -111,8 +111,8 @@ START_TEST(every_op_is_read)
     ck_assert_int_eq(network->outputs[1].layer, 7);
     ck_assert(network->voxels_max_said);
     ck_assert_int_eq(network->voxels_max, 5000);
-    ck_assert_int_eq(network->batch_voxels_max, 9000);
-    ck_assert_int_eq(network->batch_delay_us, 50);
+    ck_assert_int_eq(network->batching.voxels_max, 9000);
+    ck_assert_int_eq(network->batching.delay_us, 50);
     ck_assert_int_eq(network->warmup_count, 2);
     ck_assert_int_eq(network->warmup[1], 5000);
     ck_assert_int_eq(network->precision, VX_PRECISION_BF16);
@@ -144,8 +144,8 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert(!network->voxels_max_said);
     ck_assert_int_eq(network->precision, VX_PRECISION_AUTO);
     ck_assert_int_eq(network->voxels_max, VX_NETWORK_VOXELS_DEFAULT);
-    ck_assert_int_eq(network->batch_voxels_max, VX_NETWORK_VOXELS_DEFAULT);
-    ck_assert_int_eq(network->batch_delay_us, 0);
+    ck_assert_int_eq(network->batching.voxels_max, VX_NETWORK_VOXELS_DEFAULT);
+    ck_assert_int_eq(network->batching.delay_us, 0);
     ck_assert_int_eq(network->warmup_count, 2);
 }
 END_TEST
@@ -289,6 +289,39 @@ static const struct {
      "0"},
     {TAIL(OUT ",\"batching\":{\"delay_us\":-1}"),
      "line 1, column 148: \"delay_us\": expected an integer from 0 to 10000000, got -1"},
+    {TAIL(OUT ",\"batching\":{\"pairs_max\":0}"),
+     "line 1, column 149: \"pairs_max\": expected an integer from 1 to 368293445632, got "
+     "0"},
+    {TAIL(OUT ",\"batching\":{\"requests_max\":65}"),
+     "line 1, column 152: \"requests_max\": expected an integer from 1 to 64, got 65"},
+    {TAIL(OUT ",\"batching\":{\"priority_levels\":9}"),
+     "line 1, column 155: \"priority_levels\": expected an integer from 0 to 8, got 9"},
+    {TAIL(OUT ",\"batching\":{\"priority_levels\":2}"),
+     "line 1: expected the key \"default_priority_level\", it is missing"},
+    {TAIL(OUT ",\"batching\":{\"priority_levels\":2,\"default_priority_level\":3}"),
+     "line 1, column 182: \"default_priority_level\": expected an integer from 1 to 2, "
+     "got 3"},
+    {TAIL(OUT ",\"batching\":{\n\"default_priority_level\":1}"),
+     "line 2: \"default_priority_level\": expected \"priority_levels\" with it, it is "
+     "missing"},
+    {TAIL(OUT ",\"batching\":{\"default_queue_policy\":1}"),
+     "line 1, column 160: \"default_queue_policy\": expected an object, got 1"},
+    {TAIL(OUT ",\"batching\":{\"default_queue_policy\":{\n\"max_queue\":1}}"),
+     "line 2: unknown key \"max_queue\"; the nearest is \"max_queue_size\""},
+    {TAIL(OUT ",\"batching\":{\"default_queue_policy\":{\"max_queue_size\":-1}}"),
+     "line 1, column 178: \"max_queue_size\": expected an integer from 0 to 2147483647, "
+     "got -1"},
+    {TAIL(OUT ",\"batching\":{\"default_queue_policy\":{\n\"timeout_action\":\"WAIT\"}}"),
+     "line 2: \"timeout_action\": expected \"REJECT\" or \"DELAY\", got \"WAIT\""},
+    {TAIL(OUT ",\"batching\":{\"default_queue_policy\":{\"allow_timeout_override\":1}}"),
+     "line 1, column 186: \"allow_timeout_override\": expected true or false, got 1"},
+    {TAIL(OUT ",\"batching\":{\"priority_queue_policy\":{\n\"1\":{}}}"),
+     "line 2: \"priority_queue_policy\": expected a level from 1 to priority_levels, "
+     "which is 0, got \"1\""},
+    {TAIL(OUT ",\"batching\":{\"priority_levels\":2,\"default_priority_level\":1,"
+              "\"priority_queue_policy\":{\n\"01\":{}}}"),
+     "line 2: \"priority_queue_policy\": expected a level from 1 to priority_levels, "
+     "which is 2, got \"01\""},
     {TAIL(OUT ",\"batching\":{\"delay\":1}"),
      "line 1: unknown key \"delay\"; the nearest is \"delay_us\""},
     {TAIL(OUT ",\"warmup\":100"),
@@ -316,6 +349,41 @@ START_TEST(every_precision_has_a_word)
              TAIL(OUT), words[_i]);
     ck_assert_int_eq(parse_good(text)->precision, _i);
     ck_assert_str_eq(vx_precision_name((enum vx_precision)_i), words[_i]);
+}
+END_TEST
+
+static void policy_is(const struct vx_queue_policy *policy, i64 timeout_us, i64 size,
+                      bool delay, bool override)
+{
+    ck_assert_int_eq(policy->default_timeout_us, timeout_us);
+    ck_assert_int_eq(policy->max_queue_size, size);
+    ck_assert_int_eq(policy->timeout_delay, delay);
+    ck_assert_int_eq(policy->allow_timeout_override, override);
+}
+
+START_TEST(batching_is_read_with_tritons_words)
+{
+    const struct vx_batching *batching =
+        &parse_good(TAIL(OUT ",\"batching\":{\"pairs_max\":70,\"requests_max\":3,"
+                             "\"priority_levels\":3,\"default_priority_level\":2,"
+                             "\"default_queue_policy\":{\"max_queue_size\":5,"
+                             "\"default_timeout_microseconds\":9},"
+                             "\"priority_queue_policy\":{\"3\":{\"timeout_action\":"
+                             "\"DELAY\",\"allow_timeout_override\":true},"
+                             "\"1\":{\"timeout_action\":\"REJECT\"}}}"))
+             ->batching;
+    ck_assert_int_eq(batching->pairs_max, 70);
+    ck_assert_int_eq(batching->requests_max, 3);
+    ck_assert_int_eq(batching->priority_levels, 3);
+    ck_assert_int_eq(batching->default_priority_level, 2);
+    policy_is(&batching->policies[0], 9, 5, false, false);
+    policy_is(&batching->policies[1], 0, 0, false, false);
+    policy_is(&batching->policies[2], 9, 5, false, false); /* the default's */
+    policy_is(&batching->policies[3], 0, 0, true, true);
+    batching = &parse_good(TAIL(OUT))->batching;
+    ck_assert_int_eq(batching->requests_max, VX_BATCH_ITEMS_MAX);
+    ck_assert_int_eq(batching->pairs_max + batching->priority_levels, 0);
+    policy_is(&batching->policies[0], 0, 0, false, true);
 }
 END_TEST
 
@@ -418,6 +486,7 @@ int main(void)
     tcase_add_test(tcase, every_op_is_read);
     tcase_add_test(tcase, what_is_not_said_has_a_default);
     tcase_add_loop_test(tcase, every_precision_has_a_word, 0, 5);
+    tcase_add_test(tcase, batching_is_read_with_tritons_words);
     tcase_add_loop_test(tcase, bad_files_are_refused_with_a_sentence, 0, VX_COUNT(bad));
     tcase_add_test(tcase, as_many_layers_as_the_limit);
     tcase_add_test(tcase, a_full_arena_is_said);

@@ -58,7 +58,7 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
                                     .version = 12,
                                     .id = "an id",
                                     .outputs_count = 2,
-                                    .parameters_count = 3};
+                                    .parameters_count = 4};
     static const u8 payload[6] = "tensor";
     u8 message[VX_REPLY_HEAD_BYTES_MAX + 64];
     reply.outputs[0] =
@@ -69,6 +69,10 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     reply.parameters[1] = (struct vx_reply_parameter){"hit", VX_PARAMETER_BOOL, 1, ""};
     reply.parameters[2] =
         (struct vx_reply_parameter){"device", VX_PARAMETER_TEXT, 0, "cpu:0"};
+    reply.parameters[3].kind = VX_PARAMETER_TEXT;
+    strcpy(reply.parameters[3].name, "coords_ref");
+    vx_content_print((struct vx_content){0xfedcba9876543210, 0x0123456789abcdef},
+                     reply.parameters[3].text);
     size_t n = vx_codec_pack_reply_head(&reply, message, sizeof message);
     n += vx_codec_pack_raw_prefix(6, message + n, sizeof message - n);
     memcpy(message + n, payload, 6);
@@ -80,7 +84,10 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     ck_assert_str_eq(got->model_name, "model");
     ck_assert_str_eq(got->model_version, "12");
     ck_assert_str_eq(got->id, "an id");
-    ck_assert_uint_eq(got->n_parameters, 3);
+    ck_assert_uint_eq(got->n_parameters, 4);
+    ck_assert_str_eq(got->parameters[3]->key, "coords_ref");
+    ck_assert_str_eq(got->parameters[3]->value->string_param,
+                     "0123456789abcdeffedcba9876543210");
     ck_assert_int_eq(got->parameters[0]->value->int64_param, -5);
     ck_assert(got->parameters[1]->value->bool_param);
     ck_assert_str_eq(got->parameters[2]->value->string_param, "cpu:0");

@@ -1,391 +1,366 @@
-/* The scheduler as tables, and as a simulation from seeds: arrivals, cancels, deadlines,
- * deaths.
+/* Who waits, in which order and until when: the scheduler's queue and its policies, as
+ * tables.  Batches and placement are in test_sched_batch.c, everything at once in
+ * test_sched_sim.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/clock.h"
-#include "server/sched.h"
+#include "tests/unit/sched_rig.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define QUEUE_MAX 8
-
-static struct vx_sched *open_one(void)
-{
-    struct vx_sched *sched;
-    ck_assert(!vx_sched_open(QUEUE_MAX, &sched).fault);
-    vx_sched_instance_set(sched, 0, 1000, 0);
-    return sched;
-}
-
-static struct vx_sched *open_with_worker(void)
-{
-    struct vx_sched *sched = open_one();
-    vx_sched_worker_up(sched, 0);
-    vx_sched_instance_ready(sched, 0, 0, true);
-    return sched;
-}
+static const struct vx_batching one_by_one = {.voxels_max = 1000, .requests_max = 1};
+/* Three levels, the second is the default, each with limits of its own. */
+static const struct vx_batching levels = {
+    .voxels_max = 1000,
+    .requests_max = 1,
+    .priority_levels = 3,
+    .default_priority_level = 2,
+    .policies = {[1] = {.max_queue_size = 2},
+                 [2] = {.default_timeout_us = 100, .allow_timeout_override = true},
+                 [3] = {.default_timeout_us = 100, .timeout_delay = true}},
+};
 
 static struct vx_job job_make(u64 priority, i64 deadline_ns)
 {
-    return (struct vx_job){
-        .voxels = 10, .priority = priority, .deadline_ns = deadline_ns};
-}
-
-static void no_job(void *context, struct vx_job *job)
-{
-    (void)context;
-    (void)job;
-    ck_abort_msg("no job was expected here");
-}
-
-static void count_job(void *context, struct vx_job *job)
-{
-    ck_assert_int_eq(job->state, VX_JOB_NEW);
-    ++*(int *)context;
-}
-
-static void finish(struct vx_sched *sched, i32 worker, u64 batch)
-{
-    struct vx_batch_plan plan;
-    ck_assert(vx_sched_finish(sched, worker, batch, &plan));
+    struct vx_job job = rig_job(10);
+    job.priority = priority;
+    job.deadline_ns = deadline_ns;
+    return job;
 }
 
 START_TEST(nothing_runs_without_a_ready_worker)
 {
-    struct vx_sched *sched = open_one();
+    struct vx_sched *sched = rig_open(&one_by_one, 0);
     struct vx_job job = job_make(0, VX_NEVER);
     struct vx_batch_plan plan;
-    ck_assert(!vx_sched_submit(sched, &job, 1, NULL).fault);
+    rig_submit(sched, &job, 1);
     ck_assert(!vx_sched_pick(sched, 2, &plan));
     vx_sched_worker_up(sched, 0);
     ck_assert(!vx_sched_pick(sched, 2, &plan));
     vx_sched_instance_ready(sched, 0, 0, true);
-    ck_assert(vx_sched_pick(sched, 3, &plan));
+    rig_pick(sched, 3, &plan);
     ck_assert_ptr_eq(plan.jobs[0], &job);
     ck_assert_int_eq(plan.jobs_count, 1);
     ck_assert_int_eq(plan.voxels, 10);
+    ck_assert_int_eq(plan.pairs, 10);
     ck_assert_int_eq(job.queued_ns, 1);
     ck_assert_int_eq(job.started_ns, 3);
-    finish(sched, 0, plan.batch);
+    ck_assert_int_eq(vx_sched_worker_since_ns(sched, 0), 3);
+    ck_assert_int_eq(vx_sched_running(sched), 1);
+    rig_finish(sched, &plan, 4);
+    ck_assert_int_eq(vx_sched_worker_since_ns(sched, 0), 0);
     ck_assert_int_eq(vx_sched_instance_jobs(sched, 0), 0);
-    vx_sched_close(&sched);
+    rig_close(&sched);
 }
 END_TEST
 
 START_TEST(order_is_priority_then_arrival)
 {
-    struct vx_sched *sched = open_one();
-    struct vx_job jobs[4] = {job_make(0, VX_NEVER), job_make(2, VX_NEVER),
-                             job_make(1, VX_NEVER), job_make(2, VX_NEVER)};
-    static const int served[4] = {2, 1, 3, 0};
-    for (int i = 0; i < 4; i++)
-        ck_assert(!vx_sched_submit(sched, &jobs[i], i, NULL).fault);
+    struct vx_sched *sched = rig_open(&one_by_one, 0);
+    static const u64 priorities[] = {0, 2, 1, 2, 40, UINT64_MAX, 9, 40, 0, 12};
+    static const int served[] = {2, 1, 3, 6, 9, 4, 7, 5, 0, 8};
+    struct vx_job jobs[VX_COUNT(priorities)];
+    for (size_t i = 0; i < VX_COUNT(priorities); i++) {
+        jobs[i] = job_make(priorities[i], VX_NEVER);
+        rig_submit(sched, &jobs[i], (i64)i);
+    }
     vx_sched_worker_up(sched, 0);
     vx_sched_instance_ready(sched, 0, 0, true);
     struct vx_batch_plan plan;
-    for (int i = 0; i < 4; i++) {
-        ck_assert(vx_sched_pick(sched, 9, &plan));
+    for (size_t i = 0; i < VX_COUNT(served); i++) {
+        rig_pick(sched, 9, &plan);
         ck_assert_ptr_eq(plan.jobs[0], &jobs[served[i]]);
-        finish(sched, 0, plan.batch);
+        rig_finish(sched, &plan, 9);
     }
-    vx_sched_close(&sched);
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(order_holds_across_instances)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 0);
+    vx_sched_instance_set(sched, 5, &one_by_one, true);
+    struct vx_job jobs[3] = {job_make(0, VX_NEVER), job_make(0, VX_NEVER),
+                             job_make(1, VX_NEVER)};
+    static const int served[3] = {2, 0, 1};
+    jobs[0].instance = jobs[2].instance = 5;
+    for (int i = 0; i < 3; i++) rig_submit(sched, &jobs[i], 0);
+    vx_sched_worker_up(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true);
+    vx_sched_instance_ready(sched, 5, 0, true);
+    struct vx_batch_plan plan;
+    for (int i = 0; i < 3; i++) {
+        rig_pick(sched, 0, &plan);
+        ck_assert_ptr_eq(plan.jobs[0], &jobs[served[i]]);
+        ck_assert_int_eq(plan.instance, jobs[served[i]].instance);
+        rig_finish(sched, &plan, 0);
+    }
+    rig_close(&sched);
 }
 END_TEST
 
 START_TEST(a_worker_holds_no_more_than_its_depth)
 {
-    struct vx_sched *sched = open_with_worker();
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
     struct vx_job jobs[VX_WORKER_DEPTH + 1];
-    struct vx_batch_plan plan;
-    u64 first = 0;
+    struct vx_batch_plan plan, first;
     for (int i = 0; i <= VX_WORKER_DEPTH; i++) {
         jobs[i] = job_make(0, VX_NEVER);
-        ck_assert(!vx_sched_submit(sched, &jobs[i], 0, NULL).fault);
+        rig_submit(sched, &jobs[i], 0);
     }
-    for (int i = 0; i < VX_WORKER_DEPTH; i++) {
-        ck_assert(vx_sched_pick(sched, 0, &plan));
-        if (!first) first = plan.batch;
-    }
+    rig_pick(sched, 0, &first);
+    for (int i = 1; i < VX_WORKER_DEPTH; i++) rig_pick(sched, 0, &plan);
     ck_assert(!vx_sched_pick(sched, 0, &plan));
-    finish(sched, 0, first);
-    ck_assert(vx_sched_pick(sched, 0, &plan));
+    ck_assert_int_eq(vx_sched_worker_batches(sched, 0), VX_WORKER_DEPTH);
+    rig_finish(sched, &first, 0);
+    rig_pick(sched, 0, &plan);
     ck_assert_ptr_eq(plan.jobs[0], &jobs[VX_WORKER_DEPTH]);
-    int lost = 0;
-    vx_sched_worker_down(sched, 0, no_job, NULL);
-    vx_sched_drop_instance(sched, 0, count_job, &lost);
-    ck_assert_int_eq(lost, VX_WORKER_DEPTH);
-    vx_sched_close(&sched);
+    rig_close(&sched);
 }
 END_TEST
 
 START_TEST(a_full_queue_says_so)
 {
-    struct vx_sched *sched = open_one();
-    struct vx_job jobs[QUEUE_MAX + 1];
+    struct vx_sched *sched = rig_open(&one_by_one, 0);
+    struct vx_job jobs[RIG_QUEUE_MAX + 1];
     struct vx_why why = {""};
-    for (int i = 0; i <= QUEUE_MAX; i++) {
+    for (int i = 0; i <= RIG_QUEUE_MAX; i++) {
         jobs[i] = job_make(0, VX_NEVER);
         vx_status st = vx_sched_submit(sched, &jobs[i], 0, &why);
         ck_assert_int_eq(vx_status_code(st),
-                         i < QUEUE_MAX ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
+                         i < RIG_QUEUE_MAX ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
     }
     ck_assert_ptr_nonnull(strstr(why.text, "Exceeds maximum queue size"));
-    ck_assert_int_eq(jobs[QUEUE_MAX].state, VX_JOB_NEW);
+    ck_assert_int_eq(jobs[RIG_QUEUE_MAX].state, VX_JOB_NEW);
     int dropped = 0;
-    vx_sched_drop_instance(sched, 0, count_job, &dropped);
-    ck_assert_int_eq(dropped, QUEUE_MAX);
+    vx_sched_drop_instance(sched, 0, rig_count_job, &dropped);
+    ck_assert_int_eq(dropped, RIG_QUEUE_MAX);
+    ck_assert_int_eq(vx_sched_queued_voxels(sched), 0);
     vx_sched_close(&sched);
+}
+END_TEST
+
+/* ------- levels and policies ------- */
+
+/* priority_levels, priority; level */
+static const struct {
+    i32 levels;
+    u64 priority;
+    u64 level;
+} level_rows[] = {
+    {3, 1, 1},          {3, 3, 3},
+    {3, 0, 2},          {3, 4, 2}, /* as Triton: beyond the levels is the default */
+    {3, UINT64_MAX, 2}, {0, 4, 4},
+};
+
+START_TEST(a_priority_is_a_level)
+{
+    struct vx_batching batching = levels;
+    batching.priority_levels = level_rows[_i].levels;
+    struct vx_sched *sched = rig_open(&batching, 0);
+    struct vx_job job = job_make(level_rows[_i].priority, VX_NEVER);
+    struct vx_why why = {""};
+    ck_assert(!vx_sched_submit(sched, &job, 0, &why).fault);
+    ck_assert_uint_eq(job.level, level_rows[_i].level);
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(a_level_has_a_queue_size_of_its_own)
+{
+    struct vx_sched *sched = rig_open(&levels, 0);
+    struct vx_job jobs[4] = {job_make(1, VX_NEVER), job_make(1, VX_NEVER),
+                             job_make(1, VX_NEVER), job_make(2, VX_NEVER)};
+    struct vx_why why = {""};
+    rig_submit(sched, &jobs[0], 0);
+    rig_submit(sched, &jobs[1], 0);
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[2], 0, &why)),
+                     VX_CODE_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(why.text, "Exceeds maximum queue size"));
+    rig_submit(sched, &jobs[3], 0); /* another level */
+    ck_assert(vx_sched_cancel(sched, &jobs[0]));
+    rig_submit(sched, &jobs[2], 0);
+    rig_close(&sched);
+    /* Without levels the whole queue of the model counts. */
+    struct vx_batching batching = one_by_one;
+    batching.policies[0].max_queue_size = 2;
+    sched = rig_open(&batching, 0);
+    for (u64 i = 0; i < 3; i++) {
+        jobs[i] = job_make(i, VX_NEVER);
+        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[i], 0, &why)),
+                         i < 2 ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
+    }
+    rig_close(&sched);
+}
+END_TEST
+
+/* default_timeout_us, allow_timeout_override, the request's timeout, its deadline; then
+ * when it expires, and whether by timeout; all from a submit at 1000 */
+static const struct {
+    i64 default_us;
+    bool allow;
+    i64 timeout_ns, deadline_ns, expires_ns;
+    bool by_timeout;
+} timeout_rows[] = {
+    {0, true, 0, VX_NEVER, VX_NEVER, false},
+    {0, true, 500, VX_NEVER, 1500, true},
+    {0, false, 500, VX_NEVER, VX_NEVER, false},
+    {2, true, 0, VX_NEVER, 3000, true},
+    {2, true, 500, VX_NEVER, 1500, true},
+    {2, true, 5000, VX_NEVER, 3000, true}, /* it may only shorten */
+    {2, false, 500, VX_NEVER, 3000, true},
+    {2, true, 500, 1200, 1200, false},
+    {2, true, 500, 1700, 1500, true},
+    {INT64_MAX, true, INT64_MAX - 1, VX_NEVER, VX_NEVER, false},
+};
+
+START_TEST(a_timeout_ends_a_wait)
+{
+    struct vx_batching batching = one_by_one;
+    batching.policies[0].default_timeout_us = timeout_rows[_i].default_us;
+    batching.policies[0].allow_timeout_override = timeout_rows[_i].allow;
+    struct vx_sched *sched = rig_open(&batching, 0);
+    struct vx_job job = job_make(0, timeout_rows[_i].deadline_ns);
+    job.timeout_ns = timeout_rows[_i].timeout_ns;
+    rig_submit(sched, &job, 1000);
+    ck_assert_int_eq(job.expires_ns, timeout_rows[_i].expires_ns);
+    ck_assert_int_eq(job.by_timeout, timeout_rows[_i].by_timeout);
+    ck_assert_int_eq(vx_sched_next_ns(sched), timeout_rows[_i].expires_ns);
+    if (job.expires_ns != VX_NEVER) {
+        int late = 0;
+        vx_sched_expire(sched, job.expires_ns - 1, rig_no_job, NULL);
+        vx_sched_expire(sched, job.expires_ns, rig_count_job, &late);
+        ck_assert_int_eq(late, 1);
+        ck_assert_int_eq(vx_sched_next_ns(sched), VX_NEVER);
+    }
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(a_delayed_job_goes_behind_all_others)
+{
+    struct vx_sched *sched = rig_open(&levels, 0);
+    struct vx_job delayed = job_make(3, 900 * US), other = job_make(3, VX_NEVER),
+                  late = job_make(3, 50 * US);
+    rig_submit(sched, &delayed, 0);
+    rig_submit(sched, &other, 99 * US);
+    vx_sched_expire(sched, 100 * US, rig_no_job, NULL);
+    ck_assert_int_eq(delayed.state, VX_JOB_QUEUED);
+    ck_assert_int_eq(delayed.expires_ns, 900 * US);
+    vx_sched_worker_up(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true);
+    struct vx_batch_plan plan;
+    rig_pick(sched, 101 * US, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &other);
+    rig_finish(sched, &plan, 101 * US);
+    rig_pick(sched, 101 * US, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &delayed);
+    rig_finish(sched, &plan, 101 * US);
+    /* gRPC's deadline ends it all the same. */
+    vx_sched_instance_ready(sched, 0, 0, false);
+    int ended = 0;
+    rig_submit(sched, &late, 0);
+    vx_sched_expire(sched, 50 * US, rig_count_job, &ended);
+    ck_assert_int_eq(ended, 1);
+    late = job_make(3, 300 * US);
+    rig_submit(sched, &late, 0);
+    vx_sched_expire(sched, 400 * US, rig_count_job, &ended);
+    ck_assert_int_eq(ended, 2);
+    rig_close(&sched);
 }
 END_TEST
 
 START_TEST(deadlines_end_waiting_jobs_only)
 {
-    struct vx_sched *sched = open_with_worker();
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
     struct vx_job late = job_make(0, 5), running = job_make(0, 50),
                   waiting = job_make(0, 60);
     ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &late, 5, NULL)),
                      VX_CODE_DEADLINE_EXCEEDED);
-    ck_assert(!vx_sched_submit(sched, &running, 6, NULL).fault);
+    rig_submit(sched, &running, 6);
     struct vx_batch_plan plan;
-    ck_assert(vx_sched_pick(sched, 7, &plan));
+    rig_pick(sched, 7, &plan);
     vx_sched_instance_ready(sched, 0, 0, false);
-    ck_assert(!vx_sched_submit(sched, &waiting, 8, NULL).fault);
+    rig_submit(sched, &waiting, 8);
     ck_assert_int_eq(vx_sched_next_ns(sched), 60);
     int ended = 0;
-    vx_sched_expire(sched, 59, no_job, NULL);
-    vx_sched_expire(sched, 60, count_job, &ended);
+    vx_sched_expire(sched, 59, rig_no_job, NULL);
+    vx_sched_expire(sched, 60, rig_count_job, &ended);
     ck_assert_int_eq(ended, 1);
     ck_assert_int_eq(running.state, VX_JOB_RUNNING);
     ck_assert_int_eq(vx_sched_next_ns(sched), VX_NEVER);
-    finish(sched, 0, plan.batch);
-    vx_sched_close(&sched);
+    rig_finish(sched, &plan, 60);
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(the_earliest_of_many_expires_first)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 0);
+    static struct vx_job jobs[200];
+    u64 state = 12345;
+    for (int i = 0; i < 200; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        jobs[i] = job_make(0, 1000 + (i64)(state >> 40) % 500);
+        rig_submit(sched, &jobs[i], 0);
+        if (i % 3 == 2)
+            ck_assert(vx_sched_cancel(sched, &jobs[state >> 33 & 1 ? i : i - 1]));
+    }
+    for (i64 now = 1000; now < 1500; now++) {
+        i64 earliest = VX_NEVER;
+        for (int i = 0; i < 200; i++)
+            if (jobs[i].state == VX_JOB_QUEUED && jobs[i].deadline_ns < earliest)
+                earliest = jobs[i].deadline_ns;
+        ck_assert_int_eq(vx_sched_next_ns(sched), earliest);
+        int ended = 0;
+        vx_sched_expire(sched, now, rig_count_job, &ended);
+        ck_assert(earliest > now ? ended == 0 : ended > 0);
+    }
+    ck_assert_int_eq(vx_sched_queued(sched), 0);
+    rig_close(&sched);
 }
 END_TEST
 
 START_TEST(cancel_takes_back_only_what_waits)
 {
-    struct vx_sched *sched = open_with_worker();
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
     struct vx_job a = job_make(0, VX_NEVER), b = job_make(0, VX_NEVER);
     struct vx_batch_plan plan;
-    ck_assert(!vx_sched_submit(sched, &a, 0, NULL).fault);
-    ck_assert(vx_sched_pick(sched, 0, &plan));
-    ck_assert(!vx_sched_submit(sched, &b, 0, NULL).fault);
+    rig_submit(sched, &a, 0);
+    rig_pick(sched, 0, &plan);
+    rig_submit(sched, &b, 0);
     ck_assert(!vx_sched_cancel(sched, &a));
     ck_assert(vx_sched_cancel(sched, &b));
     ck_assert(!vx_sched_cancel(sched, &b));
     ck_assert_int_eq(vx_sched_queued(sched), 0);
-    finish(sched, 0, plan.batch);
-    vx_sched_close(&sched);
+    rig_finish(sched, &plan, 0);
+    rig_close(&sched);
 }
 END_TEST
 
-START_TEST(a_death_sends_jobs_to_the_head_and_two_are_poison)
+START_TEST(jobs_without_a_holder_are_handed_out)
 {
-    struct vx_sched *sched = open_with_worker();
-    struct vx_job poison = job_make(0, VX_NEVER), behind = job_make(0, VX_NEVER),
-                  later = job_make(0, VX_NEVER);
-    struct vx_batch_plan plan;
-    ck_assert(!vx_sched_submit(sched, &poison, 0, NULL).fault);
-    ck_assert(!vx_sched_submit(sched, &behind, 0, NULL).fault);
-    ck_assert(vx_sched_pick(sched, 0, &plan) && vx_sched_pick(sched, 0, &plan));
-    ck_assert(!vx_sched_submit(sched, &later, 0, NULL).fault);
-    for (int death = 1; death <= VX_JOB_DEATHS_MAX; death++) {
-        int poisoned = 0;
-        vx_sched_worker_down(sched, 0, count_job, &poisoned);
-        ck_assert_int_eq(poisoned, death == VX_JOB_DEATHS_MAX);
-        ck_assert_int_eq(poison.deaths, death);
-        vx_sched_worker_up(sched, 0);
-        ck_assert(!vx_sched_pick(sched, 0, &plan)); /* up, but nothing is loaded yet */
-        vx_sched_instance_ready(sched, 0, 0, true);
-        if (death == VX_JOB_DEATHS_MAX) break;
-        ck_assert(vx_sched_pick(sched, 0, &plan));
-        ck_assert_ptr_eq(plan.jobs[0], &poison);
-        ck_assert(vx_sched_pick(sched, 0, &plan));
-        ck_assert_ptr_eq(plan.jobs[0], &behind);
-    }
-    /* The bystander waited behind the killer both times and is none. */
-    ck_assert_int_eq(behind.deaths, 0);
-    ck_assert(vx_sched_pick(sched, 0, &plan));
-    ck_assert_ptr_eq(plan.jobs[0], &behind);
-    ck_assert(!vx_sched_finish(sched, 0, plan.batch + 1000, &plan));
-    finish(sched, 0, plan.batch ? plan.batch : 1);
-    vx_sched_drop_instance(sched, 0, count_job, &(int){0});
-    vx_sched_close(&sched);
-}
-END_TEST
-
-START_TEST(work_goes_to_the_least_busy_worker)
-{
-    struct vx_sched *sched = open_with_worker();
-    vx_sched_worker_up(sched, 3);
-    vx_sched_instance_ready(sched, 0, 3, true);
-    struct vx_job jobs[3] = {job_make(0, VX_NEVER), job_make(0, VX_NEVER),
-                             job_make(0, VX_NEVER)};
-    i32 served[3];
-    u64 batches[3];
-    for (int i = 0; i < 3; i++) {
-        struct vx_batch_plan plan;
-        ck_assert(!vx_sched_submit(sched, &jobs[i], 0, NULL).fault);
-        ck_assert(vx_sched_pick(sched, 0, &plan));
-        served[i] = plan.worker;
-        batches[i] = plan.batch;
-    }
-    ck_assert_int_eq(served[0], 0);
-    ck_assert_int_eq(served[1], 3);
-    for (int i = 0; i < 3; i++) finish(sched, served[i], batches[i]);
-    vx_sched_close(&sched);
-}
-END_TEST
-
-/* ------- simulation ------- */
-
-#define SIM_JOBS      400
-#define SIM_WORKERS   3
-#define SIM_INSTANCES 2
-
-struct sim {
-    u64 random;
-    i64 now;
-    struct vx_sched *sched;
-    struct vx_job jobs[SIM_JOBS];
-    bool submitted[SIM_JOBS], ended[SIM_JOBS];
-    bool up[SIM_WORKERS];
-    u64 sent[SIM_WORKERS][VX_WORKER_DEPTH];
-    int sent_count[SIM_WORKERS];
-    u64 log; /* of everything that happened, to compare two runs of one seed */
-};
-
-static u64 sim_random(struct sim *sim, u64 below)
-{
-    sim->random ^= sim->random << 13;
-    sim->random ^= sim->random >> 7;
-    sim->random ^= sim->random << 17;
-    return sim->random % below;
-}
-
-static void sim_note(struct sim *sim, u64 what, u64 value)
-{
-    sim->log = (sim->log ^ (what * 131 + value)) * UINT64_C(0x100000001b3);
-}
-
-static void sim_end(void *context, struct vx_job *job)
-{
-    struct sim *sim = context;
-    size_t i = (size_t)(job - sim->jobs);
-    ck_assert(sim->submitted[i]);
-    ck_assert_msg(!sim->ended[i], "job %zu ended twice", i);
-    sim->ended[i] = true;
-    sim_note(sim, 1, i);
-}
-
-static void sim_on_late(void *context, struct vx_job *job)
-{
-    struct sim *sim = context;
-    ck_assert_int_le(job->deadline_ns, sim->now);
-    sim_end(sim, job);
-}
-
-static void sim_submit(struct sim *sim, size_t i)
-{
-    struct vx_job *job = &sim->jobs[i];
-    *job = (struct vx_job){.instance = (i32)sim_random(sim, SIM_INSTANCES),
-                           .voxels = (i64)sim_random(sim, 5000),
-                           .priority = sim_random(sim, 3),
-                           .deadline_ns = sim_random(sim, 3)
-                                              ? VX_NEVER
-                                              : sim->now + (i64)sim_random(sim, 40)};
-    sim->submitted[i] = true;
-    vx_status st = vx_sched_submit(sim->sched, job, sim->now, NULL);
-    if (st.fault) sim_end(sim, job);
-}
-
-static void sim_worker_toggle(struct sim *sim, i32 w)
-{
-    if (sim->up[w]) {
-        vx_sched_worker_down(sim->sched, w, sim_end, sim);
-        sim->sent_count[w] = 0;
-    } else {
-        vx_sched_worker_up(sim->sched, w);
-        for (i32 i = 0; i < SIM_INSTANCES; i++)
-            vx_sched_instance_ready(sim->sched, i, w, true);
-    }
-    sim->up[w] = !sim->up[w];
-}
-
-static void sim_finish_one(struct sim *sim, i32 w)
-{
-    if (!sim->sent_count[w]) return;
-    struct vx_batch_plan plan;
-    ck_assert(vx_sched_finish(sim->sched, w, sim->sent[w][0], &plan));
-    sim->sent_count[w]--;
-    memmove(&sim->sent[w][0], &sim->sent[w][1],
-            sizeof sim->sent[w] - sizeof sim->sent[w][0]);
-    for (i32 j = 0; j < plan.jobs_count; j++) sim_end(sim, plan.jobs[j]);
-}
-
-static void sim_turn(struct sim *sim)
-{
-    vx_sched_expire(sim->sched, sim->now, sim_on_late, sim);
-    struct vx_batch_plan plan;
-    while (vx_sched_pick(sim->sched, sim->now, &plan)) {
-        ck_assert(sim->up[plan.worker]);
-        ck_assert_int_lt(sim->sent_count[plan.worker], VX_WORKER_DEPTH);
-        for (i32 j = 0; j < plan.jobs_count; j++)
-            ck_assert_msg(plan.jobs[j]->deadline_ns > sim->now,
-                          "a job ran after its deadline");
-        sim->sent[plan.worker][sim->sent_count[plan.worker]++] = plan.batch;
-        sim_note(sim, 2, plan.batch * 16 + (u64)plan.worker);
-    }
-}
-
-static u64 sim_run(u64 seed)
-{
-    static struct sim sim;
-    sim = (struct sim){.random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1};
-    ck_assert(!vx_sched_open(24, &sim.sched).fault);
-    for (i32 i = 0; i < SIM_INSTANCES; i++) vx_sched_instance_set(sim.sched, i, 10000, 0);
-    for (size_t next = 0; next < SIM_JOBS;) {
-        sim.now += (i64)sim_random(&sim, 4);
-        switch (sim_random(&sim, 8)) {
-        case 0:
-        case 1:
-        case 2: sim_submit(&sim, next++); break;
-        case 3:
-        case 4: sim_finish_one(&sim, (i32)sim_random(&sim, SIM_WORKERS)); break;
-        case 5: sim_worker_toggle(&sim, (i32)sim_random(&sim, SIM_WORKERS)); break;
-        default: {
-            struct vx_job *job = &sim.jobs[sim_random(&sim, next + 1)];
-            if (job < &sim.jobs[next] && vx_sched_cancel(sim.sched, job))
-                sim_end(&sim, job);
-        }
-        }
-        sim_turn(&sim);
-    }
-    /* Drain: every worker up, everything ends exactly once, nothing is owned. */
-    for (i32 w = 0; w < SIM_WORKERS; w++)
-        if (!sim.up[w]) sim_worker_toggle(&sim, w);
-    for (int turns = 0; vx_sched_queued(sim.sched) + vx_sched_running(sim.sched) > 0;
-         turns++) {
-        ck_assert_int_lt(turns, 10 * SIM_JOBS);
-        sim_turn(&sim);
-        for (i32 w = 0; w < SIM_WORKERS; w++) sim_finish_one(&sim, w);
-    }
-    for (size_t i = 0; i < SIM_JOBS; i++)
-        ck_assert_msg(sim.ended[i], "job %zu never ended", i);
-    ck_assert_int_eq(vx_sched_queued_voxels(sim.sched), 0);
-    vx_sched_close(&sim.sched);
-    return sim.log;
-}
-
-START_TEST(simulation_ends_every_job_once_and_repeats)
-{
-    u64 seed = (u64)_i + 1;
-    u64 first = sim_run(seed), second = sim_run(seed);
-    ck_assert_msg(first == second, "seed %llu: two runs differ",
-                  (unsigned long long)seed);
+    struct vx_sched *sched = rig_open(&one_by_one, 2);
+    struct vx_job held = rig_job(10), may = rig_job(10), nobody = rig_job(10);
+    held.must_hold = nobody.must_hold = true;
+    held.holders = 1u << 1;
+    may.holders = 1u << 1;
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &nobody, 0, NULL)),
+                     VX_CODE_FAILED_PRECONDITION);
+    vx_sched_instance_ready(sched, 0, 0, false);
+    vx_sched_instance_ready(sched, 0, 1, false);
+    rig_submit(sched, &held, 0);
+    rig_submit(sched, &may, 0);
+    vx_sched_holder_gone(sched, 0, rig_no_job, NULL);
+    vx_sched_worker_down(sched, 1, rig_no_job, NULL);
+    int lost = 0;
+    vx_sched_holder_gone(sched, 1, rig_count_job, &lost);
+    ck_assert_int_eq(lost, 1);
+    ck_assert_int_eq(held.state, VX_JOB_NEW);
+    ck_assert_int_eq(may.state, VX_JOB_QUEUED);
+    ck_assert_uint_eq(may.holders, 0);
+    rig_close(&sched);
 }
 END_TEST
 
@@ -395,16 +370,18 @@ int main(void)
     TCase *table = tcase_create("table");
     tcase_add_test(table, nothing_runs_without_a_ready_worker);
     tcase_add_test(table, order_is_priority_then_arrival);
+    tcase_add_test(table, order_holds_across_instances);
     tcase_add_test(table, a_worker_holds_no_more_than_its_depth);
     tcase_add_test(table, a_full_queue_says_so);
+    tcase_add_loop_test(table, a_priority_is_a_level, 0, (int)VX_COUNT(level_rows));
+    tcase_add_test(table, a_level_has_a_queue_size_of_its_own);
+    tcase_add_loop_test(table, a_timeout_ends_a_wait, 0, (int)VX_COUNT(timeout_rows));
+    tcase_add_test(table, a_delayed_job_goes_behind_all_others);
     tcase_add_test(table, deadlines_end_waiting_jobs_only);
+    tcase_add_test(table, the_earliest_of_many_expires_first);
     tcase_add_test(table, cancel_takes_back_only_what_waits);
-    tcase_add_test(table, a_death_sends_jobs_to_the_head_and_two_are_poison);
-    tcase_add_test(table, work_goes_to_the_least_busy_worker);
+    tcase_add_test(table, jobs_without_a_holder_are_handed_out);
     suite_add_tcase(suite, table);
-    TCase *sim = tcase_create("simulation");
-    tcase_add_loop_test(sim, simulation_ends_every_job_once_and_repeats, 0, 200);
-    suite_add_tcase(suite, sim);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

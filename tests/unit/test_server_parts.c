@@ -2,6 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "engine/base/clock.h"
 #include "server/channel.h"
 #include "server/repository.h"
 #include "server/shared.h"
@@ -81,13 +82,19 @@ START_TEST(messages_arrive_whole_and_the_end_is_known)
     ck_assert(!vx_channel_pair(fds).fault);
     ck_assert(!vx_channel_receive(fds[0], &in, &bytes).fault);
     ck_assert_uint_eq(bytes, 0); /* the front's end does not wait */
-    struct vx_message_done done = {.head = {VX_MESSAGE_DONE, 3, 77}, .items_count = 1};
-    strcpy(done.items[0].why.text, "a sentence");
-    ck_assert(!vx_channel_send(fds[1], &done.head, vx_message_done_bytes(1)).fault);
+    struct vx_message_done done = {.head = {VX_MESSAGE_DONE, 3, 77}, .items_count = 3};
+    done.items[0].why = done.items[2].why = -1;
+    vx_done_add_why(&done, 1, "a sentence");
+    size_t expected = offsetof(struct vx_message_done, items) +
+                      3 * sizeof(struct vx_done_item) + sizeof(struct vx_why);
+    ck_assert_uint_eq(vx_message_done_bytes(&done), expected);
+    ck_assert(!vx_channel_send(fds[1], &done.head, expected).fault);
     ck_assert(!vx_channel_receive(fds[0], &in, &bytes).fault);
-    ck_assert_uint_eq(bytes, vx_message_done_bytes(1));
+    ck_assert_uint_eq(bytes, expected);
     ck_assert_uint_eq(in.head.batch, 77);
-    ck_assert_str_eq(in.done.items[0].why.text, "a sentence");
+    ck_assert_str_eq(vx_done_why(&in.done, 0)->text, "");
+    ck_assert_str_eq(vx_done_why(&in.done, 1)->text, "a sentence");
+    ck_assert_str_eq(vx_done_why(&in.done, 2)->text, "");
     close(fds[1]);
     ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
                      VX_CODE_UNAVAILABLE);
@@ -111,6 +118,53 @@ START_TEST(a_short_message_is_refused)
     ck_assert_int_eq(send(fds[1], &head, 3, 0), 3);
     ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
                      VX_CODE_INTERNAL);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
+/* What a DONE says of itself is held against its size: every lie is refused. */
+static const struct {
+    i32 items_count, whys_count, why;
+    int extra; /* bytes beyond what the counts say */
+    bool open; /* a sentence without an end */
+    bool fine;
+} dones[] = {
+    {2, 1, 0, 0, false, true},
+    {VX_BATCH_ITEMS_MAX, VX_BATCH_ITEMS_MAX, VX_BATCH_ITEMS_MAX - 1, 0, false, true},
+    {2, 1, 0, -1, false, false},
+    {2, 1, 0, 1, false, false},
+    {2, 1, 0, 0, true, false},
+    {2, 1, 1, 0, false, false},
+    {2, 1, -2, 0, false, false},
+    {2, 3, 0, 0, false, false},
+    {2, -1, -1, 0, false, false},
+    {0, 0, -1, 0, false, false},
+    {-1, 0, -1, 0, false, false},
+};
+
+START_TEST(a_done_that_lies_is_refused)
+{
+    static union vx_message in;
+    static struct vx_message_done done;
+    int fds[2];
+    size_t bytes;
+    ck_assert(!vx_channel_pair(fds).fault);
+    memset(&done, 0, sizeof done);
+    done.head.kind = VX_MESSAGE_DONE;
+    done.items_count = dones[_i].items_count;
+    done.whys_count = dones[_i].whys_count;
+    size_t items = offsetof(struct vx_message_done, items);
+    size_t whole = vx_message_done_bytes(&done);
+    /* Counts below zero have no size; the record then is whole for none. */
+    if (done.items_count < 0 || done.whys_count < 0) whole = items;
+    for (i32 i = 0; i < done.items_count; i++) done.items[i].why = -1;
+    done.items[0].why = dones[_i].why;
+    if (dones[_i].open) memset((u8 *)&done + whole - VX_WHY_BYTES, 'x', VX_WHY_BYTES);
+    ssize_t sent = (ssize_t)whole + dones[_i].extra;
+    ck_assert_int_eq(send(fds[1], &done, (size_t)sent, 0), sent);
+    enum vx_code code = vx_status_code(vx_channel_receive(fds[0], &in, &bytes));
+    ck_assert_int_eq(code, dones[_i].fine ? VX_CODE_OK : VX_CODE_INTERNAL);
     close(fds[0]);
     close(fds[1]);
 }
@@ -215,6 +269,48 @@ START_TEST(a_change_on_disk_changes_the_fingerprint)
 }
 END_TEST
 
+START_TEST(a_worker_sees_that_files_are_others)
+{
+    char path[256];
+    struct vx_why why = {""};
+    snprintf(path, sizeof path, "%s/m", root);
+    vx_repository_scan(root, &listing);
+    u64 fingerprint = entry_find("m", 1)->fingerprint;
+    ck_assert_int_eq(entry_find("m", 1)->weights_bytes, 1);
+    ck_assert_int_eq(entry_find("m", 12)->weights_bytes, 0);
+    ck_assert(!vx_repository_check(path, 1, fingerprint, &why).fault);
+    ck_assert(vx_repository_check(path, 12, fingerprint, &why).fault);
+    make_file("m/1/weights.safetensors", "yy");
+    ck_assert_int_eq(vx_status_code(vx_repository_check(path, 1, fingerprint, &why)),
+                     VX_CODE_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(why.text, "changed on disk"));
+    ck_assert_ptr_nonnull(strstr(why.text, "1/weights.safetensors"));
+    vx_repository_scan(root, &listing);
+    fingerprint = entry_find("m", 1)->fingerprint;
+    make_file("m/network.json", "{\"format\": 1}");
+    ck_assert(vx_repository_check(path, 1, fingerprint, &why).fault);
+    strcat(path, "/nowhere");
+    ck_assert(vx_repository_check(path, 1, fingerprint, &why).fault);
+}
+END_TEST
+
+START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
+{
+    char name[32];
+    i64 before = vx_clock_ns();
+    for (int i = 0; i < VX_LISTING_MAX; i++) {
+        snprintf(name, sizeof name, "n/%d", 100 + i);
+        make_folder(name);
+    }
+    vx_repository_scan(root, &listing);
+    ck_assert_int_ge(listing.begun_ns, before);
+    ck_assert_int_le(listing.begun_ns, vx_clock_ns());
+    ck_assert_int_eq(listing.count, VX_LISTING_MAX);
+    ck_assert(!listing.complete);
+    ck_assert(listing.readable);
+}
+END_TEST
+
 START_TEST(a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     vx_repository_scan("/nonexistent/models", &listing);
@@ -234,12 +330,15 @@ int main(void)
     TCase *channel = tcase_create("channel");
     tcase_add_test(channel, messages_arrive_whole_and_the_end_is_known);
     tcase_add_test(channel, a_short_message_is_refused);
+    tcase_add_loop_test(channel, a_done_that_lies_is_refused, 0, (int)VX_COUNT(dones));
     tcase_add_test(channel, a_peer_that_does_not_read_is_noticed);
     suite_add_tcase(suite, channel);
     TCase *repository = tcase_create("repository");
     tcase_add_checked_fixture(repository, make_repository, remove_repository);
     tcase_add_test(repository, a_scan_lists_versions_and_says_what_is_odd);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
+    tcase_add_test(repository, a_worker_sees_that_files_are_others);
+    tcase_add_test(repository, a_listing_says_when_it_began_and_that_it_is_full);
     tcase_add_test(repository, a_directory_that_cannot_be_read_is_not_an_empty_one);
     suite_add_tcase(suite, repository);
     SRunner *runner = srunner_create(suite);

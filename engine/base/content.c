@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/base/content.h"
+
+#include "engine/base/check.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+/* Odd: the fractions of the square roots of 2, 3, 5, 7, which nobody chose. */
+#define ROOT_2 UINT64_C(0x6a09e667f3bcc909)
+#define ROOT_3 UINT64_C(0xbb67ae8584caa73b)
+#define ROOT_5 UINT64_C(0x3c6ef372fe94f82b)
+#define ROOT_7 UINT64_C(0xa54ff53a5f1d36f1)
+
+/* Four lanes of 16 bytes: what one waits for, the others do not. */
+#define LANES       4
+#define LANE_BYTES  16
+#define BLOCK_BYTES (LANES * LANE_BYTES)
+
+void vx_content_key_make(struct vx_content_key *key)
+{
+    /* Up to 256 bytes come whole once the system has its randomness. */
+    ssize_t got = getrandom(key->words, sizeof key->words, 0);
+    VX_ASSERT(got == (ssize_t)sizeof key->words);
+}
+
+/* Both halves of a product of 64 by 64 bits, folded. */
+static u64 fold(u64 a, u64 b)
+{
+    __extension__ typedef unsigned __int128 u128;
+    u128 product = (u128)a * b;
+    return (u64)product ^ (u64)(product >> 64);
+}
+
+static u64 turn(u64 word, int bits)
+{
+    return word << bits | word >> (64 - bits);
+}
+
+struct state {
+    u64 low, high;
+};
+
+/* What was taken before is never lost: for given bytes, each half of the state is mapped one
+ * to one.  The bytes come in as two products under keys that nobody outside knows; a factor
+ * of zero, which loses its partner, is one guess in 2^64, and the other product then still
+ * has both. */
+static inline void lane_take(struct state *lane, const u8 *at, const u64 keys[4])
+{
+    u64 a, b;
+    memcpy(&a, at, sizeof a);
+    memcpy(&b, at + sizeof a, sizeof b);
+    lane->low = (turn(lane->low, 27) ^ fold(a ^ keys[0], b ^ keys[1])) * 5 + ROOT_3;
+    lane->high = (turn(lane->high, 31) ^ fold(a ^ keys[2], b ^ keys[3])) * 9 + ROOT_7;
+}
+
+static inline void block_take(struct state lanes[LANES], const u8 *at, const u64 keys[4])
+{
+    lane_take(&lanes[0], at, keys);
+    lane_take(&lanes[1], at + LANE_BYTES, keys);
+    lane_take(&lanes[2], at + 2 * LANE_BYTES, keys);
+    lane_take(&lanes[3], at + 3 * LANE_BYTES, keys);
+}
+
+/* One to one, and every bit of the word reaches every bit of the result. */
+static u64 stir(u64 word)
+{
+    word = (word ^ word >> 32) * ROOT_2;
+    word = (word ^ word >> 29) * ROOT_5;
+    return word ^ word >> 32;
+}
+
+/* Lanes go in one after the other, so that it matters which had what. */
+static void end_take(struct state *end, const struct state *lane)
+{
+    end->low = stir(end->low ^ stir(lane->low)) + end->high;
+    end->high = stir(end->high ^ stir(lane->high)) + turn(end->low, 23);
+}
+
+struct vx_content vx_content_of(const struct vx_content_key *key, const i32 *coords,
+                                i32 columns, i64 voxels)
+{
+    const u8 *at = (const u8 *)coords;
+    size_t left = (size_t)voxels * (size_t)columns * sizeof *coords;
+    const u64 keys[4] = {key->words[0], key->words[1], key->words[2], key->words[3]};
+    struct state lanes[LANES] = {
+        {ROOT_2, ROOT_3}, {ROOT_3, ROOT_5}, {ROOT_5, ROOT_7}, {ROOT_7, ROOT_2}};
+    for (; left >= BLOCK_BYTES; left -= BLOCK_BYTES, at += BLOCK_BYTES)
+        block_take(lanes, at, keys);
+    u8 rest[BLOCK_BYTES] = {0};
+    if (left) memcpy(rest, at, left);
+    block_take(lanes, rest, keys);
+    struct state end = {keys[0] ^ (u64)voxels, keys[1] ^ (u64)columns};
+    end_take(&end, &lanes[0]);
+    end_take(&end, &lanes[1]);
+    end_take(&end, &lanes[2]);
+    end_take(&end, &lanes[3]);
+    end_take(&end, &(struct state){keys[2], keys[3]});
+    if (!(end.low | end.high)) end.low = 1;
+    return (struct vx_content){end.low, end.high};
+}
+
+void vx_content_print(struct vx_content content, char text[VX_CONTENT_TEXT_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        text[i] = digits[content.high >> (60 - 4 * i) & 15];
+        text[16 + i] = digits[content.low >> (60 - 4 * i) & 15];
+    }
+    text[32] = '\0';
+}
+
+static bool digit_value(char digit, u64 *value)
+{
+    if (digit >= '0' && digit <= '9')
+        *value = (u64)(digit - '0');
+    else if (digit >= 'a' && digit <= 'f')
+        *value = (u64)(digit - 'a') + 10;
+    else
+        return false;
+    return true;
+}
+
+bool vx_content_parse(const char *text, struct vx_content *content)
+{
+    u64 halves[2] = {0, 0};
+    for (int i = 0; i < 32; i++) {
+        u64 value;
+        if (!digit_value(text[i], &value)) return false;
+        halves[i / 16] = halves[i / 16] << 4 | value;
+    }
+    *content = (struct vx_content){.low = halves[1], .high = halves[0]};
+    return !text[32] && vx_content_there(*content);
+}

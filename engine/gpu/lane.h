@@ -1,0 +1,56 @@
+/* lane - a stream of the device, and what a round on it needs beside the block: events to
+ * time it by, memory for descriptions and for what the host wants to know.
+ *
+ *   VX_TRY(vx_gpu_lane_open(gpu, set, &why, &lane));
+ *   VX_TRY(vx_gpu_lane_mark(&lane, VX_GPU_MARK_BEGIN, &why));
+ *   ...
+ *   VX_TRY(vx_gpu_lane_wait(&lane, &why));
+ *   vx_gpu_lane_close(&lane);
+ *
+ * Owner    the caller's struct; gpu and set are borrowed and outlive it.
+ * Thread   device.
+ * Limits   one round at a time.
+ * Fails    as gpu.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_LANE_H
+#define VX_ENGINE_GPU_LANE_H
+
+#include "engine/gpu/pieces.h"
+
+/* Between which the parts of a round are timed. */
+enum vx_gpu_mark {
+    VX_GPU_MARK_BEGIN,
+    VX_GPU_MARK_GEOMETRY,
+    VX_GPU_MARK_FEATS,
+    VX_GPU_MARK_LAYERS,
+    VX_GPU_MARK_END,
+    VX_GPU_MARKS_COUNT
+};
+
+struct vx_gpu_lane {
+    u32 bit; /* this lane's among the writers of a geometry */
+    struct vx_gpu *gpu;
+    struct vx_gpu_queue queue;
+    struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
+    struct vx_gpu_upload upload;
+    /* By member of the round: on the device, then answers where the host reads them. */
+    struct vx_gpu_piece_result *results, *answers;
+    u32 *differs;
+    u32 (*faults)[2];
+    void *host, *device; /* the two pieces of memory that all this lies in */
+};
+
+VX_MUST_USE vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
+                                       struct vx_why *why, struct vx_gpu_lane *lane);
+void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* one of zeros is closed */
+VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
+                                       struct vx_why *why);
+/* Nanoseconds of the device between two marks that have happened. */
+VX_MUST_USE vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane,
+                                          enum vx_gpu_mark begin, enum vx_gpu_mark end,
+                                          struct vx_why *why, i64 *ns);
+VX_MUST_USE vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why);
+
+#endif

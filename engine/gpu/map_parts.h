@@ -1,0 +1,32 @@
+/* map_parts - the steps of map.h one by one, for who puts many of them into one launch.
+ *
+ * Thread   device; all but index_launch is pure.
+ * Limits   as map.h.
+ * Fails    index_launch as vx_kernel_launch; the rest never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MAP_PARTS_H
+#define VX_ENGINE_GPU_MAP_PARTS_H
+
+#include "engine/gpu/map.h"
+#include "kernels/03_brick_map.h"
+
+/* A kernel of the folder with one of its tiles. */
+struct vx_jit_wanted vx_gpu_map_wanted(const char *name, i32 tile);
+/* Every tile of each; answers how many they are. */
+i32 vx_gpu_map_named(const char *const *names, size_t names_count,
+                     struct vx_jit_wanted *wanted, i32 room);
+void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *coords,
+                       struct vx_brick_index_args *args);
+VX_MUST_USE vx_status vx_gpu_index_launch(const struct vx_gpu_queue *queue,
+                                          const struct vx_brick_index_args *args,
+                                          struct vx_why *why);
+/* The smallest table that has the offsets; by look-ups when one of them leaves the bricks
+ * around a brick. */
+struct vx_jit_wanted vx_gpu_map_kernel(const struct vx_map_key *key, bool many);
+void vx_gpu_map_args(struct vx_kernel_set *set, const struct vx_gpu_index *index,
+                     const struct vx_map_key *key, const struct vx_gpu_map *map,
+                     struct vx_brick_map_args *args);
+
+#endif

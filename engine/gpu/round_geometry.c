@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/round_geometry.h"
+
+#include "engine/base/check.h"
+
+/* A kept geometry: flags, coordinates, then what vx_gpu_piece_place places. */
+static size_t kept_coords_bytes(i64 n, i32 columns)
+{
+    return vx_round_up((size_t)n * (size_t)columns * sizeof(i32), VX_GPU_LINE_BYTES);
+}
+
+static u32 *kept_fault(const struct vx_gpu_geometry *kept)
+{
+    return kept->memory;
+}
+
+static void *kept_coords(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)kept->memory + VX_GPU_LINE_BYTES;
+}
+
+static void *kept_piece(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)kept_coords(kept) + kept_coords_bytes(kept->n, kept->columns);
+}
+
+/* --- which geometry --- */
+
+static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member,
+                        const struct vx_gpu_store_name *name)
+{
+    const struct vx_item *item = member->item;
+    size_t coords = kept_coords_bytes(item->voxels, item->coords_columns);
+    const struct vx_gpu_store_want want = {
+        .name = *name,
+        .n = item->voxels,
+        .columns = item->coords_columns,
+        .bytes = VX_GPU_LINE_BYTES + coords +
+                 vx_gpu_piece_bytes(round->model->plan, item->voxels),
+    };
+    member->kept = vx_gpu_store_make(round->room->store, &want);
+    if (member->kept) member->kept->writers = round->lane->bit;
+}
+
+static vx_status member_hold(struct vx_gpu_round *round, struct vx_gpu_member *member)
+{
+    struct vx_item *item = member->item;
+    struct vx_gpu_store *store = round->room->store;
+    const struct vx_gpu_store_name name = {item->content, round->model->gpu->maps_name};
+    member->kept = NULL;
+    member->compared = false;
+    member->built = true;
+    if (member->apart || !vx_content_there(item->content)) return VX_OK;
+    struct vx_gpu_geometry *found = vx_gpu_store_hold(store, &name);
+    if (!item->coords) {
+        VX_ENSURE_WHY(found, &item->why, FAILED_PRECONDITION,
+                      "the geometry is not in the device's cache",
+                      "the geometry is not in the device's cache");
+        member->kept = found;
+        member->built = false;
+        VX_ENSURE_WHY(found->n == item->voxels, &item->why, INVALID_ARGUMENT,
+                      "the geometry has another number of voxels",
+                      "the geometry has %lld voxels, the request says %lld",
+                      (long long)found->n, (long long)item->voxels);
+        return VX_OK;
+    }
+    bool same = found && found->n == item->voxels;
+    if (same && found->columns == item->coords_columns) {
+        member->kept = found;
+        member->built = false;
+        member->compared = true;
+        return VX_OK;
+    }
+    /* Another geometry of the same name: it stays, this one is built for once. */
+    if (found)
+        vx_gpu_store_drop(store, &found);
+    else
+        member_make(round, member, &name);
+    return VX_OK;
+}
+
+/* Nothing has been launched: what was made is empty. */
+static void let_go(struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (member->kept && member->built)
+            vx_gpu_store_forget(round->room->store, member->kept);
+        vx_gpu_store_drop(round->room->store, &member->kept);
+    }
+}
+
+/* Those that bring coordinates first: a mate may refer to them. */
+void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
+{
+    *refused = false;
+    for (i32 step = 0; step < 2; step++)
+        for (i32 i = 0; i < round->members_count; i++) {
+            struct vx_gpu_member *member = &round->members[i];
+            bool refers = !member->item->coords;
+            if (refers != (step == 1)) continue;
+            member->item->status = member_hold(round, member);
+            *refused |= member->item->status.fault != NULL;
+        }
+    if (*refused) let_go(round);
+}
+
+/* --- what is launched --- */
+
+struct work {
+    struct vx_gpu_round *round;
+    struct vx_gpu_request *request;
+    const struct vx_plan *plan;
+    const struct vx_gpu_places *places;
+    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
+    struct vx_why *why;
+};
+
+/* Of a member; of the join after all members. */
+static struct vx_gpu_map *maps_of(const struct work *work, i32 index)
+{
+    if (!work->plan->maps_count) return NULL;
+    return work->round->model->gpu->maps + (i64)index * work->plan->maps_count;
+}
+
+static void place_pieces(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        struct vx_gpu_geometry *kept = member->kept;
+        struct vx_gpu_piece *piece = &work->pieces[i];
+        *piece = (struct vx_gpu_piece){.n = member->item->voxels,
+                                       .columns = member->item->coords_columns,
+                                       .maps = maps_of(work, i)};
+        if (kept) {
+            piece->columns = kept->columns;
+            piece->coords = kept_coords(kept);
+            piece->fault = kept_fault(kept);
+            vx_gpu_piece_place(work->plan, kept_piece(kept), piece);
+        } else {
+            piece->coords = (const void *)(round->block + work->places->coords[i]);
+            piece->fault = round->lane->faults[i];
+            vx_gpu_piece_place(work->plan, round->block + work->places->pieces[i], piece);
+        }
+    }
+}
+
+/* What the other lane is still writing to is waited for by the device. */
+static vx_status await_others(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    u32 writers = 0;
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].kept) writers |= round->members[i].kept->writers;
+    if (!(writers & ~round->lane->bit)) return VX_OK;
+    return vx_gpu_stream_after(round->room->gpu, round->lane->queue.stream,
+                               round->other->marks[VX_GPU_MARK_GEOMETRY], work->why);
+}
+
+static vx_status copy_coords(const struct work *work, i32 index, void *to)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_item *item = round->members[index].item;
+    size_t bytes =
+        (size_t)item->voxels * (size_t)item->coords_columns * sizeof *item->coords;
+    return vx_gpu_copy_in(round->room->gpu, round->lane->queue.stream,
+                          &(struct vx_gpu_copy){to, item->coords, bytes}, work->why);
+}
+
+static vx_status build(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (!member->built) continue;
+        pieces[count++] = work->pieces[i];
+        void *to = member->kept ? kept_coords(member->kept)
+                                : (void *)(round->block + work->places->coords[i]);
+        VX_TRY(copy_coords(work, i, to));
+    }
+    if (!count) return VX_OK;
+    const struct vx_gpu_build build = {
+        .pieces = pieces,
+        .pieces_count = count,
+        .keys = work->plan->maps,
+        .keys_count = work->plan->maps_count,
+        .scratch = round->block + work->places->scratch,
+    };
+    return vx_gpu_pieces_build(&round->lane->queue, &round->lane->upload, &build,
+                               work->why);
+}
+
+static vx_status compare(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_compared compared[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        void *sent = round->block + work->places->coords[i];
+        if (!member->compared) continue;
+        VX_TRY(copy_coords(work, i, sent));
+        compared[count++] = (struct vx_gpu_compared){
+            .a = sent,
+            .b = kept_coords(member->kept),
+            .count = member->item->voxels * member->item->coords_columns,
+            .differs = &round->lane->differs[i],
+        };
+    }
+    if (!count) return VX_OK;
+    return vx_gpu_pieces_compare(&round->lane->queue, &round->lane->upload, compared,
+                                 count, work->why);
+}
+
+static vx_status join(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_map *maps = maps_of(work, VX_BATCH_ITEMS_MAX);
+    struct vx_gpu_request *request = work->request;
+    request->rows = work->pieces[0].rows;
+    request->maps = work->pieces[0].maps;
+    if (round->members_count == 1) return VX_OK;
+    for (i32 i = 0; i < work->plan->maps_count; i++)
+        vx_gpu_piece_map_place(work->places->n, &work->plan->maps[i],
+                               round->block + work->places->joined[i], &maps[i]);
+    const struct vx_gpu_join join = {
+        .pieces = work->pieces,
+        .pieces_count = round->members_count,
+        .keys_count = work->plan->maps_count,
+        .rows = (void *)(round->block + work->places->rows),
+        .maps = maps,
+    };
+    request->rows = join.rows;
+    request->maps = maps;
+    return vx_gpu_pieces_join(&round->lane->queue, &round->lane->upload, &join,
+                              work->why);
+}
+
+/* Where an order goes: beside a piece that is kept, or in the block; *there: it need not be
+ * sorted again. */
+static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *sorted,
+                           size_t bytes, bool *there)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_geometry *kept = round->members[0].kept;
+    const struct vx_gpu_store_order order = {sorted->map, sorted->groups, bytes};
+    void *memory = NULL;
+    *there = false;
+    if (round->members_count == 1 && kept) {
+        memory = vx_gpu_store_order_find(round->room->store, kept, &order);
+        *there = memory != NULL;
+        if (!memory) {
+            memory = vx_gpu_store_order_make(round->room->store, kept, &order);
+            if (memory) kept->writers |= round->lane->bit;
+        }
+    }
+    return memory ? memory : round->block + sorted->offset;
+}
+
+static vx_status sort(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_gpu_queue *queue = &round->lane->queue;
+    struct vx_gpu_map *maps = round->model->gpu->sorted;
+    work->request->sorted = maps;
+    for (i32 i = 0; i < work->places->sorted_count; i++) {
+        const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
+        struct vx_gpu_order_want want =
+            vx_gpu_sorted_want(work->plan, work->places->n, sorted);
+        bool there;
+        void *memory = sorted_memory(work, sorted, vx_gpu_sorted_bytes(&want), &there);
+        maps[i] = work->request->maps[sorted->map];
+        vx_gpu_sorted_place(&want, memory, &maps[i]);
+        if (there) continue;
+        const struct vx_gpu_order order = {.masks = maps[i].masks,
+                                           .scratch =
+                                               round->block + work->places->scratch,
+                                           .order = maps[i].order,
+                                           .block_masks = maps[i].block_masks};
+        VX_TRY(vx_gpu_order_build(queue->set, queue->stream, &want, &order, work->why));
+    }
+    return VX_OK;
+}
+
+bool vx_gpu_round_asks(const struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (member->built || member->compared || !member->kept->settled) return true;
+    }
+    return false;
+}
+
+static vx_status results(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_lane *lane = round->lane;
+    u32 *differs[VX_BATCH_ITEMS_MAX];
+    if (!vx_gpu_round_asks(round)) return VX_OK;
+    for (i32 i = 0; i < round->members_count; i++)
+        differs[i] = round->members[i].compared ? &lane->differs[i] : NULL;
+    const struct vx_gpu_results results = {work->pieces, round->members_count, differs,
+                                           lane->results};
+    VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, work->why));
+    size_t bytes = (size_t)round->members_count * sizeof *lane->results;
+    return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
+                           &(struct vx_gpu_copy){lane->answers, lane->results, bytes},
+                           work->why);
+}
+
+vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
+                                struct vx_gpu_request *request, struct vx_why *why)
+{
+    struct work work = {.round = round,
+                        .request = request,
+                        .plan = round->model->plan,
+                        .places = request->places,
+                        .why = why};
+    VX_ASSERT(work.places->pieces_count == round->members_count);
+    VX_ASSERT(work.places->bytes <= round->bytes);
+    round->lane->upload.used = 0;
+    place_pieces(&work);
+    VX_TRY(await_others(&work));
+    VX_TRY(build(&work));
+    VX_TRY(compare(&work));
+    VX_TRY(join(&work));
+    VX_TRY(sort(&work));
+    return results(&work);
+}

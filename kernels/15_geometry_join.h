@@ -1,0 +1,123 @@
+/* 15_geometry_join - the geometries of a batch: compared with those that are known, joined
+ * to one, and what the host asks of each.
+ *
+ * Math     join_rows      out[base_p + r] = base_p + rows_p[r]
+ *          join_map       nbr[base_p + r, v] = nbr_p[r,v] + base_p where nbr_p[r,v] >= 0,
+ *                         else -1; masks[base_p + r] = masks_p[r]
+ *          words_differ   differs_p = 1 if a_p[i] != b_p[i] for any i, else 0
+ *          piece_results  results[p] = the fault, differs and pairs of piece p
+ * Shapes   piece p: rows_p (N_p), nbr_p (N_p,S), masks_p (N_p,W), a_p, b_p (N_p words);
+ *          whole: out (N), nbr (N,S), masks (N,W), N = sum of N_p; results (pieces)
+ * Types    i32 rows, u32 masks and words, u64 pairs.
+ * Idea     Samples of a batch have no neighbours in each other, so that the map of the
+ *          batch is the maps of its pieces, row numbers raised: a batch whose pieces are
+ *          known needs no search.  One launch for all pieces, however different in size:
+ *          each has a share of the launch's blocks, and a block finds its piece by looking
+ *          at all shares at once, a lane to each.
+ * Steps    1 which piece   2 loads, VX_JOIN_ROUNDS of a thread side by side   3 stores.
+ *          words_differ: the blocks of a pair count themselves and what they found in
+ *          one word; the last writes the answer and leaves zero.
+ * Tiles    VX_JOIN_CHUNK units to a block at a time; a unit is 16 bytes of a map or of
+ *          words, or one row.
+ * Cost     bytes: 8*N rows; 8*N*(S+W) map; 8*N_p compared; 56 each result.
+ * Limits   S a multiple of 4; nbr, nbr_p at multiples of 16 bytes; N <= 2^30.  words are
+ *          compared 16 bytes at a time where a_p and b_p are at multiples of 16, else one
+ *          by one.  Shares follow each other from block 0 on and are N_p units or less.
+ * Order    exact.
+ * Oracle   15_geometry_join_ref.c, tests/oracle.
+ * Source   collation of sparse tensors: Choy et al., MinkowskiEngine, CVPR 2019.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_GEOMETRY_JOIN_H
+#define VX_KERNELS_GEOMETRY_JOIN_H
+
+#include <stdint.h>
+
+#include "kernels/both.h"
+
+#define VX_JOIN_THREADS 256
+/* Units of one thread that are on their way together: 64 bytes. */
+#define VX_JOIN_ROUNDS 4
+#define VX_JOIN_CHUNK  (VX_JOIN_THREADS * VX_JOIN_ROUNDS)
+
+/* Blocks first .. first + blocks - 1 of a launch are a piece's own. */
+struct vx_join_share {
+    uint32_t first, blocks;
+};
+
+struct vx_join_rows_piece {
+    int64_t n, base;
+    const int32_t *rows; /* (n) */
+};
+struct vx_join_rows_args {
+    int64_t count; /* pieces */
+    uint32_t blocks;
+    const struct vx_join_share *shares;      /* (count) */
+    const struct vx_join_rows_piece *pieces; /* (count) */
+    int32_t *rows;                           /* (N) out */
+};
+
+struct vx_join_map_piece {
+    int64_t n, base;
+    const int32_t *nbr;    /* (n, nbr_stride) */
+    const uint32_t *masks; /* (n, words) */
+};
+struct vx_join_map_args {
+    int64_t count; /* pieces */
+    uint32_t blocks;
+    int32_t nbr_stride, words;
+    const struct vx_join_share *shares;     /* (count) */
+    const struct vx_join_map_piece *pieces; /* (count) */
+    int32_t *nbr;                           /* (N, nbr_stride) out */
+    uint32_t *masks;                        /* (N, words) out */
+};
+
+struct vx_words_pair {
+    int64_t n;             /* words; >= 1 */
+    const uint32_t *a, *b; /* (n) */
+    uint32_t *differs;     /* (1) out: 1 or 0; nobody needs to clear it */
+    uint64_t tally;        /* zero between launches: blocks that are done, and above 32
+                              bits how many of them found a difference */
+};
+struct vx_words_differ_args {
+    int64_t count; /* pairs */
+    uint32_t blocks;
+    const struct vx_join_share *shares; /* (count) */
+    struct vx_words_pair *pairs;        /* (count) */
+};
+
+struct vx_piece_result {
+    uint32_t fault[2];
+    uint32_t differs;
+    uint32_t unused; /* 0 */
+    uint64_t pairs;
+};
+/* Where each lies; NULL = 0. */
+struct vx_piece_places {
+    const uint32_t *fault;   /* (2) */
+    const uint32_t *differs; /* (1) */
+    const uint64_t *pairs;   /* (1) */
+};
+struct vx_piece_results_args {
+    int64_t count;
+    const struct vx_piece_places *places; /* (count) */
+    struct vx_piece_result *results;      /* (count) out */
+};
+
+void vx_join_rows_ref(const struct vx_join_rows_args *args);
+void vx_join_map_ref(const struct vx_join_map_args *args);
+void vx_words_differ_ref(const struct vx_words_differ_args *args);
+void vx_piece_results_ref(const struct vx_piece_results_args *args);
+
+/* Units of a piece as its share counts them, and the chunks that they are. */
+VX_BOTH int64_t vx_join_quads(int64_t n, int32_t each)
+{
+    return (n * each + 3) / 4;
+}
+VX_BOTH int64_t vx_join_chunks(int64_t units)
+{
+    return (units + VX_JOIN_CHUNK - 1) / VX_JOIN_CHUNK;
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/control_private.h"
+
+#include "server/models.h"
+
+#include "open_inference.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Every version of the listing, and rows of versions that are no longer in it. */
+#define INDEX_MAX (VX_LISTING_MAX + VX_INSTANCES_MAX)
+
+struct index_entry {
+    Inference__RepositoryIndexResponse__ModelIndex index;
+    char version[VX_CONTROL_NUMBER_BYTES];
+    char reason[VX_WHY_BYTES + 32];
+};
+struct index_answer {
+    Inference__RepositoryIndexResponse response;
+    Inference__RepositoryIndexResponse__ModelIndex *list[INDEX_MAX];
+    struct index_entry entries[INDEX_MAX];
+};
+
+static const char *state_name(enum vx_instance_state state)
+{
+    static const char *const names[] = {
+        [VX_INSTANCE_FREE] = "UNAVAILABLE",
+        [VX_INSTANCE_LOADING] = "LOADING",
+        [VX_INSTANCE_READY] = "READY",
+        [VX_INSTANCE_UNLOADING] = "UNLOADING",
+        [VX_INSTANCE_UNAVAILABLE] = "UNAVAILABLE",
+    };
+    return names[state];
+}
+
+/* Of several rows of one version, which says how the version is. */
+static int state_rank(enum vx_instance_state state)
+{
+    static const int ranks[] = {
+        [VX_INSTANCE_READY] = 4,       [VX_INSTANCE_LOADING] = 3,
+        [VX_INSTANCE_UNAVAILABLE] = 2, [VX_INSTANCE_UNLOADING] = 1,
+        [VX_INSTANCE_FREE] = 0,
+    };
+    return ranks[state];
+}
+
+static bool row_is(const struct vx_instance *row, const char *name, i64 version)
+{
+    return row->state != VX_INSTANCE_FREE && row->version == version &&
+           !strcmp(row->name, name);
+}
+
+/* One version: its best row, and what became of changed files beside it. */
+static void index_add(struct index_answer *answer, struct vx_registry *registry,
+                      char *name, i64 version)
+{
+    struct index_entry *entry = &answer->entries[answer->response.n_models];
+    const struct vx_instance *best = NULL, *beside = NULL;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = vx_registry_row(registry, i);
+        if (!row_is(row, name, version)) continue;
+        if (!best || state_rank(row->state) > state_rank(best->state)) {
+            beside = best;
+            best = row;
+        } else if (!beside || state_rank(row->state) > state_rank(beside->state)) {
+            beside = row;
+        }
+    }
+    if (!best)
+        snprintf(entry->reason, sizeof entry->reason, "unloaded");
+    else if (best->reason[0])
+        snprintf(entry->reason, sizeof entry->reason, "%s", best->reason);
+    else if (beside && beside->reason[0])
+        snprintf(entry->reason, sizeof entry->reason, "changed files are %s: %s",
+                 state_name(beside->state), beside->reason);
+    else
+        entry->reason[0] = '\0';
+    snprintf(entry->version, sizeof entry->version, "%lld", (long long)version);
+    inference__repository_index_response__model_index__init(&entry->index);
+    entry->index.name = name;
+    entry->index.version = entry->version;
+    entry->index.state =
+        (char *)(uintptr_t)state_name(best ? best->state : VX_INSTANCE_FREE);
+    entry->index.reason = entry->reason;
+    answer->list[answer->response.n_models++] = &entry->index;
+}
+
+static bool index_has(const struct index_answer *answer, const char *name, i64 version)
+{
+    char text[VX_CONTROL_NUMBER_BYTES];
+    snprintf(text, sizeof text, "%lld", (long long)version);
+    for (size_t i = 0; i < answer->response.n_models; i++)
+        if (!strcmp(answer->list[i]->name, name) &&
+            !strcmp(answer->list[i]->version, text))
+            return true;
+    return false;
+}
+
+/* A repository's name alone is a model's: KServe's own SDK has the model's name in that
+ * field of the message. */
+static vx_status check_repository(const char *repository, const char *model,
+                                  struct vx_why *why)
+{
+    VX_ENSURE_WHY(!*repository || !*model, why, UNIMPLEMENTED,
+                  "there is one repository and it has no name",
+                  "'repository_name' specification is not supported: there is one "
+                  "repository, got '%.60s'",
+                  repository);
+    return VX_OK;
+}
+
+vx_status vx_control_repository_index(struct vx_control_question *question)
+{
+    const Inference__RepositoryIndexRequest *request = (const void *)question->request;
+    VX_TRY(check_repository(request->repository_name, "any", question->why));
+    struct index_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
+    inference__repository_index_response__init(&answer->response);
+    answer->response.models = answer->list;
+    struct vx_registry *registry = question->view->registry;
+    struct vx_instance *row;
+    for (i32 cursor = 0; (row = vx_registry_next(registry, &cursor));) {
+        if (request->ready && row->state != VX_INSTANCE_READY) continue;
+        if (!index_has(answer, row->name, row->version))
+            index_add(answer, registry, row->name, row->version);
+    }
+    if (question->view->models && !request->ready) {
+        const struct vx_repository_listing *listing =
+            vx_models_listing(question->view->models);
+        for (i32 e = 0; e < listing->count; e++) {
+            const struct vx_repository_entry *entry = &listing->entries[e];
+            if (!index_has(answer, entry->name, entry->version))
+                index_add(answer, registry, (char *)(uintptr_t)entry->name,
+                          entry->version);
+        }
+    }
+    question->answer = &answer->response.base;
+    return VX_OK;
+}
+
+/* A model's files are its configuration, and come from the repository alone. */
+static vx_status check_load_parameter(const char *key, struct vx_why *why)
+{
+    bool known = !strcmp(key, "config") || !strncmp(key, "file:", 5);
+    VX_ENSURE_WHY(!known, why, UNIMPLEMENTED, "a load cannot bring files",
+                  "the load parameter '%.60s' is not served here: put the model's files "
+                  "into the repository, then load it",
+                  key);
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a load has an unknown parameter",
+                "expected no parameters with a load, got '%.60s'", key);
+}
+
+vx_status vx_control_repository_load(struct vx_control_question *question)
+{
+    const Inference__RepositoryModelLoadRequest *request =
+        (const void *)question->request;
+    VX_TRY(
+        check_repository(request->repository_name, request->model_name, question->why));
+    for (size_t i = 0; i < request->n_parameters; i++)
+        VX_TRY(check_load_parameter(request->parameters[i]->key, question->why));
+    VX_ENSURE(question->view->models && question->waiter, UNAVAILABLE,
+              "models cannot be loaded now");
+    question->later = true;
+    return vx_models_ask_load(question->view->models,
+                              *request->model_name ? request->model_name
+                                                   : request->repository_name,
+                              question->waiter, question->why);
+}
+
+vx_status vx_control_repository_unload(struct vx_control_question *question)
+{
+    const Inference__RepositoryModelUnloadRequest *request =
+        (const void *)question->request;
+    VX_TRY(
+        check_repository(request->repository_name, request->model_name, question->why));
+    /* Stock clients always send it.  No model depends on another here. */
+    for (size_t i = 0; i < request->n_parameters; i++)
+        VX_ENSURE_WHY(!strcmp(request->parameters[i]->key, "unload_dependents"),
+                      question->why, INVALID_ARGUMENT,
+                      "an unload has an unknown parameter",
+                      "expected no parameter but unload_dependents with an unload, got "
+                      "'%.60s'",
+                      request->parameters[i]->key);
+    VX_ENSURE(question->view->models && question->waiter, UNAVAILABLE,
+              "models cannot be unloaded now");
+    question->later = true;
+    return vx_models_ask_unload(question->view->models,
+                                *request->model_name ? request->model_name
+                                                     : request->repository_name,
+                                question->waiter, question->why);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/host.h"
+
+#include "engine/base/clock.h"
+
+#include <uv.h>
+
+#define RPC_THREADS_MIN 2
+#define RPC_THREADS_MAX 8
+/* Of the processors: the loop, the workers and the clients of the same host need theirs. */
+#define RPC_THREADS_SHARE 4
+/* Fewer, and a thread that spins keeps from its processor what it waits for. */
+#define SPIN_PROCESSORS_MIN 8
+
+i32 vx_host_processors(void)
+{
+    return (i32)uv_available_parallelism();
+}
+
+i32 vx_host_rpc_threads(const struct vx_config *config, i32 processors)
+{
+    if (config->rpc_threads) return (i32)config->rpc_threads;
+    i32 threads = processors / RPC_THREADS_SHARE;
+    if (threads < RPC_THREADS_MIN) return RPC_THREADS_MIN;
+    return threads < RPC_THREADS_MAX ? threads : RPC_THREADS_MAX;
+}
+
+i64 vx_host_spin_ns(const struct vx_config *config, i32 processors)
+{
+    return processors < SPIN_PROCESSORS_MIN ? 0 : config->spin_us * VX_NS_PER_US;
+}

@@ -1,0 +1,61 @@
+/* infer_private - what the files of infer share; nobody else includes it.
+ *
+ *   infer.c        from arrival to the scheduler, to the worker, back, and out
+ *   infer_count.c  statistics, metrics and the access log
+ *
+ * Owner    as infer.h.
+ * Thread   loop.
+ * Limits   as infer.h.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_INFER_PRIVATE_H
+#define VX_SERVER_INFER_PRIVATE_H
+
+#include "server/infer.h"
+
+/* What an inference cost and how it ended; zeros for what it did not reach. */
+struct vx_infer_end {
+    vx_status status;
+    const struct vx_why *why;
+    const struct vx_done_item *done; /* NULL when it never ran */
+    i32 worker;
+    i32 batch_items;
+    i64 batch_voxels;
+    bool refused_late; /* on arrival: its time would have been over before its turn */
+};
+
+/* Of a batch: what its worker said, and what was known when it was sent. */
+struct vx_infer_batch {
+    const struct vx_batch_plan *plan;
+    const struct vx_message_done *done;
+    struct vx_infer_sent sent; /* batch 0 = not known */
+    i64 now_ns;
+};
+
+static inline struct vx_instance *vx_infer_row(const struct vx_infer *infer,
+                                               const struct vx_call *call)
+{
+    return vx_registry_row(infer->registry, call->job.instance);
+}
+
+/* The geometry's name: of the coords that came, or the one that came instead of them. */
+static inline struct vx_content vx_infer_content(const struct vx_call *call)
+{
+    bool by_name = vx_content_there(call->request.coords_ref);
+    return by_name ? call->request.coords_ref : call->request.content;
+}
+
+/* Books one call that ends now. */
+void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
+                    const struct vx_infer_end *end);
+/* How a batch's time on the device divides. */
+struct vx_infer_times {
+    i64 convert_ns, geometry_ns, compute_ns, output_ns;
+};
+struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done);
+/* Books one device batch. */
+void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *batch);
+
+#endif

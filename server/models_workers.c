@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/models_private.h"
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Worker deaths in the middle of one row's load before the model is given up: one may be an
+ * accident, three are the model, and the others should not wait for it for ever. */
+#define LOAD_DEATHS_MAX 3
+
+static i32 models_workers(const struct vx_models *models)
+{
+    return vx_workers_count(*models->options.workers);
+}
+
+static bool worker_is_up(const struct vx_models *models, i32 worker)
+{
+    return vx_workers_info(*models->options.workers, worker)->state == VX_WORKER_UP;
+}
+
+/* Its load is reading layers; a GPU's is making kernels ready as well. */
+static bool worker_is_cpu(const struct vx_models *models, i32 worker)
+{
+    return !strcmp(vx_workers_info(*models->options.workers, worker)->device, "cpu");
+}
+
+/* ------- where ------- */
+
+/* What the row's weights take: as a worker said, or the file's size before one did. */
+static i64 row_bytes(const struct vx_models *models, i32 instance)
+{
+    i64 said = vx_models_row(models, instance)->signature.weights_bytes;
+    return said ? said : models->loads[instance].weights_bytes;
+}
+
+u32 vx_models_place(const struct vx_models *models, const char *name)
+{
+    struct vx_placement_load load = {.count = models_workers(models)};
+    u32 sibling = 0;
+    u64 newest = 0;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state == VX_INSTANCE_FREE) continue;
+        for (i32 w = 0; w < load.count; w++)
+            if (models->loads[i].placed & (1u << w))
+                load.bytes[w] += row_bytes(models, i);
+        if (models->loads[i].id < newest || strcmp(row->name, name)) continue;
+        newest = models->loads[i].id;
+        sibling = models->loads[i].placed;
+    }
+    /* The versions of a model live together: a new one where the old one is. */
+    return sibling ? sibling : vx_placement_pick(&models->placement, name, &load);
+}
+
+/* ------- words to workers ------- */
+
+static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
+{
+    const struct vx_instance *row = vx_models_row(models, instance);
+    static struct vx_message_load message; /* the loop's alone; 4 KiB of path */
+    message = (struct vx_message_load){
+        .head = {.kind = VX_MESSAGE_LOAD,
+                 .instance = instance,
+                 .batch = models->loads[instance].id},
+        .version = (i32)row->version,
+        .fingerprint = row->fingerprint,
+    };
+    int length = snprintf(message.directory, sizeof message.directory, "%s/%s",
+                          models->options.repository, row->name);
+    VX_ASSERT(length > 0 && length < (int)sizeof message.directory);
+    models->loading[worker] = instance;
+    vx_workers_send(*models->options.workers, worker, &message.head, sizeof message);
+}
+
+/* The next LOAD for a worker that has none. */
+static void models_feed(struct vx_models *models, i32 worker)
+{
+    if (models->loading[worker] >= 0 || !worker_is_up(models, worker)) return;
+    i32 first = -1;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_model_load *load = &models->loads[i];
+        if (!(load->asked & (1u << worker))) continue;
+        if (first < 0 || load->ask < models->loads[first].ask) first = i;
+    }
+    if (first >= 0) models_send_load(models, first, worker);
+}
+
+void vx_models_ask_workers(struct vx_models *models, i32 instance)
+{
+    struct vx_model_load *load = &models->loads[instance];
+    load->ask = ++models->asks;
+    for (i32 w = 0; w < models_workers(models); w++) {
+        if (!(load->placed & (1u << w)) || !worker_is_up(models, w)) continue;
+        load->asked |= 1u << w;
+        models_feed(models, w);
+    }
+}
+
+void vx_models_take_back(struct vx_models *models, i32 instance)
+{
+    u32 sent = 0;
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++)
+        if (models->loading[w] == instance) sent |= 1u << w;
+    models->loads[instance].asked &= sent;
+}
+
+static void models_send_unload(struct vx_models *models, i32 instance, i32 worker)
+{
+    struct vx_message_head message = {.kind = VX_MESSAGE_UNLOAD, .instance = instance};
+    vx_workers_send(*models->options.workers, worker, &message, sizeof message);
+}
+
+void vx_models_release(struct vx_models *models, i32 instance)
+{
+    struct vx_instance *row = vx_models_row(models, instance);
+    for (i32 w = 0; w < models_workers(models); w++) {
+        if (!(row->workers_loaded & (1u << w))) continue;
+        vx_sched_instance_ready(models->options.sched, instance, w, false);
+        if (worker_is_up(models, w)) models_send_unload(models, instance, w);
+    }
+    row->workers_loaded = 0;
+}
+
+/* ------- workers that come and go ------- */
+
+/* What serves comes first, so that a worker that died is of use again soon. */
+void vx_models_on_worker_up(struct vx_models *models, i32 worker)
+{
+    for (int waiting = 0; waiting < 2; waiting++)
+        for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+            struct vx_model_load *load = &models->loads[i];
+            enum vx_instance_state state = vx_models_row(models, i)->state;
+            bool serves = state == VX_INSTANCE_READY;
+            bool wanted = serves || state == VX_INSTANCE_LOADING ||
+                          (state == VX_INSTANCE_UNLOADING &&
+                           vx_sched_instance_jobs(models->options.sched, i) > 0);
+            if (!wanted || serves == waiting || !(load->placed & (1u << worker)))
+                continue;
+            if (!load->asked) load->ask = ++models->asks;
+            load->asked |= 1u << worker;
+        }
+    models_feed(models, worker);
+}
+
+void vx_models_on_worker_down(struct vx_models *models, i32 worker)
+{
+    i32 suspect = models->loading[worker];
+    bool ran_batch = vx_sched_worker_batches(models->options.sched, worker) > 0;
+    models->loading[worker] = -1;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        models->loads[i].asked &= ~(1u << worker);
+        vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
+    }
+    /* With a batch on the worker it is the batch that is suspected (sched.h). */
+    if (suspect < 0 || ran_batch || vx_models_row(models, suspect)->workers_loaded)
+        return;
+    if (++models->loads[suspect].deaths >= LOAD_DEATHS_MAX)
+        vx_models_fail(models, suspect,
+                       "the device process died each time it loaded this model");
+}
+
+/* ------- words from workers ------- */
+
+/* Whether requests admitted under `a` may run on `b`.  How many voxels fit is not asked: it
+ * differs between devices, and on a GPU with what was tuned. */
+static bool signature_same(const struct vx_signature *a, const struct vx_signature *b)
+{
+    bool same = !strcmp(a->coords_name, b->coords_name) &&
+                !strcmp(a->feats_name, b->feats_name) &&
+                a->feats_channels == b->feats_channels &&
+                a->outputs_count == b->outputs_count;
+    for (i32 o = 0; same && o < a->outputs_count; o++)
+        same = !strcmp(a->outputs[o].name, b->outputs[o].name) &&
+               a->outputs[o].dtype == b->outputs[o].dtype &&
+               a->outputs[o].channels == b->outputs[o].channels;
+    return same;
+}
+
+/* Any worker may get any request: what is admitted, and a batch of it, fits the smallest of
+ * them. */
+static void signature_join(struct vx_signature *row, const struct vx_signature *worker,
+                           bool alone)
+{
+    i64 voxels = row->voxels_max, batch = row->batching.voxels_max;
+    *row = *worker;
+    if (alone) return;
+    if (voxels < row->voxels_max) row->voxels_max = voxels;
+    if (batch < row->batching.voxels_max) row->batching.voxels_max = batch;
+}
+
+/* A restarted worker read a network that is not the row's.  The fingerprint has seen to it
+ * before; this is for files that lie about their times.  Requests admitted for the old model
+ * must not run on the new one; the next look at the repository finds the change. */
+static void models_on_changed(struct vx_models *models, i32 instance, i32 worker)
+{
+    models_send_unload(models, instance, worker);
+    if (!vx_models_row(models, instance)->workers_loaded &&
+        !models->loads[instance].asked)
+        vx_models_fail(models, instance,
+                       "the model's files changed on disk; SIGHUP loads the new ones");
+}
+
+static void models_on_refused(struct vx_models *models, i32 worker,
+                              const struct vx_message_loaded *message)
+{
+    i32 instance = message->head.instance;
+    const struct vx_instance *row = vx_models_row(models, instance);
+    bool elsewhere = row->workers_loaded || models->loads[instance].asked;
+    if (row->state == VX_INSTANCE_LOADING || !elsewhere)
+        vx_models_fail(models, instance, message->why.text);
+    else /* the others serve on */
+        VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
+               VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
+}
+
+static void models_on_loaded(struct vx_models *models, i32 worker,
+                             const struct vx_message_loaded *message)
+{
+    i32 instance = message->head.instance;
+    struct vx_instance *row = vx_models_row(models, instance);
+    models->loads[instance].asked &= ~(1u << worker);
+    models->loads[instance].deaths = 0;
+    if (message->code != VX_CODE_OK) {
+        models_on_refused(models, worker, message);
+        return;
+    }
+    bool fresh = !row->signature.outputs_count;
+    if (!fresh && !signature_same(&row->signature, &message->signature)) {
+        models_on_changed(models, instance, worker);
+        return;
+    }
+    bool alone = !(row->workers_loaded & ~(1u << worker));
+    row->workers_loaded |= 1u << worker;
+    if (row->state == VX_INSTANCE_UNAVAILABLE) {
+        vx_models_release(models, instance); /* another worker refused it meanwhile */
+        return;
+    }
+    signature_join(&row->signature, &message->signature, alone);
+    if (models->batching_off) row->signature.batching.requests_max = 1;
+    vx_sched_instance_set(models->options.sched, instance, &row->signature.batching,
+                          fresh);
+    vx_sched_instance_ready(models->options.sched, instance, worker, true);
+}
+
+/* A worker says the last step too; the warm-up that follows it is not counted. */
+static void models_on_progress(struct vx_models *models, i32 worker,
+                               const struct vx_message_progress *message)
+{
+    struct vx_instance *row = vx_models_row(models, message->head.instance);
+    const char *what = worker_is_cpu(models, worker) ? "layers" : "layers and kernels";
+    if (message->tuning) what = "convolutions tuned";
+    if (row->state != VX_INSTANCE_LOADING) return;
+    snprintf(row->reason, sizeof row->reason, "%lld of %lld %s%s",
+             (long long)message->done, (long long)message->total, what,
+             message->done < message->total ? "" : ", warming up");
+}
+
+void vx_models_on_message(struct vx_models *models, i32 worker,
+                          const union vx_message *message)
+{
+    i32 instance = message->head.instance;
+    if (message->head.batch != models->loads[instance].id)
+        return; /* of a row since freed */
+    if (message->head.kind == VX_MESSAGE_PROGRESS) {
+        models_on_progress(models, worker, &message->progress);
+    } else if (message->head.kind == VX_MESSAGE_LOADED &&
+               models->loading[worker] == instance) {
+        models->loading[worker] = -1;
+        models_on_loaded(models, worker, &message->loaded);
+        models_feed(models, worker);
+    }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc_private.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+
+void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
+{
+    atomic_store_explicit(&record->wire_since_ns, vx_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&record->wire, (int)wire, memory_order_release);
+}
+
+/* A reference to a record that may be on its way back to the pool; false when it is. */
+static bool slow_hold(struct vx_rpc_record *record)
+{
+    i32 held = atomic_load_explicit(&record->references, memory_order_relaxed);
+    while (held > 0)
+        if (atomic_compare_exchange_weak_explicit(&record->references, &held, held + 1,
+                                                  memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* Held, so that it is one call all the time; gRPC takes a cancellation at any time. */
+static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
+{
+    struct vx_rpc *rpc = record->rpc;
+    int wire = atomic_load_explicit(&record->wire, memory_order_acquire);
+    i64 since = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
+    bool receives = wire == VX_RPC_RECEIVING;
+    i64 most = receives ? rpc->options.receive_ns_max : rpc->options.send_ns_max;
+    if (wire == VX_RPC_IDLE || !most || now_ns - since <= most) return;
+    struct vx_why why;
+    vx_why_set(&why,
+               receives ? "the request's message took longer than %lld ms to arrive"
+                        : "the client did not read its answer for %lld ms",
+               (long long)(most / VX_NS_PER_MS));
+    atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
+                              memory_order_relaxed);
+    atomic_store_explicit(&record->wire, VX_RPC_IDLE, memory_order_relaxed);
+    grpc_call_cancel_with_status(record->grpc, GRPC_STATUS_DEADLINE_EXCEEDED, why.text,
+                                 NULL);
+}
+
+void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns)
+{
+    VX_ON(LOOP);
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *record = &rpc->records[i];
+        if (atomic_load_explicit(&record->wire, memory_order_relaxed) == VX_RPC_IDLE)
+            continue;
+        if (!slow_hold(record)) continue;
+        slow_cut(record, now_ns);
+        vx_rpc_record_unref(record);
+    }
+}

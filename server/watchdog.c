@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/watchdog.h"
+
+#include "engine/base/clock.h"
+
+#include <stddef.h>
+
+/* A look every second costs nothing, and one every 10 ms is as good as any. */
+#define TICK_NS_MAX VX_NS_PER_S
+#define TICK_NS_MIN (10 * VX_NS_PER_MS)
+#define LOOKS       8 /* within one limit */
+
+static i64 later(i64 a, i64 b)
+{
+    return a > b ? a : b;
+}
+
+static void judge_add(struct vx_watchdog_verdict *verdict, i64 since_ns, i64 limit_ns,
+                      const char *owes)
+{
+    if (!limit_ns || since_ns + limit_ns >= verdict->due_ns) return;
+    *verdict = (struct vx_watchdog_verdict){since_ns + limit_ns, since_ns, owes};
+}
+
+struct vx_watchdog_verdict vx_watchdog_judge(const struct vx_watchdog_facts *facts,
+                                             const struct vx_watchdog_limits *limits)
+{
+    struct vx_watchdog_verdict verdict = {INT64_MAX, 0, NULL};
+    if (facts->starting) {
+        judge_add(&verdict, facts->started_ns, limits->start_ns, "start");
+        return verdict;
+    }
+    i64 limit_ns = facts->loads ? limits->start_ns : limits->silence_ns;
+    if (facts->batches || facts->loads)
+        judge_add(&verdict, later(facts->work_since_ns, facts->worked_ns), limit_ns,
+                  facts->loads ? "load" : "batch");
+    if (facts->asked)
+        judge_add(&verdict, later(facts->asked_ns, facts->heard_ns), limit_ns, "answer");
+    return verdict;
+}
+
+i64 vx_watchdog_tick_ns(const struct vx_watchdog_limits *limits)
+{
+    i64 least = limits->silence_ns;
+    if (limits->start_ns && (!least || limits->start_ns < least))
+        least = limits->start_ns;
+    i64 tick = least / LOOKS;
+    if (!least || tick > TICK_NS_MAX) return least ? TICK_NS_MAX : 0;
+    return later(tick, TICK_NS_MIN);
+}
+
+/* A look may come as late again as it is apart from the last: what goes beyond is time in
+ * which the front did not listen. */
+static i64 clock_late_ns(const struct vx_watchdog_clock *clock, i64 now_ns)
+{
+    if (!clock->looked_ns) return 0;
+    return later(0, now_ns - clock->looked_ns - 2 * clock->tick_ns);
+}
+
+void vx_watchdog_look(struct vx_watchdog_clock *clock, i64 now_ns)
+{
+    clock->away_ns += clock_late_ns(clock, now_ns);
+    clock->looked_ns = now_ns;
+}
+
+i64 vx_watchdog_now(const struct vx_watchdog_clock *clock, i64 now_ns)
+{
+    return now_ns - clock->away_ns - clock_late_ns(clock, now_ns);
+}

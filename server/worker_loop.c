@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/worker_private.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* While a batch is under way the device is asked again and again: small batches end within
+ * this time of the last event, and a sleep with its wake-up would be a good part of theirs. */
+#define SPIN_NS (200 * VX_NS_PER_US)
+/* After that between naps: of a batch that took longer than the spin this is a tenth at
+ * most, and the core is free for the rest of the host. */
+#define NAP_NS (20 * VX_NS_PER_US)
+/* How late the kernel may be with a nap; its default is 50 us, more than the nap. */
+#define TIMER_SLACK_NS 1
+/* Pauses between two questions: their system calls and the driver's reads are not worth more
+ * than every fraction of a microsecond. */
+#define SPIN_PAUSES 8
+
+/* The contexts of a lost device are gone, other devices' in this process as well, and its
+ * driver may crash when it is closed.  So the process ends here, with the batch or the load
+ * unanswered: the front gives both to a new one. */
+static void device_end_if_lost(struct vx_worker *worker)
+{
+    struct vx_why why = {""};
+    if (!vx_engine_lost(worker->engine, &why)) return;
+    vx_worker_say_end(worker, true, why.text);
+    vx_process_end(VX_WORKER_EXIT_LOST);
+}
+
+/* ------- batches ------- */
+
+static const void *device_view(const struct vx_worker *worker, u64 offset, i64 bytes)
+{
+    const u8 *view = vx_shared_view(worker->shared, offset, (u64)bytes);
+    VX_ASSERT(view);
+    return view;
+}
+
+static struct vx_item device_item(const struct vx_worker *worker,
+                                  const struct vx_run_item *in,
+                                  const struct vx_signature *signature)
+{
+    i64 feats_element = (i64)vx_dtype_bytes((enum vx_dtype)in->feats_dtype);
+    struct vx_item item = {
+        .content = in->content,
+        .coords_columns = in->coords_columns,
+        .voxels = in->voxels,
+        .feats = device_view(worker, in->feats_offset,
+                             in->voxels * signature->feats_channels * feats_element),
+        .feats_dtype = (enum vx_dtype)in->feats_dtype,
+    };
+    if (in->coords_offset != VX_NO_COORDS)
+        item.coords =
+            device_view(worker, in->coords_offset, in->voxels * in->coords_columns * 4);
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        if (in->outputs_offset[o] == VX_NO_OUTPUT) continue;
+        const struct vx_output *output = &signature->outputs[o];
+        i64 bytes = in->voxels * output->channels * (i64)vx_dtype_bytes(output->dtype);
+        item.outputs[o] =
+            (void *)(uintptr_t)device_view(worker, in->outputs_offset[o], bytes);
+    }
+    return item;
+}
+
+static struct vx_worker_batch *device_take_batch(struct vx_worker *worker)
+{
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++)
+        if (!worker->batches[i].head.batch) return &worker->batches[i];
+    vx_panic(__FILE__, __LINE__, "the front sent more batches than a worker takes");
+}
+
+static void device_on_run(struct vx_worker *worker, const struct vx_message_run *run)
+{
+    VX_ASSERT(run->head.batch); /* 0 means a free place */
+    struct vx_model *model = worker->models[run->head.instance];
+    VX_ASSERT(model);
+    vx_panic_note("batch", run->head.batch);
+    struct vx_worker_batch *batch = device_take_batch(worker);
+    batch->head = run->head;
+    batch->received_ns = vx_clock_ns();
+    for (i32 i = 0; i < run->items_count; i++)
+        batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model));
+    batch->batch =
+        (struct vx_batch){.items = batch->items, .items_count = run->items_count};
+    vx_engine_submit(worker->engine, model, &batch->batch);
+}
+
+static struct vx_done_item device_done_item(const struct vx_item *item)
+{
+    return (struct vx_done_item){
+        .code = (i32)vx_status_code(item->status),
+        .why = -1,
+        .geometry_hit = item->geometry_hit,
+        .geometry_kept = item->geometry_kept,
+        .convert_ns = item->convert_ns,
+        .geometry_ns = item->geometry_ns,
+        .compute_ns = item->compute_ns,
+        .output_ns = item->output_ns,
+        .pairs = item->pairs,
+    };
+}
+
+static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *batch)
+{
+    struct vx_message_done *out = &worker->out.done;
+    out->head = batch->head;
+    out->head.kind = VX_MESSAGE_DONE;
+    out->received_ns = batch->received_ns;
+    out->device_ns = batch->batch.device_ns;
+    out->items_count = batch->batch.items_count;
+    out->whys_count = 0;
+    for (i32 i = 0; i < out->items_count; i++)
+        out->items[i] = device_done_item(&batch->items[i]);
+    for (i32 i = 0; i < out->items_count; i++) {
+        const struct vx_item *item = &batch->items[i];
+        if (item->status.fault)
+            vx_done_add_why(out, i, vx_status_text(item->status, &item->why));
+    }
+    vx_panic_note("after batch", batch->head.batch);
+    batch->head.batch = 0;
+    out->sent_ns = vx_clock_ns();
+    vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
+}
+
+/* Answers one batch that has ended; with `wait`, one that is under way.  False: none. */
+static bool device_answer(struct vx_worker *worker, bool wait)
+{
+    if (!vx_engine_under_way(worker->engine)) return false;
+    struct vx_batch *batch = vx_engine_collect(worker->engine, wait);
+    device_end_if_lost(worker); /* before its batch is answered: another may run it */
+    if (!batch) return false;
+    device_say_done(worker, VX_CONTAINER(batch, struct vx_worker_batch, batch));
+    return true;
+}
+
+static void device_answer_all(struct vx_worker *worker)
+{
+    while (device_answer(worker, true)) continue;
+}
+
+/* ------- models ------- */
+
+static void load_on_tuned(void *context, i64 done, i64 total)
+{
+    struct vx_message_progress message = {.done = done, .total = total, .tuning = true};
+    vx_worker_say_progress(context, &message);
+}
+
+static void device_on_load(struct vx_worker *worker,
+                           const struct vx_message_load *message)
+{
+    VX_ASSERT(message->head.instance >= 0 && message->head.instance < VX_INSTANCES_MAX);
+    struct vx_worker_load *load = &worker->loads[message->head.instance];
+    VX_ASSERT(!load->busy);
+    load->busy = true;
+    load->worker = worker;
+    load->message = *message;
+    load->model = NULL;
+    load->progress_said_ns = 0;
+    vx_mailbox_give(&worker->to_main, &load->link);
+}
+
+static void device_on_unload(struct vx_worker *worker, i32 instance)
+{
+    VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);
+    if (!worker->models[instance]) return;
+    device_answer_all(worker); /* one of them may be this model's */
+    vx_engine_unload(worker->engine, &worker->models[instance]);
+}
+
+/* A model came back from main: warm it, keep it, say so. */
+static void device_on_made(struct vx_worker *worker, struct vx_worker_load *load)
+{
+    i32 instance = load->message.head.instance;
+    const struct vx_progress progress = {load_on_tuned, load};
+    device_answer_all(worker); /* warming takes long: nobody's answer waits for it */
+    if (!load->status.fault)
+        load->status = vx_engine_warm(worker->engine, load->model, &progress, &load->why);
+    device_end_if_lost(worker);
+    struct vx_message_loaded *out = &worker->out.loaded;
+    memset(out, 0, sizeof *out);
+    out->head = load->message.head;
+    out->head.kind = VX_MESSAGE_LOADED;
+    out->code = (i32)vx_status_code(load->status);
+    if (load->status.fault) {
+        vx_why_set(&out->why, "%s", vx_status_text(load->status, &load->why));
+        if (load->model) vx_engine_unload(worker->engine, &load->model);
+    } else {
+        device_on_unload(worker, instance);
+        worker->models[instance] = load->model;
+        out->signature = *vx_model_signature(load->model);
+    }
+    load->busy = false;
+    vx_worker_say(worker, &out->head, sizeof *out);
+}
+
+static void device_take_made(struct vx_worker *worker)
+{
+    struct vx_link *next;
+    for (struct vx_link *link = vx_mailbox_take_all(&worker->to_device); link;
+         link = next) {
+        next = link->next;
+        device_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
+    }
+}
+
+/* ------- the channel ------- */
+
+void vx_worker_say_stats(struct vx_worker *worker, enum vx_message_kind kind)
+{
+    struct vx_message_up *out = &worker->out.up;
+    memset(out, 0, sizeof *out);
+    out->head.kind = kind;
+    vx_engine_stats_get(worker->engine, &out->stats);
+    vx_worker_say(worker, &out->head, sizeof *out);
+}
+
+static void device_on_message(struct vx_worker *worker)
+{
+    const struct vx_message_head *head = &worker->in.head;
+    switch ((enum vx_message_kind)head->kind) {
+    case VX_MESSAGE_LOAD: device_on_load(worker, &worker->in.load); return;
+    case VX_MESSAGE_UNLOAD: device_on_unload(worker, head->instance); return;
+    case VX_MESSAGE_RUN: device_on_run(worker, &worker->in.run); return;
+    case VX_MESSAGE_STATS: vx_worker_say_stats(worker, VX_MESSAGE_STATED); return;
+    case VX_MESSAGE_UP:
+    case VX_MESSAGE_PROGRESS:
+    case VX_MESSAGE_LOADED:
+    case VX_MESSAGE_DONE:
+    case VX_MESSAGE_STATED:
+    case VX_MESSAGE_ENDS: break; /* ours to say, not to hear */
+    }
+    vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
+}
+
+static void device_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* How long to wait for the next word, since the last event at `event_ns`.  When a batch is
+ * under way: not at all at first, and then a little.  When none is: not at all as long as
+ * spin_us says, and then for ever. */
+static struct timespec *device_patience(const struct vx_worker *worker, i64 event_ns,
+                                        struct timespec *room)
+{
+    bool works = vx_engine_under_way(worker->engine) > 0;
+    i64 spin_ns = works ? SPIN_NS : worker->config->spin_us * VX_NS_PER_US;
+    bool spins = vx_clock_ns() - event_ns < spin_ns;
+    if (!works && !spins) return NULL;
+    if (spins)
+        for (int i = 0; i < SPIN_PAUSES; i++) device_pause();
+    *room = (struct timespec){.tv_nsec = spins ? 0 : NAP_NS};
+    return room;
+}
+
+/* One word from the front, if it has said one.  False: it has closed its end. */
+static bool device_hear(struct vx_worker *worker, bool *heard)
+{
+    size_t bytes;
+    vx_status st = vx_channel_receive(worker->channel, &worker->in, &bytes);
+    if (st.fault) return false;
+    *heard = bytes > 0;
+    if (*heard) device_on_message(worker);
+    return true;
+}
+
+void vx_worker_serve(struct vx_worker *worker)
+{
+    VX_ON(DEVICE);
+    struct pollfd polls[2] = {{.fd = worker->channel, .events = POLLIN},
+                              {.fd = worker->bell, .events = POLLIN}};
+    /* Best effort: naps are only longer without it. */
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+    bool open = true;
+    for (i64 event_ns = vx_clock_ns(); open;) {
+        struct timespec room;
+        bool event = false;
+        if (ppoll(polls, 2, device_patience(worker, event_ns, &room), NULL) < 0) {
+            VX_ASSERT(errno == EINTR);
+            continue;
+        }
+        if (polls[1].revents) {
+            u64 rings;
+            VX_ASSERT(read(worker->bell, &rings, sizeof rings) == sizeof rings);
+            device_take_made(worker);
+        }
+        if (polls[0].revents) open = device_hear(worker, &event);
+        while (device_answer(worker, false)) event = true;
+        if (event) event_ns = vx_clock_ns();
+    }
+    device_answer_all(worker); /* nobody hears it; the engine lets go of the arena */
+}

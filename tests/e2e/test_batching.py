@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crowds: requests run together, each answered as if it were alone, whatever runs beside it."""
+import asyncio
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+import voxeld
+from conftest import SANITIZED
+from model_files import ConvModel, random_grid
+from voxeld import AsyncClient, Client, messages, wire
+from voxeld_process import Daemon
+
+SIZES = (1, 2, 63, 64, 65, 200, 848, 1500, 3000)
+ROUNDS = 4 if SANITIZED else 12
+CI = 16
+
+
+def crowd_model(**batching):
+    model = ConvModel(ci=CI, hidden=64)
+    model.network["limits"]["voxels_max"] = 20000
+    if batching:
+        model.network["batching"] = batching
+    return model
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    """A daemon with one slow worker, so that requests gather behind each other."""
+    repository = tmp_path_factory.mktemp("crowd")
+    crowd_model().write(repository, "conv")
+    with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--threads", "1") as daemon:
+        yield daemon
+
+
+class Good:
+    """Grids with the answers that they get alone."""
+
+    def __init__(self, daemon, seed):
+        with Client(daemon.grpc) as client:
+            self.grids = [random_grid(seed + i, n, ci=CI) for i, n in enumerate(SIZES)]
+            self.alone, self.names = [], []
+            for coords, feats in self.grids:
+                answer = client.infer("conv", coords, feats, coords_ref="", timing=True)
+                assert answer.parameters["batch_size"] == 1
+                self.alone.append(answer["out"])
+                self.names.append(answer.coords_ref)
+        self.batch_sizes = []
+
+    async def run(self, client, at):
+        """One request of the crowd: every third by name, all compared bit for bit."""
+        at, by_name = at % len(SIZES), at % 3 == 0
+        coords, feats = self.grids[at]
+        answer = await client.infer("conv", None if by_name else coords, feats, timing=True,
+                                    coords_ref=self.names[at] if by_name else None, timeout=100,
+                                    priority=at % 3)
+        assert np.array_equal(answer["out"], self.alone[at]), f"{SIZES[at]} voxels"
+        size, voxels = answer.parameters["batch_size"], answer.parameters["batch_voxels"]
+        assert voxels >= SIZES[at] and (size > 1 or voxels == SIZES[at])
+        self.batch_sizes.append(size)
+
+
+def batch_rows(daemon):
+    """{batch size: (executions, ns in layers)} of ModelStatistics."""
+    with grpc.insecure_channel(daemon.grpc) as channel:
+        call = channel.unary_unary(messages.SERVICE + "ModelStatistics")
+        data = call(messages.pack_name("conv"), timeout=20)
+    rows = {}
+    for _, model in wire.fields(data):
+        for at, value in wire.fields(model):
+            if at != 7:
+                continue
+            row = dict(wire.fields(value))
+            assert set(row) == {1, 2, 3, 4}
+            infer = dict(wire.fields(row[3]))
+            rows[row[1]] = infer[1], infer.get(2, 0)
+    return rows
+
+
+def test_every_answer_of_a_crowd_is_the_one_it_gets_alone(crowd):
+    good = Good(crowd, 100)
+
+    async def run():
+        async with AsyncClient(crowd.grpc) as client:
+            for _ in range(ROUNDS):
+                await asyncio.gather(*(good.run(client, at) for at in range(48)))
+    before = batch_rows(crowd)
+    with Client(crowd.grpc) as client:
+        counts = {r["name"]: r for r in client.statistics()}["conv"]
+    asyncio.run(run())
+    assert len(good.batch_sizes) == ROUNDS * 48
+    assert max(good.batch_sizes) > 1, "nothing ran together"
+    rows = batch_rows(crowd)
+    assert set(good.batch_sizes) <= set(rows)
+    for size in rows:
+        runs = rows[size][0] - before.get(size, (0, 0))[0]
+        assert runs * size == good.batch_sizes.count(size)
+    with Client(crowd.grpc) as client:
+        now = {r["name"]: r for r in client.statistics()}["conv"]
+    assert now["inference_count"] - counts["inference_count"] == ROUNDS * 48
+    assert now["execution_count"] == sum(runs for runs, _ in rows.values())
+    metrics = crowd.metrics()
+    assert metrics["voxeld_batch_requests_count"] == now["execution_count"]
+    assert metrics["voxeld_border_seconds_count"] == now["execution_count"]
+    assert metrics["voxeld_batch_fill_ratio_count"] == now["execution_count"]
+    assert metrics["voxeld_batch_prediction_error_seconds_count"] > 0
+
+
+class Trouble:
+    """Requests that end badly, each in its own way, and how each did end."""
+
+    def __init__(self):
+        self.ends = {}
+
+    async def run(self, client, at):
+        kinds = (self.duplicate, self.outside, self.channels, self.giant, self.expired,
+                 self.cancelled, self.vanished, self.unknown, self.empty)
+        kind = kinds[at % len(kinds)]
+        try:
+            end = await kind(client, at)
+        except voxeld.VoxeldError as error:
+            end = type(error).__name__
+        self.ends.setdefault(kind.__name__, set()).add(end)
+
+    async def duplicate(self, client, at):
+        coords, feats = random_grid(at, 500, ci=CI)
+        coords[17] = coords[400]
+        await client.infer("conv", coords, feats, timeout=100)
+
+    async def outside(self, client, at):
+        coords, feats = random_grid(at, 500, ci=CI)
+        coords[499, 2] = 1 << 20
+        await client.infer("conv", coords, feats, timeout=100)
+
+    async def channels(self, client, at):
+        coords, feats = random_grid(at, 500, ci=CI - 1)
+        await client.infer("conv", coords, feats, timeout=100)
+
+    async def giant(self, client, at):
+        coords, feats = random_grid(at, 20001, ci=CI)
+        await client.infer("conv", coords, feats, timeout=100)
+
+    async def expired(self, client, at):
+        await client.infer("conv", *random_grid(at, 3000, ci=CI), queue_timeout_us=1, timeout=100)
+        return "OK"
+
+    async def cancelled(self, client, at):
+        await client.infer("conv", *random_grid(at, 3000, ci=CI), timeout=0.002 * (at % 7 + 1))
+        return "OK"
+
+    async def vanished(self, client, at):
+        """The whole connection goes away while the request is there."""
+        async with AsyncClient(client.address) as other:
+            call = asyncio.ensure_future(
+                other.infer("conv", *random_grid(at, 3000, ci=CI), timeout=100))
+            await asyncio.sleep(0.001 * (at % 11))
+            call.cancel()
+            try:
+                await call
+            except asyncio.CancelledError:
+                return "gone"
+        return "OK"
+
+    async def unknown(self, client, at):
+        _, feats = random_grid(at, 500, ci=CI)
+        await client.infer("conv", None, feats, coords_ref=f"{at + 1:032x}", timeout=100)
+
+    async def empty(self, client, at):
+        empty = np.zeros((0, 4), np.int32), np.zeros((0, CI), np.float32)
+        return (await client.infer("conv", *empty, timeout=100))["out"].shape
+
+
+def test_nothing_that_runs_beside_it_changes_an_answer(crowd):
+    good, trouble = Good(crowd, 200), Trouble()
+
+    async def run():
+        async with AsyncClient(crowd.grpc) as client:
+            client.address = crowd.grpc
+            for turn in range(ROUNDS):
+                await asyncio.gather(
+                    *(good.run(client, at) for at in range(36)),
+                    *(trouble.run(client, 36 * turn + at) for at in range(36)))
+    asyncio.run(run())
+    assert len(good.batch_sizes) == ROUNDS * 36
+    assert max(good.batch_sizes) > 1
+    ends = trouble.ends
+    for kind in ("duplicate", "outside", "channels"):
+        assert ends[kind] == {"InvalidArgument"}, ends
+    assert ends["giant"] == {"ResourceExhausted"}
+    assert ends["expired"] <= {"Unavailable", "OK"} and "Unavailable" in ends["expired"]
+    assert ends["cancelled"] <= {"DeadlineExceeded", "OK"}
+    assert ends["vanished"] <= {"gone", "OK"}
+    assert ends["unknown"] == {"FailedPrecondition"}
+    assert ends["empty"] == {(0, 3)}
+    crowd.wait_for("empty arena", lambda: crowd.metrics()["voxeld_arena_used_bytes"] == 0)
+    metrics = crowd.metrics()
+    assert metrics["voxeld_queued_requests"] == 0 and metrics["voxeld_running_requests"] == 0
+    assert sum(v for k, v in metrics.items() if "worker_restarts_total" in k) == 0
+
+
+def test_batching_can_be_turned_off(tmp_path):
+    repository = tmp_path / "repository"
+    crowd_model(requests_max=1).write(repository, "conv")
+    with Daemon(repository, tmp_path, "--threads", "1") as daemon:
+        good = Good(daemon, 300)
+
+        async def run():
+            async with AsyncClient(daemon.grpc) as client:
+                await asyncio.gather(*(good.run(client, at) for at in range(48)))
+        asyncio.run(run())
+        assert set(good.batch_sizes) == {1} and set(batch_rows(daemon)) == {1}
+
+
+def test_an_idle_worker_waits_for_company_as_long_as_the_model_says(tmp_path):
+    repository = tmp_path / "repository"
+    crowd_model(requests_max=2, delay_us=5_000_000).write(repository, "conv")
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        sizes = []
+
+        def run(seed):
+            answer = client.infer("conv", *random_grid(seed, 100, ci=CI), timing=True, timeout=60)
+            sizes.append(answer.parameters["batch_size"])
+        calls = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]
+        begin = time.monotonic()
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        assert sizes == [2, 2]
+        assert time.monotonic() - begin < 4  # a full batch does not wait
+
+
+def test_nobody_waits_longer_for_company_than_the_model_says(tmp_path):
+    """To a part of a millisecond: a request that stays alone runs when its 2.5 ms are over."""
+    repository = tmp_path / "repository"
+    crowd_model(delay_us=2500).write(repository, "conv")
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        coords, feats = random_grid(1, 20, ci=CI)
+        waits = [client.infer("conv", coords, feats, timing=True).parameters["queue_ns"]
+                 for _ in range(30)]
+        assert 2_500_000 <= min(waits) < 2_900_000, waits
+
+
+def slow_model(repository):
+    """About 0.1 s for 20,000 voxels on one thread: longer than any word takes."""
+    model = ConvModel(ci=64, hidden=256)
+    model.network["batching"] = {"requests_max": 2}
+    model.write(repository, "slow")
+
+
+def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_path):
+    repository = tmp_path / "repository"
+    slow_model(repository)
+    coords, _ = random_grid(1, 20000)
+    feats = np.ones((len(coords), 64), np.float16)
+    with Daemon(repository, tmp_path, "--threads", "1") as daemon, Client(daemon.grpc) as client:
+        for _ in range(6):  # the scheduler learns what such a request takes
+            begin = time.monotonic()
+            client.infer("slow", coords, feats)
+            alone = time.monotonic() - begin
+
+        async def crowd():
+            async with AsyncClient(daemon.grpc) as many:
+                await asyncio.gather(*(many.infer("slow", coords, feats, timeout=200)
+                                       for _ in range(24)))
+        crowd_thread = threading.Thread(target=asyncio.run, args=(crowd(),))
+        crowd_thread.start()
+        daemon.wait_for("a queue", lambda: daemon.metrics()["voxeld_queued_requests"] >= 16)
+        begin = time.monotonic()
+        with pytest.raises(voxeld.DeadlineExceeded) as caught:
+            client.infer("slow", coords, feats, timeout=3 * alone)
+        # The server's words: had the client's own clock ended it, they would not be here.
+        assert "cannot be kept: the expected wait is" in caught.value.message
+        assert time.monotonic() - begin < 3 * alone
+        with pytest.raises(voxeld.Unavailable) as caught:
+            client.infer("slow", coords, feats, queue_timeout_us=int(2e6 * alone), timeout=200)
+        assert "Request timeout expired: the expected wait is" in caught.value.message
+        assert daemon.metrics()["voxeld_deadline_refusals_total"] == 2
+        crowd_thread.join()
+        # With nobody ahead both are served.
+        client.infer("slow", coords, feats, timeout=100 * alone,
+                     queue_timeout_us=int(50e6 * alone))
+
+
+def test_a_full_queue_says_when_to_try_again(tmp_path):
+    repository = tmp_path / "repository"
+    slow_model(repository)
+    coords, _ = random_grid(1, 20000)
+    feats = np.ones((len(coords), 64), np.float16)
+    with Daemon(repository, tmp_path, "--threads", "1", "--queue-max", "4") as daemon, \
+            Client(daemon.grpc) as client:
+        for _ in range(6):
+            client.infer("slow", coords, feats)
+        outcomes = []
+
+        def run():
+            try:
+                client.infer("slow", coords, feats, timeout=100)
+                outcomes.append("OK")
+            except voxeld.Unavailable as error:
+                outcomes.append(error.message)
+        calls = [threading.Thread(target=run) for _ in range(16)]
+        with daemon.frozen(daemon.workers()[0]):
+            for call in calls:
+                call.start()
+            # Two batches of at most two are on the worker's desk, four requests wait.
+            daemon.wait_for("refusals", lambda: len(outcomes) >= 8)
+        for call in calls:
+            call.join()
+        refused = [o for o in outcomes if o != "OK"]
+        assert refused
+        for words in refused:
+            assert words.startswith("Exceeds maximum queue size"), words
+            assert "; try again in about " in words and words.endswith(" ms"), words
+        assert daemon.metrics()["voxeld_deadline_refusals_total"] == 0
+
+
+def test_voxels_in_flight_are_bounded(tmp_path):
+    """Two fit, the third does not; one alone is served however large it is."""
+    repository = tmp_path / "repository"
+    crowd_model().write(repository, "conv")
+    small, large = random_grid(1, 400, ci=CI), random_grid(2, 3000, ci=CI)
+    with Daemon(repository, tmp_path, "--voxels-max", "1000") as daemon, \
+            Client(daemon.grpc) as client:
+        client.infer("conv", *large)
+        outcomes = []
+
+        def run():
+            try:
+                client.infer("conv", *small, timeout=100)
+                outcomes.append("OK")
+            except voxeld.ResourceExhausted as error:
+                outcomes.append(error.message)
+        calls = [threading.Thread(target=run) for _ in range(6)]
+        with daemon.frozen(daemon.workers()[0]):
+            for call in calls:
+                call.start()
+            daemon.wait_for("refusals", lambda: len(outcomes) >= 4)
+        for call in calls:
+            call.join()
+        assert outcomes.count("OK") == 2
+        for words in outcomes:
+            assert words == "OK" or "voxels_max of 1000" in words, words
+        client.infer("conv", *large)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that hang, cannot start, or run out of memory: no request is lost, the other workers
+never pause, and pages and metrics tell the truth the whole time."""
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import voxeld
+from conftest import ROOT, SANITIZED
+from load import Load
+from model_files import ConvModel, random_grid
+from voxeld import Client
+from voxeld_process import Daemon
+
+sys.path.append(str(ROOT / "tests" / "bench"))
+import failover  # noqa: E402
+
+# A sanitized worker on a busy machine is silent for longer than a plain one.
+WATCHDOG_MS = 4000 if SANITIZED else 700
+# The longest that clients may see nothing while one of two workers is replaced: both share the
+# cores of the machine with it, and with these tests.
+GAP_SECONDS = 5 if SANITIZED else 1
+NO_DRIVER = "libcuda-of-nobody.so"
+
+
+def total(daemon, name):
+    """The sum over workers of the metrics that begin so."""
+    return sum(v for k, v in daemon.metrics().items() if k.startswith(f"voxeld_{name}"))
+
+
+def up(daemon, worker):
+    return next(v for k, v in daemon.metrics().items()
+                if k.startswith(f'voxeld_worker_up{{worker="{worker}"'))
+
+
+def wait_up(daemon, workers):
+    daemon.wait_for(f"{workers} workers", lambda: total(daemon, "worker_up") == workers)
+
+
+def hangs(daemon):
+    """What the watchdog said it was owed, hang by hang."""
+    return re.findall(r"\bWORKER_HANG\b.* owes=(\w+)", daemon.log())
+
+
+def gpu(work):
+    return ("--device-bytes", "256M", "--kernel-cache", str(work / "kernels"))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """With a warm-up that plain C bears."""
+    path = tmp_path_factory.mktemp("repository")
+    small = ConvModel()
+    small.network["warmup"] = [10]
+    small.write(path)
+    return path
+
+
+def test_ten_kills_and_bad_requests_all_the_time(tmp_path):
+    """tests/bench/failover.py, short: what it says about itself holds here."""
+    model = failover.write_model(tmp_path / "repository", 5000)
+    options = {"model": failover.MODEL, "channels": model.ci, "voxels": 2000, "giant": 5001,
+               "load": 0.5, "seconds": 10, "every": 2 if SANITIZED else 1}
+    with Daemon(tmp_path / "repository", tmp_path, "--device", "cpu,cpu", "--threads", "1",
+                "--restart-ms-max", "500") as daemon:
+        wait_up(daemon, 2)
+        numbers = failover.run(daemon.grpc, daemon.workers, options)
+        assert failover.passed(numbers), numbers
+        assert "BATCH_POISON" not in daemon.log()
+        kinds = {k.split()[0] for k in numbers["bad"]}
+        assert kinds == {"expired", "late", "cancelled", "vanished", "giant", "empty", "duplicate"}
+        daemon.wait_for("empty arena",
+                        lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
+        daemon.wait_for("restarts",
+                        lambda: total(daemon, "worker_restarts_total") == numbers["kills"])
+        wait_up(daemon, 2)
+
+
+@pytest.mark.parametrize("devices, voxels", [("cpu", 3000), ("cpu,cpu", 3000), ("fake:0", 60)])
+def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, devices, voxels):
+    with Daemon(repository, tmp_path, "--device", devices, "--threads", "1", "--watchdog-ms",
+                str(WATCHDOG_MS), *gpu(tmp_path)) as daemon:
+        wait_up(daemon, len(devices.split(",")))
+        with Load(daemon, voxels=voxels) as load:
+            for hang in range(2):
+                target = load.done + 20
+                daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+                os.kill(daemon.workers()[-1], signal.SIGSTOP)
+                daemon.wait_for("the hang", lambda: len(hangs(daemon)) == hang + 1)
+                wait_up(daemon, len(devices.split(",")))
+            target = load.done + 20
+            daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+        assert not load.errors, load.errors
+        assert total(daemon, "worker_hangs_total") == 2 == total(daemon, "worker_restarts_total")
+        assert set(hangs(daemon)) <= {"batch", "answer"}
+        assert daemon.log().count("how=signal signal=9 why=\"it owed a word") == 2
+
+
+def test_a_worker_that_hangs_with_nothing_to_do_is_found_by_a_question(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--watchdog-ms", str(WATCHDOG_MS)) as daemon, \
+            Client(daemon.grpc) as client:
+        pid = daemon.workers()[0]
+        assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1
+        os.kill(pid, signal.SIGSTOP)
+        daemon.wait_for("the end", lambda: not os.path.exists(f"/proc/{pid}"))
+        assert hangs(daemon) == ["answer"]
+        assert daemon.wait_for("the new worker", daemon.workers)[0] != pid
+        daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
+        assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1
+
+
+def test_readiness_while_the_only_worker_cannot_come_back(repository, tmp_path):
+    """Killed as often as it starts, so that it is down or starting for a while."""
+    with Daemon(repository, tmp_path, "--restart-ms-max", "400") as daemon, \
+            Client(daemon.grpc) as client:
+        over = threading.Event()
+
+        def kill():
+            while not over.wait(0.001):
+                for pid in daemon.workers():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            daemon.wait_for("deaths", lambda: daemon.log().count("WORKER_EXIT") >= 4)
+            for _ in range(20):
+                assert daemon.get("/v2/health/ready")[0] == 503
+                assert not client.server_ready() and not client.model_ready("conv")
+                assert up(daemon, 0) == 0 and daemon.metrics()["voxeld_ready"] == 0
+                assert client.server_live() and daemon.get("/v2/health/live")[0] == 200
+        finally:
+            over.set()
+            killer.join()
+        daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
+        assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1
+        assert "out" in client.infer("conv", *random_grid(1, 100), timeout=30)
+
+
+def test_a_front_that_was_stopped_blames_nobody(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--watchdog-ms", str(WATCHDOG_MS)) as daemon:
+        workers = daemon.workers()
+        with Load(daemon) as load:
+            for _ in range(2):
+                target = load.done + 20
+                daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+                os.kill(daemon.process.pid, signal.SIGSTOP)
+                time.sleep(2 * WATCHDOG_MS / 1000)
+                os.kill(daemon.process.pid, signal.SIGCONT)
+            target = load.done + 20
+            daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+        assert not load.errors and not hangs(daemon) and daemon.workers() == workers
+
+
+def test_no_watchdog_waits_for_ever(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--watchdog-ms", "0") as daemon:
+        pid = daemon.workers()[0]
+        with daemon.frozen(pid):
+            time.sleep(2.5)  # a question a second
+        assert daemon.workers() == [pid] and not hangs(daemon)
+
+
+def test_a_driver_that_hangs_while_it_opens(repository, tmp_path):
+    """dlopen of a FIFO waits for a writer, as a driver may wait for its device."""
+    driver = tmp_path / "libhangs.so"
+    os.mkfifo(driver)
+    with Daemon(repository, tmp_path, "--device", "cpu,cuda:0", "--gpu-driver", str(driver),
+                "--start-ms-max", "500", *gpu(tmp_path)) as daemon, \
+            Load(daemon, voxels=500) as load:
+        daemon.wait_for("two hangs", lambda: len(hangs(daemon)) >= 2)
+        assert set(hangs(daemon)) == {"start"}
+        assert up(daemon, 0) == 1 and up(daemon, 1) == 0
+        assert daemon.get("/v2/health/ready")[0] == 200
+        assert not load.errors and load.done
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_other_worker_never_pauses(repository, tmp_path, how, record_property):
+    with Daemon(repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--watchdog-ms",
+                str(WATCHDOG_MS)) as daemon:
+        wait_up(daemon, 2)
+        with Load(daemon, threads=6, voxels=1000) as load:
+            target = load.done + 50
+            daemon.wait_for("progress", lambda: load.done >= target or load.errors)
+            gone, begin = daemon.workers()[0], time.monotonic()
+            os.kill(gone, how)
+            daemon.wait_for("the new worker", lambda: gone not in daemon.workers()
+                            and total(daemon, "worker_up") == 2)
+            end = time.monotonic()
+        assert not load.errors, load.errors
+        gap = load.gap(begin, end)
+        record_property("gap_ms", round(gap * 1e3))
+        assert gap < GAP_SECONDS, f"{gap} s of {end - begin} s without an answer"
+        assert sum(begin <= t <= end for t in load.answered) > 0
+
+
+def test_a_device_that_is_lost_again_and_again_beside_one_that_is_not(repository, tmp_path):
+    devices = "fake:0:lose=60,fake:0"
+    with Daemon(repository, tmp_path, "--device", devices, *gpu(tmp_path)) as daemon:
+        wait_up(daemon, 2)
+        with Load(daemon, voxels=40) as load:
+            daemon.wait_for("losses", lambda: load.errors
+                            or total(daemon, "worker_device_lost_total") >= 3)
+            assert up(daemon, 1) == 1 and daemon.get("/v2/health/ready")[0] == 200
+        assert not load.errors, load.errors
+        assert daemon.log().count("GPU_LOST") >= 3 and "BATCH_POISON" not in daemon.log()
+        assert total(daemon, 'worker_restarts_total{worker="1"') == 0
+
+
+def test_a_worker_that_ends_at_once_is_tried_less_and_less_often(repository, tmp_path):
+    with Daemon(repository, tmp_path, "--device", "cpu,cuda:0", "--gpu-driver", NO_DRIVER,
+                *gpu(tmp_path)) as daemon, Client(daemon.grpc) as client:
+        begin = time.monotonic()
+        daemon.wait_for("deaths", lambda: daemon.log().count("WORKER_EXIT") >= 5)
+        assert time.monotonic() - begin > 0.5  # 0, 100, 200, 400 ms; what was before not counted
+        assert up(daemon, 0) == 1 and up(daemon, 1) == 0
+        # One of two is enough to serve, and that is what is said.
+        assert daemon.get("/v2/health/ready")[0] == 200 and client.server_ready()
+        assert NO_DRIVER in daemon.get("/")[1]
+        assert "out" in client.infer("conv", *random_grid(1, 100), timeout=30)
+
+
+def test_what_does_not_fit_fails_alone(repository, tmp_path):
+    """A neighbour map of 27 x 4 bytes a voxel, and 1 MB for maps."""
+    small, large = random_grid(1, 20), random_grid(2, 60000)
+    with Daemon(repository, tmp_path, "--cache-bytes", "1M") as daemon, \
+            Client(daemon.grpc) as client:
+        pids = daemon.workers()
+        expected = client.infer("conv", *small, timeout=60)["out"]
+        with Load(daemon, threads=2, voxels=20) as load:
+            for _ in range(3):
+                with pytest.raises(voxeld.ResourceExhausted):
+                    client.infer("conv", *large, timeout=60)
+        assert not load.errors, load.errors
+        assert np.array_equal(client.infer("conv", *small, timeout=60)["out"], expected)
+        assert daemon.workers() == pids and total(daemon, "worker_restarts_total") == 0
+
+
+def test_a_model_that_does_not_fit_a_gpu_costs_no_worker(tmp_path):
+    """320 MB of activations, and 256 MB of device memory."""
+    wide = ConvModel(ci=4, hidden=4096, co=3)
+    wide.network["warmup"], wide.network["limits"] = [10], {"voxels_max": 20000}
+    wide.write(tmp_path / "repository", "wide")
+    narrow = ConvModel()
+    narrow.network["warmup"] = [10]
+    narrow.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path, "--device", "fake:0", *gpu(tmp_path),
+                wait_ready=False) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_for("the refusal", lambda: "MODEL_FAILED" in daemon.log())
+        with pytest.raises(voxeld.Unavailable) as caught:
+            client.infer("wide", *random_grid(1, 10), timeout=60)
+        assert "which need" in caught.value.message
+        assert re.search(r"which need \d+ bytes of device memory .* at most \d+ voxels fit",
+                         daemon.log())
+        daemon.wait_for("the other model", lambda: client.model_ready("conv"))
+        assert "out" in client.infer("conv", *random_grid(1, 20), timeout=60)
+        assert total(daemon, "worker_restarts_total") == 0
+
+
+# ------- the worker inside the front, for benches -------
+
+def test_in_process_answers_as_a_process_does(repository, tmp_path):
+    answers = {}
+    for flags in ((), ("--in-process",)):
+        with Daemon(repository, tmp_path, "--threads", "1", *flags) as daemon, \
+                Client(daemon.grpc) as client:
+            assert len(daemon.workers()) == (0 if flags else 1)
+            answers[flags] = client.infer("conv", *random_grid(3, 2000), timeout=30)["out"]
+            with Load(daemon, threads=3) as load:
+                daemon.wait_for("progress", lambda: load.done >= 30 or load.errors)
+            assert not load.errors, load.errors
+            assert up(daemon, 0) == 1
+    assert np.array_equal(*answers.values())
+
+
+def test_in_process_is_one_device_and_dies_with_it(repository, tmp_path):
+    def serve(*flags):
+        return subprocess.run(
+            [os.environ["VOXELD"], "serve", "--repository", str(repository), "--in-process",
+             "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
+            capture_output=True, text=True, timeout=60, check=False)
+    two = serve("--device", "cpu,cpu")
+    assert two.returncode == 1 and "in_process: expected one device, got 2" in two.stderr
+    none = serve("--device", "cuda:0", "--gpu-driver", NO_DRIVER)
+    assert none.returncode == 1, none.stderr
+    assert re.search(rf"WORKER_EXIT .*how=exit status=1 why=.*{NO_DRIVER}", none.stderr)
+    help_text = subprocess.run([os.environ["VOXELD"], "serve", "--help"], capture_output=True,
+                               text=True, timeout=60, check=True).stdout
+    assert "for benches only" in help_text

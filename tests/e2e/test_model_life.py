@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are loaded, replaced, placed and unloaded while others are asked for answers."""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import grpc
+import numpy as np
+import pytest
+
+import voxeld
+from conftest import SANITIZED
+from model_files import ConvModel, random_grid, write_safetensors
+from test_protocol import Reflected
+from voxeld import Client
+from voxeld_process import Daemon
+
+
+class Control:
+    """The repository's RPCs of one daemon."""
+
+    def __init__(self, daemon):
+        self.channel = grpc.insecure_channel(daemon.grpc)
+        self.reflected = Reflected(self.channel)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.channel.close()
+
+    def load(self, name, **fields):
+        self.reflected.call("RepositoryModelLoad", model_name=name, **fields)
+
+    def unload(self, name):
+        self.reflected.call("RepositoryModelUnload", model_name=name,
+                            parameters={"unload_dependents": {"bool_param": False}})
+
+    def index(self, **fields):
+        """{(name, version): (state, reason)}"""
+        reply = self.reflected.call("RepositoryIndex", **fields)
+        return {(m["name"], m["version"]): (m["state"], m.get("reason", ""))
+                for m in reply.get("models", [])}
+
+    def refused(self, method, **fields):
+        """(status code, sentence) of a call that must fail."""
+        with pytest.raises(grpc.RpcError) as caught:
+            self.reflected.call(method, **fields)
+        return caught.value.code(), caught.value.details()
+
+
+@contextlib.contextmanager
+def serving(repository, tmp_path, *flags):
+    with Daemon(repository, tmp_path, *flags) as daemon, Client(daemon.grpc) as client, \
+            Control(daemon) as control:
+        yield daemon, client, control
+
+
+class Hammer:
+    """Clients that ask without pause; each answer must be one of the known models', exactly.
+
+    Before it starts, `models` are the float64 answers; bits are learnt per model, and an answer
+    must have the bits of the first that came from the same model.
+    """
+
+    def __init__(self, daemon, models, threads=8):
+        self.daemon, self.models = daemon, models
+        self.seen, self.errors, self.done = [], [], 0
+        self.counts = [0] * threads
+        self.stopped, self.lock = threading.Event(), threading.Lock()
+        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(threads)]
+
+    def _run(self, seed):
+        coords, feats = random_grid(seed, 200 + 10 * seed)
+        expected = [m.answer(coords, feats) for m in self.models]
+        bits = [None] * len(expected)
+        with Client(self.daemon.grpc) as client:
+            while not self.stopped.is_set():
+                try:
+                    out = client.infer("conv", coords, feats, timeout=60)["out"]
+                except voxeld.VoxeldError as error:
+                    self.errors.append(error)
+                    return
+                near = [i for i, e in enumerate(expected) if np.allclose(out, e, atol=1e-3)]
+                if len(near) != 1:
+                    self.errors.append(AssertionError(f"an answer of no one model: {near}"))
+                    return
+                if bits[near[0]] is None:
+                    bits[near[0]] = out
+                if not np.array_equal(out, bits[near[0]]):
+                    self.errors.append(AssertionError("an answer changed"))
+                    return
+                with self.lock:
+                    self.done += 1
+                    self.counts[seed] += 1
+                    self.seen.append(near[0])
+
+    def more(self, count):
+        target = self.done + count
+        self.daemon.wait_for("answers", lambda: self.done >= target or self.errors)
+        assert not self.errors, self.errors
+
+    def all_anew(self):
+        """Every client has an answer to a question that it asked after this was called."""
+        before = list(self.counts)
+        self.daemon.wait_for("answers", lambda: self.errors or all(
+            now > then + 1 for now, then in zip(self.counts, before)))
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def put_weights(repository, model, version=1):
+    """In one step, as deployment tools do: a file is never seen half written."""
+    folder = repository / "conv" / str(version)
+    folder.mkdir(exist_ok=True)
+    write_safetensors(folder / "new", model.tensors)
+    os.rename(folder / "new", folder / "weights.safetensors")
+
+
+@pytest.mark.parametrize("version", [1, 2])  # changed files, a new version
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_a_swap_under_load_fails_no_request(tmp_path, version, devices):
+    repository = tmp_path / "repository"
+    old, new = ConvModel(seed=1).write(repository), ConvModel(seed=2)
+    with serving(repository, tmp_path, "--device", devices, "--threads", "1") as (daemon, _, _c):
+        with Hammer(daemon, [old, new]) as hammer:
+            hammer.more(50)
+            put_weights(repository, new, version)
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for("the new one", lambda: daemon.log().count("MODEL_READY") == 2)
+            hammer.all_anew()  # those that were admitted before have ended
+            begin = hammer.done
+            hammer.more(50)
+        assert not hammer.errors, hammer.errors
+        assert set(hammer.seen[:40]) == {0} and set(hammer.seen[begin:]) == {1}
+        if version == 1:
+            daemon.wait_for("the old one's end", lambda: "MODEL_UNLOADED" in daemon.log())
+
+
+def test_changed_files_that_are_broken_change_nothing_and_the_index_says_why(tmp_path):
+    repository = tmp_path / "repository"
+    old = ConvModel().write(repository)
+    with serving(repository, tmp_path, "--threads", "1") as (daemon, _, control):
+        with Hammer(daemon, [old], threads=4) as hammer:
+            hammer.more(20)
+            (repository / "conv" / "1" / "weights.safetensors").write_bytes(b"\xff" * 100)
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for("the failure", lambda: "MODEL_FAILED" in daemon.log())
+            hammer.more(20)
+        assert not hammer.errors, hammer.errors
+        state, reason = control.index()["conv", "1"]
+        assert state == "READY"
+        assert "changed files are UNAVAILABLE" in reason and "safetensors" in reason
+        assert daemon.get("/v2/health/ready")[0] == 200
+
+
+def test_explicit_control(tmp_path):
+    repository = tmp_path / "repository"
+    models = {name: ConvModel(seed=i).write(repository, name)
+              for i, name in enumerate(["a", "b", "c"])}
+    coords, feats = random_grid(1, 100)
+    with serving(repository, tmp_path, "--model-control", "explicit", "--load-model", "a, b",
+                 "--threads", "1") as (daemon, client, control):
+        def is_right(name):
+            return np.allclose(client.infer(name, coords, feats)["out"],
+                               models[name].answer(coords, feats), atol=1e-3)
+        assert control.index() == {("a", "1"): ("READY", ""), ("b", "1"): ("READY", ""),
+                                   ("c", "1"): ("UNAVAILABLE", "unloaded")}
+        with pytest.raises(voxeld.NotFound):
+            client.infer("c", coords, feats)
+        control.load("c")                       # answered when it serves
+        assert is_right("c")
+        control.reflected.call("RepositoryModelLoad", repository_name="c")  # KServe's SDK
+        control.unload("a")                     # answered when it is gone
+        with pytest.raises(voxeld.NotFound):
+            client.infer("a", coords, feats)
+        assert control.index()["a", "1"] == ("UNAVAILABLE", "unloaded")
+        assert set(control.index(ready=True)) == {("b", "1"), ("c", "1")}
+        daemon.signal(signal.SIGHUP)            # looks, and loads nothing that was unloaded
+        models["b"] = ConvModel(seed=9).write(repository, "b", version=2)
+        control.load("b")
+        assert is_right("b") and client.infer("b", coords, feats).model_version == "2"
+        assert ("a", "1") not in control.index(ready=True)
+        control.load("a")
+        assert is_right("a")
+        # What cannot be.
+        assert control.refused("RepositoryModelLoad", model_name="nowhere") == (
+            grpc.StatusCode.NOT_FOUND,
+            "failed to load 'nowhere', failed to poll from model repository")
+        assert control.refused("RepositoryModelUnload", model_name="nowhere") == (
+            grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found")
+        code, text = control.refused(
+            "RepositoryModelLoad", model_name="a", parameters={"config": {"string_param": "{}"}})
+        assert code is grpc.StatusCode.UNIMPLEMENTED and "'config'" in text
+        shutil.copytree(repository / "a", repository / "broken")
+        (repository / "broken" / "1" / "weights.safetensors").write_bytes(b"\xff" * 100)
+        code, text = control.refused("RepositoryModelLoad", model_name="broken")
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert text.startswith("load failed for model 'broken': version 1 is at UNAVAILABLE "
+                               "state: ") and "safetensors" in text
+        ConvModel().write(repository, "broken")
+        control.load("broken")                  # tried again when it is asked for again
+        assert control.index()["broken", "1"] == ("READY", "")
+
+
+def test_explicit_loads_all_that_are_there_at_start(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("a", "b"):
+        ConvModel().write(repository, name)
+    with serving(repository, tmp_path, "--model-control", "explicit", "--load-model", "*",
+                 "--threads", "1") as (daemon, _, control):
+        assert set(control.index(ready=True)) == {("a", "1"), ("b", "1")}
+        ConvModel().write(repository, "late")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("the listing", lambda: ("late", "1") in control.index())
+        assert control.index()["late", "1"] == ("UNAVAILABLE", "unloaded")
+
+
+def test_an_unload_under_load_drains_and_a_load_brings_it_back(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel(ci=16, hidden=64).write(repository)
+    coords, _ = random_grid(1, 20000)
+    feats = np.ones((len(coords), 16), np.float32)
+    with serving(repository, tmp_path, "--model-control", "explicit", "--load-model", "conv",
+                 "--threads", "1") as (daemon, client, control):
+        expected = client.infer("conv", coords, feats)["out"]
+        for _ in range(2 if SANITIZED else 4):
+            ends = []
+
+            def ask():
+                with Client(daemon.grpc) as one:
+                    try:
+                        ends.append(one.infer("conv", coords, feats, timeout=60)["out"])
+                    except voxeld.VoxeldError as error:
+                        ends.append(error)
+            threads = [threading.Thread(target=ask) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            daemon.wait_for("all of them inside", lambda: sum(
+                daemon.metrics()[f"voxeld_{k}_requests"] for k in ("running", "queued"))
+                + len(ends) == 6)
+            control.unload("conv")
+            for thread in threads:
+                thread.join()
+            assert len(ends) == 6 and all(np.array_equal(e, expected) for e in ends), ends
+            with pytest.raises(voxeld.NotFound):
+                client.infer("conv", coords, feats)
+            control.load("conv")
+            assert np.array_equal(client.infer("conv", coords, feats)["out"], expected)
+
+
+def test_poll_finds_what_changed_and_does_not_try_again_what_did_not(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel(seed=1).write(repository)
+    coords, feats = random_grid(1, 100)
+    with serving(repository, tmp_path, "--model-control", "poll", "--repository-poll-ms", "1000",
+                 "--threads", "1") as (daemon, client, control):
+        assert control.refused("RepositoryModelLoad", model_name="conv") == (
+            grpc.StatusCode.UNAVAILABLE,
+            "explicit model load / unload is not allowed if polling is enabled")
+        broken = repository / "broken" / "1"
+        shutil.copytree(repository / "conv" / "1", broken)
+        new = ConvModel(seed=2)
+        put_weights(repository, new)
+        daemon.wait_for("the new files", lambda: np.allclose(
+            client.infer("conv", coords, feats)["out"], new.answer(coords, feats), atol=1e-3))
+        daemon.wait_for("the failure", lambda: control.index().get(
+            ("broken", "1"), ("",))[0] == "UNAVAILABLE")  # it has no network.json
+        failures = daemon.log().count("MODEL_FAILED")
+        ConvModel(seed=3).write(repository, "marker")     # two looks later
+        daemon.wait_for("a look", lambda: ("marker", "1") in control.index(ready=True))
+        shutil.rmtree(repository / "marker")
+        daemon.wait_for("a look", lambda: ("marker", "1") not in control.index())
+        assert daemon.log().count("MODEL_FAILED") == failures
+        ConvModel().write(repository, "broken")
+        daemon.wait_for("the mended one", lambda: ("broken", "1") in control.index(ready=True))
+
+
+def test_without_control_the_rpcs_say_what_to_do(repository, tmp_path):
+    with serving(repository, tmp_path) as (_, _c, control):
+        for method in ("RepositoryModelLoad", "RepositoryModelUnload"):
+            code, text = control.refused(method, model_name="conv")
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert text.startswith("explicit model load / unload is not allowed")
+            assert "--model-control explicit" in text
+
+
+def test_a_load_that_its_client_does_not_wait_for(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    with serving(repository, tmp_path, "--model-control", "explicit",
+                 "--threads", "1") as (daemon, _, control):
+        worker, = daemon.workers()
+        with daemon.frozen(worker):
+            call = control.channel.unary_unary(
+                "/inference.GRPCInferenceService/RepositoryModelLoad")
+            with pytest.raises(grpc.RpcError) as caught:
+                call(b"\x12\x04conv", timeout=1)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert control.index()["conv", "1"][0] == "LOADING"
+        daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "READY")
+        control.unload("conv")
+        with daemon.frozen(worker):  # and one that the server's end does not wait for
+            waiting = call.future(b"\x12\x04conv", timeout=60)
+            daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "LOADING")
+            daemon.signal(signal.SIGTERM)
+            assert waiting.exception(60).code() is grpc.StatusCode.UNAVAILABLE
+        assert daemon.process.wait(60) == 0
+        daemon.stop = lambda: None
+
+
+def test_a_restarted_worker_does_not_serve_files_that_nobody_loaded(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel(seed=1).write(repository)
+    new = ConvModel(seed=2)
+    coords, feats = random_grid(1, 100)
+    with serving(repository, tmp_path, "--threads", "1") as (daemon, client, control):
+        put_weights(repository, new)  # the same shapes: nothing but the files' times differ
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        daemon.wait_for("the refusal", lambda: control.index()["conv", "1"][0] == "UNAVAILABLE")
+        assert "changed on disk" in control.index()["conv", "1"][1]
+        with pytest.raises(voxeld.Unavailable):
+            client.infer("conv", coords, feats)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("the new files", lambda: control.index()["conv", "1"][0] == "READY")
+        assert np.allclose(client.infer("conv", coords, feats)["out"],
+                           new.answer(coords, feats), atol=1e-3)
+
+
+def test_models_are_where_placement_says(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("one", "other", "all"):
+        ConvModel().write(repository, name)
+    coords, feats = random_grid(1, 100)
+    with serving(repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--placement",
+                 "one=1; other=1; *=all; unknown=1") as (daemon, client, control):
+        daemon.wait_for("workers", lambda: len(daemon.workers()) == 2)
+
+        def replicas(name):
+            config = control.reflected.call("ModelConfig", name=name)["config"]
+            return config["instance_group"][0]["count"]
+        assert daemon.wait_for("both", lambda: replicas("all") == 2)
+        assert (replicas("one"), replicas("other")) == (1, 1)
+        assert "unknown" in daemon.log() and "has a placement" in daemon.log()
+        # They are apart: one worker's death takes one of them for a moment, not both.
+        for worker in daemon.workers():
+            os.kill(worker, signal.SIGKILL)
+            for name in ("one", "other", "all"):
+                client.infer(name, coords, feats, timeout=60)
+            daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
+        assert (replicas("one"), replicas("other")) == (1, 1)
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (["--placement", "m=cuda:7"], "placement: expected devices of --device"),
+    (["--load-model", "m"], "load_model: expected --model-control explicit"),
+])
+def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):
+    ended = subprocess.run(
+        [os.environ["VOXELD"], "serve", "--repository", str(repository), "--grpc",
+         "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert ended.returncode != 0 and sentence in ended.stderr
+
+
+def test_many_models_do_not_flood_a_busy_worker(tmp_path):
+    repository = tmp_path / "repository"
+    count = 24 if SANITIZED else 60
+    for i in range(count):
+        ConvModel(seed=i).write(repository, f"m{i}")
+    coords, feats = random_grid(1, 50)
+    with serving(repository, tmp_path, "--threads", "1") as (daemon, client, control):
+        assert len(control.index(ready=True)) == count
+        with daemon.frozen(daemon.workers()[0]):
+            for i in range(count):
+                ConvModel(seed=count + i).write(repository, f"m{i}")
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for("the loads", lambda: sum(
+                "changed files are LOADING" in reason for _, reason in control.index().values())
+                == min(count, 64 - count))
+        # At most 64 rows: those that found none are loaded as the first old ones go.
+        for i in range(count):
+            expected = ConvModel(seed=count + i).answer(coords, feats)
+            daemon.wait_for(f"the new m{i}", lambda: np.allclose(
+                client.infer(f"m{i}", coords, feats)["out"], expected, atol=1e-3))
+        restarts = [v for k, v in daemon.metrics().items()
+                    if k.startswith("voxeld_worker_restarts_total")]
+        assert sum(restarts) == 0
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        for i in range(count):
+            client.infer(f"m{i}", coords, feats, timeout=60)

@@ -1,0 +1,48 @@
+/* What follows from the number of processors.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/clock.h"
+#include "server/host.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+START_TEST(rpc_threads_follow_the_processors_unless_said)
+{
+    static const i32 table[][2] = {{1, 2}, {2, 2}, {8, 2}, {16, 4}, {31, 7}, {128, 8}};
+    struct vx_config config;
+    vx_config_defaults(&config);
+    for (size_t i = 0; i < VX_COUNT(table); i++)
+        ck_assert_int_eq(vx_host_rpc_threads(&config, table[i][0]), table[i][1]);
+    config.rpc_threads = 3;
+    ck_assert_int_eq(vx_host_rpc_threads(&config, 128), 3);
+}
+END_TEST
+
+START_TEST(nothing_spins_where_processors_are_few)
+{
+    struct vx_config config;
+    vx_config_defaults(&config);
+    config.spin_us = 70;
+    ck_assert_int_eq(vx_host_spin_ns(&config, 7), 0);
+    ck_assert_int_eq(vx_host_spin_ns(&config, 8), 70 * VX_NS_PER_US);
+    config.spin_us = 0;
+    ck_assert_int_eq(vx_host_spin_ns(&config, 64), 0);
+    ck_assert_int_ge(vx_host_processors(), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("host");
+    TCase *tcase = tcase_create("host");
+    tcase_add_test(tcase, rpc_threads_follow_the_processors_unless_said);
+    tcase_add_test(tcase, nothing_spins_where_processors_are_few);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
