@@ -12,7 +12,7 @@
  *   vx_engine_unload(engine, &model);
  *   vx_engine_close(&engine);
  *
- * Owner    the caller owns engine and model; batch memory is borrowed for the call.
+ * Owner    the caller owns engine and model; a batch is borrowed until collected.
  * Thread   open, close: the device thread.  load: the main thread, while the device
  *          thread runs other models.  run, unload: the device thread.  describe: any.
  * Limits   engine/base/limits.h; memory is what the options say, taken at open.
@@ -132,7 +132,9 @@ struct vx_engine_options {
     i32 threads;         /* CPU device: 0 = all cores this process may use */
     size_t device_bytes; /* activations and workspaces; reserved at open, touched when
                             needed */
-    size_t cache_bytes;  /* geometry cache; a larger geometry is refused */
+    size_t
+        cache_bytes; /* geometry cache; of a CPU also the room to build one, so that a larger one is
+                            refused */
 };
 
 /* One request of a batch.  Rows of outputs are in the order of the rows of coords. */

@@ -78,7 +78,7 @@ struct vx_reply_tensor {
     u64 bytes; /* of its raw entry; may be 0, the entry is there all the same */
 };
 
-#define VX_REPLY_PARAMETERS_MAX 12 /* timing has 9, coords_ref is one */
+#define VX_REPLY_PARAMETERS_MAX 12 /* timing has 8, coords_ref is one */
 struct vx_reply_parameter {
     char name[32];
     enum { VX_PARAMETER_I64, VX_PARAMETER_BOOL, VX_PARAMETER_TEXT } kind;

@@ -12,6 +12,10 @@
 /* Room for every message that can be under way: VX_WORKER_DEPTH runs and one load per
  * instance, 64 x 4 KiB and some; the kernel doubles it for its own accounting. */
 #define SOCKET_BUFFER_BYTES (1 << 20)
+/* A day: no time of a model is longer, and in nanoseconds it does not overflow. */
+#define TIME_US_MAX INT64_C(86400000000)
+/* Rows times offsets of the largest kernel. */
+#define PAIRS_MAX ((i64)VX_KERNEL_OFFSETS_MAX * VX_VOXELS_MAX)
 
 vx_status vx_channel_pair(int fds[2])
 {
@@ -88,6 +92,70 @@ static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
            bytes == vx_message_run_bytes(run->items_count);
 }
 
+/* ------- texts and signatures ------- */
+
+static bool has_end(const char *text, size_t bytes)
+{
+    return memchr(text, 0, bytes) != NULL;
+}
+
+static bool is_within(i64 value, i64 min, i64 max)
+{
+    return value >= min && value <= max;
+}
+
+static bool policy_is_sound(const struct vx_queue_policy *policy)
+{
+    return is_within(policy->default_timeout_us, 0, TIME_US_MAX) &&
+           is_within(policy->max_queue_size, 0, INT32_MAX);
+}
+
+static bool batching_is_sound(const struct vx_batching *batching)
+{
+    for (i32 level = 0; level <= VX_PRIORITY_LEVELS_MAX; level++)
+        if (!policy_is_sound(&batching->policies[level])) return false;
+    return is_within(batching->voxels_max, 0, VX_VOXELS_MAX) &&
+           is_within(batching->pairs_max, 0, PAIRS_MAX) &&
+           is_within(batching->delay_us, 0, TIME_US_MAX) &&
+           is_within(batching->requests_max, 1, VX_BATCH_ITEMS_MAX) &&
+           is_within(batching->priority_levels, 0, VX_PRIORITY_LEVELS_MAX) &&
+           is_within(batching->default_priority_level, 0, batching->priority_levels);
+}
+
+static bool signature_is_sound(const struct vx_signature *signature)
+{
+    if (!has_end(signature->coords_name, VX_NAME_BYTES)) return false;
+    if (!has_end(signature->feats_name, VX_NAME_BYTES)) return false;
+    if (!is_within(signature->feats_channels, 1, VX_CHANNELS_MAX)) return false;
+    if (!is_within(signature->outputs_count, 0, VX_OUTPUTS_MAX)) return false;
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        const struct vx_output *output = &signature->outputs[o];
+        if (!has_end(output->name, VX_NAME_BYTES)) return false;
+        if (!vx_dtype_bytes(output->dtype)) return false;
+        if (!is_within(output->channels, 1, VX_CHANNELS_MAX)) return false;
+    }
+    return is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
+           signature->weights_bytes >= 0 && batching_is_sound(&signature->batching);
+}
+
+static bool loaded_is_sound(const struct vx_message_loaded *loaded)
+{
+    if (!has_end(loaded->why.text, VX_WHY_BYTES)) return false;
+    return loaded->code != VX_CODE_OK || signature_is_sound(&loaded->signature);
+}
+
+static bool up_is_sound(const struct vx_message_up *up)
+{
+    return has_end(up->stats.device_name, VX_NAME_BYTES);
+}
+
+static bool ends_is_sound(const struct vx_message_ends *ends)
+{
+    return has_end(ends->why.text, VX_WHY_BYTES);
+}
+
+/* ------- records ------- */
+
 static bool message_is_whole(const union vx_message *message, size_t bytes)
 {
     if (bytes < sizeof message->head) return false;
@@ -96,10 +164,13 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
     case VX_MESSAGE_RUN: return run_is_whole(&message->run, bytes);
     case VX_MESSAGE_DONE: return done_is_whole(&message->done, bytes);
     case VX_MESSAGE_UP:
-    case VX_MESSAGE_STATED: return bytes == sizeof message->up;
+    case VX_MESSAGE_STATED:
+        return bytes == sizeof message->up && up_is_sound(&message->up);
     case VX_MESSAGE_PROGRESS: return bytes == sizeof message->progress;
-    case VX_MESSAGE_LOADED: return bytes == sizeof message->loaded;
-    case VX_MESSAGE_ENDS: return bytes == sizeof message->ends;
+    case VX_MESSAGE_LOADED:
+        return bytes == sizeof message->loaded && loaded_is_sound(&message->loaded);
+    case VX_MESSAGE_ENDS:
+        return bytes == sizeof message->ends && ends_is_sound(&message->ends);
     case VX_MESSAGE_UNLOAD:
     case VX_MESSAGE_STATS: return bytes == sizeof message->head;
     }
@@ -120,7 +191,7 @@ vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return VX_OK;
     VX_ENSURE(got > 0, UNAVAILABLE, "the other end of the channel is closed");
     VX_ENSURE(message_is_whole(message, (size_t)got), INTERNAL,
-              "a channel message has not the size of its kind");
+              "a channel message is malformed");
     *bytes = (size_t)got;
     return VX_OK;
 }

@@ -139,8 +139,9 @@ const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item);
 VX_MUST_USE vx_status vx_channel_pair(int fds[2]);
 VX_MUST_USE vx_status vx_channel_send(int fd, const struct vx_message_head *message,
                                       size_t bytes);
-/* *bytes = 0 when a non-blocking end has nothing to read.  A record whose size is not that
- * of its kind and its counts is INTERNAL: the two sides are one binary. */
+/* *bytes = 0 when a non-blocking end has nothing to read.  A record is INTERNAL whose size is
+ * not that of its kind and its counts, and one of a worker with a text that has no end or a
+ * signature that no model has: the two sides are one binary. */
 VX_MUST_USE vx_status vx_channel_receive(int fd, union vx_message *message,
                                          size_t *bytes);
 

@@ -24,12 +24,14 @@
 static bool front_is_ready(const struct vx_front *front)
 {
     if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;
-    i32 cursor = 0;
-    struct vx_instance *row = vx_registry_next(front->registry, &cursor);
-    if (!row)
-        return vx_workers_any_up(front->workers); /* nothing to serve, and able to */
-    for (; row; row = vx_registry_next(front->registry, &cursor))
+    bool any = false; /* each turn asks: the rows as they lie, no order is needed */
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = vx_registry_row(front->registry, i);
         if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
+        any |= row->state != VX_INSTANCE_FREE;
+    }
+    if (!any)
+        return vx_workers_any_up(front->workers); /* nothing to serve, and able to */
     return vx_registry_all_ready(front->registry);
 }
 
@@ -183,6 +185,12 @@ static void front_on_worker_up(void *context, i32 worker)
     vx_models_on_worker_up(front->models, worker);
 }
 
+static void front_on_worker_leaving(void *context, i32 worker)
+{
+    struct vx_front *front = context;
+    vx_sched_worker_leaving(front->sched, worker);
+}
+
 static void front_on_worker_down(void *context, i32 worker)
 {
     struct vx_front *front = context;
@@ -291,6 +299,8 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .slots = vx_shared_slots(front->shared),
         .arrivals = &front->arrivals,
         .gone = &front->gone,
+        .on_ended = front_ring,
+        .context = front,
     };
     vx_content_key_make(&options.content_key);
     VX_TRY(vx_rpc_open(&options, why, &front->rpc));
@@ -305,6 +315,7 @@ static vx_status front_open_workers(struct vx_front *front, struct vx_why *why)
         .shared = front->shared,
         .context = front,
         .on_up = front_on_worker_up,
+        .on_leaving = front_on_worker_leaving,
         .on_down = front_on_worker_down,
         .on_message = front_on_worker_message,
         .on_stopped = vx_front_close_handles,

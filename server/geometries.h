@@ -38,6 +38,7 @@ struct vx_geometries;
 VX_MUST_USE vx_status vx_geometries_open(struct vx_geometries **geometries);
 void vx_geometries_close(struct vx_geometries **geometries);
 
+/* What has no name is not noted. */
 void vx_geometries_kept(struct vx_geometries *geometries, struct vx_content content,
                         i32 worker, i64 voxels, i64 pairs);
 /* False when the front has not heard of it; counts as a use. */

@@ -6,7 +6,7 @@
 #include <uv.h>
 
 #define RPC_THREADS_MIN 2
-#define RPC_THREADS_MAX 8
+#define RPC_THREADS_MAX 4
 /* Of the processors: the loop, the workers and the clients of the same host need theirs. */
 #define RPC_THREADS_SHARE 4
 /* Fewer, and a thread that spins keeps from its processor what it waits for. */

@@ -6,7 +6,6 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "server/admit.h"
-#include "server/channel.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,9 +83,8 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
     vx_rpc_reply_infer(infer->rpc, &call, &reply, outputs);
 }
 
-/* The one way out for every call. */
-static void infer_finish(struct vx_infer *infer, struct vx_call *call,
-                         const struct vx_infer_end *end)
+void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
+                     const struct vx_infer_end *end)
 {
     VX_ASSERT(!call->answered && call->job.state == VX_JOB_NEW);
     vx_infer_count(infer, call, end);
@@ -103,10 +101,10 @@ static void infer_finish(struct vx_infer *infer, struct vx_call *call,
     vx_rpc_fail(infer->rpc, &call, st, end->why);
 }
 
-static void infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
-                       const struct vx_why *why)
+void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                   const struct vx_why *why)
 {
-    infer_finish(infer, call, &(struct vx_infer_end){.status = status, .why = why});
+    vx_infer_finish(infer, call, &(struct vx_infer_end){.status = status, .why = why});
 }
 
 /* ------- arrival ------- */
@@ -164,7 +162,7 @@ static vx_status infer_check_voxels(const struct vx_infer *infer,
     return VX_OK;
 }
 
-static vx_status infer_unknown_geometry(const struct vx_call *call, struct vx_why *why)
+vx_status vx_infer_unknown_geometry(const struct vx_call *call, struct vx_why *why)
 {
     char name[VX_CONTENT_TEXT_BYTES];
     vx_content_print(call->request.coords_ref, name);
@@ -187,7 +185,7 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     if (!call->job.must_hold) return VX_OK;
     /* A holder that has not this model is no use; the coordinates may go to another. */
     call->job.holders &= vx_infer_row(infer, call)->workers_loaded;
-    if (!call->job.holders) return infer_unknown_geometry(call, why);
+    if (!call->job.holders) return vx_infer_unknown_geometry(call, why);
     VX_ENSURE_WHY(fact.voxels == call->job.voxels, why, INVALID_ARGUMENT,
                   "feats must have one row per voxel of the geometry",
                   "input '%.60s' must have one row per voxel of the geometry that "
@@ -246,12 +244,12 @@ static void infer_refuse(struct vx_infer *infer, struct vx_call *call, vx_status
     struct vx_why hinted = {""};
     char hint[HINT_BYTES];
     if (is_full) vx_why_set(&hinted, "%s; %s", text, infer_hint(infer, call, hint));
-    infer_finish(infer, call,
-                 &(struct vx_infer_end){.status = status,
-                                        .why = is_full ? &hinted : why,
-                                        .refused_late =
-                                            code == VX_CODE_DEADLINE_EXCEEDED ||
-                                            (code == VX_CODE_UNAVAILABLE && !is_full)});
+    vx_infer_finish(infer, call,
+                    &(struct vx_infer_end){
+                        .status = status,
+                        .why = is_full ? &hinted : why,
+                        .refused_late = code == VX_CODE_DEADLINE_EXCEEDED ||
+                                        (code == VX_CODE_UNAVAILABLE && !is_full)});
 }
 
 void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
@@ -263,7 +261,7 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     struct vx_why why = {""};
     vx_status st = infer_admit(infer, call, &why);
     if (st.fault)
-        infer_fail(infer, call, st, &why);
+        vx_infer_fail(infer, call, st, &why);
     else if ((st = infer_submit(infer, call, &why)).fault)
         infer_refuse(infer, call, st, &why);
 }
@@ -273,194 +271,11 @@ void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call)
     if (call->answered) return;
     call->is_gone = true;
     if (vx_sched_cancel(infer->sched, &call->job))
-        infer_fail(infer, call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
+        vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
     /* Else it runs; its end finds is_gone. */
 }
 
-/* ------- to the worker and back ------- */
-
-static struct vx_run_item infer_run_item(const struct vx_call *call)
-{
-    const struct vx_admitted *admitted = &call->admitted;
-    struct vx_run_item item = {
-        .coords_offset = admitted->coords ? admitted->coords->slot.offset : VX_NO_COORDS,
-        .content = vx_infer_content(call),
-        .feats_offset = admitted->feats->slot.offset,
-        .voxels = admitted->voxels,
-        .coords_columns = admitted->coords ? admitted->coords_columns : 4,
-        .feats_dtype = admitted->feats_dtype,
-    };
-    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs_offset[o] = VX_NO_OUTPUT;
-    for (i32 i = 0; i < admitted->outputs_count; i++) {
-        i32 o = admitted->outputs[i];
-        item.outputs_offset[o] = call->outputs[o].offset;
-    }
-    return item;
-}
-
-static void sent_note(struct vx_infer *infer, const struct vx_batch_plan *plan)
-{
-    struct vx_infer_sent *sent = infer->sent[plan->worker];
-    i32 at = 0; /* with all taken, which is not to be: the first */
-    for (i32 i = 0; i < VX_WORKER_DEPTH; i++)
-        if (!sent[i].batch) at = i;
-    sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns(), plan->predicted_ns};
-}
-
-static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 batch)
-{
-    struct vx_infer_sent found = {0};
-    for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
-        struct vx_infer_sent *sent = &infer->sent[worker][i];
-        if (sent->batch != batch) continue;
-        found = *sent;
-        *sent = (struct vx_infer_sent){0};
-    }
-    return found;
-}
-
-static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
-{
-    static struct vx_message_run run; /* the loop's alone; 6 KiB */
-    run.head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
-    run.items_count = plan->jobs_count;
-    for (i32 i = 0; i < plan->jobs_count; i++)
-        run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
-    sent_note(infer, plan);
-    vx_workers_send(infer->workers, plan->worker, &run.head,
-                    vx_message_run_bytes(run.items_count));
-}
-
-static void infer_on_late(void *context, struct vx_job *job)
-{
-    struct vx_call *call = vx_call_of_job(job);
-    struct vx_why why = {""};
-    i64 waited_ms = (vx_clock_ns() - job->queued_ns) / VX_NS_PER_MS;
-    /* `timeout` is the queue's and has Triton's words; the gRPC deadline is the caller's.
-     */
-    vx_why_set(&why,
-               job->by_timeout
-                   ? "Request timeout expired: it waited %lld ms for a device"
-                   : "the deadline passed after %lld ms of waiting for a device",
-               (long long)waited_ms);
-    infer_fail(context, call,
-               vx_status_of_code(job->by_timeout ? VX_CODE_UNAVAILABLE
-                                                 : VX_CODE_DEADLINE_EXCEEDED),
-               &why);
-}
-
-void vx_infer_dispatch(struct vx_infer *infer)
-{
-    i64 now_ns = vx_clock_ns();
-    vx_sched_expire(infer->sched, now_ns, infer_on_late, infer);
-    struct vx_batch_plan plan;
-    while (vx_sched_pick(infer->sched, now_ns, &plan)) infer_send(infer, &plan);
-}
-
-/* Its row was stale.  True: another worker has the geometry, and it waits for that one. */
-static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
-{
-    struct vx_geometry_fact fact = {0};
-    if (call->is_gone || !call->job.must_hold) return false;
-    if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
-        return false;
-    call->job.holders = fact.workers & vx_infer_row(infer, call)->workers_loaded;
-    if (!call->job.holders) return false;
-    return !vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), NULL).fault;
-}
-
-static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
-                          const struct vx_infer_end *end)
-{
-    struct vx_content content = vx_infer_content(call);
-    if (end->done->geometry_kept)
-        vx_geometries_kept(infer->geometries, content, end->worker, call->job.voxels,
-                           end->done->pairs);
-    struct vx_infer_end said = *end;
-    struct vx_why why = {""};
-    if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
-        call->job.must_hold) {
-        vx_geometries_gone(infer->geometries, content, end->worker);
-        if (infer_try_elsewhere(infer, call)) return;
-        said.status = infer_unknown_geometry(call, &why);
-        said.why = &why;
-    }
-    infer_finish(infer, call, &said);
-}
-
-/* What the scheduler may learn from; nothing from a batch in which something failed, since
- * that took as long as it took to find out. */
-static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
-{
-    struct vx_batch_end end = {.worker = worker,
-                               .batch = done->head.batch,
-                               .now_ns = vx_clock_ns(),
-                               .device_ns = done->device_ns,
-                               .geometry_ns = vx_infer_times_make(done).geometry_ns};
-    for (i32 i = 0; i < done->items_count; i++) {
-        const struct vx_done_item *item = &done->items[i];
-        if (item->code != VX_CODE_OK) end.device_ns = 0;
-        end.pairs += item->pairs;
-    }
-    return end;
-}
-
-void vx_infer_on_done(struct vx_infer *infer, i32 worker,
-                      const struct vx_message_done *done)
-{
-    static struct vx_batch_plan plan; /* the loop's alone */
-    const struct vx_batch_end end = infer_batch_end(worker, done);
-    struct vx_infer_sent sent = sent_take(infer, worker, end.batch);
-    if (!vx_sched_finish(infer->sched, &end, &plan)) return;
-    VX_ASSERT(plan.jobs_count == done->items_count);
-    vx_infer_count_batch(
-        infer, &(struct vx_infer_batch){
-                   .plan = &plan, .done = done, .sent = sent, .now_ns = end.now_ns});
-    vx_rpc_answers_coming(infer->rpc, plan.jobs_count);
-    for (i32 i = 0; i < plan.jobs_count; i++) {
-        const struct vx_done_item *item = &done->items[i];
-        infer_on_item(infer, vx_call_of_job(plan.jobs[i]),
-                      &(struct vx_infer_end){
-                          .status = vx_status_of_code((enum vx_code)item->code),
-                          .why = vx_done_why(done, i),
-                          .done = item,
-                          .worker = worker,
-                          .batch_items = plan.jobs_count,
-                          .batch_voxels = plan.voxels,
-                      });
-    }
-    vx_rpc_answers_coming(infer->rpc, 0);
-}
-
-static void infer_on_poison(void *context, struct vx_job *job)
-{
-    struct vx_call *call = vx_call_of_job(job);
-    struct vx_why why = {""};
-    VX_LOG(BATCH_POISON, VX_LOG_TEXT("model", call->request.model),
-           VX_LOG_TEXT("id", call->request.id), VX_LOG_I64("voxels", job->voxels),
-           VX_LOG_I64("deaths", job->deaths));
-    vx_why_set(
-        &why,
-        "%d device processes died while this request ran; it will not be tried again",
-        job->deaths);
-    infer_fail(context, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
-}
-
-static void infer_on_holder_gone(void *context, struct vx_job *job)
-{
-    struct vx_call *call = vx_call_of_job(job);
-    struct vx_why why = {""};
-    vx_status st = infer_unknown_geometry(call, &why);
-    infer_fail(context, call, st, &why);
-}
-
-void vx_infer_on_worker_down(struct vx_infer *infer, i32 worker)
-{
-    memset(infer->sent[worker], 0, sizeof infer->sent[worker]);
-    vx_geometries_worker_down(infer->geometries, worker);
-    vx_sched_worker_down(infer->sched, worker, infer_on_poison, infer);
-    vx_sched_holder_gone(infer->sched, worker, infer_on_holder_gone, infer);
-}
+/* ------- what never runs ------- */
 
 void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job)
 {
@@ -468,15 +283,15 @@ void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job)
     struct vx_why why = {""};
     vx_why_set(&why, "model '%.100s' became unavailable while the request waited",
                call->request.model);
-    infer_fail(infer, call, vx_status_of_code(VX_CODE_UNAVAILABLE), &why);
+    vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_UNAVAILABLE), &why);
 }
 
 static void infer_on_drop(void *context, struct vx_job *job)
 {
     struct vx_why why = {
         "the server is stopping and the request's turn did not come in time"};
-    infer_fail(context, vx_call_of_job(job), vx_status_of_code(VX_CODE_UNAVAILABLE),
-               &why);
+    vx_infer_fail(context, vx_call_of_job(job), vx_status_of_code(VX_CODE_UNAVAILABLE),
+                  &why);
 }
 
 void vx_infer_drop_all(struct vx_infer *infer)

@@ -1,8 +1,9 @@
 /* infer - one inference from its arrival on the loop to its answer.
  *
  * arrival -> admit (does it fit the model?) -> who has its geometry? -> output slots ->
- * scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  Every way a request can end goes
- * through one function, which gives its slots back, counts it and answers it.
+ * scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  Every way a
+ * request can end goes through one function, which gives its slots back, counts it and
+ * answers it.
  *
  *   vx_infer_on_call(infer, call);
  *   vx_infer_dispatch(infer);                      once per turn of the loop

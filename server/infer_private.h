@@ -1,6 +1,7 @@
 /* infer_private - what the files of infer share; nobody else includes it.
  *
- *   infer.c        from arrival to the scheduler, to the worker, back, and out
+ *   infer.c        from arrival to the scheduler, and the one way out
+ *   infer_run.c    to the worker and back
  *   infer_count.c  statistics, metrics and the access log
  *
  * Owner    as infer.h.
@@ -47,6 +48,14 @@ static inline struct vx_content vx_infer_content(const struct vx_call *call)
     return by_name ? call->request.coords_ref : call->request.content;
 }
 
+/* The one way out for every call. */
+void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
+                     const struct vx_infer_end *end);
+void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                   const struct vx_why *why);
+/* Says that the name in the request stands for nothing. */
+VX_MUST_USE vx_status vx_infer_unknown_geometry(const struct vx_call *call,
+                                                struct vx_why *why);
 /* Books one call that ends now. */
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end);

@@ -75,8 +75,12 @@ void vx_models_retire(struct vx_models *models, i32 instance)
 void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
 {
     struct vx_instance *row = vx_models_row(models, instance);
-    snprintf(row->reason, sizeof row->reason, "%s", text);
-    models_log(VX_EVENT_MODEL_FAILED, row);
+    /* Several workers may have been loading it: the first that failed says why. */
+    if (!models->loads[instance].failed) {
+        snprintf(row->reason, sizeof row->reason, "%s", text);
+        models_log(VX_EVENT_MODEL_FAILED, row);
+    }
+    models->loads[instance].failed = true;
     vx_models_take_back(models, instance);
     vx_models_release(models, instance);
     /* One that is on its way out keeps going. */
@@ -142,8 +146,10 @@ static bool models_compare(struct vx_models *models,
      * change.  A look of our own would kill workers again and again with a bad model. */
     bool retry = !models->listing.quiet || vx_models_is_fresh_wish(models, entry->name);
     if (row && row->fingerprint == entry->fingerprint &&
-        (row->state != VX_INSTANCE_UNAVAILABLE || !retry))
+        (row->state != VX_INSTANCE_UNAVAILABLE || !retry)) {
+        if (retry) vx_models_ask_spared(models, instance);
         return true;
+    }
     if (row && row->state != VX_INSTANCE_READY) vx_models_retire(models, instance);
     return models_load(models, entry);
 }

@@ -17,7 +17,9 @@
  * admitted, and what a batch holds, is what fits the smallest of them.
  *
  * A worker has one LOAD at a time, the next when the last is answered: a worker that is
- * busy for long is not flooded, and one that dies was loading that model and no other.
+ * busy for long is not flooded, and one that dies was loading that model and no other.  A
+ * load that kills its worker again and again is given up; where another worker has the model,
+ * only that worker is spared, until somebody asks again (SIGHUP, or a client's load).
  *
  * Owner    the front; rows belong to the registry.
  * Thread   loop.

@@ -25,8 +25,10 @@ struct vx_model_load {
     u32 asked;  /* bit per worker: LOAD to be sent or sent, LOADED not yet heard */
     u64 ask; /* when it was asked for, in asks of all rows: workers load in that order */
     i64 weights_bytes; /* of the file: what placement counts before a worker says more */
-    i32 deaths;        /* of workers that were loading it, in a row */
-    bool listed;       /* seen in the listing that is being compared */
+    i32 deaths;        /* of workers that were loading it while none had it, in a row */
+    i32 worker_deaths[VX_WORKERS_MAX]; /* of each one that was loading it, in a row */
+    bool failed;                       /* and it was said so */
+    bool listed;                       /* seen in the listing that is being compared */
 };
 
 enum vx_models_mode { VX_MODELS_ALL, VX_MODELS_POLL, VX_MODELS_EXPLICIT };
@@ -74,6 +76,8 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text);
 u32 vx_models_place(const struct vx_models *models, const char *name);
 /* LOAD for every worker that is to have the row and is up, as soon as its turn comes. */
 void vx_models_ask_workers(struct vx_models *models, i32 instance);
+/* Workers that are not asked any more, since they died of it, are asked again. */
+void vx_models_ask_spared(struct vx_models *models, i32 instance);
 /* Asks that were not sent yet are taken back. */
 void vx_models_take_back(struct vx_models *models, i32 instance);
 /* No request goes there any more, and workers unload it. */

@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Worker deaths in the middle of one row's load before the model is given up: one may be an
- * accident, three are the model, and the others should not wait for it for ever. */
+/* Worker deaths in the middle of one row's load before the model is given up, or where others
+ * serve it, that worker spared: one may be an accident, three are the model, and the others
+ * should not wait for it for ever.  Batches that the worker had are not blamed instead: a job
+ * takes part in fewer deaths than these (VX_JOB_DEATHS_MAX). */
 #define LOAD_DEATHS_MAX 3
+_Static_assert(VX_JOB_DEATHS_MAX < LOAD_DEATHS_MAX, "one job condemns no load");
 
 static i32 models_workers(const struct vx_models *models)
 {
@@ -71,8 +74,11 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     int length = snprintf(message.directory, sizeof message.directory, "%s/%s",
                           models->options.repository, row->name);
     VX_ASSERT(length > 0 && length < (int)sizeof message.directory);
+    /* One that does not get it does not die of it. */
+    if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
+        return;
     models->loading[worker] = instance;
-    vx_workers_send(*models->options.workers, worker, &message.head, sizeof message);
+    vx_sched_worker_loading(models->options.sched, worker, true);
 }
 
 /* The next LOAD for a worker that has none. */
@@ -94,6 +100,24 @@ void vx_models_ask_workers(struct vx_models *models, i32 instance)
     load->ask = ++models->asks;
     for (i32 w = 0; w < models_workers(models); w++) {
         if (!(load->placed & (1u << w)) || !worker_is_up(models, w)) continue;
+        load->asked |= 1u << w;
+        models_feed(models, w);
+    }
+}
+
+static bool load_is_spared(const struct vx_model_load *load, i32 worker)
+{
+    return load->worker_deaths[worker] >= LOAD_DEATHS_MAX;
+}
+
+void vx_models_ask_spared(struct vx_models *models, i32 instance)
+{
+    struct vx_model_load *load = &models->loads[instance];
+    for (i32 w = 0; w < models_workers(models); w++) {
+        if (!load_is_spared(load, w)) continue;
+        load->worker_deaths[w] = 0;
+        if (!worker_is_up(models, w)) continue;
+        if (!load->asked) load->ask = ++models->asks;
         load->asked |= 1u << w;
         models_feed(models, w);
     }
@@ -137,7 +161,8 @@ void vx_models_on_worker_up(struct vx_models *models, i32 worker)
             bool wanted = serves || state == VX_INSTANCE_LOADING ||
                           (state == VX_INSTANCE_UNLOADING &&
                            vx_sched_instance_jobs(models->options.sched, i) > 0);
-            if (!wanted || serves == waiting || !(load->placed & (1u << worker)))
+            if (!wanted || serves == waiting || !(load->placed & (1u << worker)) ||
+                load_is_spared(load, worker))
                 continue;
             if (!load->asked) load->ask = ++models->asks;
             load->asked |= 1u << worker;
@@ -145,21 +170,40 @@ void vx_models_on_worker_up(struct vx_models *models, i32 worker)
     models_feed(models, worker);
 }
 
+/* A worker that has not died of it yet is loading it, or will be. */
+static bool load_is_tried(const struct vx_model_load *load)
+{
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++)
+        if (load->asked & (1u << w) && !load->worker_deaths[w]) return true;
+    return false;
+}
+
+static void models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
+{
+    struct vx_model_load *load = &models->loads[instance];
+    const struct vx_instance *row = vx_models_row(models, instance);
+    bool serves = row->workers_loaded != 0;
+    load->worker_deaths[worker]++;
+    if (!serves) load->deaths++;
+    if (!serves && load->deaths >= LOAD_DEATHS_MAX && !load_is_tried(load))
+        vx_models_fail(models, instance,
+                       "the device process died each time it loaded this model");
+    else if (load_is_spared(load, worker)) /* the others serve on */
+        VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
+               VX_LOG_I64("worker", worker),
+               VX_LOG_TEXT("why", "this worker died each time it loaded the model: it is "
+                                  "not asked again until SIGHUP or a load"));
+}
+
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 {
     i32 suspect = models->loading[worker];
-    bool ran_batch = vx_sched_worker_batches(models->options.sched, worker) > 0;
     models->loading[worker] = -1;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         models->loads[i].asked &= ~(1u << worker);
         vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
-    /* With a batch on the worker it is the batch that is suspected (sched.h). */
-    if (suspect < 0 || ran_batch || vx_models_row(models, suspect)->workers_loaded)
-        return;
-    if (++models->loads[suspect].deaths >= LOAD_DEATHS_MAX)
-        vx_models_fail(models, suspect,
-                       "the device process died each time it loaded this model");
+    if (suspect >= 0) models_on_load_death(models, suspect, worker);
 }
 
 /* ------- words from workers ------- */
@@ -222,7 +266,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     i32 instance = message->head.instance;
     struct vx_instance *row = vx_models_row(models, instance);
     models->loads[instance].asked &= ~(1u << worker);
-    models->loads[instance].deaths = 0;
+    models->loads[instance].deaths = models->loads[instance].worker_deaths[worker] = 0;
     if (message->code != VX_CODE_OK) {
         models_on_refused(models, worker, message);
         return;
@@ -269,6 +313,7 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
     } else if (message->head.kind == VX_MESSAGE_LOADED &&
                models->loading[worker] == instance) {
         models->loading[worker] = -1;
+        vx_sched_worker_loading(models->options.sched, worker, false);
         models_on_loaded(models, worker, &message->loaded);
         models_feed(models, worker);
     }

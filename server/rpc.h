@@ -64,6 +64,10 @@ struct vx_rpc_options {
     struct vx_content_key content_key; /* of the names that geometries get */
     struct vx_mailbox *arrivals;       /* of struct vx_call.arrival */
     struct vx_mailbox *gone;           /* of struct vx_call.gone */
+    /* After vx_rpc_stop_accepting, on any thread: one more call has ended, as the counters
+     * say.  Short, and calls no rpc.  NULL = nobody waits for it. */
+    void (*on_ended)(void *context);
+    void *context;
 };
 
 /* Counted on the rpc threads, read by the loop for metrics. */

@@ -124,15 +124,17 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
     i32 queue, method;
     pthread_mutex_lock(&rpc->lock);
+    bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
     if (record->counted) rpc->in_flight--;
     record->counted = false;
     record->next = rpc->free;
     rpc->free = record;
     rpc->free_count++;
     bool pay = pool_pay(rpc, &queue, &method);
-    /* Under the lock: the waiter destroys the condition variable once it holds the
-     * lock. */
+    /* Both under the lock: the waiter destroys the condition variable once it holds the
+     * lock, and after that who is told. */
     pthread_cond_signal(&rpc->idle);
+    if (tell) rpc->options.on_ended(rpc->options.context);
     pthread_mutex_unlock(&rpc->lock);
     if (pay) vx_rpc_call_arm(rpc, queue, method);
 }

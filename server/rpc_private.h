@@ -29,8 +29,6 @@
  * Fails    open: RESOURCE_EXHAUSTED.  Nothing of a call fails upwards: it ends with a
  *          status on the wire.
  *
- * Fails    what can fail says so at its declaration.
- *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_SERVER_RPC_PRIVATE_H

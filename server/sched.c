@@ -58,7 +58,9 @@ void vx_sched_instance_set(struct vx_sched *sched, i32 instance,
 void vx_sched_instance_ready(struct vx_sched *sched, i32 instance, i32 worker, bool ready)
 {
     struct sched_instance *i = vx_sched_instance(sched, instance);
-    VX_ASSERT(!ready || vx_sched_worker(sched, worker)->up);
+    const struct sched_worker *w = vx_sched_worker(sched, worker);
+    VX_ASSERT(!ready || w->up);
+    if (w->leaving) return; /* what it still says changes nothing */
     u32 bit = 1u << worker;
     i->workers_ready = ready ? i->workers_ready | bit : i->workers_ready & ~bit;
 }
@@ -70,6 +72,45 @@ void vx_sched_worker_up(struct vx_sched *sched, i32 worker)
     w->up = true;
 }
 
+static void forget_ready(struct vx_sched *sched, i32 worker)
+{
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        sched->instances[i].workers_ready &= ~(1u << worker);
+}
+
+void vx_sched_worker_leaving(struct vx_sched *sched, i32 worker)
+{
+    struct sched_worker *w = vx_sched_worker(sched, worker);
+    if (!w->up) return;
+    w->leaving = true;
+    forget_ready(sched, worker);
+}
+
+void vx_sched_worker_loading(struct vx_sched *sched, i32 worker, bool loading)
+{
+    u32 bit = 1u << worker;
+    bool is_loading = loading && vx_sched_worker(sched, worker)->up;
+    sched->workers_loading =
+        is_loading ? sched->workers_loading | bit : sched->workers_loading & ~bit;
+}
+
+/* Of a worker's batches the one with this id, or how many there are when none has it. */
+static i32 batch_find(const struct sched_worker *worker, u64 id)
+{
+    i32 at = 0;
+    while (at < worker->batches_count && worker->batches[at].id != id) at++;
+    return at;
+}
+
+void vx_sched_undelivered(struct vx_sched *sched, i32 worker, u64 batch)
+{
+    struct sched_worker *w = vx_sched_worker(sched, worker);
+    i32 at = batch_find(w, batch);
+    VX_ASSERT(at < w->batches_count);
+    w->batches[at].undelivered = true;
+    vx_sched_worker_leaving(sched, worker);
+}
+
 static void line_forget_holder(const struct sched_line *line, u32 bit)
 {
     for (struct vx_job *job = line->first; job; job = job->next) job->holders &= ~bit;
@@ -79,21 +120,20 @@ static void line_forget_holder(const struct sched_line *line, u32 bit)
 static void forget_holder(struct vx_sched *sched, i32 worker)
 {
     line_forget_holder(&sched->solo, 1u << worker);
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
-        sched->instances[i].workers_ready &= ~(1u << worker);
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
         for (i32 l = 0; l < SCHED_LINES; l++)
             line_forget_holder(&sched->instances[i].lines[l], 1u << worker);
-    }
 }
 
 /* Back to the queue, or out: true when it died too often. */
-static bool job_survived_death(struct vx_sched *sched, struct vx_job *job, i32 worker)
+static bool job_is_poison(struct vx_sched *sched, struct vx_job *job, i32 worker,
+                          i32 deaths)
 {
     job->next = NULL;
     job->state = VX_JOB_NEW;
     sched->running--;
     sched->running_voxels -= job->voxels;
-    job->deaths++;
+    job->deaths += deaths;
     if (job->deaths >= VX_JOB_DEATHS_MAX) {
         vx_sched_job_leaves(sched, job);
         return true;
@@ -112,14 +152,17 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
 {
     struct sched_worker *w = vx_sched_worker(sched, worker);
     if (!w->up) return;
-    w->up = false;
+    w->up = w->leaving = false;
+    sched->workers_loading &= ~(1u << worker);
+    forget_ready(sched, worker);
     forget_holder(sched, worker);
     struct vx_job *poison = NULL, **end = &poison, *next;
     for (i32 b = 0; b < w->batches_count; b++) {
         /* The device worked on all of them at once: each may be the cause. */
+        i32 deaths = w->batches[b].undelivered ? 0 : 1;
         for (struct vx_job *job = w->batches[b].jobs; job; job = next) {
             next = job->next;
-            if (!job_survived_death(sched, job, worker)) continue;
+            if (!job_is_poison(sched, job, worker, deaths)) continue;
             *end = job;
             end = &job->next;
         }
@@ -161,12 +204,21 @@ static void batch_remove(struct sched_worker *worker, i32 at, i64 now_ns)
     if (at == 0 && worker->batches_count) worker->batches[0].since_ns = now_ns;
 }
 
+i32 vx_sched_batch_jobs(const struct vx_sched *sched, i32 worker, u64 batch)
+{
+    VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
+    const struct sched_worker *w = &sched->workers[worker];
+    i32 at = batch_find(w, batch), jobs = 0;
+    if (at == w->batches_count) return 0;
+    for (const struct vx_job *job = w->batches[at].jobs; job; job = job->next) jobs++;
+    return jobs;
+}
+
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan)
 {
     struct sched_worker *w = vx_sched_worker(sched, end->worker);
-    i32 at = 0;
-    while (at < w->batches_count && w->batches[at].id != end->batch) at++;
+    i32 at = batch_find(w, end->batch);
     if (at == w->batches_count) return false;
     const struct sched_batch *batch = &w->batches[at];
     batch_learn(sched, batch, end);
@@ -207,7 +259,10 @@ i64 vx_sched_worker_since_ns(const struct vx_sched *sched, i32 worker)
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker)
 {
     VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
-    return sched->workers[worker].batches_count;
+    const struct sched_worker *w = &sched->workers[worker];
+    i32 delivered = 0;
+    for (i32 b = 0; b < w->batches_count; b++) delivered += !w->batches[b].undelivered;
+    return delivered;
 }
 
 i32 vx_sched_queued(const struct vx_sched *sched)

@@ -22,7 +22,8 @@
  * longer than building the geometry elsewhere.
  *
  * A job that was with a worker when it died runs alone from then on: one batch of one job,
- * on a worker that has nothing else, so that the next death names its cause.
+ * on a worker that has nothing else, no model to load either, so that the next death names
+ * its cause.
  *
  * Job states, and who moves them:
  *   NEW      -> QUEUED    vx_sched_submit
@@ -30,7 +31,9 @@
  *   QUEUED   -> NEW       vx_sched_cancel, vx_sched_expire          (caller answers it)
  *   RUNNING  -> NEW       vx_sched_finish                           (caller answers it)
  *   RUNNING  -> QUEUED    vx_sched_worker_down, first death         (runs again, first)
+ *                         or never delivered: no death
  *   RUNNING  -> NEW       vx_sched_worker_down, VX_JOB_DEATHS_MAX   (poison: caller answers)
+ *   NEW      -> QUEUED    vx_sched_resubmit, after vx_sched_finish
  *
  * Owner    jobs live in the caller's memory and are borrowed while QUEUED or RUNNING.
  * Thread   loop.
@@ -116,6 +119,14 @@ void vx_sched_instance_ready(struct vx_sched *sched, i32 instance, i32 worker,
                              bool ready);
 
 void vx_sched_worker_up(struct vx_sched *sched, i32 worker);
+/* The worker is about to end: it gets no more batches.  What it has stays with it until
+ * worker_down. */
+void vx_sched_worker_leaving(struct vx_sched *sched, i32 worker);
+/* Whether a model is being loaded there: no job that saw a death begins meanwhile. */
+void vx_sched_worker_loading(struct vx_sched *sched, i32 worker, bool loading);
+/* The batch could not be handed over: the worker is leaving, and its end is no death of
+ * these jobs. */
+void vx_sched_undelivered(struct vx_sched *sched, i32 worker, u64 batch);
 /* The worker is gone with all it had.  Its jobs go back to the head of the queue, but
  * those that died too often are handed to `on_poison`, state NEW. */
 void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
@@ -138,10 +149,15 @@ void vx_sched_drop_instance(struct vx_sched *sched, i32 instance,
                             void *context);
 /* The next batch to send, or false when nothing can start now. */
 bool vx_sched_pick(struct vx_sched *sched, i64 now_ns, struct vx_batch_plan *plan);
+/* Jobs of a batch that the worker has; 0 = it has no such batch. */
+i32 vx_sched_batch_jobs(const struct vx_sched *sched, i32 worker, u64 batch);
 /* The batch ended; its jobs are NEW.  False when this worker has no such batch (a late
  * word of a dead worker). */
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan);
+/* A job of a batch that has just finished goes on waiting, for another worker: its place,
+ * its times and its deaths are what they were. */
+void vx_sched_resubmit(struct vx_sched *sched, struct vx_job *job);
 /* A geometry is gone from a worker, or the worker is gone: jobs that can run nowhere any
  * more are handed to `on_lost`, state NEW.  worker_down has taken the worker out of the
  * holders of all jobs by then; for one geometry the caller takes it out of those that name
@@ -160,6 +176,7 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
 i64 vx_sched_next_ns(const struct vx_sched *sched);
 /* The batch a worker has had for longest: 0 when it has none, else when it was sent. */
 i64 vx_sched_worker_since_ns(const struct vx_sched *sched, i32 worker);
+/* Batches that were delivered to a worker and have not ended. */
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_queued(const struct vx_sched *sched);
 i32 vx_sched_running(const struct vx_sched *sched);

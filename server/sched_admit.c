@@ -232,3 +232,11 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     instance->jobs++;
     return VX_OK;
 }
+
+void vx_sched_resubmit(struct vx_sched *sched, struct vx_job *job)
+{
+    VX_ASSERT(job->state == VX_JOB_NEW && job->sequence > 0);
+    VX_ASSERT(!job->must_hold || job->holders);
+    vx_sched_insert(sched, job);
+    vx_sched_instance(sched, job->instance)->jobs++;
+}

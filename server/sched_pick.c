@@ -151,7 +151,7 @@ static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
 {
     struct vx_job *job = sched->solo.first;
     for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX; looked++, job = job->next) {
-        u32 may = vx_sched_job_workers(sched, job);
+        u32 may = vx_sched_solo_workers(sched, job);
         if (!may || better_level_waits(sched, job->level, may)) continue;
         i32 w = vx_sched_place_solo(sched, job, !look->reserved, look);
         if (w < 0) continue;

@@ -191,10 +191,15 @@ bool vx_sched_prefers_holder(const struct vx_sched *sched, const struct vx_job *
     return true;
 }
 
+u32 vx_sched_solo_workers(const struct vx_sched *sched, const struct vx_job *job)
+{
+    return vx_sched_job_workers(sched, job) & ~sched->workers_loading;
+}
+
 i32 vx_sched_place_solo(const struct vx_sched *sched, const struct vx_job *job,
                         bool drain, struct sched_look *look)
 {
-    u32 may = vx_sched_job_workers(sched, job) & ~look->reserved, idle = 0;
+    u32 may = vx_sched_solo_workers(sched, job) & ~look->reserved, idle = 0;
     for (u32 left = may; left; left &= left - 1)
         if (!sched->workers[__builtin_ctz(left)].batches_count) idle |= left & -left;
     i64 done_ns = 0;

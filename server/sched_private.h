@@ -51,6 +51,7 @@ struct sched_batch {
     u64 id; /* 0 = this place is empty */
     i32 instance;
     bool solo;
+    bool undelivered;    /* the worker never got it */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
     i64 sent_ns;
     i64 since_ns; /* when it had the device for itself: sent, or the one before it ended */
@@ -60,6 +61,7 @@ struct sched_batch {
 };
 struct sched_worker {
     bool up;
+    bool leaving; /* up, and about to end: ready for nothing any more */
     i32 batches_count;
     struct sched_batch batches[VX_WORKER_DEPTH]; /* oldest first */
 };
@@ -79,6 +81,7 @@ struct vx_sched {
     u64 sequence, batch_id;
     u64 instances_waiting;  /* bit per instance that has a job in its lines */
     i64 wake_ns;            /* when the last pick would have said more; VX_NEVER */
+    u32 workers_loading;    /* bit per worker that loads a model */
     struct sched_line solo; /* jobs that saw a death, of all instances */
     struct vx_job **heap;   /* waiting jobs that expire, the earliest first */
     i32 heap_count;
@@ -138,6 +141,8 @@ i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 o
  * geometry: it is then counted with that one. */
 bool vx_sched_prefers_holder(const struct vx_sched *sched, const struct vx_job *job,
                              i32 worker, struct sched_look *look);
+/* Workers that may ever run the job alone, as bits. */
+u32 vx_sched_solo_workers(const struct vx_sched *sched, const struct vx_job *job);
 /* The idle worker to run a job alone on, or -1; `drain`: the soonest free is then
  * reserved. */
 i32 vx_sched_place_solo(const struct vx_sched *sched, const struct vx_job *job,

@@ -22,6 +22,19 @@ static void judge_add(struct vx_watchdog_verdict *verdict, i64 since_ns, i64 lim
     *verdict = (struct vx_watchdog_verdict){since_ns + limit_ns, since_ns, owes};
 }
 
+void vx_watchdog_sent(struct vx_watchdog_work *work, i64 now_ns)
+{
+    if (!work->count) work->since_ns = now_ns;
+    work->count++;
+}
+
+void vx_watchdog_answered(struct vx_watchdog_work *work, i64 now_ns)
+{
+    work->word_ns = now_ns;
+    /* A word too many, of damaged memory, must not make it owe less than nothing. */
+    if (work->count) work->count--;
+}
+
 struct vx_watchdog_verdict vx_watchdog_judge(const struct vx_watchdog_facts *facts,
                                              const struct vx_watchdog_limits *limits)
 {
@@ -30,10 +43,13 @@ struct vx_watchdog_verdict vx_watchdog_judge(const struct vx_watchdog_facts *fac
         judge_add(&verdict, facts->started_ns, limits->start_ns, "start");
         return verdict;
     }
-    i64 limit_ns = facts->loads ? limits->start_ns : limits->silence_ns;
-    if (facts->batches || facts->loads)
-        judge_add(&verdict, later(facts->work_since_ns, facts->worked_ns), limit_ns,
-                  facts->loads ? "load" : "batch");
+    const struct vx_watchdog_work *batches = &facts->batches, *loads = &facts->loads;
+    i64 limit_ns = loads->count ? limits->start_ns : limits->silence_ns;
+    if (loads->count)
+        judge_add(&verdict, later(loads->since_ns, loads->word_ns), limit_ns, "load");
+    if (batches->count)
+        judge_add(&verdict, later(batches->since_ns, batches->word_ns), limit_ns,
+                  "batch");
     if (facts->asked)
         judge_add(&verdict, later(facts->asked_ns, facts->heard_ns), limit_ns, "answer");
     return verdict;

@@ -2,9 +2,10 @@
  *
  * A worker owes a word while it has a batch, a load, or a question about its numbers.  A
  * batch that the device never ends leaves the worker able to chat about its numbers, so
- * only words about work are signs of life of work; a question is answered by any word.
- * While a model is loaded, the thread that would answer may compile, tune or warm up, so
- * then the limit is the longer one, as for a worker that opens its device.
+ * only words about a kind of work are signs of life of that work; a question is answered
+ * by any word.  Batches that end say nothing about a load, which another thread reads.
+ * While a model is loaded, the thread that would answer may tune or warm up, so then the
+ * limit is the longer one, as for a worker that opens its device.
  *
  *   struct vx_watchdog_verdict verdict = vx_watchdog_judge(&facts, &limits);
  *   if (now >= verdict.due_ns) kill(...);
@@ -30,13 +31,17 @@ struct vx_watchdog_limits {
     i64 start_ns;   /* of a worker that starts or loads; 0 = never */
 };
 
-/* Times by the watchdog's clock. */
+/* Work of one kind.  Times here and below are by the watchdog's clock. */
+struct vx_watchdog_work {
+    i32 count;    /* sent and not answered */
+    i64 since_ns; /* when the first of these was sent, if there are any */
+    i64 word_ns;  /* last word that is a sign of it */
+};
+
 struct vx_watchdog_facts {
     bool starting;
     i64 started_ns;
-    i32 batches, loads;     /* sent and not answered */
-    i64 work_since_ns;      /* when the first of these was sent, if there are any */
-    i64 worked_ns;          /* last word about a batch or a load */
+    struct vx_watchdog_work batches, loads;
     bool asked;             /* for its numbers, and not answered */
     i64 asked_ns, heard_ns; /* heard: last word of any kind */
 };
@@ -46,6 +51,9 @@ struct vx_watchdog_verdict {
     i64 since_ns;     /* silent since */
     const char *owes; /* "start" "load" "batch" "answer", or NULL */
 };
+
+void vx_watchdog_sent(struct vx_watchdog_work *work, i64 now_ns);
+void vx_watchdog_answered(struct vx_watchdog_work *work, i64 now_ns);
 
 struct vx_watchdog_verdict vx_watchdog_judge(const struct vx_watchdog_facts *facts,
                                              const struct vx_watchdog_limits *limits);

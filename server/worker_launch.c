@@ -124,6 +124,8 @@ static int thread_launch(const struct vx_launch *launch, struct vx_launched *lau
     struct vx_worker_thread *thread = vx_alloc_zero(sizeof *thread);
     if (!thread) return ENOMEM;
     thread->config = *launch->config;
+    thread->config.spin_us =
+        vx_host_spin_ns(launch->config, vx_host_processors()) / VX_NS_PER_US;
     snprintf(thread->config.device, sizeof thread->config.device, "%s", launch->device);
     thread->start = (struct vx_worker_start){
         .config = &thread->config,

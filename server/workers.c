@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "server/workers.h"
+#include "server/workers_private.h"
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "server/devices.h"
-#include "server/watchdog.h"
-#include "server/worker_launch.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -18,74 +15,11 @@
 #define HEALTHY_NS (10 * VX_NS_PER_S)
 /* Second restart in a row; doubled each time up to restart_ms_max. */
 #define BACKOFF_MS 100
-/* After vx_workers_stop: a worker in the middle of a batch gets this long, then SIGKILL.
- */
+/* A worker that is to end, in the middle of a batch perhaps, gets this long, then SIGKILL.
+ * At stop it gets as long again to die: in a driver it may sleep where no signal comes. */
 #define STOP_MS 2000
 
-struct worker_process {
-    struct vx_workers *workers;
-    i32 index;
-    char device[VX_DEVICE_NAME_BYTES];
-    struct vx_worker_info info;
-    struct vx_launched launched;
-    int channel;                      /* -1 when none */
-    uv_poll_t channel_poll, pid_poll; /* pid_poll: of a process */
-    uv_timer_t timer;                 /* restart, or the kill after stop */
-    struct vx_watchdog_facts watch;
-    bool has_hung; /* and was killed; its end is still to come */
-    bool said_why; /* info.problem is of this process, not of one before */
-    i32 quick_deaths;
-    i64 started_ns;
-};
-
-struct vx_workers {
-    struct vx_workers_options options;
-    i32 count, alive;
-    bool stopping, placed;
-    struct vx_watchdog_limits limits;
-    struct vx_watchdog_clock clock;
-    uv_timer_t look;
-    struct worker_process processes[VX_WORKERS_MAX];
-    union vx_message in;
-};
-
 static void worker_start(struct worker_process *process);
-
-/* ------- the watchdog's facts ------- */
-
-static i64 watch_now(const struct vx_workers *workers)
-{
-    return vx_watchdog_now(&workers->clock, vx_clock_ns());
-}
-
-static void watch_sent(struct worker_process *process, i32 kind)
-{
-    struct vx_watchdog_facts *watch = &process->watch;
-    i64 now = watch_now(process->workers);
-    if (kind == VX_MESSAGE_STATS) {
-        watch->asked = true;
-        watch->asked_ns = now;
-        return;
-    }
-    if (kind != VX_MESSAGE_RUN && kind != VX_MESSAGE_LOAD) return;
-    if (!watch->batches && !watch->loads) watch->work_since_ns = now;
-    watch->batches += kind == VX_MESSAGE_RUN;
-    watch->loads += kind == VX_MESSAGE_LOAD;
-}
-
-static void watch_heard(struct worker_process *process, i32 kind)
-{
-    struct vx_watchdog_facts *watch = &process->watch;
-    watch->heard_ns = watch_now(process->workers);
-    if (kind == VX_MESSAGE_STATED) {
-        watch->asked = false;
-        return;
-    }
-    watch->worked_ns = watch->heard_ns;
-    /* A word too many, of damaged memory, must not make it owe less than nothing. */
-    if (kind == VX_MESSAGE_DONE && watch->batches) watch->batches--;
-    if (kind == VX_MESSAGE_LOADED && watch->loads) watch->loads--;
-}
 
 /* ------- memory near the devices ------- */
 
@@ -116,6 +50,36 @@ static void workers_place(struct vx_workers *workers)
     if (workers->options.config->numa) vx_shared_place(workers->options.shared, nodes);
 }
 
+/* ------- leaving ------- */
+
+static void worker_on_timer(uv_timer_t *timer);
+
+/* It ends, or must: nothing is sent there any more, and if it does not end it is killed. */
+static void worker_leave(struct worker_process *process)
+{
+    struct vx_workers *workers = process->workers;
+    bool was_up = process->info.state == VX_WORKER_UP;
+    if (!was_up && process->info.state != VX_WORKER_STARTING) return;
+    process->info.state = VX_WORKER_LEAVING;
+    uv_timer_start(&process->timer, worker_on_timer, STOP_MS, 0);
+    if (was_up && workers->options.on_leaving)
+        workers->options.on_leaving(workers->options.context, process->index);
+}
+
+void vx_worker_force_end(struct worker_process *process)
+{
+    process->was_killed = true;
+    vx_worker_kill(&process->launched);
+    worker_leave(process);
+}
+
+/* One that says what no worker says may go on for ever, and nothing of it is believed. */
+static void worker_end_damaged(struct worker_process *process)
+{
+    process->is_damaged = true;
+    vx_worker_force_end(process);
+}
+
 /* ------- what a worker says ------- */
 
 static void worker_take_end(struct worker_process *process,
@@ -125,28 +89,23 @@ static void worker_take_end(struct worker_process *process,
                VX_WHY_BYTES - 1, ends->why.text);
     process->said_why = true;
     if (ends->lost) process->info.losses++;
+    worker_leave(process);
 }
 
 static void worker_take(struct worker_process *process, const union vx_message *message)
 {
     struct vx_workers *workers = process->workers;
-    /* What a worker says is checked like anything from outside: its memory may be damaged. */
-    if (message->head.instance < 0 || message->head.instance >= VX_INSTANCES_MAX) {
-        vx_worker_kill(&process->launched);
-        return;
-    }
-    watch_heard(process, message->head.kind);
+    vx_workers_watch_heard(process, message);
     switch (message->head.kind) {
     case VX_MESSAGE_UP:
         if (process->info.state != VX_WORKER_STARTING)
-            return; /* told to stop meanwhile */
+            return; /* told to stop meanwhile, or killed */
         process->info.stats = message->up.stats;
         process->info.state = VX_WORKER_UP;
         process->info.problem.text[0] = '\0';
         VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
                VX_LOG_TEXT("device", message->up.stats.device_name),
                VX_LOG_F64("seconds", (f64)(vx_clock_ns() - process->started_ns) / 1e9));
-        process->watch.starting = false;
         workers_place(workers);
         workers->options.on_up(workers->options.context, process->index);
         return;
@@ -157,19 +116,26 @@ static void worker_take(struct worker_process *process, const union vx_message *
     }
 }
 
-/* All that it has said; false when it will say no more. */
-static bool worker_listen(struct worker_process *process)
+bool vx_worker_listen(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
-    for (;;) {
+    while (!process->is_damaged) {
         size_t bytes;
         vx_status st = vx_channel_receive(process->channel, &workers->in, &bytes);
-        /* One that says what no worker says is damaged, and may go on for ever. */
-        if (vx_status_code(st) == VX_CODE_INTERNAL) vx_worker_kill(&process->launched);
-        if (st.fault) return false;
-        if (!bytes) return true;
-        worker_take(process, &workers->in);
+        /* What a worker says is checked like anything from outside: its memory may be
+         * damaged. */
+        bool is_wild = !st.fault && bytes &&
+                       (workers->in.head.instance < 0 ||
+                        workers->in.head.instance >= VX_INSTANCES_MAX);
+        if (is_wild || vx_status_code(st) == VX_CODE_INTERNAL)
+            worker_end_damaged(process);
+        else if (st.fault)
+            worker_leave(process);
+        else if (bytes)
+            worker_take(process, &workers->in);
+        if (st.fault || !bytes) return !st.fault;
     }
+    return false;
 }
 
 static void worker_ended(struct worker_process *process);
@@ -180,23 +146,13 @@ static void worker_on_readable(uv_poll_t *poll, int status, int events)
     (void)events;
     struct worker_process *process =
         VX_CONTAINER(poll, struct worker_process, channel_poll);
-    if (worker_listen(process)) return;
+    if (vx_worker_listen(process)) return;
     /* The process is ending; its pidfd tells when it has.  Of a thread this is the end. */
     uv_poll_stop(&process->channel_poll);
     if (process->launched.thread) worker_ended(process);
 }
 
 /* ------- death and restart ------- */
-
-static void worker_on_timer(uv_timer_t *timer)
-{
-    struct worker_process *process = VX_CONTAINER(timer, struct worker_process, timer);
-    if (process->workers->stopping) {
-        vx_worker_kill(&process->launched);
-        return;
-    }
-    worker_start(process);
-}
 
 static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
 {
@@ -224,22 +180,17 @@ static void worker_log_exit(const struct worker_process *process,
     vx_log_write(VX_EVENT_WORKER_EXIT, fields, process->said_why ? 5 : 4);
 }
 
-static void worker_ended(struct worker_process *process)
+/* It has no process any more, or none that can be ended. */
+static void worker_gone(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
-    struct vx_worker_end end;
-    bool was_thread = process->launched.thread != NULL;
-    if (!vx_worker_join(&process->launched, &end)) return;
-    /* What it said before it died still counts; then there is no more to come. */
-    if (process->info.state != VX_WORKER_STOPPING) (void)worker_listen(process);
     uv_close((uv_handle_t *)&process->channel_poll, NULL);
-    if (!was_thread) uv_close((uv_handle_t *)&process->pid_poll, NULL);
     close(process->channel);
-    if (!was_thread) close(process->launched.pidfd);
+    if (process->launched.pidfd >= 0) { /* not a thread */
+        uv_close((uv_handle_t *)&process->pid_poll, NULL);
+        close(process->launched.pidfd);
+    }
     process->channel = process->launched.pidfd = -1;
-    if (!process->said_why) process->info.problem.text[0] = '\0';
-    if (!workers->stopping) worker_log_exit(process, &end);
-    if (was_thread && !workers->stopping) vx_process_end(end.number ? end.number : 1);
     process->info.pid = 0;
     process->info.state = VX_WORKER_DOWN;
     workers->alive--;
@@ -252,6 +203,44 @@ static void worker_ended(struct worker_process *process)
     if (!workers->alive) workers->options.on_stopped(workers->options.context);
 }
 
+static void worker_ended(struct worker_process *process)
+{
+    struct vx_workers *workers = process->workers;
+    struct vx_worker_end end;
+    bool was_thread = process->launched.thread != NULL;
+    if (!vx_worker_join(&process->launched, &end)) return;
+    /* What it said before it died still counts; then there is no more to come. */
+    if (process->info.state != VX_WORKER_STOPPING) (void)vx_worker_listen(process);
+    worker_leave(process);
+    if (!process->said_why) process->info.problem.text[0] = '\0';
+    if (!workers->stopping) worker_log_exit(process, &end);
+    if (was_thread && !workers->stopping) vx_process_end(end.number ? end.number : 1);
+    worker_gone(process);
+}
+
+static void worker_give_up(struct worker_process *process)
+{
+    VX_LOG(WORKER_HANG, VX_LOG_I64("worker", process->index),
+           VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device),
+           VX_LOG_TEXT("owes", "end"),
+           VX_LOG_TEXT("why", "it was killed and has not ended: it is left behind"));
+    worker_gone(process);
+}
+
+static void worker_on_timer(uv_timer_t *timer)
+{
+    struct worker_process *process = VX_CONTAINER(timer, struct worker_process, timer);
+    bool stopping = process->workers->stopping;
+    if (!process->info.pid) {
+        worker_start(process);
+    } else if (stopping && process->was_killed) {
+        worker_give_up(process);
+    } else {
+        vx_worker_force_end(process);
+        if (stopping) uv_timer_start(timer, worker_on_timer, STOP_MS, 0);
+    }
+}
+
 static void worker_on_exit(uv_poll_t *poll, int status, int events)
 {
     (void)status;
@@ -262,10 +251,9 @@ static void worker_on_exit(uv_poll_t *poll, int status, int events)
 static void worker_begin(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
-    process->has_hung = process->said_why = false;
+    process->is_damaged = process->was_killed = process->said_why = false;
     process->started_ns = vx_clock_ns();
-    process->watch =
-        (struct vx_watchdog_facts){.starting = true, .started_ns = watch_now(workers)};
+    vx_workers_watch_begin(process);
     process->info.pid = process->launched.pid;
     process->info.state = VX_WORKER_STARTING;
     workers->alive++;
@@ -305,56 +293,6 @@ static void worker_start(struct worker_process *process)
     worker_begin(process);
 }
 
-/* ------- the watchdog ------- */
-
-static struct vx_watchdog_verdict worker_judge(const struct worker_process *process)
-{
-    return vx_watchdog_judge(&process->watch, &process->workers->limits);
-}
-
-static void worker_look(struct worker_process *process, i64 now)
-{
-    bool can_hang =
-        process->info.state == VX_WORKER_UP || process->info.state == VX_WORKER_STARTING;
-    if (!can_hang || process->has_hung) return;
-    if (now < worker_judge(process).due_ns) return;
-    /* Timers come before the channels in a turn: its word may be lying there. */
-    if (!worker_listen(process)) return;
-    struct vx_watchdog_verdict verdict = worker_judge(process);
-    if (now < verdict.due_ns) return;
-    i64 silent_ms = (now - verdict.since_ns) / VX_NS_PER_MS;
-    process->has_hung = process->said_why = true;
-    process->info.hangs++;
-    vx_why_set(&process->info.problem, "it owed a word (%s) and said nothing for %lld ms",
-               verdict.owes, (long long)silent_ms);
-    VX_LOG(WORKER_HANG, VX_LOG_I64("worker", process->index),
-           VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device),
-           VX_LOG_TEXT("owes", verdict.owes), VX_LOG_I64("silent_ms", silent_ms));
-    vx_worker_kill(&process->launched);
-}
-
-static void workers_on_look(uv_timer_t *timer)
-{
-    struct vx_workers *workers = VX_CONTAINER(timer, struct vx_workers, look);
-    vx_watchdog_look(&workers->clock, vx_clock_ns());
-    i64 now = watch_now(workers);
-    for (i32 w = 0; w < workers->count; w++) worker_look(&workers->processes[w], now);
-}
-
-static void workers_open_watchdog(struct vx_workers *workers)
-{
-    const struct vx_config *config = workers->options.config;
-    workers->limits = (struct vx_watchdog_limits){
-        .silence_ns = config->watchdog_ms * VX_NS_PER_MS,
-        .start_ns = config->start_ms_max * VX_NS_PER_MS,
-    };
-    i64 tick_ns = vx_watchdog_tick_ns(&workers->limits);
-    workers->clock.tick_ns = tick_ns;
-    VX_ASSERT(!uv_timer_init(workers->options.loop, &workers->look));
-    u64 tick_ms = (u64)(tick_ns / VX_NS_PER_MS);
-    if (tick_ms) uv_timer_start(&workers->look, workers_on_look, tick_ms, tick_ms);
-}
-
 /* ------- the public side ------- */
 
 static vx_status workers_read_devices(struct vx_workers *workers, struct vx_why *why)
@@ -388,7 +326,7 @@ vx_status vx_workers_open(const struct vx_workers_options *options, struct vx_wh
         vx_free(w);
         return st;
     }
-    workers_open_watchdog(w);
+    vx_workers_watch_open(w);
     for (i32 i = 0; i < w->count; i++) {
         VX_ASSERT(!uv_timer_init(options->loop, &w->processes[i].timer));
         worker_start(&w->processes[i]);
@@ -403,6 +341,7 @@ const char *vx_worker_state_name(enum vx_worker_state state)
     case VX_WORKER_DOWN: return "down";
     case VX_WORKER_STARTING: return "starting";
     case VX_WORKER_UP: return "up";
+    case VX_WORKER_LEAVING: return "leaving";
     case VX_WORKER_STOPPING: return "stopping";
     }
     return "unknown";
@@ -434,11 +373,16 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
     if (process->info.state != VX_WORKER_UP) return false;
     vx_status st = vx_channel_send(process->channel, message, bytes);
     if (!st.fault) {
-        watch_sent(process, message->kind);
+        vx_workers_watch_sent(process, message->kind);
         return true;
     }
-    vx_worker_kill(&process->launched);
+    vx_worker_force_end(process);
     return false;
+}
+
+void vx_workers_kill(struct vx_workers *workers, i32 worker)
+{
+    worker_end_damaged(&workers->processes[worker]);
 }
 
 void vx_workers_ask_stats(struct vx_workers *workers)

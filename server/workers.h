@@ -10,7 +10,10 @@
  *   vx_workers_stop(workers);     channels closed; on_stopped when the last is gone
  *   vx_workers_close(&workers);
  *
- * States: DOWN -> STARTING (spawned) -> UP (said UP) -> DOWN (exited); STOPPING is final.
+ * States: DOWN -> STARTING (spawned) -> UP (said UP) -> LEAVING -> DOWN (exited); STOPPING
+ * is final.  A worker leaves when it says so, when its channel ends, and when it is killed:
+ * it gets no work any more.  One that does not end then is killed; one that does not die
+ * either keeps a stop waiting for a few seconds and is left behind.
  *
  * Owner    the front; `info` is borrowed until the next turn of the loop.
  * Thread   loop.
@@ -35,6 +38,7 @@ enum vx_worker_state {
     VX_WORKER_DOWN,
     VX_WORKER_STARTING,
     VX_WORKER_UP,
+    VX_WORKER_LEAVING, /* known to be ending */
     VX_WORKER_STOPPING,
 };
 
@@ -57,7 +61,10 @@ struct vx_workers_options {
     const struct vx_shared *shared;
     void *context;
     void (*on_up)(void *context, i32 worker);
-    void (*on_down)(void *context, i32 worker); /* was UP or STARTING */
+    /* Was UP and is LEAVING: once, before its on_down; NULL = not asked for.  It may come
+     * out of vx_workers_send.  What it said before may still come. */
+    void (*on_leaving)(void *context, i32 worker);
+    void (*on_down)(void *context, i32 worker); /* its process is gone */
     /* PROGRESS, LOADED, DONE; borrowed for the call. */
     void (*on_message)(void *context, i32 worker, const union vx_message *message);
     void (*on_stopped)(void *context); /* after vx_workers_stop: none is left */
@@ -69,9 +76,12 @@ i32 vx_workers_count(const struct vx_workers *workers);
 bool vx_workers_any_up(const struct vx_workers *workers);
 const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers,
                                              i32 worker);
-/* A worker that does not read is killed: false, and on_down follows. */
+/* False when the worker is not UP.  One that does not read is killed: false, and on_down
+ * follows. */
 bool vx_workers_send(struct vx_workers *workers, i32 worker,
                      const struct vx_message_head *message, size_t bytes);
+/* It said what cannot be true: it is killed, and nothing of it is heard any more. */
+void vx_workers_kill(struct vx_workers *workers, i32 worker);
 /* Asks every worker that is up for its numbers; they come into info later. */
 void vx_workers_ask_stats(struct vx_workers *workers);
 void vx_workers_stop(struct vx_workers *workers);

@@ -73,12 +73,24 @@ void vx_buddy_close(struct vx_buddy **buddy)
     vx_free(it);
 }
 
+/* Of the least piece that holds so many bytes. */
+static int order_of(const struct vx_buddy *buddy, u64 bytes)
+{
+    u64 units = bytes / buddy->unit + (bytes % buddy->unit != 0);
+    return units ? vx_bit_length(units - 1) : 0;
+}
+
+bool vx_buddy_could(const struct vx_buddy *buddy, u64 bytes)
+{
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
+    /* The largest piece begins where the range does. */
+    return order_of(buddy, bytes) < vx_bit_length(buddy->units);
+}
+
 bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
 {
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
-    u64 units = bytes / buddy->unit + (bytes % buddy->unit != 0);
-    if (!units) units = 1;
-    int want = vx_bit_length(units - 1);
+    int want = order_of(buddy, bytes);
     if (want > buddy->levels || buddy->nodes[1] <= want) return false;
     u64 node = 1;
     int order = buddy->levels;

@@ -27,6 +27,8 @@ VX_MUST_USE vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy
 void vx_buddy_close(struct vx_buddy **buddy);
 VX_MUST_USE bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset);
 void vx_buddy_give(struct vx_buddy *buddy, u64 offset);
+/* Whether take would find a piece when all were free. */
+bool vx_buddy_could(const struct vx_buddy *buddy, u64 bytes);
 u64 vx_buddy_used(const struct vx_buddy *buddy); /* bytes in pieces that are out */
 
 #endif

@@ -190,6 +190,12 @@ static bool evict(struct vx_geometry_cache *cache)
 static vx_status take_piece(struct vx_geometry_cache *cache, size_t bytes,
                             struct vx_why *why, u64 *offset)
 {
+    /* What can never fit throws nothing out. */
+    VX_ENSURE_WHY(vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
+                  "the geometry does not fit in the geometry cache",
+                  "the geometry needs a piece of %zu bytes more in the geometry cache, "
+                  "which has %zu bytes and never so large a piece",
+                  bytes, cache->bytes);
     while (!vx_buddy_take(cache->buddy, bytes, offset)) {
         if (evict(cache)) continue;
         VX_FAIL_WHY(

@@ -177,23 +177,50 @@ static bool take_block(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 
 /* --- the end of a round --- */
 
-/* The time that a round had the device to itself, or shared it with an earlier one's end. */
+i64 vx_gpu_spans_shared(const struct vx_gpu_span *a, const struct vx_gpu_span *b)
+{
+    f64 begin = a->begin > b->begin ? a->begin : b->begin;
+    f64 end = a->end < b->end ? a->end : b->end;
+    return end > begin ? (i64)(end - begin) : 0;
+}
+
+/* Of the slot whose round has ended and the other's, which is not known to have: times
+ * from the beginning of the first.  False = the other has not begun, or nobody knows. */
+static bool spans_read(struct vx_gpu_slot *slot, struct vx_gpu_slot *other,
+                       struct vx_gpu_span spans[2])
+{
+    struct vx_gpu_event **mine = slot->lane.marks, **theirs = other->lane.marks;
+    struct vx_gpu *gpu = slot->lane.gpu;
+    struct vx_why unused;
+    bool begun, ended;
+    f64 ns;
+    spans[0] = spans[1] = (struct vx_gpu_span){0, (f64)slot->round.device_ns};
+    if (vx_gpu_event_done(gpu, theirs[VX_GPU_MARK_BEGIN], &unused, &begun).fault ||
+        !begun)
+        return false;
+    if (vx_gpu_event_elapsed(gpu, theirs[VX_GPU_MARK_BEGIN], mine[VX_GPU_MARK_END],
+                             &unused, &ns)
+            .fault)
+        return false;
+    spans[1].begin = spans[0].end - ns;
+    if (vx_gpu_event_done(gpu, theirs[VX_GPU_MARK_END], &unused, &ended).fault)
+        return false;
+    /* One that goes on ends after this one. */
+    return !ended ||
+           !vx_gpu_event_elapsed(gpu, mine[VX_GPU_MARK_BEGIN], theirs[VX_GPU_MARK_END],
+                                 &unused, &spans[1].end)
+                .fault;
+}
+
+/* What two rounds had together is the time of the one that is found first to have ended. */
 static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_slot *other = other_of(batches, slot);
-    struct vx_gpu *gpu = batches->room.gpu;
-    struct vx_gpu_event *begin = other->lane.marks[VX_GPU_MARK_BEGIN];
-    struct vx_why unused;
-    bool begun;
-    f64 ns;
+    struct vx_gpu_span spans[2];
     i64 own = slot->round.device_ns - slot->shared_ns;
     slot->batch->device_ns += own > 0 ? own : 0;
-    if (!other->running) return;
-    if (vx_gpu_event_done(gpu, begin, &unused, &begun).fault || !begun) return;
-    if (vx_gpu_event_elapsed(gpu, begin, slot->lane.marks[VX_GPU_MARK_END], &unused, &ns)
-            .fault)
-        return;
-    if ((i64)ns > other->shared_ns) other->shared_ns = (i64)ns;
+    if (other->running && spans_read(slot, other, spans))
+        other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
 }
 
 static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
@@ -209,14 +236,18 @@ static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slo
     if (!status.fault) times_share(batches, slot);
 }
 
-/* What was launched of a round that failed still reads and writes the items' memory. */
+/* What was launched of a round that failed still reads and writes the items' memory: it is
+ * waited for, and a device that cannot even be waited for is not asked again. */
 static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
                        vx_status status, const struct vx_why *why)
 {
-    struct vx_why unused;
-    vx_status waited = vx_gpu_lane_wait(&slot->lane, &unused);
-    (void)waited; /* a device that cannot even be waited for is lost, and does nothing */
-    round_finish(batches, slot, status, why);
+    struct vx_why said, first = *why;
+    vx_status waited = vx_gpu_lane_wait(&slot->lane, &said);
+    if (waited.fault) {
+        status = vx_gpu_lose(batches->room.gpu, &said);
+        first = said;
+    }
+    round_finish(batches, slot, status, &first);
 }
 
 static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)

@@ -33,6 +33,10 @@ enum vx_gpu_item_state {
     VX_GPU_ITEM_WAITS_APART, /* for a round without the store */
     VX_GPU_ITEM_DONE,        /* or in the round that runs */
 };
+/* When a round began and ended, in nanoseconds of the device. */
+struct vx_gpu_span {
+    f64 begin, end;
+};
 struct vx_gpu_slot {
     struct vx_gpu_lane lane;
     struct vx_gpu_round round;
@@ -68,5 +72,8 @@ void vx_gpu_batches_run(struct vx_gpu_batches *batches, struct vx_model *model,
                         struct vx_item *item);
 bool vx_gpu_batches_use(const struct vx_gpu_batches *batches,
                         const struct vx_model *model);
+
+/* How long both were at it. */
+i64 vx_gpu_spans_shared(const struct vx_gpu_span *a, const struct vx_gpu_span *b);
 
 #endif

@@ -68,8 +68,10 @@ size_t vx_fake_memory_total(void)
 static int step_locked(void)
 {
     if (fake.lost) return VX_DRIVER_ILLEGAL_ADDRESS;
+    i64 first = fake.settings.fail_call, count = fake.settings.fail_count;
     fake.calls++;
-    if (!fake.settings.fail_call || fake.calls != fake.settings.fail_call) return 0;
+    if (!first || fake.calls < first || fake.calls >= first + (count ? count : 1))
+        return 0;
     fake.lost = vx_driver_sticky(fake.settings.fail_code);
     return fake.settings.fail_code;
 }

@@ -20,6 +20,7 @@ struct vx_fake_settings {
     size_t memory_bytes; /* of the device; 0 = as vx_arch_caps("fake") says */
     i64 fail_call;       /* this call of the driver answers fail_code; 0 = none */
     int fail_code;       /* the vendor's number: 2 out of memory, 700 illegal address */
+    i64 fail_count;      /* so many calls from fail_call on; 0 = that one */
     i64 lose_launch;     /* this launch is taken, and every later call answers 700 */
     /* 0: what is put on a stream runs at once.  Else it waits, as on a device, until
      * somebody waits for its stream, for a stream that comes after it, or has asked so

@@ -179,7 +179,7 @@ static bool evict(struct vx_gpu_store *store)
 static bool take(struct vx_gpu_store *store, size_t bytes, u64 *offset)
 {
     /* What can never fit throws nothing out. */
-    if (bytes > store->bytes) return false;
+    if (!vx_buddy_could(store->buddy, bytes)) return false;
     while (!vx_buddy_take(store->buddy, bytes, offset))
         if (!evict(store)) return false;
     return true;
@@ -194,14 +194,16 @@ struct vx_gpu_geometry *vx_gpu_store_hold(struct vx_gpu_store *store,
     i32 index = *chain_of(store, name);
     while (index != NONE && !name_equal(&store->entries[index].name, name))
         index = store->entries[index].chain;
-    if (index == NONE) {
-        store->misses++;
-        return NULL;
-    }
+    if (index == NONE) return NULL;
     struct vx_gpu_geometry *it = &store->entries[index];
     if (!it->holds++) kept_remove(store, it);
-    store->hits++;
     return it;
+}
+
+void vx_gpu_store_count(struct vx_gpu_store *store, bool hit)
+{
+    store->hits += hit;
+    store->misses += !hit;
 }
 
 struct vx_gpu_geometry *vx_gpu_store_make(struct vx_gpu_store *store,

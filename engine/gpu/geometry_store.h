@@ -87,9 +87,11 @@ VX_MUST_USE vx_status vx_gpu_store_open(struct vx_gpu *gpu, size_t bytes,
                                         struct vx_why *why, struct vx_gpu_store **store);
 void vx_gpu_store_close(struct vx_gpu_store **store);
 
-/* NULL = not there.  Counts a hit or a miss. */
+/* NULL = not there. */
 struct vx_gpu_geometry *vx_gpu_store_hold(struct vx_gpu_store *store,
                                           const struct vx_gpu_store_name *name);
+/* Of one request, once: a hit is a geometry that was there and was used. */
+void vx_gpu_store_count(struct vx_gpu_store *store, bool hit);
 /* A new entry, held; throws out what is not held for it, as long as there is such.
  * NULL = no room. */
 struct vx_gpu_geometry *vx_gpu_store_make(struct vx_gpu_store *store,

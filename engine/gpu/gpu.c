@@ -35,6 +35,13 @@ static vx_status lose(struct vx_gpu *gpu, const struct vx_why *said, struct vx_w
     return lost_answer(gpu, why);
 }
 
+vx_status vx_gpu_lose(struct vx_gpu *gpu, struct vx_why *why)
+{
+    VX_ASSERT(gpu->magic == GPU_MAGIC);
+    const struct vx_why said = *why;
+    return lose(gpu, &said, why);
+}
+
 vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call call,
                             struct vx_why *why)
 {

@@ -59,6 +59,9 @@ const char *vx_gpu_name(const struct vx_gpu *gpu);   /* "NVIDIA H200" */
 const char *vx_gpu_arch(const struct vx_gpu *gpu);   /* "sm_90a", "gfx942", "fake" */
 i32 vx_gpu_driver_version(const struct vx_gpu *gpu); /* CUDA: 1000*major + 10*minor */
 bool vx_gpu_lost(const struct vx_gpu *gpu, struct vx_why *why); /* why: the first error */
+/* For who cannot tell any more what the device is at: from now on it is lost, for this
+ * reason unless it was before.  Answers as every call does then. */
+VX_MUST_USE vx_status vx_gpu_lose(struct vx_gpu *gpu, struct vx_why *why);
 
 /* --- memory: alloc and free are for load time; copies are asynchronous on a stream --- */
 VX_MUST_USE vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,

@@ -50,8 +50,26 @@ static void times_write(const i64 times[VX_GPU_MARKS_COUNT], struct vx_item *ite
     item->output_ns = times[VX_GPU_MARK_END];
 }
 
+/* Of more voxels the sentence names no row: to find it the CPU sorts them on the device's
+ * thread, which meanwhile neither begins nor ends a round.  So many take it milliseconds. */
+#define NAMED_VOXELS_MAX 100000
+
+static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
+                             struct vx_item *item)
+{
+    VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
+                  "a coordinate is out of range",
+                  "a coordinate in coords is out of range: expected %d to %d, and a "
+                  "sample of 0 to %d",
+                  VX_AXIS_MIN, VX_AXIS_MAX, VX_SAMPLE_MAX);
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "a voxel appears twice in coords",
+                "a voxel appears twice in coords; each voxel may appear once");
+}
+
 /* The device says that a coordinate is bad; which, the CPU's own check says. */
-static vx_status bad_coords(struct vx_gpu_room *room, struct vx_item *item)
+static vx_status bad_coords(struct vx_gpu_room *room,
+                            const struct vx_gpu_piece_result *result,
+                            struct vx_item *item)
 {
     const struct vx_coords_view view = {
         .rows = item->coords, .n = item->voxels, .columns = item->coords_columns};
@@ -59,6 +77,7 @@ static vx_status bad_coords(struct vx_gpu_room *room, struct vx_item *item)
     VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
                   "the geometry is not in the device's cache",
                   "the geometry is not in the device's cache");
+    if (item->voxels > NAMED_VOXELS_MAX) return bad_of_many(result, item);
     vx_status status =
         vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
     if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
@@ -87,7 +106,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     }
     if (result.fault[0] || result.fault[1]) {
         if (kept) vx_gpu_store_forget(round->room->store, kept);
-        item->status = bad_coords(round->room, item);
+        item->status = bad_coords(round->room, &result, item);
         return;
     }
     item->pairs = (i64)result.pairs;
@@ -107,6 +126,14 @@ static void member_fail(struct vx_gpu_round *round, i32 index, vx_status status,
     /* Whether the device wrote what it should nobody knows. */
     if (member->kept && member->kept->writers & round->lane->bit)
         vx_gpu_store_forget(round->room->store, member->kept);
+}
+
+/* Of a member that was answered. */
+static void member_count(const struct vx_gpu_round *round,
+                         const struct vx_gpu_member *member)
+{
+    if (member->again || !vx_content_there(member->item->content)) return;
+    vx_gpu_store_count(round->room->store, !member->built && !member->item->status.fault);
 }
 
 void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
@@ -130,6 +157,7 @@ void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
     }
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
+        member_count(round, member);
         if (member->kept) member->kept->writers &= ~round->lane->bit;
         vx_gpu_store_drop(round->room->store, &member->kept);
     }

@@ -26,13 +26,12 @@ static void *kept_piece(const struct vx_gpu_geometry *kept)
 
 /* --- which geometry --- */
 
-static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member,
-                        const struct vx_gpu_store_name *name)
+static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     const struct vx_item *item = member->item;
     size_t coords = kept_coords_bytes(item->voxels, item->coords_columns);
     const struct vx_gpu_store_want want = {
-        .name = *name,
+        .name = {item->content, round->model->gpu->maps_name},
         .n = item->voxels,
         .columns = item->coords_columns,
         .bytes = VX_GPU_LINE_BYTES + coords +
@@ -42,41 +41,32 @@ static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member
     if (member->kept) member->kept->writers = round->lane->bit;
 }
 
-static vx_status member_hold(struct vx_gpu_round *round, struct vx_gpu_member *member)
+static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item *item)
+{
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "the geometry has another number of voxels",
+                "the geometry has %lld voxels, the request says %lld",
+                (long long)found->n, (long long)item->voxels);
+}
+
+/* False = the store has none of its name. */
+static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     struct vx_item *item = member->item;
-    struct vx_gpu_store *store = round->room->store;
-    const struct vx_gpu_store_name name = {item->content, round->model->gpu->maps_name};
-    member->kept = NULL;
-    member->compared = false;
-    member->built = true;
-    if (member->apart || !vx_content_there(item->content)) return VX_OK;
-    struct vx_gpu_geometry *found = vx_gpu_store_hold(store, &name);
-    if (!item->coords) {
-        VX_ENSURE_WHY(found, &item->why, FAILED_PRECONDITION,
-                      "the geometry is not in the device's cache",
-                      "the geometry is not in the device's cache");
-        member->kept = found;
-        member->built = false;
-        VX_ENSURE_WHY(found->n == item->voxels, &item->why, INVALID_ARGUMENT,
-                      "the geometry has another number of voxels",
-                      "the geometry has %lld voxels, the request says %lld",
-                      (long long)found->n, (long long)item->voxels);
-        return VX_OK;
+    struct vx_gpu_geometry *found = vx_gpu_store_hold(
+        round->room->store,
+        &(struct vx_gpu_store_name){item->content, round->model->gpu->maps_name});
+    if (!found) return false;
+    bool same = found->n == item->voxels;
+    if (item->coords && !(same && found->columns == item->coords_columns)) {
+        /* Another geometry of the same name: it stays, this one is built for once. */
+        vx_gpu_store_drop(round->room->store, &found);
+        return true;
     }
-    bool same = found && found->n == item->voxels;
-    if (same && found->columns == item->coords_columns) {
-        member->kept = found;
-        member->built = false;
-        member->compared = true;
-        return VX_OK;
-    }
-    /* Another geometry of the same name: it stays, this one is built for once. */
-    if (found)
-        vx_gpu_store_drop(store, &found);
-    else
-        member_make(round, member, &name);
-    return VX_OK;
+    member->kept = found;
+    member->built = false;
+    member->compared = item->coords != NULL;
+    if (!same) item->status = other_size(found, item);
+    return true;
 }
 
 /* Nothing has been launched: what was made is empty. */
@@ -90,18 +80,42 @@ static void let_go(struct vx_gpu_round *round)
     }
 }
 
-/* Those that bring coordinates first: a mate may refer to them. */
+static vx_status not_there(struct vx_item *item)
+{
+    VX_FAIL_WHY(&item->why, FAILED_PRECONDITION,
+                "the geometry is not in the device's cache",
+                "the geometry is not in the device's cache");
+}
+
+/* All that is there is held before anything is made, which might throw it out; then a
+ * reference may mean what a mate has brought. */
 void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
 {
+    struct vx_gpu_store *store = round->room->store;
+    bool found[VX_BATCH_ITEMS_MAX];
     *refused = false;
-    for (i32 step = 0; step < 2; step++)
-        for (i32 i = 0; i < round->members_count; i++) {
-            struct vx_gpu_member *member = &round->members[i];
-            bool refers = !member->item->coords;
-            if (refers != (step == 1)) continue;
-            member->item->status = member_hold(round, member);
-            *refused |= member->item->status.fault != NULL;
-        }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        bool asks = !member->apart && vx_content_there(member->item->content);
+        member->item->status = VX_OK;
+        member->kept = NULL;
+        member->compared = false;
+        member->built = true;
+        found[i] = !asks || member_find(round, member);
+    }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (found[i] || !member->item->coords) continue;
+        if (!member_find(round, member)) member_make(round, member);
+    }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (!found[i] && !member->item->coords && !member_find(round, member))
+            member->item->status = not_there(member->item);
+        if (!member->item->status.fault) continue;
+        vx_gpu_store_count(store, false);
+        *refused = true;
+    }
     if (*refused) let_go(round);
 }
 

@@ -1,7 +1,8 @@
 /* backend - what the engine asks of a kind of device: one table of functions each.
  *
- * engine.c knows models and nothing of devices; a backend knows one device.  There are two: the CPU (backend_cpu.c), and every GPU behind
- * the driver table of engine/gpu/gpu.h (engine/gpu/exec.c).
+ * engine.c knows models and nothing of devices; a backend knows one device.  There are
+ * two: the CPU (backend_cpu.c), and every GPU behind the driver table of engine/gpu/gpu.h
+ * (engine/gpu/exec.c).
  *
  *   const struct vx_backend *backend = &vx_backend_cpu;
  *   VX_TRY(backend->open(&options, &why, &device));
@@ -41,7 +42,8 @@ struct vx_backend {
     /* Items have been through vx_item_begin; some may have no voxels, and are answered
      * without work.  At most VX_ENGINE_BATCHES_MAX are under way. */
     void (*submit)(void *device, struct vx_model *model, struct vx_batch *batch);
-    /* One that has ended, NULL when none has and `wait` is false.  Something is under way. */
+    /* One that has ended, NULL when none has and `wait` is false.  Something is under
+     * way. */
     struct vx_batch *(*collect)(void *device, bool wait);
     void (*stats)(const void *device, struct vx_engine_stats *stats);
     bool (*lost)(const void *device, struct vx_why *why);

@@ -24,6 +24,18 @@
 
 #include <grpc/grpc.h>
 
+/* libgrpc is not instrumented: ThreadSanitizer must be told that what was written before a
+ * call was handed to gRPC is visible to who gets it back. */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+#define LOAD_TAG_GIVE(call_) __tsan_release(call_)
+#define LOAD_TAG_TAKE(call_) __tsan_acquire(call_)
+#else
+#define LOAD_TAG_GIVE(call_) ((void)(call_))
+#define LOAD_TAG_TAKE(call_) ((void)(call_))
+#endif
+
 #define LOAD_KINDS_MAX   8
 #define LOAD_THREADS_MAX 32
 #define LOAD_CODES       17

@@ -41,7 +41,9 @@ bool load_call_start(struct load_call *call, int64_t deadline_us, bool wait_for_
                                         .status = &call->status,
                                         .status_details = &call->details}},
     };
-    grpc_call_error refused = grpc_call_start_batch(call->rpc, ops, 6, call, NULL);
+    grpc_call *rpc = call->rpc; /* read before the call is given away */
+    LOAD_TAG_GIVE(call);
+    grpc_call_error refused = grpc_call_start_batch(rpc, ops, 6, call, NULL);
     grpc_byte_buffer_destroy(message);
     return refused == GRPC_CALL_OK;
 }

@@ -56,7 +56,9 @@ static struct load_call *thread_event(struct load_thread *thread)
     gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                       gpr_time_from_millis(LOOK_MS, GPR_TIMESPAN));
     grpc_event event = grpc_completion_queue_next(thread->queue, until, NULL);
-    return event.type == GRPC_OP_COMPLETE ? event.tag : NULL;
+    if (event.type != GRPC_OP_COMPLETE) return NULL;
+    LOAD_TAG_TAKE(event.tag);
+    return event.tag;
 }
 
 static void spare_give(struct load_thread *thread, struct load_call *call)

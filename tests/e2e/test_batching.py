@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Crowds: requests run together, each answered as if it were alone, whatever runs beside it."""
 import asyncio
+import signal
 import threading
 import time
 
@@ -345,3 +346,27 @@ def test_voxels_in_flight_are_bounded(tmp_path):
         for words in outcomes:
             assert words == "OK" or "voxels_max of 1000" in words, words
         client.infer("conv", *large)
+
+
+@pytest.mark.skipif(SANITIZED, reason="a time is measured")
+def test_the_drain_ends_with_the_last_answer(tmp_path):
+    """And not when the loop happens to wake next, which is every second."""
+    crowd_model().write(tmp_path / "repository", "conv")
+    coords, feats = random_grid(1, 500, ci=CI)
+    for turn in range(6):
+        daemon = Daemon(tmp_path / "repository", tmp_path)
+        try:
+            with Client(daemon.grpc) as client:
+                call = threading.Thread(target=client.infer, args=("conv", coords, feats))
+                with daemon.frozen(*daemon.workers()):
+                    call.start()
+                    daemon.wait_for("the request", lambda: daemon.metrics()[
+                        "voxeld_running_requests"] == 1)
+                    daemon.signal(signal.SIGTERM)
+                    daemon.wait_for("the drain", lambda: "step=draining" in daemon.log())
+                    time.sleep(0.13 * turn)  # anywhere in that second
+                call.join()
+                daemon.wait_for("its end", lambda: "step=stopping" in daemon.log(), seconds=0.2)
+            assert daemon.process.wait(60) == 0
+        finally:
+            daemon.kill()

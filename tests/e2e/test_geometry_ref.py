@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """coords_ref: a geometry is named once and used again, until it is gone; and what is said then."""
+import concurrent.futures
 import contextlib
 import os
 import re
@@ -182,6 +183,55 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
         assert outcomes.count((False, "OK")) == 6, outcomes
         daemon.wait_for("empty arena",
                         lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
+
+
+def test_a_holder_that_has_it_no_more_passes_it_on(repository, tmp_path):
+    """Two workers have it; one throws it out, is asked first, and the other one answers."""
+    coords, feats = random_grid(120, 1000)
+    with contextlib.ExitStack() as open_now:
+        daemon = open_now.enter_context(Daemon(
+            repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--batching", "off",
+            "--cache-bytes", "8M", "--watchdog-ms", "0"))
+        client = open_now.enter_context(Client(daemon.grpc))
+        pool = open_now.enter_context(concurrent.futures.ThreadPoolExecutor(8))
+        daemon.wait_for("both workers", lambda: sum(
+            v for k, v in daemon.metrics().items() if k.startswith("voxeld_worker_up")) == 2)
+
+        def running(count):
+            return lambda: daemon.metrics()["voxeld_running_requests"] == count
+
+        def batches():
+            return daemon.metrics()['nv_inference_exec_count{model="conv",version="1"}']
+
+        def ask(*args, **kwargs):
+            return pool.submit(client.infer, "conv", *args, timing=True, timeout=60, **kwargs)
+        # While neither answers each gets one of them.
+        with contextlib.ExitStack() as still:
+            for worker in daemon.workers():
+                still.enter_context(daemon.frozen(worker))
+            both = []
+            for count in (1, 2):
+                both.append(ask(coords, feats, coords_ref=""))
+                daemon.wait_for(f"{count} running", running(count))
+        first, second = (call.result() for call in both)
+        assert {first.parameters["device"], second.parameters["device"]} == {"cpu:0", "cpu:1"}
+        assert first.coords_ref == second.coords_ref
+        with daemon.frozen(daemon.workers()[1]):
+            # Two of them lie before the frozen worker; the others fill the cache of worker 0.
+            fillers = [ask(*random_grid(seed, 4000)) for seed in range(130, 170)]
+            daemon.wait_for("all but two", lambda: sum(f.done() for f in fillers) == 38)
+            done, unknown, hit = batches(), refs(daemon, "unknown"), refs(daemon, "hit")
+            by_name = ask(None, feats, coords_ref=first.coords_ref)
+            daemon.wait_for("worker 0 to say that it is gone",
+                            lambda: batches() == done + 1)
+            assert daemon.metrics()["voxeld_queued_requests"] == 1
+            assert not by_name.done()
+        answer = by_name.result()
+        assert answer.parameters["device"] == "cpu:1"
+        assert answer.parameters["geometry_hit"] is True
+        assert np.array_equal(answer["out"], first["out"])
+        assert {f.result().parameters["device"] for f in fillers} == {"cpu:0", "cpu:1"}
+        assert refs(daemon, "unknown") == unknown and refs(daemon, "hit") == hit + 1
 
 
 def test_requests_by_name_go_to_the_worker_that_holds_it(repository, tmp_path):

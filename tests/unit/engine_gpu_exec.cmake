@@ -8,7 +8,7 @@ foreach(name gpu_exec gpu_exec_faults)
 endforeach()
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults)
-  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300
+  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300 LABELS mixes
     SOURCES tests/unit/test_${name}.c tests/support/gpu_mix.c tests/support/gpu_rig.c
       tests/support/engine_rig.c tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()

@@ -14,6 +14,7 @@ struct vx_registry *rig_registry;
 struct vx_sched *rig_sched;
 struct vx_models *rig_models;
 int rig_lost, rig_looks;
+bool rig_refuses;
 i32 rig_channels;
 i64 rig_voxels[RIG_WORKERS], rig_batch_voxels[RIG_WORKERS];
 struct vx_config rig_config;
@@ -43,6 +44,7 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
     ck_assert_uint_ge(bytes, sizeof *message);
     ck_assert_int_eq(rig_infos[worker].state, VX_WORKER_UP);
     ck_assert_int_lt(rig_told_count, RIG_TOLD_MAX);
+    if (rig_refuses) return false;
     rig_told_to[rig_told_count] = worker;
     rig_told[rig_told_count++] = *message;
     return true;
@@ -78,6 +80,7 @@ void rig_set_up(void)
         rig_infos[w].device = w ? "cuda:0" : "cpu";
         rig_voxels[w] = rig_batch_voxels[w] = 1000;
     }
+    rig_refuses = false;
     rig_told_count = rig_lost = rig_looks = 0;
     rig_channels = 4;
     rig_ended = NULL;

@@ -20,6 +20,7 @@ extern struct vx_registry *rig_registry;
 extern struct vx_sched *rig_sched;
 extern struct vx_models *rig_models;
 extern int rig_lost, rig_looks;
+extern bool rig_refuses;            /* workers do not read what they are told */
 extern i32 rig_channels;            /* of the files on disk, as a worker reads them */
 extern i64 rig_voxels[RIG_WORKERS]; /* what fits on each worker's device */
 extern i64 rig_batch_voxels[RIG_WORKERS]; /* and in a batch there */

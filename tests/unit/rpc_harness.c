@@ -36,6 +36,7 @@ struct rpc_server {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool rung, opened, stop;
+    i32 told;
     void (*command)(struct rpc_server *);
     void *command_argument;
     i32 port;
@@ -90,6 +91,14 @@ static void bell(void *context)
     pthread_mutex_lock(&server->lock);
     server->rung = true;
     pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void on_ended(void *context)
+{
+    struct rpc_server *server = context;
+    pthread_mutex_lock(&server->lock);
+    server->told++;
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -207,6 +216,8 @@ static void loop_open(struct rpc_server *server)
         .slots = &server->slots,
         .arrivals = &server->arrivals,
         .gone = &server->gone,
+        .on_ended = on_ended,
+        .context = server,
     };
     server->status = vx_rpc_open(&options, &server->why, &server->rpc);
     if (!server->status.fault) server->status = vx_rpc_start(server->rpc, &server->why);
@@ -340,6 +351,14 @@ static void do_release(struct rpc_server *server)
 void rpc_server_release(struct rpc_server *server)
 {
     rpc_server_do(server, do_release);
+}
+
+i32 rpc_server_told(struct rpc_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    i32 told = server->told;
+    pthread_mutex_unlock(&server->lock);
+    return told;
 }
 
 i32 rpc_server_slots_out(struct rpc_server *server)

@@ -67,6 +67,8 @@ void rpc_server_hold(struct rpc_server *server);
 void rpc_server_release(struct rpc_server *server);
 /* What the loop does by itself: for on_call. */
 void rpc_server_echo(struct rpc_server *server, struct vx_call *call);
+/* How often rpc said that a call has ended: only of a server that stops. */
+i32 rpc_server_told(struct rpc_server *server);
 i32 rpc_server_slots_out(struct rpc_server *server);
 /* Waits until nothing is in flight and no slot is out; fails the test after some
  * seconds. */

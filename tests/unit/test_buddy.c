@@ -73,6 +73,26 @@ START_TEST(test_bounds)
 }
 END_TEST
 
+/* What could be taken is what an empty range gives, whatever is out now. */
+START_TEST(test_could)
+{
+    for (u64 units = 1; units <= 70; units++) {
+        struct vx_buddy *buddy = buddy_of(units);
+        u64 offset;
+        for (u64 want = 0; want <= 140; want++)
+            for (u64 more = 0; more < 2; more++) {
+                bool could = vx_buddy_could(buddy, want * UNIT + more);
+                bool taken = vx_buddy_take(buddy, want * UNIT + more, &offset);
+                ck_assert_int_eq(could, taken);
+                if (taken) ck_assert(vx_buddy_could(buddy, want * UNIT + more));
+                if (taken) vx_buddy_give(buddy, offset);
+            }
+        ck_assert(!vx_buddy_could(buddy, UINT64_MAX));
+        vx_buddy_close(&buddy);
+    }
+}
+END_TEST
+
 /* Pieces of the model: owner of each unit, 0 = free. */
 #define MODEL_UNITS 1000
 struct model {
@@ -183,6 +203,7 @@ int main(void)
     tcase_add_loop_test(cases, test_open_refuses, 0, 6);
     tcase_add_test(cases, test_lowest_offset_first);
     tcase_add_test(cases, test_bounds);
+    tcase_add_test(cases, test_could);
     tcase_add_loop_test(cases, test_random_against_model, 0, 5);
     tcase_add_test(cases, test_one_piece_again);
     tcase_add_loop_test_raise_signal(cases, test_wrong_give_panics, SIGABRT, 0, 5);

@@ -47,6 +47,13 @@ START_TEST(what_a_worker_kept_is_found)
 }
 END_TEST
 
+START_TEST(what_has_no_name_is_not_kept)
+{
+    vx_geometries_kept(geometries, (struct vx_content){0}, 3, 100, 900);
+    ck_assert_int_eq(vx_geometries_count(geometries), 0);
+}
+END_TEST
+
 START_TEST(a_worker_that_is_down_holds_nothing)
 {
     struct vx_geometry_fact fact;
@@ -201,6 +208,7 @@ int main(void)
     TCase *table = tcase_create("table");
     tcase_add_checked_fixture(table, set_up, tear_down);
     tcase_add_test(table, what_a_worker_kept_is_found);
+    tcase_add_test(table, what_has_no_name_is_not_kept);
     tcase_add_test(table, a_worker_that_is_down_holds_nothing);
     tcase_add_test(table, the_one_longest_unused_goes);
     tcase_add_loop_test(table, any_order_of_words_agrees_with_a_list, 1, 9);

@@ -143,6 +143,37 @@ START_TEST(test_too_large)
 }
 END_TEST
 
+/* Pieces are powers of two: 33 pages of 48 are never one, and throw nothing out. */
+START_TEST(test_never_fits)
+{
+    rig_close();
+    rig_open(1, 48 * 4096);
+    i64 n = 33 * 4096 / 12 - 1;
+    i32 *coords = vx_alloc_zero((size_t)n * 16);
+    struct vx_geometry *geometry;
+    struct vx_geometry_stats stats;
+    for (i64 i = 0; i < n; i++) coords[i * 4 + 3] = (i32)i;
+    for (i32 i = 0; i < 40; i++) {
+        geometry = rig_hold((i32[]){0, i, 0, 0}, 1);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+    const struct vx_coords_view view = rig_view(coords, n, 4);
+    vx_status status = vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.evictions, 0);
+    ck_assert_int_eq(stats.bytes, 40 * 4096);
+    ck_assert_str_eq(rig.why.text,
+                     "the geometry needs a piece of 135168 bytes more in the geometry "
+                     "cache, which has 196608 bytes and never so large a piece");
+    geometry = rig_hold(coords, 32 * 4096 / 12 - 1);
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.evictions, 32);
+    vx_free(coords);
+}
+END_TEST
+
 /* More sets than entries: the table turns over and nothing leaks. */
 START_TEST(test_more_sets_than_entries)
 {
@@ -367,6 +398,7 @@ int main(void)
     tcase_add_test(cases, test_name_after_eviction);
     tcase_add_test(cases, test_eviction_oldest_first);
     tcase_add_test(cases, test_too_large);
+    tcase_add_test(cases, test_never_fits);
     tcase_add_test(cases, test_more_sets_than_entries);
     tcase_add_test(cases, test_open_refuses);
     suite_add_tcase(suite, cases);

@@ -4,7 +4,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/alloc.h"
+#include "engine/gpu/batches.h"
 #include "engine/gpu/exec.h"
+#include "engine/gpu/fake_parts.h"
 #include "engine/gpu/model_load.h"
 #include "tests/support/gpu_mix.h"
 
@@ -276,6 +278,124 @@ START_TEST(a_batch_waits_for_memory)
 }
 END_TEST
 
+/* A mate that is built takes no room from what a reference means. */
+START_TEST(what_a_reference_means_stays)
+{
+    const struct vx_gpu_mix_pick first = {.request = 3};
+    const struct vx_gpu_mix_pick second[2] = {{.request = 9},
+                                              {.request = 3, .reference = true}};
+    struct vx_engine_stats stats;
+    expect("fp32", 9);
+    reopen(64 << 20, 1 << 20, _i);
+    struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, &first, 1);
+    submit(sent);
+    ck_assert_ptr_eq(collect(true), sent);
+    ck_assert(sent->items[0].geometry_kept);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), 1);
+    sent = vx_gpu_mix_send(&mix, second, 2);
+    submit(sent);
+    ck_assert_ptr_eq(collect(true), sent);
+    ck_assert_msg(!sent->items[1].status.fault, "%s", sent->items[1].why.text);
+    ck_assert(sent->items[1].geometry_hit);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), 2);
+    vx_engine_stats_get(vx_gpu_rig_engine, &stats);
+    ck_assert_int_eq(stats.cache_hits, 1);
+    ck_assert_int_eq(stats.cache_misses, 2);
+    finish();
+}
+END_TEST
+
+/* Each member counts once: a hit has used what was there, whatever was tried before. */
+START_TEST(a_member_counts_once)
+{
+    static const struct {
+        struct vx_gpu_mix_pick picks[4];
+        i32 right, hits, misses;
+    } cases[] = {
+        /* refused for the third, then held anew; the last has no name to ask for */
+        {{{.request = 3},
+          {.request = 3, .reference = true},
+          {.request = 8, .reference = true},
+          {.request = 2, .nameless = true}},
+         3,
+         1,
+         2},
+        /* found, but another's: known at once, or when the device has compared */
+        {{{.request = 4},
+          {.request = VX_GPU_MIX_TWIN},
+          {.request = VX_GPU_MIX_SHORT},
+          {.request = 4}},
+         4,
+         1,
+         3},
+        {{{.request = VX_GPU_MIX_RANGE},
+          {.request = 6},
+          {.request = VX_GPU_MIX_RANGE},
+          {.request = 6}},
+         4,
+         1,
+         3},
+    };
+    struct vx_engine_stats stats;
+    expect("fp32", 2);
+    reopen(64 << 20, 32 << 20, 0);
+    struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, cases[_i].picks, 4);
+    submit(sent);
+    ck_assert_ptr_eq(collect(true), sent);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), cases[_i].right);
+    vx_engine_stats_get(vx_gpu_rig_engine, &stats);
+    ck_assert_int_eq(stats.cache_hits, cases[_i].hits);
+    ck_assert_int_eq(stats.cache_misses, cases[_i].misses);
+    finish();
+}
+END_TEST
+
+/* In every order, beside the units of time that both contain. */
+START_TEST(time_together_is_counted_once)
+{
+    for (i32 a = 0; a < 6; a++)
+        for (i32 a_end = a; a_end < 7; a_end++)
+            for (i32 b = 0; b < 6; b++)
+                for (i32 b_end = b; b_end < 7; b_end++) {
+                    const struct vx_gpu_span one = {a, a_end}, other = {b, b_end};
+                    i64 both = 0;
+                    for (i32 at = 0; at < 7; at++)
+                        both += a <= at && at < a_end && b <= at && at < b_end;
+                    ck_assert_int_eq(vx_gpu_spans_shared(&one, &other), both);
+                    ck_assert_int_eq(vx_gpu_spans_shared(&other, &one), both);
+                }
+}
+END_TEST
+
+/* Two batches that the device did one after the other, and whose ends the host finds in
+ * the wrong order: each has its own time. */
+START_TEST(times_are_right_in_any_order)
+{
+    const struct vx_gpu_mix_pick pick = {.request = 3, .nameless = true};
+    struct vx_gpu_mix_sent *sent[3];
+    expect("fp32", 2);
+    reopen(64 << 20, 32 << 20, 0);
+    for (i32 i = 0; i < 3; i++) sent[i] = vx_gpu_mix_send(&mix, &pick, 1);
+    submit(sent[0]); /* on the first lane, at once */
+    vx_fake_set(&(struct vx_fake_settings){.event_polls = 9});
+    submit(sent[1]); /* on the second, later */
+    ck_assert_ptr_eq(collect(true), sent[0]);
+    vx_fake_queue_drain();
+    vx_fake_set(&(struct vx_fake_settings){0});
+    submit(sent[2]); /* on the first again, whose end is asked for first */
+    for (i32 i = 2; i > 0; i--) ck_assert_ptr_eq(collect(true), sent[i]);
+    for (i32 i = 0; i < 3; i++) {
+        const struct vx_item *item = &sent[i]->items[0];
+        i64 parts =
+            item->geometry_ns + item->convert_ns + item->compute_ns + item->output_ns;
+        ck_assert_int_gt(parts, 0);
+        ck_assert_int_eq(sent[i]->batch.device_ns, parts);
+        ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent[i], false), 1);
+    }
+    finish();
+}
+END_TEST
+
 #define CHAIN_MAX 160
 
 /* A chain of convolutions, no two with the same map. */
@@ -353,6 +473,10 @@ int main(void)
     tcase_add_loop_test(tcase, a_geometry_on_its_way_is_used, 0, 4);
     tcase_add_test(tcase, a_name_is_no_proof);
     tcase_add_test(tcase, a_batch_waits_for_memory);
+    tcase_add_loop_test(tcase, what_a_reference_means_stays, 0, 2);
+    tcase_add_loop_test(tcase, a_member_counts_once, 0, 3);
+    tcase_add_test(tcase, time_together_is_counted_once);
+    tcase_add_test(tcase, times_are_right_in_any_order);
     tcase_add_loop_test(tcase, a_network_of_many_maps_is_cut_into_rounds, 0, 2);
     suite_add_tcase(suite, tcase);
     suite_add_tcase(suite, any);

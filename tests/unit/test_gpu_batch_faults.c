@@ -224,6 +224,79 @@ START_TEST(a_failing_call_leaves_nothing_wrong)
 }
 END_TEST
 
+/* Whether a device that cannot be waited for has ended nobody knows: its memory, and the
+ * items', is not used again. */
+START_TEST(a_device_that_cannot_be_waited_for_is_lost)
+{
+    static const struct {
+        i64 call, count; /* after the batch was taken: asked, waited, waited again */
+        bool lost;
+    } cases[] = {{1, 1, false}, {2, 1, false}, {1, 2, true}, {2, 2, true}};
+    struct vx_why why = {{0}};
+    vx_fake_set(&(struct vx_fake_settings){.event_polls = 2});
+    struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, busy[1], 4);
+    submit(sent);
+    vx_fake_set(&(struct vx_fake_settings){.fail_call = cases[_i].call,
+                                           .fail_count = cases[_i].count,
+                                           .fail_code = 2,
+                                           .event_polls = 2});
+    ck_assert_ptr_eq(collect(), sent);
+    ck_assert(vx_engine_lost(vx_gpu_rig_engine, &why) == cases[_i].lost);
+    if (cases[_i].lost)
+        ck_assert_msg(strstr(why.text, "cuStreamSynchronize") != NULL, "%s", why.text);
+    for (i32 i = 0; i < 4; i++)
+        ck_assert_int_eq(vx_status_code(sent->items[i].status),
+                         cases[_i].lost ? VX_CODE_UNAVAILABLE
+                                        : VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, true), 0);
+    ck_assert_int_eq(cache_bytes(), 0);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+    vx_engine_close(&vx_gpu_rig_engine);
+    vx_gpu_rig_reopen(VX_RIG_DEVICE_BYTES, NULL);
+    load(0);
+}
+END_TEST
+
+/* Which row is bad the CPU finds out while the device's thread waits: not of many. */
+START_TEST(rows_are_named_when_that_is_quick)
+{
+    static const struct {
+        i64 n;
+        const char *range, *twice;
+    } cases[] = {{100000, "coords row 70000, column 2 (z): expected", "rows 5 and 99999"},
+                 {100001, "a coordinate in coords is out of range: expected -131072 to",
+                  "a voxel appears twice in coords; each"}};
+    i64 n = cases[_i].n;
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+    vx_gpu_rig_write("fp32",
+                     VX_RIG_HEAD "{\"name\":\"y\",\"op\":\"linear\",\"input\":"
+                                 "\"feats\",\"channels\":2}],"
+                                 "\"outputs\":[{\"layer\":\"y\"}]}",
+                     5);
+    model = vx_gpu_rig_load(vx_rig_root);
+    struct vx_item item = {.coords_columns = 3, .voxels = n, .feats_dtype = VX_DTYPE_F32};
+    i32 *coords = vx_alloc_zero((size_t)n * 3 * sizeof *coords);
+    void *feats = vx_alloc_zero((size_t)n * VX_RIG_CHANNELS * sizeof(f32));
+    item.outputs[0] = vx_alloc_zero((size_t)n * 2 * sizeof(f32));
+    item.coords = coords;
+    item.feats = feats;
+    for (i64 i = 0; i < n; i++) coords[3 * i] = (i32)i;
+    vx_gpu_rig_run(model, &item);
+    ck_assert_msg(!item.status.fault, "%s", item.why.text);
+    coords[3 * 99999] = 5;
+    vx_gpu_rig_run(model, &item);
+    ck_assert_int_eq(vx_status_code(item.status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(item.why.text, cases[_i].twice) != NULL, "%s", item.why.text);
+    coords[3 * 70000 + 2] = VX_AXIS_MIN - 1;
+    vx_gpu_rig_run(model, &item);
+    ck_assert_int_eq(vx_status_code(item.status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(item.why.text, cases[_i].range) != NULL, "%s", item.why.text);
+    vx_free(coords);
+    vx_free(feats);
+    vx_free(item.outputs[0]);
+}
+END_TEST
+
 /* A model that was not warmed brings its weights with its first batch, or fails it. */
 START_TEST(weights_that_do_not_arrive_fail_a_batch)
 {
@@ -278,6 +351,8 @@ int main(void)
     tcase_add_test(tcase, references_are_checked);
     tcase_add_loop_test(tcase, a_lost_device_loses_nothing_that_was_right, 0, 3);
     tcase_add_loop_test(tcase, a_failing_call_leaves_nothing_wrong, 0, 2);
+    tcase_add_loop_test(tcase, a_device_that_cannot_be_waited_for_is_lost, 0, 4);
+    tcase_add_loop_test(tcase, rows_are_named_when_that_is_quick, 0, 2);
     tcase_add_test(tcase, weights_that_do_not_arrive_fail_a_batch);
     tcase_add_test(tcase, a_warm_up_waits_for_what_is_under_way);
     suite_add_tcase(suite, tcase);

@@ -10,7 +10,7 @@
 
 START_TEST(rpc_threads_follow_the_processors_unless_said)
 {
-    static const i32 table[][2] = {{1, 2}, {2, 2}, {8, 2}, {16, 4}, {31, 7}, {128, 8}};
+    static const i32 table[][2] = {{1, 2}, {2, 2}, {8, 2}, {15, 3}, {16, 4}, {128, 4}};
     struct vx_config config;
     vx_config_defaults(&config);
     for (size_t i = 0; i < VX_COUNT(table); i++)

@@ -229,6 +229,44 @@ START_TEST(drain_refuses_then_lets_calls_end)
 }
 END_TEST
 
+/* Who waits for the last answer sleeps meanwhile: it is told, once the counters say so. */
+START_TEST(drain_is_told_of_each_end)
+{
+    struct rpc_server *server = rpc_server_open(&defaults);
+    grpc_channel *channel = rpc_channel_open(server);
+    struct vx_rpc_counters counters;
+    struct rpc_client clients[2];
+    struct rpc_result result = {0};
+    u8 body[1024];
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    rpc_infer_echo(channel, 100, 1);
+    rpc_server_wait_idle(server);
+    ck_assert_int_eq(rpc_server_told(server), 0); /* it serves: nobody waits */
+    rpc_server_hold(server);
+    for (i32 i = 0; i < 2; i++) {
+        rpc_client_open(&clients[i], channel, RPC_INFER, 0);
+        rpc_client_send(&clients[i], body, length);
+        rpc_client_half_close(&clients[i]);
+    }
+    rpc_wait_seen(server, 3, 0);
+    rpc_server_do(server, do_stop_accepting);
+    ck_assert_int_eq(rpc_server_told(server), 0);
+    rpc_server_release(server);
+    for (i32 turn = 0; turn < 5000 && rpc_server_told(server) < 2; turn++)
+        rpc_sleep_ms(1);
+    ck_assert_int_eq(rpc_server_told(server), 2);
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_int_eq(counters.in_flight, 0);
+    for (i32 i = 0; i < 2; i++) {
+        ck_assert(rpc_client_receive(&clients[i], &result));
+        rpc_client_close(&clients[i], &result);
+        rpc_result_clear(&result);
+    }
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
 /* What the loop drops when it closes: the slots are its own to give back, the calls are
  * cut. */
 static void keep_call(struct rpc_server *server, struct vx_call *call)
@@ -338,6 +376,7 @@ int main(void)
     tcase_add_test(tests, client_that_vanishes_in_mid_message_leaves_nothing);
     tcase_add_test(tests, deadline_that_has_passed_is_answered_unread);
     tcase_add_test(tests, drain_refuses_then_lets_calls_end);
+    tcase_add_test(tests, drain_is_told_of_each_end);
     tcase_add_test(tests, close_ends_calls_the_loop_still_has);
     tcase_add_test(tests, everything_at_once_leaves_nothing);
     suite_add_tcase(suite, tests);

@@ -364,6 +364,59 @@ START_TEST(jobs_without_a_holder_are_handed_out)
 }
 END_TEST
 
+/* ------- for another worker ------- */
+
+/* What it was asked for is not there: it waits on as if it had never run. */
+START_TEST(a_job_submitted_again_is_what_it_was)
+{
+    struct vx_batching batching = one_by_one;
+    batching.policies[0].allow_timeout_override = true;
+    struct vx_sched *sched = rig_open(&batching, 2);
+    struct vx_job stale = job_make(2, 900 * US), equal = job_make(2, VX_NEVER);
+    struct vx_batch_plan plan;
+    stale.must_hold = true;
+    stale.holders = 1u << 0;
+    stale.timeout_ns = 50 * US;
+    rig_submit(sched, &stale, 10 * US);
+    rig_pick(sched, 11 * US, &plan);
+    ck_assert_int_eq(vx_sched_batch_jobs(sched, 0, plan.batch), 1);
+    ck_assert_int_eq(vx_sched_batch_jobs(sched, 1, plan.batch), 0);
+    ck_assert_int_eq(vx_sched_batch_jobs(sched, 0, plan.batch + 1), 0);
+    rig_submit(sched, &equal, 12 * US);
+    vx_sched_instance_ready(sched, 0, 1, false);
+    rig_finish(sched, &plan, 20 * US);
+    ck_assert_int_eq(vx_sched_batch_jobs(sched, 0, plan.batch), 0);
+    u64 sequence = stale.sequence;
+    stale.holders = 1u << 1;
+    stale.deaths = 1;
+    vx_sched_resubmit(sched, &stale);
+    ck_assert_int_eq(stale.state, VX_JOB_QUEUED);
+    ck_assert_int_eq(stale.queued_ns, 10 * US);
+    ck_assert_int_eq(stale.expires_ns, 60 * US);
+    ck_assert(stale.by_timeout);
+    ck_assert_int_eq(stale.deaths, 1);
+    ck_assert_uint_eq(stale.sequence, sequence);
+    ck_assert_int_eq(vx_sched_queued(sched), 2);
+    ck_assert_int_eq(vx_sched_instance_jobs(sched, 0), 2);
+    vx_sched_instance_ready(sched, 0, 0, false);
+    vx_sched_instance_ready(sched, 0, 1, true);
+    rig_pick(sched, 30 * US, &plan); /* it came first */
+    ck_assert_ptr_eq(plan.jobs[0], &stale);
+    rig_finish(sched, &plan, 30 * US);
+    stale.deaths = 0;
+    vx_sched_instance_ready(sched, 0, 1, false);
+    vx_sched_resubmit(sched, &stale);
+    int late = 0;
+    vx_sched_expire(sched, 60 * US - 1, rig_no_job, NULL);
+    vx_sched_expire(sched, 60 * US, rig_count_job, &late);
+    ck_assert_int_eq(late, 1);
+    vx_sched_instance_ready(sched, 0, 1, true);
+    rig_pick(sched, 61 * US, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &equal);
+    rig_close(&sched);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched");
@@ -381,6 +434,7 @@ int main(void)
     tcase_add_test(table, the_earliest_of_many_expires_first);
     tcase_add_test(table, cancel_takes_back_only_what_waits);
     tcase_add_test(table, jobs_without_a_holder_are_handed_out);
+    tcase_add_test(table, a_job_submitted_again_is_what_it_was);
     suite_add_tcase(suite, table);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

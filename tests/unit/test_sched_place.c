@@ -277,6 +277,107 @@ START_TEST(a_job_that_must_be_alone_keeps_its_level_and_loses_its_timeout)
 }
 END_TEST
 
+/* ------- workers that are about to end, or load a model ------- */
+
+START_TEST(a_leaving_worker_gets_nothing_more)
+{
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 1};
+    struct vx_sched *sched = rig_open(&batching, 2);
+    struct vx_job jobs[5];
+    struct vx_batch_plan sent, other, plan;
+    for (int i = 0; i < 5; i++) jobs[i] = rig_job(10);
+    rig_submit(sched, &jobs[0], 0);
+    rig_pick(sched, 0, &sent);
+    ck_assert_int_eq(sent.worker, 0);
+    vx_sched_worker_leaving(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true); /* a word said before it knew */
+    for (int i = 1; i < 5; i++) rig_submit(sched, &jobs[i], 0);
+    rig_pick(sched, 0, &other);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(other.worker, 1);
+    ck_assert_int_eq(plan.worker, 1);
+    ck_assert(!vx_sched_pick(sched, 0, &plan));
+    ck_assert_int_eq(vx_sched_worker_batches(sched, 0), 1);
+    rig_finish(sched, &sent, 0); /* what it has may still be answered */
+    ck_assert(!vx_sched_pick(sched, 0, &plan));
+    vx_sched_worker_down(sched, 0, rig_no_job, NULL);
+    vx_sched_worker_leaving(sched, 0); /* a late word */
+    vx_sched_worker_up(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(plan.worker, 0);
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(a_batch_that_was_never_delivered_saw_no_death)
+{
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 3};
+    struct vx_sched *sched = rig_open(&batching, 1);
+    struct vx_job jobs[8];
+    struct vx_batch_plan plan;
+    for (int i = 0; i < 5; i++) {
+        jobs[i] = rig_job(10);
+        rig_submit(sched, &jobs[i], 0);
+        if (i == 1 || i == 4) rig_pick(sched, 0, &plan);
+    }
+    vx_sched_undelivered(sched, 0, plan.batch);
+    ck_assert_int_eq(vx_sched_worker_batches(sched, 0), 1);
+    for (int i = 5; i < 8; i++) {
+        jobs[i] = rig_job(10);
+        rig_submit(sched, &jobs[i], 0);
+    }
+    ck_assert(!vx_sched_pick(sched, 0, &plan)); /* nor does it get another */
+    vx_sched_worker_down(sched, 0, rig_no_job, NULL);
+    ck_assert_int_eq(vx_sched_running(sched), 0);
+    for (int i = 0; i < 8; i++) ck_assert_int_eq(jobs[i].deaths, i < 2 ? 1 : 0);
+    vx_sched_worker_up(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true);
+    for (int i = 0; i < 2; i++) {
+        rig_pick(sched, 0, &plan);
+        ck_assert_ptr_eq(plan.jobs[0], &jobs[i]);
+        rig_finish(sched, &plan, 0);
+    }
+    rig_pick(sched, 0, &plan); /* together, and where they were in the queue */
+    ck_assert_int_eq(plan.jobs_count, 3);
+    for (int i = 0; i < 3; i++) ck_assert_ptr_eq(plan.jobs[i], &jobs[2 + i]);
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(a_job_that_must_be_alone_waits_for_the_end_of_a_load)
+{
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 1};
+    struct vx_sched *sched = rig_open(&batching, 2);
+    struct vx_job suspect = rig_job(10), innocent = rig_job(10);
+    struct vx_batch_plan plan;
+    rig_submit(sched, &suspect, 0);
+    rig_pick(sched, 0, &plan);
+    vx_sched_worker_down(sched, plan.worker, rig_no_job, NULL);
+    i32 other = 1 - plan.worker;
+    vx_sched_worker_loading(sched, other, true);
+    ck_assert(!vx_sched_pick(sched, 0, &plan));
+    rig_submit(sched, &innocent, 0);
+    rig_pick(sched, 0, &plan); /* nor is the worker kept free for it */
+    ck_assert_ptr_eq(plan.jobs[0], &innocent);
+    rig_finish(sched, &plan, 0);
+    vx_sched_worker_loading(sched, other, false);
+    rig_pick(sched, 0, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &suspect);
+    rig_finish(sched, &plan, 0);
+    /* A new process loads nothing until it is told to. */
+    vx_sched_worker_loading(sched, other, true);
+    vx_sched_worker_down(sched, other, rig_no_job, NULL);
+    vx_sched_worker_up(sched, other);
+    vx_sched_instance_ready(sched, 0, other, true);
+    suspect.deaths = 1;
+    vx_sched_resubmit(sched, &suspect);
+    rig_pick(sched, 0, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &suspect);
+    rig_close(&sched);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched_place");
@@ -291,6 +392,9 @@ int main(void)
     tcase_add_test(table, jobs_of_a_dead_worker_run_alone);
     tcase_add_test(table, a_worker_runs_empty_for_a_job_that_must_be_alone);
     tcase_add_test(table, a_job_that_must_be_alone_keeps_its_level_and_loses_its_timeout);
+    tcase_add_test(table, a_leaving_worker_gets_nothing_more);
+    tcase_add_test(table, a_batch_that_was_never_delivered_saw_no_death);
+    tcase_add_test(table, a_job_that_must_be_alone_waits_for_the_end_of_a_load);
     suite_add_tcase(suite, table);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

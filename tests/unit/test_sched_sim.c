@@ -1,6 +1,6 @@
 /* The scheduler against a world from a seed: arrivals of every kind, cancels, devices of
- * unlike speed that die and come back, instances and geometries that go.  After each step
- * what it says is held against a list of what was handed to it.
+ * unlike speed that die, with a warning or without, and come back, instances and geometries
+ * that go.  After each step what it says is held against a list of what was handed to it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,16 +31,18 @@
 struct slot {
     struct vx_job job;
     enum { FREE, WAITS, RUNS } is;
-    i32 geometry, overtaken;
+    i32 geometry, overtaken, deaths; /* deaths: when it was sent */
+    bool undelivered;
 };
 struct device {
-    bool up, solo;
+    bool up, solo, leaving, loading;
     i32 count;
     u64 batch[VX_WORKER_DEPTH];
     i64 took_ns[VX_WORKER_DEPTH], end_ns; /* end of the first */
 };
 struct sim {
     u64 random, log;
+    bool draining;
     bool plain; /* one device and no held geometries: no job waits by choice */
     i64 now, arrival_ns;
     struct vx_sched *sched;
@@ -127,7 +129,7 @@ static void on_lost(void *context, struct vx_job *job)
 static void on_poison(void *context, struct vx_job *job)
 {
     HOLDS(job->deaths == VX_JOB_DEATHS_MAX);
-    HOLDS(slot_of(job)->is == RUNS);
+    HOLDS(slot_of(job)->is == RUNS && !slot_of(job)->undelivered);
     sim_leave(context, job);
 }
 
@@ -135,10 +137,10 @@ static void on_poison(void *context, struct vx_job *job)
 
 static void sim_submit(struct sim *sim)
 {
-    struct slot *slot = NULL;
-    for (i32 s = 0; s < SLOTS && !slot; s++)
-        if (sim->slots[s].is == FREE) slot = &sim->slots[s];
-    if (!slot) return;
+    i32 s = 0;
+    while (s < SLOTS && sim->slots[s].is != FREE) s++;
+    if (s == SLOTS) return;
+    struct slot *slot = &sim->slots[s];
     i32 geometry = (i32)sim_random(sim, GEOMETRIES);
     i64 voxels = (i64)sim_random(sim, sim_random(sim, 4) ? 1500 : 12000);
     *slot = (struct slot){.geometry = geometry,
@@ -168,6 +170,17 @@ static void sim_submit(struct sim *sim)
     sim->of_instance[job->instance]++;
 }
 
+/* From the queue to a device, or back. */
+static void sim_moves(struct sim *sim, struct slot *slot, i32 is)
+{
+    i32 sign = is == RUNS ? 1 : -1;
+    slot->is = is;
+    sim->running += sign;
+    sim->waiting -= sign;
+    sim->running_voxels += sign * slot->job.voxels;
+    sim->waiting_voxels -= sign * slot->job.voxels;
+}
+
 static void sim_down(struct sim *sim, i32 w)
 {
     struct device *device = &sim->devices[w];
@@ -175,12 +188,8 @@ static void sim_down(struct sim *sim, i32 w)
     for (i32 s = 0; s < SLOTS; s++) { /* what ran and is not poison waits again */
         struct slot *slot = &sim->slots[s];
         if (slot->is != RUNS || slot->job.state != VX_JOB_QUEUED) continue;
-        HOLDS(slot->job.deaths > 0);
-        slot->is = WAITS;
-        sim->running--;
-        sim->waiting++;
-        sim->waiting_voxels += slot->job.voxels;
-        sim->running_voxels -= slot->job.voxels;
+        HOLDS(slot->job.deaths == slot->deaths + !slot->undelivered);
+        sim_moves(sim, slot, WAITS);
     }
     for (i32 g = 0; g < GEOMETRIES; g++) sim->holders[g] &= ~(1u << w);
     for (i32 i = 0; i < INSTANCES; i++) sim->ready[i] &= ~(1u << w);
@@ -216,17 +225,18 @@ static void sim_chaos(struct sim *sim)
     i32 w = (i32)sim_random(sim, sim->plain ? 1 : WORKERS),
         i = (i32)sim_random(sim, INSTANCES);
     struct slot *slot = &sim->slots[sim_random(sim, SLOTS)];
+    struct device *device = &sim->devices[w];
     switch (sim_random(sim, 24)) {
     case 0:
-        if (sim->devices[w].up) sim_down(sim, w);
+        if (device->up) sim_down(sim, w);
         break;
     case 1:
     case 2:
     case 3:
-        if (!sim->devices[w].up) sim_up(sim, w);
+        if (!device->up) sim_up(sim, w);
         break;
     case 4:
-        if (sim->devices[w].up) sim_set_ready(sim, i, w, !(sim->ready[i] & 1u << w));
+        if (device->up) sim_set_ready(sim, i, w, !(sim->ready[i] & 1u << w));
         break;
     case 5:
         if (sim_random(sim, 8)) break;
@@ -237,12 +247,30 @@ static void sim_chaos(struct sim *sim)
     case 7:
     case 8:
     case 9:
-        if (slot->is == FREE) break;
-        if (vx_sched_cancel(sim->sched, &slot->job))
+        if (slot->is != FREE && vx_sched_cancel(sim->sched, &slot->job))
             on_waiting(sim, &slot->job);
         else
-            HOLDS(slot->is == RUNS);
+            HOLDS(slot->is != WAITS);
+        break;
+    case 10:
+        vx_sched_worker_leaving(sim->sched, w);
+        device->leaving = device->up;
+        break;
+    case 11:
+        device->loading = device->up && !device->loading;
+        vx_sched_worker_loading(sim->sched, w, device->loading);
     }
+}
+
+/* It named a geometry that this device has no more; true: another one has it. */
+static bool sim_elsewhere(struct sim *sim, struct slot *slot, i32 w)
+{
+    u32 others = sim->holders[slot->geometry] & ~(1u << w);
+    if (!slot->job.must_hold || !others || sim_random(sim, 4)) return false;
+    slot->job.holders = others;
+    vx_sched_resubmit(sim->sched, &slot->job);
+    sim_moves(sim, slot, WAITS);
+    return true;
 }
 
 static void sim_finish(struct sim *sim, i32 w)
@@ -254,11 +282,13 @@ static void sim_finish(struct sim *sim, i32 w)
                                      .now_ns = sim->now,
                                      .device_ns = device->took_ns[0],
                                      .geometry_ns = device->took_ns[0] / 3};
-    HOLDS(vx_sched_finish(sim->sched, &end, &plan));
+    i32 jobs = vx_sched_batch_jobs(sim->sched, w, end.batch);
+    HOLDS(vx_sched_finish(sim->sched, &end, &plan) && plan.jobs_count == jobs);
     HOLDS(!vx_sched_finish(sim->sched, &end, &plan));
     for (i32 j = 0; j < plan.jobs_count; j++) {
-        if (!sim->plain) sim->holders[slot_of(plan.jobs[j])->geometry] |= 1u << w;
         HOLDS(slot_of(plan.jobs[j])->is == RUNS);
+        if (sim_elsewhere(sim, slot_of(plan.jobs[j]), w)) continue;
+        if (!sim->plain) sim->holders[slot_of(plan.jobs[j])->geometry] |= 1u << w;
         sim_leave(sim, plan.jobs[j]);
     }
     device->solo = false;
@@ -295,25 +325,21 @@ static void check_batch(struct sim *sim, const struct vx_batch_plan *plan)
     const struct vx_batching *batching = &batchings[plan->instance];
     struct device *device = &sim->devices[plan->worker];
     i64 voxels = 0;
-    HOLDS(device->up && !device->solo && device->count < VX_WORKER_DEPTH);
+    HOLDS(device->up && !device->leaving && !device->solo &&
+          device->count < VX_WORKER_DEPTH);
     HOLDS(sim->ready[plan->instance] & 1u << plan->worker);
-    HOLDS(plan->jobs_count >= 1);
-    HOLDS(plan->jobs_count <= batching->requests_max);
+    HOLDS(plan->jobs_count >= 1 && plan->jobs_count <= batching->requests_max);
     for (i32 j = 0; j < plan->jobs_count; j++) {
         struct vx_job *job = plan->jobs[j];
-        HOLDS(slot_of(job)->is == WAITS);
-        HOLDS(job->state == VX_JOB_RUNNING);
-        HOLDS(job->instance == plan->instance);
-        HOLDS(job->expires_ns > sim->now);
+        HOLDS(slot_of(job)->is == WAITS && job->state == VX_JOB_RUNNING);
+        HOLDS(job->instance == plan->instance && job->expires_ns > sim->now);
         HOLDS(!job->must_hold || (job->holders & 1u << plan->worker));
-        HOLDS(!job->deaths || (plan->jobs_count == 1 && !device->count));
+        HOLDS(!job->deaths || plan->jobs_count + device->count + device->loading == 1);
         HOLDS(!j || comes_before(plan->jobs[j - 1], job));
         voxels += job->voxels;
-        slot_of(job)->is = RUNS;
-        sim->waiting--;
-        sim->running++;
-        sim->waiting_voxels -= job->voxels;
-        sim->running_voxels += job->voxels;
+        slot_of(job)->deaths = job->deaths;
+        slot_of(job)->undelivered = false;
+        sim_moves(sim, slot_of(job), RUNS);
     }
     HOLDS(plan->voxels == voxels);
     HOLDS(plan->jobs_count == 1 ||
@@ -325,6 +351,13 @@ static void check_batch(struct sim *sim, const struct vx_batch_plan *plan)
 static void sim_start(struct sim *sim, const struct vx_batch_plan *plan)
 {
     struct device *device = &sim->devices[plan->worker];
+    if (!sim->draining && !sim_random(sim, 500)) {
+        vx_sched_undelivered(sim->sched, plan->worker, plan->batch);
+        device->leaving = true;
+        for (i32 j = 0; j < plan->jobs_count; j++)
+            slot_of(plan->jobs[j])->undelivered = true;
+        return;
+    }
     i64 slow = 1 + plan->worker;
     i64 took_ns = (200 + 10 * plan->jobs_count + plan->voxels / 10) * US * slow;
     took_ns = took_ns * (80 + (i64)sim_random(sim, 40)) / 100;
@@ -358,6 +391,9 @@ static void check_no_idle(const struct sim *sim)
         HOLDS(slot->job.expires_ns > sim->now);
         u32 may = sim->ready[slot->job.instance];
         if (slot->job.must_hold) may &= slot->job.holders;
+        for (i32 w = 0; w < WORKERS; w++)
+            if (sim->devices[w].leaving || (slot->job.deaths && sim->devices[w].loading))
+                may &= ~(1u << w);
         bool idle = may != 0;
         for (i32 w = 0; w < WORKERS; w++)
             if ((may & 1u << w) && sim->devices[w].count) idle = false;
@@ -418,9 +454,13 @@ static u64 sim_run(u64 seed)
         }
         sim_turn(&sim);
     }
+    sim.draining = true;
     /* Drain: every worker up and ready, everything ends exactly once, nothing is owned. */
     for (i32 w = 0; w < (sim.plain ? 1 : WORKERS); w++) {
+        if (sim.devices[w].leaving) sim_down(&sim, w);
         if (!sim.devices[w].up) sim_up(&sim, w);
+        sim.devices[w].loading = false;
+        vx_sched_worker_loading(sim.sched, w, false);
         for (i32 i = 0; i < INSTANCES; i++) sim_set_ready(&sim, i, w, true);
     }
     sim_turn(&sim);

@@ -23,70 +23,92 @@ static const struct {
     {"idle", {.heard_ns = 5}, LIMITS, INT64_MAX, 0, NULL},
     {"starting", {.starting = true, .started_ns = 7}, LIMITS, 127, 7, "start"},
     {"starting, whatever it said",
-     {.starting = true, .started_ns = 7, .heard_ns = 100, .worked_ns = 100},
+     {.starting = true, .started_ns = 7, .heard_ns = 100, .batches = {.word_ns = 100}},
      LIMITS,
      127,
      7,
      "start"},
     {"starting owes nothing else",
-     {.starting = true, .started_ns = 7, .asked = true, .asked_ns = 8, .batches = 1},
+     {.starting = true,
+      .started_ns = 7,
+      .asked = true,
+      .asked_ns = 8,
+      .batches = {1, 8, 0}},
      LIMITS,
      127,
      7,
      "start"},
-    {"a batch", {.batches = 1, .work_since_ns = 30}, LIMITS, 50, 30, "batch"},
+    {"a batch", {.batches = {1, 30, 0}}, LIMITS, 50, 30, "batch"},
     {"a batch behind one that ended",
-     {.batches = 1, .work_since_ns = 30, .worked_ns = 45, .heard_ns = 45},
+     {.batches = {1, 30, 45}, .heard_ns = 45},
      LIMITS,
      65,
      45,
      "batch"},
     {"a batch long after the last word",
-     {.batches = 2, .work_since_ns = 300, .worked_ns = 45, .heard_ns = 45},
+     {.batches = {2, 300, 45}, .heard_ns = 45},
      LIMITS,
      320,
      300,
      "batch"},
     {"a batch that never ends, and a worker that chats",
-     {.batches = 1, .work_since_ns = 30, .worked_ns = 20, .heard_ns = 49},
+     {.batches = {1, 30, 20}, .heard_ns = 49},
      LIMITS,
      50,
      30,
      "batch"},
     {"a question", {.asked = true, .asked_ns = 40}, LIMITS, 60, 40, "answer"},
     {"a question behind a batch that has just ended",
-     {.asked = true, .asked_ns = 40, .heard_ns = 55, .worked_ns = 55},
+     {.asked = true, .asked_ns = 40, .heard_ns = 55, .batches = {0, 30, 55}},
      LIMITS,
      75,
      55,
      "answer"},
     {"a question and a batch: the batch is older",
-     {.batches = 1, .work_since_ns = 30, .asked = true, .asked_ns = 40},
+     {.batches = {1, 30, 0}, .asked = true, .asked_ns = 40},
      LIMITS,
      50,
      30,
      "batch"},
     {"a question and a batch: the question is older",
-     {.batches = 1, .work_since_ns = 40, .asked = true, .asked_ns = 30},
+     {.batches = {1, 40, 0}, .asked = true, .asked_ns = 30},
      LIMITS,
      50,
      30,
      "answer"},
-    {"a load", {.loads = 1, .work_since_ns = 30}, LIMITS, 150, 30, "load"},
+    {"a load", {.loads = {1, 30, 0}}, LIMITS, 150, 30, "load"},
     {"a load that goes on",
-     {.loads = 1, .work_since_ns = 30, .worked_ns = 140, .heard_ns = 140},
+     {.loads = {1, 30, 140}, .heard_ns = 140},
      LIMITS,
      260,
      140,
      "load"},
     {"a batch and a question behind a load wait as long",
-     {.batches = 1, .loads = 1, .work_since_ns = 30, .asked = true, .asked_ns = 31},
+     {.batches = {1, 30, 0}, .loads = {1, 30, 0}, .asked = true, .asked_ns = 31},
      LIMITS,
      150,
      30,
      "load"},
+    {"a load that hangs while batches end",
+     {.batches = {1, 140, 145}, .loads = {1, 30, 0}, .heard_ns = 145},
+     LIMITS,
+     150,
+     30,
+     "load"},
+    {"a batch that hangs while a load goes on",
+     {.batches = {1, 40, 50}, .loads = {1, 30, 160}, .heard_ns = 160},
+     LIMITS,
+     170,
+     50,
+     "batch"},
+    {"a batch behind a load that has just ended",
+     {.batches = {1, 40, 160}, .loads = {0, 30, 160}, .heard_ns = 160},
+     LIMITS,
+     180,
+     160,
+     "batch"},
     {"no limit of silence",
-     {.batches = 1, .work_since_ns = 30, .asked = true, .asked_ns = 31},
+     {.batches = {1, 30, 0}, .asked = true, .asked_ns = 31},
      {.start_ns = 120},
      INT64_MAX,
      0,
@@ -98,7 +120,7 @@ static const struct {
      0,
      NULL},
     {"no limit of loads",
-     {.loads = 1, .work_since_ns = 30, .asked = true, .asked_ns = 31},
+     {.loads = {1, 30, 0}, .asked = true, .asked_ns = 31},
      {.silence_ns = 20},
      INT64_MAX,
      0,
@@ -117,6 +139,24 @@ START_TEST(what_is_owed_and_until_when)
         ck_assert_ptr_null(verdict.owes);
     else
         ck_assert_str_eq(verdict.owes, verdicts[_i].owes);
+}
+END_TEST
+
+START_TEST(work_is_owed_since_the_first_that_was_not_answered)
+{
+    struct vx_watchdog_work work = {0};
+    vx_watchdog_sent(&work, 10);
+    vx_watchdog_sent(&work, 20);
+    ck_assert_int_eq(work.count, 2);
+    ck_assert_int_eq(work.since_ns, 10);
+    vx_watchdog_answered(&work, 30);
+    vx_watchdog_answered(&work, 31);
+    vx_watchdog_answered(&work, 32); /* one too many */
+    ck_assert_int_eq(work.count, 0);
+    ck_assert_int_eq(work.word_ns, 32);
+    vx_watchdog_sent(&work, 40);
+    ck_assert_int_eq(work.count, 1);
+    ck_assert_int_eq(work.since_ns, 40);
 }
 END_TEST
 
@@ -185,6 +225,7 @@ int main(void)
     Suite *suite = suite_create("watchdog");
     TCase *tests = tcase_create("watchdog");
     tcase_add_loop_test(tests, what_is_owed_and_until_when, 0, (int)VX_COUNT(verdicts));
+    tcase_add_test(tests, work_is_owed_since_the_first_that_was_not_answered);
     tcase_add_loop_test(tests, how_often_to_look, 0, (int)VX_COUNT(ticks));
     tcase_add_test(tests, looks_in_time_leave_the_clock_alone);
     tcase_add_test(tests, time_in_which_the_front_was_stopped_does_not_count);

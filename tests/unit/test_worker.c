@@ -66,9 +66,11 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
     (void)progress;
     (void)why;
     *model = &models[source->version];
-    **model = (struct vx_model){
-        .magic = VX_MODEL_MAGIC,
-        .signature = {.coords_name = "coords", .feats_channels = 1, .outputs_count = 1}};
+    **model = (struct vx_model){.magic = VX_MODEL_MAGIC,
+                                .signature = {.coords_name = "coords",
+                                              .feats_channels = 1,
+                                              .outputs_count = 1,
+                                              .batching = {.requests_max = 1}}};
     (*model)->signature.outputs[0] = (struct vx_output){"out", VX_DTYPE_F32, 1};
     return VX_OK;
 }

@@ -9,86 +9,20 @@
 #include "engine/base/log.h"
 #include "engine/base/numa.h"
 #include "engine/base/thread.h"
-#include "server/worker.h"
 #include "server/workers.h"
+#include "tests/unit/workers_child.h"
 
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 10000 /* a busy machine under a sanitizer */
-
-/* ------- the child ------- */
-
-static void say(i32 kind, u64 batch)
-{
-    static union vx_message message;
-    memset(&message, 0, sizeof message);
-    message.head = (struct vx_message_head){.kind = kind, .batch = batch};
-    size_t bytes = sizeof message.up;
-    if (kind == VX_MESSAGE_DONE) {
-        message.done.items_count = 1;
-        message.done.items[0].why = -1;
-        bytes = vx_message_done_bytes(&message.done);
-    }
-    if (kind == VX_MESSAGE_LOADED) bytes = sizeof message.loaded;
-    if (kind == VX_MESSAGE_PROGRESS) bytes = sizeof message.progress;
-    if (kind == VX_MESSAGE_ENDS) bytes = sizeof message.ends;
-    if (kind == VX_MESSAGE_ENDS) vx_why_set(&message.ends.why, "as the test wants");
-    if (vx_channel_send(VX_WORKER_CHANNEL_FD, &message.head, bytes).fault) _exit(0);
-}
-
-static void hang(void)
-{
-    for (;;) pause();
-}
-
-static void child_answer(const char *manner, const struct vx_message_head *head)
-{
-    if (head->kind == VX_MESSAGE_STATS && strcmp(manner, "deaf")) {
-        say(VX_MESSAGE_STATED, 0);
-    } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "good")) {
-        say(VX_MESSAGE_DONE, head->batch);
-    } else if (head->kind == VX_MESSAGE_LOAD) {
-        for (int i = 0; i < 10 && !strcmp(manner, "good"); i++) {
-            usleep(50 * 1000);
-            say(VX_MESSAGE_PROGRESS, head->batch);
-        }
-        if (!strcmp(manner, "good")) say(VX_MESSAGE_LOADED, head->batch);
-    }
-}
-
-static int child(const char *manner)
-{
-    static union vx_message in;
-    if (!strcmp(manner, "mute")) hang();
-    if (!strcmp(manner, "ends")) {
-        say(VX_MESSAGE_ENDS, 0);
-        return 1;
-    }
-    say(VX_MESSAGE_UP, 0);
-    if (!strcmp(manner, "wild") || !strcmp(manner, "cut")) {
-        bool is_cut = !strcmp(manner, "cut");
-        in.head.kind = VX_MESSAGE_LOADED;
-        in.head.instance = is_cut ? 0 : VX_INSTANCES_MAX;
-        size_t bytes = is_cut ? sizeof in.head : sizeof in.loaded;
-        if (vx_channel_send(VX_WORKER_CHANNEL_FD, &in.head, bytes).fault) return 1;
-        hang();
-    }
-    for (;;) {
-        size_t bytes;
-        vx_status st = vx_channel_receive(VX_WORKER_CHANNEL_FD, &in, &bytes);
-        if (!st.fault)
-            child_answer(manner, &in.head);
-        else if (!strcmp(manner, "stays"))
-            hang();
-        else
-            return 0;
-    }
-}
 
 /* ------- the front of the test ------- */
 
@@ -98,12 +32,22 @@ static struct rig {
     struct vx_config config;
     struct vx_shared *shared;
     struct vx_workers *workers;
-    i32 ups, downs, dones, loadeds;
-    bool stopped;
+    i32 ups, leaves, downs, dones, loadeds;
+    bool stopped, runs; /* runs: a batch with each beat */
+    bool undying;       /* no signal ends the process */
     i64 beat_ns, gap_ns;
 } rig;
 
-static void order(i32 kind)
+/* In place of the system's: a process that sleeps in a driver does not die of it. */
+/* The C library's own names of the parameters are reserved. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int pidfd_send_signal(int pidfd, int number, siginfo_t *info, unsigned flags)
+{
+    if (rig.undying) return 0;
+    return (int)syscall(SYS_pidfd_send_signal, pidfd, number, info, flags);
+}
+
+static bool try_order(i32 kind)
 {
     static union vx_message message; /* one empty item: the child looks no further */
     message.head = (struct vx_message_head){.kind = kind, .batch = 1};
@@ -111,7 +55,12 @@ static void order(i32 kind)
     size_t bytes = kind == VX_MESSAGE_RUN    ? vx_message_run_bytes(1)
                    : kind == VX_MESSAGE_LOAD ? sizeof message.load
                                              : sizeof message.head;
-    ck_assert(vx_workers_send(rig.workers, 0, &message.head, bytes));
+    return vx_workers_send(rig.workers, 0, &message.head, bytes);
+}
+
+static void order(i32 kind)
+{
+    ck_assert(try_order(kind));
 }
 
 static void on_up(void *context, i32 worker)
@@ -121,10 +70,19 @@ static void on_up(void *context, i32 worker)
     rig.ups++;
 }
 
+static void on_leaving(void *context, i32 worker)
+{
+    (void)context;
+    ck_assert_int_eq(worker, 0);
+    ck_assert_int_eq(vx_workers_info(rig.workers, 0)->state, VX_WORKER_LEAVING);
+    rig.leaves++;
+}
+
 static void on_down(void *context, i32 worker)
 {
     (void)context;
     (void)worker;
+    if (!rig.stopped) ck_assert_int_eq(rig.leaves, rig.ups); /* first, and once */
     rig.downs++;
 }
 
@@ -157,6 +115,7 @@ static void on_beat(uv_timer_t *timer)
     if (rig.beat_ns && now - rig.beat_ns > rig.gap_ns) rig.gap_ns = now - rig.beat_ns;
     rig.beat_ns = now;
     if (rig.ups && !rig.stopped) vx_workers_ask_stats(rig.workers);
+    if (rig.runs && !rig.stopped) (void)try_order(VX_MESSAGE_RUN);
 }
 
 static const struct vx_worker_info *info(void)
@@ -189,6 +148,7 @@ static void open_workers(void)
         .shared = rig.shared,
         .context = &rig,
         .on_up = on_up,
+        .on_leaving = on_leaving,
         .on_down = on_down,
         .on_message = on_message,
         .on_stopped = on_stopped,
@@ -218,13 +178,16 @@ static void finish(void)
 static const struct {
     const char *manner;
     i32 sends; /* once it is up; -1 = nothing, it is asked for its numbers all the time */
+    bool runs;
     const char *owes;
     i64 limit_ms;
 } hangs[] = {
-    {"mute", -1, "(start)", 400},
-    {"deaf", -1, "(answer)", 200},
-    {"chats", VX_MESSAGE_RUN, "(batch)", 200},
-    {"chats", VX_MESSAGE_LOAD, "(load)", 400},
+    {"mute", -1, false, "(start)", 400},
+    {"deaf", -1, false, "(answer)", 200},
+    {"chats", VX_MESSAGE_RUN, false, "(batch)", 200},
+    {"chats", VX_MESSAGE_LOAD, false, "(load)", 400},
+    {"forgets", VX_MESSAGE_LOAD, true, "(load)", 400}, /* and its batches end */
+    {"reads", VX_MESSAGE_LOAD, true, "(batch)", 400},  /* and its load goes on */
 };
 
 START_TEST(who_owes_and_is_silent_is_killed)
@@ -234,6 +197,7 @@ START_TEST(who_owes_and_is_silent_is_killed)
     i64 began_ns = vx_clock_ns();
     if (strcmp(hangs[_i].manner, "mute")) run_until(&rig.ups, 1);
     if (hangs[_i].sends >= 0) order(hangs[_i].sends);
+    rig.runs = hangs[_i].runs;
     run_until(&rig.downs, 1);
     ck_assert_int_ge(vx_clock_ns() - began_ns, hangs[_i].limit_ms * VX_NS_PER_MS);
     ck_assert_int_eq(info()->hangs, 1);
@@ -252,6 +216,7 @@ START_TEST(who_says_something_lives)
     order(VX_MESSAGE_LOAD); /* half a second, told bit by bit */
     order(VX_MESSAGE_RUN);  /* answered behind it */
     run_until(&rig.loadeds, 1);
+    run_until(&rig.dones, 1);
     finish();
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 0);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_EXIT), 0);
@@ -297,6 +262,7 @@ static const struct {
     {"ends", "as the test wants", 0},
     {"wild", "", 1},
     {"cut", "", 1},
+    {"lies", "", 1},
 };
 
 START_TEST(why_it_ended_is_told)
@@ -308,6 +274,44 @@ START_TEST(why_it_ended_is_told)
     ck_assert_int_eq(info()->hangs, 0);
     ck_assert_str_eq(info()->problem.text, ends[_i].why);
     ck_assert_int_ne(info()->state, VX_WORKER_UP);
+    finish();
+}
+END_TEST
+
+/* Told, or seen by its closed channel: it gets no work from then on, and if it does not end
+ * it is killed. */
+START_TEST(who_leaves_gets_no_work_and_must_end)
+{
+    setup(_i ? "closes" : "leaves");
+    rig.config.watchdog_ms = 0;
+    open_workers();
+    run_until(&rig.ups, 1);
+    order(VX_MESSAGE_RUN);
+    run_until(&rig.leaves, 1);
+    i64 left_ns = vx_clock_ns();
+    ck_assert(!try_order(VX_MESSAGE_RUN));
+    ck_assert(!vx_workers_any_up(rig.workers));
+    ck_assert_str_eq(vx_worker_state_name(info()->state), "leaving");
+    ck_assert_int_eq(rig.downs, 0);
+    run_until(&rig.downs, 1);
+    ck_assert_int_ge(vx_clock_ns() - left_ns, 1900 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig.leaves, 1);
+    ck_assert_str_eq(info()->problem.text, _i ? "" : "as the test wants");
+    run_until(&rig.ups, 2);
+    finish();
+}
+END_TEST
+
+START_TEST(who_is_not_believed_is_killed_at_once)
+{
+    setup("good");
+    open_workers();
+    run_until(&rig.ups, 1);
+    order(VX_MESSAGE_RUN);
+    vx_workers_kill(rig.workers, 0);
+    ck_assert_int_eq(rig.leaves, 1);
+    run_until(&rig.downs, 1);
+    ck_assert_int_eq(rig.dones, 0);
     finish();
 }
 END_TEST
@@ -334,6 +338,23 @@ START_TEST(who_does_not_stop_is_killed)
     finish(); /* 2 s, then SIGKILL */
     ck_assert_int_ge(vx_clock_ns() - began_ns, 1900 * VX_NS_PER_MS);
     ck_assert_int_eq(rig.downs, 1);
+}
+END_TEST
+
+START_TEST(who_does_not_die_is_left_behind)
+{
+    setup("stays");
+    open_workers();
+    run_until(&rig.ups, 1);
+    i64 began_ns = vx_clock_ns();
+    pid_t pid = info()->pid;
+    rig.undying = true;
+    finish(); /* 2 s, SIGKILL, 2 s */
+    ck_assert_int_ge(vx_clock_ns() - began_ns, 3900 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig.downs, 1);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 1);
+    ck_assert(!kill(pid, SIGKILL)); /* it is there, and our child */
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 }
 END_TEST
 
@@ -394,7 +415,7 @@ int main(int argc, char **argv)
     static const char flag[] = "--kernel-texts=";
     for (int i = 2; i < argc && !strcmp(argv[1], "worker"); i++)
         if (!strncmp(argv[i], flag, sizeof flag - 1))
-            return child(argv[i] + sizeof flag - 1);
+            return workers_child(argv[i] + sizeof flag - 1);
     Suite *suite = suite_create("workers");
     TCase *tests = tcase_create("workers");
     tcase_set_timeout(tests, 20);
@@ -403,8 +424,11 @@ int main(int argc, char **argv)
     tcase_add_test(tests, without_limits_nobody_is_killed);
     tcase_add_test(tests, a_front_that_slept_listens_first);
     tcase_add_loop_test(tests, why_it_ended_is_told, 0, (int)VX_COUNT(ends));
+    tcase_add_loop_test(tests, who_leaves_gets_no_work_and_must_end, 0, 2);
+    tcase_add_test(tests, who_is_not_believed_is_killed_at_once);
     tcase_add_test(tests, restarts_back_off);
     tcase_add_test(tests, who_does_not_stop_is_killed);
+    tcase_add_test(tests, who_does_not_die_is_left_behind);
     tcase_add_loop_test(tests, the_arena_is_placed_once_when_all_are_up, 0, 2);
     tcase_add_test(tests, a_start_does_not_hold_up_the_loop);
     suite_add_tcase(suite, tests);

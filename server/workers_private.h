@@ -1,0 +1,60 @@
+/* workers_private - what the files of workers share; nobody else includes it.
+ *
+ *   workers.c         processes: start, words, end, restart, stop
+ *   workers_watch.c   what they owe, by the watchdog's clock, and the end of who hangs
+ *
+ * Owner    the table is the front's, through workers.h.
+ * Thread   loop.
+ * Limits   VX_WORKERS_MAX.
+ * Fails    as workers.h says.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_WORKERS_PRIVATE_H
+#define VX_SERVER_WORKERS_PRIVATE_H
+
+#include "server/devices.h"
+#include "server/watchdog.h"
+#include "server/worker_launch.h"
+#include "server/workers.h"
+
+struct worker_process {
+    struct vx_workers *workers;
+    i32 index;
+    char device[VX_DEVICE_NAME_BYTES];
+    struct vx_worker_info info;
+    struct vx_launched launched;
+    int channel;                      /* -1 when none */
+    uv_poll_t channel_poll, pid_poll; /* pid_poll: of a process */
+    uv_timer_t timer;                 /* restart, or the end of its time to end */
+    struct vx_watchdog_facts watch;
+    bool is_damaged; /* it said what no worker says: it is not listened to any more */
+    bool was_killed; /* its end is still to come */
+    bool said_why;   /* info.problem is of this process, not of one before */
+    i32 quick_deaths;
+    i64 started_ns;
+};
+
+struct vx_workers {
+    struct vx_workers_options options;
+    i32 count, alive;
+    bool stopping, placed;
+    struct vx_watchdog_limits limits;
+    struct vx_watchdog_clock clock;
+    uv_timer_t look;
+    struct worker_process processes[VX_WORKERS_MAX];
+    union vx_message in;
+};
+
+/* All that it has said; false when it will say no more. */
+bool vx_worker_listen(struct worker_process *process);
+/* SIGKILL; it gets nothing to do any more. */
+void vx_worker_force_end(struct worker_process *process);
+
+void vx_workers_watch_open(struct vx_workers *workers);
+void vx_workers_watch_begin(struct worker_process *process);
+void vx_workers_watch_sent(struct worker_process *process, i32 kind);
+void vx_workers_watch_heard(struct worker_process *process,
+                            const union vx_message *message);
+
+#endif
