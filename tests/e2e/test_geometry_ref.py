@@ -2,6 +2,7 @@
 """coords_ref: a geometry is named once and used again, until it is gone; and what is said then."""
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -205,15 +206,23 @@ def test_a_holder_that_has_it_no_more_passes_it_on(repository, tmp_path):
 
         def ask(*args, **kwargs):
             return pool.submit(client.infer, "conv", *args, timing=True, timeout=60, **kwargs)
-        # While neither answers each gets one of them.
-        with contextlib.ExitStack() as still:
-            for worker in daemon.workers():
-                still.enter_context(daemon.frozen(worker))
-            both = []
-            for count in (1, 2):
-                both.append(ask(coords, feats, coords_ref=""))
-                daemon.wait_for(f"{count} running", running(count))
-        first, second = (call.result() for call in both)
+        def each(*args, **kwargs):
+            """Two requests; while neither worker answers, each that has the model gets one."""
+            with contextlib.ExitStack() as still:
+                for worker in daemon.workers():
+                    still.enter_context(daemon.frozen(worker))
+                both = []
+                for count in (1, 2):
+                    both.append(ask(*args, **kwargs))
+                    daemon.wait_for(f"{count} running", running(count))
+            return [call.result() for call in both]
+
+        # A worker that is up may still be loading the model.
+        seeds = itertools.count(1000)
+        daemon.wait_for("the model on both workers", lambda: {
+            answer.parameters["device"]
+            for answer in each(*random_grid(next(seeds), 10))} == {"cpu:0", "cpu:1"})
+        first, second = each(coords, feats, coords_ref="")
         assert {first.parameters["device"], second.parameters["device"]} == {"cpu:0", "cpu:1"}
         assert first.coords_ref == second.coords_ref
         with daemon.frozen(daemon.workers()[1]):
