@@ -32,7 +32,6 @@
 struct vx_infer_sent {
     u64 batch; /* 0 = this place is free */
     i64 sent_ns;
-    i64 predicted_ns; /* 0 = nothing was known */
 };
 
 struct vx_infer {

@@ -131,11 +131,10 @@ void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *b
         .voxels = plan->voxels,
         .voxels_max = row->signature.batching.voxels_max,
         .device_ns = done->device_ns,
+        .predicted_ns = plan->predicted_ns,
     };
-    if (batch->sent.batch) {
-        sample.predicted_ns = batch->sent.predicted_ns;
+    if (batch->sent.batch)
         sample.border_ns =
             done->received_ns - batch->sent.sent_ns + batch->now_ns - done->sent_ns;
-    }
     vx_metrics_observe_batch(infer->metrics, &sample);
 }

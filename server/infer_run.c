@@ -35,7 +35,7 @@ static void sent_note(struct vx_infer *infer, const struct vx_batch_plan *plan)
     i32 at = 0; /* with all taken, which is not to be: the first */
     for (i32 i = 0; i < VX_WORKER_DEPTH; i++)
         if (!sent[i].batch) at = i;
-    sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns(), plan->predicted_ns};
+    sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns()};
 }
 
 static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 batch)

@@ -249,13 +249,6 @@ i64 vx_sched_next_ns(const struct vx_sched *sched)
     return expires_ns < sched->wake_ns ? expires_ns : sched->wake_ns;
 }
 
-i64 vx_sched_worker_since_ns(const struct vx_sched *sched, i32 worker)
-{
-    VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
-    const struct sched_worker *w = &sched->workers[worker];
-    return w->batches_count ? w->batches[0].sent_ns : 0;
-}
-
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker)
 {
     VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);

@@ -174,8 +174,6 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
 /* When vx_sched_expire or pick next has something to do for time alone, as the last pick
  * that answered false saw it; VX_NEVER when never. */
 i64 vx_sched_next_ns(const struct vx_sched *sched);
-/* The batch a worker has had for longest: 0 when it has none, else when it was sent. */
-i64 vx_sched_worker_since_ns(const struct vx_sched *sched, i32 worker);
 /* Batches that were delivered to a worker and have not ended. */
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_queued(const struct vx_sched *sched);

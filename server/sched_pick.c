@@ -96,7 +96,6 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         .id = plan->batch,
         .instance = plan->instance,
         .solo = plan->jobs[0]->deaths > 0,
-        .sent_ns = now_ns,
         .since_ns = now_ns,
         .voxels = plan->voxels,
         .build_voxels = forming->build_voxels,

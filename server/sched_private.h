@@ -53,7 +53,6 @@ struct sched_batch {
     bool solo;
     bool undelivered;    /* the worker never got it */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
-    i64 sent_ns;
     i64 since_ns; /* when it had the device for itself: sent, or the one before it ended */
     i64 voxels, build_voxels; /* of all its jobs; of those whose geometry is not held */
     i64 pairs;
