@@ -148,3 +148,38 @@ bool vx_engine_lost(const struct vx_engine *engine, struct vx_why *why)
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     return engine->backend->lost(engine->device, why);
 }
+
+/* --- memory of other processes --- */
+
+vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
+                        struct vx_why *why)
+{
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    VX_ENSURE_WHY(engine->backend->pin, why, UNIMPLEMENTED, "a CPU reads memory as it is",
+                  "a CPU reads memory as it is");
+    return engine->backend->pin(engine->device, memory, bytes, why);
+}
+
+void vx_engine_unpin(struct vx_engine *engine, void *memory)
+{
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    if (engine->backend->unpin) engine->backend->unpin(engine->device, memory);
+}
+
+vx_status vx_engine_import(struct vx_engine *engine, const u8 handle[VX_IPC_HANDLE_BYTES],
+                           size_t bytes, struct vx_why *why, void **memory)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    *memory = NULL;
+    VX_ENSURE_WHY(engine->backend->import, why, UNIMPLEMENTED,
+                  "a CPU has no device memory", "a CPU has no device memory");
+    return engine->backend->import(engine->device, handle, bytes, why, memory);
+}
+
+void vx_engine_release(struct vx_engine *engine, void **memory)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    if (*memory) engine->backend->release(engine->device, memory);
+}

@@ -137,6 +137,12 @@ struct vx_engine_options {
                             refused */
 };
 
+/* Of an item's memory: what lies on the device itself, in memory of another process
+ * (vx_engine_import).  A bit each. */
+#define VX_ITEM_COORDS    1u
+#define VX_ITEM_FEATS     2u
+#define VX_ITEM_OUTPUT(o) (4u << (o))
+
 /* One request of a batch.  Rows of outputs are in the order of the rows of coords. */
 struct vx_item {
     const i32 *coords; /* (voxels, coords_columns) row-major; NULL = those that `content`
@@ -147,12 +153,18 @@ struct vx_item {
     const void *feats;             /* (voxels, feats_channels) of feats_dtype */
     enum vx_dtype feats_dtype;     /* F32, F16 or BF16 */
     void *outputs[VX_OUTPUTS_MAX]; /* (voxels, channels) each; NULL = not wanted */
-    vx_status status;              /* out: of this item alone */
-    struct vx_why why;             /* out: its sentence */
-    i64 convert_ns;                /* out: input conversion (Triton's compute_input) */
-    i64 geometry_ns;               /* out: keys, hash, maps, or the cache look-up */
-    i64 compute_ns;                /* out: layers */
-    i64 output_ns;                 /* out: output conversion */
+    u32 on_device;                 /* VX_ITEM_*: not host memory; GPUs only */
+    bool coords_change; /* another process may write coords while they are read:
+                                      they are copied once, and the copy is what is checked,
+                                      used and spoken of; GPUs only, and without a name */
+    vx_status
+        status; /* in: a fault here, and the item is not run but answered with it; out:
+                         of this item alone */
+    struct vx_why why;  /* out: its sentence */
+    i64 convert_ns;     /* out: input conversion (Triton's compute_input) */
+    i64 geometry_ns;    /* out: keys, hash, maps, or the cache look-up */
+    i64 compute_ns;     /* out: layers */
+    i64 output_ns;      /* out: output conversion */
     i64 pairs;          /* out: (row, offset) pairs of the first convolution's map */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache has it under `content` now */
@@ -168,6 +180,18 @@ struct vx_batch {
  * their way in or out. */
 #define VX_ENGINE_BATCHES_MAX 2
 
+/* What the driver and its monitoring library say of a GPU, a second old at most. */
+#define VX_UUID_BYTES 48
+struct vx_gpu_stats {
+    char uuid
+        [VX_UUID_BYTES]; /* "GPU-8f1e...", as the vendor's tools write it; "" = none */
+    i64 memory_bytes, memory_bytes_used; /* of the whole device, by all processes */
+    bool utilization_known;
+    bool power_known;
+    i32 utilization; /* percent */
+    i64 power_mw, power_limit_mw, energy_mj;
+};
+
 /* What the engine holds, for metrics and for people. */
 struct vx_engine_stats {
     char device_name[VX_NAME_BYTES]; /* "AMD EPYC, 2 threads, AVX-512" */
@@ -180,6 +204,7 @@ struct vx_engine_stats {
     /* Of tuning at load: candidates that were measured, and those whose answer was wrong. */
     i64 tune_measured, tune_rejected;
     i32 numa_node; /* vx_engine_numa_node; -1 = near none, or not known */
+    struct vx_gpu_stats gpu;
 };
 
 VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,
@@ -221,6 +246,26 @@ void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch);
 /* Device thread. */
 void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats);
+
+/* Memory of other processes, for items to lie in.
+ *
+ * pin brings pages of this host in and locks them for DMA, while other threads run batches,
+ * which wait for the locking; without it copies are slower, and that is all.  Fails
+ * UNIMPLEMENTED on a CPU, which has no need, RESOURCE_EXHAUSTED, or as the driver says of
+ * memory that it cannot lock.  Main or device thread; unpin: the same, when no batch uses it.
+ *
+ * import opens device memory that another process has made a handle of (cuIpcGetMemHandle,
+ * hipIpcGetMemHandle): INVALID_ARGUMENT when the handle is none of this device or has
+ * fewer bytes than said, UNIMPLEMENTED on a CPU.  Device thread; release when no batch
+ * uses it. */
+#define VX_IPC_HANDLE_BYTES 64
+VX_MUST_USE vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
+                                    struct vx_why *why);
+void vx_engine_unpin(struct vx_engine *engine, void *memory);
+VX_MUST_USE vx_status vx_engine_import(struct vx_engine *engine,
+                                       const u8 handle[VX_IPC_HANDLE_BYTES], size_t bytes,
+                                       struct vx_why *why, void **memory);
+void vx_engine_release(struct vx_engine *engine, void **memory);
 
 /* True when the device is gone (a sticky error of a GPU) and `why` says how: the process
  * must end and be started anew.  Device thread. */

@@ -189,7 +189,7 @@ static vx_status read_input(const Input *input, struct vx_why *why,
     VX_ENSURE_WHY(tensor->type != VX_WIRE_BYTES, why, INVALID_ARGUMENT,
                   "BYTES is not served", "input '%.60s': expected numbers, got BYTES",
                   tensor->name);
-    VX_TRY(vx_parameters_read_input(input, why));
+    VX_TRY(vx_parameters_read_input(input, why, &tensor->region));
     VX_TRY(read_shape(input, why, tensor));
     request->inputs_count++;
     return VX_OK;
@@ -210,7 +210,8 @@ static vx_status read_outputs(const Request *message, struct vx_why *why,
             VX_ENSURE_WHY(strcmp(request->outputs[j], request->outputs[i]), why,
                           INVALID_ARGUMENT, "an output is there twice",
                           "output '%.60s' is there twice", request->outputs[i]);
-        VX_TRY(vx_parameters_read_output(message->outputs[i], why));
+        VX_TRY(vx_parameters_read_output(message->outputs[i], why,
+                                         &request->outputs_region[i]));
     }
     request->outputs_count = (i32)message->n_outputs;
     return VX_OK;
@@ -271,23 +272,48 @@ struct tensor_pass {
     struct vx_request *request;
 };
 
+static bool in_region(const struct vx_request_tensor *tensor)
+{
+    return tensor->region.name[0] != '\0';
+}
+
+/* Entries are there only for inputs that are not in shared memory, in their order. */
+static vx_status raws_check(const struct tensor_pass *pass, struct vx_why *why)
+{
+    const struct vx_request *request = pass->request;
+    i32 expected = 0;
+    for (i32 i = 0; i < request->inputs_count; i++)
+        expected += !in_region(&request->inputs[i]);
+    VX_ENSURE_WHY(
+        pass->layout->raws_count == expected, why, INVALID_ARGUMENT,
+        "raw_input_contents must have one entry for each input",
+        "expected %d entries in raw_input_contents, one for each input%s, got %d",
+        expected,
+        expected == request->inputs_count ? "" : " that is not in shared memory",
+        pass->layout->raws_count);
+    for (i32 i = 0, raw = 0; i < request->inputs_count; i++)
+        if (!in_region(&request->inputs[i]))
+            VX_TRY(
+                tensor_check_bytes(&request->inputs[i], pass->layout->raws[raw++], why));
+    return VX_OK;
+}
+
 static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why *why)
 {
     const struct vx_slots *slots = pass->slots;
     struct vx_request *request = pass->request;
-    VX_ENSURE_WHY(pass->layout->raws_count == request->inputs_count, why,
-                  INVALID_ARGUMENT,
-                  "raw_input_contents must have one entry for each input",
-                  "expected %d entries in raw_input_contents, one for each input, got %d",
-                  request->inputs_count, pass->layout->raws_count);
+    VX_TRY(raws_check(pass, why));
     for (i32 i = 0; i < request->inputs_count; i++)
-        VX_TRY(tensor_check_bytes(&request->inputs[i], pass->layout->raws[i], why));
-    for (i32 i = 0; i < request->inputs_count; i++)
-        VX_TRY(tensor_take_slot(slots, &request->inputs[i], why));
+        if (!in_region(&request->inputs[i]))
+            VX_TRY(tensor_take_slot(slots, &request->inputs[i], why));
     struct vx_scan scan;
     struct vx_scan_field field;
     vx_scan_init(&scan, pass->spans);
     for (i32 i = 0; i < request->inputs_count;) {
+        if (in_region(&request->inputs[i])) {
+            i++;
+            continue;
+        }
         VX_TRY(vx_scan_field(&scan, &field));
         u8 *out = NULL;
         if (field.number == FIELD_RAW) {
@@ -306,6 +332,7 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
         struct vx_request_tensor *tensor = &pass->request->inputs[i];
         const Inference__InferTensorContents *contents =
             pass->message->inputs[i]->contents;
+        if (in_region(tensor)) continue;
         VX_TRY(vx_typed_check(contents, tensor, why));
         VX_TRY(tensor_take_slot(slots, tensor, why));
         if (tensor->slot.bytes)
@@ -314,17 +341,34 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
     return VX_OK;
 }
 
-static vx_status read_tensors(const struct tensor_pass *pass, struct vx_why *why)
+/* A tensor is in one place only. */
+static vx_status check_places(const struct tensor_pass *pass, struct vx_why *why)
 {
-    if (!pass->layout->raws_count) return tensors_from_typed(pass, why);
-    for (i32 i = 0; i < pass->request->inputs_count; i++)
+    for (i32 i = 0; i < pass->request->inputs_count; i++) {
+        const struct vx_request_tensor *tensor = &pass->request->inputs[i];
+        bool typed = pass->message->inputs[i]->contents != NULL;
+        VX_ENSURE_WHY(!typed || !in_region(tensor), why, INVALID_ARGUMENT,
+                      "an input has contents and is in shared memory",
+                      "unexpected 'content' provided when using shared memory for input "
+                      "tensor '%.60s' for model '%.60s'",
+                      tensor->name, pass->request->model);
         VX_ENSURE_WHY(
-            !pass->message->inputs[i]->contents, why, INVALID_ARGUMENT,
+            !typed || !pass->layout->raws_count, why, INVALID_ARGUMENT,
             "contents field must not be specified when using raw_input_contents",
             "contents field must not be specified when using raw_input_contents "
             "for '%.60s' for model '%.60s'",
-            pass->request->inputs[i].name, pass->request->model);
-    return tensors_from_raw(pass, why);
+            tensor->name, pass->request->model);
+        if (in_region(tensor))
+            VX_TRY(tensor_check_bytes(tensor, tensor->region.bytes, why));
+    }
+    return VX_OK;
+}
+
+static vx_status read_tensors(const struct tensor_pass *pass, struct vx_why *why)
+{
+    VX_TRY(check_places(pass, why));
+    return pass->layout->raws_count ? tensors_from_raw(pass, why)
+                                    : tensors_from_typed(pass, why);
 }
 
 vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slots *slots,

@@ -4,7 +4,7 @@
  * know gRPC). Pass one walks the top-level fields: raw tensors (field 7) are only
  * measured, all else is gathered into scratch and unpacked by protobuf-c.  Everything is
  * checked, slots are taken, and pass two copies each tensor once, span by span, into its
- * slot.
+ * slot.  A tensor in shared memory has no slot and no raw entry: only where it lies is read.
  *
  *   struct vx_spans spans = {list, count, total};
  *   VX_TRY(vx_codec_parse_infer(&spans, &slots, scratch, &why, &request));
@@ -63,6 +63,14 @@ VX_MUST_USE vx_status vx_codec_parse_infer(const struct vx_spans *spans,
 #define VX_RAW_PREFIX_BYTES_MAX 11
 size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes);
 size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes);
+
+/* Of a stream's answer: the tag and length of its infer_response, which follows; and a whole
+ * message that says what was wrong with `request`, of which id and model name are used. */
+#define VX_STREAM_PREFIX_BYTES_MAX 11
+#define VX_STREAM_ERROR_BYTES_MAX  1024
+size_t vx_codec_pack_stream_prefix(u64 response_bytes, u8 *out, size_t bytes);
+size_t vx_codec_pack_stream_error(const char *text, const struct vx_request *request,
+                                  u8 *out, size_t bytes);
 
 /* Version strings: "" is 0, else a decimal integer > 0, with Triton's error text. */
 VX_MUST_USE vx_status vx_codec_parse_version(const char *text, struct vx_why *why,

@@ -42,4 +42,8 @@
 /* Names on the wire, with NUL. */
 #define VX_WIRE_NAME_BYTES 128
 
+/* Shared memory regions of all clients: a few clients at a time, each with one per input
+ * and output of its data. */
+#define VX_REGIONS_MAX 256
+
 #endif

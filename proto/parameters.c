@@ -7,64 +7,80 @@ typedef Inference__InferParameter Parameter;
 
 #define CASE(name_) INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_##name_
 
+/* Whose parameter it is, for sentences: "parameter 'priority'", "input 'feats': parameter
+ * 'shared_memory_offset'". */
+struct place {
+    const char *kind, *name; /* kind "": the request's own */
+    const char *key;
+};
+
+#define PLACE_FORMAT "%s%s%.60s%sparameter '%.60s'"
+#define PLACE_TEXT(p_)                                                                   \
+    (p_)->kind, *(p_)->kind ? " '" : "", (p_)->name, *(p_)->kind ? "': " : "", (p_)->key
+
+static int value_kind(const Parameter *value)
+{
+    return value ? (int)value->parameter_choice_case : 0;
+}
+
+static const char *value_kind_name(const Parameter *value)
+{
+    switch (value_kind(value)) {
+    case CASE(BOOL_PARAM): return "bool_param";
+    case CASE(INT64_PARAM): return "int64_param";
+    case CASE(STRING_PARAM): return "string_param";
+    case CASE(DOUBLE_PARAM): return "double_param";
+    case CASE(UINT64_PARAM): return "uint64_param";
+    default: return "none";
+    }
+}
+
 /* A count that clients write as int64 or as uint64. */
-static vx_status parameter_count(const char *key, const Parameter *value,
+static vx_status parameter_count(const struct place *place, const Parameter *value,
                                  struct vx_why *why, u64 *count)
 {
-    int kind = value ? (int)value->parameter_choice_case : 0;
-    bool fits = kind == CASE(UINT64_PARAM) ||
-                (kind == CASE(INT64_PARAM) && value->int64_param >= 0);
-    VX_ENSURE_WHY(
-        kind != CASE(INT64_PARAM) || fits, why, INVALID_ARGUMENT,
-        "a parameter is negative",
-        "parameter '%.60s': expected int64_param or uint64_param, 0 or more, got %lld",
-        key, (long long)value->int64_param);
-    VX_ENSURE_WHY(
-        fits, why, INVALID_ARGUMENT, "a parameter has the wrong type",
-        "parameter '%.60s': expected int64_param or uint64_param, got another or none",
-        key);
+    int kind = value_kind(value);
+    bool is_count = kind == CASE(UINT64_PARAM) || kind == CASE(INT64_PARAM);
+    VX_ENSURE_WHY(is_count, why, INVALID_ARGUMENT, "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected int64_param or uint64_param, got %s",
+                  PLACE_TEXT(place), value_kind_name(value));
+    VX_ENSURE_WHY(kind == CASE(UINT64_PARAM) || value->int64_param >= 0, why,
+                  INVALID_ARGUMENT, "a parameter is negative",
+                  PLACE_FORMAT
+                  ": expected int64_param or uint64_param, 0 or more, got %lld",
+                  PLACE_TEXT(place), (long long)value->int64_param);
     *count = kind == CASE(UINT64_PARAM) ? value->uint64_param : (u64)value->int64_param;
     return VX_OK;
 }
 
-static vx_status parameter_flag(const char *key, const Parameter *value,
+static vx_status parameter_flag(const struct place *place, const Parameter *value,
                                 struct vx_why *why, bool *flag)
 {
-    VX_ENSURE_WHY(value && (int)value->parameter_choice_case == CASE(BOOL_PARAM), why,
-                  INVALID_ARGUMENT, "a parameter has the wrong type",
-                  "parameter '%.60s': expected bool_param", key);
+    VX_ENSURE_WHY(value_kind(value) == CASE(BOOL_PARAM), why, INVALID_ARGUMENT,
+                  "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected bool_param, got %s", PLACE_TEXT(place),
+                  value_kind_name(value));
     *flag = value->bool_param;
     return VX_OK;
 }
 
 /* "" asks for the name of what is sent; a name stands for coordinates that came before. */
-static vx_status parameter_geometry(const char *key, const Parameter *value,
+static vx_status parameter_geometry(const struct place *place, const Parameter *value,
                                     struct vx_why *why, struct vx_request *request)
 {
-    VX_ENSURE_WHY(value && (int)value->parameter_choice_case == CASE(STRING_PARAM), why,
-                  INVALID_ARGUMENT, "a parameter has the wrong type",
-                  "parameter '%.60s': expected string_param", key);
+    VX_ENSURE_WHY(value_kind(value) == CASE(STRING_PARAM), why, INVALID_ARGUMENT,
+                  "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected string_param, got %s", PLACE_TEXT(place),
+                  value_kind_name(value));
     const char *text = value->string_param;
-    VX_ENSURE_WHY(
-        !text[0] || vx_content_parse(text, &request->coords_ref), why, INVALID_ARGUMENT,
-        "a parameter is no name of a geometry",
-        "parameter '%.60s': expected \"\" or a name that an answer gave, 32 digits of "
-        "lower-case hexadecimal, got '%.60s'",
-        key, text);
+    VX_ENSURE_WHY(!text[0] || vx_content_parse(text, &request->coords_ref), why,
+                  INVALID_ARGUMENT, "a parameter is no name of a geometry",
+                  PLACE_FORMAT
+                  ": expected \"\" or a name that an answer gave, 32 digits of "
+                  "lower-case hexadecimal, got '%.60s'",
+                  PLACE_TEXT(place), text);
     request->coords_named = true;
     return VX_OK;
-}
-
-/* Whether a sequence_* value says anything: clients send zeros and false by default. */
-static bool parameter_says_something(const Parameter *value)
-{
-    switch (value ? (int)value->parameter_choice_case : 0) {
-    case CASE(BOOL_PARAM): return value->bool_param;
-    case CASE(INT64_PARAM): return value->int64_param != 0;
-    case CASE(UINT64_PARAM): return value->uint64_param != 0;
-    case CASE(STRING_PARAM): return value->string_param[0] != '\0';
-    default: return false;
-    }
 }
 
 static bool starts_with(const char *text, const char *prefix)
@@ -72,29 +88,64 @@ static bool starts_with(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
+/* A correlation id means nothing to a model without state, and is as Triton takes it then:
+ * of a right type, and ignored. */
+static vx_status parameter_sequence(const struct place *place, const Parameter *value,
+                                    struct vx_why *why)
+{
+    bool ignored;
+    int kind = value_kind(value);
+    if (strcmp(place->key, "sequence_id"))
+        return parameter_flag(place, value, why, &ignored);
+    VX_ENSURE_WHY(kind == CASE(INT64_PARAM) || kind == CASE(UINT64_PARAM) ||
+                      kind == CASE(STRING_PARAM),
+                  why, INVALID_ARGUMENT, "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected int64_param or string_param, got %s",
+                  PLACE_TEXT(place), value_kind_name(value));
+    return VX_OK;
+}
+
+/* Keys of the user's own, of the types that Triton takes them in. */
+static vx_status parameter_custom(const struct place *place, const Parameter *value,
+                                  struct vx_why *why)
+{
+    int kind = value_kind(value);
+    VX_ENSURE_WHY(!starts_with(place->key, "triton_"), why, INVALID_ARGUMENT,
+                  "a reserved parameter",
+                  "parameter keys starting with 'triton_' are reserved, got '%.60s'",
+                  place->key);
+    VX_ENSURE_WHY(kind && kind != CASE(UINT64_PARAM), why, INVALID_ARGUMENT,
+                  "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected bool_param, int64_param, string_param or "
+                               "double_param for a key of your own, got %s",
+                  PLACE_TEXT(place), value_kind_name(value));
+    return VX_OK;
+}
+
 static vx_status parameter_read(const char *key, const Parameter *value,
                                 struct vx_why *why, struct vx_request *request)
 {
+    const struct place place = {"", "", key};
+    bool ignored;
     if (!strcmp(key, "priority"))
-        return parameter_count(key, value, why, &request->priority);
-    if (!strcmp(key, "timing")) return parameter_flag(key, value, why, &request->timing);
-    if (!strcmp(key, "coords_ref")) return parameter_geometry(key, value, why, request);
+        return parameter_count(&place, value, why, &request->priority);
+    if (!strcmp(key, "timing"))
+        return parameter_flag(&place, value, why, &request->timing);
+    if (!strcmp(key, "coords_ref"))
+        return parameter_geometry(&place, value, why, request);
     if (!strcmp(key, "timeout")) {
         u64 timeout_us;
-        VX_TRY(parameter_count(key, value, why, &timeout_us));
+        VX_TRY(parameter_count(&place, value, why, &timeout_us));
         request->timeout_us = timeout_us > INT64_MAX ? INT64_MAX : (i64)timeout_us;
         return VX_OK;
     }
-    VX_ENSURE_WHY(!starts_with(key, "sequence_") || !parameter_says_something(value), why,
-                  INVALID_ARGUMENT, "sequences are not served",
-                  "parameter '%.60s': models here keep no state between requests", key);
+    if (!strcmp(key, "sequence_id") || !strcmp(key, "sequence_start") ||
+        !strcmp(key, "sequence_end"))
+        return parameter_sequence(&place, value, why);
     /* The C++ client sends this one with every request. */
-    bool known = !strcmp(key, "triton_enable_empty_final_response");
-    VX_ENSURE_WHY(known || !starts_with(key, "triton_"), why, INVALID_ARGUMENT,
-                  "a reserved parameter",
-                  "parameter keys starting with 'triton_' are reserved, got '%.60s'",
-                  key);
-    return VX_OK;
+    if (!strcmp(key, "triton_enable_empty_final_response"))
+        return parameter_flag(&place, value, why, &ignored);
+    return parameter_custom(&place, value, why);
 }
 
 /* Of a key that is there twice only the last one exists: so maps are on the wire. */
@@ -121,36 +172,109 @@ vx_status vx_parameters_read_request(const Inference__ModelInferRequest *message
     return VX_OK;
 }
 
-static vx_status tensor_parameter(const char *kind, const char *name, const char *key,
-                                  struct vx_why *why)
+/* The parameters of a tensor that mean something; of a key that is there twice the last. */
+struct tensor_parameters {
+    const char *kind, *name; /* "input", and its name */
+    const Parameter *region, *bytes, *offset;
+    bool classification;
+};
+
+static vx_status tensor_note(const char *key, const Parameter *value, struct vx_why *why,
+                             struct tensor_parameters *found)
 {
+    static const Parameter none = INFERENCE__INFER_PARAMETER__INIT;
+    if (!value) value = &none;
+    if (!strcmp(key, "shared_memory_region"))
+        found->region = value;
+    else if (!strcmp(key, "shared_memory_byte_size"))
+        found->bytes = value;
+    else if (!strcmp(key, "shared_memory_offset"))
+        found->offset = value;
+    else if (!strcmp(key, "classification"))
+        found->classification = true;
+    else /* a slip of the pen, and the tensor would come from elsewhere */
+        VX_ENSURE_WHY(
+            !starts_with(key, "shared_memory_"), why, INVALID_ARGUMENT,
+            "an unknown parameter of shared memory",
+            "%s '%.60s': expected shared_memory_region, shared_memory_byte_size "
+            "or shared_memory_offset, got '%.60s'",
+            found->kind, found->name, key);
+    return VX_OK;
+}
+
+static vx_status tensor_region_name(const struct tensor_parameters *found,
+                                    struct vx_why *why, struct vx_request_region *region)
+{
+    const Parameter *value = found->region;
     VX_ENSURE_WHY(
-        !starts_with(key, "shared_memory_"), why, INVALID_ARGUMENT,
-        "shared memory is not served",
-        "%s '%.60s': shared memory is not served here; send the tensor's bytes in "
-        "raw_input_contents",
-        kind, name);
-    VX_ENSURE_WHY(strcmp(key, "classification"), why, INVALID_ARGUMENT,
+        value_kind(value) == CASE(STRING_PARAM), why, INVALID_ARGUMENT,
+        "a parameter has the wrong type",
+        "invalid value type for 'shared_memory_region' parameter for %s '%.60s', "
+        "expected string_param, got %s",
+        found->kind, found->name, value_kind_name(value));
+    size_t length = strlen(value->string_param);
+    VX_ENSURE_WHY(
+        length > 0 && length < sizeof region->name, why, INVALID_ARGUMENT,
+        "a name of a region is empty or too long",
+        "'shared_memory_region' of %s '%.60s': expected 1 to %zu bytes, got %zu",
+        found->kind, found->name, sizeof region->name - 1, length);
+    memcpy(region->name, value->string_param, length + 1);
+    return VX_OK;
+}
+
+static vx_status tensor_region(const struct tensor_parameters *found, struct vx_why *why,
+                               struct vx_request_region *region)
+{
+    *region = (struct vx_request_region){0};
+    const char *alone = found->bytes    ? "shared_memory_byte_size"
+                        : found->offset ? "shared_memory_offset"
+                                        : NULL;
+    VX_ENSURE_WHY(
+        found->region || !alone, why, INVALID_ARGUMENT,
+        "a parameter of shared memory without its region",
+        "'%s' can not be specified without 'shared_memory_region' parameter for "
+        "%s '%.60s'",
+        alone, found->kind, found->name);
+    VX_ENSURE_WHY(!found->region || !found->classification, why, INVALID_ARGUMENT,
+                  "shared memory and classification exclude each other",
+                  "%s '%.60s' has both 'shared_memory_region' and 'classification' "
+                  "parameters: expected one of them",
+                  found->kind, found->name);
+    VX_ENSURE_WHY(!found->classification, why, INVALID_ARGUMENT,
                   "classification is not served",
                   "%s '%.60s': classification is not served here; ask for the tensor",
-                  kind, name);
-    return VX_OK;
+                  found->kind, found->name);
+    if (!found->region) return VX_OK;
+    VX_ENSURE_WHY(found->bytes, why, INVALID_ARGUMENT, "a region without its bytes",
+                  "'shared_memory_byte_size' must be specified along with "
+                  "'shared_memory_region' parameter for %s '%.60s'",
+                  found->kind, found->name);
+    struct place place = {found->kind, found->name, "shared_memory_byte_size"};
+    VX_TRY(parameter_count(&place, found->bytes, why, &region->bytes));
+    place.key = "shared_memory_offset";
+    if (found->offset)
+        VX_TRY(parameter_count(&place, found->offset, why, &region->offset));
+    return tensor_region_name(found, why, region);
 }
 
 vx_status
 vx_parameters_read_input(const Inference__ModelInferRequest__InferInputTensor *input,
-                         struct vx_why *why)
+                         struct vx_why *why, struct vx_request_region *region)
 {
+    struct tensor_parameters found = {.kind = "input", .name = input->name};
     for (size_t i = 0; i < input->n_parameters; i++)
-        VX_TRY(tensor_parameter("input", input->name, input->parameters[i]->key, why));
-    return VX_OK;
+        VX_TRY(tensor_note(input->parameters[i]->key, input->parameters[i]->value, why,
+                           &found));
+    return tensor_region(&found, why, region);
 }
 
 vx_status vx_parameters_read_output(
     const Inference__ModelInferRequest__InferRequestedOutputTensor *output,
-    struct vx_why *why)
+    struct vx_why *why, struct vx_request_region *region)
 {
+    struct tensor_parameters found = {.kind = "output", .name = output->name};
     for (size_t i = 0; i < output->n_parameters; i++)
-        VX_TRY(tensor_parameter("output", output->name, output->parameters[i]->key, why));
-    return VX_OK;
+        VX_TRY(tensor_note(output->parameters[i]->key, output->parameters[i]->value, why,
+                           &found));
+    return tensor_region(&found, why, region);
 }

@@ -2,12 +2,15 @@
 #include "proto/codec.h"
 
 #include "engine/base/check.h"
+#include "proto/texts.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ModelInferResponse: the numbers of its fields and of those inside. */
 enum { MODEL = 1, VERSION = 2, ID = 3, PARAMETERS = 4, OUTPUTS = 5, RAW = 6 };
+/* ModelStreamInferResponse. */
+enum { STREAM_ERROR = 1, STREAM_RESPONSE = 2 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { CHOICE_BOOL = 1, CHOICE_INT64 = 2, CHOICE_STRING = 3 };
 enum { TENSOR_NAME = 1, TENSOR_DATATYPE = 2, TENSOR_SHAPE = 3 };
@@ -118,5 +121,42 @@ size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes)
     struct writer writer = {out, out + bytes};
     write_varint(&writer, RAW << 3 | 2);
     write_varint(&writer, tensor_bytes);
+    return (size_t)(writer.at - out);
+}
+
+size_t vx_codec_pack_stream_prefix(u64 response_bytes, u8 *out, size_t bytes)
+{
+    VX_ASSERT(bytes >= VX_STREAM_PREFIX_BYTES_MAX);
+    struct writer writer = {out, out + bytes};
+    write_varint(&writer, STREAM_RESPONSE << 3 | 2);
+    write_varint(&writer, response_bytes);
+    return (size_t)(writer.at - out);
+}
+
+/* Sentences quote clients and may cut a character in two; a string that is not UTF-8 would
+ * make the whole message unreadable. */
+static void error_copy(const char *text, char out[VX_WHY_BYTES])
+{
+    snprintf(out, VX_WHY_BYTES, "%s", text);
+    if (vx_texts_is_utf8((struct vx_span){(const u8 *)out, strlen(out)})) return;
+    for (char *at = out; *at; at++)
+        if ((u8)*at > 0x7f) *at = '?';
+}
+
+size_t vx_codec_pack_stream_error(const char *text, const struct vx_request *request,
+                                  u8 *out, size_t bytes)
+{
+    static const struct vx_reply_parameter final = {
+        .name = "triton_final_response", .kind = VX_PARAMETER_BOOL, .number = 1};
+    VX_ASSERT(bytes >= VX_STREAM_ERROR_BYTES_MAX);
+    char error[VX_WHY_BYTES];
+    error_copy(text, error);
+    u8 block[INNER_BYTES];
+    struct writer writer = {out, out + bytes}, inner = {block, block + sizeof block};
+    write_text(&inner, MODEL, request->model);
+    write_text(&inner, ID, request->id);
+    write_parameter(&inner, &final);
+    write_text(&writer, STREAM_ERROR, error);
+    write_bytes(&writer, STREAM_RESPONSE, block, (size_t)(inner.at - block));
     return (size_t)(writer.at - out);
 }

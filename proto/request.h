@@ -43,6 +43,12 @@ struct vx_slot {
     u64 bytes; /* payload bytes; 0 = no slot */
 };
 
+/* Where a tensor lies when its bytes are not in the message. */
+struct vx_request_region {
+    char name[VX_WIRE_NAME_BYTES]; /* of a registered region; "" = in the message */
+    u64 offset, bytes;             /* of the piece, in the region */
+};
+
 struct vx_request_tensor {
     char name[VX_WIRE_NAME_BYTES];
     enum vx_wire_type type;
@@ -50,6 +56,7 @@ struct vx_request_tensor {
     i64 shape[VX_RANK_MAX]; /* none negative */
     i64 elements;           /* product of shape, checked */
     struct vx_slot slot;    /* elements * size of type bytes, little-endian, row-major */
+    struct vx_request_region region; /* its name is not "": there, and not in the slot */
 };
 
 struct vx_request {
@@ -60,9 +67,10 @@ struct vx_request {
     struct vx_request_tensor inputs[VX_INPUTS_MAX];
     i32 outputs_count; /* 0 = all the model has */
     char outputs[VX_REQUEST_OUTPUTS_MAX][VX_WIRE_NAME_BYTES];
+    struct vx_request_region outputs_region[VX_REQUEST_OUTPUTS_MAX]; /* where each goes */
     u64 priority;      /* 0 = default, 1 = highest */
     i64 timeout_us;    /* 0 = none */
-    bool timing;       /* parameter `timing`: say queue and compute times in the answer */
+    bool timing;       /* parameter `timing`: say times and cost in the answer */
     bool coords_named; /* parameter `coords_ref` is there: name the geometry in
                                      the answer */
     struct vx_content coords_ref; /* its text, when it is not "": the geometry to use; the
@@ -78,7 +86,19 @@ struct vx_reply_tensor {
     u64 bytes; /* of its raw entry; may be 0, the entry is there all the same */
 };
 
-#define VX_REPLY_PARAMETERS_MAX 12 /* timing has 8, coords_ref is one */
+/* Of an answer: `coords_ref`, and what `timing` asks for.
+ *   queue_ns     waiting for a device
+ *   convert_ns   inputs on the device: copies and types, as Triton's compute_input
+ *   geometry_ns  maps built, or looked up
+ *   compute_ns   layers
+ *   output_ns    outputs into their types and places
+ *   total_ns     from the request's headers to its answer
+ *   geometry_hit bool: every map came from the cache
+ *   pairs        (row, offset) pairs of the first map: what the request cost, beside N
+ *   batch_size, batch_voxels   the batch it was in
+ *   device       text: which one, and its worker
+ * Times of requests that ran in one go are those of all of it. */
+#define VX_REPLY_PARAMETERS_MAX 16
 struct vx_reply_parameter {
     char name[32];
     enum { VX_PARAMETER_I64, VX_PARAMETER_BOOL, VX_PARAMETER_TEXT } kind;

@@ -43,6 +43,7 @@ void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request 
         .running = vx_sched_running(admin->sched),
         .arena_bytes = vx_shared_bytes(admin->shared),
         .arena_bytes_used = vx_shared_used(admin->shared),
+        .regions = admin->regions,
         .ready = admin->ready,
     };
     vx_page_answer(&sources, request, reply);

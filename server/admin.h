@@ -24,6 +24,7 @@ struct vx_admin {
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_shared *shared;
+    struct vx_regions *regions; /* NULL: not served */
     bool ready;
 };
 

@@ -17,6 +17,8 @@
 #include "proto/codec.h"
 #include "proto/request.h"
 #include "server/admit.h"
+#include "server/peer.h"
+#include "server/regions.h"
 #include "server/sched.h"
 
 #define VX_CALL_MAGIC 0x76784341u /* "vxCA" */
@@ -29,6 +31,7 @@ struct vx_call {
     struct vx_link
         arrival; /* in the arrivals mailbox: a decoded request, or a stream's message */
     struct vx_link gone;                    /* in the gone mailbox, at most once */
+    struct vx_peer peer;                    /* whose connection it came on */
     i64 arrived_ns;                         /* headers were here */
     i64 decoded_ns;                         /* body was here and in its slots */
     i64 deadline_ns;                        /* from gRPC; VX_NEVER when none */
@@ -36,6 +39,10 @@ struct vx_call {
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: of the whole message */
+    /* ModelInfer: references to what lies in regions, taken on the rpc thread; given back
+     * where slots are. */
+    struct vx_region_use inputs_use[VX_INPUTS_MAX];           /* as request.inputs */
+    struct vx_region_use outputs_use[VX_REQUEST_OUTPUTS_MAX]; /* as request.outputs */
 
     struct vx_span
         message; /* other methods: the message, contiguous, until the reply or the next */

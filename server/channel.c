@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* Room for every message that can be under way: VX_WORKER_DEPTH runs and one load per
  * instance, 64 x 4 KiB and some; the kernel doubles it for its own accounting. */
@@ -146,12 +147,32 @@ static bool loaded_is_sound(const struct vx_message_loaded *loaded)
 
 static bool up_is_sound(const struct vx_message_up *up)
 {
-    return has_end(up->stats.device_name, VX_NAME_BYTES);
+    return has_end(up->stats.device_name, VX_NAME_BYTES) &&
+           has_end(up->stats.gpu.uuid, VX_UUID_BYTES);
 }
 
 static bool ends_is_sound(const struct vx_message_ends *ends)
 {
     return has_end(ends->why.text, VX_WHY_BYTES);
+}
+
+/* ------- regions ------- */
+
+static bool region_is_one(i32 region)
+{
+    return is_within(region, 1, VX_REGIONS_MAX);
+}
+
+static bool map_is_sound(const struct vx_message_map *map)
+{
+    if (!region_is_one(map->region) || !is_within(map->on_device, 0, 1)) return false;
+    return map->bytes > 0 && map->bytes <= (u64)INT64_MAX &&
+           map->offset <= (u64)INT64_MAX - map->bytes;
+}
+
+static bool mapped_is_sound(const struct vx_message_mapped *mapped)
+{
+    return region_is_one(mapped->region) && has_end(mapped->why.text, VX_WHY_BYTES);
 }
 
 /* ------- records ------- */
@@ -171,27 +192,118 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
         return bytes == sizeof message->loaded && loaded_is_sound(&message->loaded);
     case VX_MESSAGE_ENDS:
         return bytes == sizeof message->ends && ends_is_sound(&message->ends);
+    case VX_MESSAGE_MAP:
+        return bytes == sizeof message->map && map_is_sound(&message->map);
+    case VX_MESSAGE_UNMAP:
+        return bytes == sizeof message->unmap && region_is_one(message->unmap.region);
+    case VX_MESSAGE_MAPPED:
+        return bytes == sizeof message->mapped && mapped_is_sound(&message->mapped);
     case VX_MESSAGE_UNLOAD:
     case VX_MESSAGE_STATS: return bytes == sizeof message->head;
     }
     return false;
 }
 
-vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
+/* What comes with a record.  One is right; room for a few more, so that they can be
+ * closed. */
+#define DESCRIPTORS_MAX 4
+union descriptors {
+    struct cmsghdr head;
+    u8 room[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
+};
+
+vx_status vx_channel_send_fd(int fd, const struct vx_message_head *message, size_t bytes,
+                             int passed)
 {
-    *bytes = 0;
+    VX_ASSERT(bytes >= sizeof *message && bytes <= VX_MESSAGE_BYTES && passed >= 0);
+    union descriptors control = {.head = {0}};
+    struct iovec piece = {(void *)(uintptr_t)message, bytes};
+    struct msghdr record = {.msg_iov = &piece,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = CMSG_SPACE(sizeof passed)};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&record);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof passed);
+    memcpy(CMSG_DATA(rights), &passed, sizeof passed);
+    ssize_t sent;
+    do sent = sendmsg(fd, &record, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    VX_ENSURE(sent == (ssize_t)bytes, UNAVAILABLE,
+              "the other end of the channel does not read");
+    return VX_OK;
+}
+
+/* One record; 0 = a non-blocking end has nothing to read. */
+static vx_status record_receive(int fd, struct msghdr *record, size_t *bytes)
+{
     ssize_t got;
     /* A peer that died with messages unread resets the socket once; what it said comes after. */
     bool was_reset = false, again;
+    *bytes = 0;
     do {
-        got = recv(fd, message, sizeof *message, 0);
+        got = recvmsg(fd, record, MSG_CMSG_CLOEXEC);
         again = got < 0 && (errno == EINTR || (errno == ECONNRESET && !was_reset));
         was_reset = again && errno == ECONNRESET;
     } while (again);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return VX_OK;
     VX_ENSURE(got > 0, UNAVAILABLE, "the other end of the channel is closed");
-    VX_ENSURE(message_is_whole(message, (size_t)got), INTERNAL,
-              "a channel message is malformed");
     *bytes = (size_t)got;
     return VX_OK;
+}
+
+/* Without room for descriptors the system keeps them, and says so. */
+vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
+{
+    struct iovec piece = {message, sizeof *message};
+    struct msghdr record = {.msg_iov = &piece, .msg_iovlen = 1};
+    VX_TRY(record_receive(fd, &record, bytes));
+    if (!*bytes) return VX_OK;
+    bool whole = !(record.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) &&
+                 message_is_whole(message, *bytes);
+    if (!whole) *bytes = 0;
+    VX_ENSURE(whole, INTERNAL, "a channel message is malformed");
+    return VX_OK;
+}
+
+/* Takes all that came; returns how many. */
+static i32 descriptors_take(struct msghdr *record, int fds[DESCRIPTORS_MAX])
+{
+    i32 count = 0;
+    for (struct cmsghdr *it = CMSG_FIRSTHDR(record); it; it = CMSG_NXTHDR(record, it)) {
+        if (it->cmsg_level != SOL_SOCKET || it->cmsg_type != SCM_RIGHTS) continue;
+        size_t bytes = it->cmsg_len - CMSG_LEN(0);
+        for (size_t at = 0; at + sizeof *fds <= bytes && count < DESCRIPTORS_MAX;
+             at += sizeof *fds)
+            memcpy(&fds[count++], CMSG_DATA(it) + at, sizeof *fds);
+    }
+    return count;
+}
+
+vx_status vx_channel_receive_fd(int fd, union vx_message *message, size_t *bytes,
+                                int *passed)
+{
+    union descriptors control = {.head = {0}};
+    struct iovec piece = {message, sizeof *message};
+    struct msghdr record = {.msg_iov = &piece,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof control.room};
+    int fds[DESCRIPTORS_MAX] = {-1, -1, -1, -1};
+    *passed = -1;
+    VX_TRY(record_receive(fd, &record, bytes));
+    if (!*bytes) return VX_OK;
+    i32 count = descriptors_take(&record, fds);
+    bool whole = !(record.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) &&
+                 message_is_whole(message, *bytes);
+    bool brings =
+        whole && message->head.kind == VX_MESSAGE_MAP && !message->map.on_device;
+    if (whole && count == brings) {
+        *passed = fds[0];
+        return VX_OK;
+    }
+    for (i32 i = 0; i < count; i++) (void)close(fds[i]);
+    *bytes = 0;
+    VX_FAIL(INTERNAL, "a channel message is malformed");
 }

@@ -8,8 +8,8 @@
  *   VX_TRY(vx_channel_receive(fd, &message, &got));
  *   vx_done_add_why(&done, i, text);  ...  vx_done_why(&done, i)
  *
- * front -> worker: LOAD, UNLOAD, RUN, STATS
- * worker -> front: UP, PROGRESS, LOADED, DONE, STATED, ENDS
+ * front -> worker: LOAD, UNLOAD, RUN, STATS, MAP (with the object's descriptor), UNMAP
+ * worker -> front: UP, PROGRESS, LOADED, DONE, STATED, ENDS, MAPPED
  * The end of the socket is the last word of both: a worker stops, a front restarts it.
  *
  * Owner    the two processes own one end each.
@@ -24,6 +24,7 @@
 #define VX_SERVER_CHANNEL_H
 
 #include "engine/engine.h"
+#include "proto/limits.h"
 
 /* Directory of a model on disk: the repository's path and a name; PATH_MAX. */
 #define VX_PATH_BYTES 4096
@@ -33,12 +34,15 @@ enum vx_message_kind {
     VX_MESSAGE_UNLOAD,
     VX_MESSAGE_RUN,
     VX_MESSAGE_STATS,
+    VX_MESSAGE_MAP,
+    VX_MESSAGE_UNMAP,
     VX_MESSAGE_UP,
     VX_MESSAGE_PROGRESS,
     VX_MESSAGE_LOADED,
     VX_MESSAGE_DONE,
     VX_MESSAGE_STATED,
     VX_MESSAGE_ENDS,
+    VX_MESSAGE_MAPPED,
 };
 
 struct vx_message_head {
@@ -54,12 +58,18 @@ struct vx_message_load {
     char directory[VX_PATH_BYTES];
 };
 
-#define VX_NO_OUTPUT UINT64_MAX /* this output is not wanted */
-#define VX_NO_COORDS UINT64_MAX /* the cache has them under `content` */
+/* Where a tensor of a request lies. */
+#define VX_PLACE_NONE                                                                    \
+    UINT64_MAX /* as offset: coords that the cache has under `content`, an
+                                    output that is not wanted */
+struct vx_place {
+    u64 offset; /* from the begin of the arena or of the region */
+    i32 region; /* 0 = the arena; else a client's, that MAP came for before */
+};
 struct vx_run_item {
-    u64 coords_offset, feats_offset; /* of the arena */
-    struct vx_content content;       /* the name of the coordinates */
-    u64 outputs_offset[VX_OUTPUTS_MAX];
+    struct vx_place coords, feats;
+    struct vx_content content; /* the name of the coordinates; zeros = none */
+    struct vx_place outputs[VX_OUTPUTS_MAX];
     i64 voxels;
     i32 coords_columns;
     i32 feats_dtype; /* enum vx_dtype */
@@ -74,6 +84,7 @@ struct vx_done_item {
     i32 code; /* enum vx_code */
     i32 why;  /* which of the sentences is its own; -1 = none: it ended well */
     bool geometry_hit, geometry_kept;
+    bool region_lost; /* FAILED_PRECONDITION for a region of its own, not for its name */
     i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
 };
 struct vx_message_done {
@@ -102,6 +113,27 @@ struct vx_message_loaded {
     struct vx_signature signature; /* when code is OK */
 };
 
+/* A client's memory, for the RUNs behind this word.  A system region comes with the
+ * descriptor of its object; a device region with the handle that its owner made. */
+struct vx_message_map {
+    struct vx_message_head head; /* batch: which use of that row; MAPPED says it again */
+    i32 region;                  /* 1 .. VX_REGIONS_MAX */
+    i32 on_device;               /* 0 or 1 */
+    u64 offset;                  /* of the object, where the region begins */
+    u64 bytes;
+    u8 handle[VX_IPC_HANDLE_BYTES];
+};
+struct vx_message_unmap { /* no RUN that is not answered names it */
+    struct vx_message_head head;
+    i32 region;
+};
+struct vx_message_mapped {
+    struct vx_message_head head;
+    i32 region;
+    i32 code; /* enum vx_code; a request that names a region that is not there fails alone */
+    struct vx_why why;
+};
+
 /* The last word of a worker that ends by itself. */
 struct vx_message_ends {
     struct vx_message_head head;
@@ -118,6 +150,9 @@ union vx_message {
     struct vx_message_progress progress;
     struct vx_message_loaded loaded;
     struct vx_message_ends ends;
+    struct vx_message_map map;
+    struct vx_message_unmap unmap;
+    struct vx_message_mapped mapped;
 };
 #define VX_MESSAGE_BYTES sizeof(union vx_message)
 
@@ -139,10 +174,17 @@ const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item);
 VX_MUST_USE vx_status vx_channel_pair(int fds[2]);
 VX_MUST_USE vx_status vx_channel_send(int fd, const struct vx_message_head *message,
                                       size_t bytes);
+/* With a descriptor, which the other side gets a copy of. */
+VX_MUST_USE vx_status vx_channel_send_fd(int fd, const struct vx_message_head *message,
+                                         size_t bytes, int passed);
 /* *bytes = 0 when a non-blocking end has nothing to read.  A record is INTERNAL whose size is
  * not that of its kind and its counts, and one of a worker with a text that has no end or a
  * signature that no model has: the two sides are one binary. */
 VX_MUST_USE vx_status vx_channel_receive(int fd, union vx_message *message,
                                          size_t *bytes);
+/* The same for who may be sent descriptors: one comes with MAP of a system region, none with
+ * anything else.  *passed is the caller's to close; -1 = none came. */
+VX_MUST_USE vx_status vx_channel_receive_fd(int fd, union vx_message *message,
+                                            size_t *bytes, int *passed);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "proto/control.h"
+#include "server/regions.h"
 #include "server/rpc.h"
 
 #include "model_config.pb-c.h"
@@ -75,22 +76,48 @@ static vx_status control_model_ready(struct vx_control_question *question)
     return VX_OK;
 }
 
+/* What clients may rely on, by Triton's names and in its order: tools switch on
+ * `statistics`.  schedule_policy is the request parameters `priority` and `timeout`. */
+static char *const extensions[] = {"model_repository",
+                                   "model_repository(unload_dependents)",
+                                   "schedule_policy",
+                                   "model_configuration",
+                                   "system_shared_memory",
+                                   "cuda_shared_memory",
+                                   "parameters",
+                                   "statistics",
+                                   "trace",
+                                   "logging"};
+
+static bool extension_is_served(const struct vx_control_question *question,
+                                const char *name)
+{
+    const struct vx_regions *regions = question->view->regions;
+    if (!strcmp(name, "system_shared_memory"))
+        return regions && vx_regions_serve(regions, VX_REGION_SYSTEM);
+    if (!strcmp(name, "cuda_shared_memory"))
+        return regions && vx_regions_serve(regions, VX_REGION_DEVICE);
+    return true;
+}
+
+struct server_answer {
+    Inference__ServerMetadataResponse response;
+    char *list[VX_COUNT(extensions)];
+};
+
 static vx_status control_server_metadata(struct vx_control_question *question)
 {
-    /* What clients may rely on, by Triton's names: tools switch on `statistics`.
-     * schedule_policy is the request parameters `priority` and `timeout`. */
-    static char *extensions[] = {"model_repository",
-                                 "model_repository(unload_dependents)", "schedule_policy",
-                                 "model_configuration", "statistics"};
-    Inference__ServerMetadataResponse *answer =
-        vx_arena_take(question->scratch, sizeof *answer);
+    struct server_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
-    inference__server_metadata_response__init(answer);
-    answer->name = "voxeld";
-    answer->version = VX_VERSION;
-    answer->n_extensions = VX_COUNT(extensions);
-    answer->extensions = extensions;
-    question->answer = &answer->base;
+    Inference__ServerMetadataResponse *response = &answer->response;
+    inference__server_metadata_response__init(response);
+    response->name = "voxeld";
+    response->version = VX_VERSION;
+    response->extensions = answer->list;
+    for (size_t i = 0; i < VX_COUNT(extensions); i++)
+        if (extension_is_served(question, extensions[i]))
+            answer->list[response->n_extensions++] = extensions[i];
+    question->answer = &response->base;
     return VX_OK;
 }
 
@@ -162,21 +189,15 @@ static vx_status control_model_metadata(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* What is served, and for the rest what to do instead. */
+/* What is answered here, all of it: inference, health and reflection have their own. */
 static const struct control_method {
     i32 method;
     vx_status (*answer)(struct vx_control_question *question);
     const ProtobufCMessageDescriptor *request;
-    const char *instead;
 } control_methods[] = {
 #define SERVED(method_, request_, answer_)                                               \
     {                                                                                    \
-        VX_METHOD_ID_##method_, answer_, &inference__##request_##_request__descriptor,   \
-            NULL                                                                         \
-    }
-#define REFUSED(method_, instead_)                                                       \
-    {                                                                                    \
-        VX_METHOD_ID_##method_, NULL, NULL, instead_                                     \
+        VX_METHOD_ID_##method_, answer_, &inference__##request_##_request__descriptor    \
     }
     SERVED(SERVER_LIVE, server_live, control_server_live),
     SERVED(SERVER_READY, server_ready, control_server_ready),
@@ -189,20 +210,21 @@ static const struct control_method {
     SERVED(REPOSITORY_MODEL_LOAD, repository_model_load, vx_control_repository_load),
     SERVED(REPOSITORY_MODEL_UNLOAD, repository_model_unload,
            vx_control_repository_unload),
-    REFUSED(
-        MODEL_STREAM_INFER,
-        "every request has one answer, use ModelInfer, as many at a time as you like"),
-    REFUSED(SYSTEM_SHARED_MEMORY_STATUS, "no region can be registered"),
-    REFUSED(SYSTEM_SHARED_MEMORY_REGISTER, "send tensors in raw_input_contents"),
-    REFUSED(SYSTEM_SHARED_MEMORY_UNREGISTER, "no region can be registered"),
-    REFUSED(CUDA_SHARED_MEMORY_STATUS, "no region can be registered"),
-    REFUSED(CUDA_SHARED_MEMORY_REGISTER, "send tensors in raw_input_contents"),
-    REFUSED(CUDA_SHARED_MEMORY_UNREGISTER, "no region can be registered"),
-    REFUSED(TRACE_SETTING,
-            "the request parameter `timing` says where a request's time went"),
-    REFUSED(LOG_SETTINGS, "logging is set at start with --log-level and --log-format"),
+    SERVED(SYSTEM_SHARED_MEMORY_STATUS, system_shared_memory_status,
+           vx_control_system_status),
+    SERVED(SYSTEM_SHARED_MEMORY_REGISTER, system_shared_memory_register,
+           vx_control_system_register),
+    SERVED(SYSTEM_SHARED_MEMORY_UNREGISTER, system_shared_memory_unregister,
+           vx_control_system_unregister),
+    SERVED(CUDA_SHARED_MEMORY_STATUS, cuda_shared_memory_status,
+           vx_control_device_status),
+    SERVED(CUDA_SHARED_MEMORY_REGISTER, cuda_shared_memory_register,
+           vx_control_device_register),
+    SERVED(CUDA_SHARED_MEMORY_UNREGISTER, cuda_shared_memory_unregister,
+           vx_control_device_unregister),
+    SERVED(TRACE_SETTING, trace_setting, vx_control_trace_setting),
+    SERVED(LOG_SETTINGS, log_settings, vx_control_log_settings),
 #undef SERVED
-#undef REFUSED
 };
 
 vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
@@ -213,9 +235,6 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
     for (size_t i = 0; i < VX_COUNT(control_methods); i++)
         if (control_methods[i].method == method) row = &control_methods[i];
     VX_ASSERT(row);
-    if (!row->answer)
-        VX_FAIL_WHY(why, UNIMPLEMENTED, "not served", "%s is not served here: %s",
-                    strrchr(vx_method_get(method)->path, '/') + 1, row->instead);
     ProtobufCMessage *request;
     VX_TRY(vx_control_unpack(row->request, message, answer->scratch, why, &request));
     struct vx_control_question question = {
@@ -223,6 +242,7 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
         .request = request,
         .scratch = answer->scratch,
         .why = why,
+        .peer = answer->peer,
         .waiter = answer->waiter,
     };
     VX_TRY(row->answer(&question));

@@ -19,13 +19,15 @@
 
 #include "engine/base/arena.h"
 #include "proto/codec.h"
+#include "server/peer.h"
 #include "server/view.h"
 
 struct vx_control_answer {
-    struct vx_arena *scratch; /* caller's; reset before */
-    u8 *bytes;                /* caller's buffer */
-    size_t capacity;          /* VX_CONTROL_BYTES_MAX */
-    size_t length;            /* out */
+    struct vx_arena *scratch;   /* caller's; reset before */
+    u8 *bytes;                  /* caller's buffer */
+    size_t capacity;            /* VX_CONTROL_BYTES_MAX */
+    size_t length;              /* out */
+    const struct vx_peer *peer; /* whose question it is; NULL: not known */
     void *waiter; /* who asks, for models' on_ended; NULL: loads are refused */
     bool later;   /* out: with OK, there is no answer yet */
 };

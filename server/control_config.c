@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/control_private.h"
 
+#include "server/devices.h"
+#include "server/workers.h"
+
 #include "model_config.pb-c.h"
 #include "open_inference.pb-c.h"
 
@@ -22,9 +25,10 @@ struct config_answer {
     Inference__ModelDynamicBatching__PriorityQueuePolicyEntry
         *policy_list[VX_PRIORITY_LEVELS_MAX];
     Inference__ModelTransactionPolicy transaction;
-    Inference__ModelInstanceGroup group;
-    Inference__ModelInstanceGroup *group_list[1];
-    char group_name[VX_NAME_BYTES + 8];
+    Inference__ModelInstanceGroup groups[2]; /* GPUs, CPU */
+    Inference__ModelInstanceGroup *group_list[2];
+    char group_names[2][VX_NAME_BYTES + 8];
+    int32_t gpus[VX_WORKERS_MAX];
     Inference__ModelInput inputs[2];
     Inference__ModelInput *input_list[2];
     Inference__ModelOutput outputs[VX_OUTPUTS_MAX];
@@ -119,8 +123,61 @@ static void config_set_batching(struct config_answer *answer,
     batching->priority_queue_policy = answer->policy_list;
 }
 
-/* How requests meet devices: batches form by voxels, one instance per worker that has the
- * model. */
+struct vx_control_device vx_control_device_of(const struct vx_workers *workers,
+                                              i32 worker)
+{
+    struct vx_device device = {.kind = VX_DEVICE_CPU};
+    if (workers && worker < vx_workers_count(workers) &&
+        vx_device_parse(vx_workers_info(workers, worker)->device, NULL, &device).fault)
+        device = (struct vx_device){.kind = VX_DEVICE_CPU};
+    bool gpu = device.kind != VX_DEVICE_CPU;
+    return (struct vx_control_device){gpu, gpu ? device.index : 0};
+}
+
+static Inference__ModelInstanceGroup *config_add_group(struct config_answer *answer,
+                                                       const char *model)
+{
+    size_t at = answer->config.n_instance_group++;
+    Inference__ModelInstanceGroup *group = &answer->groups[at];
+    inference__model_instance_group__init(group);
+    snprintf(answer->group_names[at], sizeof answer->group_names[at], "%s_%zu", model,
+             at);
+    group->name = answer->group_names[at];
+    answer->group_list[at] = group;
+    answer->config.instance_group = answer->group_list;
+    return group;
+}
+
+/* One instance per worker that has the model.  Of a group of GPUs, `count` is of each. */
+static void config_set_instances(struct config_answer *answer,
+                                 const struct vx_instance *row,
+                                 const struct vx_workers *workers)
+{
+    i32 cpus = 0;
+    size_t gpus = 0;
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
+        if (!(row->workers_loaded >> w & 1)) continue;
+        struct vx_control_device device = vx_control_device_of(workers, w);
+        if (device.gpu)
+            answer->gpus[gpus++] = device.index;
+        else
+            cpus++;
+    }
+    if (gpus) {
+        Inference__ModelInstanceGroup *group = config_add_group(answer, row->name);
+        group->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU;
+        group->count = 1;
+        group->n_gpus = gpus;
+        group->gpus = answer->gpus;
+    }
+    if (cpus) {
+        Inference__ModelInstanceGroup *group = config_add_group(answer, row->name);
+        group->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;
+        group->count = cpus;
+    }
+}
+
+/* How requests meet devices: batches form by voxels. */
 static void config_set_scheduling(struct config_answer *answer,
                                   const struct vx_instance *row)
 {
@@ -129,14 +186,6 @@ static void config_set_scheduling(struct config_answer *answer,
     config->scheduling_choice_case =
         INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;
     config->dynamic_batching = &answer->batching;
-    inference__model_instance_group__init(&answer->group);
-    snprintf(answer->group_name, sizeof answer->group_name, "%s_0", row->name);
-    answer->group.name = answer->group_name;
-    answer->group.kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;
-    answer->group.count = __builtin_popcount(row->workers_loaded);
-    answer->group_list[0] = &answer->group;
-    config->n_instance_group = 1;
-    config->instance_group = answer->group_list;
     inference__model_transaction_policy__init(
         &answer->transaction); /* decoupled: false */
     config->model_transaction_policy = &answer->transaction;
@@ -173,6 +222,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config->input = answer->input_list;
     config_set_outputs(answer, signature);
     config_set_scheduling(answer, row);
+    config_set_instances(answer, row, question->view->workers);
     config_set_parameter(answer, 0, "voxels_max", signature->voxels_max);
     config_set_parameter(answer, 1, "batch_voxels_max", signature->batching.voxels_max);
     config_set_parameter(answer, 2, "batch_requests_max",

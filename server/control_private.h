@@ -2,6 +2,8 @@
  *
  *   control.c             the table of methods, the server's own answers, metadata
  *   control_config.c      ModelConfig
+ *   control_memory.c      System- and CudaSharedMemory: Status, Register, Unregister
+ *   control_settings.c    LogSettings, TraceSetting
  *   control_repository.c  RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload
  *   control_statistics.c  ModelStatistics
  *
@@ -31,8 +33,9 @@ struct vx_control_question {
     const ProtobufCMessage *request;
     struct vx_arena *scratch;
     struct vx_why *why;
-    void *waiter; /* who asks; NULL: cannot wait */
-    bool later;   /* out: with OK, no answer now: the waiter is told when it has ended */
+    const struct vx_peer *peer; /* NULL: not known */
+    void *waiter;               /* who asks; NULL: cannot wait */
+    bool later; /* out: with OK, no answer now: the waiter is told when it has ended */
     const ProtobufCMessage *answer; /* out */
 };
 
@@ -42,6 +45,14 @@ struct vx_control_dtype {
     int config; /* Inference__DataType */
 };
 struct vx_control_dtype vx_control_dtype_get(enum vx_dtype dtype);
+
+/* The device of a worker, as clients count it; a CPU's index is 0. */
+struct vx_control_device {
+    bool gpu;
+    i32 index;
+};
+struct vx_control_device vx_control_device_of(const struct vx_workers *workers,
+                                              i32 worker);
 
 /* The row that serves (name, version text) now: INVALID_ARGUMENT, NOT_FOUND or
  * UNAVAILABLE. */
@@ -54,5 +65,13 @@ VX_MUST_USE vx_status vx_control_model_statistics(struct vx_control_question *qu
 VX_MUST_USE vx_status vx_control_repository_index(struct vx_control_question *question);
 VX_MUST_USE vx_status vx_control_repository_load(struct vx_control_question *question);
 VX_MUST_USE vx_status vx_control_repository_unload(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_system_status(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_system_register(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_system_unregister(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_device_status(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_device_register(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_device_unregister(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_trace_setting(struct vx_control_question *question);
+VX_MUST_USE vx_status vx_control_log_settings(struct vx_control_question *question);
 
 #endif

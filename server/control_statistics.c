@@ -18,8 +18,8 @@ struct statistics_row {
     Inference__InferStatistics infer;
     Inference__InferBatchStatistics batches[VX_BATCH_ITEMS_MAX];
     Inference__InferBatchStatistics *batch_list[VX_BATCH_ITEMS_MAX];
-    Inference__MemoryUsage memory;
-    Inference__MemoryUsage *memory_list[1];
+    Inference__MemoryUsage memory[VX_WORKERS_MAX];
+    Inference__MemoryUsage *memory_list[VX_WORKERS_MAX];
 };
 struct statistics_answer {
     Inference__ModelStatisticsResponse response;
@@ -57,7 +57,29 @@ static void statistics_set_batches(struct statistics_row *row,
     row->model.batch_stats = row->batch_list;
 }
 
-static void statistics_set_row(struct statistics_row *row, struct vx_instance *instance)
+/* The weights, on each device that has them.  response_stats stays empty: it is for models
+ * that answer one request several times, and none here does. */
+static void statistics_set_memory(struct statistics_row *row,
+                                  const struct vx_instance *instance,
+                                  const struct vx_workers *workers)
+{
+    size_t count = 0;
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
+        if (!(instance->workers_loaded >> w & 1)) continue;
+        Inference__MemoryUsage *memory = &row->memory[count];
+        struct vx_control_device device = vx_control_device_of(workers, w);
+        inference__memory_usage__init(memory);
+        memory->type = device.gpu ? "GPU" : "CPU";
+        memory->id = device.index;
+        memory->byte_size = (u64)instance->signature.weights_bytes;
+        row->memory_list[count++] = memory;
+    }
+    row->model.n_memory_usage = count;
+    row->model.memory_usage = row->memory_list;
+}
+
+static void statistics_set_row(struct statistics_row *row, struct vx_instance *instance,
+                               const struct vx_workers *workers)
 {
     const struct vx_instance_stats *stats = &instance->stats;
     Inference__ModelStatistics *model = &row->model;
@@ -76,16 +98,13 @@ static void statistics_set_row(struct statistics_row *row, struct vx_instance *i
     row->infer.compute_input = statistics_duration(row, &stats->compute_input);
     row->infer.compute_infer = statistics_duration(row, &stats->compute_infer);
     row->infer.compute_output = statistics_duration(row, &stats->compute_output);
-    row->infer.cache_hit = statistics_duration(row, &stats->cache_hit);
-    row->infer.cache_miss = statistics_duration(row, &stats->cache_miss);
+    /* Of Triton's response cache, which is not here: answers are computed each time.  What
+     * the geometry cache saves is in /metrics and in the answers' `timing`. */
+    row->infer.cache_hit = statistics_duration(row, &(struct vx_duration){0});
+    row->infer.cache_miss = statistics_duration(row, &(struct vx_duration){0});
     model->inference_stats = &row->infer;
     statistics_set_batches(row, stats);
-    inference__memory_usage__init(&row->memory);
-    row->memory.type = "CPU";
-    row->memory.byte_size = (u64)instance->signature.weights_bytes;
-    row->memory_list[0] = &row->memory;
-    model->n_memory_usage = 1;
-    model->memory_usage = row->memory_list;
+    statistics_set_memory(row, instance, workers);
 }
 
 /* An empty name asks for all models, an empty version for all versions.  A version that
@@ -114,7 +133,7 @@ vx_status vx_control_model_statistics(struct vx_control_question *question)
     size_t count = 0;
     while ((row = vx_registry_next(registry, &cursor))) {
         if (!statistics_wanted(row, request->name, version)) continue;
-        statistics_set_row(&answer->rows[count], row);
+        statistics_set_row(&answer->rows[count], row, question->view->workers);
         answer->list[count] = &answer->rows[count].model;
         count++;
     }

@@ -9,8 +9,10 @@
 #include "engine/base/thread.h"
 #include "server/admin.h"
 #include "server/control.h"
+#include "server/devices.h"
 #include "server/host.h"
 #include "server/ready_file.h"
+#include "server/regions.h"
 #include "server/view.h"
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster than this.
@@ -40,6 +42,9 @@ static struct vx_front_view front_view(const struct vx_front *front)
     return (struct vx_front_view){.config = front->config,
                                   .registry = front->registry,
                                   .models = front->models,
+                                  .regions = front->regions,
+                                  .tracing = front->tracing,
+                                  .workers = front->workers,
                                   .ready = front_is_ready(front),
                                   .draining = front->phase != VX_FRONT_SERVING};
 }
@@ -75,6 +80,7 @@ static void front_on_turn(uv_prepare_t *prepare)
     struct vx_front *front = VX_CONTAINER(prepare, struct vx_front, turn);
     if (front->phase >= VX_FRONT_STOPPING) return;
     vx_models_step(front->models);
+    vx_regions_step(front->regions);
     vx_infer_dispatch(&front->infer);
     struct vx_front_view view = front_view(front);
     vx_health_step(front->health, &view);
@@ -93,10 +99,11 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
     struct vx_control_answer answer = {.scratch = &front->scratch,
                                        .bytes = front->answer,
                                        .capacity = VX_CONTROL_BYTES_MAX,
+                                       .peer = &call->peer,
                                        .waiter = call};
     vx_arena_reset(&front->scratch);
     vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
-    if (!st.fault && answer.later) return; /* front_on_model_ended comes */
+    if (!st.fault && answer.later) return; /* front_on_ended comes */
     call->answered = true;
     if (st.fault)
         vx_rpc_fail(front->rpc, &call, st, &why);
@@ -104,9 +111,9 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
         vx_rpc_reply(front->rpc, &call, answer.bytes, answer.length);
 }
 
-/* The load or unload that this call asked for. */
-static void front_on_model_ended(void *context, void *waiter, vx_status status,
-                                 const struct vx_why *why)
+/* The load or unload, or the device region, that this call asked for. */
+static void front_on_ended(void *context, void *waiter, vx_status status,
+                           const struct vx_why *why)
 {
     struct vx_front *front = context;
     struct vx_call *call = waiter;
@@ -117,18 +124,28 @@ static void front_on_model_ended(void *context, void *waiter, vx_status status,
         vx_rpc_reply(front->rpc, &call, "", 0);
 }
 
-/* True: it waited for a model's load or unload, which goes on without it. */
+/* True: it waited for a model's load or unload, which goes on without it, or for a device
+ * region, which nobody gets then. */
 static bool front_forget(struct vx_front *front, struct vx_call *call)
 {
-    if (!vx_models_forget(front->models, call)) return false;
+    if (!vx_models_forget(front->models, call) &&
+        !vx_regions_forget(front->regions, call))
+        return false;
     call->answered = true;
     vx_rpc_fail(front->rpc, &call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
     return true;
 }
 
+/* A call, or one request of a stream. */
+static bool front_is_infer(const struct vx_call *call)
+{
+    return call->method == VX_METHOD_ID_MODEL_INFER ||
+           call->method == VX_METHOD_ID_MODEL_STREAM_INFER;
+}
+
 static void front_on_arrival(struct vx_front *front, struct vx_call *call)
 {
-    if (call->method == VX_METHOD_ID_MODEL_INFER) {
+    if (front_is_infer(call)) {
         vx_infer_on_call(&front->infer, call);
         return;
     }
@@ -140,7 +157,7 @@ static void front_on_arrival(struct vx_front *front, struct vx_call *call)
 
 static void front_on_gone(struct vx_front *front, struct vx_call *call)
 {
-    if (call->method == VX_METHOD_ID_MODEL_INFER)
+    if (front_is_infer(call))
         vx_infer_on_gone(&front->infer, call);
     else if (!call->answered && !front_forget(front, call))
         vx_health_on_gone(front->health, call);
@@ -176,11 +193,24 @@ static void front_ring(void *context)
     uv_async_send(&front->bell);
 }
 
+static void front_on_disconnected(void *context, u64 connection)
+{
+    struct vx_front *front = context;
+    vx_regions_owner_gone(front->regions, connection);
+}
+
+static bool front_lives(void *context, u64 connection)
+{
+    const struct vx_front *front = context;
+    return vx_rpc_connection_lives(front->rpc, connection);
+}
+
 /* ------- workers ------- */
 
 static void front_on_worker_up(void *context, i32 worker)
 {
     struct vx_front *front = context;
+    vx_regions_on_worker_up(front->regions, worker); /* before any RUN */
     vx_sched_worker_up(front->sched, worker);
     vx_models_on_worker_up(front->models, worker);
 }
@@ -197,6 +227,7 @@ static void front_on_worker_down(void *context, i32 worker)
     /* Models first, while the batches are still the worker's own. */
     vx_models_on_worker_down(front->models, worker);
     vx_infer_on_worker_down(&front->infer, worker);
+    vx_regions_on_worker_down(front->regions, worker);
 }
 
 static void front_on_worker_message(void *context, i32 worker,
@@ -206,6 +237,8 @@ static void front_on_worker_message(void *context, i32 worker,
     front->event_ns = vx_clock_ns();
     if (message->head.kind == VX_MESSAGE_DONE)
         vx_infer_on_done(&front->infer, worker, &message->done);
+    else if (message->head.kind == VX_MESSAGE_MAPPED)
+        vx_regions_on_mapped(front->regions, worker, &message->mapped);
     else
         vx_models_on_message(front->models, worker, message);
 }
@@ -252,6 +285,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
         .rpc = front->rpc,
         .workers = front->workers,
         .shared = front->shared,
+        .regions = front->regions,
         .ready = front_is_ready(front),
     };
     vx_admin_answer(&admin, request, reply);
@@ -267,6 +301,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));
     VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
+    VX_TRY(vx_tracing_open(&front->tracing));
     VX_TRY(vx_models_open(&(struct vx_models_options){.repository = config->repository,
                                                       .registry = front->registry,
                                                       .sched = front->sched,
@@ -274,9 +309,16 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                       .context = front,
                                                       .config = config,
                                                       .look = front_look,
-                                                      .on_ended = front_on_model_ended,
+                                                      .on_ended = front_on_ended,
                                                       .on_lost = front_on_lost},
                           &front->models));
+    VX_TRY(vx_regions_open(&(struct vx_regions_options){.config = config,
+                                                        .workers = &front->workers,
+                                                        .context = front,
+                                                        .ring = front_ring,
+                                                        .lives = front_lives,
+                                                        .on_added = front_on_ended},
+                           &front->regions));
     front->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
     front->answer = vx_alloc(VX_CONTROL_BYTES_MAX);
     VX_ENSURE(front->scratch_block && front->answer, RESOURCE_EXHAUSTED,
@@ -285,11 +327,25 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     return VX_OK;
 }
 
+/* The real ones, and those that tests have in their place. */
+static bool front_all_are_gpus(const struct vx_front *front)
+{
+    for (i32 w = 0; w < vx_workers_count(front->workers); w++) {
+        struct vx_device device;
+        const char *name = vx_workers_info(front->workers, w)->device;
+        if (vx_device_parse(name, NULL, &device).fault) return false;
+        if (device.kind == VX_DEVICE_CPU) return false;
+    }
+    return true;
+}
+
 static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
     struct vx_rpc_options options = {
-        .address = config->grpc,
+        .addresses = config->grpc,
+        .connections_max = (i32)config->connections_max,
+        .streams_max = (i32)config->streams_max,
         .threads = vx_host_rpc_threads(config, vx_host_processors()),
         .calls_max = (i32)config->calls_max,
         .receiving_max = (i32)config->receiving_max,
@@ -297,14 +353,34 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .receive_ns_max = config->receive_ms_max * VX_NS_PER_MS,
         .send_ns_max = config->send_ms_max * VX_NS_PER_MS,
         .slots = vx_shared_slots(front->shared),
+        .regions = front->regions,
+        .coords_in_place = front_all_are_gpus(front),
         .arrivals = &front->arrivals,
         .gone = &front->gone,
         .on_ended = front_ring,
+        .on_disconnected = front_on_disconnected,
         .context = front,
     };
     vx_content_key_make(&options.content_key);
     VX_TRY(vx_rpc_open(&options, why, &front->rpc));
     return vx_health_open(front->rpc, &front->health);
+}
+
+static void front_open_infer(struct vx_front *front)
+{
+    front->infer = (struct vx_infer){
+        .config = front->config,
+        .registry = front->registry,
+        .models = front->models,
+        .regions = front->regions,
+        .sched = front->sched,
+        .geometries = front->geometries,
+        .shared = front->shared,
+        .rpc = front->rpc,
+        .workers = front->workers,
+        .metrics = front->metrics,
+        .tracing = front->tracing,
+    };
 }
 
 static vx_status front_open_workers(struct vx_front *front, struct vx_why *why)
@@ -320,18 +396,7 @@ static vx_status front_open_workers(struct vx_front *front, struct vx_why *why)
         .on_message = front_on_worker_message,
         .on_stopped = vx_front_close_handles,
     };
-    VX_TRY(vx_workers_open(&options, why, &front->workers));
-    front->infer = (struct vx_infer){
-        .config = front->config,
-        .registry = front->registry,
-        .sched = front->sched,
-        .geometries = front->geometries,
-        .shared = front->shared,
-        .rpc = front->rpc,
-        .workers = front->workers,
-        .metrics = front->metrics,
-    };
-    return VX_OK;
+    return vx_workers_open(&options, why, &front->workers);
 }
 
 static void front_open_handles(struct vx_front *front)
@@ -356,18 +421,16 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
 {
     VX_TRY(vx_due_init(&front->due, &front->loop));
     VX_TRY(front_open_parts(front, why));
-    VX_TRY(front_open_rpc(front, why));
     VX_TRY(vx_http_open(&(struct vx_http_options){.loop = &front->loop,
                                                   .address = front->config->http,
                                                   .handler = front_on_http,
                                                   .context = front},
                         why, &front->http));
     VX_TRY(front_open_workers(front, why));
+    VX_TRY(front_open_rpc(front, why)); /* it asks of what kind the workers are */
+    front_open_infer(front);
     VX_TRY(vx_models_start(front->models, why));
     VX_TRY(vx_rpc_start(front->rpc, why));
-    VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
-           VX_LOG_TEXT("address", front->config->grpc),
-           VX_LOG_I64("port", vx_rpc_port(front->rpc)));
     VX_LOG(LISTEN, VX_LOG_TEXT("what", "http"),
            VX_LOG_TEXT("address", front->config->http),
            VX_LOG_I64("port", vx_http_port(front->http)));
@@ -381,10 +444,12 @@ static void front_release(struct vx_front *front)
 {
     vx_workers_close(&front->workers);
     vx_models_close(&front->models);
+    vx_regions_close(&front->regions);
     vx_sched_close(&front->sched);
     vx_geometries_close(&front->geometries);
     vx_registry_close(&front->registry);
     vx_metrics_close(&front->metrics);
+    vx_tracing_close(&front->tracing);
     vx_shared_close(&front->shared);
     vx_mailbox_fini(&front->arrivals);
     vx_mailbox_fini(&front->gone);

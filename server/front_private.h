@@ -56,10 +56,12 @@ struct vx_front {
     struct vx_sched *sched;
     struct vx_geometries *geometries;
     struct vx_models *models;
+    struct vx_regions *regions;
     struct vx_workers *workers;
     struct vx_rpc *rpc;
     struct vx_health *health;
     struct vx_metrics *metrics;
+    struct vx_tracing *tracing;
     struct vx_http *http;
     struct vx_infer infer;
     struct vx_arena scratch; /* of one small question */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "server/host.h"
 
 #include "engine/base/clock.h"
 
+#include <sys/resource.h>
 #include <uv.h>
 
 #define RPC_THREADS_MIN 2
@@ -11,6 +13,10 @@
 #define RPC_THREADS_SHARE 4
 /* Fewer, and a thread that spins keeps from its processor what it waits for. */
 #define SPIN_PROCESSORS_MIN 8
+
+/* For the most connections that can be set; some systems have no limit at all, and the
+ * kernel's table grows with the largest number. */
+#define FILES_MAX ((rlim_t)1 << 18)
 
 i32 vx_host_processors(void)
 {
@@ -28,4 +34,15 @@ i32 vx_host_rpc_threads(const struct vx_config *config, i32 processors)
 i64 vx_host_spin_ns(const struct vx_config *config, i32 processors)
 {
     return processors < SPIN_PROCESSORS_MIN ? 0 : config->spin_us * VX_NS_PER_US;
+}
+
+void vx_host_raise_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    rlim_t most = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+    if (limit.rlim_cur >= most) return;
+    limit.rlim_cur = most;
+    /* Refused: fewer connections then, which is said where their table is made. */
+    if (setrlimit(RLIMIT_NOFILE, &limit)) return;
 }

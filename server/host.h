@@ -1,4 +1,5 @@
-/* host - settings that follow from how many processors there are, where nobody said.
+/* host - settings that follow from the machine: its processors, where nobody said, and its
+ * limit of open files.
  *
  * Owner    -
  * Thread   any; at start.
@@ -20,5 +21,8 @@ i32 vx_host_rpc_threads(const struct vx_config *config, i32 processors);
  * where processors are few and somebody else needs this one. */
 i64 vx_host_spin_ns(const struct vx_config *config, i32 processors);
 i32 vx_host_processors(void);
+/* Lets this process have as many open files as it may: a connection is two, and the usual
+ * soft limit of 1024 is for programs that call select. */
+void vx_host_raise_files(void);
 
 #endif

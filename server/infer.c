@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "server/admit.h"
+#include "server/rpc_regions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static void infer_give_inputs(struct vx_infer *infer, struct vx_call *call)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++)
         infer_give_slots(infer, &call->request.inputs[i].slot, 1);
+    vx_rpc_regions_give(infer->regions, call);
 }
 
 /* ------- the end of a call ------- */
@@ -37,11 +39,14 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
                              const struct vx_infer_end *end, struct vx_reply *reply)
 {
     reply_add(reply, "queue_ns", call->job.started_ns - call->job.queued_ns);
+    reply_add(reply, "convert_ns", end->done->convert_ns);
     reply_add(reply, "geometry_ns", end->done->geometry_ns);
     reply_add(reply, "compute_ns", end->done->compute_ns);
+    reply_add(reply, "output_ns", end->done->output_ns);
     reply_add(reply, "total_ns", vx_clock_ns() - call->arrived_ns);
     reply_add(reply, "geometry_hit", end->done->geometry_hit);
     reply->parameters[reply->parameters_count - 1].kind = VX_PARAMETER_BOOL;
+    reply_add(reply, "pairs", end->done->pairs);
     reply_add(reply, "batch_size", end->batch_items);
     reply_add(reply, "batch_voxels", end->batch_voxels);
     reply_add(reply, "device", 0);
@@ -77,8 +82,14 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
         i32 o = admitted->outputs[i];
         reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
         outputs[i] = call->outputs[o];
+        /* The entry of one that went into a region is there, and empty. */
+        reply.outputs[i].bytes = outputs[i].bytes;
     }
     if (call->request.timing) reply_add_timing(infer, call, end, &reply);
+    if (call->method == VX_METHOD_ID_MODEL_STREAM_INFER) {
+        reply_add(&reply, "triton_final_response", 1);
+        reply.parameters[reply.parameters_count - 1].kind = VX_PARAMETER_BOOL;
+    }
     reply_add_geometry(call, end, &reply);
     vx_rpc_reply_infer(infer->rpc, &call, &reply, outputs);
 }
@@ -133,6 +144,7 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
     char hint[HINT_BYTES];
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
+        if (vx_infer_output_use(call, i)) continue;
         u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
         VX_ENSURE_WHY(
             arena->take(arena->context, bytes, &call->outputs[o]), why,
@@ -183,8 +195,9 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     }
     call->job.must_hold = vx_content_there(call->request.coords_ref);
     if (!call->job.must_hold) return VX_OK;
-    /* A holder that has not this model is no use; the coordinates may go to another. */
-    call->job.holders &= vx_infer_row(infer, call)->workers_loaded;
+    /* A holder that has not this model or the request's regions is no use; the coordinates
+     * may go to another. */
+    call->job.holders &= vx_infer_may_hold(infer, call);
     if (!call->job.holders) return vx_infer_unknown_geometry(call, why);
     VX_ENSURE_WHY(fact.voxels == call->job.voxels, why, INVALID_ARGUMENT,
                   "feats must have one row per voxel of the geometry",
@@ -218,6 +231,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     call->job.priority = request->priority;
     call->job.deadline_ns = call->deadline_ns;
     call->job.timeout_ns = infer_timeout_ns(call);
+    VX_TRY(vx_infer_check_regions(infer, call, why));
     VX_TRY(infer_find_geometry(infer, call, why));
     VX_TRY(infer_check_voxels(infer, call, why));
     return infer_take_outputs(infer, call, why);
@@ -237,13 +251,14 @@ static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
 static void infer_refuse(struct vx_infer *infer, struct vx_call *call, vx_status status,
                          const struct vx_why *why)
 {
-    static const char full[] = "Exceeds maximum queue size"; /* Triton's words */
     enum vx_code code = vx_status_code(status);
-    const char *text = vx_status_text(status, why);
-    bool is_full = !strncmp(text, full, sizeof full - 1);
+    bool is_full =
+        code == VX_CODE_UNAVAILABLE && vx_sched_is_full(infer->sched, &call->job);
     struct vx_why hinted = {""};
     char hint[HINT_BYTES];
-    if (is_full) vx_why_set(&hinted, "%s; %s", text, infer_hint(infer, call, hint));
+    if (is_full)
+        vx_why_set(&hinted, "%s; %s", vx_status_text(status, why),
+                   infer_hint(infer, call, hint));
     vx_infer_finish(infer, call,
                     &(struct vx_infer_end){
                         .status = status,

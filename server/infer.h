@@ -1,9 +1,9 @@
 /* infer - one inference from its arrival on the loop to its answer.
  *
  * arrival -> admit (does it fit the model?) -> who has its geometry? -> output slots ->
- * scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  Every way a
- * request can end goes through one function, which gives its slots back, counts it and
- * answers it.
+ * scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  A tensor lies
+ * in a slot of ours or in a region of its client's.  Every way a request can end goes
+ * through one function, which gives its slots and regions back, counts it and answers it.
  *
  *   vx_infer_on_call(infer, call);
  *   vx_infer_dispatch(infer);                      once per turn of the loop
@@ -22,10 +22,12 @@
 
 #include "server/geometries.h"
 #include "server/metrics.h"
+#include "server/models.h"
 #include "server/registry.h"
 #include "server/rpc.h"
 #include "server/sched.h"
 #include "server/shared.h"
+#include "server/tracing.h"
 #include "server/workers.h"
 
 /* A batch that is with a worker. */
@@ -37,12 +39,15 @@ struct vx_infer_sent {
 struct vx_infer {
     const struct vx_config *config;
     struct vx_registry *registry;
+    const struct vx_models *models; /* which workers have what, or will */
+    struct vx_regions *regions;     /* where tensors may lie; NULL: nowhere */
     struct vx_sched *sched;
     struct vx_geometries *geometries;
     struct vx_shared *shared;
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_metrics *metrics;
+    struct vx_tracing *tracing;
     struct vx_infer_sent sent[VX_WORKERS_MAX][VX_WORKER_DEPTH];
     bool stopping; /* workers end: what still arrives is refused */
 };

@@ -3,6 +3,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "server/admit.h"
+
+#include <string.h>
 
 static void duration_add(struct vx_duration *duration, i64 ns)
 {
@@ -10,64 +13,187 @@ static void duration_add(struct vx_duration *duration, i64 ns)
     duration->ns += (u64)(ns > 0 ? ns : 0);
 }
 
+/* One that ran well, but whose client had left, was answered to nobody. */
+static enum vx_code infer_code(const struct vx_call *call, const struct vx_infer_end *end)
+{
+    bool left = call->is_gone && !end->status.fault;
+    return left ? VX_CODE_CANCELLED : vx_status_code(end->status);
+}
+
+/* When a request reached its steps, by the clock that front and workers share. */
+struct infer_steps {
+    i64 decoded_ns; /* the whole message was here: Triton's REQUEST_START */
+    i64 queued_ns, compute_ns, input_end_ns, output_ns, compute_end_ns;
+    i64 end_ns;
+};
+
+/* The worker says when it heard of the batch and when it answered, and how long its device
+ * worked: what is between is waiting, for the batch before it, and so is queue time. */
+static struct infer_steps infer_steps_make(const struct vx_call *call,
+                                           const struct vx_infer_end *end, i64 now_ns)
+{
+    struct infer_steps steps = {.decoded_ns = call->decoded_ns, .end_ns = now_ns};
+    if (!end->done) return steps;
+    const struct vx_message_done *batch = end->batch;
+    struct vx_infer_times times = vx_infer_times_make(batch);
+    i64 begin_ns = batch->sent_ns - batch->device_ns;
+    if (begin_ns < batch->received_ns) begin_ns = batch->received_ns;
+    steps.queued_ns = call->job.queued_ns;
+    steps.compute_ns = begin_ns;
+    steps.input_end_ns = begin_ns + times.convert_ns;
+    steps.output_ns = steps.input_end_ns + times.geometry_ns + times.compute_ns;
+    steps.compute_end_ns = steps.output_ns + times.output_ns;
+    return steps;
+}
+
 static void infer_count_run(struct vx_instance_stats *stats, const struct vx_call *call,
-                            const struct vx_done_item *done, i64 now_ns)
+                            const struct vx_done_item *done,
+                            const struct infer_steps *steps)
 {
     stats->inference_count++;
     stats->last_inference_ms = (u64)vx_clock_wall_ms();
     stats->voxels += (u64)call->job.voxels;
     stats->pairs += (u64)done->pairs;
-    duration_add(&stats->success, now_ns - call->arrived_ns);
-    duration_add(&stats->queue, call->job.started_ns - call->job.queued_ns);
-    duration_add(&stats->compute_input, done->convert_ns + done->geometry_ns);
-    duration_add(&stats->compute_infer, done->compute_ns);
-    duration_add(&stats->compute_output, done->output_ns);
-    duration_add(done->geometry_hit ? &stats->cache_hit : &stats->cache_miss,
+    duration_add(&stats->success, steps->end_ns - steps->decoded_ns);
+    duration_add(&stats->queue, steps->compute_ns - steps->queued_ns);
+    duration_add(&stats->compute_input, steps->input_end_ns - steps->compute_ns);
+    duration_add(&stats->compute_infer, steps->output_ns - steps->input_end_ns);
+    duration_add(&stats->compute_output, steps->compute_end_ns - steps->output_ns);
+    duration_add(done->geometry_hit ? &stats->geometry_hit : &stats->geometry_miss,
                  done->geometry_ns);
 }
 
-static void infer_count_failure(struct vx_instance_stats *stats,
-                                const struct vx_call *call, enum vx_code code, i64 now_ns)
+static void infer_count_failure(struct vx_instance_stats *stats, enum vx_code code,
+                                i64 total_ns)
 {
-    duration_add(&stats->fail, now_ns - call->arrived_ns);
-    if (code == VX_CODE_CANCELLED || code == VX_CODE_DEADLINE_EXCEEDED)
-        stats->cancelled++;
-    if (code == VX_CODE_UNAVAILABLE || code == VX_CODE_RESOURCE_EXHAUSTED)
-        stats->rejected++;
+    duration_add(&stats->fail, total_ns);
+    switch (code) {
+    case VX_CODE_CANCELLED:
+    case VX_CODE_DEADLINE_EXCEEDED: stats->cancelled++; break;
+    case VX_CODE_UNAVAILABLE:
+    case VX_CODE_RESOURCE_EXHAUSTED: stats->rejected++; break;
+    case VX_CODE_INTERNAL:
+    case VX_CODE_DATA_LOSS: stats->broken++; break;
+    default: break;
+    }
 }
 
-static void infer_log_access(const struct vx_infer *infer, const struct vx_call *call,
-                             const struct vx_infer_end *end, i64 now_ns)
+/* ------- the access log and traces ------- */
+
+static const char *infer_peer_name(enum vx_peer_kind kind)
 {
-    if (!infer->config->access_log) return;
-    const struct vx_done_item *done = end->done;
+    static const char *const names[] = {
+        [VX_PEER_REMOTE] = "remote", [VX_PEER_LOCAL] = "local", [VX_PEER_UNIX] = "unix"};
+    return names[kind];
+}
+
+/* Where tensors lay: "wire", "region" or "device", the least ordinary of them. */
+static const char *infer_way(const struct vx_region_use *uses, i32 count)
+{
+    const char *way = "wire";
+    for (i32 i = 0; i < count; i++) {
+        if (uses[i].region && uses[i].on_device) return "device";
+        if (uses[i].region) way = "region";
+    }
+    return way;
+}
+
+static u64 infer_bytes_out(const struct vx_infer *infer, const struct vx_call *call)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    u64 bytes = 0;
+    for (i32 i = 0; i < admitted->outputs_count; i++)
+        bytes += vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
+                     .bytes;
+    return bytes;
+}
+
+static i64 us(i64 ns)
+{
+    return ns / VX_NS_PER_US;
+}
+
+/* What a client chose freely stands last, so that it can push nothing out of the line. */
+static void infer_log_access(const struct vx_infer *infer, const struct vx_call *call,
+                             const struct vx_infer_end *end,
+                             const struct infer_steps *steps,
+                             const struct vx_trace *trace)
+{
+    static const struct vx_done_item nothing;
+    const struct vx_done_item *done = end->done ? end->done : &nothing;
+    bool well = !end->status.fault && end->done;
     char geometry[VX_CONTENT_TEXT_BYTES] = "";
     if (vx_content_there(call->request.coords_ref))
         vx_content_print(call->request.coords_ref, geometry);
-    VX_LOG(ACCESS, VX_LOG_TEXT("model", call->request.model),
-           VX_LOG_TEXT("id", call->request.id),
-           VX_LOG_TEXT("code", vx_code_name(vx_status_code(end->status))),
-           VX_LOG_I64("voxels", call->job.voxels),
-           VX_LOG_I64("bytes_in", (i64)call->body_bytes),
-           VX_LOG_I64("total_us", (now_ns - call->arrived_ns) / VX_NS_PER_US),
-           VX_LOG_I64("receive_us", (call->decoded_ns - call->arrived_ns) / VX_NS_PER_US),
-           VX_LOG_I64("compute_us", done ? done->compute_ns / VX_NS_PER_US : 0),
-           VX_LOG_I64("geometry_us", done ? done->geometry_ns / VX_NS_PER_US : 0),
-           VX_LOG_I64("geometry_hit", done ? done->geometry_hit : 0),
-           VX_LOG_TEXT("geometry_ref", geometry),
-           VX_LOG_I64("batch_size", end->batch_items),
-           VX_LOG_I64("worker", done ? end->worker : -1),
-           VX_LOG_TEXT("traceparent", call->traceparent));
+    VX_LOG(
+        ACCESS, VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
+        VX_LOG_TEXT("method", strrchr(vx_method_get(call->method)->path, '/') + 1),
+        VX_LOG_TEXT("peer", infer_peer_name(call->peer.kind)),
+        VX_LOG_I64("connection", (i64)call->peer.connection),
+        VX_LOG_I64("uid", call->peer.kind == VX_PEER_UNIX ? (i64)call->peer.uid : -1),
+        VX_LOG_I64("voxels", call->job.voxels),
+        VX_LOG_I64("bytes_in", (i64)call->body_bytes),
+        VX_LOG_I64("bytes_out", well ? (i64)infer_bytes_out(infer, call) : 0),
+        VX_LOG_TEXT("inputs", infer_way(call->inputs_use, VX_INPUTS_MAX)),
+        VX_LOG_TEXT("outputs", infer_way(call->outputs_use, VX_REQUEST_OUTPUTS_MAX)),
+        VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
+        VX_LOG_I64("receive_us", us(call->decoded_ns - call->arrived_ns)),
+        VX_LOG_I64("queue_us", us(steps->compute_ns - steps->queued_ns)),
+        VX_LOG_I64("input_us", us(done->convert_ns)),
+        VX_LOG_I64("geometry_us", us(done->geometry_ns)),
+        VX_LOG_I64("compute_us", us(done->compute_ns)),
+        VX_LOG_I64("output_us", us(done->output_ns)),
+        VX_LOG_I64("geometry_hit", done->geometry_hit),
+        VX_LOG_I64("batch_size", end->batch_items),
+        VX_LOG_I64("batch_voxels", end->batch_voxels),
+        VX_LOG_I64("worker", end->done ? end->worker : -1),
+        VX_LOG_TEXT("geometry_ref", geometry), VX_LOG_TEXT("trace_id", trace->trace_id),
+        VX_LOG_TEXT("parent_id", trace->parent_id),
+        VX_LOG_TEXT("span_id", trace->span_id),
+        VX_LOG_I64("version", call->job.instance < 0
+                                  ? call->request.version
+                                  : vx_infer_row(infer, call)->version),
+        VX_LOG_TEXT("model", call->request.model), VX_LOG_TEXT("id", call->request.id));
+}
+
+/* Triton's names, in ns of the monotonic clock; the line's own stamp is the end, by the
+ * calendar.  0 = it did not come so far. */
+static void infer_log_trace(const struct vx_call *call, const struct vx_infer_end *end,
+                            const struct infer_steps *steps, const struct vx_trace *trace)
+{
+    VX_LOG(TRACE, VX_LOG_TEXT("trace_id", trace->trace_id),
+           VX_LOG_TEXT("parent_id", trace->parent_id),
+           VX_LOG_TEXT("span_id", trace->span_id),
+           VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
+           VX_LOG_I64("REQUEST_START", steps->decoded_ns),
+           VX_LOG_I64("QUEUE_START", steps->queued_ns),
+           VX_LOG_I64("COMPUTE_START", steps->compute_ns),
+           VX_LOG_I64("COMPUTE_INPUT_END", steps->input_end_ns),
+           VX_LOG_I64("COMPUTE_OUTPUT_START", steps->output_ns),
+           VX_LOG_I64("COMPUTE_END", steps->compute_end_ns),
+           VX_LOG_I64("REQUEST_END", steps->end_ns),
+           VX_LOG_TEXT("model", call->request.model),
+           VX_LOG_TEXT("id", call->request.id));
+}
+
+static void infer_log(const struct vx_infer *infer, const struct vx_call *call,
+                      const struct vx_infer_end *end, const struct infer_steps *steps)
+{
+    struct vx_trace trace =
+        vx_tracing_begin(infer->tracing, call->request.model, call->traceparent);
+    if (infer->config->access_log) infer_log_access(infer, call, end, steps, &trace);
+    if (trace.wanted) infer_log_trace(call, end, steps, &trace);
 }
 
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end)
 {
-    i64 now_ns = vx_clock_ns();
-    enum vx_code code = vx_status_code(end->status);
+    enum vx_code code = infer_code(call, end);
+    struct infer_steps steps = infer_steps_make(call, end, vx_clock_ns());
     struct vx_metrics_request sample = {
         .code = code,
-        .total_ns = now_ns - call->arrived_ns,
+        .total_ns = steps.end_ns - call->arrived_ns,
         .voxels = call->job.voxels,
         .bytes_in = call->body_bytes,
         .by_name = vx_content_there(call->request.coords_ref),
@@ -75,18 +201,20 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
     };
     if (end->done) {
         sample.ran = true;
-        sample.queue_ns = call->job.started_ns - call->job.queued_ns;
+        sample.queue_ns = steps.compute_ns - steps.queued_ns;
         sample.compute_ns = end->done->compute_ns;
         sample.geometry_ns = end->done->geometry_ns;
+        sample.pairs = end->done->pairs;
+        if (code == VX_CODE_OK) sample.bytes_out = infer_bytes_out(infer, call);
     }
     vx_metrics_observe_request(infer->metrics, &sample);
-    infer_log_access(infer, call, end, now_ns);
+    infer_log(infer, call, end, &steps);
     if (call->job.instance < 0) return; /* no model to book it on */
     struct vx_instance_stats *stats = &vx_infer_row(infer, call)->stats;
     if (code == VX_CODE_OK)
-        infer_count_run(stats, call, end->done, now_ns);
+        infer_count_run(stats, call, end->done, &steps);
     else
-        infer_count_failure(stats, call, code, now_ns);
+        infer_count_failure(stats, code, steps.end_ns - steps.decoded_ns);
 }
 
 /* Items that ran in one go each say the time of all of it, those that ran one after the
@@ -114,8 +242,8 @@ static void count_batch_size(struct vx_instance_stats *stats,
 {
     struct vx_batch_stats *size = &stats->batches[done->items_count - 1];
     struct vx_infer_times times = vx_infer_times_make(done);
-    duration_add(&size->compute_input, times.convert_ns + times.geometry_ns);
-    duration_add(&size->compute_infer, times.compute_ns);
+    duration_add(&size->compute_input, times.convert_ns);
+    duration_add(&size->compute_infer, times.geometry_ns + times.compute_ns);
     duration_add(&size->compute_output, times.output_ns);
 }
 

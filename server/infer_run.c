@@ -14,18 +14,17 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
 {
     const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
-        .coords_offset = admitted->coords ? admitted->coords->slot.offset : VX_NO_COORDS,
+        .coords.offset = VX_PLACE_NONE,
         .content = vx_infer_content(call),
-        .feats_offset = admitted->feats->slot.offset,
+        .feats = vx_infer_input_place(call, admitted->feats),
         .voxels = admitted->voxels,
         .coords_columns = admitted->coords ? admitted->coords_columns : 4,
         .feats_dtype = admitted->feats_dtype,
     };
-    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs_offset[o] = VX_NO_OUTPUT;
-    for (i32 i = 0; i < admitted->outputs_count; i++) {
-        i32 o = admitted->outputs[i];
-        item.outputs_offset[o] = call->outputs[o].offset;
-    }
+    if (admitted->coords) item.coords = vx_infer_input_place(call, admitted->coords);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs[o].offset = VX_PLACE_NONE;
+    for (i32 i = 0; i < admitted->outputs_count; i++)
+        item.outputs[admitted->outputs[i]] = vx_infer_output_place(call, i);
     return item;
 }
 
@@ -98,7 +97,7 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
     if (call->is_gone || !call->job.must_hold) return false;
     if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
         return false;
-    call->job.holders = fact.workers & vx_infer_row(infer, call)->workers_loaded;
+    call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
     if (!call->job.holders) return false;
     vx_sched_resubmit(infer->sched, &call->job);
     return true;
@@ -113,8 +112,12 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                            end->done->pairs);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
-    if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
-        call->job.must_hold) {
+    vx_status whole = vx_infer_regions_whole(infer, call);
+    if (whole.fault) { /* whatever came of it */
+        said.status = whole;
+        said.why = NULL;
+    } else if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
+               call->job.must_hold && !end->done->region_lost) {
         vx_geometries_gone(infer->geometries, content, end->worker);
         if (infer_try_elsewhere(infer, call)) return;
         said.status = vx_infer_unknown_geometry(call, &why);
@@ -176,6 +179,7 @@ void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                           .status = vx_status_of_code((enum vx_code)item->code),
                           .why = vx_done_why(done, i),
                           .done = item,
+                          .batch = done,
                           .worker = worker,
                           .batch_items = plan.jobs_count,
                           .batch_voxels = plan.voxels,

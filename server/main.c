@@ -9,6 +9,7 @@
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/front.h"
+#include "server/host.h"
 #include "server/tools.h"
 #include "server/worker.h"
 
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HELP_BYTES 16384 /* the settings table as text is about 4 KiB */
+#define HELP_BYTES 32768 /* the settings table as text is about 9 KiB */
 
 static const char usage[] =
     "voxeld " VX_VERSION
@@ -72,6 +73,7 @@ static int main_serve(int count, char **arguments)
     }
     VX_LOG(START, VX_LOG_TEXT("version", VX_VERSION), VX_LOG_I64("pid", getpid()));
     vx_config_log(&config);
+    vx_host_raise_files();
     return vx_front_run(&config);
 }
 

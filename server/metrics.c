@@ -39,6 +39,10 @@ static const u64 bounds_voxels[] = {64,     256,     1024,    4096,     16384,  
 static const u64 bounds_bytes[] = {1024,     4096,      16384,     65536,
                                    262144,   1048576,   4194304,   16777216,
                                    67108864, 268435456, 1073741824};
+/* A voxel of a surface has some 9 neighbours of 27. */
+static const u64 bounds_pairs[] = {256,      1024,     4096,      16384,
+                                   65536,    262144,   1048576,   4194304,
+                                   16777216, 67108864, 268435456, 1073741824};
 static const u64 bounds_requests[] = {1, 2, 4, 8, 16, 32, 64};
 _Static_assert(VX_BATCH_ITEMS_MAX <= 64, "bounds_requests ends at the largest batch");
 
@@ -121,6 +125,8 @@ void vx_metrics_observe_request(struct vx_metrics *metrics,
     observe(metrics, VX_HISTOGRAM_REQUEST, not_negative(request->total_ns));
     observe(metrics, VX_HISTOGRAM_REQUEST_VOXELS, not_negative(request->voxels));
     observe(metrics, VX_HISTOGRAM_REQUEST_BYTES, request->bytes_in);
+    observe(metrics, VX_HISTOGRAM_ANSWER_BYTES, request->bytes_out);
+    observe(metrics, VX_HISTOGRAM_REQUEST_PAIRS, not_negative(request->pairs));
 }
 
 void vx_metrics_observe_batch(struct vx_metrics *metrics,
@@ -188,6 +194,7 @@ struct value {
 #define ABSENT      ((struct value){.absent = true})
 #define COUNT(n_)   ((struct value){.whole = not_negative((i64)(n_))})
 #define SECONDS(n_) value_of_ns(not_negative((i64)(n_)))
+#define MILLI(n_)   value_of_ns(not_negative((i64)(n_)) * 1000000)
 #define MICROS(n_)  ((struct value){.whole = not_negative((i64)(n_)) / 1000})
 
 static struct value value_of_ns(u64 ns)
@@ -216,9 +223,16 @@ static i64 process_resident_bytes(void)
     return second ? strtoll(second, NULL, 10) * sysconf(_SC_PAGESIZE) : 0;
 }
 
+static struct vx_regions_counts regions_of(const struct vx_metrics_sources *s)
+{
+    struct vx_regions_counts counts;
+    vx_regions_counts_get(s->regions, &counts);
+    return counts;
+}
+
 static i64 failed_otherwise(const struct vx_instance_stats *stats)
 {
-    return (i64)(stats->fail.count - stats->rejected - stats->cancelled);
+    return (i64)(stats->fail.count - stats->rejected - stats->cancelled - stats->broken);
 }
 
 /* gRPC has codes that we never give. */
@@ -385,6 +399,42 @@ static void render_workers(const struct vx_metrics_sources *s, struct vx_text *t
 #include "server/metrics_forms.h"
 }
 
+/* A GPU is said once, whoever has it open: two series with the same labels would spoil the whole
+ * scrape. */
+static bool gpu_is_said(const struct vx_metrics_sources *s, i32 worker)
+{
+    const struct vx_gpu_stats *gpu = &s->workers[worker].stats.gpu;
+    if (!s->workers[worker].up || !gpu->uuid[0]) return false;
+    for (i32 w = 0; w < worker; w++)
+        if (s->workers[w].up && !strcmp(s->workers[w].stats.gpu.uuid, gpu->uuid))
+            return false;
+    return true;
+}
+
+static void render_gpus(const struct vx_metrics_sources *s, struct vx_text *text)
+{
+    char labels[VX_WORKERS_MAX][LABELS_BYTES];
+    const struct vx_gpu_stats *gpus[VX_WORKERS_MAX];
+    i32 count = 0;
+    for (i32 w = 0; w < s->workers_count; w++) {
+        if (!gpu_is_said(s, w)) continue;
+        gpus[count] = &s->workers[w].stats.gpu;
+        label_make(labels[count], "gpu_uuid", gpus[count]->uuid);
+        count++;
+    }
+    if (!count) return;
+    struct family family = {.text = text};
+#define VX_METRIC_GPU(name_, type_, labels_, value_, help_)                              \
+    for (i32 g = 0; g < count; g++) {                                                    \
+        const struct vx_gpu_stats *gpu = gpus[g];                                        \
+        struct value value = value_;                                                     \
+        if (value.absent) continue;                                                      \
+        family_begin(&family, #name_, #type_, help_);                                    \
+        series(text, #name_, labels[g], labels_, value);                                 \
+    }
+#include "server/metrics_forms.h"
+}
+
 /* A share is observed in billionths, as seconds are. */
 enum unit { UNIT_COUNT, UNIT_SECONDS, UNIT_SHARE };
 
@@ -435,6 +485,7 @@ vx_status vx_metrics_render(const struct vx_metrics_sources *sources, char *out,
     render_server(sources, &text);
     render_models(sources, &text);
     render_workers(sources, &text);
+    render_gpus(sources, &text);
     render_histograms(sources, &text);
     *length = text.length;
     VX_ENSURE(!text.full, RESOURCE_EXHAUSTED, "the metrics do not fit their buffer");

@@ -64,11 +64,11 @@ struct vx_metrics_request {
     enum vx_code code;
     i64 total_ns; /* from arrival */
     i64 voxels;
-    u64 bytes_in;
+    u64 bytes_in, bytes_out;
     bool by_name;      /* its geometry came as a coords_ref */
     bool refused_late; /* on arrival: its time would have been over before its turn */
     bool ran;          /* a device saw it; the rest is valid */
-    i64 queue_ns, compute_ns, geometry_ns;
+    i64 queue_ns, compute_ns, geometry_ns, pairs;
 };
 void vx_metrics_observe_request(struct vx_metrics *metrics,
                                 const struct vx_metrics_request *request);
@@ -116,6 +116,7 @@ struct vx_metrics_sources {
     i32 queued, running;
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
+    struct vx_regions *regions; /* NULL: shared memory of clients is not served */
     bool ready;
 };
 

@@ -24,6 +24,9 @@
 #ifndef VX_METRIC_WORKER
 #define VX_METRIC_WORKER(name_, type_, labels_, value_, help_)
 #endif
+#ifndef VX_METRIC_GPU
+#define VX_METRIC_GPU(name_, type_, labels_, value_, help_)
+#endif
 #ifndef VX_HISTOGRAM
 #define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_)
 #endif
@@ -33,4 +36,5 @@
 #undef VX_METRIC_CODE
 #undef VX_METRIC_MODEL
 #undef VX_METRIC_WORKER
+#undef VX_METRIC_GPU
 #undef VX_HISTOGRAM

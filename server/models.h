@@ -77,6 +77,10 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
                           const union vx_message *message);
 void vx_models_step(struct vx_models *models);
 
+/* Workers that serve the row, or will when they are up or have loaded it, as bits: one that
+ * is not in it is no use to wait for. */
+u32 vx_models_workers(const struct vx_models *models, i32 instance);
+
 /* model_control explicit: OK, and on_ended(waiter) comes later; or why not.  A load has
  * ended when no version of the model is loading any more, an unload when its last request
  * was answered and its rows are free. */

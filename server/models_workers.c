@@ -110,6 +110,25 @@ static bool load_is_spared(const struct vx_model_load *load, i32 worker)
     return load->worker_deaths[worker] >= LOAD_DEATHS_MAX;
 }
 
+u32 vx_models_workers(const struct vx_models *models, i32 instance)
+{
+    const struct vx_model_load *load = &models->loads[instance];
+    u32 workers = vx_models_row(models, instance)->workers_loaded | load->asked;
+    for (i32 w = 0; w < models_workers(models); w++)
+        if (!worker_is_up(models, w) && !load_is_spared(load, w))
+            workers |= load->placed & (1u << w);
+    return workers;
+}
+
+/* A worker will not have the row: requests that wait for it alone, since their memory is
+ * there, wait in vain. */
+static void models_strand(struct vx_models *models, i32 instance)
+{
+    vx_sched_only_gone(models->options.sched, instance,
+                       vx_models_workers(models, instance), models->options.on_lost,
+                       models->options.context);
+}
+
 void vx_models_ask_spared(struct vx_models *models, i32 instance)
 {
     struct vx_model_load *load = &models->loads[instance];
@@ -193,6 +212,7 @@ static void models_on_load_death(struct vx_models *models, i32 instance, i32 wor
                VX_LOG_I64("worker", worker),
                VX_LOG_TEXT("why", "this worker died each time it loaded the model: it is "
                                   "not asked again until SIGHUP or a load"));
+    models_strand(models, instance);
 }
 
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
@@ -245,6 +265,7 @@ static void models_on_changed(struct vx_models *models, i32 instance, i32 worker
         !models->loads[instance].asked)
         vx_models_fail(models, instance,
                        "the model's files changed on disk; SIGHUP loads the new ones");
+    models_strand(models, instance);
 }
 
 static void models_on_refused(struct vx_models *models, i32 worker,
@@ -258,6 +279,7 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     else /* the others serve on */
         VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
                VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
+    models_strand(models, instance);
 }
 
 static void models_on_loaded(struct vx_models *models, i32 worker,

@@ -283,7 +283,8 @@ static void page_model_row(const struct vx_instance *model, struct vx_text *text
     cell(text, stats->success.count
                    ? time_short(stats->success.ns / stats->success.count, number)
                    : "\xe2\x80\x93");
-    cell(text, share_short(stats->cache_hit.count, stats->cache_miss.count, number));
+    cell(text,
+         share_short(stats->geometry_hit.count, stats->geometry_miss.count, number));
     cell(text,
          model->load_ns > 0 ? time_short((u64)model->load_ns, number) : "\xe2\x80\x93");
     vx_text_add(text, "</tr>\n");

@@ -10,24 +10,56 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool is_unix(const char *address)
+{
+    return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
+}
+
 /* HOST of "HOST:PORT" with the port that was bound; "unix:PATH" as it is. */
 static void address_text(const char *configured, i32 port, char *text, size_t bytes)
 {
     const char *colon = strrchr(configured, ':');
-    if (!strncmp(configured, "unix:", 5) || !colon)
+    if (is_unix(configured) || !colon)
         snprintf(text, bytes, "%s", configured);
     else
         snprintf(text, bytes, "%.*s:%d", (int)(colon - configured), configured, port);
 }
 
+/* The first address of a list that is a Unix socket, or the first that is none; false when
+ * there is no such. */
+static bool address_pick(const char *list, bool wants_unix, char address[PATH_MAX])
+{
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        if (*at == ',') at++;
+        snprintf(address, PATH_MAX, "%.*s", (int)strcspn(at, ","), at);
+        if (is_unix(address) == wants_unix) return true;
+    }
+    return false;
+}
+
+/* " unix=PATH", "@" before a name that is not in the file system; empty when there is no
+ * TCP address, since grpc= says it then. */
+static void unix_text(const char *list, char text[PATH_MAX])
+{
+    char first[PATH_MAX];
+    text[0] = 0;
+    if (!address_pick(list, false, first) || !address_pick(list, true, first)) return;
+    snprintf(text, PATH_MAX, " unix=%s%s", first[4] == '-' ? "@" : "",
+             strchr(first, ':') + 1);
+}
+
 void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http_port)
 {
     if (!config->ready_file[0]) return;
-    char grpc[PATH_MAX], http[PATH_MAX], line[2 * PATH_MAX + 64], beside[PATH_MAX + 8];
-    address_text(config->grpc, grpc_port, grpc, sizeof grpc);
+    char first[PATH_MAX], grpc[PATH_MAX], http[PATH_MAX], beyond[PATH_MAX];
+    char line[3 * PATH_MAX + 64], beside[PATH_MAX + 8];
+    if (!address_pick(config->grpc, false, first))
+        (void)address_pick(config->grpc, true, first);
+    address_text(first, grpc_port, grpc, sizeof grpc);
     address_text(config->http, http_port, http, sizeof http);
-    int length = snprintf(line, sizeof line, "grpc=%s http=%s pid=%d\n", grpc, http,
-                          (int)getpid());
+    unix_text(config->grpc, beyond);
+    int length = snprintf(line, sizeof line, "grpc=%s http=%s pid=%d%s\n", grpc, http,
+                          (int)getpid(), beyond);
     snprintf(beside, sizeof beside, "%s.new", config->ready_file);
     int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     bool written = fd >= 0 && write(fd, line, (size_t)length) == length;

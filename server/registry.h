@@ -47,15 +47,23 @@ struct vx_duration {
 struct vx_batch_stats {
     struct vx_duration compute_input, compute_infer, compute_output;
 };
+/* As Triton defines them: success and fail last from the whole message to the answer; the
+ * rest is of requests answered well, each of which books all of its batch's time.  So
+ * success is queue + compute_input + compute_infer + compute_output and our own overhead. */
 struct vx_instance_stats {
-    u64 inference_count;   /* requests answered well */
+    u64 inference_count;   /* requests answered well: one voxel grid is one inference */
     u64 execution_count;   /* device batches */
     u64 last_inference_ms; /* since 1970 */
     u64 voxels;            /* in requests answered well */
     u64 pairs;
-    struct vx_duration success, fail, queue, compute_input, compute_infer, compute_output;
-    struct vx_duration cache_hit, cache_miss; /* geometry */
-    u64 rejected, cancelled;
+    struct vx_duration success, fail;
+    struct vx_duration queue;          /* until its device began with it */
+    struct vx_duration compute_input;  /* features copied to the device and converted */
+    struct vx_duration compute_infer;  /* geometry and layers */
+    struct vx_duration compute_output; /* answers converted and copied back */
+    struct vx_duration geometry_hit,
+        geometry_miss;               /* keys and maps; in compute_infer too */
+    u64 rejected, cancelled, broken; /* of fail: a limit; its client; faults of ours */
     struct vx_batch_stats batches[VX_BATCH_ITEMS_MAX]; /* by requests in it, less one */
 };
 

@@ -97,14 +97,16 @@ static vx_status open_server(struct vx_rpc *rpc, struct vx_why *why)
             first ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
         VX_ASSERT(rpc->registered[i]);
     }
-    return vx_rpc_listen(rpc, why);
+    return vx_rpc_accept_open(&rpc->options, why, &rpc->accept);
 }
 
-/* gRPC's threads inherit the mask of who makes them; signals are the loop's. */
+/* gRPC's threads inherit the mask of who makes them; signals are the loop's.  SIGBUS is who
+ * reads a client's memory's own (foreign.h): blocked, it would end the process. */
 static sigset_t signals_block(void)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     VX_ASSERT(!pthread_sigmask(SIG_SETMASK, &all, &before));
     return before;
 }
@@ -130,7 +132,8 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
               options->receiving_max > 0);
     VX_ASSERT(options->message_bytes_max > 0 &&
               options->message_bytes_max <= VX_MESSAGE_BYTES_MAX);
-    VX_TRY(vx_rpc_address_check(options->address, why));
+    VX_ASSERT(options->connections_max > 0);
+    VX_TRY(vx_rpc_addresses_check(options->addresses, why));
     open_tune_allocator();
     struct vx_rpc *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the rpc adapter");
@@ -192,12 +195,15 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
         for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
             for (i32 k = 0; k < vx_rpc_armed(method); k++)
                 vx_rpc_call_arm(rpc, i, method);
-    return VX_OK;
+    before = signals_block();
+    status = vx_rpc_accept_start(rpc->accept, rpc->server);
+    signals_restore(&before);
+    return status;
 }
 
 i32 vx_rpc_port(const struct vx_rpc *rpc)
 {
-    return rpc->port;
+    return vx_rpc_accept_port(rpc->accept);
 }
 
 void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *counters)
@@ -216,7 +222,14 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
     pthread_mutex_lock(&from->lock);
     counters->in_flight = from->in_flight;
     counters->receiving = from->receiving;
+    counters->streams = from->streams;
     pthread_mutex_unlock(&from->lock);
+    vx_rpc_accept_count(from->accept, counters);
+}
+
+bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection)
+{
+    return vx_rpc_accept_has(rpc->accept, connection);
 }
 
 void vx_rpc_refuse(struct vx_rpc *rpc)
@@ -244,6 +257,7 @@ void vx_rpc_stop_accepting(struct vx_rpc *rpc)
     pthread_mutex_lock(&rpc->lock);
     rpc->arming_over = true;
     pthread_mutex_unlock(&rpc->lock);
+    if (rpc->accept) vx_rpc_accept_stop(rpc->accept);
     rpc->shutdown = (struct vx_rpc_tag){on_shutdown, rpc};
     VX_RPC_TAG_GIVE(&rpc->shutdown);
     grpc_server_shutdown_and_notify(rpc->server, rpc->queues[0].cq, &rpc->shutdown);
@@ -275,6 +289,7 @@ static void close_end_calls(struct vx_rpc *rpc)
         vx_rpc_fail(rpc, &call, vx_status_of_code(VX_CODE_UNAVAILABLE),
                     &(struct vx_why){"GRPC server is shutting down"});
     }
+    for (i32 i = 0; i < rpc->records_count; i++) vx_rpc_stream_stop(&rpc->records[i]);
     for (struct vx_link *link = vx_mailbox_take_all(rpc->options.gone); link;
          link = next) {
         next = link->next;
@@ -320,6 +335,7 @@ static void close_server(struct vx_rpc *rpc)
         grpc_server_cancel_all_calls(rpc->server);
         cut = true;
     }
+    vx_rpc_accept_close(&rpc->accept);
     grpc_server_destroy(rpc->server);
 }
 

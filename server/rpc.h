@@ -5,6 +5,10 @@
  * Replies go out from the loop thread with grpc_call_start_batch; output tensors are lent
  * to gRPC as slices over the arena and their slots come back when gRPC drops them.
  *
+ * A message of ModelStreamInfer is a call like any inference: it arrives, is answered or
+ * fails, may be gone.  That it is one of a stream, and in what order the answers leave, is
+ * known here alone.
+ *
  *   VX_TRY(vx_rpc_open(&options, &why, &rpc));
  *   vx_rpc_start(rpc);                              port open, threads running
  *   ... arrivals mailbox: struct vx_call ...
@@ -19,8 +23,10 @@
  *          RESOURCE_EXHAUSTED unread, small questions have a few more, so that a probe is
  *          answered while inference is full; receiving_max bodies being received at once:
  *          the next waits its turn and HTTP/2 flow control holds its bytes back;
+ *          streams_max streams of inferences, VX_STREAM_REQUESTS_MAX under way on each;
+ *          with calls_max in flight they wait and are not refused;
  *          message_bytes_max a message; receive_ns_max and send_ns_max for a body and an
- *          answer on the wire.
+ *          answer on the wire; connections_max, of which each has 20 s for its first bytes.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -39,6 +45,7 @@ enum vx_method_kind {
     VX_METHOD_UNARY,
     VX_METHOD_SERVER_STREAM,
     VX_METHOD_BIDI,
+    VX_METHOD_INFER_STREAM, /* each message a request of its own: ModelStreamInfer */
 };
 struct vx_method {
     const char *path; /* "/inference.GRPCInferenceService/ModelInfer" */
@@ -53,20 +60,29 @@ enum vx_method_id {
 const struct vx_method *vx_method_get(i32 method);
 
 struct vx_rpc_options {
-    const char *address; /* "127.0.0.1:0", "[::1]:8001", "unix:/run/voxeld.sock" */
-    i32 threads;         /* completion queues, one thread each */
+    const char *addresses; /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
+    i32 connections_max;   /* one more is closed at once */
+    i32 streams_max;       /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
+    i32 threads;           /* completion queues, one thread each */
     i32 calls_max;
     i32 receiving_max;
     i64 message_bytes_max;
     i64 receive_ns_max;           /* a body that takes longer is cut; 0 = never */
     i64 send_ns_max;              /* and so is an answer that the client does not read */
     const struct vx_slots *slots; /* thread-safe */
+    struct vx_regions *regions;   /* where tensors may lie instead; NULL = nowhere */
+    /* Every worker reads coordinates out of a region once and checks its own copy (a GPU):
+     * they need not be copied here. */
+    bool coords_in_place;
     struct vx_content_key content_key; /* of the names that geometries get */
     struct vx_mailbox *arrivals;       /* of struct vx_call.arrival */
     struct vx_mailbox *gone;           /* of struct vx_call.gone */
     /* After vx_rpc_stop_accepting, on any thread: one more call has ended, as the counters
      * say.  Short, and calls no rpc.  NULL = nobody waits for it. */
     void (*on_ended)(void *context);
+    /* A connection is gone: its calls may still be ending.  Any thread; short.  NULL =
+     * nobody wants to know. */
+    void (*on_disconnected)(void *context, u64 connection);
     void *context;
 };
 
@@ -79,15 +95,23 @@ struct vx_rpc_counters {
     u64 cut_receiving, cut_sending; /* receive_ns_max, send_ns_max */
     u64 unknown_methods;
     u64 bytes_in, bytes_out;
-    i32 in_flight; /* calls between arrival and end, now */
-    i32 receiving; /* bodies being received, now */
+    i32 in_flight;                             /* calls between arrival and end, now */
+    i32 connections;                           /* open, now */
+    u64 connections_ever, connections_refused; /* accepted; closed for connections_max */
+    i32 streams;                               /* of ModelStreamInfer, now */
+    i32 receiving;                             /* bodies being received, now */
 };
 
 VX_MUST_USE vx_status vx_rpc_open(const struct vx_rpc_options *options,
                                   struct vx_why *why, struct vx_rpc **rpc);
 VX_MUST_USE vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why);
-i32 vx_rpc_port(const struct vx_rpc *rpc); /* the bound TCP port; 0 for a unix socket */
+/* The first TCP port as bound; 0 when all are Unix sockets. */
+i32 vx_rpc_port(const struct vx_rpc *rpc);
 void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *counters);
+/* Whether a connection is open.  Once it says no, on_disconnected has come or comes: who
+ * writes something down for a connection asks afterwards, and takes it back on a no.  Any
+ * thread. */
+bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection);
 
 /* Answers an inference.  Takes the call and the slots: outputs[i].bytes must equal
  * reply->outputs[i].bytes; a slot of 0 bytes is no slot.  Slots are given back when gRPC
@@ -115,6 +139,10 @@ VX_MUST_USE bool vx_rpc_send(struct vx_rpc *rpc, struct vx_call *call, const voi
 VX_MUST_USE bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call);
 /* Bidi: asks for the next message; it comes through the arrivals mailbox. */
 void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call);
+/* ModelStreamInfer: requests of one stream that are under way, those whose answer waits for
+ * its turn among them.  More than a batch holds, so that one client can fill a device; the
+ * next message stays in the network. */
+#define VX_STREAM_REQUESTS_MAX 64
 /* Ends a stream OK. */
 void vx_rpc_finish(struct vx_rpc *rpc, struct vx_call **call);
 

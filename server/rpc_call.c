@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc_private.h"
+#include "server/rpc_regions.h"
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
@@ -14,8 +15,7 @@ static void on_close(void *context, bool ok);
 static void on_receive_infer(void *context, bool ok);
 static void on_receive_stream(void *context, bool ok);
 
-/* Triton's sentence: clients match on it. */
-static const char shutting_down[] =
+const char vx_rpc_shutting_down[] =
     "GRPC server is shutting down and has stopped accepting new requests";
 
 static void count(_Atomic u64 *counter, u64 more)
@@ -55,6 +55,7 @@ void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
     record->queue = queue;
     record->cancelled = record->waiting = record->metadata_sent = false;
     record->message_holds = false;
+    record->end_code = GRPC_STATUS_OK;
     record->cancelled_out = 0;
     record->outbox = (struct vx_rpc_outbox){0};
     record->flat = grpc_empty_slice();
@@ -96,6 +97,8 @@ static void arrive_read_metadata(struct vx_rpc_record *record)
     for (size_t i = 0; i < record->metadata.count; i++) {
         const grpc_metadata *pair = &record->metadata.metadata[i];
         size_t length = GRPC_SLICE_LENGTH(pair->value);
+        if (!grpc_slice_str_cmp(pair->key, "triton_grpc_error"))
+            record->stream.strict = !grpc_slice_str_cmp(pair->value, "true");
         if (length >= VX_TRACEPARENT_BYTES) continue;
         if (grpc_slice_str_cmp(pair->key, "traceparent")) continue;
         memcpy(record->call.traceparent, GRPC_SLICE_START_PTR(pair->value), length);
@@ -121,19 +124,27 @@ static void arrive_unknown(struct vx_rpc_record *record)
  * then. */
 static bool arrive_refused_draining(struct vx_rpc_record *record)
 {
-    if (vx_method_get(record->call.method)->kind != VX_METHOD_UNARY_BIG) return false;
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    if (kind != VX_METHOD_UNARY_BIG && kind != VX_METHOD_INFER_STREAM) return false;
     if (!atomic_load_explicit(&record->rpc->refusing, memory_order_relaxed)) return false;
     count(&record->rpc->refused_draining, 1);
-    vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, shutting_down);
+    vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
     return true;
 }
 
 static bool arrive_refused_full(struct vx_rpc_record *record)
 {
-    if (vx_rpc_record_admit(record)) return false;
+    const struct vx_rpc_options *options = &record->rpc->options;
+    bool stream = vx_method_get(record->call.method)->kind == VX_METHOD_INFER_STREAM;
+    if (stream ? vx_rpc_stream_admit(record) : vx_rpc_record_admit(record)) return false;
     struct vx_why why;
-    vx_why_set(&why, "the server has %d calls in flight, its limit; try again later",
-               record->rpc->options.calls_max);
+    if (stream)
+        vx_why_set(
+            &why, "the server has %d streams open, its limit; end one, or use ModelInfer",
+            options->streams_max);
+    else
+        vx_why_set(&why, "the server has %d calls in flight, its limit; try again later",
+                   options->calls_max);
     count(&record->rpc->refused_full, 1);
     vx_rpc_call_end(record, VX_CODE_RESOURCE_EXHAUSTED, why.text);
     return true;
@@ -161,6 +172,7 @@ static void on_arrive(void *context, bool ok)
         return;
     }
     count(&rpc->calls[method], 1);
+    record->call.peer = vx_rpc_accept_peer(rpc->accept, record->grpc);
     arrive_read_metadata(record);
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
@@ -247,14 +259,13 @@ void vx_rpc_hand_end(struct vx_rpc *rpc)
     atomic_fetch_sub(&rpc->handing, 1);
 }
 
-/* The record may be gone when this returns, unless a batch of it is out. */
-static void receive_give_to_loop(struct vx_rpc_record *record)
+void vx_rpc_give_to_loop(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
     record->call.decoded_ns = vx_clock_ns();
     if (!vx_rpc_hand_begin(rpc)) {
         vx_rpc_inputs_give(record);
-        vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, shutting_down);
+        vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
         return;
     }
     atomic_store_explicit(&record->owner, VX_RPC_LOOP, memory_order_release);
@@ -262,8 +273,8 @@ static void receive_give_to_loop(struct vx_rpc_record *record)
     vx_rpc_hand_end(rpc);
 }
 
-static void receive_refuse(struct vx_rpc_record *record, vx_status status,
-                           const struct vx_why *why)
+void vx_rpc_refuse_bad(struct vx_rpc_record *record, vx_status status,
+                       const struct vx_why *why)
 {
     count(&record->rpc->refused_bad, 1);
     vx_rpc_call_end(record, vx_status_code(status), vx_status_text(status, why));
@@ -272,25 +283,20 @@ static void receive_refuse(struct vx_rpc_record *record, vx_status status,
 static void arrive_admitted(struct vx_rpc_record *record)
 {
     struct vx_why why = {{0}};
-    /* Not served: the loop says so, and nobody waits for messages of any size to be
-     * told. */
-    if (record->call.method == VX_METHOD_ID_MODEL_STREAM_INFER) {
-        receive_give_to_loop(record);
-        return;
-    }
     switch (vx_method_get(record->call.method)->kind) {
     case VX_METHOD_UNARY_BIG:
         if (vx_rpc_line_enter(record)) receive_start(record, on_receive_infer);
         return;
+    case VX_METHOD_INFER_STREAM: vx_rpc_stream_start(record); return;
     case VX_METHOD_SERVER_STREAM:
     case VX_METHOD_BIDI: receive_start(record, on_receive_stream); return;
     case VX_METHOD_UNARY: break;
     }
     vx_status status = record->payload ? message_view(record, &why) : message_missing();
     if (status.fault)
-        receive_refuse(record, status, &why);
+        vx_rpc_refuse_bad(record, status, &why);
     else
-        receive_give_to_loop(record);
+        vx_rpc_give_to_loop(record);
 }
 
 /* Lists the payload's slices as spans; the payload keeps them alive. */
@@ -319,17 +325,14 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
     return VX_OK;
 }
 
-/* Names the geometry here, so that the loop never reads megabytes.  The model is not known yet:
- * coords can only be an input of this form, and no second one would be admitted. */
+/* Names the geometry here, so that the loop never reads megabytes. */
 static void infer_name_coords(const struct vx_rpc_options *options,
                               struct vx_request *request)
 {
     const struct vx_slots *slots = options->slots;
     for (i32 i = 0; i < request->inputs_count; i++) {
         const struct vx_request_tensor *input = &request->inputs[i];
-        if (input->type != VX_WIRE_INT32 || input->rank != 2 || !input->slot.bytes)
-            continue;
-        if (input->shape[1] != 3 && input->shape[1] != 4) continue;
+        if (!vx_rpc_is_coords(input) || !input->slot.bytes) continue;
         const void *coords = slots->memory(slots->context, &input->slot);
         request->content = vx_content_of(&options->content_key, coords,
                                          (i32)input->shape[1], input->shape[0]);
@@ -350,8 +353,16 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     vx_arena_reset(&queue->scratch);
     VX_TRY(vx_codec_parse_infer(&spans, rpc->options.slots, &queue->scratch, why,
                                 &record->call.request));
+    VX_TRY(vx_rpc_regions_take(&rpc->options, &record->call, why));
     infer_name_coords(&rpc->options, &record->call.request);
     return VX_OK;
+}
+
+vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)
+{
+    vx_status status = infer_decode(record, why);
+    vx_rpc_message_drop(record);
+    return status;
 }
 
 static void on_receive_infer(void *context, bool ok)
@@ -361,17 +372,17 @@ static void on_receive_infer(void *context, bool ok)
     struct vx_why why = {{0}};
     bool left = record->cancelled || !ok;
     vx_rpc_wire_set(record, VX_RPC_IDLE);
-    vx_status status = left ? VX_OK : infer_decode(record, &why);
     /* The slices go before the next body comes: receiving_max bounds their memory. */
-    vx_rpc_message_drop(record);
+    vx_status status = left ? VX_OK : vx_rpc_infer_read(record, &why);
+    if (left) vx_rpc_message_drop(record);
     struct vx_rpc_record *next = vx_rpc_line_next(rpc);
     if (next) receive_start(next, on_receive_infer);
     if (left)
         vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
     else if (status.fault)
-        receive_refuse(record, status, &why);
+        vx_rpc_refuse_bad(record, status, &why);
     else
-        receive_give_to_loop(record);
+        vx_rpc_give_to_loop(record);
     vx_rpc_record_unref(record);
 }
 
@@ -403,9 +414,9 @@ static void on_receive_stream(void *context, bool ok)
         if (record->cancelled)
             vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
         else if (status.fault)
-            receive_refuse(record, status, &why);
+            vx_rpc_refuse_bad(record, status, &why);
         else
-            receive_give_to_loop(record);
+            vx_rpc_give_to_loop(record);
     } else if (owner == VX_RPC_LOOP) {
         if (status.fault) /* `gone` tells the loop */
             grpc_call_cancel_with_status(record->grpc,
@@ -425,6 +436,11 @@ static void on_close(void *context, bool ok)
     struct vx_rpc *rpc = record->rpc;
     (void)ok; /* always true for this operation */
     record->cancelled = record->cancelled_out != 0;
+    if (record->stream.started) {
+        vx_rpc_stream_on_close(record);
+        vx_rpc_record_unref(record);
+        return;
+    }
     bool of_loop =
         atomic_load_explicit(&record->owner, memory_order_acquire) == VX_RPC_LOOP;
     if (record->cancelled && vx_rpc_line_leave(record)) {

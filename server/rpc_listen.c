@@ -3,13 +3,16 @@
 #include "server/rpc_private.h"
 
 #include <grpc/compression.h>
-#include <grpc/grpc_security.h>
 
 #include <errno.h>
 #include <netdb.h>
-#include <stdio.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* 10 s is the least that Go and Java clients can be set to; a second less, so that a ping
@@ -18,10 +21,12 @@
 /* A peer that vanished without a word (power, network) is found out after this, and its
  * calls end. */
 #define KEEPALIVE_MS         60000
-#define KEEPALIVE_TIMEOUT_MS 20000
-/* "unix:" paths: what sockaddr_un holds. */
-#define UNIX_PATH_BYTES_MAX 107
-#define ADDRESS_BYTES_MAX   300 /* a DNS name of 253, brackets, a port */
+#define KEEPALIVE_TIMEOUT_MS 20000 /* for bytes that were sent, too */
+/* Clients that wait to be accepted, as many as the system allows. */
+#define BACKLOG SOMAXCONN
+/* A name with several addresses and port 0: how often a port that only some of them have
+ * free is given back for another. */
+#define PORT_TRIES 16
 
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
 {
@@ -31,8 +36,6 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
     } settings[] = {
         {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->message_bytes_max},
         {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, VX_MESSAGE_BYTES_MAX},
-        /* A port that is taken must be an error, not a share of its connections. */
-        {GRPC_ARG_ALLOW_REUSEPORT, 0},
         {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_INTERVAL_MS},
         {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
         {GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS},
@@ -59,18 +62,18 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
     return grpc_server_create(&channel_args, NULL);
 }
 
+/* ------- what is an address ------- */
+
 static bool address_is_unix(const char *address)
 {
     return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
 }
 
 /* HOST:PORT or [V6]:PORT into its two halves; false when it is neither. */
-static bool address_split(const char *address, char *host, const char **port)
+static bool address_split(const char *address, char *host, u16 *port)
 {
-    size_t length = strlen(address);
     const char *colon = strrchr(address, ':');
-    if (!colon || length >= ADDRESS_BYTES_MAX) return false;
-    *port = colon + 1;
+    if (!colon) return false;
     const char *begin = address, *end = colon;
     if (*begin == '[') {
         begin++;
@@ -82,61 +85,297 @@ static bool address_split(const char *address, char *host, const char **port)
     memcpy(host, begin, (size_t)(end - begin));
     host[end - begin] = 0;
     u32 number = 0;
-    size_t digits = strspn(*port, "0123456789");
-    if (!digits || digits > 5 || (*port)[digits]) return false;
-    for (size_t i = 0; i < digits; i++) number = number * 10 + (u32)((*port)[i] - '0');
+    size_t digits = strspn(colon + 1, "0123456789");
+    if (!digits || digits > 5 || colon[1 + digits]) return false;
+    for (size_t i = 0; i < digits; i++) number = number * 10 + (u32)(colon[1 + i] - '0');
+    *port = (u16)number;
     return number <= UINT16_MAX;
 }
 
-vx_status vx_rpc_address_check(const char *address, struct vx_why *why)
+/* What a Unix socket is bound to; 0 when that is no name. */
+static socklen_t address_unix(const char *address, struct sockaddr_un *at)
 {
-    char host[ADDRESS_BYTES_MAX];
-    const char *port;
-    bool good = address_is_unix(address)
-                    ? strlen(strchr(address, ':') + 1) - 1 < UNIX_PATH_BYTES_MAX
-                    : address_split(address, host, &port);
-    VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "not an address to listen on",
-                  "expected HOST:PORT, [V6]:PORT or unix:PATH, got '%s'", address);
+    const char *name = strchr(address, ':') + 1;
+    size_t bytes = strlen(name), abstract = address[4] == '-';
+    if (!bytes || bytes + 1 > sizeof at->sun_path) return 0;
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(at->sun_path + abstract, name, bytes);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes + 1);
+}
+
+/* The next address of the list; false at its end, and an empty one at its begin. */
+static bool addresses_next(const char **list, char address[VX_RPC_ADDRESS_BYTES])
+{
+    if (!*list) return false;
+    size_t bytes = strcspn(*list, ",");
+    size_t kept = bytes < VX_RPC_ADDRESS_BYTES ? bytes : VX_RPC_ADDRESS_BYTES - 1;
+    memcpy(address, *list, kept);
+    address[kept] = 0;
+    *list = (*list)[bytes] ? *list + bytes + 1 : NULL;
+    return true;
+}
+
+vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
+{
+    char address[VX_RPC_ADDRESS_BYTES], host[VX_RPC_ADDRESS_BYTES];
+    struct sockaddr_un at;
+    u16 port;
+    i32 count = 0;
+    while (addresses_next(&addresses, address)) {
+        bool good = strlen(address) < VX_RPC_ADDRESS_BYTES - 1 &&
+                    (address_is_unix(address) ? address_unix(address, &at) != 0
+                                              : address_split(address, host, &port));
+        VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "not an address to listen on",
+                      "expected HOST:PORT, [V6]:PORT or unix:PATH, got '%s'", address);
+        VX_ENSURE_WHY(++count <= VX_RPC_LISTENERS_MAX, why, INVALID_ARGUMENT,
+                      "too many addresses to listen on",
+                      "expected at most %d addresses to listen on, got one more: '%s'",
+                      VX_RPC_LISTENERS_MAX, address);
+    }
     return VX_OK;
 }
 
-/* gRPC only says that it failed; asking the system once more says why. */
-static vx_status listen_explain(const char *address, struct vx_why *why)
+/* ------- sockets ------- */
+
+static vx_status listen_failed(const char *address, int error, struct vx_why *why)
 {
-    char host[ADDRESS_BYTES_MAX];
-    const char *port;
-    if (address_is_unix(address) || !address_split(address, host, &port))
-        VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there",
-                    "cannot listen on '%s': is the directory there, and may this user "
-                    "write in it?",
-                    address);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int error = getaddrinfo(host, port, &hints, &found);
-    if (error)
-        VX_FAIL_WHY(why, INVALID_ARGUMENT, "the host is not known",
-                    "cannot listen on '%s': %s", address, gai_strerror(error));
-    int on = 1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool bound = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&
-                 !bind(fd, found->ai_addr, found->ai_addrlen);
     char text[128];
-    const char *reason =
-        bound ? "it was taken a moment ago" : strerror_r(errno, text, sizeof text);
-    if (fd >= 0) close(fd);
-    freeaddrinfo(found);
     VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there", "cannot listen on '%s': %s",
-                address, reason);
+                address, strerror_r(error, text, sizeof text));
 }
 
-vx_status vx_rpc_listen(struct vx_rpc *rpc, struct vx_why *why)
+/* Takes the socket. */
+static void listen_add(struct vx_rpc_listeners *listeners, const char *address, int fd,
+                       i32 port)
 {
-    const char *address = rpc->options.address;
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    i32 port = grpc_server_add_http2_port(rpc->server, address, plain);
-    grpc_server_credentials_release(plain);
-    if (!port) return listen_explain(address, why);
-    rpc->port = address_is_unix(address) ? 0 : port;
+    struct vx_rpc_listener *added = &listeners->list[listeners->count++];
+    *added = (struct vx_rpc_listener){.fd = fd, .port = port};
+    memcpy(added->address, address, strlen(address) + 1);
+}
+
+/* One address that a name means; 0 or the system's reason.  *port: 0 picks one. */
+static int tcp_listen(const struct addrinfo *found, u16 *port, int *listening)
+{
+    struct sockaddr_storage at = {0};
+    VX_ASSERT(found->ai_addrlen <= sizeof at);
+    memcpy(&at, found->ai_addr, found->ai_addrlen);
+    _Static_assert(offsetof(struct sockaddr_in, sin_port) ==
+                       offsetof(struct sockaddr_in6, sin6_port),
+                   "one place for both");
+    struct sockaddr_in *in = (struct sockaddr_in *)&at;
+    in->sin_port = htons(*port);
+    int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    int on = 1, off = 0;
+    socklen_t length = sizeof at;
+    /* Not SO_REUSEPORT: a port that is taken must be an error, not a share of its
+     * connections.  "[::]" means V4 too, whatever the system's default is. */
+    bool good = !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&
+                (at.ss_family != AF_INET6 ||
+                 !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off)) &&
+                !bind(fd, (struct sockaddr *)&at, found->ai_addrlen) &&
+                !listen(fd, BACKLOG) && !getsockname(fd, (struct sockaddr *)&at, &length);
+    if (!good) {
+        int error = errno;
+        close(fd);
+        return error;
+    }
+    *port = ntohs(in->sin_port);
+    *listening = fd;
+    return 0;
+}
+
+static bool name_said_before(const struct addrinfo *first, const struct addrinfo *found)
+{
+    for (const struct addrinfo *at = first; at != found; at = at->ai_next)
+        if (at->ai_addrlen == found->ai_addrlen &&
+            !memcmp(at->ai_addr, found->ai_addr, at->ai_addrlen))
+            return true;
+    return false;
+}
+
+/* A name may mean addresses that this host does not have (::1 where IPv6 is off): one that
+ * it has is enough. */
+static int name_listen_once(struct vx_rpc_listeners *listeners, const char *address,
+                            const struct addrinfo *found, u16 port)
+{
+    i32 begin = listeners->count;
+    int missing = EADDRNOTAVAIL;
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
+        int fd = -1, error;
+        if (name_said_before(found, at)) continue;
+        if (listeners->count == VX_RPC_LISTENERS_MAX) return ENOBUFS;
+        error = tcp_listen(at, &port, &fd);
+        if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT)
+            missing = error;
+        else if (error)
+            return error;
+        else
+            listen_add(listeners, address, fd, port);
+    }
+    return listeners->count > begin ? 0 : missing;
+}
+
+static vx_status name_listen(struct vx_rpc_listeners *listeners, const char *address,
+                             struct vx_why *why)
+{
+    char host[VX_RPC_ADDRESS_BYTES];
+    u16 port = 0;
+    VX_ASSERT(address_split(address, host, &port));
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int unknown = getaddrinfo(host, NULL, &hints, &found);
+    VX_ENSURE_WHY(!unknown, why, INVALID_ARGUMENT, "the host is not known",
+                  "cannot listen on '%s': %s", address, gai_strerror(unknown));
+    i32 begin = listeners->count, tries = port ? 1 : PORT_TRIES;
+    int error = EADDRINUSE;
+    while (error == EADDRINUSE && tries--) {
+        while (listeners->count > begin) close(listeners->list[--listeners->count].fd);
+        error = name_listen_once(listeners, address, found, port);
+    }
+    freeaddrinfo(found);
+    return error ? listen_failed(address, error, why) : VX_OK;
+}
+
+/* A file that a server left behind when it was killed is removed: nobody answers there.
+ * What is no socket is somebody's, and so is a socket that answers. */
+static vx_status unix_make_way(const char *address, const struct sockaddr_un *at,
+                               struct vx_why *why)
+{
+    struct stat before, now;
+    if (lstat(at->sun_path, &before))
+        return errno == ENOENT ? VX_OK : listen_failed(address, errno, why);
+    VX_ENSURE_WHY(S_ISSOCK(before.st_mode), why, UNAVAILABLE, "cannot listen there",
+                  "cannot listen on '%s': expected a socket or nothing there, found "
+                  "something else",
+                  address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return listen_failed(address, errno, why);
+    int error = connect(fd, (const struct sockaddr *)at, sizeof *at) ? errno : 0;
+    close(fd);
+    VX_ENSURE_WHY(error && error != EAGAIN, why, UNAVAILABLE, "cannot listen there",
+                  "cannot listen on '%s': another server answers there", address);
+    if (error == ENOENT) return VX_OK;
+    if (error != ECONNREFUSED) return listen_failed(address, error, why);
+    bool same = !lstat(at->sun_path, &now) && now.st_dev == before.st_dev &&
+                now.st_ino == before.st_ino;
+    if (same && unlink(at->sun_path)) return listen_failed(address, errno, why);
     return VX_OK;
+}
+
+static vx_status unix_listen(struct vx_rpc_listeners *listeners, const char *address,
+                             struct vx_why *why)
+{
+    struct sockaddr_un at;
+    socklen_t length = address_unix(address, &at);
+    VX_ASSERT(length);
+    bool abstract = !at.sun_path[0];
+    if (!abstract) VX_TRY(unix_make_way(address, &at, why));
+    if (listeners->count == VX_RPC_LISTENERS_MAX)
+        return listen_failed(address, ENOBUFS, why);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return listen_failed(address, errno, why);
+    if (bind(fd, (struct sockaddr *)&at, length)) {
+        int error = errno;
+        close(fd);
+        return listen_failed(address, error, why);
+    }
+    /* From here on it is ours to remove.  Nobody can connect before listen. */
+    listen_add(listeners, address, fd, 0);
+    struct vx_rpc_listener *added = &listeners->list[listeners->count - 1];
+    added->is_unix = true;
+    struct stat made = {0};
+    if (!abstract && !lstat(at.sun_path, &made)) {
+        added->device = made.st_dev;
+        added->inode = made.st_ino;
+        memcpy(added->path, at.sun_path, sizeof added->path);
+    }
+    /* Who may connect is for the socket's group, and for the directory, to say. */
+    bool open = abstract || !chmod(at.sun_path, 0660);
+    if (!open || listen(fd, BACKLOG)) return listen_failed(address, errno, why);
+    return VX_OK;
+}
+
+vx_status vx_rpc_listen(const char *addresses, struct vx_rpc_listeners *listeners,
+                        struct vx_why *why)
+{
+    char address[VX_RPC_ADDRESS_BYTES];
+    while (addresses_next(&addresses, address))
+        VX_TRY(address_is_unix(address) ? unix_listen(listeners, address, why)
+                                        : name_listen(listeners, address, why));
+    return VX_OK;
+}
+
+void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners)
+{
+    for (i32 i = 0; i < listeners->count; i++) {
+        struct vx_rpc_listener *one = &listeners->list[i];
+        struct stat now;
+        /* The number of a file that a bound socket stands for is not given to another
+         * while the socket is open: what has it is ours. */
+        bool ours = one->path[0] && !lstat(one->path, &now) &&
+                    now.st_dev == one->device && now.st_ino == one->inode;
+        if (ours) unlink(one->path);
+        one->path[0] = 0;
+        if (one->fd >= 0) shutdown(one->fd, SHUT_RDWR);
+    }
+}
+
+void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners)
+{
+    vx_rpc_listeners_stop(listeners);
+    for (i32 i = 0; i < listeners->count; i++) {
+        if (listeners->list[i].fd >= 0) close(listeners->list[i].fd);
+        listeners->list[i].fd = -1;
+    }
+}
+
+/* ------- who connected ------- */
+
+static bool is_loopback(const struct sockaddr_storage *at)
+{
+    if (at->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)at;
+        return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    }
+    if (at->ss_family != AF_INET6) return false;
+    const struct in6_addr *in6 = &((const struct sockaddr_in6 *)at)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(in6) ||
+           (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
+}
+
+/* A socket that does not say who is there is a stranger's. */
+static struct vx_peer peer_of(int fd, bool is_unix)
+{
+    struct vx_peer peer = {.kind = VX_PEER_REMOTE};
+    if (is_unix) {
+        struct ucred who;
+        socklen_t bytes = sizeof who;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return peer;
+        return (struct vx_peer){.kind = VX_PEER_UNIX, .uid = who.uid, .gid = who.gid};
+    }
+    struct sockaddr_storage here, there;
+    socklen_t here_bytes = sizeof here, there_bytes = sizeof there;
+    if (!getsockname(fd, (struct sockaddr *)&here, &here_bytes) &&
+        !getpeername(fd, (struct sockaddr *)&there, &there_bytes) && is_loopback(&here) &&
+        is_loopback(&there))
+        peer.kind = VX_PEER_LOCAL;
+    return peer;
+}
+
+/* As gRPC's own listener has them. */
+static void tcp_set(int fd)
+{
+    int on = 1, timeout_ms = KEEPALIVE_TIMEOUT_MS;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer)
+{
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return -1;
+    if (!listener->is_unix) tcp_set(fd);
+    *peer = peer_of(fd, listener->is_unix);
+    return fd;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc_private.h"
+#include "server/rpc_regions.h"
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
@@ -9,8 +10,8 @@ static vx_status pool_build_records(struct vx_rpc *rpc)
     i32 armed = 0;
     for (i32 i = 0; i <= VX_METHODS_COUNT; i++) armed += vx_rpc_armed(i);
     armed *= rpc->options.threads;
-    i32 records =
-        rpc->options.calls_max + VX_RPC_SMALL_RESERVED + armed + VX_RPC_REFUSALS_MAX;
+    i32 records = rpc->options.calls_max + VX_RPC_SMALL_RESERVED + armed +
+                  VX_RPC_REFUSALS_MAX + rpc->options.streams_max;
     rpc->records = vx_alloc_zero((size_t)records * sizeof *rpc->records);
     VX_ENSURE(rpc->records, RESOURCE_EXHAUSTED, "no memory for the calls");
     rpc->records_count = records;
@@ -41,6 +42,7 @@ vx_status vx_rpc_pool_open(struct vx_rpc *rpc)
     VX_TRY(pool_build_records(rpc));
     VX_TRY(pool_build_lends(rpc));
     rpc->line_last = &rpc->line_first;
+    rpc->lean_last = &rpc->lean_first;
     return VX_OK;
 }
 
@@ -90,6 +92,8 @@ static void record_clear(struct vx_rpc_record *record)
         grpc_byte_buffer_destroy(outbox->ring[outbox->first]);
         outbox->first = (outbox->first + 1) % VX_STREAM_SENDS_MAX;
     }
+    if (record->answer) grpc_byte_buffer_destroy(record->answer);
+    record->answer = NULL;
     /* The elements of the metadata belong to the call: the array goes first. */
     grpc_metadata_array_destroy(&record->metadata);
     if (record->call.method == VX_RPC_METHOD_UNKNOWN)
@@ -106,12 +110,74 @@ void vx_rpc_inputs_give(struct vx_rpc_record *record)
         struct vx_slot *slot = &record->call.request.inputs[i].slot;
         if (slot->bytes) slots->give(slots->context, slot);
     }
+    vx_rpc_regions_give(record->rpc->options.regions, &record->call);
 }
 
 void vx_rpc_record_ref(struct vx_rpc_record *record)
 {
     i32 before = atomic_fetch_add_explicit(&record->references, 1, memory_order_relaxed);
     VX_ASSERT(before > 0);
+}
+
+bool vx_rpc_record_hold(struct vx_rpc_record *record)
+{
+    i32 held = atomic_load_explicit(&record->references, memory_order_relaxed);
+    while (held > 0)
+        if (atomic_compare_exchange_weak_explicit(&record->references, &held, held + 1,
+                                                  memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* Under the lock; NULL when there is no room. */
+static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    struct vx_rpc_stream *stream = &parent->stream;
+    struct vx_rpc_record *child = rpc->free;
+    if (!child || rpc->in_flight >= rpc->options.calls_max) return NULL;
+    rpc->free = child->next;
+    rpc->free_count--;
+    rpc->in_flight++;
+    child->counted = true;
+    child->answered = false;
+    child->parent = parent;
+    vx_rpc_record_ref(parent);
+    atomic_store_explicit(&child->references, 1, memory_order_relaxed);
+    atomic_store_explicit(&child->owner, VX_RPC_RPC, memory_order_relaxed);
+    child->next = NULL;
+    *stream->last = child;
+    stream->last = &child->next;
+    stream->count++;
+    return child;
+}
+
+struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *child = child_make(parent);
+    if (!child) {
+        parent->waiting = true;
+        parent->next = NULL;
+        *rpc->lean_last = parent;
+        rpc->lean_last = &parent->next;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return child;
+}
+
+/* Under the lock: the stream that has waited longest gets a child, if there is one. */
+static struct vx_rpc_record *child_grant(struct vx_rpc *rpc, struct vx_rpc_record **child)
+{
+    struct vx_rpc_record *parent = rpc->lean_first;
+    *child = parent ? child_make(parent) : NULL;
+    if (!*child) return NULL;
+    rpc->lean_first = parent->next;
+    if (!rpc->lean_first) rpc->lean_last = &rpc->lean_first;
+    parent->waiting = false;
+    return parent;
 }
 
 void vx_rpc_record_unref(struct vx_rpc_record *record)
@@ -121,22 +187,29 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (before > 1) return;
     struct vx_rpc *rpc = record->rpc;
     record_clear(record);
+    struct vx_rpc_record *of = record->parent, *lean, *child;
+    record->parent = NULL;
     atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
     i32 queue, method;
     pthread_mutex_lock(&rpc->lock);
     bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
     if (record->counted) rpc->in_flight--;
     record->counted = false;
+    if (record->stream.open) rpc->streams--;
+    record->stream = (struct vx_rpc_stream){0};
     record->next = rpc->free;
     rpc->free = record;
     rpc->free_count++;
     bool pay = pool_pay(rpc, &queue, &method);
+    lean = child_grant(rpc, &child);
     /* Both under the lock: the waiter destroys the condition variable once it holds the
      * lock, and after that who is told. */
     pthread_cond_signal(&rpc->idle);
     if (tell) rpc->options.on_ended(rpc->options.context);
     pthread_mutex_unlock(&rpc->lock);
     if (pay) vx_rpc_call_arm(rpc, queue, method);
+    if (lean) vx_rpc_stream_wake(lean, child);
+    if (of) vx_rpc_record_unref(of);
 }
 
 bool vx_rpc_record_admit(struct vx_rpc_record *record)
@@ -171,20 +244,46 @@ bool vx_rpc_line_enter(struct vx_rpc_record *record)
     return now;
 }
 
-bool vx_rpc_line_leave(struct vx_rpc_record *record)
+static bool line_leave(struct vx_rpc_record *record, struct vx_rpc_record **first,
+                       struct vx_rpc_record ***last)
 {
     struct vx_rpc *rpc = record->rpc;
     pthread_mutex_lock(&rpc->lock);
     bool was_waiting = record->waiting;
     if (was_waiting) {
-        struct vx_rpc_record **at = &rpc->line_first;
+        struct vx_rpc_record **at = first;
         while (*at != record) at = &(*at)->next;
         *at = record->next;
-        if (rpc->line_last == &record->next) rpc->line_last = at;
+        if (*last == &record->next) *last = at;
         record->waiting = false;
     }
     pthread_mutex_unlock(&rpc->lock);
     return was_waiting;
+}
+
+bool vx_rpc_line_leave(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    return line_leave(record, &rpc->line_first, &rpc->line_last);
+}
+
+bool vx_rpc_child_forgo(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    return line_leave(parent, &rpc->lean_first, &rpc->lean_last);
+}
+
+bool vx_rpc_stream_admit(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    bool admitted = rpc->streams < rpc->options.streams_max;
+    if (admitted) rpc->streams++;
+    record->stream =
+        (struct vx_rpc_stream){.open = admitted, .strict = record->stream.strict};
+    record->stream.last = &record->stream.first;
+    pthread_mutex_unlock(&rpc->lock);
+    return admitted;
 }
 
 struct vx_rpc_record *vx_rpc_line_next(struct vx_rpc *rpc)

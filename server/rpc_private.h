@@ -6,11 +6,13 @@
  * stays unarmed until a record returns; gRPC keeps new calls waiting for that moment.
  *
  *   rpc.c          open, threads, arming, stop, close
- *   rpc_listen.c   the address and the channel's settings
+ *   rpc_listen.c   the addresses and the channel's settings
+ *   rpc_accept.c   connections: who is at their other end, and when they end
  *   rpc_pool.c     records, the line for receiving, lent slots
  *   rpc_call.c     from arrival to the loop
  *   rpc_reply.c    from the loop to the wire
  *   rpc_send.c     threads that write answers to sockets
+ *   rpc_stream.c   ModelStreamInfer: the line of a stream's requests
  *   rpc_slow.c     clients that are too slow
  *
  * Life of a record, by `owner`:
@@ -20,9 +22,15 @@
  *   LOOP     -> ANSWERED  vx_rpc_reply* and kin   on the loop
  *   ANSWERED -> POOL      the last reference: every tag is back, `gone` is released
  *
+ * ModelStreamInfer: the call's record is the parent.  It stays RPC's; each message takes a
+ * child record, which has no call of gRPC's but lives as above: it is decoded, is the
+ * loop's, is answered.  Children stand in the parent's line as their messages came, and who
+ * sees that the first one is answered sends it.  A child leaves the line when its answer is
+ * sent, or at once when the stream is over.
+ *
  * Owner    references: one for being RPC's or the loop's, one per batch that is out, one
  *          for `gone` while it is in its mailbox, one for each stream message that is in
- *          the arrivals mailbox.
+ *          the arrivals mailbox, one of each child.
  * Thread   all tags of a call come back on the one thread of its queue.  Fields marked
  *          (lock) are under rpc->lock, which is held for a few instructions and never
  *          while calling gRPC: gRPC gives lent slots back from inside of its functions.
@@ -88,11 +96,26 @@ struct vx_rpc_outbox {
     bool ending; /* the status goes out when the ring is empty */
 };
 
+/* Of a parent.  All (lock) but `strict` and `woken`, which the queue's thread reads. */
+struct vx_rpc_stream {
+    struct vx_rpc_record *first, **last; /* requests in the order they came, by `next` */
+    i32 count;
+    bool open;     /* one of rpc->streams */
+    bool started;  /* it has begun to read */
+    bool reading;  /* a receive is out, or a message is here that has no child yet */
+    bool read_end; /* no more messages: half-closed by the client, or the server closes */
+    bool sending;  /* the first one's answer is on its way */
+    bool over;     /* no answer is sent any more */
+    bool ended;    /* the status is on its way */
+    bool strict; /* triton_grpc_error: the first error ends the stream with its status */
+    struct vx_rpc_record *woken; /* the child that vx_rpc_stream_wake brought */
+};
+
 struct vx_rpc_record {
     struct vx_call call;
     struct vx_rpc *rpc;
     i32 queue;
-    struct vx_rpc_record *next; /* (lock) in the pool, or in the line for receiving */
+    struct vx_rpc_record *next; /* (lock) in the pool, or in one of the lines */
     atomic_int references;
     atomic_int owner;
     atomic_int wire;
@@ -100,7 +123,7 @@ struct vx_rpc_record {
 
     struct vx_rpc_tag arrive, close, receive, send;
     struct vx_link outgoing;  /* in a sender's mailbox */
-    grpc_byte_buffer *answer; /* what the sender sends */
+    grpc_byte_buffer *answer; /* what the sender sends; a child's own until it is sent */
     grpc_call *grpc;
     gpr_timespec deadline;
     grpc_metadata_array metadata;
@@ -110,11 +133,14 @@ struct vx_rpc_record {
     int cancelled_out; /* written by gRPC; valid once `close` is back */
 
     bool cancelled;     /* the queue's thread */
-    bool waiting;       /* (lock) in the line for receiving */
+    bool waiting;       /* (lock) in the line for receiving, or for a child */
     bool counted;       /* (lock) one of in_flight */
     bool metadata_sent; /* who may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
     struct vx_rpc_outbox outbox; /* (lock) */
+    struct vx_rpc_stream stream;
+    struct vx_rpc_record *parent; /* of a child; NULL: it is a call of gRPC's */
+    bool answered;                /* (lock) a child's: with `answer`, or end_code alone */
     grpc_status_code end_code;
     char end_text[VX_WHY_BYTES];
 };
@@ -151,11 +177,11 @@ struct vx_rpc_lend {
 struct vx_rpc {
     struct vx_rpc_options options;
     grpc_server *server;
-    i32 port;
+    struct vx_rpc_accept *accept;
     void *registered[VX_METHODS_COUNT];
     struct vx_rpc_queue *queues;
     struct vx_rpc_sender *senders; /* as many as queues */
-    i32 answers_coming;            /* the loop's: vx_rpc_answers_coming */
+    atomic_int answers_coming;     /* the loop's: vx_rpc_answers_coming */
     size_t spans_max;
     struct vx_rpc_tag shutdown;
     bool started, stopped; /* the loop's */
@@ -174,6 +200,8 @@ struct vx_rpc {
     i32 owed_count;                                /* (lock) sum over the queues */
     i32 receiving;                                 /* (lock) */
     struct vx_rpc_record *line_first, **line_last; /* (lock) */
+    i32 streams;                                   /* (lock) */
+    struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that want a child */
     struct vx_rpc_lend *lends, *lends_free;        /* (lock) */
     i32 lends_count, lends_out;                    /* (lock) */
     bool arming_over; /* (lock) no more calls are asked for */
@@ -192,10 +220,54 @@ static inline struct vx_rpc_record *vx_rpc_record_of(struct vx_call *call)
     return record;
 }
 
-/* rpc_listen.c: the server with its settings, and its port. */
+/* rpc_listen.c: the server with its settings, and the sockets it listens on. */
+
+/* Sockets; each address that a host name means is one. */
+#define VX_RPC_LISTENERS_MAX 16
+#define VX_RPC_ADDRESS_BYTES 300 /* a DNS name of 253, brackets, a port; with NUL */
+
+struct vx_rpc_listener {
+    char address[VX_RPC_ADDRESS_BYTES]; /* as configured */
+    int fd;                             /* -1 = closed */
+    bool is_unix;
+    i32 port;       /* TCP, as bound */
+    char path[108]; /* what is to be removed in the end, if it is still this file: */
+    u64 device, inode;
+};
+struct vx_rpc_listeners {
+    i32 count;
+    struct vx_rpc_listener list[VX_RPC_LISTENERS_MAX];
+};
+
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options);
-VX_MUST_USE vx_status vx_rpc_address_check(const char *address, struct vx_why *why);
-VX_MUST_USE vx_status vx_rpc_listen(struct vx_rpc *rpc, struct vx_why *why);
+VX_MUST_USE vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why);
+/* Binds all; what is open when it fails is the caller's to close. */
+VX_MUST_USE vx_status vx_rpc_listen(const char *addresses,
+                                    struct vx_rpc_listeners *listeners,
+                                    struct vx_why *why);
+/* Nobody can connect any more; the descriptors stay until close.  Says it twice: fine. */
+void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners);
+void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners);
+/* The next connection and who is there; -1 and errno when there is none. */
+int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer);
+
+/* rpc_accept.c */
+struct vx_rpc_accept;
+/* Listens; connections wait for start. */
+VX_MUST_USE vx_status vx_rpc_accept_open(const struct vx_rpc_options *options,
+                                         struct vx_why *why,
+                                         struct vx_rpc_accept **accept);
+VX_MUST_USE vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept,
+                                          grpc_server *server);
+/* From here on no connection comes to gRPC: said before its server shuts down. */
+void vx_rpc_accept_stop(struct vx_rpc_accept *accept);
+/* Ends what is left, each with on_disconnected; said while the server still exists. */
+void vx_rpc_accept_close(struct vx_rpc_accept **accept);
+i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept);
+void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters);
+/* Whose connection the call came on; zeros when that has ended.  Any thread. */
+struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call);
+bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection);
 
 /* rpc_pool.c */
 VX_MUST_USE vx_status vx_rpc_pool_open(struct vx_rpc *rpc);
@@ -208,6 +280,13 @@ void vx_rpc_record_ref(struct vx_rpc_record *record);
 void vx_rpc_record_unref(struct vx_rpc_record *record);
 /* Counts the call as in flight; false when there are too many. */
 bool vx_rpc_record_admit(struct vx_rpc_record *record);
+/* A reference to a record that may be on its way back to the pool; false when it is. */
+bool vx_rpc_record_hold(struct vx_rpc_record *record);
+/* The next request of the stream, at the end of its line and one of in_flight; NULL: there
+ * are too many, the stream waits and vx_rpc_stream_wake comes. */
+struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent);
+/* True: it was waiting for a child and does no longer. */
+bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
 /* True: it may receive its body now.  False: it waits, and is started by who ends. */
 bool vx_rpc_line_enter(struct vx_rpc_record *record);
 /* True: it was waiting and is out of the line. */
@@ -219,10 +298,18 @@ struct vx_rpc_record *vx_rpc_line_next(struct vx_rpc *rpc);
 bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice);
 
 /* rpc_call.c: RPC is the owner here until the loop is. */
+extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
 /* Asks gRPC for one more call of `method`.  Any thread. */
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method);
+/* Decodes the payload into the call, and drops it. */
+VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
+/* The record may be gone when this returns, unless a batch of it is out. */
+void vx_rpc_give_to_loop(struct vx_rpc_record *record);
+/* Counts a request that could not be decoded, and ends it. */
+void vx_rpc_refuse_bad(struct vx_rpc_record *record, vx_status status,
+                       const struct vx_why *why);
 /* Starts a batch that will come back as `tag`, which holds a reference until then. */
 void vx_rpc_batch_start(struct vx_rpc_record *record, const grpc_op *ops,
                         size_t ops_count, struct vx_rpc_tag *tag);
@@ -241,10 +328,28 @@ VX_MUST_USE vx_status vx_rpc_senders_start(struct vx_rpc *rpc);
 void vx_rpc_senders_close(struct vx_rpc *rpc);
 /* Whether an answer of that many bytes is better written by a sender. */
 bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes);
-/* Takes the message and the reference of who owned the record. */
+/* Takes the message and the reference of who owned the record; of a stream
+ * neither, its line has both. */
 void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message);
 /* rpc_reply.c: the last batch of a call; takes the same. */
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
+
+/* rpc_stream.c: of a parent unless said otherwise. */
+/* False: there are too many. */
+bool vx_rpc_stream_admit(struct vx_rpc_record *record);
+/* Begins to read. */
+void vx_rpc_stream_start(struct vx_rpc_record *record);
+/* It waited for a child, and this is it. */
+void vx_rpc_stream_wake(struct vx_rpc_record *record, struct vx_rpc_record *child);
+/* Its RECV_CLOSE_ON_SERVER is back; the tag's reference stays the caller's. */
+void vx_rpc_stream_on_close(struct vx_rpc_record *record);
+/* The server closes: no more messages; what is answered still goes out, then the status. */
+void vx_rpc_stream_stop(struct vx_rpc_record *record);
+/* Writes the first one's answer; a sender's part too. */
+void vx_rpc_stream_write(struct vx_rpc_record *record);
+/* Of a child, whose owner's reference it takes: its answer, or NULL and end_code says why
+ * there is none. */
+void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message);
 
 /* rpc_slow.c: from now on the call waits for its client, or no longer. */
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);

@@ -53,10 +53,35 @@ static void end_set(struct vx_rpc_record *record, enum vx_code code, const char 
     atomic_store_explicit(&record->owner, VX_RPC_ANSWERED, memory_order_release);
 }
 
+static grpc_byte_buffer *message_copy(const void *bytes, size_t length)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer(bytes, length);
+    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return message;
+}
+
+/* An error that travels inside of the stream, which goes on. */
+static void request_fail(struct vx_rpc_record *child)
+{
+    u8 bytes[VX_STREAM_ERROR_BYTES_MAX];
+    grpc_byte_buffer *message = NULL;
+    if (!child->parent->stream.strict) {
+        const struct vx_request *request = &child->call.request;
+        size_t length =
+            vx_codec_pack_stream_error(child->end_text, request, bytes, sizeof bytes);
+        message = message_copy(bytes, length);
+    }
+    vx_rpc_stream_answer(child, message);
+}
+
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
 {
     end_set(record, code, text);
-    vx_rpc_end_start(record, NULL);
+    if (record->parent)
+        request_fail(record);
+    else
+        vx_rpc_end_start(record, NULL);
 }
 
 static struct vx_rpc_record *reply_take(struct vx_call **call)
@@ -73,7 +98,7 @@ static struct vx_rpc_record *reply_take(struct vx_call **call)
 struct reply_slices {
     grpc_slice list[REPLY_SLICES_MAX];
     size_t count;
-    u8 text[VX_REPLY_HEAD_BYTES_MAX +
+    u8 text[VX_STREAM_PREFIX_BYTES_MAX + VX_REPLY_HEAD_BYTES_MAX +
             VX_REQUEST_OUTPUTS_MAX * (VX_RAW_PREFIX_BYTES_MAX + REPLY_COPY_BYTES_MAX)];
     size_t length;
 };
@@ -84,6 +109,16 @@ static void slices_flush(struct reply_slices *slices)
     slices->list[slices->count++] =
         grpc_slice_from_copied_buffer((const char *)slices->text, slices->length);
     slices->length = 0;
+}
+
+/* The head becomes a field of a stream's message, of which it begins `total` bytes. */
+static void slices_nest(struct reply_slices *slices, u64 total)
+{
+    u8 prefix[VX_STREAM_PREFIX_BYTES_MAX];
+    size_t length = vx_codec_pack_stream_prefix(total, prefix, sizeof prefix);
+    memmove(slices->text + length, slices->text, slices->length);
+    memcpy(slices->text, prefix, length);
+    slices->length += length;
 }
 
 static bool slices_add_tensor(struct vx_rpc *rpc, struct reply_slices *slices,
@@ -115,14 +150,22 @@ static void reply_give_slots(struct vx_rpc *rpc, const struct vx_slot *outputs,
     }
 }
 
-static vx_status reply_check_size(const struct vx_reply *reply, size_t head_bytes,
-                                  struct vx_why *why)
+static u64 reply_bytes(const struct vx_reply *reply, size_t head_bytes)
 {
     u64 total = head_bytes;
+    u8 prefix[VX_RAW_PREFIX_BYTES_MAX];
     for (i32 i = 0; i < reply->outputs_count; i++)
-        total += reply->outputs[i].bytes + VX_RAW_PREFIX_BYTES_MAX;
+        total +=
+            vx_codec_pack_raw_prefix(reply->outputs[i].bytes, prefix, sizeof prefix) +
+            reply->outputs[i].bytes;
+    return total;
+}
+
+static vx_status reply_check_size(u64 total, struct vx_why *why)
+{
     VX_ENSURE_WHY(
-        total <= VX_MESSAGE_BYTES_MAX, why, INVALID_ARGUMENT, "the reply is too large",
+        total <= VX_MESSAGE_BYTES_MAX - VX_STREAM_PREFIX_BYTES_MAX, why, INVALID_ARGUMENT,
+        "the reply is too large",
         "the reply of %llu bytes exceeds gRPC's byte size limit of %d; ask for fewer "
         "outputs or send fewer voxels",
         (unsigned long long)total, VX_MESSAGE_BYTES_MAX);
@@ -135,9 +178,11 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     struct vx_rpc_record *record = reply_take(call);
     struct reply_slices slices;
     slices.count = 0;
-    slices.length = vx_codec_pack_reply_head(reply, slices.text, sizeof slices.text);
+    slices.length = vx_codec_pack_reply_head(reply, slices.text, VX_REPLY_HEAD_BYTES_MAX);
     struct vx_why why;
-    vx_status status = reply_check_size(reply, slices.length, &why);
+    u64 total = reply_bytes(reply, slices.length);
+    if (record->parent) slices_nest(&slices, total);
+    vx_status status = reply_check_size(total, &why);
     if (status.fault) {
         reply_give_slots(rpc, outputs, reply->outputs_count);
         vx_rpc_call_end(record, vx_status_code(status), vx_status_text(status, &why));
@@ -160,18 +205,12 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     grpc_byte_buffer *message = grpc_raw_byte_buffer_create(slices.list, slices.count);
     for (size_t k = 0; k < slices.count; k++) grpc_slice_unref(slices.list[k]);
     end_set(record, VX_CODE_OK, "");
-    if (vx_rpc_sender_wanted(rpc, grpc_byte_buffer_length(message)))
+    if (record->parent)
+        vx_rpc_stream_answer(record, message);
+    else if (vx_rpc_sender_wanted(rpc, grpc_byte_buffer_length(message)))
         vx_rpc_sender_give(record, message);
     else
         vx_rpc_end_start(record, message);
-}
-
-static grpc_byte_buffer *message_copy(const void *bytes, size_t length)
-{
-    grpc_slice slice = grpc_slice_from_copied_buffer(bytes, length);
-    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice_unref(slice);
-    return message;
 }
 
 void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
@@ -275,6 +314,10 @@ bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call)
 /* Sends the status now, or leaves it to the last message that is on its way. */
 static void reply_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
 {
+    if (record->parent) {
+        vx_rpc_call_end(record, code, text);
+        return;
+    }
     end_set(record, code, text);
     pthread_mutex_lock(&record->rpc->lock);
     bool now = !record->outbox.busy;

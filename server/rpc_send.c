@@ -36,7 +36,10 @@ static void sender_run(void *context)
                 VX_CONTAINER(link, struct vx_rpc_record, outgoing);
             grpc_byte_buffer *message = record->answer;
             record->answer = NULL;
-            vx_rpc_end_start(record, message);
+            if (record->stream.started)
+                vx_rpc_stream_write(record);
+            else
+                vx_rpc_end_start(record, message);
         }
     }
 }
@@ -68,12 +71,12 @@ void vx_rpc_senders_close(struct vx_rpc *rpc)
 void vx_rpc_answers_coming(struct vx_rpc *rpc, i32 count)
 {
     VX_ON(LOOP);
-    rpc->answers_coming = count;
+    atomic_store_explicit(&rpc->answers_coming, count, memory_order_relaxed);
 }
 
 bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes)
 {
-    bool crowd = rpc->answers_coming > 1;
+    bool crowd = atomic_load_explicit(&rpc->answers_coming, memory_order_relaxed) > 1;
     return bytes > (crowd ? DIRECT_BYTES_MAX_CROWD : DIRECT_BYTES_MAX);
 }
 

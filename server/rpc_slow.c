@@ -10,18 +10,6 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
     atomic_store_explicit(&record->wire, (int)wire, memory_order_release);
 }
 
-/* A reference to a record that may be on its way back to the pool; false when it is. */
-static bool slow_hold(struct vx_rpc_record *record)
-{
-    i32 held = atomic_load_explicit(&record->references, memory_order_relaxed);
-    while (held > 0)
-        if (atomic_compare_exchange_weak_explicit(&record->references, &held, held + 1,
-                                                  memory_order_acq_rel,
-                                                  memory_order_relaxed))
-            return true;
-    return false;
-}
-
 /* Held, so that it is one call all the time; gRPC takes a cancellation at any time. */
 static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
 {
@@ -50,7 +38,7 @@ void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns)
         struct vx_rpc_record *record = &rpc->records[i];
         if (atomic_load_explicit(&record->wire, memory_order_relaxed) == VX_RPC_IDLE)
             continue;
-        if (!slow_hold(record)) continue;
+        if (!vx_rpc_record_hold(record)) continue;
         slow_cut(record, now_ns);
         vx_rpc_record_unref(record);
     }

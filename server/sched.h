@@ -21,6 +21,9 @@
  * A job whose geometry a worker holds goes to that worker, unless waiting for it takes
  * longer than building the geometry elsewhere.
  *
+ * A job whose memory is with some workers only (`only`) waits for those, whoever else is
+ * idle, and holds up nobody who can go elsewhere.
+ *
  * A job that was with a worker when it died runs alone from then on: one batch of one job,
  * on a worker that has nothing else, no model to load either, so that the next death names
  * its cause.
@@ -73,9 +76,11 @@ struct vx_job {
     i64 timeout_ns;  /* the parameter `timeout`, counted from submit; 0 = none */
     u32 holders;     /* bit per worker that has its geometry */
     bool must_hold;  /* it has no coordinates of its own: only a holder can run it */
-    i64 queued_ns;   /* out: when it entered the queue first */
-    i64 started_ns;  /* out: when it was last sent to a worker */
-    i64 expires_ns;  /* out: when its time in the queue is over; VX_NEVER */
+    u32 only;       /* bit per worker that can run it, up or not: its memory is there; 0 =
+                        any; the job waits for one of them to come back */
+    i64 queued_ns;  /* out: when it entered the queue first */
+    i64 started_ns; /* out: when it was last sent to a worker */
+    i64 expires_ns; /* out: when its time in the queue is over; VX_NEVER */
     bool
         by_timeout; /* out: expires_ns comes from `timeout` or the policy, not from gRPC */
     u64 level;      /* out: of priority, as the policy has it */
@@ -135,6 +140,8 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
 
 VX_MUST_USE vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job,
                                       i64 now_ns, struct vx_why *why);
+/* Whether submit would refuse such a job because its queue is full. */
+bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job);
 /* True: it was waiting and is out, state NEW.  False: it runs; its answer is still to
  * come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);
@@ -165,6 +172,12 @@ void vx_sched_resubmit(struct vx_sched *sched, struct vx_job *job);
 void vx_sched_holder_gone(struct vx_sched *sched, i32 worker,
                           void (*on_lost)(void *context, struct vx_job *job),
                           void *context);
+
+/* Hands every waiting job of the instance that is bound to other workers than these to
+ * `on_lost`, state NEW: it would wait in vain. */
+void vx_sched_only_gone(struct vx_sched *sched, i32 instance, u32 workers,
+                        void (*on_lost)(void *context, struct vx_job *job),
+                        void *context);
 
 /* How long a job of that many voxels would wait now before it ran, and run: ns; 0 when
  * nothing is known. */

@@ -54,6 +54,12 @@ struct expected {
     i64 run_ns;  /* then; 0 = nothing is known */
 };
 
+/* Workers, and how many they are of all that serve the same jobs. */
+struct sched_share {
+    u32 workers;
+    i32 part, whole;
+};
+
 /* How many batches a load makes, as a fraction: the tightest of the three budgets. */
 static f64 load_batches(const struct sched_instance *instance,
                         const struct sched_load *load)
@@ -86,18 +92,49 @@ static f64 shared_ns(const struct sched_instance *instance, u32 workers, f64 bat
     return rate > 0 ? 1 / rate : 0;
 }
 
-/* The jobs of an instance that are served before one of this level. */
-static struct sched_load load_ahead(const struct sched_instance *instance, u64 level)
+static void load_sum(struct sched_load *sum, const struct sched_load *load, i32 sign)
 {
-    struct sched_load ahead = {0};
+    sum->jobs += sign * load->jobs;
+    sum->voxels += sign * load->voxels;
+    sum->pairs += sign * load->pairs;
+    sum->pairless_voxels += sign * load->pairless_voxels;
+}
+
+/* The jobs of an instance that some workers serve before one of this level: their share of
+ * what may go anywhere, and what is bound to them. */
+static struct sched_load load_ahead(const struct sched_instance *instance, u64 level,
+                                    const struct sched_share *share)
+{
+    struct sched_load ahead = {0}, bound = {0};
     for (i32 l = 0; l <= vx_sched_line_index(level); l++) {
-        const struct sched_load *load = &instance->lines[l].load;
-        ahead.jobs += load->jobs;
-        ahead.voxels += load->voxels;
-        ahead.pairs += load->pairs;
-        ahead.pairless_voxels += load->pairless_voxels;
+        const struct sched_line *line = &instance->lines[l];
+        if (!line->load.jobs) continue;
+        load_sum(&ahead, &line->load, 1);
+        for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
+            if (!line->bound[w].jobs) continue;
+            load_sum(&ahead, &line->bound[w], -1);
+            if (share->workers & (1u << w)) load_sum(&bound, &line->bound[w], 1);
+        }
     }
+    if (share->part < share->whole) {
+        ahead.jobs = (i32)((i64)ahead.jobs * share->part / share->whole);
+        ahead.voxels = ahead.voxels / share->whole * share->part;
+        ahead.pairs = ahead.pairs / share->whole * share->part;
+        ahead.pairless_voxels = ahead.pairless_voxels / share->whole * share->part;
+    }
+    load_sum(&ahead, &bound, 1);
     return ahead;
+}
+
+/* What `workers` serve of an instance when this job waits for them: a job that is bound to
+ * some shares with the others what is not. */
+static struct sched_share share_of(const struct sched_instance *instance,
+                                   const struct vx_job *job, u32 workers)
+{
+    u32 shared = instance->workers_ready & workers;
+    i32 part = __builtin_popcount(shared);
+    i32 whole = job->only ? __builtin_popcount(instance->workers_ready) : part;
+    return (struct sched_share){shared, part, whole};
 }
 
 /* Whole batches of what waits for the same workers.  What is left over of the job's own
@@ -110,15 +147,16 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
     for (u64 left = sched->instances_waiting; left; left &= left - 1) {
         i32 i = __builtin_ctzll(left);
         const struct sched_instance *instance = &sched->instances[i];
-        u32 shared = instance->workers_ready & workers;
-        struct sched_load ahead = load_ahead(instance, level);
-        if (!shared || !ahead.jobs) continue;
+        struct sched_share share = share_of(instance, job, workers);
+        if (!share.workers) continue;
+        struct sched_load ahead = load_ahead(instance, level, &share);
+        if (!ahead.jobs) continue;
         f64 pairs = sched_load_pairs(instance, &ahead);
         f64 batches = load_batches(instance, &ahead);
         f64 whole = i == job->instance ? (f64)(i64)batches : batches < 1 ? 1 : batches;
         f64 whole_pairs = batches > whole ? pairs * (whole / batches) : pairs;
         if (i == job->instance) *joined_pairs = pairs - whole_pairs;
-        if (whole > 0) sum_ns += shared_ns(instance, shared, whole, whole_pairs);
+        if (whole > 0) sum_ns += shared_ns(instance, share.workers, whole, whole_pairs);
     }
     return (i64)sum_ns;
 }
@@ -212,10 +250,19 @@ static vx_status check_room(const struct vx_sched *sched,
     return VX_OK;
 }
 
+bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job)
+{
+    VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    u64 level = job_level(&instance->batching, job->priority);
+    return check_room(sched, instance, level, NULL).fault != NULL;
+}
+
 vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns,
                           struct vx_why *why)
 {
     VX_ASSERT(job->state == VX_JOB_NEW && job->voxels >= 0);
+    VX_ASSERT(!(job->only >> VX_WORKERS_MAX));
     struct sched_instance *instance = vx_sched_instance(sched, job->instance);
     VX_ENSURE(job->deadline_ns > now_ns, DEADLINE_EXCEEDED,
               "the deadline had passed before the request could wait for a device");

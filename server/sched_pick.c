@@ -56,6 +56,13 @@ static void forming_close(const struct sched_instance *instance, struct forming 
     }
 }
 
+/* Jobs whose memory is with other workers cost a pick two reads, and may wait in any number
+ * for one that is down: they do not use up the look. */
+static i32 look_counts(const struct vx_job *job, u32 workers)
+{
+    return !job->only || (job->only & workers);
+}
+
 /* Fills a batch for plan->worker: `first` whatever its size, and what fits of those behind
  * it.  One that does not fit keeps its place, and nothing that was behind it starts a
  * batch before it does. */
@@ -67,15 +74,16 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
     i32 most = sched_requests_max(&instance->batching);
     forming_add(instance, forming, plan, first);
     struct vx_job *job = vx_sched_after(instance, first);
-    for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX; looked++) {
+    for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX;
+         looked += look_counts(job, 1u << plan->worker),
+             job = vx_sched_after(instance, job)) {
         if (plan->jobs_count == most) break;
-        bool elsewhere = job->must_hold && !sched_holds(job, plan->worker);
+        bool elsewhere = !sched_can(job, plan->worker);
         bool fits = forming_fits(instance, forming, plan, job);
         if (!elsewhere && !fits) forming->full = true;
         if (!elsewhere && fits &&
             !vx_sched_prefers_holder(sched, job, plan->worker, look))
             forming_add(instance, forming, plan, job);
-        job = vx_sched_after(instance, job);
     }
     const struct vx_batching *batching = &instance->batching;
     if (plan->jobs_count == most || plan->voxels >= batching->voxels_max)
@@ -134,10 +142,10 @@ static bool better_level_waits(const struct vx_sched *sched, u64 level, u32 work
         const struct sched_instance *instance = &sched->instances[__builtin_ctzll(left)];
         if (!(instance->workers_ready & workers)) continue;
         const struct vx_job *job = vx_sched_head(instance);
-        for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX; looked++) {
+        for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX;
+             looked += look_counts(job, workers), job = vx_sched_after(instance, job)) {
             if (job->level >= level) break;
             if (vx_sched_job_workers(sched, job) & workers) return true;
-            job = vx_sched_after(instance, job);
         }
     }
     return false;
@@ -149,9 +157,11 @@ static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
                       struct vx_batch_plan *plan)
 {
     struct vx_job *job = sched->solo.first;
-    for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX; looked++, job = job->next) {
+    for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX; job = job->next) {
         u32 may = vx_sched_solo_workers(sched, job);
-        if (!may || better_level_waits(sched, job->level, may)) continue;
+        if (!may) continue;
+        looked++;
+        if (better_level_waits(sched, job->level, may)) continue;
         i32 w = vx_sched_place_solo(sched, job, !look->reserved, look);
         if (w < 0) continue;
         struct forming forming;
@@ -220,9 +230,10 @@ static bool pick_first(struct vx_sched *sched, struct sched_look *look,
         struct cursor *cursor = &cursors[first];
         enum started started = batch_start(sched, cursor->job, cursor->open, look, plan);
         if (started == STARTED) return true;
+        cursor->looked += look_counts(cursor->job, cursor->open);
         cursor->job = vx_sched_after(&sched->instances[first], cursor->job);
         if (started == STARTS_LATER || !cursor->job ||
-            ++cursor->looked == VX_SCHED_LOOK_MAX)
+            cursor->looked == VX_SCHED_LOOK_MAX)
             active &= ~(UINT64_C(1) << first);
     }
     return false;

@@ -81,8 +81,9 @@ u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
 
 u32 vx_sched_job_workers(const struct vx_sched *sched, const struct vx_job *job)
 {
-    u32 ready = sched->instances[job->instance].workers_ready;
-    return job->must_hold ? ready & job->holders : ready;
+    u32 workers = sched->instances[job->instance].workers_ready;
+    if (job->only) workers &= job->only;
+    return job->must_hold ? workers & job->holders : workers;
 }
 
 static i64 build_ns(const struct sched_instance *instance, const struct vx_job *job,
@@ -175,7 +176,7 @@ bool vx_sched_prefers_holder(const struct vx_sched *sched, const struct vx_job *
                              i32 worker, struct sched_look *look)
 {
     const struct sched_instance *instance = &sched->instances[job->instance];
-    u32 holders = job->holders & instance->workers_ready;
+    u32 holders = job->holders & vx_sched_job_workers(sched, job);
     if (!holders || sched_holds(job, worker)) return false;
     if (!all_firm(instance, holders | 1u << worker)) return false;
     i64 here_ns = look->free_ns[worker] + build_ns(instance, job, worker), there_ns = 0;

@@ -44,8 +44,10 @@ struct sched_load {
     i64 voxels, pairs, pairless_voxels;
 };
 struct sched_line {
-    struct vx_job *first, *last; /* in order of (level, sequence) */
-    struct sched_load load;
+    struct vx_job *first, *last;             /* in order of (level, sequence) */
+    struct sched_load load;                  /* all of it */
+    struct sched_load bound[VX_WORKERS_MAX]; /* of it, jobs with `only`: by their first
+                                                worker */
 };
 struct sched_batch {
     u64 id; /* 0 = this place is empty */
@@ -171,6 +173,13 @@ static inline i32 sched_requests_max(const struct vx_batching *batching)
 static inline bool sched_holds(const struct vx_job *job, i32 worker)
 {
     return job->holders & (1u << worker);
+}
+/* Whether the worker, when it is ready, can run it at all. */
+static inline bool sched_can(const struct vx_job *job, i32 worker)
+{
+    u32 can = job->only ? job->only : UINT32_MAX;
+    if (job->must_hold) can &= job->holders;
+    return can & (1u << worker);
 }
 
 #endif

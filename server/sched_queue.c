@@ -74,6 +74,12 @@ void vx_sched_load_add(struct sched_load *load, const struct vx_job *job, i32 si
     if (job->pairs <= 0) load->pairless_voxels += sign * job->voxels;
 }
 
+static void line_count(struct sched_line *line, const struct vx_job *job, i32 sign)
+{
+    vx_sched_load_add(&line->load, job, sign);
+    if (job->only) vx_sched_load_add(&line->bound[__builtin_ctz(job->only)], job, sign);
+}
+
 /* From the tail: an arrival belongs there, but in a line of many levels; a job that comes
  * back from a death walks past those of its fate that came after it. */
 static void line_insert(struct sched_line *line, struct vx_job *job)
@@ -84,7 +90,7 @@ static void line_insert(struct sched_line *line, struct vx_job *job)
     job->next = after ? after->next : line->first;
     *(after ? &after->next : &line->first) = job;
     *(job->next ? &job->next->previous : &line->last) = job;
-    vx_sched_load_add(&line->load, job, 1);
+    line_count(line, job, 1);
 }
 
 static void line_remove(struct sched_line *line, struct vx_job *job)
@@ -92,7 +98,7 @@ static void line_remove(struct sched_line *line, struct vx_job *job)
     *(job->previous ? &job->previous->next : &line->first) = job->next;
     *(job->next ? &job->next->previous : &line->last) = job->previous;
     job->next = job->previous = NULL;
-    vx_sched_load_add(&line->load, job, -1);
+    line_count(line, job, -1);
 }
 
 void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
@@ -260,5 +266,26 @@ void vx_sched_holder_gone(struct vx_sched *sched, i32 worker,
         for (i32 l = 0; l < SCHED_LINES && sched->instances[i].waiting.jobs; l++)
             end = line_take(sched, &sched->instances[i].lines[l], job_has_no_holder, 0,
                             end);
+    chain_hand_out(chain, on_lost, context);
+}
+
+/* `value`: the instance, and below it the workers. */
+static bool job_is_stranded(const struct vx_job *job, i32 value)
+{
+    u32 workers = (u32)value & ((1u << VX_WORKERS_MAX) - 1);
+    return job->instance == value >> VX_WORKERS_MAX && job->only &&
+           !(job->only & workers);
+}
+
+void vx_sched_only_gone(struct vx_sched *sched, i32 instance, u32 workers,
+                        void (*on_lost)(void *context, struct vx_job *job), void *context)
+{
+    struct sched_instance *i = vx_sched_instance(sched, instance);
+    struct vx_job *chain = NULL, **end = &chain;
+    VX_ASSERT(!(workers >> VX_WORKERS_MAX));
+    i32 value = instance << VX_WORKERS_MAX | (i32)workers;
+    end = line_take(sched, &sched->solo, job_is_stranded, value, end);
+    for (i32 l = 0; l < SCHED_LINES && i->waiting.jobs; l++)
+        end = line_take(sched, &i->lines[l], job_is_stranded, value, end);
     chain_hand_out(chain, on_lost, context);
 }

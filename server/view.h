@@ -9,12 +9,18 @@
 #include "server/registry.h"
 
 struct vx_models;
+struct vx_regions;
+struct vx_tracing;
+struct vx_workers;
 
 struct vx_front_view {
     const struct vx_config *config;
     struct vx_registry *registry;
-    struct vx_models *models; /* for RepositoryModelLoad and Unload; NULL: not served */
-    bool ready;               /* a worker is up, models are loaded, not draining */
+    struct vx_models *models;   /* for RepositoryModelLoad and Unload; NULL: not served */
+    struct vx_regions *regions; /* shared memory of clients; NULL: not served */
+    struct vx_tracing *tracing; /* for TraceSetting; NULL: not served */
+    const struct vx_workers *workers; /* whose devices they are; NULL: not known */
+    bool ready;    /* a worker is up, models are loaded, not draining */
     bool draining; /* asked to stop: whatever is loaded, nobody should come any more */
 };
 

@@ -91,7 +91,10 @@ static void main_serve(struct vx_worker *worker)
                 vx_mailbox_give(&worker->to_device, link);
                 return;
             }
-            main_make_model(worker, VX_CONTAINER(link, struct vx_worker_load, link));
+            if (link == &worker->regions.pin.link)
+                vx_worker_pin(worker);
+            else
+                main_make_model(worker, VX_CONTAINER(link, struct vx_worker_load, link));
         }
     }
 }
@@ -135,10 +138,12 @@ static void device_release(struct vx_worker *worker)
                 main_stopped = true;
                 continue;
             }
+            if (link == &worker->regions.pin.link) continue; /* closing sees to it */
             struct vx_worker_load *load = VX_CONTAINER(link, struct vx_worker_load, link);
             if (load->model) vx_engine_unload(worker->engine, &load->model);
         }
     }
+    vx_worker_regions_close(worker);
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
         if (worker->models[i]) vx_engine_unload(worker->engine, &worker->models[i]);
     if (worker->engine) vx_engine_close(&worker->engine);
@@ -159,6 +164,8 @@ int vx_worker_run(const struct vx_worker_start *start)
     VX_ASSERT(worker);
     worker->config = start->config;
     worker->channel = start->channel;
+    worker->passed = -1;
+    vx_foreign_guard();
     worker->bell = eventfd(0, EFD_CLOEXEC);
     VX_ASSERT(worker->bell >= 0);
     vx_mailbox_init(&worker->to_main, NULL, NULL);

@@ -24,10 +24,10 @@
  * than every fraction of a microsecond. */
 #define SPIN_PAUSES 8
 
-/* The contexts of a lost device are gone, other devices' in this process as well, and its
- * driver may crash when it is closed.  So the process ends here, with the batch or the load
- * unanswered: the front gives both to a new one. */
-static void device_end_if_lost(struct vx_worker *worker)
+/* Other devices' contexts in this process are gone as well, and its driver may crash when it
+ * is closed.  So the process ends here, with the batch or the load unanswered: the front
+ * gives both to a new one. */
+void vx_worker_end_if_lost(struct vx_worker *worker)
 {
     struct vx_why why = {""};
     if (!vx_engine_lost(worker->engine, &why)) return;
@@ -37,35 +37,34 @@ static void device_end_if_lost(struct vx_worker *worker)
 
 /* ------- batches ------- */
 
-static const void *device_view(const struct vx_worker *worker, u64 offset, i64 bytes)
-{
-    const u8 *view = vx_shared_view(worker->shared, offset, (u64)bytes);
-    VX_ASSERT(view);
-    return view;
-}
-
 static struct vx_item device_item(const struct vx_worker *worker,
                                   const struct vx_run_item *in,
-                                  const struct vx_signature *signature)
+                                  const struct vx_signature *signature,
+                                  struct vx_worker_uses *uses)
 {
-    i64 feats_element = (i64)vx_dtype_bytes((enum vx_dtype)in->feats_dtype);
+    size_t feat_bytes = vx_dtype_bytes((enum vx_dtype)in->feats_dtype);
     struct vx_item item = {
         .content = in->content,
         .coords_columns = in->coords_columns,
         .voxels = in->voxels,
-        .feats = device_view(worker, in->feats_offset,
-                             in->voxels * signature->feats_channels * feats_element),
         .feats_dtype = (enum vx_dtype)in->feats_dtype,
+        .coords_change = in->coords.region != 0,
     };
-    if (in->coords_offset != VX_NO_COORDS)
-        item.coords =
-            device_view(worker, in->coords_offset, in->voxels * in->coords_columns * 4);
+    const struct vx_worker_tensor coords = {
+        &in->coords, in->voxels * in->coords_columns * 4, 4, VX_ITEM_COORDS};
+    const struct vx_worker_tensor feats = {
+        &in->feats, in->voxels * signature->feats_channels * (i64)feat_bytes, feat_bytes,
+        VX_ITEM_FEATS};
+    *uses = (struct vx_worker_uses){.count = 0};
+    item.coords = vx_worker_at(worker, &coords, &item, uses);
+    item.feats = vx_worker_at(worker, &feats, &item, uses);
     for (i32 o = 0; o < signature->outputs_count; o++) {
-        if (in->outputs_offset[o] == VX_NO_OUTPUT) continue;
         const struct vx_output *output = &signature->outputs[o];
-        i64 bytes = in->voxels * output->channels * (i64)vx_dtype_bytes(output->dtype);
-        item.outputs[o] =
-            (void *)(uintptr_t)device_view(worker, in->outputs_offset[o], bytes);
+        size_t element = vx_dtype_bytes(output->dtype);
+        const struct vx_worker_tensor out = {&in->outputs[o],
+                                             in->voxels * output->channels * (i64)element,
+                                             element, VX_ITEM_OUTPUT(o)};
+        item.outputs[o] = vx_worker_at(worker, &out, &item, uses);
     }
     return item;
 }
@@ -87,7 +86,8 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
     batch->head = run->head;
     batch->received_ns = vx_clock_ns();
     for (i32 i = 0; i < run->items_count; i++)
-        batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model));
+        batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
+                                      &batch->uses[i]);
     batch->batch =
         (struct vx_batch){.items = batch->items, .items_count = run->items_count};
     vx_engine_submit(worker->engine, model, &batch->batch);
@@ -117,8 +117,11 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
     out->device_ns = batch->batch.device_ns;
     out->items_count = batch->batch.items_count;
     out->whys_count = 0;
-    for (i32 i = 0; i < out->items_count; i++)
+    for (i32 i = 0; i < out->items_count; i++) {
+        vx_worker_check(worker, &batch->uses[i], &batch->items[i]);
         out->items[i] = device_done_item(&batch->items[i]);
+        out->items[i].region_lost = batch->uses[i].lost;
+    }
     for (i32 i = 0; i < out->items_count; i++) {
         const struct vx_item *item = &batch->items[i];
         if (item->status.fault)
@@ -135,7 +138,7 @@ static bool device_answer(struct vx_worker *worker, bool wait)
 {
     if (!vx_engine_under_way(worker->engine)) return false;
     struct vx_batch *batch = vx_engine_collect(worker->engine, wait);
-    device_end_if_lost(worker); /* before its batch is answered: another may run it */
+    vx_worker_end_if_lost(worker); /* before its batch is answered: another may run it */
     if (!batch) return false;
     device_say_done(worker, VX_CONTAINER(batch, struct vx_worker_batch, batch));
     return true;
@@ -184,7 +187,7 @@ static void device_on_made(struct vx_worker *worker, struct vx_worker_load *load
     device_answer_all(worker); /* warming takes long: nobody's answer waits for it */
     if (!load->status.fault)
         load->status = vx_engine_warm(worker->engine, load->model, &progress, &load->why);
-    device_end_if_lost(worker);
+    vx_worker_end_if_lost(worker);
     struct vx_message_loaded *out = &worker->out.loaded;
     memset(out, 0, sizeof *out);
     out->head = load->message.head;
@@ -208,7 +211,10 @@ static void device_take_made(struct vx_worker *worker)
     for (struct vx_link *link = vx_mailbox_take_all(&worker->to_device); link;
          link = next) {
         next = link->next;
-        device_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
+        if (link == &worker->regions.pin.link)
+            vx_worker_on_pinned(worker);
+        else
+            device_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
     }
 }
 
@@ -231,11 +237,14 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_UNLOAD: device_on_unload(worker, head->instance); return;
     case VX_MESSAGE_RUN: device_on_run(worker, &worker->in.run); return;
     case VX_MESSAGE_STATS: vx_worker_say_stats(worker, VX_MESSAGE_STATED); return;
+    case VX_MESSAGE_MAP: vx_worker_on_map(worker, &worker->in.map); return;
+    case VX_MESSAGE_UNMAP: vx_worker_on_unmap(worker, &worker->in.unmap); return;
     case VX_MESSAGE_UP:
     case VX_MESSAGE_PROGRESS:
     case VX_MESSAGE_LOADED:
     case VX_MESSAGE_DONE:
     case VX_MESSAGE_STATED:
+    case VX_MESSAGE_MAPPED:
     case VX_MESSAGE_ENDS: break; /* ours to say, not to hear */
     }
     vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
@@ -270,7 +279,8 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
 static bool device_hear(struct vx_worker *worker, bool *heard)
 {
     size_t bytes;
-    vx_status st = vx_channel_receive(worker->channel, &worker->in, &bytes);
+    vx_status st =
+        vx_channel_receive_fd(worker->channel, &worker->in, &bytes, &worker->passed);
     if (st.fault) return false;
     *heard = bytes > 0;
     if (*heard) device_on_message(worker);

@@ -2,6 +2,7 @@
  *
  *   worker.c        the process: threads, opening, ending; the main thread with its loads
  *   worker_loop.c   the device thread while it serves
+ *   worker_regions.c  clients' memory: mapped, page-locked, imported, and let go of
  *
  * Life of a batch, all on the device thread:
  *   free      -> UNDER WAY   RUN: its items point into the arena, the engine has it
@@ -20,6 +21,7 @@
 #include "engine/base/mailbox.h"
 #include "engine/engine.h"
 #include "server/channel.h"
+#include "server/foreign.h"
 #include "server/sched.h"
 #include "server/shared.h"
 #include "server/worker.h"
@@ -37,12 +39,46 @@ struct vx_worker_load {
     struct vx_why why;
 };
 
+/* Which regions an item lies in; zeros = none. */
+struct vx_worker_uses {
+    bool lost; /* one is not there, or was cut: the item's status is about that */
+    i32 count;
+    i32 regions[2 + VX_OUTPUTS_MAX];
+};
+
 /* What one RUN asked for, from then until DONE. */
 struct vx_worker_batch {
     struct vx_message_head head; /* batch 0 = this place is free */
     i64 received_ns;
     struct vx_batch batch;
     struct vx_item items[VX_BATCH_ITEMS_MAX];
+    struct vx_worker_uses uses[VX_BATCH_ITEMS_MAX];
+};
+
+/* A client's memory.  NOT THERE -> THERE with MAP, back with UNMAP. */
+struct vx_worker_region {
+    bool there;
+    bool waits, pinned; /* to be page-locked; it is */
+    u64 use;            /* MAP's head.batch */
+    u64 bytes;
+    struct vx_foreign *foreign; /* of a system region */
+    void *device;               /* of a device region */
+    struct vx_why why;          /* not there: why not */
+};
+/* The one piece of memory that main is page-locking, device -> main -> device. */
+struct vx_worker_pin {
+    struct vx_link link;
+    i32 region;                 /* 0 = none: it is the device thread's */
+    struct vx_foreign *foreign; /* no more the region's: it was let go of meanwhile */
+    void *begin;
+    u64 bytes;
+    vx_status status;
+    struct vx_why why;
+};
+struct vx_worker_regions {
+    struct vx_worker_region rows[VX_REGIONS_MAX + 1]; /* [0] is the arena's number */
+    struct vx_worker_pin pin;
+    bool refused; /* one could not be page-locked, and the log has it */
 };
 
 struct vx_worker {
@@ -53,13 +89,15 @@ struct vx_worker {
     struct vx_model *models[VX_INSTANCES_MAX];             /* device thread's */
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
-    struct vx_mailbox to_main;   /* loads to make; the stop link last */
-    struct vx_mailbox to_device; /* loads made */
+    struct vx_worker_regions regions; /* device thread's, but for what main is at */
+    struct vx_mailbox to_main;   /* loads to make, memory to pin; the stop link last */
+    struct vx_mailbox to_device; /* loads made, memory that was pinned */
     struct vx_link stop;
     int bell; /* eventfd: something is in to_device */
     int exit_code;
     union vx_message in,
-        out; /* device thread's; too large for a stack that people read */
+        out;    /* device thread's; too large for a stack that people read */
+    int passed; /* what came with `in`; -1 = nothing */
 };
 
 /* Any thread: a record is one system call. */
@@ -73,7 +111,34 @@ void vx_worker_say_progress(struct vx_worker_load *load,
 
 /* Device thread, with an open engine. */
 void vx_worker_say_stats(struct vx_worker *worker, enum vx_message_kind kind);
+/* The contexts of a lost device are gone: the process says why, and ends here. */
+void vx_worker_end_if_lost(struct vx_worker *worker);
 /* Until the front closes its end; no batch is under way afterwards. */
 void vx_worker_serve(struct vx_worker *worker);
+
+/* --- regions; device thread but where it says main --- */
+
+void vx_worker_on_map(struct vx_worker *worker, const struct vx_message_map *message);
+void vx_worker_on_unmap(struct vx_worker *worker, const struct vx_message_unmap *message);
+/* Main: page-locks what it was given, and gives it back. */
+void vx_worker_pin(struct vx_worker *worker);
+void vx_worker_on_pinned(struct vx_worker *worker);
+/* Main has stopped: lets go of everything. */
+void vx_worker_regions_close(struct vx_worker *worker);
+
+/* Where a tensor of an item lies, in a region or in the arena.  A region that is not there, or
+ * was cut, is a fault in the item's status: then it must not be run.  `bit`: of the item's
+ * on_device. */
+struct vx_worker_tensor {
+    const struct vx_place *place;
+    i64 bytes;
+    size_t align; /* of an element */
+    u32 bit;
+};
+void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor *tensor,
+                   struct vx_item *item, struct vx_worker_uses *uses);
+/* After its batch: an item whose memory was cut meanwhile has no answer. */
+void vx_worker_check(const struct vx_worker *worker, struct vx_worker_uses *uses,
+                     struct vx_item *item);
 
 #endif

@@ -365,19 +365,34 @@ const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers, i
     return &workers->processes[worker].info;
 }
 
-bool vx_workers_send(struct vx_workers *workers, i32 worker,
-                     const struct vx_message_head *message, size_t bytes)
+/* passed: -1 = no descriptor. */
+static bool worker_send(struct worker_process *process,
+                        const struct vx_message_head *message, size_t bytes, int passed)
 {
-    struct worker_process *process = &workers->processes[worker];
     /* It may have died, or been told to stop, since the caller made up its mind. */
     if (process->info.state != VX_WORKER_UP) return false;
-    vx_status st = vx_channel_send(process->channel, message, bytes);
+    vx_status st = passed < 0
+                       ? vx_channel_send(process->channel, message, bytes)
+                       : vx_channel_send_fd(process->channel, message, bytes, passed);
     if (!st.fault) {
         vx_workers_watch_sent(process, message->kind);
         return true;
     }
     vx_worker_force_end(process);
     return false;
+}
+
+bool vx_workers_send(struct vx_workers *workers, i32 worker,
+                     const struct vx_message_head *message, size_t bytes)
+{
+    return worker_send(&workers->processes[worker], message, bytes, -1);
+}
+
+bool vx_workers_send_fd(struct vx_workers *workers, i32 worker,
+                        const struct vx_message_head *message, size_t bytes, int passed)
+{
+    VX_ASSERT(passed >= 0);
+    return worker_send(&workers->processes[worker], message, bytes, passed);
 }
 
 void vx_workers_kill(struct vx_workers *workers, i32 worker)

@@ -80,6 +80,9 @@ const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers,
  * follows. */
 bool vx_workers_send(struct vx_workers *workers, i32 worker,
                      const struct vx_message_head *message, size_t bytes);
+/* The same with a descriptor, which is copied. */
+bool vx_workers_send_fd(struct vx_workers *workers, i32 worker,
+                        const struct vx_message_head *message, size_t bytes, int passed);
 /* It said what cannot be true: it is killed, and nothing of it is heard any more. */
 void vx_workers_kill(struct vx_workers *workers, i32 worker);
 /* Asks every worker that is up for its numbers; they come into info later. */

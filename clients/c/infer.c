@@ -4,6 +4,7 @@
 #include "clients/c/error.h"
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
+#include "clients/c/region.h"
 #include "clients/c/transport.h"
 
 #include <string.h>
@@ -19,27 +20,40 @@ struct infer_call {
     void *context;
 };
 
-static enum voxel_code places_check(const struct voxel_request *request,
+static enum voxel_code region_check(const struct voxel_client *client,
+                                    const struct voxel_region *region, const char *name,
                                     struct voxel_error *error)
 {
-    if (request->places_count < 0 || request->places_count > VOXEL_OUTPUTS_MAX)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "a request has 0..%d places, not %d", VOXEL_OUTPUTS_MAX,
-                               (int)request->places_count);
-    for (int32_t i = 0; i < request->places_count; i++)
-        if (!request->places[i].output || !request->places[i].memory)
-            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "place %d needs an output's name and memory", (int)i);
-    return VOXEL_OK;
+    if (!region || region->client == client) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "tensor '%s' lies in a region of another client", name);
 }
 
-static enum voxel_code infer_prepare(struct infer_call *infer,
+static enum voxel_code regions_check(const struct voxel_client *client,
                                      const struct voxel_request *request,
                                      struct voxel_error *error)
 {
-    enum voxel_code code = places_check(request, error);
-    if (!code) code = voxel_message_pack(request, &infer->message, error);
-    if (code) return code;
+    enum voxel_code code = VOXEL_OK;
+    for (int32_t i = 0; i < request->inputs_count && !code; i++)
+        code = region_check(client, request->inputs[i].region, request->inputs[i].name,
+                            error);
+    for (int32_t i = 0; i < request->places_count && !code; i++)
+        code = region_check(client, request->places[i].region, request->places[i].output,
+                            error);
+    return code;
+}
+
+static enum voxel_code infer_prepare(const struct voxel_client *client,
+                                     struct infer_call *infer,
+                                     const struct voxel_request *request,
+                                     struct voxel_error *error)
+{
+    enum voxel_code code = voxel_message_pack(request, &infer->message, error);
+    if (!code) code = regions_check(client, request, error);
+    if (code) {
+        voxel_message_fini(&infer->message);
+        return code;
+    }
     infer->places = (struct voxel_places){request->places, request->places_count};
     infer->call.method = infer_method;
     infer->call.pieces = infer->message.pieces;
@@ -73,7 +87,7 @@ enum voxel_code voxel_infer(struct voxel_client *client,
 {
     struct infer_call infer = {0};
     *answer = NULL;
-    enum voxel_code code = infer_prepare(&infer, request, error);
+    enum voxel_code code = infer_prepare(client, &infer, request, error);
     if (code) return code;
     voxel_call_run(client, &infer.call);
     code = infer_finish(&infer, answer, error);
@@ -102,20 +116,28 @@ static void on_infer_end(struct voxel_call *call)
     on_answer(context, answer, &error);
 }
 
+/* One without a name is refused when it is packed. */
+static const char *place_name(const struct voxel_place *place)
+{
+    return place->output ? place->output : "";
+}
+
 /* One piece of memory for the call, its list of places and their names. */
 static struct infer_call *infer_open(const struct voxel_request *request)
 {
     size_t count = request->places_count > 0 ? (size_t)request->places_count : 0;
+    if (count > VOXEL_OUTPUTS_MAX) count = 0; /* refused when it is packed */
     size_t bytes = sizeof(struct infer_call) + count * sizeof(struct voxel_place);
-    for (size_t i = 0; i < count; i++) bytes += strlen(request->places[i].output) + 1;
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(place_name(&request->places[i])) + 1;
     struct infer_call *infer = voxel_memory_take(1, bytes);
     if (!infer) return NULL;
     struct voxel_place *places = (struct voxel_place *)(infer + 1);
     char *name = (char *)(places + count);
     for (size_t i = 0; i < count; i++) {
-        size_t length = strlen(request->places[i].output) + 1;
+        size_t length = strlen(place_name(&request->places[i])) + 1;
         places[i] = request->places[i];
-        places[i].output = memcpy(name, request->places[i].output, length);
+        places[i].output = memcpy(name, place_name(&request->places[i]), length);
         name += length;
     }
     return infer;
@@ -126,11 +148,9 @@ enum voxel_code voxel_infer_async(struct voxel_client *client,
                                   voxel_on_answer on_answer, void *context,
                                   struct voxel_error *error)
 {
-    enum voxel_code code = places_check(request, error);
-    if (code) return code;
     struct infer_call *infer = infer_open(request);
     if (!infer) return voxel_error_memory(error, "a call", sizeof *infer);
-    code = infer_prepare(infer, request, error);
+    enum voxel_code code = infer_prepare(client, infer, request, error);
     if (!code) {
         infer->places.list = (const struct voxel_place *)(infer + 1);
         infer->on_answer = on_answer;

@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/c/region.h"
 
 #include <string.h>
 
@@ -18,6 +19,8 @@ enum {
     TENSOR_NAME = 1,
     TENSOR_DATATYPE = 2,
     TENSOR_SHAPE = 3,
+    TENSOR_PARAMETERS = 4,
+    OUTPUT_PARAMETERS = 2,
     ENTRY_KEY = 1,
     ENTRY_VALUE = 2,
     PARAMETER_BOOL = 1,
@@ -25,6 +28,22 @@ enum {
     PARAMETER_STRING = 3,
     PARAMETER_UINT64 = 5,
 };
+
+/* Where a tensor lies in a region. */
+struct piece {
+    const struct voxel_region *region;
+    size_t offset, bytes;
+};
+
+static enum voxel_code piece_check(const char *what, const char *name,
+                                   const struct piece *piece, struct voxel_error *error)
+{
+    size_t room = piece->region->bytes;
+    if (piece->offset <= room && piece->bytes <= room - piece->offset) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s '%s': %zu bytes at offset %zu do not fit a region of %zu",
+                           what, name, piece->bytes, piece->offset, room);
+}
 
 static enum voxel_code tensor_check(const struct voxel_tensor *tensor,
                                     struct voxel_error *error)
@@ -55,10 +74,22 @@ static enum voxel_code tensor_check(const struct voxel_tensor *tensor,
             error, VOXEL_INVALID_ARGUMENT,
             "input '%s': its shape takes %llu bytes, but %zu are given", name,
             (unsigned long long)expected, tensor->bytes);
+    const struct piece piece = {tensor->region, tensor->region_offset, tensor->bytes};
+    if (tensor->region) return piece_check("input", name, &piece, error);
     if (tensor->bytes && !tensor->data)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "input '%s' has no data",
                                name);
     return VOXEL_OK;
+}
+
+static enum voxel_code place_check(const struct voxel_place *place,
+                                   struct voxel_error *error)
+{
+    if (!place->output || (!place->memory && !place->region))
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a place needs an output's name and memory or a region");
+    const struct piece piece = {place->region, place->region_offset, place->bytes};
+    return place->region ? piece_check("output", place->output, &piece, error) : VOXEL_OK;
 }
 
 static enum voxel_code request_check(const struct voxel_request *request,
@@ -87,55 +118,144 @@ static enum voxel_code request_check(const struct voxel_request *request,
         enum voxel_code code = tensor_check(&request->inputs[i], error);
         if (code) return code;
     }
+    if (request->places_count < 0 || request->places_count > VOXEL_OUTPUTS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request has 0..%d places, not %d", VOXEL_OUTPUTS_MAX,
+                               (int)request->places_count);
+    for (int32_t i = 0; i < request->places_count; i++) {
+        enum voxel_code code = place_check(&request->places[i], error);
+        if (code) return code;
+    }
     return VOXEL_OK;
 }
 
-/* A map entry: key, and an InferParameter with one number. */
-static void pack_parameter(struct voxel_writer *w, const char *key, uint32_t member,
-                           uint64_t value)
+/* One parameter: a number, or a text when that is there.  An empty text is written too:
+ * which member of the oneof is there says the type. */
+struct parameter {
+    const char *key;
+    uint32_t member;
+    uint64_t value;
+    const char *text;
+};
+
+static void pack_value(struct voxel_writer *w, const struct parameter *p)
 {
-    struct voxel_writer inner = {0};
-    voxel_write_tag(&inner, member, VOXEL_WIRE_VARINT);
-    voxel_write_varint(&inner, value);
-    struct voxel_writer entry = {0};
-    voxel_write_text(&entry, ENTRY_KEY, key);
-    voxel_write_prefix(&entry, ENTRY_VALUE, inner.used);
-    voxel_write_prefix(w, REQUEST_PARAMETERS, entry.used + inner.used);
-    voxel_write_text(w, ENTRY_KEY, key);
-    voxel_write_prefix(w, ENTRY_VALUE, inner.used);
-    voxel_write_tag(w, member, VOXEL_WIRE_VARINT);
-    voxel_write_varint(w, value);
+    if (p->text) {
+        size_t bytes = strlen(p->text);
+        voxel_write_prefix(w, PARAMETER_STRING, bytes);
+        voxel_write_raw(w, p->text, bytes);
+    } else {
+        voxel_write_tag(w, p->member, VOXEL_WIRE_VARINT);
+        voxel_write_varint(w, p->value);
+    }
 }
 
-/* Likewise with a text.  An empty one is written too: which member of the oneof is there
- * says the type. */
-static void pack_text_parameter(struct voxel_writer *w, const char *key, const char *text)
+/* A map entry: key, and an InferParameter. */
+static void pack_parameter(struct voxel_writer *w, uint32_t field,
+                           const struct parameter *p)
 {
-    size_t bytes = strlen(text);
     struct voxel_writer inner = {0};
-    voxel_write_prefix(&inner, PARAMETER_STRING, bytes);
-    inner.used += bytes;
+    pack_value(&inner, p);
     struct voxel_writer entry = {0};
-    voxel_write_text(&entry, ENTRY_KEY, key);
+    voxel_write_text(&entry, ENTRY_KEY, p->key);
     voxel_write_prefix(&entry, ENTRY_VALUE, inner.used);
-    voxel_write_prefix(w, REQUEST_PARAMETERS, entry.used + inner.used);
-    voxel_write_text(w, ENTRY_KEY, key);
+    voxel_write_prefix(w, field, entry.used + inner.used);
+    voxel_write_text(w, ENTRY_KEY, p->key);
     voxel_write_prefix(w, ENTRY_VALUE, inner.used);
-    voxel_write_prefix(w, PARAMETER_STRING, bytes);
-    voxel_write_raw(w, text, bytes);
+    pack_value(w, p);
+}
+
+/* Three parameters say where a tensor lies; a begin at 0 is left out. */
+static void pack_piece(struct voxel_writer *w, uint32_t field, const struct piece *piece)
+{
+    const struct parameter name = {.key = "shared_memory_region",
+                                   .text = piece->region->name};
+    const struct parameter size = {.key = "shared_memory_byte_size",
+                                   .member = PARAMETER_INT64,
+                                   .value = piece->bytes};
+    const struct parameter offset = {
+        .key = "shared_memory_offset", .member = PARAMETER_INT64, .value = piece->offset};
+    pack_parameter(w, field, &name);
+    pack_parameter(w, field, &size);
+    if (piece->offset) pack_parameter(w, field, &offset);
 }
 
 static void pack_tensor_body(struct voxel_writer *w, const struct voxel_tensor *tensor)
 {
     voxel_write_text(w, TENSOR_NAME, tensor->name);
     voxel_write_text(w, TENSOR_DATATYPE, voxel_type_name(tensor->type));
-    if (tensor->rank == 0) return;
-    struct voxel_writer shape = {0};
-    for (int32_t i = 0; i < tensor->rank; i++)
-        voxel_write_varint(&shape, (uint64_t)tensor->shape[i]);
-    voxel_write_prefix(w, TENSOR_SHAPE, shape.used);
-    for (int32_t i = 0; i < tensor->rank; i++)
-        voxel_write_varint(w, (uint64_t)tensor->shape[i]);
+    if (tensor->rank > 0) {
+        struct voxel_writer shape = {0};
+        for (int32_t i = 0; i < tensor->rank; i++)
+            voxel_write_varint(&shape, (uint64_t)tensor->shape[i]);
+        voxel_write_prefix(w, TENSOR_SHAPE, shape.used);
+        for (int32_t i = 0; i < tensor->rank; i++)
+            voxel_write_varint(w, (uint64_t)tensor->shape[i]);
+    }
+    const struct piece piece = {tensor->region, tensor->region_offset, tensor->bytes};
+    if (tensor->region) pack_piece(w, TENSOR_PARAMETERS, &piece);
+}
+
+/* The place that the server writes this output to itself; NULL = it is sent. */
+static const struct voxel_place *place_of(const struct voxel_request *request,
+                                          const char *output)
+{
+    for (int32_t i = 0; i < request->places_count; i++)
+        if (strcmp(request->places[i].output, output) == 0)
+            return request->places[i].region ? &request->places[i] : NULL;
+    return NULL;
+}
+
+static void pack_output_body(struct voxel_writer *w, const char *name,
+                             const struct voxel_place *place)
+{
+    voxel_write_text(w, TENSOR_NAME, name);
+    if (!place) return;
+    const struct piece piece = {place->region, place->region_offset, place->bytes};
+    pack_piece(w, OUTPUT_PARAMETERS, &piece);
+}
+
+static void pack_output(struct voxel_writer *w, const char *name,
+                        const struct voxel_place *place)
+{
+    struct voxel_writer body = {0};
+    pack_output_body(&body, name, place);
+    voxel_write_prefix(w, REQUEST_OUTPUTS, body.used);
+    pack_output_body(w, name, place);
+}
+
+static bool outputs_name(const struct voxel_request *request, const char *output)
+{
+    for (int32_t i = 0; i < request->outputs_count; i++)
+        if (strcmp(request->outputs[i], output) == 0) return true;
+    return false;
+}
+
+/* Those that are named, then those that have a place in a region and are not. */
+static void pack_outputs(struct voxel_writer *w, const struct voxel_request *request)
+{
+    for (int32_t i = 0; i < request->outputs_count; i++)
+        pack_output(w, request->outputs[i], place_of(request, request->outputs[i]));
+    for (int32_t i = 0; i < request->places_count; i++) {
+        const struct voxel_place *place = &request->places[i];
+        if (place == place_of(request, place->output) &&
+            !outputs_name(request, place->output))
+            pack_output(w, place->output, place);
+    }
+}
+
+static void pack_parameters(struct voxel_writer *w, const struct voxel_request *request)
+{
+    const struct parameter priority = {"priority", PARAMETER_UINT64, request->priority,
+                                       NULL};
+    const struct parameter timeout = {"timeout", PARAMETER_INT64,
+                                      (uint64_t)request->timeout_us, NULL};
+    const struct parameter timing = {"timing", PARAMETER_BOOL, 1, NULL};
+    const struct parameter ref = {.key = "coords_ref", .text = request->coords_ref};
+    if (request->priority) pack_parameter(w, REQUEST_PARAMETERS, &priority);
+    if (request->timeout_us) pack_parameter(w, REQUEST_PARAMETERS, &timeout);
+    if (request->timing) pack_parameter(w, REQUEST_PARAMETERS, &timing);
+    if (request->coords_ref) pack_parameter(w, REQUEST_PARAMETERS, &ref);
 }
 
 /* Fields 1 to 6. */
@@ -148,24 +268,14 @@ static void pack_head(struct voxel_writer *w, const struct voxel_request *reques
         version[--digit] = (char)('0' + v % 10);
     if (request->version > 0) voxel_write_text(w, REQUEST_VERSION, version + digit);
     voxel_write_text(w, REQUEST_ID, request->id);
-    if (request->priority)
-        pack_parameter(w, "priority", PARAMETER_UINT64, request->priority);
-    if (request->timeout_us)
-        pack_parameter(w, "timeout", PARAMETER_INT64, (uint64_t)request->timeout_us);
-    if (request->timing) pack_parameter(w, "timing", PARAMETER_BOOL, 1);
-    if (request->coords_ref) pack_text_parameter(w, "coords_ref", request->coords_ref);
+    pack_parameters(w, request);
     for (int32_t i = 0; i < request->inputs_count; i++) {
         struct voxel_writer body = {0};
         pack_tensor_body(&body, &request->inputs[i]);
         voxel_write_prefix(w, REQUEST_INPUTS, body.used);
         pack_tensor_body(w, &request->inputs[i]);
     }
-    for (int32_t i = 0; i < request->outputs_count; i++) {
-        struct voxel_writer body = {0};
-        voxel_write_text(&body, TENSOR_NAME, request->outputs[i]);
-        voxel_write_prefix(w, REQUEST_OUTPUTS, body.used);
-        voxel_write_text(w, TENSOR_NAME, request->outputs[i]);
-    }
+    pack_outputs(w, request);
 }
 
 /* Writes our own bytes and, when `message` is given, the list of pieces. */
@@ -176,6 +286,7 @@ static void pack_pieces(struct voxel_writer *w, const struct voxel_request *requ
     pack_head(w, request);
     for (int32_t i = 0; i < request->inputs_count; i++) {
         const struct voxel_tensor *tensor = &request->inputs[i];
+        if (tensor->region) continue;
         voxel_write_prefix(w, REQUEST_RAW, tensor->bytes);
         if (tensor->bytes <= VOXEL_COPY_BYTES_MAX) {
             voxel_write_raw(w, tensor->data, tensor->bytes);
@@ -206,7 +317,8 @@ enum voxel_code voxel_message_pack(const struct voxel_request *request,
     pack_pieces(&w, request, NULL);
     uint64_t total = w.used;
     for (int32_t i = 0; i < request->inputs_count; i++)
-        if (request->inputs[i].bytes > VOXEL_COPY_BYTES_MAX &&
+        if (!request->inputs[i].region &&
+            request->inputs[i].bytes > VOXEL_COPY_BYTES_MAX &&
             __builtin_add_overflow(total, request->inputs[i].bytes, &total))
             total = UINT64_MAX;
     if (total > VOXEL_MESSAGE_BYTES_MAX)

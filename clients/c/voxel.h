@@ -2,7 +2,8 @@
  *
  * A client is one connection.  Requests borrow the caller's tensors: their bytes go to
  * the socket from where they are, without a copy.  Answers are copied once, from the
- * bytes as they came into memory of the library or into memory the caller names.
+ * bytes as they came into memory of the library or into memory the caller names.  With a
+ * server on the same host tensors may lie in shared memory instead: then none are sent.
  *
  *   struct voxel_client *client;
  *   struct voxel_error error;
@@ -103,6 +104,8 @@ const char *voxel_type_name(enum voxel_type type); /* "FP32", as on the wire */
 enum voxel_type voxel_type_of(const char *name);   /* VOXEL_NONE when unknown */
 size_t voxel_type_bytes(enum voxel_type type);     /* of one element; 0 for NONE, BYTES */
 
+struct voxel_region; /* shared memory, below */
+
 #define VOXEL_RANK_MAX 8
 struct voxel_tensor {
     const char *name;
@@ -111,6 +114,9 @@ struct voxel_tensor {
     int64_t shape[VOXEL_RANK_MAX];
     const void *data; /* may be NULL when bytes is 0 */
     size_t bytes;     /* product of shape times the element's size */
+    /* Not NULL: the tensor lies there, and `data` of an input is not looked at. */
+    const struct voxel_region *region;
+    size_t region_offset;
 };
 
 /* A [rows, columns] tensor over `data`, which is borrowed.  Nothing to release. */
@@ -148,6 +154,11 @@ struct voxel_place {
     const char *output;
     void *memory; /* borrowed until the call ends; then the output's data points here */
     size_t bytes; /* an output that is larger makes the call fail OUT_OF_RANGE */
+    /* Not NULL: the server writes it there, `memory` is not looked at, and one that is
+     * larger is the server's to refuse.  The output is then wanted as if `outputs` named
+     * it too: without any in `outputs`, those with such a place are all that come. */
+    const struct voxel_region *region;
+    size_t region_offset;
 };
 
 struct voxel_request {
@@ -259,6 +270,59 @@ const struct voxel_tensor *voxel_answer_find(const struct voxel_answer *answer,
 const struct voxel_parameter *
 voxel_answer_find_parameter(const struct voxel_answer *answer, const char *name);
 void voxel_answer_free(struct voxel_answer *answer);
+
+/* Shared memory, with a server on the same host that allows it.
+ *
+ *   struct voxel_region *region;
+ *   if (voxel_region_open(client, 1 << 20, &region, &error)) return fail(&error);
+ *   int32_t *coords = voxel_region_memory(region);
+ *   ...
+ *   inputs[0] = voxel_tensor_make("coords", VOXEL_INT32, n, 4, coords);
+ *   inputs[0].region = region;
+ *   struct voxel_place place = {.output = "normals", .bytes = n * 12, .region = region,
+ *                               .region_offset = 1 << 19};
+ *   ... voxel_infer ...
+ *   voxel_region_close(region);
+ *
+ * The server knows a region by its connection: no other client can name it, and it is gone
+ * when the connection is.  Then requests fail NOT_FOUND, and voxel_region_renew tells the
+ * new connection of it.  Nothing of it has a name in the file system but while it is being
+ * registered, so a program that dies leaves nothing behind.
+ *
+ * A call that was given up (DEADLINE_EXCEEDED, CANCELLED) may still be running: the server
+ * may write into its places until a later request on the same model has been answered or
+ * the region is closed.
+ *
+ * Each waits for the server.  One region is used by any number of requests at once; open,
+ * renew and close it when none of them is under way.  Close it before its client. */
+
+/* Memory of this process that the server sees too: zeroed, of whole pages, each touched.
+ * Fails UNIMPLEMENTED or PERMISSION_DENIED when the server does not allow it, NOT_FOUND
+ * when it is on another host, RESOURCE_EXHAUSTED. */
+enum voxel_code voxel_region_open(struct voxel_client *client, size_t bytes,
+                                  struct voxel_region **region,
+                                  struct voxel_error *error);
+
+/* Memory of a GPU that the caller has allocated and made a handle of, with
+ * cuIpcGetMemHandle or hipIpcGetMemHandle; it stays the caller's. */
+#define VOXEL_HANDLE_BYTES 64
+struct voxel_device_memory {
+    uint8_t handle[VOXEL_HANDLE_BYTES];
+    int64_t device; /* as the driver counts */
+    size_t bytes;   /* from the begin of the allocation */
+};
+enum voxel_code voxel_region_open_device(struct voxel_client *client,
+                                         const struct voxel_device_memory *memory,
+                                         struct voxel_region **region,
+                                         struct voxel_error *error);
+
+/* Registers it again with the connection there is now.  Address and content stay. */
+enum voxel_code voxel_region_renew(struct voxel_region *region,
+                                   struct voxel_error *error);
+void *voxel_region_memory(const struct voxel_region *region); /* NULL on a device */
+size_t voxel_region_bytes(const struct voxel_region *region);
+/* NULL is allowed.  Also without a server. */
+void voxel_region_close(struct voxel_region *region);
 
 /* Health and information; all wait for the answer. */
 

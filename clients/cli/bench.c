@@ -2,6 +2,7 @@
 #include "clients/cli/commands.h"
 
 #include "clients/cli/load.h"
+#include "clients/cli/shm.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -9,18 +10,24 @@
 #include <string.h>
 
 #define SECONDS_DEFAULT 5.0
+/* Places for outputs that are under way at once; more requests than that share them, which
+ * nobody sees, since the outputs are not looked at. */
+#define SHM_SETS_MAX  16
+#define SHM_SETS_OPEN 4
 
 struct bench_options {
     const char *server, *model, *file, *dtype;
     int64_t version, voxels, channels, concurrency, requests, warmup, seed;
     double rate, duration_s, timeout_ms, voxel;
-    bool json;
+    bool json, shm;
 };
 
 /* One request, sent again and again. */
 struct bench {
     struct voxel_client *client;
     struct voxel_request request;
+    struct shm_request shm;
+    int64_t turn;
     size_t sent_bytes; /* of the last answer */
     size_t received_bytes;
 };
@@ -48,6 +55,8 @@ static enum voxel_code submit(void *context, struct load_ticket *ticket,
                               struct voxel_error *error)
 {
     struct bench *bench = context;
+    if (bench->shm.region)
+        bench->request.places = shm_request_places(&bench->shm, bench->turn++);
     return voxel_infer_async(bench->client, &bench->request, on_answer, ticket, error);
 }
 
@@ -162,34 +171,59 @@ static int measure(const struct bench_options *o, struct bench *bench)
     return code;
 }
 
+/* The request, with its tensors in `tensors` or, with --shm, in a region. */
+static enum voxel_code make_request(const struct bench_options *o, struct bench *bench,
+                                    const struct shm_plan *plan,
+                                    struct voxel_error *error)
+{
+    bench->request = (struct voxel_request){.model = o->model,
+                                            .version = o->version,
+                                            .inputs = plan->tensors->list,
+                                            .inputs_count = 2};
+    if (!o->shm) return VOXEL_OK;
+    enum voxel_code code = shm_request_open(bench->client, plan, &bench->shm, error);
+    bench->request.places = bench->shm.places;
+    bench->request.places_count = bench->shm.outputs_count;
+    return code;
+}
+
+static int run_model(const struct bench_options *o, struct bench *bench,
+                     const struct voxel_model_info *info, const struct cloud *cloud)
+{
+    struct model_inputs inputs;
+    struct request_tensors tensors;
+    struct voxel_error error;
+    int32_t channels = cloud->channels ? cloud->channels : (int32_t)o->channels;
+    if (model_inputs_find(info, o->dtype, channels, &inputs, &error) ||
+        request_tensors_make(cloud, &inputs, &tensors, &error))
+        return cli_say_input("bench", &error);
+    int64_t sets = o->rate > 0 ? SHM_SETS_OPEN : o->concurrency;
+    const struct shm_plan plan = {.info = info,
+                                  .tensors = &tensors,
+                                  .sets = sets < SHM_SETS_MAX ? sets : SHM_SETS_MAX};
+    int code = make_request(o, bench, &plan, &error)
+                   ? cli_say_error("bench", o->server, &error)
+                   : measure(o, bench);
+    shm_request_close(&bench->shm);
+    request_tensors_fini(&tensors);
+    return code;
+}
+
 static int run_bench(const struct bench_options *o, const struct cloud *cloud)
 {
     struct bench bench = {0};
     struct voxel_error error;
     struct voxel_model_info *info;
-    struct model_inputs inputs;
-    struct request_tensors tensors;
     const struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
                                           .deadline_us = (int64_t)(o->timeout_ms * 1e3)};
     if (voxel_client_open(o->server, &options, &bench.client, &error))
         return cli_say_input("bench", &error);
     const struct voxel_model_name name = {o->model, o->version};
-    int code = CLI_DONE;
+    int code;
     if (voxel_model_info_get(bench.client, &name, &info, &error)) {
         code = cli_say_error("bench", o->server, &error);
     } else {
-        int32_t channels = cloud->channels ? cloud->channels : (int32_t)o->channels;
-        if (model_inputs_find(info, o->dtype, channels, &inputs, &error) ||
-            request_tensors_make(cloud, &inputs, &tensors, &error)) {
-            code = cli_say_input("bench", &error);
-        } else {
-            bench.request = (struct voxel_request){.model = o->model,
-                                                   .version = o->version,
-                                                   .inputs = tensors.list,
-                                                   .inputs_count = 2};
-            code = measure(o, &bench);
-            request_tensors_fini(&tensors);
-        }
+        code = run_model(o, &bench, info, cloud);
         voxel_info_free(info);
     }
     voxel_client_close(bench.client);

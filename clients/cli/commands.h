@@ -22,6 +22,7 @@ int command_infer(int argc, char **argv);
 int command_models(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_perf_data(int argc, char **argv);
 
 /* Prints "voxel COMMAND: CODE: sentence", and what to do when the server is not there.
  * Returns the exit code that fits the error. */

@@ -5,6 +5,7 @@
 #include "clients/cli/convert.h"
 #include "clients/cli/render.h"
 #include "clients/cli/save.h"
+#include "clients/cli/shm.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,7 +22,7 @@ struct infer_options {
         *id, *coords_ref;
     double voxel, timeout_ms;
     int64_t version, priority;
-    bool isometric, quiet, name_geometry, resend;
+    bool isometric, quiet, name_geometry, resend, shm;
     struct render_view render;
 };
 
@@ -33,7 +34,8 @@ static const char examples[] =
     "are put on a grid of --voxel, once per voxel. Without feats every feature is 1.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
-    "  voxel infer --model segment room.npz -o labels.npy --output logits\n\n"
+    "  voxel infer --model segment room.npz -o labels.npy --output logits\n"
+    "  voxel infer --model normals scan.ply --server unix:/run/voxeld.sock --shm\n\n"
     "exit code: 0 done, 1 the server refused or is away, 2 wrong options or file";
 
 static bool parse_pair(const char *text, char between, double *first, double *second)
@@ -214,6 +216,21 @@ static enum voxel_code send_request(const struct infer_options *options,
     return voxel_infer_geometry(client, request, &geometry, answer, error);
 }
 
+/* What a request borrows while it is under way, and what its outputs lie in after. */
+struct sending {
+    struct voxel_client *client;
+    struct voxel_model_info *info;
+    struct request_tensors tensors;
+    struct shm_request shm;
+};
+
+static void sending_fini(struct sending *sending)
+{
+    shm_request_close(&sending->shm);
+    request_tensors_fini(&sending->tensors);
+    voxel_info_free(sending->info);
+}
+
 static void print_name(const struct voxel_answer *answer)
 {
     const struct voxel_parameter *name =
@@ -222,48 +239,53 @@ static void print_name(const struct voxel_answer *answer)
 }
 
 static enum voxel_code run_request(const struct infer_options *options,
-                                   struct voxel_client *client, const struct cloud *cloud,
+                                   struct sending *sending, const struct cloud *cloud,
                                    struct voxel_answer **answer,
                                    struct voxel_error *error)
 {
     const struct voxel_model_name name = {options->model, options->version};
-    struct voxel_model_info *info;
     struct model_inputs inputs;
-    struct request_tensors tensors = {0};
-    enum voxel_code code = voxel_model_info_get(client, &name, &info, error);
+    enum voxel_code code =
+        voxel_model_info_get(sending->client, &name, &sending->info, error);
+    if (!code)
+        code = model_inputs_find(sending->info, options->dtype, cloud->channels, &inputs,
+                                 error);
+    if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, error);
+    const struct shm_plan plan = {.info = sending->info,
+                                  .tensors = &sending->tensors,
+                                  .output = options->output,
+                                  .sets = 1};
+    if (!code && options->shm)
+        code = shm_request_open(sending->client, &plan, &sending->shm, error);
     if (code) return code;
-    code = model_inputs_find(info, options->dtype, cloud->channels, &inputs, error);
-    if (!code) code = request_tensors_make(cloud, &inputs, &tensors, error);
-    if (!code) {
-        struct voxel_request request = {.model = options->model,
-                                        .version = options->version,
-                                        .id = options->id,
-                                        .inputs = tensors.list,
-                                        .inputs_count = 2,
-                                        .outputs = &options->output,
-                                        .outputs_count = options->output ? 1 : 0,
-                                        .priority = (uint64_t)options->priority,
-                                        .timing = true};
-        cli_progress("waiting for the answer");
-        code = send_request(options, client, &request, answer, error);
-        cli_progress(NULL);
-    }
-    request_tensors_fini(&tensors);
-    voxel_info_free(info);
+    struct voxel_request request = {.model = options->model,
+                                    .version = options->version,
+                                    .id = options->id,
+                                    .inputs = sending->tensors.list,
+                                    .inputs_count = 2,
+                                    .outputs = &options->output,
+                                    .outputs_count = options->output ? 1 : 0,
+                                    .places = sending->shm.places,
+                                    .places_count = sending->shm.outputs_count,
+                                    .priority = (uint64_t)options->priority,
+                                    .timing = true};
+    cli_progress("waiting for the answer");
+    code = send_request(options, sending->client, &request, answer, error);
+    cli_progress(NULL);
     return code;
 }
 
 static int run_infer(const struct infer_options *options, const struct cloud *cloud)
 {
-    struct voxel_client *client;
+    struct sending sending = {0};
     struct voxel_answer *answer = NULL;
     struct voxel_error error;
     const struct voxel_options connection = {.deadline_us =
                                                  (int64_t)(options->timeout_ms * 1e3)};
-    if (voxel_client_open(options->server, &connection, &client, &error))
+    if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);
     int code;
-    if (run_request(options, client, cloud, &answer, &error)) {
+    if (run_request(options, &sending, cloud, &answer, &error)) {
         code = cli_say_error("infer", options->server, &error);
     } else {
         if (!options->quiet) print_summary(options, cloud, answer);
@@ -272,7 +294,8 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
         code = deliver(options, cloud, answer);
     }
     voxel_answer_free(answer);
-    voxel_client_close(client);
+    sending_fini(&sending);
+    voxel_client_close(sending.client);
     return code;
 }
 

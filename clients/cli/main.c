@@ -13,6 +13,7 @@ static const struct {
     {"models", command_models, "list a server's models"},
     {"status", command_status, "say whether a server is ready, and what it has done"},
     {"bench", command_bench, "measure throughput and latency"},
+    {"perf-data", command_perf_data, "write grids for perf_analyzer"},
 };
 
 static void print_usage(FILE *to)
@@ -22,7 +23,7 @@ static void print_usage(FILE *to)
         to,
         "Talks to voxeld, or to any Open Inference Protocol v2 server, over gRPC.\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(to,
             "\n`voxel COMMAND --help` has the options and examples; the server is at\n"
             "127.0.0.1:8001 unless --server says otherwise.\n");

@@ -34,6 +34,11 @@ static const char *const level_names[] = {"debug", "info", "warn", "error"};
 /* Written once by vx_log_init, before other threads start. */
 static struct vx_log_options options = {.level = VX_LOG_INFO, .fd = STDERR_FILENO};
 static const char *process_name = "voxeld";
+/* A bit per level that is written, and above them the number of `verbose`. */
+#define CHOICE_ISO_SHIFT     8
+#define CHOICE_VERBOSE_SHIFT 32
+static _Atomic u64 choice_word =
+    1u << VX_LOG_INFO | 1u << VX_LOG_WARN | 1u << VX_LOG_ERROR;
 
 /* Per event, so that a flood of one silences no other.  `window` is the second (high
  * half) and the lines written in it (low half), in one word so that no lock is needed. */
@@ -51,9 +56,37 @@ void vx_log_init(const struct vx_log_options *wanted, const char *process)
 {
     options = *wanted;
     process_name = process;
+    vx_log_choice_set(&(struct vx_log_choice){.verbose = wanted->level <= VX_LOG_DEBUG,
+                                              .info = wanted->level <= VX_LOG_INFO,
+                                              .warn = wanted->level <= VX_LOG_WARN,
+                                              .error = true});
     /* Whoever read our lines may be gone: that is a dropped line, not the end of the
      * process. */
     signal(SIGPIPE, SIG_IGN);
+}
+
+void vx_log_choice_set(const struct vx_log_choice *choice)
+{
+    u64 word = (u64)(choice->verbose > 0) << VX_LOG_DEBUG |
+               (u64)choice->info << VX_LOG_INFO | (u64)choice->warn << VX_LOG_WARN |
+               (u64)choice->error << VX_LOG_ERROR | (u64)choice->iso << CHOICE_ISO_SHIFT |
+               (u64)choice->verbose << CHOICE_VERBOSE_SHIFT;
+    atomic_store_explicit(&choice_word, word, memory_order_relaxed);
+}
+
+void vx_log_choice_get(struct vx_log_choice *choice)
+{
+    u64 word = atomic_load_explicit(&choice_word, memory_order_relaxed);
+    *choice = (struct vx_log_choice){.info = word >> VX_LOG_INFO & 1,
+                                     .warn = word >> VX_LOG_WARN & 1,
+                                     .error = word >> VX_LOG_ERROR & 1,
+                                     .iso = word >> CHOICE_ISO_SHIFT & 1,
+                                     .verbose = (u32)(word >> CHOICE_VERBOSE_SHIFT)};
+}
+
+static bool log_shows(enum vx_log_level level)
+{
+    return atomic_load_explicit(&choice_word, memory_order_relaxed) >> level & 1;
 }
 
 u64 vx_log_count(enum vx_log_event event)
@@ -64,6 +97,7 @@ u64 vx_log_count(enum vx_log_event event)
 /* True when the event has a line left in this second. */
 static bool log_admit(enum vx_log_event event)
 {
+    if (event == VX_EVENT_ACCESS) return true; /* nobody wants a part of it */
     u64 second = (u64)(vx_clock_ns() / VX_NS_PER_S) & UINT32_MAX;
     u64 old = atomic_load_explicit(&tallies[event].window, memory_order_relaxed);
     u64 new;
@@ -123,6 +157,8 @@ static size_t line_escape(struct line *line, const char *text)
     const unsigned char *c = (const unsigned char *)text;
     size_t length = utf8_length(c);
     unsigned control = length == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? c[1] : c[0];
+    /* U+2028 and U+2029: many readers of lines end one there. */
+    bool separator = length == 3 && c[0] == 0xe2 && c[1] == 0x80 && (c[2] | 1) == 0xa9;
     char out[ESCAPE_BYTES_MAX + 1] = "";
     if (length == 0)
         snprintf(out, sizeof out, options.json ? "\\ufffd" : "\\x%02x", c[0]);
@@ -134,6 +170,8 @@ static size_t line_escape(struct line *line, const char *text)
         snprintf(out, sizeof out, "\\r");
     else if (c[0] == '\t')
         snprintf(out, sizeof out, "\\t");
+    else if (separator)
+        snprintf(out, sizeof out, "\\u20%x", c[2] - 0x80u);
     else if (control < 0x20 || (control >= 0x7f && control < 0xa0 && length < 3))
         snprintf(out, sizeof out, "\\u%04x", control);
     else
@@ -228,7 +266,7 @@ void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
     /* Below the level, too: a test asks whether the path was taken, not whether it was
      * shown. */
     atomic_fetch_add_explicit(&tallies[event].count, 1, memory_order_relaxed);
-    if (events[event].level < options.level) return;
+    if (!log_shows(events[event].level)) return;
     if (!log_admit(event)) {
         atomic_fetch_add_explicit(&tallies[event].suppressed, 1, memory_order_relaxed);
         return;

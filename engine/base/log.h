@@ -3,11 +3,13 @@
  * Events are rows of log_events.def (name, level, meaning).  A line is `ts level event
  * k=v ...` or one JSON object with the same keys.  Payload bytes are never logged.  The
  * same event more than VX_LOG_BURST times a second is counted and said once
- * ("suppressed=N").
+ * ("suppressed=N"); ACCESS, which somebody asked for, is said each time.
  *
  *   VX_LOG(WORKER_EXIT, VX_LOG_I64("pid", pid), VX_LOG_TEXT("signal", name));
+ *   vx_log_choice_get(&choice);  choice.verbose = 1;  vx_log_choice_set(&choice);
  *
- * Owner    one log per process, for its whole life.
+ * Owner    one log per process, for its whole life.  What is written may be changed while
+ *          it runs: that is this process's choice, a front's workers keep theirs.
  * Thread   any; a line is one write(2).
  * Limits   VX_LOG_LINE_BYTES a line, longer values are cut.
  * Fails    never: a log that cannot be written is dropped and counted.
@@ -20,7 +22,7 @@
 #include "engine/base/types.h"
 
 #define VX_LOG_LINE_BYTES                                                                \
-    2048                /* below PIPE_BUF (4096): lines of two processes never mix */
+    3072                /* below PIPE_BUF (4096): lines of two processes never mix */
 #define VX_LOG_BURST 20 /* lines a second of one event; more is a flood, not news */
 
 enum vx_log_level { VX_LOG_DEBUG, VX_LOG_INFO, VX_LOG_WARN, VX_LOG_ERROR };
@@ -60,6 +62,14 @@ struct vx_log_options {
 };
 /* Once, before any other thread starts.  `process` is static: "front", "worker". */
 void vx_log_init(const struct vx_log_options *wanted, const char *process);
+/* What is written, level by level, as Triton's LogSettings has it. */
+struct vx_log_choice {
+    bool info, warn, error;
+    bool iso;    /* log_format is called ISO8601, and not default: lines are the same */
+    u32 verbose; /* above 0: DEBUG too */
+};
+void vx_log_choice_get(struct vx_log_choice *choice);
+void vx_log_choice_set(const struct vx_log_choice *choice);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
 /* How often an event was written or suppressed: lets tests require that a path was taken. */

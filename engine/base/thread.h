@@ -24,6 +24,7 @@
 enum vx_role {
     VX_ROLE_NONE,    /* a thread that has not said what it is */
     VX_ROLE_LOOP,    /* front: all scheduler state, timers, worker sockets, admin HTTP */
+    VX_ROLE_ACCEPT,  /* front: takes connections, and hears of their end */
     VX_ROLE_RPC,     /* front: completion-queue threads; decode, copy, hand over */
     VX_ROLE_MAIN,    /* worker: messages, model files */
     VX_ROLE_DEVICE,  /* worker: the only one that runs batches */

@@ -2,6 +2,7 @@
 #include "engine/gpu/batches.h"
 
 #include "engine/base/check.h"
+#include "engine/plan/backend.h"
 
 #include <sched.h>
 
@@ -306,7 +307,8 @@ void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *mode
     slot->model = model;
     slot->number = ++batches->submitted;
     for (i32 i = 0; i < batch->items_count; i++)
-        slot->states[i] = batch->items[i].voxels ? VX_GPU_ITEM_WAITS : VX_GPU_ITEM_DONE;
+        slot->states[i] =
+            vx_item_runs(&batch->items[i]) ? VX_GPU_ITEM_WAITS : VX_GPU_ITEM_DONE;
     slot_go(batches, slot);
 }
 
@@ -314,7 +316,7 @@ void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batc
                            vx_status status, const struct vx_why *why)
 {
     for (i32 i = 0; i < batch->items_count; i++) {
-        if (!batch->items[i].voxels) continue;
+        if (!vx_item_runs(&batch->items[i])) continue;
         batch->items[i].status = status;
         batch->items[i].why = *why;
     }

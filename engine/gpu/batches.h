@@ -60,7 +60,7 @@ VX_MUST_USE vx_status vx_gpu_batches_open(struct vx_gpu_batches *batches,
 void vx_gpu_batches_close(struct vx_gpu_batches *batches);
 void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *model,
                            struct vx_batch *batch);
-/* For one that cannot be run at all: every item that has voxels is answered so. */
+/* For one that cannot be run at all: every item that would run is answered so. */
 void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batch,
                            vx_status status, const struct vx_why *why);
 /* NULL when none has ended and `wait` is false.  Something is submitted. */

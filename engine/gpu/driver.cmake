@@ -6,6 +6,7 @@ target_sources(engine PRIVATE
   gpu/cuda.c
   gpu/driver.c
   gpu/fake.c
+  gpu/fake_foreign.c
   gpu/fake_memory.c
   gpu/fake_queue.c
   gpu/gpu.c
@@ -15,6 +16,7 @@ target_sources(engine PRIVATE
   gpu/jit_compile.c
   gpu/jit_key.c
   gpu/kernel_set.c
+  gpu/monitor.c
 )
 file(GLOB vx_kernel_texts CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
   ${CMAKE_SOURCE_DIR}/kernels/*.cu ${CMAKE_SOURCE_DIR}/kernels/*.cuh

@@ -37,6 +37,13 @@ enum vx_attribute {
 #define VX_STREAM_NON_BLOCKING  1u /* CU_STREAM_NON_BLOCKING */
 #define VX_EVENT_TIMED          0u /* CU_EVENT_DEFAULT */
 #define VX_CAPTURE_THREAD_LOCAL 1  /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
+#define VX_IPC_LAZY_PEER        1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+#define VX_POINTER_DEVICE       9  /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+
+/* CUipcMemHandle, hipIpcMemHandle_t: passed by value, which is on the stack. */
+struct vx_driver_ipc {
+    u8 bytes[VX_GPU_IPC_BYTES];
+};
 
 /* Error numbers that mean something to us; both vendors agree on these too. */
 enum vx_driver_code {
@@ -54,6 +61,7 @@ enum vx_driver_code {
     VX_DRIVER_ILLEGAL_ADDRESS = 700,
     VX_DRIVER_HOST_PINNED_ALREADY = 712,
     VX_DRIVER_LAUNCH_FAILED = 719,
+    VX_DRIVER_UNKNOWN = 999,
 };
 
 /* Every function has an index, so that an error can name it. */

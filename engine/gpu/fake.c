@@ -59,6 +59,14 @@ i32 vx_fake_event_polls(void)
     return polls;
 }
 
+void vx_fake_on_pin(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    void (*told)(void) = fake.settings.on_pin;
+    pthread_mutex_unlock(&fake.lock);
+    if (told) told();
+}
+
 size_t vx_fake_memory_total(void)
 {
     size_t bytes = fake.settings.memory_bytes;
@@ -168,6 +176,14 @@ static int fake_device_name(char *name, int bytes, int device)
     return vx_fake_step();
 }
 
+/* Not a step: nobody fails for it. */
+static int fake_device_uuid(void *id, int device)
+{
+    memset(id, 0xfa, 16);
+    (void)device;
+    return 0;
+}
+
 /* No bus has such a device: the system does not say which node it is on. */
 static int fake_device_pci(char *bus, int bytes, int device)
 {
@@ -228,6 +244,7 @@ static void fake_close(const struct vx_driver *driver, int device)
     vx_fake_queue_close();
     while (fake.objects.next) vx_fake_object_close(fake.objects.next);
     vx_fake_memory_close();
+    vx_fake_foreign_close();
 }
 
 static int fake_arch(const struct vx_driver *driver, int device, char name[32])
@@ -336,6 +353,7 @@ void vx_driver_fake(struct vx_driver *driver)
     driver->device_get = fake_device_get;
     driver->device_name = fake_device_name;
     driver->device_attribute = fake_device_attribute;
+    driver->device_uuid = fake_device_uuid;
     driver->device_pci = fake_device_pci;
     driver->device_memory = fake_device_memory;
     driver->module_load = fake_module_load;
@@ -348,5 +366,6 @@ void vx_driver_fake(struct vx_driver *driver)
     driver->shared_allow = fake_shared_allow;
     driver->arch = fake_arch;
     vx_driver_fake_memory(driver);
+    vx_driver_fake_foreign(driver);
     vx_driver_fake_queue(driver);
 }

@@ -26,6 +26,8 @@ struct vx_fake_settings {
      * somebody waits for its stream, for a stream that comes after it, or has asked so
      * often whether an event behind it is done; copies read and write host memory then. */
     i32 event_polls;
+    /* Called by the thread that page-locks memory, before it is; NULL = nothing. */
+    void (*on_pin)(void);
     /* Where kernels are looked up by name; NULL = vx_kernel_find. */
     const struct vx_kernel_spec *(*find)(const char *name);
 };
@@ -34,5 +36,17 @@ void vx_fake_set(const struct vx_fake_settings *settings);
 i64 vx_fake_calls(void);
 i64 vx_fake_launches(void);
 size_t vx_fake_memory_used(void); /* bytes of device memory that are taken now */
+i32 vx_fake_pinned(void);         /* ranges of host memory that are page-locked now */
+i32 vx_fake_imported(void);       /* handles of other processes that are open now */
+
+/* A handle of device memory, as any process can make one for the fake: memory of its own that
+ * has a descriptor (memfd_create, shm_open), which the fake opens as /proc/PID/fd/FD and maps
+ * whole.  Numbers are u64, little-endian; the rest of VX_GPU_IPC_BYTES is zeros.  Its owner
+ * must not make it smaller: no device does. */
+#define VX_FAKE_IPC_MAGIC "voxeld-fake-ipc" /* with its NUL 16 bytes; then: */
+#define VX_FAKE_IPC_PID   16
+#define VX_FAKE_IPC_FD    24
+#define VX_FAKE_IPC_BYTES 32
+void vx_fake_handle(int pid, int fd, u64 bytes, u8 handle[VX_GPU_IPC_BYTES]);
 
 #endif

@@ -118,17 +118,25 @@ static int fake_memory_close(u64 address)
     return memory_drop(&fake.memories, address) ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
-bool vx_fake_holds(u64 address, size_t bytes)
+bool vx_fake_range(u64 address, u64 *base, size_t *bytes)
 {
-    bool holds = false;
+    bool found = false;
     pthread_mutex_lock(&fake.lock);
-    for (const struct memory *it = fake.memories; it && !holds; it = it->next) {
-        u64 at = (u64)(uintptr_t)it->at;
-        holds = address >= at && address - at <= it->bytes &&
-                bytes <= it->bytes - (address - at);
+    for (const struct memory *it = fake.memories; it && !found; it = it->next) {
+        *base = (u64)(uintptr_t)it->at;
+        *bytes = it->bytes;
+        found = address >= *base && address - *base <= it->bytes;
     }
     pthread_mutex_unlock(&fake.lock);
-    return holds;
+    return found;
+}
+
+bool vx_fake_holds(u64 address, size_t bytes)
+{
+    u64 base;
+    size_t whole;
+    if (vx_fake_range(address, &base, &whole)) return bytes <= whole - (address - base);
+    return vx_fake_foreign_holds(address, bytes);
 }
 
 static int fake_host_open(void **memory, size_t bytes, unsigned flags)
@@ -148,19 +156,6 @@ static int fake_host_close(void *memory)
     return memory_drop(&fake.hosts, (u64)(uintptr_t)memory) ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
-static int fake_host_pin(void *memory, size_t bytes, unsigned flags)
-{
-    return memory && bytes && !flags ? vx_fake_step() : VX_DRIVER_INVALID_VALUE;
-}
-
-static int fake_host_unpin(void *memory)
-{
-    (void)memory;
-    int code = vx_fake_step();
-    if (!code) vx_fake_queue_drain();
-    return code;
-}
-
 void vx_driver_fake_memory(struct vx_driver *driver)
 {
     driver->memory_info = fake_memory_info;
@@ -168,6 +163,4 @@ void vx_driver_fake_memory(struct vx_driver *driver)
     driver->memory_close = fake_memory_close;
     driver->host_open = fake_host_open;
     driver->host_close = fake_host_close;
-    driver->host_pin = fake_host_pin;
-    driver->host_unpin = fake_host_unpin;
 }

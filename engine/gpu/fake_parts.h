@@ -60,10 +60,18 @@ void vx_fake_each(enum vx_fake_kind kind, void (*each)(struct vx_fake_object *ob
 bool vx_fake_holds(u64 address, size_t bytes);
 
 size_t vx_fake_memory_total(void); /* of the device */
+void vx_fake_on_pin(void);         /* what the test wants to be told */
 
 /* The part of the table that is about memory (fake_memory.c). */
 void vx_driver_fake_memory(struct vx_driver *driver);
 void vx_fake_memory_close(void); /* ends every piece */
+
+/* The part that is about memory of other processes and of the host (fake_foreign.c). */
+void vx_driver_fake_foreign(struct vx_driver *driver);
+void vx_fake_foreign_close(void); /* lets go of all of it */
+bool vx_fake_foreign_holds(u64 address, size_t bytes);
+/* The piece of our own that holds the address; false = none. */
+bool vx_fake_range(u64 address, u64 *base, size_t *bytes);
 
 /* The part of the table that is about streams (fake_queue.c). */
 void vx_driver_fake_queue(struct vx_driver *driver);

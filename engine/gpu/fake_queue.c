@@ -155,13 +155,14 @@ static int stream_do(void *stream, const struct node *node)
     return 0;
 }
 
-/* --- copies --- */
+/* --- copies: stricter than a device, which may know better what it is given --- */
 
 static int fake_copy_in(u64 to, const void *from, size_t bytes, void *stream)
 {
     int code = vx_fake_step();
     if (code) return code;
-    if (!vx_fake_holds(to, bytes)) return VX_DRIVER_INVALID_VALUE;
+    bool within = vx_fake_holds((u64)(uintptr_t)from, 1);
+    if (within || !vx_fake_holds(to, bytes)) return VX_DRIVER_INVALID_VALUE;
     const struct node node = {
         .kind = NODE_COPY, .to = (void *)(uintptr_t)to, .from = from, .bytes = bytes};
     return stream_do(stream, &node);
@@ -171,9 +172,23 @@ static int fake_copy_out(void *to, u64 from, size_t bytes, void *stream)
 {
     int code = vx_fake_step();
     if (code) return code;
-    if (!vx_fake_holds(from, bytes)) return VX_DRIVER_INVALID_VALUE;
+    bool within = vx_fake_holds((u64)(uintptr_t)to, 1);
+    if (within || !vx_fake_holds(from, bytes)) return VX_DRIVER_INVALID_VALUE;
     const struct node node = {.kind = NODE_COPY,
                               .to = to,
+                              .from = (const void *)(uintptr_t)from,
+                              .bytes = bytes};
+    return stream_do(stream, &node);
+}
+
+static int fake_copy_within(u64 to, u64 from, size_t bytes, void *stream)
+{
+    int code = vx_fake_step();
+    if (code) return code;
+    if (!vx_fake_holds(to, bytes) || !vx_fake_holds(from, bytes))
+        return VX_DRIVER_INVALID_VALUE;
+    const struct node node = {.kind = NODE_COPY,
+                              .to = (void *)(uintptr_t)to,
                               .from = (const void *)(uintptr_t)from,
                               .bytes = bytes};
     return stream_do(stream, &node);
@@ -408,6 +423,7 @@ void vx_driver_fake_queue(struct vx_driver *driver)
 {
     driver->copy_in = fake_copy_in;
     driver->copy_out = fake_copy_out;
+    driver->copy_within = fake_copy_within;
     driver->fill = fake_fill;
     driver->start = fake_start;
     driver->stream_open = fake_stream_open;

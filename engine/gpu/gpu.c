@@ -42,6 +42,14 @@ vx_status vx_gpu_lose(struct vx_gpu *gpu, struct vx_why *why)
     return lose(gpu, &said, why);
 }
 
+/* "Unknown" about memory that somebody else has made, and may have cut or taken away, is no
+ * word about the device. */
+static bool is_about_memory(int code, enum vx_driver_call call)
+{
+    return code == VX_DRIVER_UNKNOWN &&
+           (call == VX_CALL_host_pin || call == VX_CALL_ipc_open);
+}
+
 vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call call,
                             struct vx_why *why)
 {
@@ -50,7 +58,8 @@ vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call ca
                gpu->name[0] ? gpu->name : gpu->driver.word,
                vx_driver_call_name(gpu->driver.vendor, call), gpu->driver.word, code,
                vx_driver_error_text(&gpu->driver, code));
-    if (vx_driver_sticky(code)) return lose(gpu, &said, why);
+    if (vx_driver_sticky(code) && !is_about_memory(code, call))
+        return lose(gpu, &said, why);
     if (why) *why = said;
     switch (code) {
     case VX_DRIVER_OUT_OF_MEMORY: VX_FAIL(RESOURCE_EXHAUSTED, "the GPU is out of memory");
@@ -322,6 +331,75 @@ vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
     if (!copy->bytes) return VX_OK;
     return VX_GPU_CALL(gpu, why, copy_out, copy->to, address(copy->from), copy->bytes,
                        stream);
+}
+
+vx_status vx_gpu_copy_within(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                             const struct vx_gpu_copy *copy, struct vx_why *why)
+{
+    VX_TRY(vx_gpu_enter(gpu, why));
+    if (!copy->bytes) return VX_OK;
+    return VX_GPU_CALL(gpu, why, copy_within, address(copy->to), address(copy->from),
+                       copy->bytes, stream);
+}
+
+/* --- memory of another process --- */
+
+static vx_status import_check(struct vx_gpu *gpu, u64 at, size_t bytes,
+                              struct vx_why *why)
+{
+    u64 base = 0;
+    size_t whole = 0;
+    int device = -1;
+    VX_TRY(VX_GPU_CALL(gpu, why, memory_range, &base, &whole, at));
+    VX_TRY(VX_GPU_CALL(gpu, why, pointer_attribute, &device, VX_POINTER_DEVICE, at));
+    VX_ENSURE_WHY(device == gpu->device, why, INVALID_ARGUMENT,
+                  "the handle is of another device's memory",
+                  "the handle is of another device's memory");
+    VX_ENSURE_WHY(base <= at && at - base <= whole && bytes <= whole - (at - base), why,
+                  INVALID_ARGUMENT, "the device memory is too small",
+                  "the device memory has %zu bytes: expected at least %zu",
+                  base <= at && at - base <= whole ? whole - (size_t)(at - base) : 0,
+                  bytes);
+    return VX_OK;
+}
+
+/* Of whatever a driver says of a handle, only memory and the device itself are not the
+ * handle's fault. */
+static vx_status import_open(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
+                             struct vx_why *why, u64 *at)
+{
+    struct vx_driver_ipc ipc;
+    memcpy(ipc.bytes, handle, sizeof ipc.bytes);
+    vx_status status = VX_GPU_CALL(gpu, why, ipc_open, at, ipc, VX_IPC_LAZY_PEER);
+    enum vx_code code = vx_status_code(status);
+    if (code == VX_CODE_OK || code == VX_CODE_UNAVAILABLE ||
+        code == VX_CODE_RESOURCE_EXHAUSTED)
+        return status;
+    VX_FAIL(INVALID_ARGUMENT, "the handle is of no memory of this device");
+}
+
+vx_status vx_gpu_import(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
+                        size_t bytes, struct vx_why *why, void **memory)
+{
+    u64 at = 0;
+    *memory = NULL;
+    VX_TRY(vx_gpu_enter(gpu, why));
+    VX_TRY(import_open(gpu, handle, why, &at));
+    vx_status status = import_check(gpu, at, bytes, why);
+    if (status.fault)
+        gpu->driver.ipc_close(at);
+    else
+        *memory = (void *)(uintptr_t)at;
+    return status;
+}
+
+void vx_gpu_release(struct vx_gpu *gpu, void **memory)
+{
+    void *it = *memory;
+    *memory = NULL;
+    if (!it) return;
+    vx_gpu_enter_to_close(gpu);
+    gpu->driver.ipc_close(address(it));
 }
 
 vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stream,

@@ -18,8 +18,9 @@
  * the process must end, because its contexts are gone (design.md section 3).
  *
  * Owner    the caller owns gpu and all it makes; close frees what is left.
- * Thread   the thread that opened it (device), but module_load, which may run on any
- *          thread (it makes the context current for itself); caps, name, arch, lost: any.
+ * Thread   the thread that opened it (device), but module_load, host_pin and host_unpin,
+ *          which may run on any thread (they make the context current for themselves);
+ *          caps, name, arch, lost: any.
  * Limits   engine/gpu/limits.h.
  * Fails    NOT_FOUND no driver or no such device; FAILED_PRECONDITION a driver too old;
  *          RESOURCE_EXHAUSTED out of device memory (not sticky); UNAVAILABLE lost.
@@ -89,6 +90,17 @@ VX_MUST_USE vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *s
                                      const struct vx_gpu_copy *copy, struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                       const struct vx_gpu_copy *copy, struct vx_why *why);
+/* Both on the device. */
+VX_MUST_USE vx_status vx_gpu_copy_within(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
+                                         const struct vx_gpu_copy *copy,
+                                         struct vx_why *why);
+/* Device memory of another process, by the handle that it made: INVALID_ARGUMENT for one that
+ * is none, is another device's, or has fewer bytes from there on.  As long as it is imported
+ * the memory stays, whatever its owner does. */
+#define VX_GPU_IPC_BYTES 64
+VX_MUST_USE vx_status vx_gpu_import(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
+                                    size_t bytes, struct vx_why *why, void **memory);
+void vx_gpu_release(struct vx_gpu *gpu, void **memory);
 struct vx_gpu_words {
     void *at; /* on the device */
     u32 value;

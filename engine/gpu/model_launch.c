@@ -13,6 +13,22 @@ static i32 number_of(enum vx_dtype dtype)
     return (i32)dtype;
 }
 
+vx_status vx_gpu_item_in(const struct vx_gpu_queue *queue, bool on_device,
+                         const struct vx_gpu_copy *copy, struct vx_why *why)
+{
+    struct vx_gpu *gpu = vx_kernel_set_gpu(queue->set);
+    if (on_device) return vx_gpu_copy_within(gpu, queue->stream, copy, why);
+    return vx_gpu_copy_in(gpu, queue->stream, copy, why);
+}
+
+vx_status vx_gpu_item_out(const struct vx_gpu_queue *queue, bool on_device,
+                          const struct vx_gpu_copy *copy, struct vx_why *why)
+{
+    struct vx_gpu *gpu = vx_kernel_set_gpu(queue->set);
+    if (on_device) return vx_gpu_copy_within(gpu, queue->stream, copy, why);
+    return vx_gpu_copy_out(gpu, queue->stream, copy, why);
+}
+
 static void *tensor_of(const struct vx_gpu_request *request, i32 tensor)
 {
     const struct vx_gpu_places *places = request->places;
@@ -85,7 +101,7 @@ static vx_status feats_run(const struct vx_gpu_request *request, const struct ru
     for (i32 i = run->first; i < run->first + run->count; i++) {
         const struct vx_item *item = request->items[i];
         size_t bytes = (size_t)item->voxels * row_bytes;
-        VX_TRY(vx_gpu_copy_in(request->gpu, request->queue.stream,
+        VX_TRY(vx_gpu_item_in(&request->queue, item->on_device & VX_ITEM_FEATS,
                               &(struct vx_gpu_copy){staged, item->feats, bytes}, why));
         staged += bytes;
     }
@@ -280,8 +296,8 @@ static vx_status output_run(const struct vx_gpu_request *request, i32 output,
         const struct vx_item *item = request->items[i];
         size_t bytes = (size_t)item->voxels * (size_t)c * vx_dtype_bytes(dtype);
         if (item->outputs[output])
-            VX_TRY(vx_gpu_copy_out(
-                request->gpu, request->queue.stream,
+            VX_TRY(vx_gpu_item_out(
+                &request->queue, item->on_device & VX_ITEM_OUTPUT(output),
                 &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
         staged += bytes;
     }

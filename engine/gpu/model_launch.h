@@ -41,6 +41,11 @@ struct vx_gpu_request {
     const struct vx_gpu_map *sorted; /* by the places' sorted */
 };
 
+/* Copies between an item's memory and ours; it may lie on the device too. */
+VX_MUST_USE vx_status vx_gpu_item_in(const struct vx_gpu_queue *queue, bool on_device,
+                                     const struct vx_gpu_copy *copy, struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_item_out(const struct vx_gpu_queue *queue, bool on_device,
+                                      const struct vx_gpu_copy *copy, struct vx_why *why);
 /* Of one item feats may be NULL: zeros. */
 VX_MUST_USE vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
                                            struct vx_why *why);

@@ -66,7 +66,8 @@ static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
                 "a voxel appears twice in coords; each voxel may appear once");
 }
 
-/* The device says that a coordinate is bad; which, the CPU's own check says. */
+/* The device says that a coordinate is bad; which, the CPU's own check says, unless what the
+ * device has seen is no more to be seen. */
 static vx_status bad_coords(struct vx_gpu_room *room,
                             const struct vx_gpu_piece_result *result,
                             struct vx_item *item)
@@ -77,7 +78,8 @@ static vx_status bad_coords(struct vx_gpu_room *room,
     VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
                   "the geometry is not in the device's cache",
                   "the geometry is not in the device's cache");
-    if (item->voxels > NAMED_VOXELS_MAX) return bad_of_many(result, item);
+    if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
+        return bad_of_many(result, item);
     vx_status status =
         vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
     if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;

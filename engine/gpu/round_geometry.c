@@ -97,6 +97,8 @@ void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
         bool asks = !member->apart && vx_content_there(member->item->content);
+        /* Copied in one round, and once: nothing is compared with what had their name. */
+        VX_ASSERT(!member->item->coords_change || (!asks && !member->apart));
         member->item->status = VX_OK;
         member->kept = NULL;
         member->compared = false;
@@ -178,7 +180,7 @@ static vx_status copy_coords(const struct work *work, i32 index, void *to)
     const struct vx_item *item = round->members[index].item;
     size_t bytes =
         (size_t)item->voxels * (size_t)item->coords_columns * sizeof *item->coords;
-    return vx_gpu_copy_in(round->room->gpu, round->lane->queue.stream,
+    return vx_gpu_item_in(&round->lane->queue, item->on_device & VX_ITEM_COORDS,
                           &(struct vx_gpu_copy){to, item->coords, bytes}, work->why);
 }
 

@@ -14,10 +14,11 @@
  *   backend->close(&device);
  *
  * Owner    the engine owns device and models.
- * Thread   load: the main thread, while the device thread runs other models; the rest:
- *          device.
+ * Thread   load, pin, unpin: the main thread too, while the device thread runs other
+ *          models; the rest: device.
  * Limits   the device memory of the options.
- * Fails    as engine.h; submit: in each item's status, which comes in as VX_OK.
+ * Fails    as engine.h; submit: in each item's status, which comes in as VX_OK, or as a fault
+ *          for an item that is answered already.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -39,8 +40,8 @@ struct vx_backend {
     /* Runs N voxels that nobody sent: a flat sheet, features of zero, no outputs. */
     vx_status (*warm)(void *device, struct vx_model *model, i64 n, struct vx_why *why);
     void (*unload)(void *device, struct vx_model **model);
-    /* Items have been through vx_item_begin; some may have no voxels, and are answered
-     * without work.  At most VX_ENGINE_BATCHES_MAX are under way. */
+    /* Items have been through vx_item_begin; some may have nothing to run (vx_item_runs),
+     * and are answered without work.  At most VX_ENGINE_BATCHES_MAX are under way. */
     void (*submit)(void *device, struct vx_model *model, struct vx_batch *batch);
     /* One that has ended, NULL when none has and `wait` is false.  Something is under
      * way. */
@@ -49,6 +50,12 @@ struct vx_backend {
     bool (*lost)(const void *device, struct vx_why *why);
     /* The NUMA node that the device is near; -1 = none, or not known. */
     i32 (*numa_node)(const void *device);
+    /* Memory of other processes; NULL, all four, where there is nothing to do for it. */
+    vx_status (*pin)(void *device, void *memory, size_t bytes, struct vx_why *why);
+    void (*unpin)(void *device, void *memory);
+    vx_status (*import)(void *device, const u8 handle[VX_IPC_HANDLE_BYTES], size_t bytes,
+                        struct vx_why *why, void **memory);
+    void (*release)(void *device, void **memory);
 };
 
 extern const struct vx_backend vx_backend_cpu;
@@ -57,6 +64,11 @@ extern const struct vx_backend vx_backend_gpu;
 /* What the front promises about an item; a promise broken is our mistake, not a client's:
  * asserts.  Clears what run fills. */
 void vx_item_begin(struct vx_item *item);
+/* Not one that is answered already, nor an empty cloud, whose answer is empty. */
+static inline bool vx_item_runs(const struct vx_item *item)
+{
+    return item->voxels > 0 && !item->status.fault;
+}
 /* The coordinates (n, 4) of a flat sheet: as many neighbours as the surfaces that are
  * served, not the many of a solid. */
 void vx_warm_coords(i32 *rows, i64 n);

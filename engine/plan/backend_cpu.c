@@ -24,14 +24,17 @@ void vx_item_begin(struct vx_item *item)
     VX_ASSERT(item->voxels >= 0);
     VX_ASSERT(item->voxels <= VX_VOXELS_MAX);
     VX_ASSERT(item->coords_columns == 3 || item->coords_columns == 4);
-    item->status = VX_OK;
-    item->why.text[0] = '\0';
     item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
     item->pairs = 0;
     item->geometry_hit = item->geometry_kept = false;
+    if (item->status.fault) return;
+    item->why.text[0] = '\0';
     if (!item->voxels) return;
     size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
     VX_ASSERT(item->coords || vx_content_there(item->content));
+    /* A name is of the bytes that the front saw, and nothing is looked at twice. */
+    VX_ASSERT(!item->coords_change || (item->coords && !vx_content_there(item->content)));
+    VX_ASSERT(item->coords_change || !(item->on_device & VX_ITEM_COORDS));
     VX_ASSERT(item->feats);
     VX_ASSERT(feat_bytes > 0);
     VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
@@ -123,7 +126,8 @@ static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *ba
     i64 begin = vx_clock_ns();
     for (i32 i = 0; i < batch->items_count; i++) {
         struct vx_item *item = &batch->items[i];
-        if (!item->voxels) continue; /* an empty cloud has an empty answer */
+        if (!vx_item_runs(item)) continue;
+        VX_ASSERT(!item->coords_change && !item->on_device);
         vx_exec_run(it->exec, model->plan, model->weights, item);
     }
     batch->device_ns = vx_clock_ns() - begin;

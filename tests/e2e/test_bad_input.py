@@ -42,9 +42,30 @@ def send(daemon, data, timeout=30):
         return channel.unary_unary(messages.SERVICE + "ModelInfer")(data, timeout=timeout)
 
 
+def parameter(field, key, kind, value):
+    """A row of a parameter map; kind: the number of the choice."""
+    value = wire.text(kind, value) if isinstance(value, str) else wire.number(
+        kind, value % (1 << 64))
+    return wire.message(field, wire.text(1, key) + wire.message(2, value))
+
+
+def in_region(name, datatype, shape, *parameters):
+    """An input with parameters of shared memory."""
+    body = wire.text(1, name) + wire.text(2, datatype) + wire.text(
+        3, b"".join(wire.varint(d) for d in shape))
+    return wire.message(5, body + b"".join(parameter(4, *p) for p in parameters))
+
+
+def output(*parameters):
+    return wire.message(6, wire.text(1, "out") + b"".join(parameter(2, *p) for p in parameters))
+
+
 C, F = tensor("coords", "INT32", (3, 4)), tensor("feats", "FP32", (3, 4))
 CB, FB = COORDS.tobytes(), FEATS.tobytes()
+GOOD = C + F + raw(CB) + raw(FB)
 INVALID = "INVALID_ARGUMENT"
+BOOL, INT, TEXT, UINT = 1, 2, 3, 5  # choices of a parameter
+REGION, BYTES = ("shared_memory_region", TEXT, "r"), ("shared_memory_byte_size", INT, 48)
 
 CASES = {
     "unknown model": (request(C, F, raw(CB), raw(FB), model="nope"), "NOT_FOUND",
@@ -87,17 +108,56 @@ CASES = {
         wire.message(5, wire.text(1, "coords") + wire.text(2, "INT32")
                      + wire.text(3, bytes([3, 4])) + wire.message(5, wire.text(2, bytes(12)))),
         F, raw(CB), raw(FB)), INVALID, "contents field must not be specified"),
-    "shared memory": (request(
-        wire.message(5, wire.text(1, "coords") + wire.text(2, "INT32") + wire.text(3, bytes([3, 4]))
-                     + wire.message(4, wire.text(1, "shared_memory_region")
-                                    + wire.message(2, wire.message(3, b"r")))),
-        F, raw(FB)), INVALID, "shared memory"),
+    "shared memory, and it is off": (request(in_region("coords", "INT32", (3, 4), REGION, BYTES), F,
+                                             raw(FB)), "UNIMPLEMENTED", "shared memory is not"),
+    "an output in shared memory, and it is off": (
+        request(GOOD, output(REGION, ("shared_memory_byte_size", INT, 36))), "UNIMPLEMENTED",
+        "shared memory is not"),
+    "a region without its bytes": (
+        request(in_region("coords", "INT32", (3, 4), REGION), F, raw(FB)), INVALID,
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region'"),
+    "bytes without their region": (
+        request(in_region("coords", "INT32", (3, 4), BYTES), F, raw(CB), raw(FB)), INVALID,
+        "'shared_memory_byte_size' can not be specified without 'shared_memory_region'"),
+    "a region of another size than its tensor": (
+        request(in_region("coords", "INT32", (3, 4), REGION, ("shared_memory_byte_size", INT, 47)),
+                F, raw(FB)), INVALID,
+        "input byte size mismatch for input 'coords', expected 48, got 47"),
+    "a negative offset": (
+        request(in_region("coords", "INT32", (3, 4), REGION, BYTES,
+                          ("shared_memory_offset", INT, -1)), F, raw(FB)), INVALID, "got -1"),
+    "a region whose name is a number": (
+        request(in_region("coords", "INT32", (3, 4), ("shared_memory_region", INT, 1), BYTES), F,
+                raw(FB)), INVALID, "expected string_param, got int64_param"),
+    "a raw entry for an input in a region": (
+        request(in_region("coords", "INT32", (3, 4), REGION, BYTES), F, raw(CB), raw(FB)), INVALID,
+        "expected 1 entries in raw_input_contents"),
+    "classification": (request(GOOD, output(("classification", INT, 3))), INVALID,
+                       "classification is not served"),
+    "classification into a region": (request(GOOD, output(("classification", INT, 3), REGION)),
+                                     INVALID, "has both 'shared_memory_region' and"),
+    "a priority that is a text": (request(parameter(4, "priority", TEXT, "1"), GOOD), INVALID,
+                                  "expected int64_param or uint64_param, got string_param"),
+    "a priority below 0": (request(parameter(4, "priority", INT, -1), GOOD), INVALID, "got -1"),
+    "a timeout that is a bool": (request(parameter(4, "timeout", BOOL, 1), GOOD), INVALID,
+                                 "got bool_param"),
+    "a sequence_start that is a number": (request(parameter(4, "sequence_start", INT, 1), GOOD),
+                                          INVALID, "expected bool_param, got int64_param"),
+    "a key of one's own as uint64": (request(parameter(4, "mine", UINT, 1), GOOD), INVALID,
+                                     "got uint64_param"),
+    "timing that is a number": (request(parameter(4, "timing", INT, 1), GOOD), INVALID,
+                                "expected bool_param"),
     "a reserved parameter": (request(
         wire.message(4, wire.text(1, "triton_magic") + wire.message(2, wire.number(1, 1))),
         C, F, raw(CB), raw(FB)), INVALID, "triton_magic"),
     "truncated protobuf": (request(C, F, raw(CB), raw(FB))[:-7], INVALID, ""),
     "an empty message": (b"", INVALID, ""),
 }
+VERSIONS = ["1.5", "v1", "-1", "0", " 1", "1 ", "+1", "0x1", "9223372036854775808",
+            "99999999999999999999", "\u0661"]
+CASES.update({f"version {v!r}": (request(GOOD, version=v), INVALID,
+                                 f"failed to get model version from specified version string '{v}'")
+              for v in VERSIONS})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,6 +168,17 @@ def test_refused_with_a_sentence(daemon, name):
     assert caught.value.code().name == code, caught.value.details()
     assert sentence in caught.value.details(), caught.value.details()
     assert len(caught.value.details()) > 10
+
+
+@pytest.mark.parametrize("parameters", [
+    [("priority", UINT, (1 << 64) - 1)], [("priority", UINT, 3)], [("priority", INT, 0)],
+    [("timeout", INT, 1 << 40)], [("sequence_id", INT, 7), ("sequence_start", BOOL, 1)],
+    [("sequence_id", TEXT, "a"), ("sequence_end", BOOL, 1)],
+    [("triton_enable_empty_final_response", BOOL, 0)],
+    [("mine", TEXT, "x"), ("other", INT, -1), ("third", BOOL, 1), ("headers", TEXT, "y")]])
+def test_what_stock_clients_may_add_is_fine(daemon, parameters):
+    """A model without state takes a correlation id as Triton does: it means nothing."""
+    assert send(daemon, request(*(parameter(4, *p) for p in parameters), GOOD))
 
 
 def refused(client, coords, feats, kind, *sentences):
@@ -157,29 +228,6 @@ def test_more_voxels_than_the_model_serves(client):
 def test_a_message_over_the_limit_is_refused_unread(client):
     feats = np.zeros((600000, 4), np.float32)
     refused(client, np.zeros((600000, 4), np.int32), feats, voxeld.ResourceExhausted, "8388608")
-
-
-def test_random_bytes_never_hurt(daemon):
-    rng = np.random.default_rng(3)
-    good = bytearray(request(C, F, raw(CB), raw(FB)))
-    codes = set()
-    with grpc.insecure_channel(daemon.grpc) as channel:
-        infer = channel.unary_unary(messages.SERVICE + "ModelInfer")
-        for i in range(300):
-            if i % 2:
-                data = bytes(rng.integers(0, 256, rng.integers(0, 400), dtype=np.uint8))
-            else:
-                data = bytearray(good)
-                for at in rng.integers(0, len(data), 1 + i % 5):
-                    data[at] = rng.integers(0, 256)
-                data = bytes(data)
-            try:
-                infer(data, timeout=20)
-                codes.add("OK")
-            except grpc.RpcError as error:
-                codes.add(error.code().name)
-    assert codes <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
-    assert "INVALID_ARGUMENT" in codes
 
 
 def h2_frame(kind, flags, stream, payload):

@@ -149,9 +149,12 @@ def test_command_line_models_and_status(daemon):
 
 def test_same_geometry_is_built_once(daemon, client):
     coords, feats = random_grid(14, 3000)
-    before = {r["name"]: r for r in client.statistics()}["conv"]
+    before = daemon.metrics()
     for _ in range(5):
         client.infer("conv", coords, feats)
-    after = {r["name"]: r for r in client.statistics()}["conv"]
-    assert after["cache_miss"][0] - before.get("cache_miss", (0, 0))[0] == 1
-    assert after["cache_hit"][0] - before.get("cache_hit", (0, 0))[0] == 4
+    after = daemon.metrics()
+
+    def grew(what):
+        key = f'voxeld_model_geometry_{what}_total{{model="conv",version="1"}}'
+        return after[key] - before[key]
+    assert grew("misses") == 1 and grew("hits") == 4

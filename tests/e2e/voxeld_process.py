@@ -85,7 +85,7 @@ class Daemon:
         self.wait_for("the ready file", written)
         self.seconds_to_ready = time.monotonic() - self.started
         line = self.ready_file.read_text()
-        match = re.fullmatch(r"grpc=(\S+) http=(\S+) pid=(\d+)\n", line)
+        match = re.fullmatch(r"grpc=(\S+) http=(\S+) pid=(\d+)( unix=\S+)?\n", line)
         assert match, line
         self.grpc, self.http = match[1], match[2]
         assert int(match[3]) == self.process.pid

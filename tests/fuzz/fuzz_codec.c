@@ -13,6 +13,14 @@
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
+static void compare_regions(const struct vx_request_region *one,
+                            const struct vx_request_region *other)
+{
+    VX_ASSERT(!strcmp(one->name, other->name));
+    VX_ASSERT(one->offset == other->offset && one->bytes == other->bytes);
+    VX_ASSERT(one->name[0] || (!one->offset && !one->bytes));
+}
+
 static void compare(const struct parse *one, const struct parse *other)
 {
     VX_ASSERT(vx_status_code(one->status) == vx_status_code(other->status));
@@ -28,9 +36,15 @@ static void compare(const struct parse *one, const struct parse *other)
     for (i32 i = 0; i < one->request.inputs_count; i++) {
         u64 length = one->request.inputs[i].slot.bytes;
         VX_ASSERT(length == other->request.inputs[i].slot.bytes);
+        compare_regions(&one->request.inputs[i].region, &other->request.inputs[i].region);
+        VX_ASSERT(!one->request.inputs[i].region.name[0] || !length);
         VX_ASSERT(!length ||
                   !memcmp(parse_memory(one, i), parse_memory(other, i), length));
     }
+    VX_ASSERT(one->request.outputs_count == other->request.outputs_count);
+    for (i32 i = 0; i < one->request.outputs_count; i++)
+        compare_regions(&one->request.outputs_region[i],
+                        &other->request.outputs_region[i]);
 }
 
 static void compare_with_oracle(const struct parse *parse, const u8 *data, size_t bytes)
@@ -41,10 +55,13 @@ static void compare_with_oracle(const struct parse *parse, const u8 *data, size_
         VX_ASSERT(oracle);
         VX_ASSERT(!strcmp(oracle->model_name, parse->request.model));
         VX_ASSERT((size_t)parse->request.inputs_count == oracle->n_inputs);
-        for (size_t i = 0; i < oracle->n_raw_input_contents; i++) {
+        i32 input = 0; /* entries are of the inputs that are not in a region, in order */
+        for (size_t i = 0; i < oracle->n_raw_input_contents; i++, input++) {
             size_t length = oracle->raw_input_contents[i].len;
-            VX_ASSERT(parse->request.inputs[i].slot.bytes == length);
-            VX_ASSERT(!length || !memcmp(parse_memory(parse, (i32)i),
+            while (parse->request.inputs[input].region.name[0]) input++;
+            VX_ASSERT(input < parse->request.inputs_count);
+            VX_ASSERT(parse->request.inputs[input].slot.bytes == length);
+            VX_ASSERT(!length || !memcmp(parse_memory(parse, input),
                                          oracle->raw_input_contents[i].data, length));
         }
     }

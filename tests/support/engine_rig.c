@@ -66,6 +66,7 @@ struct vx_model *vx_rig_load(const char *directory)
 
 void vx_rig_run(struct vx_model *model, struct vx_item *item)
 {
+    item->status = VX_OK;
     struct vx_batch batch = {.items = item, .items_count = 1};
     vx_engine_run(vx_rig_engine, model, &batch);
 }

@@ -37,10 +37,11 @@ static void sample_serving(struct vx_instance *model, u64 requests)
         .compute_input = {requests, requests * 300500},
         .compute_infer = {requests, requests * 33000000},
         .compute_output = {requests, requests * 200999},
-        .cache_hit = {requests - requests / 5, requests * 90000},
-        .cache_miss = {requests / 5, requests * 700000},
+        .geometry_hit = {requests - requests / 5, requests * 90000},
+        .geometry_miss = {requests / 5, requests * 700000},
         .rejected = 4,
         .cancelled = 5,
+        .broken = 2,
     };
 }
 
@@ -98,6 +99,10 @@ void sample_open(struct sample *sample)
                                            .bytes_in = 123456789012,
                                            .bytes_out = 99,
                                            .in_flight = 5,
+                                           .connections = 12,
+                                           .connections_ever = 345,
+                                           .connections_refused = 6,
+                                           .streams = 2,
                                            .receiving = 1};
     sample->rpc.calls[VX_METHOD_ID_MODEL_INFER] = 137500;
     sample->workers[0] = (struct vx_worker_view){.index = 0,
@@ -116,7 +121,16 @@ void sample_open(struct sample *sample)
         .cache_bytes_max = 536870912,
         .cache_hits = 110000,
         .cache_misses = 27500,
-        .cache_evictions = 812};
+        .cache_evictions = 812,
+        .gpu = {.uuid = SAMPLE_UUID,
+                .memory_bytes = 150109880320,
+                .memory_bytes_used = 552402944,
+                .utilization_known = true,
+                .power_known = true,
+                .utilization = 7,
+                .power_mw = 124411,
+                .power_limit_mw = 700000,
+                .energy_mj = INT64_C(2956908000123)}};
     sample->workers[1] =
         (struct vx_worker_view){.index = 1, .device = "cpu", .state = "starting"};
     sample->sources = (struct vx_metrics_sources){.metrics = sample->metrics,

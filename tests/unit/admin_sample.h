@@ -15,6 +15,9 @@
 
 #include "server/metrics.h"
 
+/* Of the GPU that worker 0 has. */
+#define SAMPLE_UUID "GPU-ceafd5e8-f609-37b4-b5fe-d77f0c8adc00"
+
 struct sample {
     struct vx_metrics *metrics;
     struct vx_registry *registry;

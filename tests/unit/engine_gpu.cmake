@@ -5,6 +5,14 @@ foreach(name jit jit_compiler gpu_fake)
     SOURCES tests/unit/test_${name}.c tests/support/jit_rig.c)
 endforeach()
 vx_unit_test(NAME test_gpu_streams LIBS engine SOURCES tests/unit/test_gpu_streams.c)
+# A stand-in for NVML is opened as a library, as NVML is.
+vx_unit_test(NAME test_gpu_monitor LIBS engine SOURCES tests/unit/test_gpu_monitor.c)
+if(TARGET test_gpu_monitor)
+  add_library(fake_nvml MODULE ${CMAKE_SOURCE_DIR}/tests/unit/fake_nvml.c)
+  target_link_libraries(fake_nvml PRIVATE vx_options)
+  add_dependencies(test_gpu_monitor fake_nvml)
+  target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
+endif()
 # On the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda LIBS engine TIMEOUT 300 LABELS gpu SERIAL
   SOURCES tests/unit/test_gpu_cuda.c tests/support/jit_rig.c)

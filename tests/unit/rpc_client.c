@@ -22,11 +22,8 @@ void rpc_result_clear(struct rpc_result *result)
     *result = (struct rpc_result){0};
 }
 
-static grpc_channel *channel_open(struct rpc_server *server,
-                                  grpc_compression_algorithm packing)
+static grpc_channel *channel_open(const char *target, grpc_compression_algorithm packing)
 {
-    char target[256];
-    rpc_server_target(server, target, sizeof target);
     grpc_arg args[] = {
         {GRPC_ARG_INTEGER, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, {.integer = -1}},
         {GRPC_ARG_INTEGER,
@@ -44,12 +41,21 @@ static grpc_channel *channel_open(struct rpc_server *server,
 
 grpc_channel *rpc_channel_open(struct rpc_server *server)
 {
-    return channel_open(server, GRPC_COMPRESS_NONE);
+    char target[256];
+    rpc_server_target(server, target, sizeof target);
+    return channel_open(target, GRPC_COMPRESS_NONE);
+}
+
+grpc_channel *rpc_channel_to(const char *target)
+{
+    return channel_open(target, GRPC_COMPRESS_NONE);
 }
 
 grpc_channel *rpc_channel_open_gzip(struct rpc_server *server)
 {
-    return channel_open(server, GRPC_COMPRESS_GZIP);
+    char target[256];
+    rpc_server_target(server, target, sizeof target);
+    return channel_open(target, GRPC_COMPRESS_GZIP);
 }
 
 static bool client_batch(struct rpc_client *client, const grpc_op *ops, size_t ops_count)
@@ -63,8 +69,8 @@ static bool client_batch(struct rpc_client *client, const grpc_op *ops, size_t o
     return event.success;
 }
 
-void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const char *path,
-                     i64 deadline_ms)
+static void client_open(struct rpc_client *client, grpc_channel *channel,
+                        const char *path, i64 deadline_ms, bool strict)
 {
     *client = (struct rpc_client){.cq = grpc_completion_queue_create_for_next(NULL)};
     grpc_metadata_array_init(&client->initial);
@@ -77,14 +83,27 @@ void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const cha
     client->call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS,
                                             client->cq, method, NULL, deadline, NULL);
     grpc_slice_unref(method);
-    grpc_metadata trace = {
-        .key = grpc_slice_from_static_string("traceparent"),
-        .value = grpc_slice_from_static_string(
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")};
+    grpc_metadata pairs[] = {
+        {.key = grpc_slice_from_static_string("traceparent"),
+         .value = grpc_slice_from_static_string(
+             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
+        {.key = grpc_slice_from_static_string("triton_grpc_error"),
+         .value = grpc_slice_from_static_string("true")}};
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    op.data.send_initial_metadata.count = 1;
-    op.data.send_initial_metadata.metadata = &trace;
+    op.data.send_initial_metadata.count = strict ? 2 : 1;
+    op.data.send_initial_metadata.metadata = pairs;
     client_batch(client, &op, 1);
+}
+
+void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const char *path,
+                     i64 deadline_ms)
+{
+    client_open(client, channel, path, deadline_ms, false);
+}
+
+void rpc_client_open_strict(struct rpc_client *client, grpc_channel *channel)
+{
+    client_open(client, channel, RPC_STREAM, 0, true);
 }
 
 bool rpc_client_send(struct rpc_client *client, const void *body, size_t length)
@@ -192,7 +211,13 @@ static size_t put_text(u8 *out, u8 tag, const char *text)
 
 size_t rpc_infer_body(u8 *out, size_t room, const void *tensor, size_t tensor_bytes)
 {
-    ck_assert_uint_ge(room, tensor_bytes + 128);
+    return rpc_infer_body_of(out, room, "id-1", tensor, tensor_bytes);
+}
+
+size_t rpc_infer_body_of(u8 *out, size_t room, const char *id, const void *tensor,
+                         size_t tensor_bytes)
+{
+    ck_assert_uint_ge(room, tensor_bytes + 128 + strlen(id));
     u8 input[64], shape[10];
     size_t input_length = put_text(input, 0x0a, "bytes");
     input_length += put_text(input + input_length, 0x12, "UINT8");
@@ -202,7 +227,7 @@ size_t rpc_infer_body(u8 *out, size_t room, const void *tensor, size_t tensor_by
     memcpy(input + input_length, shape, shape_length);
     input_length += shape_length;
     size_t at = put_text(out, 0x0a, "echo");
-    at += put_text(out + at, 0x1a, "id-1");
+    at += put_text(out + at, 0x1a, id);
     out[at++] = 0x2a;
     out[at++] = (u8)input_length;
     memcpy(out + at, input, input_length);

@@ -125,6 +125,7 @@ static void echo_infer(struct rpc_server *server, struct vx_call *call)
 void rpc_server_echo(struct rpc_server *server, struct vx_call *call)
 {
     switch (vx_method_get(call->method)->kind) {
+    case VX_METHOD_INFER_STREAM:
     case VX_METHOD_UNARY_BIG: echo_infer(server, call); return;
     case VX_METHOD_UNARY:
         call->answered = true;
@@ -144,6 +145,12 @@ void rpc_server_echo(struct rpc_server *server, struct vx_call *call)
     vx_rpc_finish(server->rpc, &call);
 }
 
+static bool is_infer(const struct vx_call *call)
+{
+    enum vx_method_kind kind = vx_method_get(call->method)->kind;
+    return kind == VX_METHOD_UNARY_BIG || kind == VX_METHOD_INFER_STREAM;
+}
+
 static void loop_on_call(struct rpc_server *server, struct vx_call *call)
 {
     struct rpc_seen *seen = &server->seen;
@@ -154,7 +161,7 @@ static void loop_on_call(struct rpc_server *server, struct vx_call *call)
     seen->deadline_left_ns =
         call->deadline_ns == VX_NEVER ? VX_NEVER : call->deadline_ns - vx_clock_ns();
     memcpy(seen->traceparent, call->traceparent, sizeof seen->traceparent);
-    if (kind == VX_METHOD_UNARY_BIG) {
+    if (is_infer(call)) {
         seen->infers++;
         if (server->holding) {
             VX_ASSERT(seen->held < RPC_HELD_MAX);
@@ -175,8 +182,7 @@ static void loop_on_gone(struct rpc_server *server, struct vx_call *call)
     call->is_gone = true;
     if (server->options.on_gone) {
         server->options.on_gone(server, call);
-    } else if (!call->answered &&
-               vx_method_get(call->method)->kind != VX_METHOD_UNARY_BIG) {
+    } else if (!call->answered && !is_infer(call)) {
         struct vx_call *ended = call;
         call->answered = true;
         vx_rpc_finish(server->rpc, &ended);
@@ -203,11 +209,14 @@ static void loop_take_mail(struct rpc_server *server)
 static void loop_open(struct rpc_server *server)
 {
     struct vx_rpc_options options = {
-        .address = server->options.address ? server->options.address : "127.0.0.1:0",
+        .addresses = server->options.address ? server->options.address : "127.0.0.1:0",
+        .connections_max =
+            server->options.connections_max ? server->options.connections_max : 1024,
         .threads = 2,
         .calls_max = server->options.calls_max ? server->options.calls_max : 64,
         .receiving_max =
             server->options.receiving_max ? server->options.receiving_max : 16,
+        .streams_max = server->options.streams_max ? server->options.streams_max : 16,
         .message_bytes_max = server->options.message_bytes_max
                                  ? server->options.message_bytes_max
                                  : 64 << 20,
@@ -217,6 +226,7 @@ static void loop_open(struct rpc_server *server)
         .arrivals = &server->arrivals,
         .gone = &server->gone,
         .on_ended = on_ended,
+        .on_disconnected = server->options.on_disconnected,
         .context = server,
     };
     server->status = vx_rpc_open(&options, &server->why, &server->rpc);
@@ -361,6 +371,11 @@ i32 rpc_server_told(struct rpc_server *server)
     return told;
 }
 
+void rpc_server_slot_give(struct rpc_server *server, struct vx_slot *slot)
+{
+    if (slot->bytes) slot_give(server, slot);
+}
+
 i32 rpc_server_slots_out(struct rpc_server *server)
 {
     pthread_mutex_lock(&server->slots_lock);
@@ -374,12 +389,14 @@ void rpc_server_wait_idle(struct rpc_server *server)
     struct vx_rpc_counters counters;
     for (i32 turn = 0; turn < WAIT_SECONDS * 1000; turn++) {
         vx_rpc_counters_get(server->rpc, &counters);
-        if (!counters.in_flight && !counters.receiving && !rpc_server_slots_out(server))
+        if (!counters.in_flight && !counters.receiving && !counters.streams &&
+            !rpc_server_slots_out(server))
             return;
         nanosleep(&(struct timespec){.tv_nsec = VX_NS_PER_MS}, NULL);
     }
-    ck_abort_msg("still in flight %d, receiving %d, slots %d", counters.in_flight,
-                 counters.receiving, rpc_server_slots_out(server));
+    ck_abort_msg("still in flight %d, receiving %d, streams %d, slots %d",
+                 counters.in_flight, counters.receiving, counters.streams,
+                 rpc_server_slots_out(server));
 }
 
 void rpc_sleep_ms(i64 ms)

@@ -30,6 +30,7 @@
 
 #define RPC_LIVE       "/inference.GRPCInferenceService/ServerLive"
 #define RPC_INFER      "/inference.GRPCInferenceService/ModelInfer"
+#define RPC_STREAM     "/inference.GRPCInferenceService/ModelStreamInfer"
 #define RPC_WATCH      "/grpc.health.v1.Health/Watch"
 #define RPC_REFLECTION "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
@@ -37,9 +38,10 @@ struct rpc_server;
 
 struct rpc_server_options {
     const char *address; /* NULL: 127.0.0.1, any port */
-    i32 calls_max, receiving_max;
+    i32 calls_max, receiving_max, streams_max, connections_max;
     i64 message_bytes_max;
     i64 receive_ns_max, send_ns_max;
+    void (*on_disconnected)(void *server, u64 connection); /* any thread */
     /* Instead of the echo, on the loop; NULL takes all as they come. */
     void (*on_call)(struct rpc_server *server, struct vx_call *call);
     void (*on_gone)(struct rpc_server *server, struct vx_call *call);
@@ -65,10 +67,12 @@ void rpc_server_seen(struct rpc_server *server, struct rpc_seen *seen);
 /* From now on inferences are kept unanswered; release answers them. */
 void rpc_server_hold(struct rpc_server *server);
 void rpc_server_release(struct rpc_server *server);
-/* What the loop does by itself: for on_call. */
+/* Answers one call now: for on_call, or for what a test kept. */
 void rpc_server_echo(struct rpc_server *server, struct vx_call *call);
 /* How often rpc said that a call has ended: only of a server that stops. */
 i32 rpc_server_told(struct rpc_server *server);
+/* For calls that a test fails itself. */
+void rpc_server_slot_give(struct rpc_server *server, struct vx_slot *slot);
 i32 rpc_server_slots_out(struct rpc_server *server);
 /* Waits until nothing is in flight and no slot is out; fails the test after some
  * seconds. */
@@ -88,6 +92,8 @@ struct rpc_result {
 void rpc_result_clear(struct rpc_result *result);
 
 grpc_channel *rpc_channel_open(struct rpc_server *server);
+/* To one of several addresses. */
+grpc_channel *rpc_channel_to(const char *target);
 /* Compresses what it sends. */
 grpc_channel *rpc_channel_open_gzip(struct rpc_server *server);
 void rpc_unary(grpc_channel *channel, const char *path, const void *body, size_t length,
@@ -104,6 +110,8 @@ struct rpc_client {
 };
 void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const char *path,
                      i64 deadline_ms);
+/* A ModelStreamInfer whose first error ends it with a status: triton_grpc_error. */
+void rpc_client_open_strict(struct rpc_client *client, grpc_channel *channel);
 bool rpc_client_send(struct rpc_client *client, const void *body, size_t length);
 bool rpc_client_half_close(struct rpc_client *client);
 /* False at the end of the stream. */
@@ -115,6 +123,9 @@ void rpc_client_close(struct rpc_client *client, struct rpc_result *result);
 /* A ModelInferRequest with one UINT8 tensor "bytes" of `tensor_bytes` bytes; its
  * length. */
 size_t rpc_infer_body(u8 *out, size_t room, const void *tensor, size_t tensor_bytes);
+/* The same with another id of less than 128 characters. */
+size_t rpc_infer_body_of(u8 *out, size_t room, const char *id, const void *tensor,
+                         size_t tensor_bytes);
 /* The tensor in a ModelInferResponse: false when there is not exactly one raw entry. */
 bool rpc_infer_tensor(const struct rpc_result *result, const u8 **tensor,
                       size_t *tensor_bytes);

@@ -1,9 +1,11 @@
 # Calls from outside: gRPC, and the small questions it brings.
 if(VX_SERVER)
-  foreach(name test_rpc test_rpc_leaving test_rpc_listen test_rpc_slow test_rpc_streams test_health)
+  foreach(name test_rpc test_rpc_accept test_rpc_infer_stream test_rpc_leaving test_rpc_listen test_rpc_slow test_rpc_stream_leaving test_rpc_streams test_health)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c LIBS server)
   endforeach()
+  vx_unit_test(NAME test_rpc_regions SOURCES tests/unit/test_rpc_regions.c LIBS server)
   vx_unit_test(NAME test_control SOURCES tests/unit/test_control.c LIBS server)
+  vx_unit_test(NAME test_control_memory SOURCES tests/unit/test_control_memory.c tests/unit/regions_rig.c LIBS server)
   vx_unit_test(NAME test_control_repository SOURCES tests/unit/test_control_repository.c LIBS server)
 endif()

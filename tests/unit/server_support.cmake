@@ -4,6 +4,8 @@ if(VX_SERVER)
   vx_unit_test(NAME test_config SOURCES tests/unit/test_config.c LIBS server)
   vx_unit_test(NAME test_metrics LIBS server
     SOURCES tests/unit/test_metrics.c tests/unit/admin_sample.c)
+  vx_unit_test(NAME test_metrics_tools LIBS server
+    SOURCES tests/unit/test_metrics_tools.c tests/unit/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/test_page.c tests/unit/admin_sample.c)
   vx_unit_test(NAME test_http LIBS server

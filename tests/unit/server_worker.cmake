@@ -1,4 +1,8 @@
 # The worker's threads, with an engine of the test's own.
 if(VX_SERVER)
   vx_unit_test(NAME test_worker SOURCES tests/unit/test_worker.c LIBS server)
+  # With the real one, in clients' memory.
+  vx_unit_test(NAME test_worker_regions LIBS server TIMEOUT 300
+    SOURCES tests/unit/test_worker_regions.c tests/support/worker_rig.c tests/support/engine_rig.c
+      tests/support/model_files.c tests/support/network_oracle.c)
 endif()

@@ -3,11 +3,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#define _GNU_SOURCE
 #include "server/channel.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static union vx_message said, heard;
@@ -124,6 +129,8 @@ static const struct {
      offsetof(struct vx_message_up, stats.device_name), VX_NAME_BYTES},
     {VX_MESSAGE_ENDS, sizeof(struct vx_message_ends),
      offsetof(struct vx_message_ends, why), VX_WHY_BYTES},
+    {VX_MESSAGE_MAPPED, sizeof(struct vx_message_mapped),
+     offsetof(struct vx_message_mapped, why), VX_WHY_BYTES},
 };
 
 START_TEST(a_text_without_an_end_is_refused)
@@ -132,12 +139,180 @@ START_TEST(a_text_without_an_end_is_refused)
     said.head.kind = texts[_i].kind;
     if (texts[_i].kind != VX_MESSAGE_LOADED)
         memset((u8 *)&said + sizeof said.head, 0, texts[_i].bytes - sizeof said.head);
+    if (texts[_i].kind == VX_MESSAGE_MAPPED) said.mapped.region = 1;
     u8 *text = (u8 *)&said + texts[_i].at;
     memset(text, 'x', texts[_i].text_bytes - 1);
     text[texts[_i].text_bytes - 1] = '\0';
     ck_assert_int_eq(sent(texts[_i].bytes), VX_CODE_OK);
     text[texts[_i].text_bytes - 1] = 'x';
     ck_assert_int_eq(sent(texts[_i].bytes), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* ------- regions ------- */
+
+static void say_map(i32 on_device)
+{
+    memset(&said, 0, sizeof said);
+    said.map = (struct vx_message_map){.head = {.kind = VX_MESSAGE_MAP},
+                                       .region = 1,
+                                       .on_device = on_device,
+                                       .offset = 4096,
+                                       .bytes = 1};
+}
+
+#define MAP(field_) VX_MESSAGE_MAP, offsetof(struct vx_message_map, field_)
+static const struct {
+    i32 kind;
+    size_t at, bytes;
+    i64 value;
+    bool sound;
+} regions[] = {
+    {MAP(region), 4, 0, false},
+    {MAP(region), 4, -1, false},
+    {MAP(region), 4, VX_REGIONS_MAX, true},
+    {MAP(region), 4, VX_REGIONS_MAX + 1, false},
+    {MAP(on_device), 4, 2, false},
+    {MAP(on_device), 4, -1, false},
+    {MAP(bytes), 8, 0, false},
+    {MAP(bytes), 8, -1, false},
+    {MAP(bytes), 8, INT64_MAX - 4096, true},
+    {MAP(bytes), 8, INT64_MAX - 4095, false},
+    {MAP(offset), 8, -1, false},
+    {MAP(offset), 8, INT64_MAX - 1, true},
+    {MAP(offset), 8, INT64_MAX, false},
+    {VX_MESSAGE_UNMAP, offsetof(struct vx_message_unmap, region), 4, 0, false},
+    {VX_MESSAGE_UNMAP, offsetof(struct vx_message_unmap, region), 4, 1, true},
+    {VX_MESSAGE_UNMAP, offsetof(struct vx_message_unmap, region), 4, VX_REGIONS_MAX + 1,
+     false},
+    {VX_MESSAGE_MAPPED, offsetof(struct vx_message_mapped, region), 4, 0, false},
+    {VX_MESSAGE_MAPPED, offsetof(struct vx_message_mapped, region), 4, 7, true},
+    {VX_MESSAGE_MAPPED, offsetof(struct vx_message_mapped, region), 4, VX_REGIONS_MAX + 1,
+     false},
+};
+
+/* A number in a region's word, and whether it can be; and the word cut by a byte. */
+START_TEST(a_region_that_cannot_be_is_refused)
+{
+    say_map(1);
+    said.head.kind = regions[_i].kind;
+    size_t bytes = regions[_i].kind == VX_MESSAGE_MAP     ? sizeof said.map
+                   : regions[_i].kind == VX_MESSAGE_UNMAP ? sizeof said.unmap
+                                                          : sizeof said.mapped;
+    if (regions[_i].kind == VX_MESSAGE_MAPPED) said.mapped.why.text[0] = '\0';
+    i32 narrow = (i32)regions[_i].value;
+    u8 *field = (u8 *)&said + regions[_i].at;
+    if (regions[_i].bytes == 4)
+        memcpy(field, &narrow, 4);
+    else
+        memcpy(field, &regions[_i].value, 8);
+    ck_assert_int_eq(sent(bytes), regions[_i].sound ? VX_CODE_OK : VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(bytes + 1), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* Descriptors of this process above the standard ones. */
+static i32 descriptors_open(void)
+{
+    i32 count = 0;
+    for (int fd = 3; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Sends what is said with so many descriptors, as the front never does. */
+static void send_many(int fd, size_t bytes, int passed, i32 count)
+{
+    union {
+        struct cmsghdr head;
+        u8 room[CMSG_SPACE(16 * sizeof(int))];
+    } control = {.head = {0}};
+    struct iovec piece = {&said, bytes};
+    struct msghdr record = {.msg_iov = &piece, .msg_iovlen = 1};
+    if (count) {
+        record.msg_control = &control;
+        record.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&record);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+        for (i32 i = 0; i < count; i++)
+            memcpy(CMSG_DATA(rights) + (size_t)i * sizeof(int), &passed, sizeof(int));
+    }
+    ck_assert_int_eq(sendmsg(fd, &record, 0), (ssize_t)bytes);
+}
+
+/* One comes with a system region, and is another of the same object, closed on exec. */
+START_TEST(a_system_region_brings_its_object)
+{
+    int fds[2], passed = -2, object = memfd_create("object", 0);
+    struct stat sent_one, got_one;
+    size_t got;
+    i32 before = descriptors_open();
+    ck_assert(!vx_channel_pair(fds).fault);
+    say_map(0);
+    ck_assert(!vx_channel_send_fd(fds[0], &said.head, sizeof said.map, object).fault);
+    ck_assert(!vx_channel_receive_fd(fds[1], &heard, &got, &passed).fault);
+    ck_assert_uint_eq(got, sizeof said.map);
+    ck_assert_int_eq(memcmp(&heard, &said, got), 0);
+    ck_assert_int_ge(passed, 3);
+    ck_assert_int_ne(passed, object);
+    ck_assert_int_eq(fcntl(passed, F_GETFD), FD_CLOEXEC);
+    ck_assert(!fstat(object, &sent_one) && !fstat(passed, &got_one));
+    ck_assert_uint_eq(sent_one.st_ino, got_one.st_ino);
+    close(passed);
+    /* Words without one go on as ever. */
+    said.head.kind = VX_MESSAGE_STATS;
+    ck_assert(!vx_channel_send(fds[0], &said.head, sizeof said.head).fault);
+    ck_assert(!vx_channel_receive_fd(fds[1], &heard, &got, &passed).fault);
+    ck_assert_int_eq(passed, -1);
+    ck_assert_uint_eq(got, sizeof said.head);
+    close(fds[0]);
+    ck_assert_int_eq(vx_status_code(vx_channel_receive_fd(fds[1], &heard, &got, &passed)),
+                     VX_CODE_UNAVAILABLE);
+    close(fds[1]);
+    ck_assert_int_eq(descriptors_open(), before);
+    close(object);
+}
+END_TEST
+
+static const struct {
+    i32 kind, on_device, count;
+    bool front; /* who hears it */
+} wrong[] = {
+    {VX_MESSAGE_MAP, 0, 0, false},   {VX_MESSAGE_MAP, 0, 2, false},
+    {VX_MESSAGE_MAP, 0, 4, false},   {VX_MESSAGE_MAP, 0, 16, false},
+    {VX_MESSAGE_MAP, 1, 1, false},   {VX_MESSAGE_UNMAP, 0, 1, false},
+    {VX_MESSAGE_STATS, 0, 1, false}, {VX_MESSAGE_STATS, 0, 16, false},
+    {VX_MESSAGE_MAP, 2, 1, false}, /* malformed as well */
+    {VX_MESSAGE_MAP, 0, 1, true},    {VX_MESSAGE_STATS, 0, 1, true},
+    {VX_MESSAGE_STATS, 0, 16, true},
+};
+
+START_TEST(descriptors_that_nobody_asked_for_are_closed)
+{
+    int fds[2], passed = -1, object = memfd_create("object", 0);
+    size_t got;
+    ck_assert(!vx_channel_pair(fds).fault);
+    i32 before = descriptors_open();
+    say_map(wrong[_i].on_device);
+    said.head.kind = wrong[_i].kind;
+    size_t bytes = wrong[_i].kind == VX_MESSAGE_MAP     ? sizeof said.map
+                   : wrong[_i].kind == VX_MESSAGE_UNMAP ? sizeof said.unmap
+                                                        : sizeof said.head;
+    if (wrong[_i].kind == VX_MESSAGE_UNMAP) said.unmap.region = 1;
+    int to = fds[wrong[_i].front], from = fds[!wrong[_i].front];
+    send_many(to, bytes, object, wrong[_i].count);
+    vx_status status = wrong[_i].front
+                           ? vx_channel_receive(from, &heard, &got)
+                           : vx_channel_receive_fd(from, &heard, &got, &passed);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_INTERNAL);
+    ck_assert_int_eq(passed, -1);
+    ck_assert_uint_eq(got, 0);
+    ck_assert_int_eq(descriptors_open(), before);
+    close(fds[0]);
+    close(fds[1]);
+    close(object);
 }
 END_TEST
 
@@ -148,6 +323,11 @@ int main(void)
     tcase_add_loop_test(tests, a_signature_that_no_model_has_is_refused, 0,
                         (int)VX_COUNT(lies));
     tcase_add_loop_test(tests, a_text_without_an_end_is_refused, 0, (int)VX_COUNT(texts));
+    tcase_add_loop_test(tests, a_region_that_cannot_be_is_refused, 0,
+                        (int)VX_COUNT(regions));
+    tcase_add_test(tests, a_system_region_brings_its_object);
+    tcase_add_loop_test(tests, descriptors_that_nobody_asked_for_are_closed, 0,
+                        (int)VX_COUNT(wrong));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -328,7 +328,7 @@ START_TEST(bad_requests_never_leave)
     server_start(MODE_ANSWER);
     struct voxel_client *client = client_open(0);
     struct voxel_request request = {.model = ""};
-    struct voxel_place place = {"x", NULL, 4};
+    struct voxel_place place = {.output = "x", .bytes = 4};
     struct voxel_answer *answer;
     struct seen seen = {0};
     ck_assert_int_eq(voxel_infer(client, &request, &answer, NULL),
@@ -344,7 +344,8 @@ START_TEST(bad_requests_never_leave)
     /* A place by value: its name may go once the call is under way. */
     char name[] = "x";
     char memory[4];
-    place = (struct voxel_place){name, memory, sizeof memory};
+    place =
+        (struct voxel_place){.output = name, .memory = memory, .bytes = sizeof memory};
     ck_assert_int_eq(voxel_infer_async(client, &request, on_answer, &seen, NULL),
                      VOXEL_OK);
     name[0] = '?';

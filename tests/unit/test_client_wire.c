@@ -367,7 +367,8 @@ START_TEST(outputs_go_to_their_places)
     struct voxel_span span = {packed, bytes};
     struct voxel_spans spans = {&span, 1};
     float memory[3000];
-    struct voxel_place place = {"normals", memory, sizeof memory};
+    struct voxel_place place = {
+        .output = "normals", .memory = memory, .bytes = sizeof memory};
     struct voxel_places places = {&place, 1};
     struct voxel_answer *answer;
     struct voxel_error error;

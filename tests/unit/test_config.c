@@ -123,9 +123,9 @@ static const struct {
     {{"-v"}, "expected a setting such as --grpc, got '-v'"},
     {{"--=3"}, "unknown setting"},
     {{"--access-log", "true"}, "got 'true'"},
-    {{"--grpc"}, "--grpc: expected a value (address) after it, got nothing"},
+    {{"--grpc"}, "--grpc: expected a value (list) after it, got nothing"},
     {{"--grpc", "--http=x"},
-     "--grpc: expected a value (address) after it, got another setting"},
+     "--grpc: expected a value (list) after it, got another setting"},
     {{"--config"}, "--config: expected a value (path) after it, got nothing"},
     {{"--config=a", "--config=b"}, "--config: expected one file, got 'a' and 'b'"},
     {{"--config=/nowhere/x.json"},
@@ -253,7 +253,7 @@ END_TEST
 
 START_TEST(help_has_every_setting)
 {
-    char help[16384];
+    char help[32768];
     size_t needed = vx_config_help(help, sizeof help);
     ck_assert_uint_eq(needed, strlen(help) + 1);
     ck_assert_uint_le(needed,
@@ -297,7 +297,7 @@ START_TEST(settings_of_gpus)
     ck_assert_str_eq(config.tune, "auto");
     ck_assert_str_eq(config.tune_table, "t.tune");
     ck_assert_str_eq(config.algorithm, "masked_split");
-    char help[16384];
+    char help[32768];
     vx_config_help(help, sizeof help);
     ck_assert(strstr(help, "|masked_split|")); /* choices are shown as they are said */
 }

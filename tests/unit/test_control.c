@@ -62,8 +62,8 @@ static void setup(void)
                                             .compute_input = {10, 40},
                                             .compute_infer = {10, 600},
                                             .compute_output = {10, 60},
-                                            .cache_hit = {7, 70},
-                                            .cache_miss = {3, 33}};
+                                            .geometry_hit = {7, 70},
+                                            .geometry_miss = {3, 33}};
     row->stats.batches[0] = (struct vx_batch_stats){{10, 40}, {10, 600}, {10, 60}};
     row = add_row("busy", 1, VX_INSTANCE_READY);
     row->stats = (struct vx_instance_stats){.inference_count = 67, .execution_count = 3};
@@ -138,9 +138,14 @@ START_TEST(server_metadata_advertises_what_is_served)
                      VX_CODE_OK);
     ck_assert_str_eq(metadata->name, "voxeld");
     ck_assert_str_eq(metadata->version, VX_VERSION);
-    static const char *const extensions[] = {
-        "model_repository", "model_repository(unload_dependents)", "schedule_policy",
-        "model_configuration", "statistics"};
+    static const char *const extensions[] = {"model_repository",
+                                             "model_repository(unload_dependents)",
+                                             "schedule_policy",
+                                             "model_configuration",
+                                             "parameters",
+                                             "statistics",
+                                             "trace",
+                                             "logging"};
     ck_assert_uint_eq(metadata->n_extensions, VX_COUNT(extensions));
     for (size_t i = 0; i < VX_COUNT(extensions); i++)
         ck_assert_str_eq(metadata->extensions[i], extensions[i]);
@@ -342,13 +347,16 @@ START_TEST(model_statistics_say_what_was_counted)
     duration_is(model->inference_stats->compute_input, 10, 40);
     duration_is(model->inference_stats->compute_infer, 10, 600);
     duration_is(model->inference_stats->compute_output, 10, 60);
-    duration_is(model->inference_stats->cache_hit, 7, 70);
-    duration_is(model->inference_stats->cache_miss, 3, 33);
+    duration_is(model->inference_stats->cache_hit, 0, 0); /* of answers; none is kept */
+    duration_is(model->inference_stats->cache_miss, 0, 0);
     ck_assert_uint_eq(model->n_batch_stats, 1);
     ck_assert_uint_eq(model->batch_stats[0]->batch_size, 1);
     duration_is(model->batch_stats[0]->compute_infer, 10, 600);
-    ck_assert_uint_eq(model->n_memory_usage, 1);
-    ck_assert_uint_eq(model->memory_usage[0]->byte_size, 123456);
+    ck_assert_uint_eq(model->n_memory_usage, 2); /* workers 0 and 2 */
+    ck_assert_str_eq(model->memory_usage[1]->type, "CPU");
+    ck_assert_int_eq(model->memory_usage[1]->id, 0);
+    ck_assert_uint_eq(model->memory_usage[1]->byte_size, 123456);
+    ck_assert_uint_eq(model->n_response_stats, 0);
 }
 END_TEST
 
@@ -392,7 +400,6 @@ START_TEST(what_is_not_served_says_what_to_do)
         i32 method;
         const char *text;
     } refused[] = {
-        {VX_METHOD_ID_MODEL_STREAM_INFER, "ModelStreamInfer is not served here: "},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_STATUS,
          "SystemSharedMemoryStatus is not served"},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_REGISTER,
@@ -405,7 +412,6 @@ START_TEST(what_is_not_served_says_what_to_do)
          "CudaSharedMemoryRegister is not served"},
         {VX_METHOD_ID_CUDA_SHARED_MEMORY_UNREGISTER, "CudaSharedMemoryUnregister is not"},
         {VX_METHOD_ID_TRACE_SETTING, "TraceSetting is not served here: "},
-        {VX_METHOD_ID_LOG_SETTINGS, "LogSettings is not served here: "},
     };
     for (size_t i = 0; i < VX_COUNT(refused); i++) {
         ck_assert_int_eq(ask(refused[i].method, NULL, NULL, NULL), VX_CODE_UNIMPLEMENTED);

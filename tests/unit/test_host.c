@@ -1,4 +1,4 @@
-/* What follows from the number of processors.
+/* What follows from the machine: its processors, its limit of open files.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 START_TEST(rpc_threads_follow_the_processors_unless_said)
 {
@@ -33,12 +34,28 @@ START_TEST(nothing_spins_where_processors_are_few)
 }
 END_TEST
 
+START_TEST(files_are_as_many_as_allowed)
+{
+    struct rlimit limit, now;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = 64;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (i32 i = 0; i < 2; i++) {
+        vx_host_raise_files();
+        ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &now), 0);
+        ck_assert(now.rlim_max == limit.rlim_max);
+        ck_assert(now.rlim_cur == now.rlim_max || now.rlim_cur >= 1 << 18);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("host");
     TCase *tcase = tcase_create("host");
     tcase_add_test(tcase, rpc_threads_follow_the_processors_unless_said);
     tcase_add_test(tcase, nothing_spins_where_processors_are_few);
+    tcase_add_test(tcase, files_are_as_many_as_allowed);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -127,6 +127,8 @@ static const struct {
     {"plain-1.5/x:y", "plain-1.5/x:y", "\"plain-1.5/x:y\""},
     {"", "\"\"", "\"\""},
     {"two words", "\"two words\"", "\"two words\""},
+    {"new\xe2\x80\xa8line\xe2\x80\xa9", "\"new\\u2028line\\u2029\"",
+     "\"new\\u2028line\\u2029\""},
     {"a=b", "\"a=b\"", "\"a=b\""},
     {"say \"hi\"", "\"say \\\"hi\\\"\"", "\"say \\\"hi\\\"\""},
     {"back\\slash", "\"back\\\\slash\"", "\"back\\\\slash\""},
@@ -187,6 +189,41 @@ START_TEST(flood_is_counted_and_said_once)
     ck_assert_uint_eq(number_after(logged(), " suppressed="), 1000 - VX_LOG_BURST);
     ck_assert(matches(logged(), "i=1001\n$"));
     ck_assert_uint_eq(vx_log_count(VX_EVENT_GRPC), 1002);
+}
+END_TEST
+
+START_TEST(access_lines_are_all_written)
+{
+    log_to(false, VX_LOG_INFO);
+    for (int i = 0; i < 10 * VX_LOG_BURST; i++) VX_LOG(ACCESS, VX_LOG_I64("i", i));
+    ck_assert_int_eq(lines_count(logged()), 10 * VX_LOG_BURST);
+    ck_assert(!strstr(logged(), "suppressed"));
+}
+END_TEST
+
+START_TEST(levels_change_while_it_runs)
+{
+    struct vx_log_choice choice;
+    log_to(false, VX_LOG_WARN);
+    vx_log_choice_get(&choice);
+    ck_assert(!choice.info && choice.warn && choice.error && !choice.verbose);
+    VX_LOG(START, VX_LOG_I64("n", 1));
+    choice.info = true;
+    choice.error = false;
+    choice.iso = true;
+    vx_log_choice_set(&choice);
+    VX_LOG(START, VX_LOG_I64("n", 2));
+    VX_LOG(WORKER_EXIT, VX_LOG_I64("n", 3));
+    ck_assert_int_eq(lines_count(logged()), 1);
+    ck_assert(strstr(logged(), " info START ") && strstr(logged(), " n=2\n"));
+    choice = (struct vx_log_choice){.verbose = UINT32_MAX};
+    vx_log_choice_set(&choice);
+    vx_log_choice_get(&choice);
+    ck_assert(!choice.info && !choice.warn && !choice.error && !choice.iso);
+    ck_assert_uint_eq(choice.verbose, UINT32_MAX);
+    log_to(false, VX_LOG_DEBUG);
+    vx_log_choice_get(&choice);
+    ck_assert(choice.info && choice.warn && choice.error && choice.verbose == 1);
 }
 END_TEST
 
@@ -323,6 +360,8 @@ int main(void)
     tcase_add_loop_test(tests, values_are_escaped, 0, (int)VX_COUNT(escapes));
     tcase_add_test(tests, level_hides_lines_but_counts_them);
     tcase_add_test(tests, flood_is_counted_and_said_once);
+    tcase_add_test(tests, access_lines_are_all_written);
+    tcase_add_test(tests, levels_change_while_it_runs);
     tcase_add_loop_test(tests, long_values_are_cut, 0, 2);
     tcase_add_test(tests, lost_lines_are_counted);
     tcase_add_test(tests, lines_of_threads_do_not_mix);

@@ -2,6 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "engine/base/clock.h"
 #include "tests/unit/models_rig.h"
 
 #include "engine/base/log.h"
@@ -190,6 +191,36 @@ START_TEST(a_model_that_another_worker_serves_is_not_given_up)
 }
 END_TEST
 
+/* Who has it, or will: not who was given up, while it is; and nobody waits for that one. */
+START_TEST(a_worker_that_will_not_have_it_is_not_waited_for)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_OK);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 3); /* 1 may come up */
+    rig_worker_up(1);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 3);
+    struct vx_job bound = {.instance = instance, .deadline_ns = VX_NEVER, .only = 2},
+                  other = {.instance = instance, .deadline_ns = VX_NEVER, .only = 3};
+    struct vx_why why = {""};
+    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, &why).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &other, 0, &why).fault);
+    rig_answer(1, VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 1);
+    ck_assert_int_eq(rig_lost, 1);
+    ck_assert_int_eq(bound.state, VX_JOB_NEW);
+    ck_assert_int_eq(other.state, VX_JOB_QUEUED);
+    rig_worker_down(1);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 3); /* it is asked again */
+    for (int death = 0; death < 3; death++) {
+        rig_worker_up(1);
+        rig_worker_down(1);
+    }
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 1); /* spared */
+    ck_assert(vx_sched_cancel(rig_sched, &other));
+}
+END_TEST
+
 START_TEST(a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries)
 {
     rig_worker_up(0);
@@ -374,6 +405,7 @@ int main(void)
     tcase_add_test(
         tcase,
         a_load_that_kills_workers_with_batches_is_given_up_and_the_job_is_not_lost);
+    tcase_add_test(tcase, a_worker_that_will_not_have_it_is_not_waited_for);
     tcase_add_test(tcase,
                    a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries);
     tcase_add_test(tcase,

@@ -128,12 +128,60 @@ START_TEST(the_largest_reply_head_fits_its_limit)
 }
 END_TEST
 
+START_TEST(a_streamed_answer_is_what_protobuf_c_reads)
+{
+    static struct vx_reply reply = {.model = "model", .version = 1, .id = "an id"};
+    u8 head[VX_REPLY_HEAD_BYTES_MAX], bytes[VX_REPLY_HEAD_BYTES_MAX + 64];
+    size_t length = vx_codec_pack_reply_head(&reply, head, sizeof head);
+    size_t prefix = vx_codec_pack_stream_prefix(length, bytes, sizeof bytes);
+    memcpy(bytes + prefix, head, length);
+    Inference__ModelStreamInferResponse *got =
+        inference__model_stream_infer_response__unpack(NULL, prefix + length, bytes);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_str_eq(got->error_message, "");
+    ck_assert_str_eq(got->infer_response->id, "an id");
+    inference__model_stream_infer_response__free_unpacked(got, NULL);
+}
+END_TEST
+
+/* The longest of everything fits; a text that is not UTF-8 is made readable. */
+START_TEST(a_streamed_error_is_what_protobuf_c_reads)
+{
+    static struct vx_request request;
+    char text[VX_WHY_BYTES];
+    u8 bytes[VX_STREAM_ERROR_BYTES_MAX];
+    memset(request.id, 'i', sizeof request.id - 1);
+    memset(request.model, 'm', sizeof request.model - 1);
+    memset(text, 't', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (i32 turn = 0; turn < 3; turn++) {
+        if (turn == 1) memcpy(text + 100, "caf\xc3\xa9", 5);
+        if (turn == 2) text[104] = 't'; /* half of it is left */
+        size_t length = vx_codec_pack_stream_error(text, &request, bytes, sizeof bytes);
+        Inference__ModelStreamInferResponse *got =
+            inference__model_stream_infer_response__unpack(NULL, length, bytes);
+        ck_assert_ptr_nonnull(got);
+        if (turn == 2) text[103] = '?';
+        ck_assert_str_eq(got->error_message, text);
+        ck_assert_str_eq(got->infer_response->id, request.id);
+        ck_assert_str_eq(got->infer_response->model_name, request.model);
+        ck_assert_uint_eq(got->infer_response->n_parameters, 1);
+        ck_assert_str_eq(got->infer_response->parameters[0]->key,
+                         "triton_final_response");
+        ck_assert(got->infer_response->parameters[0]->value->bool_param);
+        inference__model_stream_infer_response__free_unpacked(got, NULL);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reply");
     TCase *tcase = tcase_create("reply");
     tcase_add_test(tcase, a_reply_is_what_protobuf_c_reads);
     tcase_add_test(tcase, the_largest_reply_head_fits_its_limit);
+    tcase_add_test(tcase, a_streamed_answer_is_what_protobuf_c_reads);
+    tcase_add_test(tcase, a_streamed_error_is_what_protobuf_c_reads);
     tcase_add_test(tcase, a_raw_prefix_is_a_tag_and_a_length);
     tcase_add_test(tcase, zeros_of_parameters_are_written_and_empty_texts_are_not);
     suite_add_tcase(suite, tcase);

@@ -4,69 +4,17 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/clock.h"
-#include "server/sched.h"
+#include "tests/unit/sched_sim.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define US         VX_NS_PER_US
-#define SEEDS      400
-#define STEPS      2500
-#define SLOTS      160
-#define WORKERS    4
-#define INSTANCES  3
-#define GEOMETRIES 40
-#define QUEUE_MAX  96
-/* Batches that may begin, while a job waits by choice, with later jobs of its instance: as
- * many as the other devices run while the chosen one takes thirty times what it should. */
-#define OVERTAKES_MAX 100
 /* As ck_assert, which writes a record to a pipe each time: too slow for millions. */
 #define HOLDS(cond_)                                                                     \
     do {                                                                                 \
         if (!(cond_)) ck_abort_msg("not so: %s", #cond_);                                \
     } while (0)
-
-struct slot {
-    struct vx_job job;
-    enum { FREE, WAITS, RUNS } is;
-    i32 geometry, overtaken, deaths; /* deaths: when it was sent */
-    bool undelivered;
-};
-struct device {
-    bool up, solo, leaving, loading;
-    i32 count;
-    u64 batch[VX_WORKER_DEPTH];
-    i64 took_ns[VX_WORKER_DEPTH], end_ns; /* end of the first */
-};
-struct sim {
-    u64 random, log;
-    bool draining;
-    bool plain; /* one device and no held geometries: no job waits by choice */
-    i64 now, arrival_ns;
-    struct vx_sched *sched;
-    struct slot slots[SLOTS];
-    struct device devices[WORKERS];
-    u32 ready[INSTANCES];
-    u32 holders[GEOMETRIES];
-    i32 waiting, running, of_instance[INSTANCES];
-    i64 waiting_voxels, running_voxels, submitted, refused, ended;
-};
-
-static const struct vx_batching batchings[INSTANCES] = {
-    {.voxels_max = 20000, .pairs_max = 150000, .requests_max = 16, .delay_us = 150},
-    {.voxels_max = 8000,
-     .requests_max = 64,
-     .priority_levels = 3,
-     .default_priority_level = 2,
-     .policies = {[1] = {.max_queue_size = 20, .allow_timeout_override = true},
-                  [2] = {.default_timeout_us = 4000, .timeout_delay = true},
-                  [3] = {.default_timeout_us = 6000}}},
-    {.voxels_max = 50000,
-     .requests_max = 1,
-     .policies = {{.allow_timeout_override = true}}},
-};
 
 static u64 sim_random(struct sim *sim, u64 below)
 {
@@ -154,7 +102,15 @@ static void sim_submit(struct sim *sim)
     if (!sim_random(sim, 3))
         job->deadline_ns = sim->now + (i64)sim_random(sim, 20000) * US;
     if (!sim_random(sim, 4)) job->timeout_ns = (i64)sim_random(sim, 8000) * US;
+    /* Memory of one device, or of two; of a plain world's only one. */
+    if (!sim_random(sim, 4))
+        job->only = sim->plain
+                        ? 1u
+                        : 1u << sim_random(sim, WORKERS) |
+                              (u32)(!sim_random(sim, 3)) << sim_random(sim, WORKERS);
     job->must_hold = job->holders && !sim_random(sim, 4);
+    if (job->must_hold && job->only) job->holders &= job->only;
+    job->must_hold = job->must_hold && job->holders;
     sim->submitted++;
     struct vx_why why = {""};
     vx_status st = vx_sched_submit(sim->sched, job, sim->now, &why);
@@ -266,6 +222,7 @@ static void sim_chaos(struct sim *sim)
 static bool sim_elsewhere(struct sim *sim, struct slot *slot, i32 w)
 {
     u32 others = sim->holders[slot->geometry] & ~(1u << w);
+    if (slot->job.only) others &= slot->job.only;
     if (!slot->job.must_hold || !others || sim_random(sim, 4)) return false;
     slot->job.holders = others;
     vx_sched_resubmit(sim->sched, &slot->job);
@@ -305,6 +262,11 @@ static bool comes_before(const struct vx_job *a, const struct vx_job *b)
     return a->level != b->level ? a->level < b->level : a->sequence < b->sequence;
 }
 
+static bool can_run(const struct vx_job *job, i32 worker)
+{
+    return !job->only || (job->only & 1u << worker);
+}
+
 /* Who waits while a later job of its instance begins a batch. */
 static void check_overtaken(struct sim *sim, const struct vx_batch_plan *plan)
 {
@@ -314,6 +276,7 @@ static void check_overtaken(struct sim *sim, const struct vx_batch_plan *plan)
         const struct vx_job *job = &slot->job;
         if (slot->is != WAITS || job->instance != plan->instance) continue;
         if (job->deaths || job->must_hold || !comes_before(job, first)) continue;
+        if (!can_run(job, plan->worker)) continue;
         slot->overtaken++;
         if (!(slot->overtaken <= (sim->plain ? 0 : OVERTAKES_MAX)))
             ck_abort_msg("a job was overtaken %d times", slot->overtaken);
@@ -334,6 +297,7 @@ static void check_batch(struct sim *sim, const struct vx_batch_plan *plan)
         HOLDS(slot_of(job)->is == WAITS && job->state == VX_JOB_RUNNING);
         HOLDS(job->instance == plan->instance && job->expires_ns > sim->now);
         HOLDS(!job->must_hold || (job->holders & 1u << plan->worker));
+        HOLDS(can_run(job, plan->worker));
         HOLDS(!job->deaths || plan->jobs_count + device->count + device->loading == 1);
         HOLDS(!j || comes_before(plan->jobs[j - 1], job));
         voxels += job->voxels;
@@ -391,6 +355,7 @@ static void check_no_idle(const struct sim *sim)
         HOLDS(slot->job.expires_ns > sim->now);
         u32 may = sim->ready[slot->job.instance];
         if (slot->job.must_hold) may &= slot->job.holders;
+        if (slot->job.only) may &= slot->job.only;
         for (i32 w = 0; w < WORKERS; w++)
             if (sim->devices[w].leaving || (slot->job.deaths && sim->devices[w].loading))
                 may &= ~(1u << w);

@@ -152,6 +152,40 @@ i32 vx_engine_numa_node(const struct vx_engine *engine)
     return -1;
 }
 
+/* No client's memory comes here (test_worker_regions.c). */
+vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
+                        struct vx_why *why)
+{
+    (void)engine;
+    (void)memory;
+    (void)bytes;
+    (void)why;
+    VX_FAIL(UNIMPLEMENTED, "no memory is pinned here");
+}
+
+void vx_engine_unpin(struct vx_engine *engine, void *memory)
+{
+    (void)engine;
+    ck_assert_ptr_null(memory);
+}
+
+vx_status vx_engine_import(struct vx_engine *engine, const u8 handle[VX_IPC_HANDLE_BYTES],
+                           size_t bytes, struct vx_why *why, void **memory)
+{
+    (void)engine;
+    (void)handle;
+    (void)bytes;
+    (void)why;
+    (void)memory;
+    VX_FAIL(UNIMPLEMENTED, "no memory is imported here");
+}
+
+void vx_engine_release(struct vx_engine *engine, void **memory)
+{
+    (void)engine;
+    ck_assert_ptr_null(memory);
+}
+
 /* The files of a model that needs none are always those that were meant. */
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
                               struct vx_why *why)
@@ -222,15 +256,15 @@ static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
     run.head = (struct vx_message_head){VX_MESSAGE_RUN, instance, batch};
     run.items_count = count;
     for (i32 i = 0; i < count; i++) {
-        run.items[i] = (struct vx_run_item){.coords_offset = front.slot.offset,
-                                            .feats_offset = front.slot.offset + 4096,
+        run.items[i] = (struct vx_run_item){.coords.offset = front.slot.offset,
+                                            .feats.offset = front.slot.offset + 4096,
                                             .voxels = voxels[i],
                                             .coords_columns = 4,
                                             .feats_dtype = VX_DTYPE_F32};
         for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
-            run.items[i].outputs_offset[o] = VX_NO_OUTPUT;
+            run.items[i].outputs[o].offset = VX_PLACE_NONE;
         if (voxels[i] != 7) continue;
-        run.items[i].coords_offset = VX_NO_COORDS;
+        run.items[i].coords.offset = VX_PLACE_NONE;
         run.items[i].content = (struct vx_content){7, 7};
     }
     ck_assert(!vx_channel_send(front.fd, &run.head, vx_message_run_bytes(count)).fault);

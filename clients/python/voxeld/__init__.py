@@ -17,9 +17,11 @@ from .errors import (
     InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented, VoxeldError,
 )
 from .messages import Answer, ModelInfo, Tensor
+from .region import AsyncRegion, Region
 
 __all__ = [
-    "AlreadyExists", "Answer", "AsyncClient", "Cancelled", "Client", "DataLoss",
+    "AlreadyExists", "Answer", "AsyncClient", "AsyncRegion", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument", "ModelInfo",
-    "NotFound", "ResourceExhausted", "Tensor", "Unavailable", "Unimplemented", "VoxeldError",
+    "NotFound", "Region", "ResourceExhausted", "Tensor", "Unavailable", "Unimplemented",
+    "VoxeldError",
 ]

@@ -6,6 +6,7 @@ import grpc.aio
 from . import messages
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, from_rpc_error
+from .region import AsyncRegion
 
 
 class AsyncClient:
@@ -16,6 +17,7 @@ class AsyncClient:
         self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
                          else grpc.aio.insecure_channel(address, options))
         self._methods = {}
+        self._regions = []
 
     async def __aenter__(self):
         return self
@@ -39,16 +41,20 @@ class AsyncClient:
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""
         coords, options, again = messages.split_geometry(coords, options)
-        request = messages.pack_infer(model, coords, feats, options)
+        request = messages.pack_infer(model, coords, feats, options, self._regions)
         try:
             data = await self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
             if again is None:
                 raise
             options["coords_ref"] = ""
-            request = messages.pack_infer(model, again, feats, options)
+            request = messages.pack_infer(model, again, feats, options, self._regions)
             data = await self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data)
+        return messages.read_infer(data, options.get("outputs_in"))
+
+    def region(self, nbytes):
+        """As Client.region, for `async with`."""
+        return AsyncRegion(self, nbytes)
 
     async def server_live(self, timeout=10):
         """See Client.server_live."""

@@ -4,11 +4,14 @@ import grpc
 
 from . import messages
 from .errors import FailedPrecondition, from_rpc_error
+from .region import Region
 
 # What stock clients set; the server has its own limit and says so.
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", 2147483647),
     ("grpc.max_receive_message_length", 2147483647),
+    # A connection of its own: regions belong to the connection.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -24,6 +27,7 @@ class Client:
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._methods = {}
+        self._regions = []
 
     def __enter__(self):
         return self
@@ -56,6 +60,10 @@ class Client:
         requests send coords_ref=NAME and coords=None.  FailedPrecondition says that the server has
         forgotten the name; with resend=True the coords given beside it are sent then, and named.
 
+        Arrays of a region of this client (see region) are named in the request and not sent, if
+        they have the type that goes over the wire. outputs_in={name: array} takes such arrays for
+        outputs: they are written there, and are all that comes unless `outputs` names more.
+
         Options: version, id, outputs (names; default all), priority (1 highest), timing (stage
         times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
 
@@ -63,16 +71,28 @@ class Client:
         Raises ValueError for arrays that cannot be sent, VoxeldError for what the server refuses.
         """
         coords, options, again = messages.split_geometry(coords, options)
-        request = messages.pack_infer(model, coords, feats, options)
+        request = messages.pack_infer(model, coords, feats, options, self._regions)
         try:
             data = self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
             if again is None:
                 raise
             options["coords_ref"] = ""
-            request = messages.pack_infer(model, again, feats, options)
+            request = messages.pack_infer(model, again, feats, options, self._regions)
             data = self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data)
+        return messages.read_infer(data, options.get("outputs_in"))
+
+    def region(self, nbytes):
+        """Shared memory, for a server on this host that allows it (client_shm).
+
+            with client.region(1 << 24) as region:
+                coords, feats = region.put(coords), region.put(feats)
+                normals = region.array((len(coords), 3), np.float32)
+                client.infer("normals", coords, feats, outputs_in={"normals": normals})
+
+        It belongs to the connection: when that is lost (NotFound), make another.
+        """
+        return Region(self, nbytes)
 
     def server_live(self, timeout=10):
         """True when the server answers at all."""

@@ -96,9 +96,47 @@ def _feats_array(feats, bf16):
                      f"got {feats.dtype}")
 
 
-def _input(name, datatype, shape):
-    dims = b"".join(wire.varint(d) for d in shape)
-    return wire.text(1, name) + wire.text(2, datatype) + wire.text(3, dims)
+def _find(array, regions):
+    """(region, offset) of an array in one of the regions; None = it must be sent."""
+    for region in regions if array.nbytes else ():
+        offset = region.find(array)
+        if offset is not None:
+            return region, offset
+    return None
+
+
+def _place(field, array, found):
+    """The parameters that say where a tensor lies."""
+    if found is None:
+        return b""
+    region, offset = found
+    out = [wire.message(field, _parameter("shared_memory_region", region.name)),
+           wire.message(field, _parameter("shared_memory_byte_size", array.nbytes))]
+    if offset:
+        out.append(wire.message(field, _parameter("shared_memory_offset", offset)))
+    return b"".join(out)
+
+
+def _input(name, datatype, array, found):
+    dims = b"".join(wire.varint(d) for d in array.shape)
+    return (wire.text(1, name) + wire.text(2, datatype) + wire.text(3, dims)
+            + _place(4, array, found))
+
+
+def _outputs(options, regions):
+    """The outputs asked for: those named, and those that have an array to lie in."""
+    places = options.get("outputs_in") or {}
+    names = list(options.get("outputs") or ())
+    for name in names + [name for name in places if name not in names]:
+        array = places.get(name)
+        if array is None:
+            yield wire.text(1, name)
+            continue
+        found = _find(array, regions)
+        if found is None:
+            raise ValueError(f"outputs_in: expected a C-contiguous array of a region of this "
+                             f"client for '{name}', got one elsewhere, or an empty one")
+        yield wire.text(1, name) + _place(2, array, found)
 
 
 def _parameter(name, value):
@@ -113,7 +151,7 @@ def _parameter(name, value):
     return wire.text(1, name) + wire.message(2, choice)
 
 
-def pack_infer(model, coords, feats, options):
+def pack_infer(model, coords, feats, options, regions=()):
     """Bytes of a ModelInferRequest.  options: the keyword arguments of Client.infer."""
     if coords is None and not options.get("coords_ref"):
         raise ValueError("coords: expected an array, got None; only coords_ref can replace it")
@@ -134,12 +172,15 @@ def pack_infer(model, coords, feats, options):
         entry = wire.text(1, "priority") + wire.message(2, wire.number(5, options["priority"]))
         parts.append(wire.message(4, entry))
     names = options.get("input_names") or ("coords", "feats")
-    if coords is not None:
-        parts.append(wire.message(5, _input(names[0], "INT32", coords.shape)))
-    parts.append(wire.message(5, _input(names[1], datatype, feats.shape)))
-    for output in options.get("outputs") or ():
-        parts.append(wire.message(6, wire.text(1, output)))
-    for array in (feats,) if coords is None else (coords, feats):
+    inputs = [(names[0], "INT32", coords), (names[1], datatype, feats)]
+    sent = []
+    for name, kind, array in inputs[coords is None:]:
+        found = _find(array, regions)
+        parts.append(wire.message(5, _input(name, kind, array, found)))
+        if found is None:
+            sent.append(array)
+    parts += [wire.message(6, output) for output in _outputs(options, regions)]
+    for array in sent:
         parts.append(wire.varint(7 << 3 | 2) + wire.varint(array.nbytes))
         parts.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
     return b"".join(parts)
@@ -176,8 +217,21 @@ def _array(tensor, raw):
     return np.frombuffer(raw, dtype=_NUMPY_OF[tensor.datatype]).reshape(tensor.shape)
 
 
-def read_infer(data):
-    """Answer of a ModelInferResponse.  Arrays are read-only views of the answer's bytes."""
+def _placed(tensor, raw, place):
+    """An output: its array in a region, when it came there, else a view of the answer."""
+    size = int(np.prod(tensor.shape, dtype=np.int64))
+    if place is None or len(raw) or not size:
+        return _array(tensor, raw)
+    if tensor.datatype == "BF16":
+        here = place.reshape(-1).view("<u2")[:size]
+        return (here.astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
+    return place.reshape(-1).view(_NUMPY_OF[tensor.datatype])[:size].reshape(tensor.shape)
+
+
+def read_infer(data, outputs_in=None):
+    """Answer of a ModelInferResponse.  Arrays are read-only views of the answer's bytes, or, for
+    outputs_in, views of the arrays there."""
+    places = outputs_in or {}
     answer, tensors, raws = Answer(), [], []
     for number, value in wire.fields(data):
         if number == 1:
@@ -195,7 +249,8 @@ def read_infer(data):
             raws.append(value)
     if len(tensors) != len(raws):
         raise ValueError(f"the answer names {len(tensors)} outputs and carries {len(raws)}")
-    answer.outputs = {t.name: _array(t, raw) for t, raw in zip(tensors, raws)}
+    answer.outputs = {t.name: _placed(t, raw, places.get(t.name))
+                      for t, raw in zip(tensors, raws)}
     return answer
 
 

@@ -1,0 +1,26 @@
+/* peer - who is at the other end of a connection, as the kernel says and not as it says
+ * itself.
+ *
+ * Owner    a value.
+ * Thread   any.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_PEER_H
+#define VX_SERVER_PEER_H
+
+#include "engine/base/types.h"
+
+enum vx_peer_kind {
+    VX_PEER_REMOTE, /* TCP, from another host or not known */
+    VX_PEER_LOCAL,  /* TCP over the loopback: some process of this host */
+    VX_PEER_UNIX,   /* a Unix socket: uid and gid are the process's that connected */
+};
+
+struct vx_peer {
+    u64 connection; /* a number that no other connection of this process ever has; 0 = none */
+    enum vx_peer_kind kind;
+    u32 uid, gid; /* of VX_PEER_UNIX */
+};
+
+#endif

@@ -1,0 +1,500 @@
+/* rpc_accept - takes connections, knows who is at the other end, and hears of their end.
+ *
+ * gRPC's own listener tells neither; so connections are accepted here and given to gRPC as
+ * descriptors.  A call then names its connection by the descriptor's number, "fd:N", which
+ * is all that gRPC knows of it.
+ *
+ * Such a number is free again when the connection ends, and a call that was on its way
+ * would be taken for the next connection's.  So gRPC gets its descriptors from a window of
+ * high numbers that goes round: one comes again only after as many connections as the
+ * window has numbers that are free, thousands, and a row that is still in use is skipped.
+ *
+ * A second descriptor of each connection stays in our epoll set, which hears of its end
+ * whoever ended it, since gRPC shuts a socket down before it closes it.  A client that says
+ * that it will send no more has ended, too: gRPC sees the end of the stream and drops it.
+ *
+ * gRPC waits for a client's first bytes for ever, so they are waited for here: a connection
+ * is gRPC's when the preface of HTTP/2 has come.  From then on gRPC's own pings find out
+ * who is gone.
+ *
+ * Owner    the rows and the epoll set are the accept thread's.
+ * Thread   `gate` is held while a connection is given to gRPC, so that none comes to a
+ *          server that shuts down; `lock` guards what other threads ask for, for a few
+ *          instructions.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "server/rpc_private.h"
+
+#include "engine/base/alloc.h"
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
+
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Numbers for gRPC's descriptors, at most; more only for more connections. */
+#define WINDOW_MAX 32768
+/* Descriptors below the window that are not connections: libraries, workers, pages. */
+#define OTHERS_MAX 128
+/* Numbers in a row that are looked at for one that nobody is called by. */
+#define WINDOW_TRIES 64
+/* A client that connects speaks at once; who has not in this time never will. */
+#define SILENCE_NS (20 * VX_NS_PER_S)
+/* Without a free descriptor the next connections wait in the system's line. */
+#define PAUSE_NS (100 * VX_NS_PER_MS)
+/* Of one kind, before the others have their turn. */
+#define EVENTS_PER_TURN 64
+
+#define ID_BELL     UINT64_MAX
+#define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: the index of a row */
+
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+#define PREFACE_BYTES (sizeof preface - 1)
+
+struct connection {
+    int fd;    /* in the epoll set */
+    int given; /* gRPC's descriptor; 0 = it does not have one yet */
+    i64 since_ns;
+    struct vx_peer peer;
+    struct connection *next, *previous; /* among the silent, oldest first; or the free */
+};
+
+struct vx_rpc_accept {
+    struct vx_rpc_options options;
+    struct vx_rpc_listeners listeners;
+    grpc_server *server;
+    grpc_server_credentials *plain;
+    int epoll, bell;
+    pthread_t thread;
+    bool running;
+
+    /* The thread's own. */
+    struct connection *rows, *free, *silent_first, *silent_last;
+    i32 rows_count;
+    i32 window_first, window_count, window_next;
+    u64 connections_ever;
+    i64 paused_until_ns; /* 0 = it accepts */
+    i64 silence_ns;
+
+    pthread_mutex_t gate;
+    bool stopping, closing; /* (gate) */
+
+    pthread_mutex_t lock;
+    struct vx_peer *peers; /* (lock) by descriptor - window_first */
+    i32 connections;       /* (lock) */
+    u64 accepted, refused; /* (lock) */
+};
+
+/* ------- open ------- */
+
+/* Half of what the limit of open files allows is gRPC's, above what the others need. */
+static void open_window(struct vx_rpc_accept *accept)
+{
+    struct rlimit limit;
+    VX_ASSERT(!getrlimit(RLIMIT_NOFILE, &limit));
+    i32 wanted = accept->options.connections_max, most = 2 * wanted;
+    if (most < WINDOW_MAX) most = WINDOW_MAX;
+    i32 half = limit.rlim_cur / 2 < (rlim_t)most ? (i32)(limit.rlim_cur / 2) : most;
+    accept->window_first = accept->window_next = accept->window_count = half;
+    i32 fit = half / 2 < half - OTHERS_MAX ? half / 2 : half - OTHERS_MAX;
+    if (fit < 1) fit = 1;
+    accept->rows_count = wanted < fit ? wanted : fit;
+    if (accept->rows_count < wanted)
+        VX_LOG(CONFIG, VX_LOG_I64("connections_max", accept->rows_count),
+               VX_LOG_TEXT("why", "the system's limit of open files allows no more"));
+}
+
+static vx_status open_tables(struct vx_rpc_accept *accept)
+{
+    size_t rows = (size_t)accept->rows_count, window = (size_t)accept->window_count;
+    accept->rows = vx_alloc_zero(rows * sizeof *accept->rows);
+    accept->peers = vx_alloc_zero(window * sizeof *accept->peers);
+    VX_ENSURE(accept->rows && accept->peers, RESOURCE_EXHAUSTED,
+              "no memory for the table of connections");
+    for (size_t i = rows; i--;) {
+        accept->rows[i].fd = -1;
+        accept->rows[i].next = accept->free;
+        accept->free = &accept->rows[i];
+    }
+    return VX_OK;
+}
+
+static bool epoll_has(struct vx_rpc_accept *accept, int operation, int fd, u32 events,
+                      u64 id)
+{
+    struct epoll_event event = {.events = events, .data.u64 = id};
+    return !epoll_ctl(accept->epoll, operation, fd, &event);
+}
+
+static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
+{
+    open_window(accept);
+    VX_TRY(open_tables(accept));
+    accept->plain = grpc_insecure_server_credentials_create();
+    accept->epoll = epoll_create1(EPOLL_CLOEXEC);
+    accept->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool good = accept->epoll >= 0 && accept->bell >= 0 &&
+                epoll_has(accept, EPOLL_CTL_ADD, accept->bell, EPOLLIN, ID_BELL);
+    VX_ENSURE(good, RESOURCE_EXHAUSTED, "no descriptor left to hear of connections");
+    VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        VX_ENSURE(epoll_has(accept, EPOLL_CTL_ADD, accept->listeners.list[i].fd, EPOLLIN,
+                            ID_LISTENER + (u64)i),
+                  RESOURCE_EXHAUSTED, "no memory to hear of connections");
+    return VX_OK;
+}
+
+vx_status vx_rpc_accept_open(const struct vx_rpc_options *options, struct vx_why *why,
+                             struct vx_rpc_accept **accept)
+{
+    struct vx_rpc_accept *made = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to take connections");
+    made->options = *options;
+    made->epoll = made->bell = -1;
+    made->silence_ns = SILENCE_NS;
+    /* Nobody gets longer for the first bytes than for a whole body. */
+    if (options->receive_ns_max && options->receive_ns_max < SILENCE_NS)
+        made->silence_ns = options->receive_ns_max;
+    VX_ASSERT(!pthread_mutex_init(&made->gate, NULL));
+    VX_ASSERT(!pthread_mutex_init(&made->lock, NULL));
+    vx_status status = open_all(made, why);
+    if (status.fault) vx_rpc_accept_close(&made);
+    *accept = made;
+    return status;
+}
+
+i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
+{
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        if (!accept->listeners.list[i].is_unix) return accept->listeners.list[i].port;
+    return 0;
+}
+
+/* ------- rows ------- */
+
+static void row_listen(struct vx_rpc_accept *accept, struct connection *row)
+{
+    row->since_ns = vx_clock_ns();
+    row->next = NULL;
+    row->previous = accept->silent_last;
+    *(row->previous ? &row->previous->next : &accept->silent_first) = row;
+    accept->silent_last = row;
+}
+
+static void row_spoke(struct vx_rpc_accept *accept, struct connection *row)
+{
+    *(row->previous ? &row->previous->next : &accept->silent_first) = row->next;
+    *(row->next ? &row->next->previous : &accept->silent_last) = row->previous;
+    row->next = row->previous = NULL;
+}
+
+/* gRPC may have its descriptor for longer: it ends its calls first. */
+static void row_end(struct vx_rpc_accept *accept, struct connection *row)
+{
+    u64 connection = row->given ? row->peer.connection : 0;
+    if (!row->given) row_spoke(accept, row);
+    pthread_mutex_lock(&accept->lock);
+    if (row->given) accept->peers[row->given - accept->window_first].connection = 0;
+    row->peer.connection = 0;
+    accept->connections--;
+    pthread_mutex_unlock(&accept->lock);
+    /* Closing alone leaves it in the set while gRPC has the socket open. */
+    epoll_has(accept, EPOLL_CTL_DEL, row->fd, 0, 0);
+    close(row->fd);
+    row->fd = -1;
+    row->given = 0;
+    row->next = accept->free;
+    accept->free = row;
+    if (connection && accept->options.on_disconnected)
+        accept->options.on_disconnected(accept->options.context, connection);
+}
+
+static void count_refused(struct vx_rpc_accept *accept)
+{
+    pthread_mutex_lock(&accept->lock);
+    accept->refused++;
+    pthread_mutex_unlock(&accept->lock);
+}
+
+/* ------- given to gRPC ------- */
+
+/* A number for gRPC that no connection is known by; -1 when there is none. */
+static int window_take(struct vx_rpc_accept *accept, int fd)
+{
+    i32 end = accept->window_first + accept->window_count;
+    for (i32 i = 0; i < WINDOW_TRIES; i++) {
+        int given = fcntl(fd, F_DUPFD_CLOEXEC, accept->window_next);
+        bool inside = given >= 0 && given < end;
+        accept->window_next =
+            inside && given + 1 < end ? given + 1 : accept->window_first;
+        /* Only this thread writes there. */
+        if (inside && !accept->peers[given - accept->window_first].connection)
+            return given;
+        if (given >= 0) close(given);
+    }
+    return -1;
+}
+
+static void row_give(struct vx_rpc_accept *accept, struct connection *row)
+{
+    int given = window_take(accept, row->fd);
+    bool heard = given >= 0 && epoll_has(accept, EPOLL_CTL_MOD, row->fd, EPOLLRDHUP,
+                                         (u64)(row - accept->rows));
+    pthread_mutex_lock(&accept->gate);
+    bool gives = heard && !accept->stopping;
+    if (gives) {
+        row_spoke(accept, row);
+        pthread_mutex_lock(&accept->lock);
+        row->given = given;
+        row->peer.connection = ++accept->connections_ever;
+        accept->peers[given - accept->window_first] = row->peer;
+        pthread_mutex_unlock(&accept->lock);
+        grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
+    }
+    pthread_mutex_unlock(&accept->gate);
+    if (gives) return;
+    if (given >= 0) close(given);
+    count_refused(accept);
+    row_end(accept, row);
+}
+
+/* It has said something, or it is gone. */
+static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u32 events)
+{
+    char bytes[PREFACE_BYTES];
+    if (row->fd < 0) return; /* ended by the bell in this turn */
+    /* The end is said beside bytes that came before it. */
+    if (row->given || events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+        row_end(accept, row);
+        return;
+    }
+    ssize_t got = recv(row->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0 || memcmp(bytes, preface, (size_t)got))
+        row_end(accept, row);
+    else if ((size_t)got == sizeof bytes)
+        row_give(accept, row);
+}
+
+/* ------- accepted ------- */
+
+static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
+{
+    struct connection *row = accept->free;
+    pthread_mutex_lock(&accept->lock);
+    accept->accepted++;
+    accept->refused += !row;
+    accept->connections += row != NULL;
+    pthread_mutex_unlock(&accept->lock);
+    if (!row) {
+        close(fd);
+        return;
+    }
+    accept->free = row->next;
+    *row = (struct connection){.fd = fd, .peer = *peer};
+    row_listen(accept, row);
+    /* By edges: what has come is looked at, and left where it is for gRPC. */
+    if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
+                   (u64)(row - accept->rows)))
+        row_end(accept, row);
+}
+
+static void listeners_hear(struct vx_rpc_accept *accept, u32 events)
+{
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        if (accept->listeners.list[i].fd >= 0)
+            epoll_has(accept, EPOLL_CTL_MOD, accept->listeners.list[i].fd, events,
+                      ID_LISTENER + (u64)i);
+}
+
+static void on_listener(struct vx_rpc_accept *accept,
+                        const struct vx_rpc_listener *listener)
+{
+    for (i32 i = 0; i < EVENTS_PER_TURN && listener->fd >= 0; i++) {
+        struct vx_peer peer;
+        int fd = vx_rpc_listener_accept(listener, &peer);
+        if (fd >= 0) {
+            accept_add(accept, fd, &peer);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            listeners_hear(accept, 0);
+            accept->paused_until_ns = vx_clock_ns() + PAUSE_NS;
+        }
+        /* The others are of a connection that is gone again, or there is none. */
+        if (errno != ECONNABORTED && errno != EINTR) return;
+    }
+}
+
+/* ------- the thread ------- */
+
+/* True when the thread is to end. */
+static bool on_bell(struct vx_rpc_accept *accept)
+{
+    u64 rung;
+    if (read(accept->bell, &rung, sizeof rung) < 0) return false;
+    pthread_mutex_lock(&accept->gate);
+    bool stopping = accept->stopping, closing = accept->closing;
+    pthread_mutex_unlock(&accept->gate);
+    if (!stopping) return false;
+    vx_rpc_listeners_close(&accept->listeners); /* which leaves the epoll set by that */
+    accept->paused_until_ns = 0;
+    while (accept->silent_first) row_end(accept, accept->silent_first);
+    return closing;
+}
+
+/* What is due, and how long until something else is; -1 = until an event. */
+static int run_due(struct vx_rpc_accept *accept)
+{
+    i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
+    while (accept->silent_first &&
+           now_ns - accept->silent_first->since_ns >= accept->silence_ns)
+        row_end(accept, accept->silent_first);
+    if (accept->silent_first)
+        next_ns = accept->silent_first->since_ns + accept->silence_ns;
+    if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {
+        accept->paused_until_ns = 0;
+        listeners_hear(accept, EPOLLIN);
+    }
+    if (accept->paused_until_ns && accept->paused_until_ns < next_ns)
+        next_ns = accept->paused_until_ns;
+    return next_ns == VX_NEVER ? -1 : (int)((next_ns - now_ns) / VX_NS_PER_MS) + 1;
+}
+
+static void accept_run(void *context)
+{
+    struct vx_rpc_accept *accept = context;
+    struct epoll_event events[EVENTS_PER_TURN];
+    VX_ON(ACCEPT);
+    vx_alloc_freeze();
+    for (bool ends = false; !ends;) {
+        int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));
+        /* A row that ends has had its only event of this turn: what it is used for next
+         * has none here. */
+        for (int i = 0; i < count; i++) {
+            u64 id = events[i].data.u64;
+            if (id == ID_BELL)
+                ends = on_bell(accept);
+            else if (id & ID_LISTENER)
+                on_listener(accept, &accept->listeners.list[id - ID_LISTENER]);
+            else
+                row_on_event(accept, &accept->rows[id], events[i].events);
+        }
+    }
+}
+
+vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
+{
+    accept->server = server;
+    vx_status status =
+        vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
+    accept->running = !status.fault;
+    for (i32 i = 0; accept->running && i < accept->listeners.count; i++) {
+        const struct vx_rpc_listener *one = &accept->listeners.list[i];
+        if (i && !strcmp(one[-1].address, one->address)) continue; /* one name */
+        if (one->is_unix)
+            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
+                   VX_LOG_TEXT("address", one->address));
+        else
+            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
+                   VX_LOG_TEXT("address", one->address), VX_LOG_I64("port", one->port));
+    }
+    return status;
+}
+
+static void accept_ring(struct vx_rpc_accept *accept, bool closing)
+{
+    pthread_mutex_lock(&accept->gate);
+    accept->stopping = true;
+    accept->closing = closing;
+    pthread_mutex_unlock(&accept->gate);
+    VX_ASSERT(write(accept->bell, &(u64){1}, sizeof(u64)) == sizeof(u64));
+}
+
+void vx_rpc_accept_stop(struct vx_rpc_accept *accept)
+{
+    vx_rpc_listeners_stop(&accept->listeners);
+    if (accept->running) accept_ring(accept, false);
+}
+
+void vx_rpc_accept_close(struct vx_rpc_accept **accept)
+{
+    struct vx_rpc_accept *going = *accept;
+    *accept = NULL;
+    if (!going) return;
+    if (going->running) {
+        accept_ring(going, true);
+        pthread_join(going->thread, NULL);
+    }
+    for (i32 i = 0; going->rows && i < going->rows_count; i++)
+        if (going->rows[i].fd >= 0) row_end(going, &going->rows[i]);
+    vx_rpc_listeners_close(&going->listeners);
+    if (going->epoll >= 0) close(going->epoll);
+    if (going->bell >= 0) close(going->bell);
+    if (going->plain) grpc_server_credentials_release(going->plain);
+    pthread_mutex_destroy(&going->gate);
+    pthread_mutex_destroy(&going->lock);
+    vx_free(going->rows);
+    vx_free(going->peers);
+    vx_free(going);
+}
+
+/* ------- asked by others ------- */
+
+void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters)
+{
+    pthread_mutex_lock(&accept->lock);
+    counters->connections = accept->connections;
+    counters->connections_ever = accept->accepted;
+    counters->connections_refused = accept->refused;
+    pthread_mutex_unlock(&accept->lock);
+}
+
+/* N of "fd:N"; -1 for anything else. */
+static i32 descriptor_parse(const char *text)
+{
+    if (!text || strncmp(text, "fd:", 3) || !text[3] || strlen(text + 3) > 9) return -1;
+    i32 number = 0;
+    for (const char *digit = text + 3; *digit; digit++) {
+        if (*digit < '0' || *digit > '9') return -1;
+        number = number * 10 + (*digit - '0');
+    }
+    return number;
+}
+
+struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call)
+{
+    char *text = grpc_call_get_peer(call);
+    i32 index = descriptor_parse(text) - accept->window_first;
+    gpr_free(text);
+    struct vx_peer peer = {0};
+    if (index < 0 || index >= accept->window_count) return peer;
+    pthread_mutex_lock(&accept->lock);
+    if (accept->peers[index].connection) peer = accept->peers[index];
+    pthread_mutex_unlock(&accept->lock);
+    return peer;
+}
+
+bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection)
+{
+    bool has = false;
+    pthread_mutex_lock(&accept->lock);
+    for (i32 i = 0; connection && i < accept->rows_count && !has; i++)
+        has = accept->rows[i].peer.connection == connection;
+    pthread_mutex_unlock(&accept->lock);
+    return has;
+}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests whose tensors lie in shared memory, every mix of places, on a CPU and on a GPU that is
+not there: the answers are those of the same request over the wire, bit for bit."""
+import itertools
+import os
+import threading
+import uuid
+
+import numpy as np
+import pytest
+
+import voxeld
+from model_files import ConvModel, random_grid
+from test_bad_input import INT, TEXT, in_region, parameter, request as wire_request
+from voxeld import Client, FailedPrecondition, Internal, InvalidArgument, wire
+from voxeld_process import Daemon
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A warm-up that plain C bears on the fake GPU."""
+    path = tmp_path_factory.mktemp("repository")
+    small = ConvModel()
+    small.network["warmup"] = [10]
+    small.write(path)
+    return path
+
+
+@pytest.fixture(scope="module", params=["cpu", "fake:0", "cpu,cpu"])
+def daemon(repository, tmp_path_factory, request):
+    work = tmp_path_factory.mktemp("daemon")
+    with Daemon(repository, work, "--device", request.param, "--device-bytes", "256M",
+                "--kernel-cache", str(work / "kernels"), "--client-shm", "local") as one:
+        yield one
+
+
+@pytest.fixture
+def region(client):
+    with client.region(1 << 20) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(daemon):
+    yield
+    daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
+    daemon.wait_for("empty arena", lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
+
+
+def wired(client, coords, feats):
+    return client.infer("conv", coords, feats, timeout=60)["out"]
+
+
+@pytest.mark.parametrize("where", list(itertools.product([False, True], repeat=3)))
+def test_every_mix_of_places(client, region, where):
+    """coords, feats, out: in the region or in the message; raw entries move up for the others."""
+    coords, feats = random_grid(21, 200)
+    expected = wired(client, coords, feats)
+    c = region.put(coords) if where[0] else coords
+    f = region.put(feats) if where[1] else feats
+    options = {}
+    if where[2]:
+        options["outputs_in"] = {"out": region.array(expected.shape, np.float32)}
+        options["outputs_in"]["out"][...] = np.nan
+    for _ in range(2):  # the second finds the geometry, where it has a name
+        out = client.infer("conv", c, f, timeout=60, **options)["out"]
+        assert out.tobytes() == expected.tobytes()
+    if where[2]:
+        assert options["outputs_in"]["out"].tobytes() == expected.tobytes()
+
+
+def test_what_changes_between_requests_is_seen(client, region):
+    """The same place, other contents: nothing is remembered of what lay there before."""
+    coords, feats = region.array((150, 4), np.int32), region.array((150, 4), np.float32)
+    out = region.array((150, 3), np.float32)
+    for seed in range(4):
+        coords[...], feats[...] = random_grid(100 + seed, 150)
+        expected = wired(client, coords.copy(), feats.copy())
+        answer = client.infer("conv", coords, feats, outputs_in={"out": out}, timeout=60)
+        assert answer["out"].tobytes() == expected.tobytes()
+
+
+def test_bad_coordinates_in_a_region(daemon, client, region):
+    """A GPU checks its own copy and reads no row of it twice: it does not name them."""
+    coords, feats = random_grid(22, 100)
+    coords[70] = coords[3]
+    in_place = 'device="fake' in daemon.get("/metrics")[1]
+    said = "a voxel appears twice" if in_place else "rows 3 and 70"
+    with pytest.raises(InvalidArgument, match=said):
+        client.infer("conv", region.put(coords), region.put(feats), timeout=60)
+
+
+def test_a_geometry_from_a_region_gets_a_name(client, region):
+    coords, feats = random_grid(23, 180)
+    expected = wired(client, coords, feats)
+    here, f = region.put(coords), region.put(feats)
+    out = region.array(expected.shape, np.float32)
+    first = client.infer("conv", here, f, coords_ref="", timeout=60)
+    name = first.parameters["coords_ref"]
+    here[...] = 0  # the name is that of a copy
+    again = client.infer("conv", None, f, coords_ref=name, outputs_in={"out": out}, timeout=60)
+    assert first["out"].tobytes() == again["out"].tobytes() == expected.tobytes()
+    with pytest.raises(FailedPrecondition, match="is not known here"):
+        client.infer("conv", None, f, coords_ref="1" * 32, timeout=60)
+
+
+def test_no_voxels_in_a_region(client, region):
+    """Zero rows have no bytes, and may be said to lie anywhere inside."""
+    empty = client.infer("conv", np.zeros((0, 4), np.int32), np.zeros((0, 4), np.float32))
+    assert empty["out"].shape == (0, 3)
+
+
+def test_outputs_that_overlap_or_do_not_fit(client, region):
+    coords, feats = random_grid(24, 50)
+    c, f = region.put(coords), region.put(feats)
+    inside = f.reshape(-1)[:150].reshape(50, 3)
+    with pytest.raises(InvalidArgument, match="input 'feats' and output 'out' overlap"):
+        client.infer("conv", c, f, outputs_in={"out": inside}, timeout=60)
+    small = region.array((49, 3), np.float32)
+    with pytest.raises(Internal, match=r"for output 'out' \(588 bytes\) should be at least 600 "
+                                       "bytes to hold the results"):
+        client.infer("conv", c, f, outputs_in={"out": small}, timeout=60)
+
+
+def test_timing_and_regions(client, region):
+    coords, feats = random_grid(25, 120)
+    answer = client.infer("conv", region.put(coords), region.put(feats), timing=True, timeout=60)
+    assert answer.parameters["pairs"] >= 120 and answer.parameters["batch_voxels"] >= 120
+
+
+def test_many_clients_with_regions_of_their_own(daemon, client):
+    """Batches of requests from several regions and from the wire: each has its own answer."""
+    wrong = []
+
+    def run(seed):
+        try:
+            rng = np.random.default_rng(seed)
+            with Client(daemon.grpc) as mine, mine.region(1 << 18) as memory:
+                for i in range(12):
+                    coords, feats = random_grid(1000 * seed + i, int(rng.integers(1, 120)))
+                    expected = wired(mine, coords, feats)
+                    memory.reset()
+                    c = memory.put(coords) if i % 3 else coords
+                    out = memory.array(expected.shape, np.float32)
+                    got = mine.infer("conv", c, memory.put(feats), outputs_in={"out": out},
+                                     timeout=60)["out"]
+                    if got.tobytes() != expected.tobytes():
+                        wrong.append((seed, i))
+        except Exception as error:  # noqa: BLE001 - reported below, from the test's own thread
+            wrong.append(error)
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]
+
+
+def test_a_region_that_was_taken_back(client):
+    coords, feats = random_grid(26, 60)
+    region = client.region(1 << 16)
+    c, f = region.put(coords), region.put(feats)
+    client.infer("conv", c, f, timeout=60)
+    client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
+    with pytest.raises(voxeld.NotFound, match="Unable to find shared memory region"):
+        client.infer("conv", c, f, timeout=60)
+    region.close()
+
+
+def test_a_region_that_is_cut_is_no_unknown_geometry(client):
+    """The request goes by a name and loses its feats: that is said, and the name is still known."""
+    coords, feats = random_grid(27, 300)
+    name = client.infer("conv", coords, feats, coords_ref="", timeout=60).parameters["coords_ref"]
+    key = f"voxeld-test-{uuid.uuid4().hex}"
+    fd = os.open(f"/dev/shm/{key}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.ftruncate(fd, 1 << 16)
+        os.pwrite(fd, feats.tobytes(), 8192)
+        client._call("SystemSharedMemoryRegister",
+                     wire.text(1, "cut") + wire.text(2, key) + wire.number(4, 1 << 16), 10)
+        data = wire_request(
+            parameter(4, "coords_ref", TEXT, name),
+            in_region("feats", "FP32", feats.shape, ("shared_memory_region", TEXT, "cut"),
+                      ("shared_memory_byte_size", INT, feats.nbytes),
+                      ("shared_memory_offset", INT, 8192)))
+        assert client._call("ModelInfer", data, 60)
+        os.ftruncate(fd, 4096)
+        for _ in range(2):
+            with pytest.raises(FailedPrecondition) as caught:
+                client._call("ModelInfer", data, 60)
+            assert "memory" in caught.value.message and "coords_ref" not in caught.value.message
+        client._call("SystemSharedMemoryUnregister", wire.text(1, "cut"), 10)
+    finally:
+        os.close(fd)
+        os.unlink(f"/dev/shm/{key}")
+    again = client.infer("conv", None, feats, coords_ref=name, timeout=60)
+    assert again["out"].tobytes() == wired(client, coords, feats).tobytes()

@@ -1,0 +1,65 @@
+/* fake_nvml - a library that test_gpu_monitor opens in NVML's place: it knows the
+ * fake GPU, and each question for its energy adds a joule.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#define REFUSED 3 /* NVML_ERROR_NOT_SUPPORTED */
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *shares);
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
+int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *milliwatts);
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules);
+
+static int handle; /* the device */
+static unsigned long long energy = 5000;
+
+int nvmlInit_v2(void)
+{
+    return 0;
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device)
+{
+    *device = &handle;
+    return strcmp(bus, "FFFFFFFF:FF:1F.7") ? REFUSED : 0; /* the fake GPU's */
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *shares)
+{
+    (void)device;
+    shares[0] = 42;
+    shares[1] = 99;
+    return 0;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
+{
+    (void)device;
+    *milliwatts = 312500;
+    return 0;
+}
+
+int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *milliwatts)
+{
+    (void)device;
+    *milliwatts = 700000;
+    return 0;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules)
+{
+    (void)device;
+    *millijoules = energy;
+    energy += 1000;
+    return 0;
+}
