@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf_analyzer as it comes from its makers, against the daemon on the CPU.
+
+Three counts of the same requests are held against each other, within 3 %: what the program counted
+and timed itself, what it says of the server (from ModelStatistics, between its own questions), and
+what ModelStatistics grew by from before the program began until after it ended.
+"""
+import csv
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+from model_files import ConvModel
+from voxeld import Client
+from voxeld_process import Daemon
+
+FOLDER = pathlib.Path(os.environ.get(
+    "VX_PERF_ANALYZER", pathlib.Path(__file__).resolve().parents[2] / "build" / "perf-analyzer"))
+PROGRAM = FOLDER / "bin" / "perf_analyzer"
+CHANNELS = 16
+STAGES = {"queue": "Server Queue", "compute_input": "Server Compute Input",
+          "compute_infer": "Server Compute Infer", "compute_output": "Server Compute Output"}
+# A GPU's gauges, which a CPU has not; and at its end it unregisters CUDA regions too, which nobody
+# has.
+NO_GPU = {*(f"WARNING: Unable to parse 'nv_gpu_{name}' metric." for name in
+            ("utilization", "power_usage", "memory_used_bytes", "memory_total_bytes")),
+          "Unable to unregister all shared memory regions"}
+
+
+def environment():
+    # The CUDA runtime is beside it.  Its clients of one process share a connection six by six;
+    # regions belong to a connection, and the one that registers them must be the one that infers.
+    return dict(os.environ, LD_LIBRARY_PATH=str(FOLDER / "nvidia" / "cuda_runtime" / "lib"),
+                TRITON_CLIENT_GRPC_CHANNEL_MAX_SHARE_COUNT="1000000")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runnable():
+    """Skips all when the program is not there or cannot run here."""
+    if not PROGRAM.exists():
+        pytest.skip("perf_analyzer is not installed: run deploy/install-deps (x86_64 only)")
+    done = subprocess.run([PROGRAM, "--version"], env=environment(), capture_output=True,
+                          text=True, timeout=60)
+    if "Perf Analyzer Version" not in done.stdout + done.stderr:
+        pytest.skip(f"perf_analyzer cannot run here: {done.stderr.strip()[:300]}")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("repository")
+    ConvModel(ci=CHANNELS, hidden=64).write(repository)
+    ConvModel(ci=64, hidden=256).write(repository, "heavy")
+    with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--client-shm", "local") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(daemon):
+    with Client(daemon.grpc) as one:
+        yield one
+
+
+def perf_data(daemon, path, model, voxels, *words):
+    done = subprocess.run([os.environ["VOXEL"], "perf-data", "--server", daemon.grpc, "--model",
+                           model, "--voxels", voxels, "-o", str(path), *words],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def mixed(daemon, tmp_path_factory):
+    """Nine grids of three sizes."""
+    return perf_data(daemon, tmp_path_factory.mktemp("data") / "mixed.json", "conv",
+                     "848,4000,8600", "--count", "9")
+
+
+class Report:
+    """One run: the program's report, and by how much the server's statistics grew meanwhile."""
+
+    def __init__(self, daemon, client, tmp_path, data, *words, model="conv"):
+        report = tmp_path / "report.csv"
+
+        def row():
+            return {r["name"]: r for r in client.statistics()}[model]
+        before = row()
+        try:
+            done = subprocess.run(
+                [PROGRAM, "-m", model, "-i", "grpc", "-u", daemon.grpc, "--input-data", data,
+                 "-f", report, "--verbose-csv", *words],
+                env=environment(), capture_output=True, text=True, timeout=40)
+        except subprocess.TimeoutExpired as error:  # whose request is it that did not end?
+            counts = {k: v for k, v in daemon.metrics().items() if re.search(
+                "in_flight|running|queued|inference_request|arena_used", k)}
+            raise AssertionError(f"{error.output}\n{counts}\n{daemon.log()[-4000:]}") from error
+        after = row()
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        self.out, self.warnings = done.stdout, set(done.stderr.strip().splitlines())
+        with open(report, newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == 1
+        self.csv = rows[0]
+        self.count = self._number("Request count")                  # its own
+        self.server_count = self._number("Successful request count")  # the server's, as it saw
+        self.seen = {name: float(self.csv[column]) for name, column in STAGES.items()}
+        self.grew, self.mean_us = {}, {}
+        for name in ("success", "fail", *STAGES):
+            (count, ns), (count0, ns0) = after.get(name, (0, 0)), before.get(name, (0, 0))
+            self.grew[name] = count - count0
+            self.mean_us[name] = (ns - ns0) / 1e3 / max(1, count - count0)
+        self.throughput = float(self.csv["Inferences/Second"])
+        self.latency_us = float(self.csv["Avg latency"])
+
+    def _number(self, name):
+        return int(re.search(rf"{name}: (\d+)", self.out)[1])
+
+    def check(self):
+        """What holds for every run."""
+        assert self.throughput > 0 and self.latency_us > 0 and self.count > 0
+        assert self.grew["fail"] == 0 and self.warnings <= NO_GPU
+        # It asks for statistics at the ends of its windows, where requests are under way.
+        assert abs(self.count - self.server_count) <= max(0.03 * self.count, 8)
+        # The server has no time that its client did not wait.
+        assert self.mean_us["success"] >= sum(self.mean_us[name] for name in STAGES)
+
+    def check_exact(self, count):
+        """Of a run with --request-count: all three are of the same requests, but for one or two
+        that end before the program first asks the server."""
+        self.check()
+        assert self.count == self.grew["success"] == count
+        assert 0.97 * count <= self.server_count <= count
+        assert self.mean_us["success"] <= self.latency_us
+        for name, mean in self.mean_us.items():
+            if name in STAGES:  # its file has whole microseconds, cut off
+                assert abs(self.seen[name] - mean) <= max(0.03 * mean, 2), (name, self.seen, mean)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_closed_loop(daemon, client, mixed, tmp_path, concurrency):
+    run = Report(daemon, client, tmp_path, mixed, "--concurrency-range", str(concurrency),
+                 "--request-count", "200")
+    run.check_exact(200)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_closed_loop_in_windows(daemon, client, mixed, tmp_path, concurrency):
+    """As it is used: windows of time until they are alike."""
+    run = Report(daemon, client, tmp_path, mixed, "--concurrency-range", str(concurrency),
+                 "--measurement-interval", "800", "--max-trials", "4",
+                 "--stability-percentage", "900")
+    run.check()
+    assert run.grew["success"] >= run.server_count
+    # Little's law: as many are under way as there are threads, but for what those do in between.
+    under_way = run.throughput * run.latency_us / 1e6
+    assert 0.7 * concurrency < under_way < 1.03 * concurrency
+
+
+def test_open_loop(daemon, client, mixed, tmp_path):
+    run = Report(daemon, client, tmp_path, mixed, "--request-rate-range", "80",
+                 "--request-distribution", "poisson", "--request-count", "160")
+    run.check_exact(160)
+
+
+def test_system_shared_memory(daemon, client, mixed, tmp_path):
+    run = Report(daemon, client, tmp_path, mixed, "--concurrency-range", "4",
+                 "--shared-memory", "system", "--output-shared-memory-size", "200000",
+                 "--request-count", "200")
+    run.check_exact(200)
+    daemon.wait_for("its regions to go", lambda: not [
+        line for line in open(f"/proc/{daemon.process.pid}/maps") if "/dev/shm/" in line
+        and "voxeld" not in line])
+
+
+def test_latency_of_large_requests_in_shared_memory(daemon, client, tmp_path):
+    """With tensors in shared memory the network has next to nothing to carry, so that the client's
+    clock and the server's agree: within 3 %, and half a millisecond for the messages' way."""
+    data = perf_data(daemon, tmp_path / "heavy.json", "heavy", "30000")
+    run = Report(daemon, client, tmp_path, data, "--shared-memory", "system",
+                 "--output-shared-memory-size", "500000", "--request-count", "25", model="heavy")
+    run.check_exact(25)
+    assert run.latency_us - run.mean_us["success"] <= 0.03 * run.latency_us + 500, (
+        run.latency_us, run.mean_us)
+
+
+@pytest.mark.parametrize("words", [["--concurrency-range", "4"],
+                                   ["--request-rate-range", "100"]])
+def test_streams(daemon, client, mixed, tmp_path, words):
+    run = Report(daemon, client, tmp_path, mixed, *words, "--streaming", "--async",
+                 "--request-count", "200")
+    run.check_exact(200)
+
+
+def test_callbacks(daemon, client, mixed, tmp_path):
+    run = Report(daemon, client, tmp_path, mixed, "--async", "--concurrency-range", "6",
+                 "--request-count", "200")
+    run.check_exact(200)
+
+
+def test_metrics_of_the_server(daemon, client, mixed, tmp_path):
+    run = Report(daemon, client, tmp_path, mixed, "--collect-metrics", "--metrics-url",
+                 f"{daemon.http}/metrics", "--metrics-interval", "100", "--measurement-interval",
+                 "800", "--max-trials", "4", "--stability-percentage", "900")
+    run.check()
+    assert "Server Prometheus Metrics" in run.out and "Avg GPU Utilization" in run.csv
+
+
+def test_random_data_and_numbers(daemon, client, tmp_path):
+    """JSON with numbers is read as well; and one grid in raw files."""
+    data = perf_data(daemon, tmp_path / "numbers.json", "conv", "300,500", "--as", "numbers")
+    Report(daemon, client, tmp_path, data, "--request-count", "100").check_exact(100)
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    perf_data(daemon, raw, "conv", "700", "--as", "files")
+    (tmp_path / "report.csv").unlink()
+    Report(daemon, client, tmp_path, raw, "--shape", "coords:700,4", "--shape",
+           f"feats:700,{CHANNELS}", "--request-count", "100").check_exact(100)
+
+
+def test_compression_is_refused(daemon, client, mixed, tmp_path):
+    done = subprocess.run(
+        [PROGRAM, "-m", "conv", "-i", "grpc", "-u", daemon.grpc, "--input-data", mixed,
+         "--grpc-compression-algorithm", "gzip", "--request-count", "10"],
+        env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "is disabled" in done.stdout + done.stderr
