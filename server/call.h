@@ -43,14 +43,17 @@ struct vx_call {
      * where slots are. */
     struct vx_region_use inputs_use[VX_INPUTS_MAX];           /* as request.inputs */
     struct vx_region_use outputs_use[VX_REQUEST_OUTPUTS_MAX]; /* as request.outputs */
+    vx_status regions_status; /* a fault: none was taken, and the loop says so */
+    struct vx_why regions_why;
 
     struct vx_span
         message; /* other methods: the message, contiguous, until the reply or the next */
     bool message_end; /* streams: the client has half-closed; message is empty */
 
     /* The loop's own from here on. */
-    bool answered; /* the loop has given the call back */
-    bool is_gone;  /* the peer left while the job was running */
+    bool answered;         /* the loop has given the call back */
+    bool is_gone;          /* the peer left while the job was running */
+    bool geometry_unknown; /* its coords_ref stood for nothing */
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, once it is known to fit */
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */

@@ -32,17 +32,6 @@ vx_status vx_channel_pair(int fds[2])
     return VX_OK;
 }
 
-vx_status vx_channel_send(int fd, const struct vx_message_head *message, size_t bytes)
-{
-    VX_ASSERT(bytes >= sizeof *message && bytes <= VX_MESSAGE_BYTES);
-    ssize_t sent;
-    do sent = send(fd, message, bytes, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    VX_ENSURE(sent == (ssize_t)bytes, UNAVAILABLE,
-              "the other end of the channel does not read");
-    return VX_OK;
-}
-
 /* The k-th sentence of a DONE, behind its last item. */
 static struct vx_why *done_why_at(const struct vx_message_done *done, i32 k)
 {
@@ -204,6 +193,24 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
     return false;
 }
 
+/* What the other side would refuse is the sender's mistake, and is found where it was made. */
+static bool is_to_be_sent(const struct vx_message_head *message, size_t bytes)
+{
+    return bytes >= sizeof *message && bytes <= VX_MESSAGE_BYTES &&
+           message_is_whole((const union vx_message *)(const void *)message, bytes);
+}
+
+vx_status vx_channel_send(int fd, const struct vx_message_head *message, size_t bytes)
+{
+    VX_ASSERT(is_to_be_sent(message, bytes));
+    ssize_t sent;
+    do sent = send(fd, message, bytes, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    VX_ENSURE(sent == (ssize_t)bytes, UNAVAILABLE,
+              "the other end of the channel does not read");
+    return VX_OK;
+}
+
 /* What comes with a record.  One is right; room for a few more, so that they can be
  * closed. */
 #define DESCRIPTORS_MAX 4
@@ -215,7 +222,7 @@ union descriptors {
 vx_status vx_channel_send_fd(int fd, const struct vx_message_head *message, size_t bytes,
                              int passed)
 {
-    VX_ASSERT(bytes >= sizeof *message && bytes <= VX_MESSAGE_BYTES && passed >= 0);
+    VX_ASSERT(is_to_be_sent(message, bytes) && passed >= 0);
     union descriptors control = {.head = {0}};
     struct iovec piece = {(void *)(uintptr_t)message, bytes};
     struct msghdr record = {.msg_iov = &piece,

@@ -83,8 +83,10 @@ struct vx_message_run {
 struct vx_done_item {
     i32 code; /* enum vx_code */
     i32 why;  /* which of the sentences is its own; -1 = none: it ended well */
+    /* FAILED_PRECONDITION for this region of its own, and not for its name; 0 = none. */
+    i32 region_lost;
+    bool ran; /* it was given to the device, and not refused before */
     bool geometry_hit, geometry_kept;
-    bool region_lost; /* FAILED_PRECONDITION for a region of its own, not for its name */
     i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
 };
 struct vx_message_done {
@@ -172,6 +174,7 @@ const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item);
 /* fds[0] is the front's end, non-blocking; fds[1] the worker's, blocking.  Both close on
  * exec. */
 VX_MUST_USE vx_status vx_channel_pair(int fds[2]);
+/* The message is one that the other side takes: asserted. */
 VX_MUST_USE vx_status vx_channel_send(int fd, const struct vx_message_head *message,
                                       size_t bytes);
 /* With a descriptor, which the other side gets a copy of. */

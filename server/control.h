@@ -1,11 +1,13 @@
 /* control - answers the small questions: liveness, metadata, configuration, statistics.
  *
  * Each handler is bytes in, bytes out: unpack, look into the registry, pack.  No state of
- * its own.  Two questions are answered later: a load and an unload, once they have ended
- * (models.h); the answer to both is an empty message.
+ * its own.  Three questions are answered later: a load and an unload, once they have ended
+ * (models.h), and the registration of a device region, once its worker has opened it
+ * (regions.h); the answer to all three is an empty message.
  *
  *   vx_status st = vx_control_answer(&view, method, message, &answer, &why);
- *   if (!st.fault && answer.later) ...models' on_ended(answer.waiter) comes...
+ *   if (!st.fault && answer.later)
+ *       ...models' on_ended(answer.waiter) comes, or regions' on_added(answer.waiter)...
  *
  * Thread   loop.
  * Limits   VX_CONTROL_BYTES_MAX in and out.
@@ -28,7 +30,7 @@ struct vx_control_answer {
     size_t capacity;            /* VX_CONTROL_BYTES_MAX */
     size_t length;              /* out */
     const struct vx_peer *peer; /* whose question it is; NULL: not known */
-    void *waiter; /* who asks, for models' on_ended; NULL: loads are refused */
+    void *waiter; /* who asks, for what is answered later; NULL: that is refused */
     bool later;   /* out: with OK, there is no answer yet */
 };
 

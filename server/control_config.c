@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/control_private.h"
 
+#include "engine/base/check.h"
 #include "server/devices.h"
 #include "server/workers.h"
 
@@ -25,9 +26,9 @@ struct config_answer {
     Inference__ModelDynamicBatching__PriorityQueuePolicyEntry
         *policy_list[VX_PRIORITY_LEVELS_MAX];
     Inference__ModelTransactionPolicy transaction;
-    Inference__ModelInstanceGroup groups[2]; /* GPUs, CPU */
-    Inference__ModelInstanceGroup *group_list[2];
-    char group_names[2][VX_NAME_BYTES + 8];
+    Inference__ModelInstanceGroup groups[VX_WORKERS_MAX]; /* GPUs by count, CPU */
+    Inference__ModelInstanceGroup *group_list[VX_WORKERS_MAX];
+    char group_names[VX_WORKERS_MAX][VX_NAME_BYTES + 8];
     int32_t gpus[VX_WORKERS_MAX];
     Inference__ModelInput inputs[2];
     Inference__ModelInput *input_list[2];
@@ -126,12 +127,10 @@ static void config_set_batching(struct config_answer *answer,
 struct vx_control_device vx_control_device_of(const struct vx_workers *workers,
                                               i32 worker)
 {
-    struct vx_device device = {.kind = VX_DEVICE_CPU};
-    if (workers && worker < vx_workers_count(workers) &&
-        vx_device_parse(vx_workers_info(workers, worker)->device, NULL, &device).fault)
-        device = (struct vx_device){.kind = VX_DEVICE_CPU};
-    bool gpu = device.kind != VX_DEVICE_CPU;
-    return (struct vx_control_device){gpu, gpu ? device.index : 0};
+    i64 id = -1;
+    if (workers && worker < vx_workers_count(workers))
+        id = vx_device_id(vx_workers_info(workers, worker)->device, worker);
+    return (struct vx_control_device){id >= 0, id >= 0 ? (i32)id : 0};
 }
 
 static Inference__ModelInstanceGroup *config_add_group(struct config_answer *answer,
@@ -148,28 +147,37 @@ static Inference__ModelInstanceGroup *config_add_group(struct config_answer *ans
     return group;
 }
 
-/* One instance per worker that has the model.  Of a group of GPUs, `count` is of each. */
+/* The GPUs of this group have `count` instances each. */
+static void config_add_gpus(struct config_answer *answer, const char *model,
+                            const i32 instances[VX_WORKERS_MAX], i32 count, size_t *gpus)
+{
+    size_t first = *gpus;
+    for (i32 id = 0; id < VX_WORKERS_MAX; id++)
+        if (instances[id] == count) answer->gpus[(*gpus)++] = id;
+    if (*gpus == first) return;
+    Inference__ModelInstanceGroup *group = config_add_group(answer, model);
+    group->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU;
+    group->count = count;
+    group->n_gpus = *gpus - first;
+    group->gpus = &answer->gpus[first];
+}
+
+/* One instance per worker that has the model; one GPU may have several. */
 static void config_set_instances(struct config_answer *answer,
                                  const struct vx_instance *row,
                                  const struct vx_workers *workers)
 {
-    i32 cpus = 0;
+    i32 cpus = 0, instances[VX_WORKERS_MAX] = {0};
     size_t gpus = 0;
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
         if (!(row->workers_loaded >> w & 1)) continue;
         struct vx_control_device device = vx_control_device_of(workers, w);
-        if (device.gpu)
-            answer->gpus[gpus++] = device.index;
-        else
-            cpus++;
+        VX_ASSERT(device.index < VX_WORKERS_MAX);
+        cpus += !device.gpu;
+        instances[device.index] += device.gpu;
     }
-    if (gpus) {
-        Inference__ModelInstanceGroup *group = config_add_group(answer, row->name);
-        group->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_GPU;
-        group->count = 1;
-        group->n_gpus = gpus;
-        group->gpus = answer->gpus;
-    }
+    for (i32 count = 1; count <= VX_WORKERS_MAX; count++)
+        config_add_gpus(answer, row->name, instances, count, &gpus);
     if (cpus) {
         Inference__ModelInstanceGroup *group = config_add_group(answer, row->name);
         group->kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_CPU;

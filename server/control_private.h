@@ -34,8 +34,8 @@ struct vx_control_question {
     struct vx_arena *scratch;
     struct vx_why *why;
     const struct vx_peer *peer; /* NULL: not known */
-    void *waiter;               /* who asks; NULL: cannot wait */
-    bool later; /* out: with OK, no answer now: the waiter is told when it has ended */
+    void *waiter; /* who asks, for what is answered later; NULL: that is refused */
+    bool later;   /* out: with OK, no answer now: the waiter is told when it has ended */
     const ProtobufCMessage *answer; /* out */
 };
 

@@ -11,6 +11,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ------- who may change them ------- */
+
+static const char *const peer_names[] = {
+    [VX_PEER_REMOTE] = "remote", [VX_PEER_LOCAL] = "local", [VX_PEER_UNIX] = "unix"};
+
+/* Who is not known is from anywhere. */
+static struct vx_peer asker(const struct vx_control_question *question)
+{
+    return question->peer ? *question->peer : (struct vx_peer){.kind = VX_PEER_REMOTE};
+}
+
+static vx_status check_changer(const struct vx_control_question *question,
+                               const char *method)
+{
+    const char *who = question->view->config->client_settings;
+    bool is_any = !strcmp(who, "any"), is_local = !strcmp(who, "local");
+    bool is_here = asker(question).kind != VX_PEER_REMOTE;
+    VX_ENSURE_WHY(is_any || (is_local && is_here), question->why, PERMISSION_DENIED,
+                  "this client may not change settings",
+                  "%s: expected no settings from %s: the setting client_settings is %s",
+                  method, is_local ? "a client of another host" : "clients", who);
+    return VX_OK;
+}
+
+static const char *peer_name(const struct vx_peer *peer)
+{
+    return peer_names[peer->kind];
+}
+
+/* -1: not known. */
+static i64 peer_uid(const struct vx_peer *peer)
+{
+    return peer->kind == VX_PEER_UNIX ? (i64)peer->uid : -1;
+}
+
 /* ------- TraceSetting ------- */
 
 typedef Inference__TraceSettingRequest__SettingsEntry TraceEntry;
@@ -161,6 +196,7 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
     i32 ignored;
     VX_ENSURE_WHY(tracing, question->why, UNIMPLEMENTED, "not served",
                   "TraceSetting is not served here: %s", "nothing is traced");
+    if (request->n_settings) VX_TRY(check_changer(question, "TraceSetting"));
     if (*request->model_name)
         VX_TRY(vx_registry_find(question->view->registry, request->model_name, 0,
                                 question->why, &ignored));
@@ -168,6 +204,7 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
     for (size_t i = 0; i < request->n_settings; i++)
         VX_TRY(trace_read(request->settings[i], question->why, &own));
     if (request->n_settings) {
+        struct vx_peer peer = asker(question);
         VX_TRY(vx_tracing_set(tracing, request->model_name, &own));
         vx_tracing_get(tracing, request->model_name, &own, &all);
         VX_LOG(
@@ -175,7 +212,10 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
             VX_LOG_TEXT("trace_level", all.values[VX_TRACE_LEVEL] ? "TIMESTAMPS" : "OFF"),
             VX_LOG_I64("trace_rate", all.values[VX_TRACE_RATE]),
             VX_LOG_I64("trace_count", all.values[VX_TRACE_COUNT]),
-            VX_LOG_TEXT("model", request->model_name));
+            VX_LOG_TEXT("model", request->model_name),
+            VX_LOG_TEXT("peer", peer_name(&peer)),
+            VX_LOG_I64("connection", (i64)peer.connection),
+            VX_LOG_I64("uid", peer_uid(&peer)));
     }
     struct trace_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
@@ -298,17 +338,22 @@ vx_status vx_control_log_settings(struct vx_control_question *question)
 {
     const Inference__LogSettingsRequest *request = (const void *)question->request;
     struct vx_log_choice wanted;
+    if (request->n_settings) VX_TRY(check_changer(question, "LogSettings"));
     vx_log_choice_get(&wanted);
     for (size_t i = 0; i < request->n_settings; i++)
         VX_TRY(log_read(request->settings[i], question->why, &wanted));
     struct log_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
     if (request->n_settings) {
+        struct vx_peer peer = asker(question);
         /* Before: whoever makes a log silent is its last line. */
         VX_LOG(SETTINGS, VX_LOG_TEXT("what", "log"), VX_LOG_I64("log_info", wanted.info),
                VX_LOG_I64("log_warning", wanted.warn),
                VX_LOG_I64("log_error", wanted.error),
-               VX_LOG_I64("log_verbose_level", wanted.verbose));
+               VX_LOG_I64("log_verbose_level", wanted.verbose),
+               VX_LOG_TEXT("peer", peer_name(&peer)),
+               VX_LOG_I64("connection", (i64)peer.connection),
+               VX_LOG_I64("uid", peer_uid(&peer)));
         vx_log_choice_set(&wanted);
     }
     log_say_all(answer, &wanted);

@@ -57,7 +57,22 @@ static void statistics_set_batches(struct statistics_row *row,
     row->model.batch_stats = row->batch_list;
 }
 
-/* The weights, on each device that has them.  response_stats stays empty: it is for models
+static Inference__MemoryUsage *memory_of(struct statistics_row *row,
+                                         struct vx_control_device device, size_t *count)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (row->memory[i].id == device.index &&
+            !strcmp(row->memory[i].type, "GPU") == device.gpu)
+            return &row->memory[i];
+    Inference__MemoryUsage *memory = &row->memory[*count];
+    inference__memory_usage__init(memory);
+    memory->type = device.gpu ? "GPU" : "CPU";
+    memory->id = device.index;
+    row->memory_list[(*count)++] = memory;
+    return memory;
+}
+
+/* The weights, on each device that has them: each of its workers has its own.  response_stats stays empty: it is for models
  * that answer one request several times, and none here does. */
 static void statistics_set_memory(struct statistics_row *row,
                                   const struct vx_instance *instance,
@@ -66,13 +81,8 @@ static void statistics_set_memory(struct statistics_row *row,
     size_t count = 0;
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
         if (!(instance->workers_loaded >> w & 1)) continue;
-        Inference__MemoryUsage *memory = &row->memory[count];
-        struct vx_control_device device = vx_control_device_of(workers, w);
-        inference__memory_usage__init(memory);
-        memory->type = device.gpu ? "GPU" : "CPU";
-        memory->id = device.index;
-        memory->byte_size = (u64)instance->signature.weights_bytes;
-        row->memory_list[count++] = memory;
+        memory_of(row, vx_control_device_of(workers, w), &count)->byte_size +=
+            (u64)instance->weights_bytes[w];
     }
     row->model.n_memory_usage = count;
     row->model.memory_usage = row->memory_list;

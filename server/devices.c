@@ -69,6 +69,14 @@ vx_status vx_device_parse(const char *name, struct vx_why *why, struct vx_device
     return VX_OK;
 }
 
+i64 vx_device_id(const char *name, i32 worker)
+{
+    struct vx_device device;
+    if (vx_device_parse(name, NULL, &device).fault || device.kind == VX_DEVICE_CPU)
+        return -1;
+    return device.kind == VX_DEVICE_FAKE ? worker : device.index;
+}
+
 /* ------- what the machine has ------- */
 
 /* The child's one line: a number, and a sentence when it is 0. */

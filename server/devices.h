@@ -43,6 +43,9 @@ struct vx_device_list {
 /* One device; not the words for many. */
 VX_MUST_USE vx_status vx_device_parse(const char *name, struct vx_why *why,
                                       struct vx_device *device);
+/* As clients count the device that a worker has: a fake one is its worker's own, so it has
+ * the worker's number.  -1 = it is no GPU. */
+i64 vx_device_id(const char *name, i32 worker);
 /* config->device with the words for many replaced by what they mean here. */
 VX_MUST_USE vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
                                       struct vx_device_list *list);

@@ -28,8 +28,9 @@
 #include "engine/base/status.h"
 #include "proto/limits.h"
 
-/* A worker that is a thread of the front maps every region a second time. */
-#define VX_FOREIGN_MAX (2 * VX_REGIONS_MAX)
+/* A worker that is a thread of the front maps every region a second time; and a worker has
+ * memory that it lets go of while its row is another's. */
+#define VX_FOREIGN_MAX (2 * VX_REGIONS_MAX + 32)
 
 struct vx_foreign;
 

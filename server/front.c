@@ -103,7 +103,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
                                        .waiter = call};
     vx_arena_reset(&front->scratch);
     vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
-    if (!st.fault && answer.later) return; /* front_on_ended comes */
+    if (!st.fault && answer.later) return; /* front_on_answered comes */
     call->answered = true;
     if (st.fault)
         vx_rpc_fail(front->rpc, &call, st, &why);
@@ -112,8 +112,8 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
 }
 
 /* The load or unload, or the device region, that this call asked for. */
-static void front_on_ended(void *context, void *waiter, vx_status status,
-                           const struct vx_why *why)
+static void front_on_answered(void *context, void *waiter, vx_status status,
+                              const struct vx_why *why)
 {
     struct vx_front *front = context;
     struct vx_call *call = waiter;
@@ -203,6 +203,12 @@ static bool front_lives(void *context, u64 connection)
 {
     const struct vx_front *front = context;
     return vx_rpc_connection_lives(front->rpc, connection);
+}
+
+static bool front_in_group(void *context, u64 connection, u32 gid)
+{
+    const struct vx_front *front = context;
+    return vx_rpc_connection_in_group(front->rpc, connection, gid);
 }
 
 /* ------- workers ------- */
@@ -301,7 +307,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));
     VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
-    VX_TRY(vx_tracing_open(&front->tracing));
+    VX_TRY(vx_tracing_open(front->registry, &front->tracing));
     VX_TRY(vx_models_open(&(struct vx_models_options){.repository = config->repository,
                                                       .registry = front->registry,
                                                       .sched = front->sched,
@@ -309,15 +315,17 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                       .context = front,
                                                       .config = config,
                                                       .look = front_look,
-                                                      .on_ended = front_on_ended,
+                                                      .on_ended = front_on_answered,
                                                       .on_lost = front_on_lost},
                           &front->models));
     VX_TRY(vx_regions_open(&(struct vx_regions_options){.config = config,
+                                                        .loop = &front->loop,
                                                         .workers = &front->workers,
                                                         .context = front,
                                                         .ring = front_ring,
                                                         .lives = front_lives,
-                                                        .on_added = front_on_ended},
+                                                        .in_group = front_in_group,
+                                                        .on_added = front_on_answered},
                            &front->regions));
     front->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
     front->answer = vx_alloc(VX_CONTROL_BYTES_MAX);
@@ -330,12 +338,8 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 /* The real ones, and those that tests have in their place. */
 static bool front_all_are_gpus(const struct vx_front *front)
 {
-    for (i32 w = 0; w < vx_workers_count(front->workers); w++) {
-        struct vx_device device;
-        const char *name = vx_workers_info(front->workers, w)->device;
-        if (vx_device_parse(name, NULL, &device).fault) return false;
-        if (device.kind == VX_DEVICE_CPU) return false;
-    }
+    for (i32 w = 0; w < vx_workers_count(front->workers); w++)
+        if (vx_device_id(vx_workers_info(front->workers, w)->device, w) < 0) return false;
     return true;
 }
 
@@ -471,7 +475,7 @@ int vx_front_run(const struct vx_config *config)
     if (st.fault) {
         /* Nothing serves yet: the sentence matters, what is open ends with the process.
          */
-        VX_LOG(STOP, VX_LOG_TEXT("code", vx_code_name(vx_status_code(st))),
+        VX_LOG(START_FAILED, VX_LOG_TEXT("code", vx_code_name(vx_status_code(st))),
                VX_LOG_TEXT("why", vx_status_text(st, &why)));
         return 1;
     }

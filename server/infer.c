@@ -174,8 +174,9 @@ static vx_status infer_check_voxels(const struct vx_infer *infer,
     return VX_OK;
 }
 
-vx_status vx_infer_unknown_geometry(const struct vx_call *call, struct vx_why *why)
+vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
 {
+    call->geometry_unknown = true;
     char name[VX_CONTENT_TEXT_BYTES];
     vx_content_print(call->request.coords_ref, name);
     VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not known here",
@@ -225,6 +226,8 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_registry_pick(infer->registry, request->model, request->version, why,
                             &instance));
     call->job.instance = instance;
+    if (call->regions_status.fault) *why = call->regions_why;
+    VX_TRY(call->regions_status);
     const struct vx_instance *row = vx_infer_row(infer, call);
     VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
     call->job.voxels = call->admitted.voxels;
@@ -272,6 +275,7 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     VX_ON(LOOP);
     VX_ASSERT(call->magic == VX_CALL_MAGIC);
     call->job = (struct vx_job){.instance = -1};
+    call->geometry_unknown = false;
     memset(call->outputs, 0, sizeof call->outputs);
     struct vx_why why = {""};
     vx_status st = infer_admit(infer, call, &why);

@@ -27,23 +27,37 @@ struct infer_steps {
     i64 end_ns;
 };
 
+/* An item may come back from its worker without having run. */
+static bool infer_ran(const struct vx_infer_end *end)
+{
+    return end->done && end->done->ran;
+}
+
 /* The worker says when it heard of the batch and when it answered, and how long its device
  * worked: what is between is waiting, for the batch before it, and so is queue time. */
 static struct infer_steps infer_steps_make(const struct vx_call *call,
                                            const struct vx_infer_end *end, i64 now_ns)
 {
-    struct infer_steps steps = {.decoded_ns = call->decoded_ns, .end_ns = now_ns};
-    if (!end->done) return steps;
+    struct infer_steps steps = {.decoded_ns = call->decoded_ns,
+                                .queued_ns = call->job.queued_ns,
+                                .end_ns = now_ns};
+    if (!infer_ran(end)) return steps;
     const struct vx_message_done *batch = end->batch;
     struct vx_infer_times times = vx_infer_times_make(batch);
     i64 begin_ns = batch->sent_ns - batch->device_ns;
     if (begin_ns < batch->received_ns) begin_ns = batch->received_ns;
-    steps.queued_ns = call->job.queued_ns;
     steps.compute_ns = begin_ns;
     steps.input_end_ns = begin_ns + times.convert_ns;
     steps.output_ns = steps.input_end_ns + times.geometry_ns + times.compute_ns;
     steps.compute_end_ns = steps.output_ns + times.output_ns;
     return steps;
+}
+
+/* Until its device began with it, or to its end; 0 for one that never waited. */
+static i64 infer_queue_ns(const struct infer_steps *steps)
+{
+    if (!steps->queued_ns) return 0;
+    return (steps->compute_ns ? steps->compute_ns : steps->end_ns) - steps->queued_ns;
 }
 
 static void infer_count_run(struct vx_instance_stats *stats, const struct vx_call *call,
@@ -55,7 +69,7 @@ static void infer_count_run(struct vx_instance_stats *stats, const struct vx_cal
     stats->voxels += (u64)call->job.voxels;
     stats->pairs += (u64)done->pairs;
     duration_add(&stats->success, steps->end_ns - steps->decoded_ns);
-    duration_add(&stats->queue, steps->compute_ns - steps->queued_ns);
+    duration_add(&stats->queue, infer_queue_ns(steps));
     duration_add(&stats->compute_input, steps->input_end_ns - steps->compute_ns);
     duration_add(&stats->compute_infer, steps->output_ns - steps->input_end_ns);
     duration_add(&stats->compute_output, steps->compute_end_ns - steps->output_ns);
@@ -139,7 +153,7 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
         VX_LOG_TEXT("outputs", infer_way(call->outputs_use, VX_REQUEST_OUTPUTS_MAX)),
         VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
         VX_LOG_I64("receive_us", us(call->decoded_ns - call->arrived_ns)),
-        VX_LOG_I64("queue_us", us(steps->compute_ns - steps->queued_ns)),
+        VX_LOG_I64("queue_us", us(infer_queue_ns(steps))),
         VX_LOG_I64("input_us", us(done->convert_ns)),
         VX_LOG_I64("geometry_us", us(done->geometry_ns)),
         VX_LOG_I64("compute_us", us(done->compute_ns)),
@@ -197,11 +211,12 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
         .voxels = call->job.voxels,
         .bytes_in = call->body_bytes,
         .by_name = vx_content_there(call->request.coords_ref),
+        .unknown_geometry = call->geometry_unknown,
         .refused_late = end->refused_late,
     };
-    if (end->done) {
+    if (infer_ran(end)) {
         sample.ran = true;
-        sample.queue_ns = steps.compute_ns - steps.queued_ns;
+        sample.queue_ns = infer_queue_ns(&steps);
         sample.compute_ns = end->done->compute_ns;
         sample.geometry_ns = end->done->geometry_ns;
         sample.pairs = end->done->pairs;
@@ -236,11 +251,31 @@ struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done)
                                    .output_ns = (i64)(output * scale)};
 }
 
-/* Triton's batch_stats: how often a batch of this size ran, and what it took. */
-static void count_batch_size(struct vx_instance_stats *stats,
-                             const struct vx_message_done *done)
+/* Of the items that ran: not those that were sent back before. */
+struct batch_ran {
+    i32 items, well;
+    i64 voxels;
+};
+static struct batch_ran batch_ran_make(const struct vx_infer_batch *batch)
 {
-    struct vx_batch_stats *size = &stats->batches[done->items_count - 1];
+    struct batch_ran ran = {0};
+    for (i32 i = 0; i < batch->done->items_count; i++) {
+        const struct vx_done_item *item = &batch->done->items[i];
+        if (!item->ran) continue;
+        ran.items++;
+        ran.well += item->code == VX_CODE_OK;
+        ran.voxels += batch->plan->jobs[i]->voxels;
+    }
+    return ran;
+}
+
+/* As Triton's protocol says: successful executions.  batch_stats: how often a batch of this
+ * size ran, and what it took. */
+static void count_execution(struct vx_instance_stats *stats, i32 items,
+                            const struct vx_message_done *done)
+{
+    struct vx_batch_stats *size = &stats->batches[items - 1];
+    stats->execution_count++;
     struct vx_infer_times times = vx_infer_times_make(done);
     duration_add(&size->compute_input, times.convert_ns);
     duration_add(&size->compute_infer, times.geometry_ns + times.compute_ns);
@@ -252,11 +287,12 @@ void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *b
     const struct vx_batch_plan *plan = batch->plan;
     const struct vx_message_done *done = batch->done;
     struct vx_instance *row = vx_registry_row(infer->registry, plan->instance);
-    row->stats.execution_count++;
-    count_batch_size(&row->stats, done);
+    const struct batch_ran ran = batch_ran_make(batch);
+    if (!ran.items) return;
+    if (ran.well) count_execution(&row->stats, ran.items, done);
     struct vx_metrics_batch sample = {
-        .requests = plan->jobs_count,
-        .voxels = plan->voxels,
+        .requests = ran.items,
+        .voxels = ran.voxels,
         .voxels_max = row->signature.batching.voxels_max,
         .device_ns = done->device_ns,
         .predicted_ns = plan->predicted_ns,

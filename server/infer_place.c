@@ -25,7 +25,7 @@ struct vx_place vx_infer_input_place(const struct vx_call *call,
                                      const struct vx_request_tensor *input)
 {
     const struct vx_region_use *use = &call->inputs_use[input - call->request.inputs];
-    if (use->region) return (struct vx_place){use->offset, use->region};
+    if (use->region && !use->copied) return (struct vx_place){use->offset, use->region};
     return (struct vx_place){input->slot.offset, 0};
 }
 
@@ -67,7 +67,8 @@ static bool overlap(const struct infer_piece *a, const struct infer_piece *b)
 }
 
 /* An output over another tensor of the request: one of them would be garbage, and which one
- * would depend on the device.  Inputs may share memory. */
+ * would depend on the device.  Inputs may share memory.  Places are compared within one
+ * region: one object that a client has registered under two names is not seen through. */
 static vx_status check_overlap(const struct infer_pieces *pieces, struct vx_why *why)
 {
     for (i32 i = 0; i < pieces->count; i++)
@@ -90,7 +91,7 @@ static vx_status check_workers(const struct vx_infer *infer,
 {
     u32 only = UINT32_MAX;
     for (i32 i = 0; i < pieces->count; i++)
-        if (pieces->list[i].use->on_device) only &= pieces->list[i].use->workers;
+        if (pieces->list[i].use->workers) only &= pieces->list[i].use->workers;
     call->job.only = only == UINT32_MAX ? 0 : only;
     VX_ENSURE(only, INVALID_ARGUMENT, "regions of one request must be on one device");
     if (!call->job.only) return VX_OK;
@@ -124,17 +125,11 @@ u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call)
     return call->job.only ? loaded & call->job.only : loaded;
 }
 
-vx_status vx_infer_regions_whole(const struct vx_infer *infer, const struct vx_call *call)
+const struct vx_region_use *vx_infer_region_use(const struct vx_call *call, i32 region)
 {
-    bool broken = false;
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        broken = broken || (call->inputs_use[i].region &&
-                            vx_regions_broken(infer->regions, &call->inputs_use[i]));
+        if (call->inputs_use[i].region == region) return &call->inputs_use[i];
     for (i32 i = 0; i < call->request.outputs_count; i++)
-        broken = broken || (call->outputs_use[i].region &&
-                            vx_regions_broken(infer->regions, &call->outputs_use[i]));
-    VX_ENSURE(!broken, FAILED_PRECONDITION,
-              "the shared memory of the request was cut by its owner while it ran: there "
-              "is no answer");
-    return VX_OK;
+        if (call->outputs_use[i].region == region) return &call->outputs_use[i];
+    return NULL;
 }

@@ -21,7 +21,7 @@
 struct vx_infer_end {
     vx_status status;
     const struct vx_why *why;
-    const struct vx_done_item *done;     /* NULL when it never ran */
+    const struct vx_done_item *done;     /* NULL when it never was with a worker */
     const struct vx_message_done *batch; /* there when done is: the batch it ran in */
     i32 worker;
     i32 batch_items;
@@ -58,8 +58,7 @@ void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status statu
 /* Workers that may hold its geometry and run it, as bits. */
 u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
 /* Says that the name in the request stands for nothing. */
-VX_MUST_USE vx_status vx_infer_unknown_geometry(const struct vx_call *call,
-                                                struct vx_why *why);
+VX_MUST_USE vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why);
 /* Whether what the request has in regions can be served, and by which workers: into the
  * job.  The request is admitted. */
 VX_MUST_USE vx_status vx_infer_check_regions(const struct vx_infer *infer,
@@ -70,9 +69,8 @@ struct vx_place vx_infer_input_place(const struct vx_call *call,
 struct vx_place vx_infer_output_place(const struct vx_call *call, i32 i);
 /* The region of output number i of the answer; NULL: it goes into a slot. */
 const struct vx_region_use *vx_infer_output_use(const struct vx_call *call, i32 i);
-/* FAILED_PRECONDITION when the client has cut a region of its own request. */
-VX_MUST_USE vx_status vx_infer_regions_whole(const struct vx_infer *infer,
-                                             const struct vx_call *call);
+/* The reference that its request holds to a region; NULL = none. */
+const struct vx_region_use *vx_infer_region_use(const struct vx_call *call, i32 region);
 /* Books one call that ends now. */
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end);

@@ -112,12 +112,12 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                            end->done->pairs);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
-    vx_status whole = vx_infer_regions_whole(infer, call);
-    if (whole.fault) { /* whatever came of it */
-        said.status = whole;
-        said.why = NULL;
+    const struct vx_region_use *lost = NULL;
+    if (end->done->region_lost) lost = vx_infer_region_use(call, end->done->region_lost);
+    if (lost) {
+        vx_regions_lost(infer->regions, lost);
     } else if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
-               call->job.must_hold && !end->done->region_lost) {
+               call->job.must_hold) {
         vx_geometries_gone(infer->geometries, content, end->worker);
         if (infer_try_elsewhere(infer, call)) return;
         said.status = vx_infer_unknown_geometry(call, &why);
@@ -127,7 +127,8 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
 }
 
 /* What the scheduler may learn from; nothing from a batch in which something failed, since
- * that took as long as it took to find out. */
+ * that took as long as it took to find out.  An item that was refused before took no time.
+ */
 static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
 {
     struct vx_batch_end end = {.worker = worker,
@@ -137,6 +138,10 @@ static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_d
                                .geometry_ns = vx_infer_times_make(done).geometry_ns};
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];
+        if (!item->ran) {
+            end.refused |= UINT64_C(1) << i;
+            continue;
+        }
         if (item->code != VX_CODE_OK) end.device_ns = 0;
         end.pairs += item->pairs;
     }

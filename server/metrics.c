@@ -112,7 +112,7 @@ void vx_metrics_observe_request(struct vx_metrics *metrics,
     metrics->refused_late += request->refused_late;
     if (request->by_name) {
         metrics->refs_hit += request->code == VX_CODE_OK;
-        metrics->refs_unknown += request->code == VX_CODE_FAILED_PRECONDITION;
+        metrics->refs_unknown += request->unknown_geometry;
     }
     if (request->ran) {
         observe(metrics, VX_HISTOGRAM_QUEUE, not_negative(request->queue_ns));
@@ -225,8 +225,8 @@ static i64 process_resident_bytes(void)
 
 static struct vx_regions_counts regions_of(const struct vx_metrics_sources *s)
 {
-    struct vx_regions_counts counts;
-    vx_regions_counts_get(s->regions, &counts);
+    struct vx_regions_counts counts = {.uses = 0};
+    if (s->regions) vx_regions_counts_get(s->regions, &counts);
     return counts;
 }
 
@@ -312,6 +312,7 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
 {
     struct family family = {.text = text};
     char label[LABELS_BYTES];
+    const struct vx_regions_counts regions = regions_of(s); /* under a lock: once */
 #define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)                           \
     family_begin(&family, #name_, #type_, help_);                                        \
     series(text, #name_, "", labels_, value_);

@@ -65,9 +65,10 @@ struct vx_metrics_request {
     i64 total_ns; /* from arrival */
     i64 voxels;
     u64 bytes_in, bytes_out;
-    bool by_name;      /* its geometry came as a coords_ref */
-    bool refused_late; /* on arrival: its time would have been over before its turn */
-    bool ran;          /* a device saw it; the rest is valid */
+    bool by_name;          /* its geometry came as a coords_ref */
+    bool unknown_geometry; /* and that stood for nothing */
+    bool refused_late;     /* on arrival: its time would have been over before its turn */
+    bool ran;              /* a device saw it; the rest is valid */
     i64 queue_ns, compute_ns, geometry_ns, pairs;
 };
 void vx_metrics_observe_request(struct vx_metrics *metrics,

@@ -78,7 +78,8 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
 void vx_models_step(struct vx_models *models);
 
 /* Workers that serve the row, or will when they are up or have loaded it, as bits: one that
- * is not in it is no use to wait for. */
+ * is not in it is no use to wait for, such as one that could not open its device again and
+ * again. */
 u32 vx_models_workers(const struct vx_models *models, i32 instance);
 
 /* model_control explicit: OK, and on_ended(waiter) comes later; or why not.  A load has

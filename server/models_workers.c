@@ -12,6 +12,8 @@
  * should not wait for it for ever.  Batches that the worker had are not blamed instead: a job
  * takes part in fewer deaths than these (VX_JOB_DEATHS_MAX). */
 #define LOAD_DEATHS_MAX 3
+/* Processes in a row that could not open their device before nobody waits for it any more. */
+#define OPEN_FAILURES_MAX 3
 _Static_assert(VX_JOB_DEATHS_MAX < LOAD_DEATHS_MAX, "one job condemns no load");
 
 static i32 models_workers(const struct vx_models *models)
@@ -110,12 +112,18 @@ static bool load_is_spared(const struct vx_model_load *load, i32 worker)
     return load->worker_deaths[worker] >= LOAD_DEATHS_MAX;
 }
 
+static bool worker_may_come(const struct vx_models *models, i32 worker)
+{
+    const struct vx_worker_info *info = vx_workers_info(*models->options.workers, worker);
+    return info->state != VX_WORKER_UP && info->open_failures < OPEN_FAILURES_MAX;
+}
+
 u32 vx_models_workers(const struct vx_models *models, i32 instance)
 {
     const struct vx_model_load *load = &models->loads[instance];
     u32 workers = vx_models_row(models, instance)->workers_loaded | load->asked;
     for (i32 w = 0; w < models_workers(models); w++)
-        if (!worker_is_up(models, w) && !load_is_spared(load, w))
+        if (worker_may_come(models, w) && !load_is_spared(load, w))
             workers |= load->placed & (1u << w);
     return workers;
 }
@@ -224,6 +232,9 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
         vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
     if (suspect >= 0) models_on_load_death(models, suspect, worker);
+    if (worker_may_come(models, worker)) return;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        if (vx_models_row(models, i)->state != VX_INSTANCE_FREE) models_strand(models, i);
 }
 
 /* ------- words from workers ------- */
@@ -300,6 +311,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     }
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
+    row->weights_bytes[worker] = message->signature.weights_bytes;
     if (row->state == VX_INSTANCE_UNAVAILABLE) {
         vx_models_release(models, instance); /* another worker refused it meanwhile */
         return;

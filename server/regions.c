@@ -15,7 +15,11 @@ vx_status vx_regions_open(const struct vx_regions_options *options,
     r->options = *options;
     VX_ASSERT(!pthread_mutex_init(&r->lock, NULL));
     for (i32 i = 0; i < VX_REGIONS_MAX; i++) r->rows[i].fd = -1;
-    if (strcmp(options->config->client_shm, "off")) vx_foreign_guard();
+    const char *who = options->config->client_shm;
+    r->who = !strcmp(who, "unix")    ? VX_REGIONS_UNIX
+             : !strcmp(who, "local") ? VX_REGIONS_LOCAL
+                                     : VX_REGIONS_OFF;
+    if (r->who != VX_REGIONS_OFF) vx_foreign_guard();
     *regions = r;
     return VX_OK;
 }
@@ -27,6 +31,7 @@ void vx_regions_close(struct vx_regions **regions)
     *regions = NULL;
     VX_ASSERT(!r->uses);
     for (i32 i = 0; i < VX_REGIONS_MAX; i++) {
+        VX_ASSERT(!r->rows[i].closing); /* the loop has ended */
         vx_foreign_unmap(&r->rows[i].foreign);
         if (r->rows[i].fd >= 0) close(r->rows[i].fd);
     }
@@ -36,7 +41,7 @@ void vx_regions_close(struct vx_regions **regions)
 
 bool vx_regions_serve(const struct vx_regions *regions, enum vx_region_kind kind)
 {
-    if (!strcmp(regions->options.config->client_shm, "off")) return false;
+    if (regions->who == VX_REGIONS_OFF) return false;
     return kind == VX_REGION_SYSTEM || vx_regions_worker_of(regions, -1) >= 0;
 }
 
@@ -116,7 +121,7 @@ bool vx_regions_next(const struct vx_regions *regions, const struct vx_peer *pee
 /* Under the lock. */
 static bool region_is_broken(struct vx_regions *regions, struct vx_region *row)
 {
-    bool is_cut = row->foreign && vx_foreign_broken(row->foreign);
+    bool is_cut = row->cut || (row->foreign && vx_foreign_broken(row->foreign));
     if (!is_cut && !row->lost) return false;
     if (!row->counted_broken) regions->broken++;
     row->counted_broken = true;
@@ -142,7 +147,8 @@ static vx_status region_check(struct vx_regions *regions, struct vx_region *row,
                   "again",
                   piece->name,
                   row->lost ? "its device could not open it again"
-                            : "its object was truncated, or its file system is full");
+                            : "its object was truncated, its file system is full, or a "
+                              "worker could not map it");
     return VX_OK;
 }
 
@@ -162,8 +168,7 @@ vx_status vx_regions_use(struct vx_regions *regions, const struct vx_peer *peer,
             .offset = piece->offset,
             .bytes = piece->bytes,
             .on_device = row->kind == VX_REGION_DEVICE,
-            .workers =
-                row->kind == VX_REGION_DEVICE ? UINT32_C(1) << row->worker : UINT32_MAX,
+            .workers = row->kind == VX_REGION_DEVICE ? UINT32_C(1) << row->worker : 0,
         };
     }
     pthread_mutex_unlock(&regions->lock);
@@ -199,6 +204,17 @@ bool vx_regions_broken(struct vx_regions *regions, const struct vx_region_use *u
     bool broken = region_is_broken(regions, row);
     pthread_mutex_unlock(&regions->lock);
     return broken;
+}
+
+void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use)
+{
+    struct vx_region *row = region_of(regions, use);
+    pthread_mutex_lock(&regions->lock);
+    /* A device may open its region again when its worker is back: MAPPED tells. */
+    row->cut = row->kind == VX_REGION_SYSTEM;
+    if (!row->counted_broken) regions->broken++;
+    row->counted_broken = true;
+    pthread_mutex_unlock(&regions->lock);
 }
 
 bool vx_regions_read(struct vx_regions *regions, const struct vx_region_use *use,

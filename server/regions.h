@@ -18,7 +18,8 @@
  *   vx_regions_owner_gone(regions, peer.connection);               any thread
  *
  * Every MAP is answered by MAPPED, well or not: until then its row is not used again, so
- * that a worker that is busy has only so many words waiting.
+ * that a worker that is busy has only so many words waiting, and no connection has more of them
+ * than there is room left.
  *
  * States of a row:
  *   FREE    -> OPENING   add_device: the worker is asked; nobody can use it yet
@@ -30,7 +31,8 @@
  * Owner    the front.
  * Thread   loop, but use, done, view, owner_gone: any, under one lock held for a few steps.
  * Limits   VX_REGIONS_MAX, VX_REGIONS_OWNER_MAX of one connection, client_shm_bytes of
- *          all system regions together.
+ *          all system regions together.  Users are not told apart: who may open connections
+ *          here can take all of it, so an address is for users who trust each other.
  * Fails    as each function says.  Sentences never have a key, nor a name that the same
  *          request did not bring.
  *
@@ -55,6 +57,7 @@ enum vx_region_kind { VX_REGION_SYSTEM, VX_REGION_DEVICE };
 
 struct vx_regions_options {
     const struct vx_config *config;
+    struct uv_loop_s *loop; /* memory is let go of beside it; NULL = in vx_regions_step */
     struct vx_workers *const *workers; /* there when the first call comes */
     void *context;
     /* Something is to be done on the loop: vx_regions_step.  Any thread. */
@@ -62,6 +65,9 @@ struct vx_regions_options {
     /* Whether a connection is open: asked once its region is written down, so that one that
      * ends meanwhile leaves none behind.  NULL = it is. */
     bool (*lives)(void *context, u64 connection);
+    /* Whether the process that opened a connection has that group beside its own.  NULL = it
+     * has no other. */
+    bool (*in_group)(void *context, u64 connection, u32 gid);
     /* The answer to an add_device: its region is there, or it is not. */
     void (*on_added)(void *context, void *waiter, vx_status status,
                      const struct vx_why *why);
@@ -82,7 +88,8 @@ struct vx_region_use {
     u64 offset; /* of the piece, from the region's begin */
     u64 bytes;
     bool on_device;
-    u32 workers; /* bit per worker that has it; of a system region all */
+    bool copied; /* its bytes lie in a slot: nobody reads them in the region any more */
+    u32 workers; /* bit per worker that has it; 0 = any: it is a system region */
 };
 
 VX_MUST_USE vx_status vx_regions_open(const struct vx_regions_options *options,
@@ -135,6 +142,8 @@ void vx_regions_done(struct vx_regions *regions, struct vx_region_use *use);
  * has cut the object meanwhile. */
 VX_MUST_USE bool vx_regions_read(struct vx_regions *regions,
                                  const struct vx_region_use *use, void *to);
+/* A worker found that the memory is gone: nobody can use it from now on. */
+void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use);
 /* Whether its client has cut the object under us, as far as the front has seen. */
 bool vx_regions_broken(struct vx_regions *regions, const struct vx_region_use *use);
 

@@ -7,26 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* MAPs on their way to one worker, beside an UNMAP of every row: all of them fit into what
- * a socket holds by default. */
-#define OWED_MAX 128
-
 /* ------- who may ---------- */
 
 static vx_status add_check_peer(const struct vx_regions *regions,
                                 const struct vx_peer *peer, enum vx_region_kind kind,
                                 struct vx_why *why)
 {
-    const char *who = regions->options.config->client_shm;
+    bool loopback = regions->who == VX_REGIONS_LOCAL;
     VX_ENSURE(vx_regions_serve(regions, kind), UNIMPLEMENTED,
               "shared memory of clients is not served here");
-    bool is_local = peer->kind == VX_PEER_LOCAL && !strcmp(who, "local");
+    bool is_local = peer->kind == VX_PEER_LOCAL && loopback;
     VX_ENSURE_WHY(peer->connection && (peer->kind == VX_PEER_UNIX || is_local), why,
                   PERMISSION_DENIED, "this client may not register shared memory",
                   "expected a client %s: the setting client_shm is %s",
-                  strcmp(who, "local") ? "on a unix socket"
-                                       : "on a unix socket or on this host's loopback",
-                  who);
+                  loopback ? "on a unix socket or on this host's loopback"
+                           : "on a unix socket",
+                  regions->options.config->client_shm);
     return VX_OK;
 }
 
@@ -74,9 +70,9 @@ static struct add_taken add_look(struct vx_regions *regions, u64 owner, const ch
     return taken;
 }
 
-static vx_status add_check_room(const struct vx_regions *regions,
-                                const struct add_taken *taken,
-                                const struct vx_region_wanted *wanted, struct vx_why *why)
+static vx_status add_check_wanted(const struct add_taken *taken,
+                                  const struct vx_region_wanted *wanted,
+                                  struct vx_why *why)
 {
     VX_ENSURE_WHY(!taken->is_named, why, ALREADY_EXISTS,
                   "the name of a shared memory region is taken",
@@ -85,6 +81,20 @@ static vx_status add_check_room(const struct vx_regions *regions,
                   "a shared memory region without bytes",
                   "expected a byte_size above 0 for shared memory region '%.127s', got 0",
                   wanted->name);
+    /* Also of a device region, whose bytes nothing else bounds: no memory is larger, and a
+     * worker takes no such word. */
+    VX_ENSURE_WHY(wanted->bytes <= (u64)INT64_MAX, why, INVALID_ARGUMENT,
+                  "a shared memory region that no memory holds",
+                  "expected a byte_size of at most %lld for shared memory region "
+                  "'%.127s', got %llu",
+                  (long long)INT64_MAX, wanted->name, (unsigned long long)wanted->bytes);
+    return VX_OK;
+}
+
+static vx_status add_check_room(const struct vx_regions *regions,
+                                const struct add_taken *taken, u64 owner,
+                                struct vx_why *why)
+{
     VX_ENSURE_WHY(taken->rows_owned < VX_REGIONS_OWNER_MAX, why, RESOURCE_EXHAUSTED,
                   "too many shared memory regions of one connection",
                   "expected at most %d shared memory regions of one connection",
@@ -92,8 +102,10 @@ static vx_status add_check_room(const struct vx_regions *regions,
     VX_ENSURE_WHY(taken->row, why, RESOURCE_EXHAUSTED, "too many shared memory regions",
                   "expected at most %d shared memory regions of all clients",
                   VX_REGIONS_MAX);
-    VX_ENSURE(vx_regions_owed(regions) < OWED_MAX, RESOURCE_EXHAUSTED,
-              "a worker has many shared memory regions to map already: try again later");
+    VX_ENSURE(
+        vx_regions_may_send(regions, owner), RESOURCE_EXHAUSTED,
+        "a worker has many shared memory regions of this connection to map already: "
+        "try again later");
     return VX_OK;
 }
 
@@ -156,10 +168,11 @@ static vx_status add_system(struct vx_regions *regions, const struct vx_peer *pe
     VX_TRY(add_check_peer(regions, peer, VX_REGION_SYSTEM, why));
     VX_TRY(add_check_name(wanted->name, why));
     struct add_taken taken = add_look(regions, peer->connection, wanted->name);
-    VX_TRY(add_check_room(regions, &taken, wanted, why));
+    VX_TRY(add_check_wanted(&taken, wanted, why));
+    VX_TRY(add_check_room(regions, &taken, peer->connection, why));
     VX_TRY(add_check_bytes(regions, &taken, wanted, why));
     int fd;
-    VX_TRY(vx_region_open_object(peer, wanted, why, &fd));
+    VX_TRY(vx_region_open_object(&regions->options, peer, wanted, why, &fd));
     struct vx_region *row = taken.row;
     vx_status st = vx_foreign_map(fd, wanted->offset, wanted->bytes, why, &row->foreign);
     if (st.fault) {
@@ -185,22 +198,19 @@ vx_status vx_regions_add_system(struct vx_regions *regions, const struct vx_peer
 
 /* ------- device regions ------- */
 
-static bool worker_has(i32 worker, const char *name, i64 device)
-{
-    struct vx_device parsed;
-    if (vx_device_parse(name, NULL, &parsed).fault) return false;
-    if (parsed.kind == VX_DEVICE_CPU) return false;
-    i64 index = parsed.kind == VX_DEVICE_FAKE ? worker : parsed.index;
-    return device < 0 || index == device;
-}
-
-/* -1 as the device: any. */
+/* -1 as the device: any.  Of several workers on one GPU the first that is up. */
 i32 vx_regions_worker_of(const struct vx_regions *regions, i64 device)
 {
     const struct vx_workers *workers = *regions->options.workers;
-    for (i32 w = 0; workers && w < vx_workers_count(workers); w++)
-        if (worker_has(w, vx_workers_info(workers, w)->device, device)) return w;
-    return -1;
+    i32 found = -1;
+    for (i32 w = 0; workers && w < vx_workers_count(workers); w++) {
+        const struct vx_worker_info *info = vx_workers_info(workers, w);
+        i64 id = vx_device_id(info->device, w);
+        if (id < 0 || (device >= 0 && id != device)) continue;
+        if (info->state == VX_WORKER_UP) return w;
+        if (found < 0) found = w;
+    }
+    return found;
 }
 
 static vx_status add_device(struct vx_regions *regions, const struct vx_peer *peer,
@@ -210,7 +220,8 @@ static vx_status add_device(struct vx_regions *regions, const struct vx_peer *pe
     VX_TRY(add_check_peer(regions, peer, VX_REGION_DEVICE, why));
     VX_TRY(add_check_name(wanted->name, why));
     struct add_taken taken = add_look(regions, peer->connection, wanted->name);
-    VX_TRY(add_check_room(regions, &taken, wanted, why));
+    VX_TRY(add_check_wanted(&taken, wanted, why));
+    VX_TRY(add_check_room(regions, &taken, peer->connection, why));
     i32 worker = wanted->device < 0 ? -1 : vx_regions_worker_of(regions, wanted->device);
     VX_ENSURE_WHY(worker >= 0, why, INVALID_ARGUMENT, "no worker has this device",
                   "expected shared memory region '%.127s' to be of a GPU that voxeld "

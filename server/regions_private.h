@@ -23,6 +23,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <uv.h>
 
 /* The system's longest name of a file, a slash and a NUL. */
 #define VX_REGION_KEY_BYTES 257
@@ -38,6 +39,7 @@ struct vx_region {
     enum vx_region_state state; /* (lock) */
     i32 uses;                   /* (lock) */
     bool lost;                  /* (lock) DEVICE: its worker could not open it again */
+    bool cut;                   /* (lock) a worker found that its object is gone */
     bool counted_broken;        /* (lock) */
     enum vx_region_kind kind;
     u64 owner;  /* connection */
@@ -48,7 +50,9 @@ struct vx_region {
     u64 offset;
     int fd; /* kept for workers that come up later */
     struct vx_foreign *foreign;
-    i64 device; /* DEVICE */
+    uv_work_t work; /* lets go of it */
+    bool closing;   /* the loop's: fd and foreign are with a thread of libuv's */
+    i64 device;     /* DEVICE */
     i32 worker;
     u8 handle[VX_IPC_HANDLE_BYTES];
     void *waiter; /* the loop's: hears of the end of OPENING */
@@ -56,8 +60,12 @@ struct vx_region {
     u32 owe;      /* the loop's: bit per worker that has not said MAPPED */
 };
 
+/* The setting client_shm. */
+enum vx_regions_who { VX_REGIONS_OFF, VX_REGIONS_UNIX, VX_REGIONS_LOCAL };
+
 struct vx_regions {
     struct vx_regions_options options;
+    enum vx_regions_who who;
     pthread_mutex_t lock;
     i32 uses;                        /* (lock) */
     u64 registered, refused, broken; /* (lock) */
@@ -84,18 +92,19 @@ struct vx_region *vx_region_find(struct vx_regions *regions, u64 owner, const ch
 void vx_region_leave(struct vx_regions *regions, struct vx_region *row);
 
 /* regions_open.c: the descriptor of the object, which this peer may read and write. */
-VX_MUST_USE vx_status vx_region_open_object(const struct vx_peer *peer,
+VX_MUST_USE vx_status vx_region_open_object(const struct vx_regions_options *options,
+                                            const struct vx_peer *peer,
                                             const struct vx_region_wanted *wanted,
                                             struct vx_why *why, int *fd);
 
-/* regions_add.c: the first worker with that device, or any GPU for -1; -1 = none. */
+/* regions_add.c: a worker with that device, or with any GPU for -1; -1 = none. */
 i32 vx_regions_worker_of(const struct vx_regions *regions, i64 device);
 /* OPENING or new, and now NAMED: false when its owner is gone meanwhile. */
 bool vx_region_name(struct vx_regions *regions, struct vx_region *row);
 
 /* regions_tell.c: to every worker that should have it and is up. */
 void vx_region_send_map(struct vx_regions *regions, struct vx_region *row);
-/* How many MAPs the worker that owes most has not answered. */
-i32 vx_regions_owed(const struct vx_regions *regions);
+/* Whether one MAP more of this connection's may wait for each worker. */
+bool vx_regions_may_send(const struct vx_regions *regions, u64 owner);
 
 #endif

@@ -7,6 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* MAPs on their way to one worker, beside an UNMAP of every row: all of them fit into what
+ * a socket holds by default. */
+#define OWED_MAX 128
+
 static u32 worker_bit(i32 worker)
 {
     return UINT32_C(1) << worker;
@@ -46,15 +50,23 @@ void vx_region_send_map(struct vx_regions *regions, struct vx_region *row)
         if (worker_is_up(regions, w)) region_send_map_to(regions, row, w);
 }
 
-i32 vx_regions_owed(const struct vx_regions *regions)
+/* A connection may have as many as there is still room for: one alone half of all, each further
+ * one half of what those before it have left, so that none can keep others out while a worker is
+ * busy or has stopped. */
+bool vx_regions_may_send(const struct vx_regions *regions, u64 owner)
 {
-    i32 most = 0, owed[VX_WORKERS_MAX] = {0};
-    for (i32 i = 0; i < VX_REGIONS_MAX; i++)
-        for (i32 w = 0; regions->rows[i].owe >> w; w++)
-            owed[w] += (i32)(regions->rows[i].owe >> w & 1);
+    i32 owed[VX_WORKERS_MAX] = {0}, owned[VX_WORKERS_MAX] = {0};
+    for (i32 i = 0; i < VX_REGIONS_MAX; i++) {
+        const struct vx_region *row = &regions->rows[i];
+        for (i32 w = 0; row->owe >> w; w++) {
+            i32 owes = (i32)(row->owe >> w & 1);
+            owed[w] += owes;
+            if (row->owner == owner) owned[w] += owes;
+        }
+    }
     for (i32 w = 0; w < VX_WORKERS_MAX; w++)
-        if (owed[w] > most) most = owed[w];
-    return most;
+        if (owned[w] >= OWED_MAX - owed[w]) return false;
+    return true;
 }
 
 /* What is leaving and in use too: requests that wait name it. */
@@ -132,10 +144,6 @@ void vx_regions_on_mapped(struct vx_regions *regions, i32 worker,
                           const struct vx_message_mapped *message)
 {
     VX_ON(LOOP);
-    if (message->region < 1 || message->region > VX_REGIONS_MAX) {
-        vx_workers_kill(*regions->options.workers, worker); /* nobody asked that */
-        return;
-    }
     struct vx_region *row = &regions->rows[message->region - 1];
     if (row->serial != message->head.batch || !(row->owe & worker_bit(worker))) return;
     row->owe &= ~worker_bit(worker);
@@ -164,12 +172,46 @@ void vx_regions_on_worker_down(struct vx_regions *regions, i32 worker)
     atomic_store(&regions->stirred, true);
 }
 
-/* Nobody reads it here any more; workers may still be told of it. */
-static void region_let_go(struct vx_regions *regions, struct vx_region *row)
+/* Any thread; the row's memory is its alone meanwhile. */
+static void region_unmap(struct vx_region *row)
 {
     vx_foreign_unmap(&row->foreign);
     if (row->fd >= 0) close(row->fd);
     row->fd = -1;
+}
+
+static void region_on_work(uv_work_t *work)
+{
+    region_unmap(VX_CONTAINER(work, struct vx_region, work));
+}
+
+static void region_on_unmapped(uv_work_t *work, int status)
+{
+    struct vx_region *row = VX_CONTAINER(work, struct vx_region, work);
+    struct vx_regions *regions = work->data;
+    VX_ASSERT(!status); /* nobody cancels it */
+    row->closing = false;
+    atomic_store(&regions->stirred, true);
+}
+
+/* Nobody reads it here any more; workers may still be told of it.  The last who has an object
+ * frees its pages, 0.2 s for a GiB: that is a thread of libuv's, and until then the bytes are
+ * counted. */
+static void region_let_go(struct vx_regions *regions, struct vx_region *row)
+{
+    uv_loop_t *loop = regions->options.loop;
+    if (!loop || !row->foreign) {
+        region_unmap(row);
+        return;
+    }
+    row->closing = true;
+    row->work.data = regions;
+    VX_ASSERT(!uv_queue_work(loop, &row->work, region_on_work, region_on_unmapped));
+}
+
+/* Its bytes are not counted while workers owe a word about it. */
+static void region_discount(struct vx_regions *regions, struct vx_region *row)
+{
     pthread_mutex_lock(&regions->lock);
     row->bytes = 0;
     pthread_mutex_unlock(&regions->lock);
@@ -202,8 +244,10 @@ void vx_regions_step(struct vx_regions *regions)
         pthread_mutex_unlock(&regions->lock);
         if (!is_leaving) continue;
         region_answer(regions, row, region_was_taken_back(), NULL);
-        if (is_used) continue;
+        if (is_used || row->closing) continue;
         region_let_go(regions, row);
+        if (row->closing) continue;
+        region_discount(regions, row);
         if (!row->owe) region_free(regions, row);
     }
 }

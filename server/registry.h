@@ -52,7 +52,7 @@ struct vx_batch_stats {
  * success is queue + compute_input + compute_infer + compute_output and our own overhead. */
 struct vx_instance_stats {
     u64 inference_count;   /* requests answered well: one voxel grid is one inference */
-    u64 execution_count;   /* device batches */
+    u64 execution_count;   /* device batches that answered a request well */
     u64 last_inference_ms; /* since 1970 */
     u64 voxels;            /* in requests answered well */
     u64 pairs;
@@ -77,7 +77,8 @@ struct vx_instance {
                                       layers") */
     struct vx_signature signature; /* valid from READY on */
     u32 workers_loaded;            /* bit per worker that has it */
-    i64 load_started_ns, load_ns;  /* how long the (last) load took */
+    i64 weights_bytes[VX_WORKERS_MAX]; /* on those: kinds of devices differ */
+    i64 load_started_ns, load_ns;      /* how long the (last) load took */
     struct vx_instance_stats stats;
 };
 

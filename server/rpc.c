@@ -54,8 +54,8 @@ static void log_line(gpr_log_func_args *args)
 /* A received body is a thousand pieces of 64 KiB.  By default glibc maps and unmaps the
  * large ones and gives the heap's end back to the kernel after each request, and the next
  * one pays for every page again: measured 1.86 -> 2.2-2.5 GB/s on 1 MiB bodies over TCP.
- * The price is that what was once needed at the same time is kept, and receiving_max
- * bounds that. */
+ * The price is that what was once needed at the same time is kept: what receiving_max
+ * bodies and streams_max messages of streams need. */
 static void open_tune_allocator(void)
 {
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -230,6 +230,11 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
 bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection)
 {
     return vx_rpc_accept_has(rpc->accept, connection);
+}
+
+bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gid)
+{
+    return vx_rpc_accept_in_group(rpc->accept, connection, gid);
 }
 
 void vx_rpc_refuse(struct vx_rpc *rpc)

@@ -21,12 +21,16 @@
  *          rpc threads.
  * Limits   calls_max calls between arrival and end: one more inference is
  *          RESOURCE_EXHAUSTED unread, small questions have a few more, so that a probe is
- *          answered while inference is full; receiving_max bodies being received at once:
- *          the next waits its turn and HTTP/2 flow control holds its bytes back;
- *          streams_max streams of inferences, VX_STREAM_REQUESTS_MAX under way on each;
- *          with calls_max in flight they wait and are not refused;
- *          message_bytes_max a message; receive_ns_max and send_ns_max for a body and an
- *          answer on the wire; connections_max, of which each has 20 s for its first bytes.
+ *          answered while inference is full; receiving_max bodies of ModelInfer being
+ *          received at once: the next waits its turn and HTTP/2 flow control holds its
+ *          bytes back; streams_max streams of inferences, VX_STREAM_REQUESTS_MAX under way
+ *          on each; with calls_max in flight they wait and are not refused;
+ *          message_bytes_max a message; receive_ns_max for such a body and send_ns_max for
+ *          an answer on the wire; connections_max, of which each has 20 s for its first
+ *          bytes.  A stream's message has no turn and no time: gRPC does not say when one
+ *          begins, and a turn that is kept until one comes would be an idle stream's.  So
+ *          gRPC holds up to streams_max * message_bytes_max of messages that are not yet
+ *          complete, for as long as their clients stay.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -65,7 +69,7 @@ struct vx_rpc_options {
     i32 streams_max;       /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
     i32 threads;           /* completion queues, one thread each */
     i32 calls_max;
-    i32 receiving_max;
+    i32 receiving_max; /* not of streams */
     i64 message_bytes_max;
     i64 receive_ns_max;           /* a body that takes longer is cut; 0 = never */
     i64 send_ns_max;              /* and so is an answer that the client does not read */
@@ -112,6 +116,11 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
  * writes something down for a connection asks afterwards, and takes it back on a no.  Any
  * thread. */
 bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection);
+/* Whether the process at the other end of a unix connection had that group beside its own
+ * when it connected.  Not for one that is gone, or that has more than VX_RPC_GROUPS_MAX:
+ * the groups of such a process are not looked at.  Any thread. */
+#define VX_RPC_GROUPS_MAX 1024
+bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gid);
 
 /* Answers an inference.  Takes the call and the slots: outputs[i].bytes must equal
  * reply->outputs[i].bytes; a slot of 0 bytes is no slot.  Slots are given back when gRPC

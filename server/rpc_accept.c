@@ -20,7 +20,8 @@
  * Owner    the rows and the epoll set are the accept thread's.
  * Thread   `gate` is held while a connection is given to gRPC, so that none comes to a
  *          server that shuts down; `lock` guards what other threads ask for, for a few
- *          instructions.
+ *          instructions or one question to the kernel.  Fields marked (lock) are written
+ *          under it by the accept thread alone, which reads them without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -66,10 +67,10 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_BYTES (sizeof preface - 1)
 
 struct connection {
-    int fd;    /* in the epoll set */
+    int fd;    /* (lock) in the epoll set; open while peer.connection is one */
     int given; /* gRPC's descriptor; 0 = it does not have one yet */
     i64 since_ns;
-    struct vx_peer peer;
+    struct vx_peer peer;                /* (lock) */
     struct connection *next, *previous; /* among the silent, oldest first; or the free */
 };
 
@@ -82,11 +83,11 @@ struct vx_rpc_accept {
     pthread_t thread;
     bool running;
 
-    /* The thread's own. */
+    /* The thread's own, but for what is (lock) in a row. */
     struct connection *rows, *free, *silent_first, *silent_last;
     i32 rows_count;
     i32 window_first, window_count, window_next;
-    u64 connections_ever;
+    u64 connection_last; /* the number of the last one that gRPC was given */
     i64 paused_until_ns; /* 0 = it accepts */
     i64 silence_ns;
 
@@ -260,7 +261,7 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
         row_spoke(accept, row);
         pthread_mutex_lock(&accept->lock);
         row->given = given;
-        row->peer.connection = ++accept->connections_ever;
+        row->peer.connection = ++accept->connection_last;
         accept->peers[given - accept->window_first] = row->peer;
         pthread_mutex_unlock(&accept->lock);
         grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
@@ -299,13 +300,15 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
     accept->accepted++;
     accept->refused += !row;
     accept->connections += row != NULL;
+    if (row) {
+        accept->free = row->next;
+        *row = (struct connection){.fd = fd, .peer = *peer};
+    }
     pthread_mutex_unlock(&accept->lock);
     if (!row) {
         close(fd);
         return;
     }
-    accept->free = row->next;
-    *row = (struct connection){.fd = fd, .peer = *peer};
     row_listen(accept, row);
     /* By edges: what has come is looked at, and left where it is for gRPC. */
     if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
@@ -403,16 +406,7 @@ vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
     vx_status status =
         vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
     accept->running = !status.fault;
-    for (i32 i = 0; accept->running && i < accept->listeners.count; i++) {
-        const struct vx_rpc_listener *one = &accept->listeners.list[i];
-        if (i && !strcmp(one[-1].address, one->address)) continue; /* one name */
-        if (one->is_unix)
-            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
-                   VX_LOG_TEXT("address", one->address));
-        else
-            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
-                   VX_LOG_TEXT("address", one->address), VX_LOG_I64("port", one->port));
-    }
+    if (accept->running) vx_rpc_listeners_log(&accept->listeners);
     return status;
 }
 
@@ -464,22 +458,10 @@ void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *c
     pthread_mutex_unlock(&accept->lock);
 }
 
-/* N of "fd:N"; -1 for anything else. */
-static i32 descriptor_parse(const char *text)
-{
-    if (!text || strncmp(text, "fd:", 3) || !text[3] || strlen(text + 3) > 9) return -1;
-    i32 number = 0;
-    for (const char *digit = text + 3; *digit; digit++) {
-        if (*digit < '0' || *digit > '9') return -1;
-        number = number * 10 + (*digit - '0');
-    }
-    return number;
-}
-
 struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call)
 {
     char *text = grpc_call_get_peer(call);
-    i32 index = descriptor_parse(text) - accept->window_first;
+    i32 index = vx_rpc_descriptor_of(text) - accept->window_first;
     gpr_free(text);
     struct vx_peer peer = {0};
     if (index < 0 || index >= accept->window_count) return peer;
@@ -489,12 +471,27 @@ struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call)
     return peer;
 }
 
+/* Under the lock. */
+static const struct connection *row_of(const struct vx_rpc_accept *accept, u64 connection)
+{
+    for (i32 i = 0; connection && i < accept->rows_count; i++)
+        if (accept->rows[i].peer.connection == connection) return &accept->rows[i];
+    return NULL;
+}
+
 bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection)
 {
-    bool has = false;
     pthread_mutex_lock(&accept->lock);
-    for (i32 i = 0; connection && i < accept->rows_count && !has; i++)
-        has = accept->rows[i].peer.connection == connection;
+    bool has = row_of(accept, connection) != NULL;
     pthread_mutex_unlock(&accept->lock);
     return has;
+}
+
+bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid)
+{
+    pthread_mutex_lock(&accept->lock);
+    const struct connection *row = row_of(accept, connection);
+    bool in = row && row->peer.kind == VX_PEER_UNIX && vx_rpc_peer_in_group(row->fd, gid);
+    pthread_mutex_unlock(&accept->lock);
+    return in;
 }

@@ -353,7 +353,8 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     vx_arena_reset(&queue->scratch);
     VX_TRY(vx_codec_parse_infer(&spans, rpc->options.slots, &queue->scratch, why,
                                 &record->call.request));
-    VX_TRY(vx_rpc_regions_take(&rpc->options, &record->call, why));
+    struct vx_call *call = &record->call;
+    call->regions_status = vx_rpc_regions_take(&rpc->options, call, &call->regions_why);
     infer_name_coords(&rpc->options, &record->call.request);
     return VX_OK;
 }

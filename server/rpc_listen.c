@@ -2,17 +2,23 @@
 #define _GNU_SOURCE
 #include "server/rpc_private.h"
 
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+
 #include <grpc/compression.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* 10 s is the least that Go and Java clients can be set to; a second less, so that a ping
@@ -27,6 +33,9 @@
 /* A name with several addresses and port 0: how often a port that only some of them have
  * free is given back for another. */
 #define PORT_TRIES 16
+/* Another server that starts needs no time at all. */
+#define LOCK_NS      (3 * VX_NS_PER_S)
+#define LOCK_TURN_NS VX_NS_PER_MS
 
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
 {
@@ -263,12 +272,43 @@ static vx_status unix_make_way(const char *address, const struct sockaddr_un *at
     return VX_OK;
 }
 
-static vx_status unix_listen(struct vx_rpc_listeners *listeners, const char *address,
-                             struct vx_why *why)
+/* Between a look at a socket file and its removal, and between bind and listen, another
+ * server may do the same: this one would remove a socket that is about to answer, and both
+ * would say that they are ready.  So servers take turns, each with the directory's lock,
+ * which goes with its descriptor and leaves no file behind.  Whoever can read the directory
+ * can take it, so it is not waited for for ever. */
+static vx_status unix_lock(const char *address, const struct sockaddr_un *at,
+                           struct vx_why *why, int *lock)
+{
+    char path[sizeof at->sun_path];
+    memcpy(path, at->sun_path, sizeof path);
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path] = 0;
+    else
+        memcpy(path, ".", 2);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return listen_failed(address, errno, why);
+    i64 until_ns = vx_clock_ns() + LOCK_NS;
+    int busy;
+    while ((busy = flock(fd, LOCK_EX | LOCK_NB)) && vx_clock_ns() < until_ns)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = LOCK_TURN_NS},
+                        NULL);
+    int error = busy ? errno : 0;
+    if (error) close(fd);
+    VX_ENSURE_WHY(error != EWOULDBLOCK, why, UNAVAILABLE, "cannot listen there",
+                  "cannot listen on '%s': its directory is locked by another process",
+                  address);
+    if (error) return listen_failed(address, error, why);
+    *lock = fd;
+    return VX_OK;
+}
+
+static vx_status unix_bind(struct vx_rpc_listeners *listeners, const char *address,
+                           struct vx_why *why)
 {
     struct sockaddr_un at;
     socklen_t length = address_unix(address, &at);
-    VX_ASSERT(length);
     bool abstract = !at.sun_path[0];
     if (!abstract) VX_TRY(unix_make_way(address, &at, why));
     if (listeners->count == VX_RPC_LISTENERS_MAX)
@@ -294,6 +334,18 @@ static vx_status unix_listen(struct vx_rpc_listeners *listeners, const char *add
     bool open = abstract || !chmod(at.sun_path, 0660);
     if (!open || listen(fd, BACKLOG)) return listen_failed(address, errno, why);
     return VX_OK;
+}
+
+static vx_status unix_listen(struct vx_rpc_listeners *listeners, const char *address,
+                             struct vx_why *why)
+{
+    struct sockaddr_un at;
+    int lock = -1;
+    VX_ASSERT(address_unix(address, &at));
+    if (at.sun_path[0]) VX_TRY(unix_lock(address, &at, why, &lock));
+    vx_status status = unix_bind(listeners, address, why);
+    if (lock >= 0) close(lock);
+    return status;
 }
 
 vx_status vx_rpc_listen(const char *addresses, struct vx_rpc_listeners *listeners,
@@ -330,7 +382,42 @@ void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners)
     }
 }
 
+void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners)
+{
+    for (i32 i = 0; i < listeners->count; i++) {
+        const struct vx_rpc_listener *one = &listeners->list[i];
+        if (i && !strcmp(one[-1].address, one->address)) continue; /* one name */
+        if (one->is_unix)
+            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
+                   VX_LOG_TEXT("address", one->address));
+        else
+            VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
+                   VX_LOG_TEXT("address", one->address), VX_LOG_I64("port", one->port));
+    }
+}
+
 /* ------- who connected ------- */
+
+i32 vx_rpc_descriptor_of(const char *peer)
+{
+    if (!peer || strncmp(peer, "fd:", 3) || !peer[3] || strlen(peer + 3) > 9) return -1;
+    i32 number = 0;
+    for (const char *digit = peer + 3; *digit; digit++) {
+        if (*digit < '0' || *digit > '9') return -1;
+        number = number * 10 + (*digit - '0');
+    }
+    return number;
+}
+
+bool vx_rpc_peer_in_group(int fd, u32 gid)
+{
+    gid_t groups[VX_RPC_GROUPS_MAX];
+    socklen_t bytes = sizeof groups;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes)) return false;
+    for (size_t i = 0; i < bytes / sizeof *groups; i++)
+        if (groups[i] == gid) return true;
+    return false;
+}
 
 static bool is_loopback(const struct sockaddr_storage *at)
 {

@@ -250,6 +250,11 @@ void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners);
 void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners);
 /* The next connection and who is there; -1 and errno when there is none. */
 int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer);
+/* N of "fd:N", as gRPC names a peer; -1 for anything else. */
+i32 vx_rpc_descriptor_of(const char *peer);
+/* Whether who connected a unix socket has that group beside its own. */
+bool vx_rpc_peer_in_group(int fd, u32 gid);
+void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
 
 /* rpc_accept.c */
 struct vx_rpc_accept;
@@ -268,6 +273,7 @@ void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *c
 /* Whose connection the call came on; zeros when that has ended.  Any thread. */
 struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call);
 bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection);
+bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid);
 
 /* rpc_pool.c */
 VX_MUST_USE vx_status vx_rpc_pool_open(struct vx_rpc *rpc);

@@ -14,7 +14,8 @@ static vx_status use_piece(const struct vx_rpc_options *options, struct vx_call 
     return vx_regions_use(regions, &call->peer, piece, why, use);
 }
 
-/* From here on it came in the message. */
+/* From here on its bytes are as if they had come in the message.  The reference stays: an
+ * answer over them is refused on every device. */
 static vx_status copy_coords(const struct vx_rpc_options *options, struct vx_why *why,
                              struct vx_request_tensor *input, struct vx_region_use *use)
 {
@@ -28,7 +29,7 @@ static vx_status copy_coords(const struct vx_rpc_options *options, struct vx_why
                                   slots->memory(slots->context, &input->slot)),
                   why, FAILED_PRECONDITION, "a region was cut by its owner",
                   "input '%.60s': its shared memory was cut by its owner", input->name);
-    vx_regions_done(options->regions, use);
+    use->copied = true;
     input->region = (struct vx_request_region){0};
     return VX_OK;
 }
@@ -45,9 +46,16 @@ static vx_status take_input(const struct vx_rpc_options *options, struct vx_call
         input->region = (struct vx_request_region){0};
         return VX_OK;
     }
-    bool in_place =
-        use->on_device || (options->coords_in_place && !call->request.coords_named);
-    if (!vx_rpc_is_coords(input) || in_place) return VX_OK;
+    if (!vx_rpc_is_coords(input)) return VX_OK;
+    bool named = call->request.coords_named;
+    VX_ENSURE_WHY(
+        !use->on_device || !named, why, INVALID_ARGUMENT,
+        "coords in device memory get no name",
+        "coords in device memory get no name: expected input '%.60s' in the "
+        "message or in system shared memory beside coords_ref, or no coords_ref; "
+        "got it in region '%.127s' of a device",
+        input->name, input->region.name);
+    if (use->on_device || (options->coords_in_place && !named)) return VX_OK;
     return copy_coords(options, why, input, use);
 }
 

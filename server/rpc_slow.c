@@ -10,7 +10,11 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
     atomic_store_explicit(&record->wire, (int)wire, memory_order_release);
 }
 
-/* Held, so that it is one call all the time; gRPC takes a cancellation at any time. */
+/* A stream that reads is VX_RPC_IDLE, whether a part of a message has come or none: gRPC
+ * does not tell one from the other.  So receive_ns_max is not for streams; rpc.h says what
+ * they may hold.
+ *
+ * Held, so that it is one call all the time; gRPC takes a cancellation at any time. */
 static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
 {
     struct vx_rpc *rpc = record->rpc;

@@ -23,7 +23,8 @@ static void stream_set_end(struct vx_rpc_record *parent, grpc_status_code code,
 
 static void stream_receive(struct vx_rpc_record *parent)
 {
-    /* The wire stays idle: streams may be silent for as long as they like. */
+    /* The wire stays idle: streams may be silent for as long as they like.  And no turn is
+     * taken: whoever waits for a message that does not come would keep it. */
     parent->receive = (struct vx_rpc_tag){on_message, parent};
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &parent->payload;

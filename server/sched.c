@@ -179,18 +179,22 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
 static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                         const struct vx_batch_end *end)
 {
-    if (end->device_ns <= 0) return;
+    if (end->device_ns <= 0 || (end->refused && end->pairs <= 0)) return;
     struct sched_instance *instance = vx_sched_instance(sched, batch->instance);
+    i64 voxels = batch->voxels, at = 0;
+    for (const struct vx_job *job = batch->jobs; job; job = job->next, at++)
+        if (end->refused >> at & 1) voxels -= job->voxels;
     i64 build_ns = end->geometry_ns < 0                ? 0
                    : end->geometry_ns > end->device_ns ? end->device_ns
                                                        : end->geometry_ns;
-    vx_cost_ratio_learn(&instance->ratio, end->pairs, batch->voxels);
+    vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
     vx_cost_learn(&instance->costs[end->worker],
                   &(struct vx_cost_seen){
                       .ns = end->device_ns - build_ns,
                       .pairs = (f64)(end->pairs > 0 ? end->pairs : batch->pairs),
                       .build_ns = build_ns,
-                      .build_voxels = batch->build_voxels,
+                      /* Whose geometries were built is not known with some sent back. */
+                      .build_voxels = end->refused ? 0 : batch->build_voxels,
                   });
 }
 

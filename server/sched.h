@@ -107,7 +107,10 @@ struct vx_batch_end {
     i64 device_ns;   /* 0: not measured, nothing is learned */
     i64 geometry_ns; /* of it: building maps */
     i64 pairs;       /* sum of what its items had; 0 = not known */
+    /* A bit per job, in the batch's order: it was sent back before it could run. */
+    u64 refused;
 };
+_Static_assert(VX_BATCH_ITEMS_MAX <= 64, "a bit per job of a batch");
 
 struct vx_sched;
 

@@ -4,7 +4,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "server/sched.h"
+#include "server/registry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,15 +33,17 @@ struct vx_tracing {
     u32 magic;
     bool any; /* some row traces: all that a request asks while none does */
     u64 random;
+    struct vx_registry *registry;
     struct tracing_row server;
     struct tracing_row models[VX_INSTANCES_MAX];
 };
 
-vx_status vx_tracing_open(struct vx_tracing **tracing)
+vx_status vx_tracing_open(struct vx_registry *registry, struct vx_tracing **tracing)
 {
     *tracing = vx_alloc_zero(sizeof **tracing);
     VX_ENSURE(*tracing, RESOURCE_EXHAUSTED, "no memory for tracing");
     (*tracing)->magic = TRACING_MAGIC;
+    (*tracing)->registry = registry;
     /* Ids must differ between processes; nobody must be unable to guess them. */
     if (getrandom(&(*tracing)->random, sizeof(*tracing)->random, GRND_NONBLOCK) < 0)
         (*tracing)->random = (u64)vx_clock_ns();
@@ -66,10 +68,19 @@ static struct tracing_row *tracing_find(struct vx_tracing *tracing, const char *
     return NULL;
 }
 
+/* Else one of a model that is gone. */
 static struct tracing_row *tracing_find_free(struct vx_tracing *tracing)
 {
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
         if (!tracing->models[i].model[0]) return &tracing->models[i];
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        struct vx_why why;
+        i32 ignored;
+        if (vx_registry_find(tracing->registry, tracing->models[i].model, 0, &why,
+                             &ignored)
+                .fault)
+            return &tracing->models[i];
+    }
     return NULL;
 }
 

@@ -5,7 +5,7 @@
  * Context) whose `sampled` flag is set: its caller records the trace, and wants our part of
  * it, whatever the settings are.  A trace is one TRACE line of the log (infer_count.c).
  *
- *   VX_TRY(vx_tracing_open(&tracing));
+ *   VX_TRY(vx_tracing_open(registry, &tracing));
  *   struct vx_trace trace = vx_tracing_begin(tracing, model, traceparent);
  *   if (trace.wanted) VX_LOG(TRACE, ..., VX_LOG_TEXT("trace_id", trace.trace_id), ...);
  *
@@ -14,7 +14,8 @@
  *
  * Owner    the front.
  * Thread   loop.
- * Limits   VX_INSTANCES_MAX models with settings of their own.
+ * Limits   VX_INSTANCES_MAX models with settings of their own; those of a model that is gone are
+ *          kept, for when it comes back, until a row is needed.
  * Fails    set: RESOURCE_EXHAUSTED one model more.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -25,6 +26,7 @@
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
 
+struct vx_registry;
 struct vx_tracing;
 
 enum vx_trace_setting {
@@ -40,7 +42,8 @@ struct vx_trace_settings {
     i64 values[VX_TRACE_SETTINGS_COUNT];
 };
 
-VX_MUST_USE vx_status vx_tracing_open(struct vx_tracing **tracing);
+VX_MUST_USE vx_status vx_tracing_open(struct vx_registry *registry,
+                                      struct vx_tracing **tracing);
 void vx_tracing_close(struct vx_tracing **tracing);
 
 /* `model` "" is the server's.  *own: what was set for it; *all: every value that counts. */

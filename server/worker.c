@@ -91,9 +91,7 @@ static void main_serve(struct vx_worker *worker)
                 vx_mailbox_give(&worker->to_device, link);
                 return;
             }
-            if (link == &worker->regions.pin.link)
-                vx_worker_pin(worker);
-            else
+            if (!vx_worker_regions_on_main(worker, link))
                 main_make_model(worker, VX_CONTAINER(link, struct vx_worker_load, link));
         }
     }

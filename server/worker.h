@@ -11,7 +11,8 @@
  * Owner    the process.
  * Thread   the caller becomes the main thread.
  * Fails    VX_WORKER_EXIT_NO_DEVICE when the device cannot be opened, VX_WORKER_EXIT_LOST
- *          at once when it is lost; ENDS tells the front why.
+ *          at once when it is lost, VX_WORKER_EXIT_CHANNEL when what comes from the front is
+ *          no word; ENDS tells the front why.
  *
  * A worker trusts its front: both are one binary.  A wrong offset is our mistake, so it
  * is an assert; it costs this worker, and the front restarts it.
@@ -29,6 +30,7 @@
 
 #define VX_WORKER_EXIT_NO_DEVICE 1
 #define VX_WORKER_EXIT_LOST      3 /* 2 is for wrong arguments, as of every subcommand */
+#define VX_WORKER_EXIT_CHANNEL   4
 
 struct vx_worker_start {
     const struct vx_config *config; /* `device` is one device */

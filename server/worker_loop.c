@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
+#include "server/devices.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -121,6 +122,7 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
         vx_worker_check(worker, &batch->uses[i], &batch->items[i]);
         out->items[i] = device_done_item(&batch->items[i]);
         out->items[i].region_lost = batch->uses[i].lost;
+        out->items[i].ran = !batch->uses[i].refused;
     }
     for (i32 i = 0; i < out->items_count; i++) {
         const struct vx_item *item = &batch->items[i];
@@ -266,7 +268,8 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
                                         struct timespec *room)
 {
     bool works = vx_engine_under_way(worker->engine) > 0;
-    i64 spin_ns = works ? SPIN_NS : worker->config->spin_us * VX_NS_PER_US;
+    i64 spin_ns = worker->config->spin_us * VX_NS_PER_US;
+    if (works && spin_ns < SPIN_NS) spin_ns = SPIN_NS;
     bool spins = vx_clock_ns() - event_ns < spin_ns;
     if (!works && !spins) return NULL;
     if (spins)
@@ -275,13 +278,20 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
     return room;
 }
 
-/* One word from the front, if it has said one.  False: it has closed its end. */
+/* One word from the front, if it has said one.  False: it has closed its end, or what it said is
+ * no word of ours. */
 static bool device_hear(struct vx_worker *worker, bool *heard)
 {
     size_t bytes;
     vx_status st =
         vx_channel_receive_fd(worker->channel, &worker->in, &bytes, &worker->passed);
-    if (st.fault) return false;
+    if (vx_status_code(st) == VX_CODE_UNAVAILABLE) return false;
+    if (st.fault) {
+        struct vx_why none = {""};
+        vx_worker_say_end(worker, false, vx_status_text(st, &none));
+        worker->exit_code = VX_WORKER_EXIT_CHANNEL;
+        return false;
+    }
     *heard = bytes > 0;
     if (*heard) device_on_message(worker);
     return true;
@@ -295,6 +305,7 @@ void vx_worker_serve(struct vx_worker *worker)
     /* Best effort: naps are only longer without it. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     bool open = true;
+    worker->regions.locks = vx_device_id(worker->config->device, 0) >= 0;
     for (i64 event_ns = vx_clock_ns(); open;) {
         struct timespec room;
         bool event = false;

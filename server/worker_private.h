@@ -26,6 +26,8 @@
 #include "server/shared.h"
 #include "server/worker.h"
 
+#include <stdatomic.h>
+
 /* One load on its way device -> main -> device.  One per row: the front asks for a row's
  * load only when the last one has been answered. */
 struct vx_worker_load {
@@ -41,7 +43,8 @@ struct vx_worker_load {
 
 /* Which regions an item lies in; zeros = none. */
 struct vx_worker_uses {
-    bool lost; /* one is not there, or was cut: the item's status is about that */
+    i32 lost;     /* this one is not there, or was cut: the item's status is about that */
+    bool refused; /* the item's status says why before it could run */
     i32 count;
     i32 regions[2 + VX_OUTPUTS_MAX];
 };
@@ -58,7 +61,7 @@ struct vx_worker_batch {
 /* A client's memory.  NOT THERE -> THERE with MAP, back with UNMAP. */
 struct vx_worker_region {
     bool there;
-    bool waits, pinned; /* to be page-locked; it is */
+    bool waits, pinned; /* usable already, to be page-locked; it is */
     u64 use;            /* MAP's head.batch */
     u64 bytes;
     struct vx_foreign *foreign; /* of a system region */
@@ -75,9 +78,20 @@ struct vx_worker_pin {
     vx_status status;
     struct vx_why why;
 };
+/* Memory that main is to let go of: nobody here has it any more. */
+#define VX_WORKER_DROPS 16
+struct vx_worker_drop {
+    struct vx_link link;
+    atomic_bool busy; /* main's, until it has */
+    struct vx_foreign *foreign;
+    bool pinned;
+};
 struct vx_worker_regions {
     struct vx_worker_region rows[VX_REGIONS_MAX + 1]; /* [0] is the arena's number */
     struct vx_worker_pin pin;
+    struct vx_worker_drop drops[VX_WORKER_DROPS];
+    bool locks;   /* the device is a GPU, which copies faster from locked pages */
+    bool closing; /* main has stopped */
     bool refused; /* one could not be page-locked, and the log has it */
 };
 
@@ -90,7 +104,8 @@ struct vx_worker {
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
     struct vx_worker_regions regions; /* device thread's, but for what main is at */
-    struct vx_mailbox to_main;   /* loads to make, memory to pin; the stop link last */
+    struct vx_mailbox
+        to_main; /* loads to make, memory to pin or drop; the stop link last */
     struct vx_mailbox to_device; /* loads made, memory that was pinned */
     struct vx_link stop;
     int bell; /* eventfd: something is in to_device */
@@ -120,8 +135,9 @@ void vx_worker_serve(struct vx_worker *worker);
 
 void vx_worker_on_map(struct vx_worker *worker, const struct vx_message_map *message);
 void vx_worker_on_unmap(struct vx_worker *worker, const struct vx_message_unmap *message);
-/* Main: page-locks what it was given, and gives it back. */
-void vx_worker_pin(struct vx_worker *worker);
+/* Main: page-locks what it was given, and gives it back; lets go of what it was given.  False:
+ * the link is none of regions'. */
+bool vx_worker_regions_on_main(struct vx_worker *worker, struct vx_link *link);
 void vx_worker_on_pinned(struct vx_worker *worker);
 /* Main has stopped: lets go of everything. */
 void vx_worker_regions_close(struct vx_worker *worker);

@@ -1,19 +1,23 @@
 /* Clients' memory in a worker.
  *
  * What blocks what.  Batches run on while memory comes and goes: nothing here waits for one.
- * MAP of a system region costs the device thread an mmap, and the region can be used at
- * once; until it is page-locked copies are slower.  That is main's, one region at a time,
- * behind the model files that it may be reading.  First it brings the pages in, beside which
- * batches run on (measured on an H200: 40 ms for 64 MiB that nobody had touched); then the
- * driver locks them, and holds up the device thread's next call meanwhile (4 ms for 64 MiB,
- * 56 ms for 1 GiB; with the pages not there 62 and 1351).  What is the device thread's own,
- * and so keeps it from its next batch, though not the device from those it has: the import
- * and the release of a device region (0.3 and 0.2 ms), and at UNMAP the unlocking (1.4 ms
- * for 64 MiB, 19 ms for 1 GiB) and the munmap.
+ * MAP of a system region costs the device thread an mmap; then the region can be used, and
+ * MAPPED says so.  On a CPU that is all.  On a GPU copies are slower until it is page-locked,
+ * which is main's, one region at a time, behind the model files that it may be reading.  First
+ * it brings the pages in, beside which batches run on (measured on an H200: 40 ms for 64 MiB
+ * that nobody had touched); then the driver locks them, and holds up the device thread's next
+ * call meanwhile (4 ms for 64 MiB, 56 ms for 1 GiB; with the pages not there 62 and 1351).
  *
- * UNMAP of the region that main is at takes its row and leaves the memory with main's word:
- * when that comes back it is unlocked and unmapped.  So the row is free for another region
- * at once, and there is one such piece of memory at most.
+ * UNMAP takes the row at once, and the memory goes to main: unlocking (1.4 ms for 64 MiB, 19 ms
+ * for 1 GiB) and the munmap, which frees the pages when nobody else has the object (180 ms for
+ * 1 GiB).  A row that is mapped again has memory of its own, so neither waits for the other.
+ * While main is at a model's files, or has VX_WORKER_DROPS pieces to let go of, the device
+ * thread does it itself: a client's memory must not stay for as long as a model loads, nor pile
+ * up.  That, and the import and the release of a device region (0.3 and 0.2 ms), keeps it from
+ * its next batch, though not the device from those it has.
+ *
+ * UNMAP of the region that main is locking leaves the memory with it: when its word comes back
+ * the memory is let go of as above.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -65,14 +69,79 @@ static void pin_next(struct vx_worker *worker)
     }
 }
 
-void vx_worker_pin(struct vx_worker *worker)
+static void main_pin(struct vx_worker *worker)
 {
-    VX_ON(MAIN);
     struct vx_worker_pin *pin = &worker->regions.pin;
     pin->status =
         vx_engine_pin(worker->engine, pin->begin, (size_t)pin->bytes, &pin->why);
     vx_mailbox_give(&worker->to_device, &pin->link);
 }
+
+/* ------- letting go ------- */
+
+/* Main, or the device thread. */
+static void memory_drop(struct vx_worker *worker, struct vx_foreign *foreign, bool pinned)
+{
+    void *begin;
+    u64 bytes;
+    vx_foreign_pages(foreign, &begin, &bytes);
+    if (pinned) vx_engine_unpin(worker->engine, begin);
+    vx_foreign_unmap(&foreign);
+}
+
+static bool main_is_free(const struct vx_worker *worker)
+{
+    if (worker->regions.closing) return false;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        if (worker->loads[i].busy) return false;
+    return true;
+}
+
+static struct vx_worker_drop *drop_take(struct vx_worker_regions *regions)
+{
+    for (i32 i = 0; i < VX_WORKER_DROPS; i++)
+        if (!atomic_load(&regions->drops[i].busy)) return &regions->drops[i];
+    return NULL;
+}
+
+static void memory_leave(struct vx_worker *worker, struct vx_foreign *foreign,
+                         bool pinned)
+{
+    struct vx_worker_drop *drop =
+        main_is_free(worker) ? drop_take(&worker->regions) : NULL;
+    if (!drop) {
+        memory_drop(worker, foreign, pinned);
+        return;
+    }
+    drop->foreign = foreign;
+    drop->pinned = pinned;
+    atomic_store(&drop->busy, true);
+    vx_mailbox_give(&worker->to_main, &drop->link);
+}
+
+static void main_drop(struct vx_worker *worker, struct vx_worker_drop *drop)
+{
+    memory_drop(worker, drop->foreign, drop->pinned);
+    atomic_store(&drop->busy, false);
+}
+
+bool vx_worker_regions_on_main(struct vx_worker *worker, struct vx_link *link)
+{
+    VX_ON(MAIN);
+    struct vx_worker_regions *regions = &worker->regions;
+    if (link == &regions->pin.link) {
+        main_pin(worker);
+        return true;
+    }
+    for (i32 i = 0; i < VX_WORKER_DROPS; i++) {
+        if (link != &regions->drops[i].link) continue;
+        main_drop(worker, &regions->drops[i]);
+        return true;
+    }
+    return false;
+}
+
+/* ------- page-locked ------- */
 
 /* Once: clients could fill the log. */
 static void pin_log(struct vx_worker *worker, const struct vx_worker_pin *pin)
@@ -92,13 +161,10 @@ static void pin_settle(struct vx_worker *worker)
     struct vx_worker_region *row = row_of(worker, pin->region);
     bool locked = !pin->status.fault;
     pin_log(worker, pin);
-    if (row->foreign == pin->foreign) {
+    if (row->foreign == pin->foreign)
         row->pinned = locked;
-        say_mapped(worker, pin->region, VX_OK, NULL);
-    } else {
-        if (locked) vx_engine_unpin(worker->engine, pin->begin);
-        vx_foreign_unmap(&pin->foreign);
-    }
+    else
+        memory_leave(worker, pin->foreign, locked);
     pin->foreign = NULL;
 }
 
@@ -122,7 +188,7 @@ static vx_status map_system(struct vx_worker *worker,
     vx_status status =
         vx_foreign_map(fd, message->offset, message->bytes, why, &row->foreign);
     (void)close(fd);
-    row->waits = !status.fault;
+    row->waits = !status.fault && worker->regions.locks;
     return status;
 }
 
@@ -140,10 +206,8 @@ void vx_worker_on_map(struct vx_worker *worker, const struct vx_message_map *mes
     vx_worker_end_if_lost(worker);
     row->there = !status.fault;
     if (status.fault) vx_why_set(&row->why, "%s", vx_status_text(status, &why));
-    if (row->waits)
-        pin_next(worker); /* and then MAPPED */
-    else
-        say_mapped(worker, message->region, status, &why);
+    say_mapped(worker, message->region, status, &why);
+    pin_next(worker);
 }
 
 static void region_close(struct vx_worker *worker, i32 region)
@@ -152,13 +216,7 @@ static void region_close(struct vx_worker *worker, i32 region)
     const struct vx_worker_pin *pin = &worker->regions.pin;
     bool with_main = pin->foreign && pin->foreign == row->foreign;
     if (row->device) vx_engine_release(worker->engine, &row->device);
-    if (row->foreign && !with_main) {
-        void *begin;
-        u64 bytes;
-        vx_foreign_pages(row->foreign, &begin, &bytes);
-        if (row->pinned) vx_engine_unpin(worker->engine, begin);
-        vx_foreign_unmap(&row->foreign);
-    }
+    if (row->foreign && !with_main) memory_leave(worker, row->foreign, row->pinned);
     *row = (struct vx_worker_region){.there = false};
 }
 
@@ -170,6 +228,7 @@ void vx_worker_on_unmap(struct vx_worker *worker, const struct vx_message_unmap 
 
 void vx_worker_regions_close(struct vx_worker *worker)
 {
+    worker->regions.closing = true;
     pin_settle(worker);
     for (i32 region = 1; region <= VX_REGIONS_MAX; region++) region_close(worker, region);
 }
@@ -243,7 +302,9 @@ void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor
     struct vx_why why;
     vx_status status = region_look(row, tensor, &why, &at);
     if (status.fault && !item->status.fault) {
-        uses->lost = vx_status_code(status) == VX_CODE_FAILED_PRECONDITION;
+        bool gone = vx_status_code(status) == VX_CODE_FAILED_PRECONDITION;
+        uses->lost = gone ? place->region : 0;
+        uses->refused = true;
         item->status = status;
         item->why = why;
     }
@@ -257,7 +318,7 @@ void vx_worker_check(const struct vx_worker *worker, struct vx_worker_uses *uses
         const struct vx_worker_region *row = &worker->regions.rows[uses->regions[i]];
         if (!row->there || !region_is_cut(row)) continue;
         item->status = region_cut(&item->why);
-        uses->lost = true;
+        uses->lost = uses->regions[i];
         return;
     }
 }

@@ -102,6 +102,8 @@ static void worker_take(struct worker_process *process, const union vx_message *
             return; /* told to stop meanwhile, or killed */
         process->info.stats = message->up.stats;
         process->info.state = VX_WORKER_UP;
+        process->info.open_failures = 0;
+        process->was_up = true;
         process->info.problem.text[0] = '\0';
         VX_LOG(WORKER_READY, VX_LOG_I64("worker", process->index),
                VX_LOG_TEXT("device", message->up.stats.device_name),
@@ -193,6 +195,7 @@ static void worker_gone(struct worker_process *process)
     process->channel = process->launched.pidfd = -1;
     process->info.pid = 0;
     process->info.state = VX_WORKER_DOWN;
+    process->info.open_failures += !process->was_up;
     workers->alive--;
     workers->options.on_down(workers->options.context, process->index);
     if (!workers->stopping) {
@@ -252,6 +255,7 @@ static void worker_begin(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
     process->is_damaged = process->was_killed = process->said_why = false;
+    process->was_up = false;
     process->started_ns = vx_clock_ns();
     vx_workers_watch_begin(process);
     process->info.pid = process->launched.pid;

@@ -50,6 +50,7 @@ struct vx_worker_info {
     i32 restarts;
     i32 hangs;                    /* times the watchdog killed it */
     i32 losses;                   /* of the device, as the worker said before it ended */
+    i32 open_failures;            /* processes in a row that ended before they were UP */
     const char *device;           /* one: "cpu", "cuda:1" */
     struct vx_engine_stats stats; /* as last said */
     struct vx_why problem;        /* why it ended, until it is up again; "" = not said */

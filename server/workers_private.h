@@ -30,7 +30,8 @@ struct worker_process {
     struct vx_watchdog_facts watch;
     bool is_damaged; /* it said what no worker says: it is not listened to any more */
     bool was_killed; /* its end is still to come */
-    bool said_why;   /* info.problem is of this process, not of one before */
+    bool was_up;
+    bool said_why; /* info.problem is of this process, not of one before */
     i32 quick_deaths;
     i64 started_ns;
 };

@@ -20,6 +20,8 @@
 #define REGION_REQUEST_BYTES_MAX 256
 /* Taking back what a server that is away has forgotten anyway must not hold anyone up. */
 #define REGION_CLOSE_US 2000000
+/* What is allocated at once when there are signals: each undoes the piece it comes in. */
+#define OBJECT_PIECE_BYTES ((size_t)4 << 20)
 
 /* Field numbers: Register of both kinds, Unregister has a name alone. */
 enum {
@@ -121,6 +123,23 @@ static enum voxel_code object_failed(struct voxel_error *error, const char *what
                            strerror(reason));
 }
 
+/* Allocates all of it, whatever signals the program gets meanwhile; 0 or an errno.  At once
+ * first, so that what is too much for the machine is refused before any of it is taken. */
+static int object_fill(int fd, size_t bytes)
+{
+    size_t at = 0, piece = bytes;
+    while (at < bytes) {
+        if (piece > bytes - at) piece = bytes - at;
+        int reason = posix_fallocate(fd, (off_t)at, (off_t)piece);
+        if (reason && reason != EINTR) return reason;
+        if (!reason)
+            at += piece;
+        else if (piece > OBJECT_PIECE_BYTES)
+            piece = OBJECT_PIECE_BYTES;
+    }
+    return 0;
+}
+
 /* Makes the object under its name and maps it: at `at`, or anywhere.  Every page is there
  * from now on: a full memory shows here and not as a signal later. */
 static enum voxel_code object_make(const struct voxel_region *region, void *at,
@@ -130,7 +149,7 @@ static enum voxel_code object_make(const struct voxel_region *region, void *at,
     int fd = shm_open(region->key, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return object_failed(error, "shm_open", bytes, errno);
     int reason = fchmod(fd, 0600) ? errno : 0; /* whatever the umask is */
-    if (!reason) reason = posix_fallocate(fd, 0, (off_t)bytes);
+    if (!reason) reason = object_fill(fd, bytes);
     const char *what = "posix_fallocate";
     void *made = MAP_FAILED;
     if (!reason) {

@@ -296,9 +296,11 @@ void voxel_answer_free(struct voxel_answer *answer);
  * Each waits for the server.  One region is used by any number of requests at once; open,
  * renew and close it when none of them is under way.  Close it before its client. */
 
-/* Memory of this process that the server sees too: zeroed, of whole pages, each touched.
- * Fails UNIMPLEMENTED or PERMISSION_DENIED when the server does not allow it, NOT_FOUND
- * when it is on another host, RESOURCE_EXHAUSTED. */
+/* Memory of this process that the server sees too: zeroed, of whole pages.  All of it is
+ * allocated here and now, in /dev/shm, and none is given back before the close: ask for what
+ * is needed.  Fails UNIMPLEMENTED or PERMISSION_DENIED when the server does not allow it,
+ * NOT_FOUND when it is on another host, RESOURCE_EXHAUSTED when memory is short here (/dev/shm
+ * full) or the server's limits are reached. */
 enum voxel_code voxel_region_open(struct voxel_client *client, size_t bytes,
                                   struct voxel_region **region,
                                   struct voxel_error *error);

@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/out.h"
 #include "clients/cli/perf_write.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define PERF_GRIDS_MAX 10000
 #define PERF_LIST_MAX  64
@@ -248,24 +248,17 @@ static int write_out(struct perf_run *run)
             return say("--as files holds one grid: give one of --voxels or --from");
         return make_grids(run, count);
     }
-    run->to = fopen(o->out, "wb");
-    if (!run->to) {
-        fprintf(stderr, "voxel perf-data: %s: %s\n", o->out, strerror(errno));
-        return CLI_USAGE;
-    }
+    struct out out;
+    struct voxel_error error;
+    if (out_open(&out, o->out, &error)) return cli_say_input("perf-data", &error);
+    run->to = out.file;
     perf_write_begin(run->to);
     int code = make_grids(run, count);
     perf_write_end(run->to);
-    bool bad = ferror(run->to) != 0;
-    struct stat about;
-    bool regular = fstat(fileno(run->to), &about) == 0 && S_ISREG(about.st_mode);
-    if (fclose(run->to) != 0) bad = true;
-    if (bad && !code) {
-        fprintf(stderr, "voxel perf-data: %s: cannot be written (is the disk full?)\n",
-                o->out);
-        code = CLI_USAGE;
-    }
-    if (code && regular) remove(o->out); /* never a device */
+    if (code)
+        out_drop(&out);
+    else if (out_close(&out, &error))
+        code = cli_say_input("perf-data", &error);
     if (!code)
         printf("%s: %" PRId64 " grids of %" PRId64 " to %" PRId64
                " voxels, %s %s and %s %s "

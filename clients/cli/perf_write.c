@@ -3,8 +3,8 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/out.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,18 +113,11 @@ enum voxel_code perf_write_raw(const char *folder, const struct voxel_tensor *te
     char *path = voxel_memory_take(room, 1);
     if (!path) return voxel_error_memory(error, "a path", room);
     snprintf(path, room, "%s/%s", folder, tensor->name);
-    enum voxel_code code = VOXEL_OK;
-    FILE *file = fopen(path, "wb");
-    if (!file) {
-        code = voxel_error_set(error, VOXEL_DATA_LOSS, "%s: %s", path, strerror(errno));
-    } else {
-        bool good = fwrite(tensor->data, 1, tensor->bytes, file) == tensor->bytes;
-        if (fclose(file) != 0) good = false;
-        if (!good) {
-            remove(path);
-            code = voxel_error_set(error, VOXEL_DATA_LOSS,
-                                   "%s: cannot be written (is the disk full?)", path);
-        }
+    struct out out;
+    enum voxel_code code = out_open(&out, path, error);
+    if (!code) {
+        fwrite(tensor->data, 1, tensor->bytes, out.file);
+        code = out_close(&out, error);
     }
     voxel_memory_give(path);
     return code;

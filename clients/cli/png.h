@@ -5,7 +5,7 @@
  * Owner    borrows the pixels, rows from the top.
  * Thread   any.
  * Limits   what libpng has: 2^31-1 pixels a side, 1,000,000 by its default.
- * Fails    DATA_LOSS when the file cannot be written; what was begun is removed.
+ * Fails    DATA_LOSS when the file cannot be written; what was there before stays.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

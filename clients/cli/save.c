@@ -3,8 +3,8 @@
 
 #include "clients/c/error.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/out.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,17 +148,12 @@ enum voxel_code save_output(const char *path, const struct cloud *cloud,
             error, VOXEL_INVALID_ARGUMENT,
             "%s: output '%s' has no row of numbers for each of the %lld voxels", path,
             output->name, (long long)cloud->count);
-    FILE *file = fopen(path, "wb");
-    if (!file)
-        return voxel_error_set(error, VOXEL_DATA_LOSS, "%s: %s", path, strerror(errno));
+    struct out out;
+    code = out_open(&out, path, error);
+    if (code) return code;
     if (ply)
-        write_ply(file, cloud, output);
+        write_ply(out.file, cloud, output);
     else
-        write_npy(file, output);
-    bool bad = ferror(file) != 0;
-    if (fclose(file) != 0) bad = true;
-    if (!bad) return VOXEL_OK;
-    remove(path);
-    return voxel_error_set(error, VOXEL_DATA_LOSS,
-                           "%s: cannot be written (is the disk full?)", path);
+        write_npy(out.file, output);
+    return out_close(&out, error);
 }

@@ -11,7 +11,7 @@
  * Thread   any.
  * Limits   none of its own.
  * Fails    INVALID_ARGUMENT for another ending or rows that do not fit the voxels;
- * DATA_LOSS when the file cannot be written.  What was begun is then removed.
+ * DATA_LOSS when the file cannot be written: what was there before is then there still.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -266,7 +266,9 @@ void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
     /* Below the level, too: a test asks whether the path was taken, not whether it was
      * shown. */
     atomic_fetch_add_explicit(&tallies[event].count, 1, memory_order_relaxed);
-    if (!log_shows(events[event].level)) return;
+    /* ACCESS is the setting access_log's: no level, which clients may change, leaves a line of
+     * it out. */
+    if (event != VX_EVENT_ACCESS && !log_shows(events[event].level)) return;
     if (!log_admit(event)) {
         atomic_fetch_add_explicit(&tallies[event].suppressed, 1, memory_order_relaxed);
         return;

@@ -154,14 +154,15 @@ static int fake_ipc_close(u64 address)
     return code || bytes ? code : VX_DRIVER_INVALID_VALUE;
 }
 
-static bool foreign_range(u64 address, u64 *base, size_t *bytes)
+/* One may begin where another ends: only who holds all that is asked for is meant. */
+static bool foreign_range(u64 address, size_t wanted, u64 *base, size_t *bytes)
 {
     bool found = false;
     pthread_mutex_lock(&fake.lock);
     for (i32 i = 0; i < RANGES_MAX && !found; i++) {
         *base = (u64)(uintptr_t)fake.imported[i].at;
         *bytes = fake.imported[i].bytes;
-        found = *base && address >= *base && address - *base <= *bytes;
+        found = *base && vx_fake_within(address, wanted, *base, *bytes);
     }
     pthread_mutex_unlock(&fake.lock);
     return found;
@@ -171,7 +172,7 @@ bool vx_fake_foreign_holds(u64 address, size_t bytes)
 {
     u64 base;
     size_t whole;
-    return foreign_range(address, &base, &whole) && bytes <= whole - (address - base);
+    return foreign_range(address, bytes, &base, &whole);
 }
 
 static int fake_memory_range(u64 *base, size_t *bytes, u64 address)
@@ -179,7 +180,7 @@ static int fake_memory_range(u64 *base, size_t *bytes, u64 address)
     int code = vx_fake_step();
     if (code) return code;
     bool found =
-        vx_fake_range(address, base, bytes) || foreign_range(address, base, bytes);
+        vx_fake_range(address, 1, base, bytes) || foreign_range(address, 1, base, bytes);
     return found ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
@@ -189,7 +190,7 @@ static int fake_pointer_attribute(void *value, int attribute, u64 address)
     const int device = 0;
     int code = vx_fake_step();
     if (code) return code;
-    if (attribute != VX_POINTER_DEVICE || !vx_fake_holds(address, 0))
+    if (attribute != VX_POINTER_DEVICE || !vx_fake_holds(address, 1))
         return VX_DRIVER_INVALID_VALUE;
     memcpy(value, &device, sizeof device);
     return 0;

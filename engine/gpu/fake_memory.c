@@ -118,14 +118,14 @@ static int fake_memory_close(u64 address)
     return memory_drop(&fake.memories, address) ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
-bool vx_fake_range(u64 address, u64 *base, size_t *bytes)
+bool vx_fake_range(u64 address, size_t wanted, u64 *base, size_t *bytes)
 {
     bool found = false;
     pthread_mutex_lock(&fake.lock);
     for (const struct memory *it = fake.memories; it && !found; it = it->next) {
         *base = (u64)(uintptr_t)it->at;
         *bytes = it->bytes;
-        found = address >= *base && address - *base <= it->bytes;
+        found = vx_fake_within(address, wanted, *base, *bytes);
     }
     pthread_mutex_unlock(&fake.lock);
     return found;
@@ -135,8 +135,8 @@ bool vx_fake_holds(u64 address, size_t bytes)
 {
     u64 base;
     size_t whole;
-    if (vx_fake_range(address, &base, &whole)) return bytes <= whole - (address - base);
-    return vx_fake_foreign_holds(address, bytes);
+    return vx_fake_range(address, bytes, &base, &whole) ||
+           vx_fake_foreign_holds(address, bytes);
 }
 
 static int fake_host_open(void **memory, size_t bytes, unsigned flags)

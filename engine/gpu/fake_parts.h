@@ -70,8 +70,14 @@ void vx_fake_memory_close(void); /* ends every piece */
 void vx_driver_fake_foreign(struct vx_driver *driver);
 void vx_fake_foreign_close(void); /* lets go of all of it */
 bool vx_fake_foreign_holds(u64 address, size_t bytes);
-/* The piece of our own that holds the address; false = none. */
-bool vx_fake_range(u64 address, u64 *base, size_t *bytes);
+/* The piece of our own that holds so many bytes from the address on; false = none. */
+bool vx_fake_range(u64 address, size_t wanted, u64 *base, size_t *bytes);
+/* Whether [address, address + wanted) is within [base, base + bytes). */
+static inline bool vx_fake_within(u64 address, size_t wanted, u64 base, size_t bytes)
+{
+    return address >= base && address - base <= bytes &&
+           wanted <= bytes - (address - base);
+}
 
 /* The part of the table that is about streams (fake_queue.c). */
 void vx_driver_fake_queue(struct vx_driver *driver);

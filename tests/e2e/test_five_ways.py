@@ -118,7 +118,9 @@ def request_of(text):
 
 
 def answer_check(answer, expected):
-    raw = base64.b64decode(answer["raw_output_contents"][0])
+    """As grpcurl prints it, with protobuf's names in JSON; the README says which."""
+    assert "`rawOutputContents`" in README
+    raw = base64.b64decode(answer["rawOutputContents"][0])
     np.testing.assert_array_equal(np.frombuffer(raw, "<f4").reshape(2, 3), expected)
 
 
@@ -126,8 +128,7 @@ def test_grpcurl(daemon, expected, tmp_path):
     if not shutil.which("grpcurl"):
         pytest.skip("SKIPPED: no grpcurl on this machine; what it does is in the next test")
     out = run(["sh", "-e", "-c", text_of("grpcurl", daemon)], tmp_path)
-    answer = json.loads(out)
-    answer_check({"raw_output_contents": answer["rawOutputContents"]}, expected)
+    answer_check(json.loads(out), expected)
 
 
 def test_what_grpcurl_does(daemon, expected):
@@ -144,8 +145,7 @@ def test_what_grpcurl_does(daemon, expected):
             f"/{method}", request_serializer=lambda one: one.SerializeToString(),
             response_deserializer=message_factory.GetMessageClass(
                 described.output_type).FromString)
-        answer = json_format.MessageToDict(call(request, timeout=60),
-                                           preserving_proto_field_name=True)
+        answer = json_format.MessageToDict(call(request, timeout=60))
     answer_check(answer, expected)
 
 
@@ -205,6 +205,56 @@ def test_python_says_what_cannot_be(daemon):
             region.array((1,), np.float32)
     with pytest.raises(ValueError, match="1 byte or more"):
         Client(daemon.grpc).region(0)
+
+
+def test_python_arrays_have_no_negative_dimensions(daemon):
+    with Client(daemon.grpc) as client, client.region(4096) as region:
+        first = region.array(16, np.float32)
+        for shape in ((-1, 3), (-5000,), -1, (-2, -2), (3, -0x7fffffffffffffff)):
+            with pytest.raises(ValueError, match="dimensions of 0 or more"):
+                region.array(shape, np.float32)
+        for shape in ((1 << 32, 1 << 32), (1 << 62, 4)):  # 2^64 is not 0
+            with pytest.raises(ValueError, match="at most"):
+                region.array(shape, np.int8)
+        with pytest.raises(TypeError):
+            region.array((2,), object)
+        second = region.array((0, 3), np.float32), region.array((2, 3), np.float32)
+        assert region.find(first) == 0 and region.find(second[1]) == 64
+
+
+def test_asyncio_regions_that_end_oddly(daemon):
+    """Never entered, closed twice, closed after the client: no object, no memory, no error."""
+    def mapped():
+        return pathlib.Path("/proc/self/maps").read_text().count("/dev/shm/voxel-")
+
+    async def main():
+        before = ours_in_shm()
+        async with AsyncClient(daemon.grpc) as client:
+            unused = client.region(4096)
+            assert ours_in_shm() == before
+            with pytest.raises(ValueError, match="not entered"):
+                unused.array((1,), np.float32)
+            await unused.close()
+            async with client.region(4096) as region:
+                with pytest.raises(ValueError, match="open already"):
+                    await region.__aenter__()
+                await asyncio.gather(region.close(), region.close())
+            await region.close()
+            assert client._regions == [] and mapped() == 0
+        late = AsyncClient(daemon.grpc)
+        region = await late.region(4096).__aenter__()
+        assert mapped() == 1
+        await late.close()
+        await region.close()
+        assert mapped() == 0
+        await region.close()
+        client = Client(daemon.grpc)
+        region = client.region(4096)
+        client.close()
+        region.close()
+        region.close()
+        assert mapped() == 0 and ours_in_shm() == before
+    asyncio.run(main())
 
 
 def test_asyncio_regions(daemon, expected):

@@ -202,7 +202,7 @@ def test_a_holder_that_has_it_no_more_passes_it_on(repository, tmp_path):
             return lambda: daemon.metrics()["voxeld_running_requests"] == count
 
         def batches():
-            return daemon.metrics()['nv_inference_exec_count{model="conv",version="1"}']
+            return daemon.metrics()["voxeld_batch_requests_count"]
 
         def ask(*args, **kwargs):
             return pool.submit(client.infer, "conv", *args, timing=True, timeout=60, **kwargs)

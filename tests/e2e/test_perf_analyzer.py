@@ -152,9 +152,10 @@ def test_closed_loop_in_windows(daemon, client, mixed, tmp_path, concurrency):
                  "--stability-percentage", "900")
     run.check()
     assert run.grew["success"] >= run.server_count
-    # Little's law: as many are under way as there are threads, but for what those do in between.
+    # Little's law: as many are under way as there are threads, but for what those do in between,
+    # which is much on a busy machine.  A count or a clock that is wrong is off by far more.
     under_way = run.throughput * run.latency_us / 1e6
-    assert 0.7 * concurrency < under_way < 1.03 * concurrency
+    assert 0.3 * concurrency < under_way < 1.3 * concurrency
 
 
 def test_open_loop(daemon, client, mixed, tmp_path):

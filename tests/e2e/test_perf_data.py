@@ -147,3 +147,18 @@ def test_what_the_model_does_not_take(daemon, tmp_path):
     assert "cannot be written" in perf_data("--channels", 4, "--voxels", 9000, "-o", "/dev/full",
                                             code=2)
     assert os.path.exists("/dev/full")  # half a file is removed, a device is not
+
+
+def test_what_fails_leaves_what_was_there(tmp_path):
+    """The first grid is written when the second cannot be read."""
+    np.save(tmp_path / "one.npy", np.zeros((1, 3), np.float32))
+    out = tmp_path / "out.json"
+    out.write_text("old")
+    words = ("--channels", 4, "--voxel", 1, "--from", f"{tmp_path}/one.npy,{tmp_path}/no.npy")
+    assert "no.npy" in perf_data(*words, "-o", out, code=2)
+    assert out.read_text() == "old"
+    assert "no.npy" in perf_data(*words, "-o", tmp_path / "new.json", code=2)
+    assert sorted(os.listdir(tmp_path)) == ["one.npy", "out.json"]
+    perf_data(*words[:-1], tmp_path / "one.npy", "-o", out)
+    assert len(read(out)) == 1
+    assert sorted(os.listdir(tmp_path)) == ["one.npy", "out.json"]

@@ -12,7 +12,7 @@ import pytest
 import voxeld
 from model_files import ConvModel, random_grid
 from test_bad_input import INT, TEXT, in_region, parameter, request as wire_request
-from voxeld import Client, FailedPrecondition, Internal, InvalidArgument, wire
+from voxeld import Client, FailedPrecondition, Internal, InvalidArgument, messages, wire
 from voxeld_process import Daemon
 
 
@@ -105,9 +105,17 @@ def test_a_geometry_from_a_region_gets_a_name(client, region):
 
 
 def test_no_voxels_in_a_region(client, region):
-    """Zero rows have no bytes, and may be said to lie anywhere inside."""
-    empty = client.infer("conv", np.zeros((0, 4), np.int32), np.zeros((0, 4), np.float32))
-    assert empty["out"].shape == (0, 3)
+    """Zero rows have no bytes, and may be said to lie anywhere inside, its end too."""
+    def ask(offset):
+        place = (("shared_memory_region", TEXT, region.name), ("shared_memory_byte_size", INT, 0),
+                 ("shared_memory_offset", INT, offset))
+        data = wire_request(in_region("coords", "INT32", (0, 4), *place),
+                            in_region("feats", "FP32", (0, 4), *place))
+        return messages.read_infer(client._call("ModelInfer", data, 60), None)["out"]
+    for offset in (0, region.nbytes):
+        assert ask(offset).shape == (0, 3)
+    with pytest.raises(InvalidArgument):
+        ask(region.nbytes + 1)
 
 
 def test_outputs_that_overlap_or_do_not_fit(client, region):
@@ -165,6 +173,32 @@ def test_a_region_that_was_taken_back(client):
     with pytest.raises(voxeld.NotFound, match="Unable to find shared memory region"):
         client.infer("conv", c, f, timeout=60)
     region.close()
+
+
+def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
+    """For certain: the gauge says so.  It is answered in full, its name is gone at once."""
+    coords, feats = random_grid(28, 40000)
+    expected = wired(client, coords, feats)
+    caught = False
+    for _ in range(30):   # the first or the second is caught
+        region = client.region(4 << 20)
+        c, f, out = region.put(coords), region.put(feats), region.array(expected.shape, np.float32)
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(
+            client.infer("conv", c, f, outputs_in={"out": out}, timeout=60)))
+        thread.start()
+        while thread.is_alive() and not caught:
+            caught = any(value > 0 for name, value in daemon.metrics().items()
+                         if name.startswith("voxeld_regions_in_use"))
+        client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
+        with pytest.raises(voxeld.NotFound):
+            client.infer("conv", coords, f, timeout=60)
+        thread.join()
+        assert len(replies) == 1 and out.tobytes() == expected.tobytes()
+        region.close()
+        if caught:
+            break
+    assert caught
 
 
 def test_a_region_that_is_cut_is_no_unknown_geometry(client):

@@ -14,6 +14,8 @@
 
 #define ARENA_BYTES ((u64)8 << 20)
 
+atomic_bool worker_rig_reading;
+
 /* The files are always those that were meant. */
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
                               struct vx_why *why)
@@ -22,6 +24,7 @@ vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprin
     (void)version;
     (void)fingerprint;
     (void)why;
+    for (int i = 0; i < 20000 && atomic_load(&worker_rig_reading); i++) usleep(1000);
     return VX_OK;
 }
 
@@ -145,6 +148,13 @@ void worker_rig_begin(const char *device)
     worker_rig_expect(VX_MESSAGE_LOADED, 77);
     ck_assert_msg(!worker_rig.in.loaded.code, "%s", worker_rig.in.loaded.why.text);
     worker_rig.signature = worker_rig.in.loaded.signature;
+}
+
+void worker_rig_say_load(void)
+{
+    struct vx_message_load load = {.head = {VX_MESSAGE_LOAD, 0, 78}, .version = 1};
+    snprintf(load.directory, sizeof load.directory, "%s", vx_rig_root);
+    ck_assert(!vx_channel_send(worker_rig.fd, &load.head, sizeof load).fault);
 }
 
 void worker_rig_end(void)

@@ -27,6 +27,7 @@
 #include "tests/support/engine_rig.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define WORKER_RIG_REGION_BYTES ((u64)2 << 20)
 #define WORKER_RIG_SYSTEM       3 /* regions 1 .. 3; then one of the device */
@@ -54,7 +55,12 @@ struct worker_rig {
 };
 extern struct worker_rig worker_rig;
 
+/* While it is set the worker's main thread is at a model's files. */
+extern atomic_bool worker_rig_reading;
+
 void worker_rig_begin(const char *device);
+/* The model once more: LOADED 78 comes. */
+void worker_rig_say_load(void);
 void worker_rig_end(void);
 
 /* False: no word in that time. */

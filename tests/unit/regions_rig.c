@@ -6,10 +6,12 @@
 #include "engine/base/thread.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@ void *rig_waiter;
 enum vx_code rig_added;
 struct vx_why rig_why;
 
+static int rig_watched = -1; /* closed with the process */
 static struct vx_workers *const some_workers = (struct vx_workers *)(void *)&rig_infos;
 
 /* ------- workers ------- */
@@ -93,6 +96,12 @@ static bool lives(void *context, u64 connection)
     return connection != rig_dead;
 }
 
+static bool in_group(void *context, u64 connection, u32 gid)
+{
+    (void)context;
+    return connection == 1 && gid == RIG_GROUP;
+}
+
 static void on_added(void *context, void *waiter, vx_status status,
                      const struct vx_why *why)
 {
@@ -103,8 +112,46 @@ static void on_added(void *context, void *waiter, vx_status status,
     vx_why_set(&rig_why, "%s", vx_status_text(status, why));
 }
 
+/* ------- objects ------- */
+
+#define OBJECTS "/dev/shm"
+
+/* With our process id: tests run side by side. */
+static const char *object_key(const char *name)
+{
+    static char key[64];
+    snprintf(key, sizeof key, "/vx-regions-%d-%.20s", (int)getpid(), name);
+    return key;
+}
+
+/* Objects need their names as long as a test may register them, and a test may end anywhere,
+ * by a signal too.  So another process waits for its end and takes what is left; in a session
+ * of its own, since Check kills a test's group. */
+static void objects_watch(int *tester)
+{
+    char mine[64], byte;
+    int ends[2], length = snprintf(mine, sizeof mine, "vx-regions-%d-", (int)getpid());
+    ck_assert(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child > 0) {
+        close(ends[0]);
+        ck_assert_int_eq(read(ends[1], &byte, 1), 1); /* it has left the group */
+        *tester = ends[1];
+        return;
+    }
+    close(ends[1]);
+    if (setsid() < 0 || write(ends[0], "", 1) != 1) _exit(1);
+    ssize_t got = read(ends[0], &byte, 1); /* 0 bytes, or none, at the test's end */
+    DIR *list = got <= 0 ? opendir(OBJECTS) : NULL;
+    for (struct dirent *one; list && (one = readdir(list));)
+        if (!strncmp(one->d_name, mine, (size_t)length)) shm_unlink(one->d_name);
+    _exit(0);
+}
+
 void rig_set_up(const char *client_shm)
 {
+    if (rig_watched < 0) objects_watch(&rig_watched); /* once, before there are threads */
     vx_thread_enter(VX_ROLE_LOOP);
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_WARN, .fd = 2}, "test");
     vx_config_defaults(&rig_config);
@@ -116,11 +163,19 @@ void rig_set_up(const char *client_shm)
     rig_told_count = rig_killed = rig_rings = 0;
     rig_dead = 0;
     rig_waiter = NULL;
+    rig_open_on(NULL);
+}
+
+void rig_open_on(struct uv_loop_s *loop)
+{
+    vx_regions_close(&rig_regions);
     ck_assert(!vx_regions_open(&(struct vx_regions_options){.config = &rig_config,
+                                                            .loop = loop,
                                                             .workers = &some_workers,
                                                             .context = &rig_regions,
                                                             .ring = ring,
                                                             .lives = lives,
+                                                            .in_group = in_group,
                                                             .on_added = on_added},
                                &rig_regions)
                    .fault);
@@ -135,16 +190,6 @@ void rig_tear_down(void)
 struct vx_peer rig_peer(u64 connection)
 {
     return (struct vx_peer){connection, VX_PEER_UNIX, geteuid(), getegid()};
-}
-
-/* ------- objects ------- */
-
-/* With our process id: tests run side by side. */
-static const char *object_key(const char *name)
-{
-    static char key[64];
-    snprintf(key, sizeof key, "/vx-regions-%d-%.20s", (int)getpid(), name);
-    return key;
 }
 
 const char *rig_object(const char *name, u64 bytes)

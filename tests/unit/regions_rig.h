@@ -19,6 +19,9 @@ struct rig_told {
     struct vx_message_map map;
 };
 
+/* What the process of connection 1 has beside its own group. */
+#define RIG_GROUP 5005
+
 extern struct vx_worker_info rig_infos[RIG_WORKERS];
 extern struct rig_told rig_told[RIG_TOLD_MAX];
 extern i32 rig_told_count, rig_killed, rig_rings;
@@ -31,6 +34,8 @@ extern struct vx_why rig_why;
 
 /* Workers 0 and 1 are up: cpu, fake:0; 2 is down: cuda:5. */
 void rig_set_up(const char *client_shm);
+/* The table anew, on a loop or on none, with the setting client_shm as it is now. */
+void rig_open_on(struct uv_loop_s *loop);
 void rig_tear_down(void);
 struct vx_peer rig_peer(u64 connection); /* on a Unix socket, our own user */
 

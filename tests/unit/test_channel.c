@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -46,7 +47,8 @@ static enum vx_code sent(size_t bytes)
     int fds[2];
     size_t got;
     ck_assert(!vx_channel_pair(fds).fault);
-    ck_assert(!vx_channel_send(fds[1], &said.head, bytes).fault);
+    /* Past our own sender, which would not say what is malformed. */
+    ck_assert_int_eq(send(fds[1], &said, bytes, 0), (ssize_t)bytes);
     enum vx_code code = vx_status_code(vx_channel_receive(fds[0], &heard, &got));
     if (code == VX_CODE_OK) ck_assert_uint_eq(got, bytes);
     close(fds[0]);
@@ -242,6 +244,24 @@ static void send_many(int fd, size_t bytes, int passed, i32 count)
     ck_assert_int_eq(sendmsg(fd, &record, 0), (ssize_t)bytes);
 }
 
+/* What the other side would refuse ends who says it, not who hears it. */
+START_TEST(a_malformed_word_is_its_senders_end)
+{
+    int fds[2], object = memfd_create("object", MFD_CLOEXEC);
+    ck_assert(!vx_channel_pair(fds).fault);
+    say_map(1);
+    ck_assert(!vx_channel_send(fds[0], &said.head, sizeof said.map).fault);
+    say_map(_i != 1);
+    said.map.bytes = (u64)1 << 63;
+    if (_i == 1)
+        (void)vx_channel_send_fd(fds[0], &said.head, sizeof said.map, object).fault;
+    else if (_i == 0)
+        (void)vx_channel_send(fds[0], &said.head, sizeof said.map).fault;
+    else
+        (void)vx_channel_send(fds[0], &said.head, sizeof said.map - 1).fault;
+}
+END_TEST
+
 /* One comes with a system region, and is another of the same object, closed on exec. */
 START_TEST(a_system_region_brings_its_object)
 {
@@ -326,6 +346,8 @@ int main(void)
     tcase_add_loop_test(tests, a_region_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(regions));
     tcase_add_test(tests, a_system_region_brings_its_object);
+    tcase_add_loop_test_raise_signal(tests, a_malformed_word_is_its_senders_end, SIGABRT,
+                                     0, 3);
     tcase_add_loop_test(tests, descriptors_that_nobody_asked_for_are_closed, 0,
                         (int)VX_COUNT(wrong));
     suite_add_tcase(suite, tests);

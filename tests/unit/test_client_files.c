@@ -7,9 +7,12 @@
 
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <zlib.h>
@@ -393,6 +396,70 @@ START_TEST(saved_files_read_back)
 }
 END_TEST
 
+static void ck_file_is(const char *path, const char *content)
+{
+    char text[64] = "";
+    FILE *file = fopen(path, "rb");
+    ck_assert_msg(file != NULL, "%s is gone", path);
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    ck_assert_uint_eq(got, strlen(content));
+    ck_assert_str_eq(text, content);
+}
+
+/* With so many bytes to write and no more: as if the disk were full. */
+static enum voxel_code save_within(const char *path, rlim_t bytes)
+{
+    float cell[300] = {0};
+    struct cloud cloud = {.count = 100, .size = 1};
+    struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 100, 3, cell);
+    struct voxel_error error;
+    struct rlimit limit = {bytes, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+    enum voxel_code code = save_output(path, &cloud, &output, &error);
+    limit.rlim_cur = RLIM_INFINITY;
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+    if (code) ck_assert_ptr_nonnull(strstr(error.text, "cannot be written"));
+    return code;
+}
+
+/* A file is replaced whole or not at all; its mode and a link that leads to it stay. */
+START_TEST(what_cannot_be_saved_leaves_what_was_there)
+{
+    char folder[] = "/tmp/test_client_XXXXXX", path[64], link[64], full[64], fresh[64];
+    struct stat about;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/old.npy", folder);
+    snprintf(link, sizeof link, "%s/link.npy", folder);
+    snprintf(full, sizeof full, "%s/full.npy", folder);
+    snprintf(fresh, sizeof fresh, "%s/fresh.npy", folder);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    fputs("old", file);
+    fclose(file);
+    ck_assert(!chmod(path, 0640) && !symlink("old.npy", link));
+    ck_assert_int_eq(save_within(path, 100), VOXEL_DATA_LOSS);
+    ck_file_is(path, "old");
+    ck_assert_int_eq(save_within(link, 100), VOXEL_DATA_LOSS);
+    ck_file_is(path, "old");
+    ck_assert_int_eq(save_within(fresh, 100), VOXEL_DATA_LOSS);
+    ck_assert_int_eq(access(fresh, F_OK), -1);
+    ck_assert_int_eq(save_within(link, RLIM_INFINITY), VOXEL_OK);
+    ck_assert(!lstat(link, &about) && S_ISLNK(about.st_mode));
+    ck_assert(!stat(path, &about));
+    ck_assert_int_eq(about.st_mode & 0777, 0640);
+    ck_assert_int_gt(about.st_size, 1200);
+    /* What is no file stays too, whoever asks. */
+    ck_assert(!symlink("/dev/full", full));
+    ck_assert_int_eq(save_within(full, RLIM_INFINITY), VOXEL_DATA_LOSS);
+    ck_assert(!lstat(full, &about) && S_ISLNK(about.st_mode));
+    ck_assert(!unlink(full) && !unlink(link) && !unlink(path));
+    ck_assert_msg(!rmdir(folder), "there is more in %s",
+                  folder); /* nothing half-written */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_files");
@@ -406,6 +473,7 @@ int main(void)
     tcase_add_loop_test(tcase, npz_stored_and_deflated, 0, 2);
     tcase_add_test(tcase, npz_damage);
     tcase_add_test(tcase, saved_files_read_back);
+    tcase_add_test(tcase, what_cannot_be_saved_leaves_what_was_there);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -5,6 +5,7 @@
  * Everything of gRPC happens inside the tests: Check forks for each of them.
  *
  * SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 #include "clients/c/region.h"
@@ -13,6 +14,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -52,7 +54,7 @@ struct server {
     int registered, unregistered;
     uint8_t *view; /* of the region registered last */
     size_t view_bytes;
-    mode_t mode;
+    struct stat object;
 };
 static struct server server;
 static char address[64];
@@ -73,12 +75,10 @@ static void server_map(void)
     ck_assert_ptr_nonnull(read);
     int fd = shm_open(read->key, O_RDWR, 0);
     ck_assert_int_ge(fd, 0);
-    struct stat about;
-    ck_assert_int_eq(fstat(fd, &about), 0);
-    ck_assert_uint_ge((uint64_t)about.st_size, read->offset + read->byte_size);
+    ck_assert_int_eq(fstat(fd, &server.object), 0);
+    ck_assert_uint_ge((uint64_t)server.object.st_size, read->offset + read->byte_size);
     if (server.view) munmap(server.view, server.view_bytes);
     server.view_bytes = read->byte_size;
-    server.mode = about.st_mode;
     server.view = mmap(NULL, read->byte_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(server.view, MAP_FAILED);
     close(fd);
@@ -235,7 +235,7 @@ START_TEST(region_is_seen_by_the_server_and_has_no_name_left)
     ck_assert_str_eq(server.method, SERVICE "SystemSharedMemoryRegister");
     ck_assert_uint_eq(voxel_region_bytes(region), BYTES);
     ck_assert_uint_eq(server.view_bytes, BYTES);
-    ck_assert_uint_eq(server.mode & 07777, 0600);
+    ck_assert_uint_eq(server.object.st_mode & 07777, 0600);
     ck_assert_uint_eq(strlen(region->key), VOXEL_KEY_BYTES - 1);
     int fd = shm_open(region->key, O_RDWR, 0);
     ck_assert_int_eq(fd, -1);
@@ -247,6 +247,35 @@ START_TEST(region_is_seen_by_the_server_and_has_no_name_left)
     ck_assert_str_eq(server.method, SERVICE "SystemSharedMemoryUnregister");
     ck_assert_int_eq(server.unregistered, 1);
     voxel_region_close(NULL);
+    end(client);
+}
+END_TEST
+
+/* The library's calls come here: a signal comes during so many of them. */
+static int interruptions;
+
+int posix_fallocate(int fd, off_t offset, off_t bytes)
+{
+    if (interruptions > 0) {
+        interruptions--;
+        return EINTR;
+    }
+    return fallocate(fd, 0, offset, bytes) ? errno : 0;
+}
+
+START_TEST(signals_do_not_keep_a_region_from_being_made)
+{
+    struct voxel_client *client = begin();
+    struct voxel_region *region;
+    struct voxel_error error;
+    size_t bytes = (9 << 20) + 5; /* in pieces */
+    interruptions = 3;
+    enum voxel_code code = voxel_region_open(client, bytes, &region, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(interruptions, 0);
+    ck_assert_uint_ge((uint64_t)server.object.st_blocks * 512,
+                      bytes); /* all of it is there */
+    voxel_region_close(region);
     end(client);
 }
 END_TEST
@@ -418,6 +447,7 @@ int main(void)
     TCase *cases = tcase_create("region");
     tcase_set_timeout(cases, 30);
     tcase_add_test(cases, region_is_seen_by_the_server_and_has_no_name_left);
+    tcase_add_test(cases, signals_do_not_keep_a_region_from_being_made);
     tcase_add_test(cases, tensors_of_a_region_are_named_and_not_sent);
     tcase_add_test(cases, renewed_region_keeps_its_address_and_content);
     tcase_add_test(cases, refused_region_leaves_nothing);

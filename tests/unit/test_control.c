@@ -43,6 +43,8 @@ static struct vx_instance *add_row(const char *name, i64 version,
                                   {.allow_timeout_override = true}}},
         .weights_bytes = 123456};
     row->workers_loaded = 5; /* two workers */
+    row->weights_bytes[0] = 123456;
+    row->weights_bytes[2] = 1000;
     return row;
 }
 
@@ -352,10 +354,10 @@ START_TEST(model_statistics_say_what_was_counted)
     ck_assert_uint_eq(model->n_batch_stats, 1);
     ck_assert_uint_eq(model->batch_stats[0]->batch_size, 1);
     duration_is(model->batch_stats[0]->compute_infer, 10, 600);
-    ck_assert_uint_eq(model->n_memory_usage, 2); /* workers 0 and 2 */
-    ck_assert_str_eq(model->memory_usage[1]->type, "CPU");
-    ck_assert_int_eq(model->memory_usage[1]->id, 0);
-    ck_assert_uint_eq(model->memory_usage[1]->byte_size, 123456);
+    ck_assert_uint_eq(model->n_memory_usage, 1); /* workers 0 and 2, one device */
+    ck_assert_str_eq(model->memory_usage[0]->type, "CPU");
+    ck_assert_int_eq(model->memory_usage[0]->id, 0);
+    ck_assert_uint_eq(model->memory_usage[0]->byte_size, 124456);
     ck_assert_uint_eq(model->n_response_stats, 0);
 }
 END_TEST

@@ -228,10 +228,17 @@ START_TEST(device_regions_are_answered_later)
 }
 END_TEST
 
+static void serve(const char *client_shm)
+{
+    snprintf(rig_config.client_shm, sizeof rig_config.client_shm, "%s", client_shm);
+    rig_open_on(NULL);
+    view.regions = rig_regions;
+}
+
 /* The sentence has the method and the setting. */
 START_TEST(what_is_not_served_says_so)
 {
-    snprintf(rig_config.client_shm, sizeof rig_config.client_shm, "off");
+    serve("off");
     ck_assert_int_eq(list_system(""), VX_CODE_UNIMPLEMENTED);
     ck_assert_str_eq(said, "SystemSharedMemoryStatus is not served here: the setting "
                            "client_shm is off");
@@ -242,8 +249,7 @@ START_TEST(what_is_not_served_says_so)
     ck_assert_int_eq(remove_device(""), VX_CODE_UNIMPLEMENTED);
     view.regions = NULL;
     ck_assert_int_eq(list_system(""), VX_CODE_UNIMPLEMENTED);
-    snprintf(rig_config.client_shm, sizeof rig_config.client_shm, "unix");
-    view.regions = rig_regions;
+    serve("unix");
     rig_infos[1].device = rig_infos[2].device = "cpu";
     ck_assert_int_eq(list_system(""), VX_CODE_OK);
     ck_assert_int_eq(add_device("d", 64, 1), VX_CODE_UNIMPLEMENTED);
@@ -269,7 +275,7 @@ START_TEST(metadata_advertises_it_where_it_is_served)
     ck_assert(advertises("system_shared_memory") && advertises("cuda_shared_memory"));
     rig_infos[1].device = rig_infos[2].device = "cpu";
     ck_assert(advertises("system_shared_memory") && !advertises("cuda_shared_memory"));
-    snprintf(rig_config.client_shm, sizeof rig_config.client_shm, "off");
+    serve("off");
     ck_assert(!advertises("system_shared_memory") && !advertises("cuda_shared_memory"));
     ck_assert(advertises("statistics"));
 }

@@ -10,22 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The front's table of models and its regions, as far as this asks them. */
+/* The front's table of models, as far as this asks it. */
 static u32 model_workers;
-static i32 broken_region;
 
 u32 vx_models_workers(const struct vx_models *models, i32 instance)
 {
     (void)models;
     ck_assert_int_eq(instance, 0);
     return model_workers;
-}
-
-bool vx_regions_broken(struct vx_regions *regions, const struct vx_region_use *use)
-{
-    (void)regions;
-    ck_assert_int_gt(use->region, 0);
-    return use->region == broken_region;
 }
 
 static struct vx_infer infer;
@@ -46,7 +38,6 @@ static void set_up(void)
     s->outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3};
     s->outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1};
     model_workers = 7;
-    broken_region = 0;
     why.text[0] = '\0';
     memset(&call, 0, sizeof call);
     struct vx_request *r = &call.request;
@@ -71,15 +62,15 @@ static void tear_down(void)
 
 #define SYSTEM(region_, offset_, bytes_)                                                 \
     {                                                                                    \
-        (region_), (offset_), (bytes_), false, UINT32_MAX                                \
+        (region_), (offset_), (bytes_), false, false, 0                                  \
     }
 #define DEVICE(region_, offset_, bytes_, workers_)                                       \
     {                                                                                    \
-        (region_), (offset_), (bytes_), true, (workers_)                                 \
+        (region_), (offset_), (bytes_), true, false, (workers_)                          \
     }
 #define NONE                                                                             \
     {                                                                                    \
-        0, 0, 0, false, 0                                                                \
+        0, 0, 0, false, false, 0                                                         \
     }
 
 /* Where coords, feats, score and normals lie; the workers that have the model; the code, a
@@ -173,6 +164,12 @@ START_TEST(a_tensor_is_in_a_slot_or_in_a_region)
                     normals = vx_infer_output_place(&call, 1);
     ck_assert(coords.region == 0 && coords.offset == 1000);
     ck_assert(feats.region == 9 && feats.offset == 64);
+    /* Coordinates that were copied lie in their slot. */
+    call.inputs_use[0] = (struct vx_region_use)SYSTEM(9, 0, 160);
+    ck_assert_int_eq(vx_infer_input_place(&call, call.admitted.coords).region, 9);
+    call.inputs_use[0].copied = true;
+    coords = vx_infer_input_place(&call, call.admitted.coords);
+    ck_assert(coords.region == 0 && coords.offset == 1000);
     ck_assert(score.region == 0 && score.offset == 4000);
     ck_assert(normals.region == 8 && normals.offset == 256);
     ck_assert_ptr_null(vx_infer_output_use(&call, 0));
@@ -182,14 +179,26 @@ START_TEST(a_tensor_is_in_a_slot_or_in_a_region)
 }
 END_TEST
 
-START_TEST(a_region_that_was_cut_spoils_the_request)
+/* Copied or not, and so on every device. */
+START_TEST(an_answer_over_coords_that_were_copied_is_refused)
+{
+    call.inputs_use[0] = (struct vx_region_use)SYSTEM(9, 0, 160);
+    call.inputs_use[0].copied = true;
+    call.outputs_use[1] = (struct vx_region_use)SYSTEM(9, 64, 120);
+    vx_status st = vx_infer_check_regions(&infer, &call, &why);
+    ck_assert_int_eq(vx_status_code(st), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(
+        strstr(why.text, "input 'coords' and output 'normals' overlap"));
+}
+END_TEST
+
+START_TEST(a_region_is_found_by_its_number)
 {
     call.inputs_use[1] = (struct vx_region_use)SYSTEM(9, 64, 160);
     call.outputs_use[1] = (struct vx_region_use)SYSTEM(8, 256, 120);
-    ck_assert(!vx_infer_regions_whole(&infer, &call).fault);
-    for (broken_region = 8; broken_region <= 9; broken_region++)
-        ck_assert_int_eq(vx_status_code(vx_infer_regions_whole(&infer, &call)),
-                         VX_CODE_FAILED_PRECONDITION);
+    ck_assert_ptr_eq(vx_infer_region_use(&call, 9), &call.inputs_use[1]);
+    ck_assert_ptr_eq(vx_infer_region_use(&call, 8), &call.outputs_use[1]);
+    ck_assert_ptr_null(vx_infer_region_use(&call, 7)); /* as a damaged worker says */
 }
 END_TEST
 
@@ -209,7 +218,8 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, a_row_has_its_code_and_workers, 0, (int)VX_COUNT(rows));
     tcase_add_test(tcase, a_tensor_is_in_a_slot_or_in_a_region);
-    tcase_add_test(tcase, a_region_that_was_cut_spoils_the_request);
+    tcase_add_test(tcase, an_answer_over_coords_that_were_copied_is_refused);
+    tcase_add_test(tcase, a_region_is_found_by_its_number);
     tcase_add_test(tcase, a_holder_must_see_the_regions);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

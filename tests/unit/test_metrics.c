@@ -291,7 +291,8 @@ START_TEST(names_of_geometries_are_counted)
         {.code = VX_CODE_OK},
         {.code = VX_CODE_OK, .by_name = true},
         {.code = VX_CODE_OK, .by_name = true},
-        {.code = VX_CODE_FAILED_PRECONDITION, .by_name = true},
+        {.code = VX_CODE_FAILED_PRECONDITION, .by_name = true, .unknown_geometry = true},
+        {.code = VX_CODE_FAILED_PRECONDITION, .by_name = true}, /* of a region, say */
         {.code = VX_CODE_CANCELLED, .by_name = true},
         {.code = VX_CODE_UNAVAILABLE, .refused_late = true},
         {.code = VX_CODE_DEADLINE_EXCEEDED},

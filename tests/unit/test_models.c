@@ -221,6 +221,25 @@ START_TEST(a_worker_that_will_not_have_it_is_not_waited_for)
 }
 END_TEST
 
+/* Its processes end before they have opened their device. */
+START_TEST(a_worker_that_cannot_open_its_device_is_not_waited_for)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_OK);
+    struct vx_job bound = {.instance = instance, .deadline_ns = VX_NEVER, .only = 2};
+    struct vx_why why = {""};
+    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, &why).fault);
+    for (i32 failures = 1; failures <= 3; failures++) {
+        rig_infos[1].open_failures = failures;
+        vx_models_on_worker_down(rig_models, 1);
+        ck_assert_int_eq(rig_lost, failures == 3);
+        ck_assert_uint_eq(vx_models_workers(rig_models, instance), failures == 3 ? 1 : 3);
+    }
+    ck_assert_int_eq(bound.state, VX_JOB_NEW);
+}
+END_TEST
+
 START_TEST(a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries)
 {
     rig_worker_up(0);
@@ -406,6 +425,7 @@ int main(void)
         tcase,
         a_load_that_kills_workers_with_batches_is_given_up_and_the_job_is_not_lost);
     tcase_add_test(tcase, a_worker_that_will_not_have_it_is_not_waited_for);
+    tcase_add_test(tcase, a_worker_that_cannot_open_its_device_is_not_waited_for);
     tcase_add_test(tcase,
                    a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries);
     tcase_add_test(tcase,

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/unit/rpc_harness.h"
 
+#include "engine/base/check.h"
 #include "engine/base/thread.h"
 
 #include <check.h>
@@ -12,9 +13,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -236,6 +239,60 @@ START_TEST(a_socket_file_has_one_owner)
 }
 END_TEST
 
+struct starting {
+    int lock, fd;
+    struct sockaddr_un at;
+};
+
+/* The other half of a server that has bound its socket and does not listen yet. */
+static void *starts(void *context)
+{
+    struct starting *other = context;
+    rpc_sleep_ms(300);
+    VX_ASSERT(!listen(other->fd, 1));
+    close(other->lock);
+    return NULL;
+}
+
+START_TEST(a_server_that_starts_is_waited_for)
+{
+    char directory[] = "/tmp/test_rpc_starting.XXXXXX", path[100], address[108];
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/socket", directory);
+    snprintf(address, sizeof address, "unix:%s", path);
+    vx_thread_enter(VX_ROLE_LOOP);
+    struct starting other = {.at.sun_family = AF_UNIX};
+    memcpy(other.at.sun_path, path, strlen(path) + 1);
+    other.lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(flock(other.lock, LOCK_EX), 0);
+    other.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(other.fd, (struct sockaddr *)&other.at, sizeof other.at), 0);
+    struct stat before, after;
+    ck_assert_int_eq(lstat(path, &before), 0);
+    pthread_t thread;
+    ck_assert(!pthread_create(&thread, NULL, starts, &other));
+    struct vx_why why = {{0}};
+    struct vx_rpc *rpc = NULL;
+    ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(why.text, "another server answers there"));
+    ck_assert(!pthread_join(thread, NULL));
+    ck_assert_int_eq(lstat(path, &after), 0);
+    ck_assert_uint_eq(before.st_ino, after.st_ino);
+    close(other.fd);
+    /* Who never lets go of the lock is not waited for either. */
+    other.lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(flock(other.lock, LOCK_EX), 0);
+    ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(why.text, "is locked by another process"));
+    close(other.lock);
+    /* And now it is only a file that was left behind. */
+    vx_status status = open_at(address, &why, &rpc);
+    ck_assert_msg(!status.fault, "%s", vx_status_text(status, &why));
+    vx_rpc_close(&rpc);
+    ck_assert_int_eq(rmdir(directory), 0);
+}
+END_TEST
+
 START_TEST(unix_socket_serves)
 {
     char address[108], path[100];
@@ -263,6 +320,7 @@ int main(void)
     tcase_add_test(tests, a_name_is_all_its_addresses);
     tcase_add_test(tests, a_list_serves_on_all);
     tcase_add_test(tests, a_socket_file_has_one_owner);
+    tcase_add_test(tests, a_server_that_starts_is_waited_for);
     tcase_add_test(tests, unix_socket_serves);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -152,8 +152,9 @@ static const struct {
     const char *region;
     bool in_place, named, copied;
 } rows[] = {
-    {"sys", false, false, true}, {"sys", true, false, false},  {"sys", true, true, true},
-    {"sys", false, true, true},  {"gpu", false, false, false}, {"gpu", true, true, false},
+    {"sys", false, false, true},  {"sys", true, false, false},
+    {"sys", true, true, true},    {"sys", false, true, true},
+    {"gpu", false, false, false}, {"gpu", true, false, false},
 };
 
 START_TEST(coordinates_are_copied_where_they_must_be)
@@ -167,9 +168,10 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     i32 copied = rows[_i].copied;
     ck_assert_int_eq(world.reads, copied);
     ck_assert_int_eq(world.slots, copied);
-    ck_assert_int_eq(world.uses, 3 - copied);
+    ck_assert_int_eq(world.uses, 3);
     ck_assert_uint_eq(coords->slot.bytes, copied ? 80 : 0);
-    ck_assert_int_eq(call.inputs_use[0].region != 0, !copied);
+    ck_assert_int_ne(call.inputs_use[0].region, 0); /* its place stays known */
+    ck_assert_int_eq(call.inputs_use[0].copied, copied);
     ck_assert_int_eq(coords->region.name[0] != '\0', !copied);
     if (copied) ck_assert(!memcmp(world.slot_memory + 64, world.memory + 16, 80));
     ck_assert_uint_eq(call.inputs_use[1].offset, 200);
@@ -249,6 +251,11 @@ static void cut(void)
 {
     world.broken = true;
 }
+static void named_on_device(void)
+{
+    place(&call.request.inputs[0].region, "gpu", 16, 80);
+    call.request.coords_named = true;
+}
 static void slot_beside(void) /* feats came in the message */
 {
     call.request.inputs[1].region.name[0] = '\0';
@@ -269,6 +276,7 @@ static const struct {
     {outside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
     {full, VX_CODE_RESOURCE_EXHAUSTED, "no room for 80 bytes of input 'coords'"},
     {cut, VX_CODE_FAILED_PRECONDITION, "its shared memory was cut by its owner"},
+    {named_on_device, VX_CODE_INVALID_ARGUMENT, "coords in device memory get no name"},
     {slot_beside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
 };
 

@@ -98,9 +98,8 @@ START_TEST(messages_arrive_whole_and_the_end_is_known)
     close(fds[1]);
     ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &in, &bytes)),
                      VX_CODE_UNAVAILABLE);
-    ck_assert_int_eq(
-        vx_status_code(vx_channel_send(fds[0], &done.head, sizeof done.head)),
-        VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(vx_status_code(vx_channel_send(fds[0], &done.head, expected)),
+                     VX_CODE_UNAVAILABLE);
     close(fds[0]);
 }
 END_TEST

@@ -1,5 +1,4 @@
-/* tracing and the settings that clients change: what is a traceparent, which requests are
- * traced, what TraceSetting and LogSettings take, and that a refusal changes nothing.
+/* tracing and the settings that clients change: which requests are traced, what TraceSetting and LogSettings take, and that a refusal changes nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ARENA_BYTES (4 << 20)
 #define PARENT      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
@@ -26,16 +26,21 @@ static struct vx_front_view view;
 static struct vx_arena scratch;
 static void *scratch_block;
 static struct vx_why why;
+static struct vx_config config;
+static struct vx_peer peer;
 
 static void setup(void)
 {
-    ck_assert(!vx_tracing_open(&tracing).fault);
     ck_assert(!vx_registry_open(&registry).fault);
+    ck_assert(!vx_tracing_open(registry, &tracing).fault);
     i32 instance = vx_registry_add(registry, "conv", 1, 1);
     vx_registry_row(registry, instance)->state = VX_INSTANCE_READY;
     scratch_block = malloc(ARENA_BYTES);
     vx_arena_init(&scratch, scratch_block, ARENA_BYTES);
-    view = (struct vx_front_view){.registry = registry, .tracing = tracing};
+    vx_config_defaults(&config);
+    peer = (struct vx_peer){1, VX_PEER_LOCAL, 0, 0};
+    view = (struct vx_front_view){
+        .config = &config, .registry = registry, .tracing = tracing};
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = 2}, "test");
 }
 
@@ -47,46 +52,6 @@ static void teardown(void)
 }
 
 /* ------- traceparent ------- */
-
-START_TEST(traceparents_are_what_w3c_says)
-{
-    static const struct {
-        const char *text;
-        bool good, sampled;
-    } cases[] = {
-        {PARENT "01", true, true},
-        {PARENT "00", true, false},
-        {PARENT "03", true, true},
-        {PARENT "fe", true, false},
-        {"cc" PARENT "", false, false},
-        {"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", true, true},
-        {"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", true, true},
-        {"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.more", false, false},
-        {PARENT "01-more", false, false}, /* version 00 has no more */
-        {PARENT "01 ", false, false},
-        {PARENT "0", false, false},
-        {PARENT "0g", false, false},
-        {PARENT "0A", false, false},
-        {"ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false, false},
-        {"00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01", false, false},
-        {"00-00000000000000000000000000000000-00f067aa0ba902b7-01", false, false},
-        {"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", false, false},
-        {"00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false, false},
-        {"00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01", false, false},
-        {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b\"-01", false, false},
-        {"", false, false},
-        {"-", false, false},
-    };
-    for (size_t i = 0; i < VX_COUNT(cases); i++) {
-        struct vx_trace trace;
-        bool good = vx_tracing_parse(cases[i].text, &trace);
-        ck_assert_msg(good == cases[i].good, "'%s'", cases[i].text);
-        ck_assert_msg(trace.wanted == cases[i].sampled, "'%s'", cases[i].text);
-        ck_assert_str_eq(trace.trace_id, good ? "4bf92f3577b34da6a3ce929d0e0e4736" : "");
-        ck_assert_str_eq(trace.parent_id, good ? "00f067aa0ba902b7" : "");
-    }
-}
-END_TEST
 
 START_TEST(a_sampled_parent_is_always_traced)
 {
@@ -116,8 +81,10 @@ static vx_status answer_of(i32 method, const ProtobufCMessage *request,
 {
     static u8 bytes[4096], answer_bytes[VX_CONTROL_BYTES_MAX];
     struct vx_span span = {bytes, protobuf_c_message_pack(request, bytes)};
-    struct vx_control_answer out = {
-        .scratch = &scratch, .bytes = answer_bytes, .capacity = sizeof answer_bytes};
+    struct vx_control_answer out = {.scratch = &scratch,
+                                    .bytes = answer_bytes,
+                                    .capacity = sizeof answer_bytes,
+                                    .peer = peer.connection ? &peer : NULL};
     why.text[0] = 0;
     vx_arena_reset(&scratch);
     vx_status status = vx_control_answer(&view, method, span, &out, &why);
@@ -280,12 +247,33 @@ START_TEST(models_with_settings_are_bounded)
     char name[32];
     for (int i = 0; i < VX_INSTANCES_MAX; i++) {
         snprintf(name, sizeof name, "model%d", i);
+        if (i) ck_assert_int_ge(vx_registry_add(registry, name, 1, 1), 0);
+        if (!i) snprintf(name, sizeof name, "conv"); /* is there already */
         ck_assert(!vx_tracing_set(tracing, name, &own).fault);
     }
     ck_assert_int_eq(vx_status_code(vx_tracing_set(tracing, "more", &own)),
                      VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert(!vx_tracing_set(tracing, "model3", &(struct vx_trace_settings){0}).fault);
     ck_assert(!vx_tracing_set(tracing, "more", &own).fault);
+}
+END_TEST
+
+/* Whoever loads and unloads models of many names does not use the rows up. */
+START_TEST(models_that_are_gone_leave_their_settings_to_others)
+{
+    struct vx_trace_settings own = {.said = {[VX_TRACE_RATE] = true},
+                                    .values = {[VX_TRACE_RATE] = 5}},
+                             had, all;
+    char name[32];
+    ck_assert(!vx_tracing_set(tracing, "conv", &own).fault);
+    for (int i = 0; i < 3 * VX_INSTANCES_MAX; i++) {
+        snprintf(name, sizeof name, "gone%d", i);
+        ck_assert(!vx_tracing_set(tracing, name, &own).fault);
+        vx_tracing_get(tracing, name, &had, &all);
+        ck_assert_int_eq(all.values[VX_TRACE_RATE], 5);
+    }
+    vx_tracing_get(tracing, "conv", &had, &all);
+    ck_assert(had.said[VX_TRACE_RATE]);
 }
 END_TEST
 
@@ -374,6 +362,71 @@ START_TEST(log_settings_change_the_log)
 }
 END_TEST
 
+static const struct {
+    const char *setting;
+    enum vx_peer_kind kind;
+    u64 connection; /* 0: not known who asks */
+    bool may;
+} changers[] = {
+    {"off", VX_PEER_UNIX, 1, false},     {"off", VX_PEER_LOCAL, 1, false},
+    {"local", VX_PEER_UNIX, 1, true},    {"local", VX_PEER_LOCAL, 1, true},
+    {"local", VX_PEER_REMOTE, 1, false}, {"local", VX_PEER_LOCAL, 0, false},
+    {"any", VX_PEER_REMOTE, 1, true},    {"any", VX_PEER_REMOTE, 0, true},
+};
+
+START_TEST(the_setting_says_who_may_change_them)
+{
+    Inference__LogSettingsResponse *log;
+    Inference__TraceSettingResponse *trace;
+    snprintf(config.client_settings, sizeof config.client_settings, "%s",
+             changers[_i].setting);
+    peer = (struct vx_peer){changers[_i].connection, changers[_i].kind, 7, 8};
+    enum vx_code expected = changers[_i].may ? VX_CODE_OK : VX_CODE_PERMISSION_DENIED;
+    vx_status st = log_set("log_error", BOOL(0), NULL, BOOL(0), &log);
+    ck_assert_int_eq(vx_status_code(st), expected);
+    if (st.fault)
+        ck_assert_ptr_nonnull(strstr(why.text, "the setting client_settings is "));
+    st = trace_set("", (struct pairs){{"trace_level=TIMESTAMPS"}}, &trace);
+    ck_assert_int_eq(vx_status_code(st), expected);
+    if (st.fault)
+        ck_assert_ptr_nonnull(strstr(why.text, "the setting client_settings is "));
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_SETTINGS), changers[_i].may ? 2 : 0);
+    struct vx_log_choice choice;
+    vx_log_choice_get(&choice);
+    ck_assert(choice.error != changers[_i].may);
+    trace_is("", changers[_i].may ? "TIMESTAMPS" : "OFF", "1000",
+             "-1"); /* all may read */
+    ck_assert(!log_set(NULL, BOOL(0), NULL, BOOL(0), &log).fault);
+}
+END_TEST
+
+/* Who did it: the log's line tells, before the log is silent. */
+START_TEST(the_log_says_who_changed_them)
+{
+    Inference__LogSettingsResponse *answer;
+    char text[4096];
+    int ends[2];
+    ck_assert(!pipe(ends));
+    vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = ends[1]}, "test");
+    peer = (struct vx_peer){77, _i ? VX_PEER_UNIX : VX_PEER_LOCAL, 1234, 5};
+    ck_assert(!log_set("log_warning", BOOL(0), NULL, BOOL(0), &answer).fault);
+    VX_LOG(SETTINGS, VX_LOG_TEXT("what", "not shown"));
+    VX_LOG(ACCESS, VX_LOG_TEXT("what", "shown"));
+    ck_assert(!log_set("log_info", BOOL(0), "log_error", BOOL(0), &answer).fault);
+    VX_LOG(ACCESS, VX_LOG_TEXT("what", "still_shown"));
+    close(ends[1]);
+    ssize_t got = read(ends[0], text, sizeof text - 1);
+    ck_assert_int_gt(got, 0);
+    text[got] = '\0';
+    close(ends[0]);
+    ck_assert_ptr_nonnull(strstr(text, _i ? "peer=unix connection=77 uid=1234"
+                                          : "peer=local connection=77 uid=-1"));
+    ck_assert_ptr_nonnull(strstr(text, "what=shown"));
+    ck_assert_ptr_nonnull(strstr(text, "what=still_shown")); /* the operator's */
+    ck_assert_ptr_null(strstr(text, "not shown"));
+}
+END_TEST
+
 START_TEST(log_settings_that_are_refused_change_nothing)
 {
     static const struct {
@@ -414,13 +467,16 @@ int main(void)
     Suite *suite = suite_create("settings");
     TCase *tests = tcase_create("settings");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, traceparents_are_what_w3c_says);
     tcase_add_test(tests, a_sampled_parent_is_always_traced);
     tcase_add_test(tests, trace_settings_are_triton_s);
     tcase_add_test(tests, models_share_the_servers_count);
     tcase_add_test(tests, trace_settings_that_are_refused_change_nothing);
     tcase_add_test(tests, models_with_settings_are_bounded);
+    tcase_add_test(tests, models_that_are_gone_leave_their_settings_to_others);
     tcase_add_test(tests, log_settings_change_the_log);
+    tcase_add_loop_test(tests, the_setting_says_who_may_change_them, 0,
+                        (int)VX_COUNT(changers));
+    tcase_add_loop_test(tests, the_log_says_who_changed_them, 0, 2);
     tcase_add_test(tests, log_settings_that_are_refused_change_nothing);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -312,6 +313,22 @@ static const char *end(void)
 
 /* ------- tests ------- */
 
+/* No front says that: it is told, and the process ends badly, as after no orderly end. */
+START_TEST(a_word_that_is_none_ends_the_worker)
+{
+    begin();
+    ck_assert_int_eq(send(front.fd, "nonsense, and long enough", 26, 0), 26);
+    expect(VX_MESSAGE_ENDS, 0);
+    ck_assert(!front.in.ends.lost);
+    ck_assert_str_eq(front.in.ends.why.text, "a channel message is malformed");
+    pthread_join(front.thread, NULL);
+    ck_assert_int_eq(front.exit_code, VX_WORKER_EXIT_CHANNEL);
+    close(front.fd);
+    close(front.fds[1]);
+    vx_shared_close(&front.shared);
+}
+END_TEST
+
 START_TEST(two_batches_are_under_way_and_end_when_they_end)
 {
     static const i64 first[] = {5, 13, 7}, second[] = {13, 13};
@@ -447,6 +464,7 @@ int main(void)
     TCase *tcase = tcase_create("device thread");
     tcase_set_timeout(tcase, 20);
     tcase_add_test(tcase, two_batches_are_under_way_and_end_when_they_end);
+    tcase_add_test(tcase, a_word_that_is_none_ends_the_worker);
     tcase_add_test(tcase,
                    a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it);
     tcase_add_test(tcase, a_model_goes_after_its_batch);

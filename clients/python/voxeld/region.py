@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that this process and the server share: arrays in it are named in requests, not sent."""
+import math
 import mmap
+import operator
 import os
 import secrets
 
+import grpc
 import numpy as np
 
 from . import wire
@@ -24,6 +27,14 @@ class Memory:
         if nbytes < 1:
             raise ValueError(f"region: expected 1 byte or more, got {nbytes}")
         self.nbytes = int(nbytes)
+        self.name = ""
+        self._used = 0
+        self._map = self._bytes = None
+
+    def _make(self):
+        """The object, under a name of its own until _unlink."""
+        if self._map is not None:
+            raise ValueError("region: it is open already")
         self.name = "voxel-" + secrets.token_hex(16)
         self._used = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -43,15 +54,19 @@ class Memory:
     def array(self, shape, dtype):
         """An array in the region, behind those before it.  It lives as long as anyone has it."""
         dtype = np.dtype(dtype)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        dims = [operator.index(n) for n in (shape if np.iterable(shape) else (shape,))]
+        if any(n < 0 for n in dims):
+            raise ValueError(f"region: expected dimensions of 0 or more, got {dims}")
+        nbytes = math.prod(dims) * dtype.itemsize
         begin = -(-self._used // ALIGN) * ALIGN
         if self._map is None:
-            raise ValueError("region: it is closed")
+            raise ValueError("region: it is closed, or not entered yet")
         if nbytes > self.nbytes - begin:
             raise ValueError(f"region: expected at most {max(self.nbytes - begin, 0)} bytes that "
                              f"are left of {self.nbytes}, got an array of {nbytes}")
+        here = self._bytes[begin:begin + nbytes].view(dtype).reshape(dims)
         self._used = begin + nbytes
-        return self._bytes[begin:begin + nbytes].view(dtype).reshape(shape)
+        return here
 
     def put(self, array):
         """A copy of the array, in the region."""
@@ -102,6 +117,7 @@ class Region(Memory):
     def __init__(self, client, nbytes):
         super().__init__(nbytes)
         self._client = client
+        self._make()
         try:
             client._call("SystemSharedMemoryRegister", self.pack_register(), 10)
         except BaseException:
@@ -118,15 +134,16 @@ class Region(Memory):
         self.close()
 
     def close(self):
-        """Takes it back from the server; no request may be using it."""
-        if self._map is None:
+        """Takes it back from the server; no request may be using it.  Twice is nothing."""
+        if self not in self._client._regions:
             return
         self._client._regions.remove(self)
         try:
             self._client._call("SystemSharedMemoryUnregister", self.pack_unregister(), 2)
         except (VoxeldError, ValueError):
             pass   # a connection that is gone has no regions, nor has a closed channel
-        self._release()
+        finally:
+            self._release()
 
 
 class AsyncRegion(Memory):
@@ -137,6 +154,7 @@ class AsyncRegion(Memory):
         self._client = client
 
     async def __aenter__(self):
+        self._make()
         try:
             await self._client._call("SystemSharedMemoryRegister", self.pack_register(), 10)
         except BaseException:
@@ -151,12 +169,13 @@ class AsyncRegion(Memory):
         await self.close()
 
     async def close(self):
-        """See Region.close."""
-        if self._map is None:
+        """See Region.close.  One that was never entered has nothing to close."""
+        if self not in self._client._regions:
             return
         self._client._regions.remove(self)
         try:
             await self._client._call("SystemSharedMemoryUnregister", self.pack_unregister(), 2)
-        except VoxeldError:
-            pass
-        self._release()
+        except (VoxeldError, grpc.aio.UsageError):
+            pass   # as in Region.close
+        finally:
+            self._release()

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "clients/cli/out.h"
+
+#include "clients/c/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PART_TRIES 100
+
+static enum voxel_code out_failed(const struct out *out, int reason,
+                                  struct voxel_error *error)
+{
+    return voxel_error_set(error, VOXEL_DATA_LOSS, "%s: %s", out->path, strerror(reason));
+}
+
+/* Whether a file may take the place of what the path leads to; *mode: of what is there. */
+static bool may_replace(struct out *out, mode_t *mode)
+{
+    struct stat about;
+    /* Links there lead to what the program was given, not to a file's name. */
+    if (strncmp(out->path, "/dev/", 5) == 0 || strncmp(out->path, "/proc/", 6) == 0)
+        return false;
+    *mode = 0;
+    if (lstat(out->path, &about) != 0) {
+        size_t bytes = strlen(out->path) + 1;
+        if (bytes <= sizeof out->real) memcpy(out->real, out->path, bytes);
+        return errno == ENOENT && bytes <= sizeof out->real;
+    }
+    if (!realpath(out->path, out->real) || stat(out->real, &about) != 0) return false;
+    *mode = about.st_mode & 0777;
+    /* Who may not write into a file may not replace it. */
+    return S_ISREG(about.st_mode) && access(out->real, W_OK) == 0;
+}
+
+/* A new file beside the other; -1 = none can be made, errno says why. */
+static int open_part(struct out *out, mode_t mode)
+{
+    for (int i = 0; i < PART_TRIES; i++) {
+        int used = snprintf(out->part, sizeof out->part, "%s.part-%d-%d", out->real,
+                            (int)getpid(), i);
+        if (used >= (int)sizeof out->part) {
+            errno = ENAMETOOLONG;
+            break;
+        }
+        int fd = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 && mode) fchmod(fd, mode); /* where there are no modes, none */
+        if (fd >= 0) return fd;
+        if (errno != EEXIST) break;
+    }
+    out->part[0] = '\0';
+    return -1;
+}
+
+enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *error)
+{
+    mode_t mode = 0;
+    *out = (struct out){.path = path};
+    bool replace = may_replace(out, &mode);
+    int fd = replace ? open_part(out, mode) : -1;
+    bool refused =
+        errno == EACCES || errno == EPERM || errno == EROFS ||
+        errno == ENAMETOOLONG; /* by the folder; the file itself may still do */
+    if (fd < 0 && (!replace || refused))
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return out_failed(out, errno, error);
+    out->file = fdopen(fd, "wb");
+    if (out->file) return VOXEL_OK;
+    enum voxel_code code = out_failed(out, errno, error);
+    close(fd);
+    if (out->part[0]) unlink(out->part);
+    return code;
+}
+
+enum voxel_code out_close(struct out *out, struct voxel_error *error)
+{
+    bool bad = ferror(out->file) != 0;
+    if (fclose(out->file) != 0) bad = true;
+    int reason = 0;
+    if (!bad && out->part[0] && rename(out->part, out->real) != 0) reason = errno;
+    if (!bad && !reason) return VOXEL_OK;
+    if (out->part[0]) unlink(out->part);
+    if (reason) return out_failed(out, reason, error);
+    return voxel_error_set(error, VOXEL_DATA_LOSS,
+                           "%s: cannot be written (is the disk full?)", out->path);
+}
+
+void out_drop(struct out *out)
+{
+    fclose(out->file);
+    if (out->part[0]) unlink(out->part);
+}
