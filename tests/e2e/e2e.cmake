@@ -21,7 +21,7 @@ vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory
 # It compares times, so alone; with label bench the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py TIMEOUT 180 LABELS bench SERIAL)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py TIMEOUT 180)
-# Some twenty daemons, each with thousands of calls: minutes under TSan.
+# Its cases run on the CPU and on the fake GPU, over TCP and a Unix socket: minutes under TSan.
 vx_e2e_test(NAME e2e_shared_memory FILE tests/e2e/test_shared_memory.py TIMEOUT 240 LABELS long)
 vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_unix_race FILE tests/e2e/test_unix_race.py TIMEOUT 240)
