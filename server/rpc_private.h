@@ -344,15 +344,15 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 /* False: there are too many. */
 bool vx_rpc_stream_admit(struct vx_rpc_record *record);
 /* Begins to read. */
-void vx_rpc_stream_start(struct vx_rpc_record *record);
+void vx_rpc_stream_start(struct vx_rpc_record *parent);
 /* It waited for a child, and this is it. */
-void vx_rpc_stream_wake(struct vx_rpc_record *record, struct vx_rpc_record *child);
+void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child);
 /* Its RECV_CLOSE_ON_SERVER is back; the tag's reference stays the caller's. */
-void vx_rpc_stream_on_close(struct vx_rpc_record *record);
+void vx_rpc_stream_on_close(struct vx_rpc_record *parent);
 /* The server closes: no more messages; what is answered still goes out, then the status. */
 void vx_rpc_stream_stop(struct vx_rpc_record *record);
 /* Writes the first one's answer; a sender's part too. */
-void vx_rpc_stream_write(struct vx_rpc_record *record);
+void vx_rpc_stream_write(struct vx_rpc_record *parent);
 /* Of a child, whose owner's reference it takes: its answer, or NULL and end_code says why
  * there is none. */
 void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message);

@@ -130,7 +130,7 @@ def test_good_requests_add_up(slow):
     assert "response_stats" not in after["row"]
 
 
-def send(seen, *, cancel_after=None, **options):
+def send(seen, **options):
     """The status of one request that need not end well."""
     coords, feats = random_grid(77, 300)
     coords, feats = options.pop("coords", coords), options.pop("feats", feats)
@@ -142,15 +142,20 @@ def send(seen, *, cancel_after=None, **options):
         return type(error).__name__
 
 
-def cancelled(seen, seconds):
-    """A request that its client takes back."""
+def waits(seen, metric, count):
+    seen.daemon.wait_for(f"{metric} {count}", lambda: seen.daemon.metrics()[metric] == count)
+
+
+def cancelled(seen):
+    """A request that its client takes back while it waits in the queue."""
     coords, feats = random_grid(78, 300)
     body = voxeld.messages.pack_infer("conv", coords, feats, {})
     call = seen.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
     future = call.future(body)
-    time.sleep(seconds)
+    waits(seen, "voxeld_queued_requests", 1)
     future.cancel()
     assert future.cancelled()
+    waits(seen, "voxeld_queued_requests", 0)
 
 
 def test_a_known_mix_is_counted_exactly(slow):
@@ -171,13 +176,13 @@ def test_a_known_mix_is_counted_exactly(slow):
     with slow.daemon.frozen(worker):
         # Two batches are with the worker, whatever comes next waits in the queue.
         stuck = [threading.Thread(target=send, args=(slow,)) for _ in range(2)]
-        for thread in stuck:
+        for running, thread in enumerate(stuck, 1):
             thread.start()
-            time.sleep(0.3)
-        assert send(slow, timeout=0.5) == "DeadlineExceeded"
+            waits(slow, "voxeld_running_requests", running)
+        assert send(slow, timeout=3) == "DeadlineExceeded"
         assert send(slow, queue_timeout_us=1000, timeout=60) == "Unavailable"
         for _ in range(3):
-            cancelled(slow, 0.2)
+            cancelled(slow)
     for thread in stuck:
         thread.join(60)
     slow.daemon.wait_for("every end", lambda: sum(slow.reasons().values())

@@ -267,6 +267,7 @@ END_TEST
 /* The library's calls come here: a signal comes during so many of them. */
 static int interruptions;
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int posix_fallocate(int fd, off_t offset, off_t bytes)
 {
     if (interruptions > 0) {

@@ -36,7 +36,8 @@ START_TEST(places_do_not_show_in_answers)
     worker_rig_map_all();
     if (worker_rig.fake) wait_pinned(1 + WORKER_RIG_SYSTEM);
     for (i32 round = 0; round < 8; round++) {
-        struct worker_asked asked[ITEMS_MAX] = {{NULL}};
+        struct worker_asked asked[ITEMS_MAX];
+        memset(asked, 0, sizeof asked);
         struct vx_run_item items[ITEMS_MAX];
         i32 where[ITEMS_MAX][WORKER_RIG_TENSORS];
         i32 count = 1 + (i32)(vx_test_next(&random) % ITEMS_MAX);
