@@ -11,7 +11,6 @@ vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py TIMEOUT 180)
-vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_demo FILE tests/e2e/test_demo.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_health_reflection FILE tests/e2e/test_health_reflection.py TIMEOUT 120)
 vx_e2e_test(NAME e2e_perf_data FILE tests/e2e/test_perf_data.py TIMEOUT 120)
@@ -21,7 +20,8 @@ vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory
 # It compares times, so alone; with label bench the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py TIMEOUT 180 LABELS bench SERIAL)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py TIMEOUT 180)
-# Its cases run on the CPU and on the fake GPU, over TCP and a Unix socket: minutes under TSan.
+# Cases on the CPU and on the fake GPU, over TCP and a Unix socket, with workers that restart: minutes under TSan.
+vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py TIMEOUT 240 LABELS long)
+vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py TIMEOUT 180 LABELS long)
 vx_e2e_test(NAME e2e_shared_memory FILE tests/e2e/test_shared_memory.py TIMEOUT 240 LABELS long)
-vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_unix_race FILE tests/e2e/test_unix_race.py TIMEOUT 240)

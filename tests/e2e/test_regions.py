@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests whose tensors lie in shared memory, every mix of places, on a CPU and on a GPU that is
 not there: the answers are those of the same request over the wire, bit for bit."""
+import contextlib
 import itertools
 import os
 import threading
@@ -176,29 +177,28 @@ def test_a_region_that_was_taken_back(client):
 
 
 def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
-    """For certain: the gauge says so.  It is answered in full, its name is gone at once."""
-    coords, feats = random_grid(28, 40000)
+    """Its workers stand still, so for certain.  It is answered in full, its name is gone at once."""
+    coords, feats = random_grid(28, 300)
     expected = wired(client, coords, feats)
-    caught = False
-    for _ in range(30):   # the first or the second is caught
-        region = client.region(4 << 20)
-        c, f, out = region.put(coords), region.put(feats), region.array(expected.shape, np.float32)
-        replies = []
-        thread = threading.Thread(target=lambda: replies.append(
-            client.infer("conv", c, f, outputs_in={"out": out}, timeout=60)))
+    region = client.region(1 << 16)
+    c, f, out = region.put(coords), region.put(feats), region.array(expected.shape, np.float32)
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(
+        client.infer("conv", c, f, outputs_in={"out": out}, timeout=60)))
+    with contextlib.ExitStack() as still:
+        for worker in daemon.workers():
+            still.enter_context(daemon.frozen(worker))
         thread.start()
-        while thread.is_alive() and not caught:
-            caught = any(value > 0 for name, value in daemon.metrics().items()
-                         if name.startswith("voxeld_regions_in_use"))
+        daemon.wait_for("the request to have its region", lambda: any(
+            value > 0 for name, value in daemon.metrics().items()
+            if name.startswith("voxeld_regions_in_use")))
         client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
         with pytest.raises(voxeld.NotFound):
             client.infer("conv", coords, f, timeout=60)
-        thread.join()
-        assert len(replies) == 1 and out.tobytes() == expected.tobytes()
-        region.close()
-        if caught:
-            break
-    assert caught
+        assert thread.is_alive()
+    thread.join()
+    assert len(replies) == 1 and out.tobytes() == expected.tobytes()
+    region.close()
 
 
 def test_a_region_that_is_cut_is_no_unknown_geometry(client):
