@@ -177,7 +177,7 @@ def test_a_region_that_was_taken_back(client):
 
 
 def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
-    """Its workers stand still, so for certain.  It is answered in full, its name is gone at once."""
+    """Its workers stand still, so for certain.  Answered in full; its name is gone at once."""
     coords, feats = random_grid(28, 300)
     expected = wired(client, coords, feats)
     region = client.region(1 << 16)
