@@ -17,13 +17,6 @@ static void infer_give_slots(struct vx_infer *infer, struct vx_slot *slots, i32 
     for (i32 i = 0; i < count; i++) arena->give(arena->context, &slots[i]);
 }
 
-static void infer_give_inputs(struct vx_infer *infer, struct vx_call *call)
-{
-    for (i32 i = 0; i < call->request.inputs_count; i++)
-        infer_give_slots(infer, &call->request.inputs[i].slot, 1);
-    vx_rpc_regions_give(infer->regions, call);
-}
-
 /* ------- the end of a call ------- */
 
 static void reply_add(struct vx_reply *reply, const char *name, i64 number)
@@ -99,7 +92,7 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
 {
     VX_ASSERT(!call->answered && call->job.state == VX_JOB_NEW);
     vx_infer_count(infer, call, end);
-    infer_give_inputs(infer, call);
+    vx_rpc_tensors_give(vx_shared_slots(infer->shared), infer->regions, call);
     call->answered = true;
     if (!end->status.fault && !call->is_gone) {
         infer_reply(infer, call, end);

@@ -105,12 +105,8 @@ static void record_clear(struct vx_rpc_record *record)
 
 void vx_rpc_inputs_give(struct vx_rpc_record *record)
 {
-    const struct vx_slots *slots = record->rpc->options.slots;
-    for (i32 i = 0; i < record->call.request.inputs_count; i++) {
-        struct vx_slot *slot = &record->call.request.inputs[i].slot;
-        if (slot->bytes) slots->give(slots->context, slot);
-    }
-    vx_rpc_regions_give(record->rpc->options.regions, &record->call);
+    const struct vx_rpc_options *options = &record->rpc->options;
+    vx_rpc_tensors_give(options->slots, options->regions, &record->call);
 }
 
 void vx_rpc_record_ref(struct vx_rpc_record *record)

@@ -82,12 +82,7 @@ vx_status vx_rpc_regions_take(const struct vx_rpc_options *options, struct vx_ca
         call->outputs_use[i] = (struct vx_region_use){0};
     vx_status st = take_all(options, call, why);
     if (!st.fault) return VX_OK;
-    vx_rpc_regions_give(options->regions, call);
-    for (i32 i = 0; i < call->request.inputs_count; i++) {
-        struct vx_slot *slot = &call->request.inputs[i].slot;
-        if (slot->bytes) slots->give(slots->context, slot);
-        *slot = (struct vx_slot){0, 0};
-    }
+    vx_rpc_tensors_give(slots, options->regions, call);
     return st;
 }
 
@@ -97,4 +92,15 @@ void vx_rpc_regions_give(struct vx_regions *regions, struct vx_call *call)
         if (call->inputs_use[i].region) vx_regions_done(regions, &call->inputs_use[i]);
     for (i32 i = 0; i < call->request.outputs_count; i++)
         if (call->outputs_use[i].region) vx_regions_done(regions, &call->outputs_use[i]);
+}
+
+void vx_rpc_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
+                         struct vx_call *call)
+{
+    for (i32 i = 0; i < call->request.inputs_count; i++) {
+        struct vx_slot *slot = &call->request.inputs[i].slot;
+        if (slot->bytes) slots->give(slots->context, slot);
+        *slot = (struct vx_slot){0, 0};
+    }
+    vx_rpc_regions_give(regions, call);
 }

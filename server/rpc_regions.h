@@ -29,6 +29,11 @@ VX_MUST_USE vx_status vx_rpc_regions_take(const struct vx_rpc_options *options,
 /* Nothing for a call that holds none; `regions` may be NULL then. */
 void vx_rpc_regions_give(struct vx_regions *regions, struct vx_call *call);
 
+/* All that a request holds on its way in: its inputs' slots and these references.  Again is
+ * nothing. */
+void vx_rpc_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
+                         struct vx_call *call);
+
 /* Coordinates can only be an input of this form, whatever the model calls them: no second
  * one would be admitted. */
 static inline bool vx_rpc_is_coords(const struct vx_request_tensor *input)
