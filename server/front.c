@@ -352,7 +352,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .streams_max = (i32)config->streams_max,
         .threads = vx_host_rpc_threads(config, vx_host_processors()),
         .calls_max = (i32)config->calls_max,
-        .receiving_max = (i32)config->receiving_max,
+        .receive_bytes_max = config->receive_bytes_max,
         .message_bytes_max = config->message_bytes_max,
         .receive_ns_max = config->receive_ms_max * VX_NS_PER_MS,
         .send_ns_max = config->send_ms_max * VX_NS_PER_MS,

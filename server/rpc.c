@@ -11,7 +11,6 @@
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 
-#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -49,18 +48,6 @@ static void log_line(gpr_log_func_args *args)
     VX_LOG(GRPC, VX_LOG_TEXT("severity", gpr_log_severity_string(args->severity)),
            VX_LOG_TEXT("file", args->file), VX_LOG_I64("line", args->line),
            VX_LOG_TEXT("text", args->message));
-}
-
-/* A received body is a thousand pieces of 64 KiB.  By default glibc maps and unmaps the
- * large ones and gives the heap's end back to the kernel after each request, and the next
- * one pays for every page again: measured 1.86 -> 2.2-2.5 GB/s on 1 MiB bodies over TCP.
- * The price is that what was once needed at the same time is kept: what receiving_max
- * bodies and streams_max messages of streams need. */
-static void open_tune_allocator(void)
-{
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_TOP_PAD, 64 << 20);
 }
 
 static vx_status open_queues(struct vx_rpc *rpc)
@@ -128,13 +115,13 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
                       struct vx_rpc **rpc)
 {
     VX_ON(LOOP);
-    VX_ASSERT(options->threads > 0 && options->calls_max > 0 &&
-              options->receiving_max > 0);
+    VX_ASSERT(options->threads > 0 && options->calls_max > 0);
+    VX_ASSERT(options->receive_bytes_max > 0);
     VX_ASSERT(options->message_bytes_max > 0 &&
               options->message_bytes_max <= VX_MESSAGE_BYTES_MAX);
     VX_ASSERT(options->connections_max > 0);
     VX_TRY(vx_rpc_addresses_check(options->addresses, why));
-    open_tune_allocator();
+    vx_rpc_memory_open();
     struct vx_rpc *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the rpc adapter");
     made->options = *options;

@@ -21,16 +21,15 @@
  *          rpc threads.
  * Limits   calls_max calls between arrival and end: one more inference is
  *          RESOURCE_EXHAUSTED unread, small questions have a few more, so that a probe is
- *          answered while inference is full; receiving_max bodies of ModelInfer being
- *          received at once: the next waits its turn and HTTP/2 flow control holds its
- *          bytes back; streams_max streams of inferences, VX_STREAM_REQUESTS_MAX under way
- *          on each; with calls_max in flight they wait and are not refused;
- *          message_bytes_max a message; receive_ns_max for such a body and send_ns_max for
- *          an answer on the wire; connections_max, of which each has 20 s for its first
- *          bytes.  A stream's message has no turn and no time: gRPC does not say when one
- *          begins, and a turn that is kept until one comes would be an idle stream's.  So
- *          gRPC holds up to streams_max * message_bytes_max of messages that are not yet
- *          complete, for as long as their clients stay.
+ *          answered while inference is full.  A call that has calls_max full and brings no
+ *          message makes room for one of a connection with fewer of that kind.
+ *          receive_bytes_max of messages that are not whole, on streams or not; beyond it
+ *          one connection at a time is read (rpc_govern.h says what else a connection may
+ *          cost); streams_max streams of inferences, VX_STREAM_REQUESTS_MAX under way on
+ *          each; with calls_max in flight they wait and are not refused; message_bytes_max
+ *          a message; receive_ns_max for it and send_ns_max for an answer on the wire;
+ *          connections_max, of which each has 20 s for its first bytes, less when others
+ *          want its place.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -69,9 +68,9 @@ struct vx_rpc_options {
     i32 streams_max;       /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
     i32 threads;           /* completion queues, one thread each */
     i32 calls_max;
-    i32 receiving_max; /* not of streams */
     i64 message_bytes_max;
-    i64 receive_ns_max;           /* a body that takes longer is cut; 0 = never */
+    i64 receive_bytes_max;        /* of messages that are not whole, of all connections */
+    i64 receive_ns_max;           /* a message that takes longer is cut; 0 = never */
     i64 send_ns_max;              /* and so is an answer that the client does not read */
     const struct vx_slots *slots; /* thread-safe */
     struct vx_regions *regions;   /* where tensors may lie instead; NULL = nowhere */
@@ -90,6 +89,20 @@ struct vx_rpc_options {
     void *context;
 };
 
+/* Why a connection was closed by us; rpc_govern.h. */
+enum vx_rpc_cut {
+    VX_RPC_CUT_NONE,
+    VX_RPC_CUT_FLOOD,      /* calls and control frames in place of a message's rest */
+    VX_RPC_CUT_HEADERS,    /* a header block without end */
+    VX_RPC_CUT_IDLE,       /* it began no call, and others came */
+    VX_RPC_CUT_LATE,       /* a message took longer than receive_ns_max */
+    VX_RPC_CUT_STILL,      /* a message stood still while others waited for its room */
+    VX_RPC_CUT_STREAMS,    /* more open streams than a client may have */
+    VX_RPC_CUT_UNFINISHED, /* unfinished messages of more than receive_bytes_max */
+    VX_RPC_CUT_UNREAD, /* its frames went on while nobody read what they brought about */
+    VX_RPC_CUTS_COUNT
+};
+
 /* Counted on the rpc threads, read by the loop for metrics. */
 struct vx_rpc_counters {
     u64 calls[VX_METHODS_COUNT]; /* arrived */
@@ -102,8 +115,9 @@ struct vx_rpc_counters {
     i32 in_flight;                             /* calls between arrival and end, now */
     i32 connections;                           /* open, now */
     u64 connections_ever, connections_refused; /* accepted; closed for connections_max */
-    i32 streams;                               /* of ModelStreamInfer, now */
-    i32 receiving;                             /* bodies being received, now */
+    u64 connections_cut[VX_RPC_CUTS_COUNT];
+    i32 streams;   /* of ModelStreamInfer, now */
+    i32 receiving; /* bodies being received, now */
 };
 
 VX_MUST_USE vx_status vx_rpc_open(const struct vx_rpc_options *options,

@@ -31,7 +31,6 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
 
 #include <grpc/grpc_posix.h>
@@ -39,20 +38,12 @@
 #include <grpc/support/alloc.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Numbers for gRPC's descriptors, at most; more only for more connections. */
-#define WINDOW_MAX 32768
-/* Descriptors below the window that are not connections: libraries, workers, pages. */
-#define OTHERS_MAX 128
-/* Numbers in a row that are looked at for one that nobody is called by. */
-#define WINDOW_TRIES 64
 /* A client that connects speaks at once; who has not in this time never will. */
 #define SILENCE_NS (20 * VX_NS_PER_S)
 /* Without a free descriptor the next connections wait in the system's line. */
@@ -71,6 +62,7 @@ struct connection {
     int given; /* gRPC's descriptor; 0 = it does not have one yet */
     i64 since_ns;
     struct vx_peer peer;                /* (lock) */
+    char name[VX_RPC_PEER_BYTES];       /* for the log; of one that gRPC has */
     struct connection *next, *previous; /* among the silent, oldest first; or the free */
 };
 
@@ -86,7 +78,10 @@ struct vx_rpc_accept {
     /* The thread's own, but for what is (lock) in a row. */
     struct connection *rows, *free, *silent_first, *silent_last;
     i32 rows_count;
-    i32 window_first, window_count, window_next;
+    struct vx_rpc_window window; /* its peers: (lock) */
+    struct vx_rpc_governor *governor;
+    struct vx_rpc_memory memory;
+    struct vx_rpc_cuts cuts;
     u64 connection_last; /* the number of the last one that gRPC was given */
     i64 paused_until_ns; /* 0 = it accepts */
     i64 silence_ns;
@@ -95,38 +90,28 @@ struct vx_rpc_accept {
     bool stopping, closing; /* (gate) */
 
     pthread_mutex_t lock;
-    struct vx_peer *peers; /* (lock) by descriptor - window_first */
     i32 connections;       /* (lock) */
     u64 accepted, refused; /* (lock) */
 };
 
-/* ------- open ------- */
-
-/* Half of what the limit of open files allows is gRPC's, above what the others need. */
-static void open_window(struct vx_rpc_accept *accept)
+/* Any thread: the accept thread has something to do. */
+static void accept_ring(void *context)
 {
-    struct rlimit limit;
-    VX_ASSERT(!getrlimit(RLIMIT_NOFILE, &limit));
-    i32 wanted = accept->options.connections_max, most = 2 * wanted;
-    if (most < WINDOW_MAX) most = WINDOW_MAX;
-    i32 half = limit.rlim_cur / 2 < (rlim_t)most ? (i32)(limit.rlim_cur / 2) : most;
-    accept->window_first = accept->window_next = accept->window_count = half;
-    i32 fit = half / 2 < half - OTHERS_MAX ? half / 2 : half - OTHERS_MAX;
-    if (fit < 1) fit = 1;
-    accept->rows_count = wanted < fit ? wanted : fit;
-    if (accept->rows_count < wanted)
-        VX_LOG(CONFIG, VX_LOG_I64("connections_max", accept->rows_count),
-               VX_LOG_TEXT("why", "the system's limit of open files allows no more"));
+    struct vx_rpc_accept *accept = context;
+    VX_ASSERT(write(accept->bell, &(u64){1}, sizeof(u64)) == sizeof(u64));
 }
+
+/* ------- open ------- */
 
 static vx_status open_tables(struct vx_rpc_accept *accept)
 {
-    size_t rows = (size_t)accept->rows_count, window = (size_t)accept->window_count;
-    accept->rows = vx_alloc_zero(rows * sizeof *accept->rows);
-    accept->peers = vx_alloc_zero(window * sizeof *accept->peers);
-    VX_ENSURE(accept->rows && accept->peers, RESOURCE_EXHAUSTED,
-              "no memory for the table of connections");
-    for (size_t i = rows; i--;) {
+    i32 wanted = accept->options.connections_max;
+    VX_TRY(vx_rpc_window_open(&accept->window, wanted, &accept->rows_count));
+    VX_TRY(vx_rpc_governor_open(&accept->options, accept->rows_count, accept_ring, accept,
+                                &accept->governor));
+    accept->rows = vx_alloc_zero((size_t)accept->rows_count * sizeof *accept->rows);
+    VX_ENSURE(accept->rows, RESOURCE_EXHAUSTED, "no memory for the table of connections");
+    for (i32 i = accept->rows_count; i--;) {
         accept->rows[i].fd = -1;
         accept->rows[i].next = accept->free;
         accept->free = &accept->rows[i];
@@ -143,7 +128,6 @@ static bool epoll_has(struct vx_rpc_accept *accept, int operation, int fd, u32 e
 
 static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
 {
-    open_window(accept);
     VX_TRY(open_tables(accept));
     accept->plain = grpc_insecure_server_credentials_create();
     accept->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -203,13 +187,23 @@ static void row_spoke(struct vx_rpc_accept *accept, struct connection *row)
     row->next = row->previous = NULL;
 }
 
+static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
+                                        const struct connection *row)
+{
+    return vx_rpc_governor_row(accept->governor, (i32)(row - accept->rows));
+}
+
 /* gRPC may have its descriptor for longer: it ends its calls first. */
 static void row_end(struct vx_rpc_accept *accept, struct connection *row)
 {
     u64 connection = row->given ? row->peer.connection : 0;
     if (!row->given) row_spoke(accept, row);
+    if (row->given)
+        vx_rpc_cut_note(&accept->cuts, row->name,
+                        vx_rpc_govern_end(row_govern(accept, row)));
     pthread_mutex_lock(&accept->lock);
-    if (row->given) accept->peers[row->given - accept->window_first].connection = 0;
+    if (row->given)
+        accept->window.peers[row->given - accept->window.first].connection = 0;
     row->peer.connection = 0;
     accept->connections--;
     pthread_mutex_unlock(&accept->lock);
@@ -233,26 +227,9 @@ static void count_refused(struct vx_rpc_accept *accept)
 
 /* ------- given to gRPC ------- */
 
-/* A number for gRPC that no connection is known by; -1 when there is none. */
-static int window_take(struct vx_rpc_accept *accept, int fd)
-{
-    i32 end = accept->window_first + accept->window_count;
-    for (i32 i = 0; i < WINDOW_TRIES; i++) {
-        int given = fcntl(fd, F_DUPFD_CLOEXEC, accept->window_next);
-        bool inside = given >= 0 && given < end;
-        accept->window_next =
-            inside && given + 1 < end ? given + 1 : accept->window_first;
-        /* Only this thread writes there. */
-        if (inside && !accept->peers[given - accept->window_first].connection)
-            return given;
-        if (given >= 0) close(given);
-    }
-    return -1;
-}
-
 static void row_give(struct vx_rpc_accept *accept, struct connection *row)
 {
-    int given = window_take(accept, row->fd);
+    int given = vx_rpc_window_take(&accept->window, row->fd);
     bool heard = given >= 0 && epoll_has(accept, EPOLL_CTL_MOD, row->fd, EPOLLRDHUP,
                                          (u64)(row - accept->rows));
     pthread_mutex_lock(&accept->gate);
@@ -262,8 +239,11 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
         pthread_mutex_lock(&accept->lock);
         row->given = given;
         row->peer.connection = ++accept->connection_last;
-        accept->peers[given - accept->window_first] = row->peer;
+        accept->window.peers[given - accept->window.first] = row->peer;
         pthread_mutex_unlock(&accept->lock);
+        vx_rpc_peer_name(row->fd, &row->peer, row->name);
+        vx_rpc_govern_begin(row_govern(accept, row),
+                            (struct vx_rpc_place){given, row->peer.connection});
         grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
     }
     pthread_mutex_unlock(&accept->gate);
@@ -293,8 +273,16 @@ static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u
 
 /* ------- accepted ------- */
 
+static void end_silent(struct vx_rpc_accept *accept)
+{
+    if (!accept->silent_first) return;
+    count_refused(accept);
+    row_end(accept, accept->silent_first);
+}
+
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
 {
+    if (!accept->free) end_silent(accept); /* who came later may speak sooner */
     struct connection *row = accept->free;
     pthread_mutex_lock(&accept->lock);
     accept->accepted++;
@@ -375,6 +363,10 @@ static int run_due(struct vx_rpc_accept *accept)
     }
     if (accept->paused_until_ns && accept->paused_until_ns < next_ns)
         next_ns = accept->paused_until_ns;
+    i64 turn_ns = vx_rpc_governor_turn(accept->governor, now_ns);
+    i64 memory_ns = vx_rpc_memory_turn(&accept->memory, accept->governor, now_ns);
+    turn_ns = memory_ns < turn_ns ? memory_ns : turn_ns;
+    next_ns = turn_ns < next_ns ? turn_ns : next_ns;
     return next_ns == VX_NEVER ? -1 : (int)((next_ns - now_ns) / VX_NS_PER_MS) + 1;
 }
 
@@ -410,19 +402,19 @@ vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
     return status;
 }
 
-static void accept_ring(struct vx_rpc_accept *accept, bool closing)
+static void accept_tell(struct vx_rpc_accept *accept, bool closing)
 {
     pthread_mutex_lock(&accept->gate);
     accept->stopping = true;
     accept->closing = closing;
     pthread_mutex_unlock(&accept->gate);
-    VX_ASSERT(write(accept->bell, &(u64){1}, sizeof(u64)) == sizeof(u64));
+    accept_ring(accept);
 }
 
 void vx_rpc_accept_stop(struct vx_rpc_accept *accept)
 {
     vx_rpc_listeners_stop(&accept->listeners);
-    if (accept->running) accept_ring(accept, false);
+    if (accept->running) accept_tell(accept, false);
 }
 
 void vx_rpc_accept_close(struct vx_rpc_accept **accept)
@@ -431,11 +423,12 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     *accept = NULL;
     if (!going) return;
     if (going->running) {
-        accept_ring(going, true);
+        accept_tell(going, true);
         pthread_join(going->thread, NULL);
     }
     for (i32 i = 0; going->rows && i < going->rows_count; i++)
         if (going->rows[i].fd >= 0) row_end(going, &going->rows[i]);
+    vx_rpc_governor_close(&going->governor);
     vx_rpc_listeners_close(&going->listeners);
     if (going->epoll >= 0) close(going->epoll);
     if (going->bell >= 0) close(going->bell);
@@ -443,7 +436,7 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     pthread_mutex_destroy(&going->gate);
     pthread_mutex_destroy(&going->lock);
     vx_free(going->rows);
-    vx_free(going->peers);
+    vx_rpc_window_close(&going->window);
     vx_free(going);
 }
 
@@ -455,20 +448,29 @@ void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *c
     counters->connections = accept->connections;
     counters->connections_ever = accept->accepted;
     counters->connections_refused = accept->refused;
+    for (i32 i = 0; i < VX_RPC_CUTS_COUNT; i++)
+        counters->connections_cut[i] = accept->cuts.counts[i];
     pthread_mutex_unlock(&accept->lock);
 }
 
-struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call)
+struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
+                                  i32 *descriptor)
 {
     char *text = grpc_call_get_peer(call);
-    i32 index = vx_rpc_descriptor_of(text) - accept->window_first;
+    *descriptor = vx_rpc_descriptor_of(text);
+    i32 index = *descriptor - accept->window.first;
     gpr_free(text);
     struct vx_peer peer = {0};
-    if (index < 0 || index >= accept->window_count) return peer;
+    if (index < 0 || index >= accept->window.count) return peer;
     pthread_mutex_lock(&accept->lock);
-    if (accept->peers[index].connection) peer = accept->peers[index];
+    if (accept->window.peers[index].connection) peer = accept->window.peers[index];
     pthread_mutex_unlock(&accept->lock);
     return peer;
+}
+
+struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept)
+{
+    return accept->governor;
 }
 
 /* Under the lock. */

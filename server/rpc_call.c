@@ -54,7 +54,8 @@ void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
     record->call = (struct vx_call){.magic = VX_CALL_MAGIC, .method = method};
     record->queue = queue;
     record->cancelled = record->waiting = record->metadata_sent = false;
-    record->message_holds = false;
+    record->message_holds = record->awaits = false;
+    record->descriptor = -1;
     record->end_code = GRPC_STATUS_OK;
     record->cancelled_out = 0;
     record->outbox = (struct vx_rpc_outbox){0};
@@ -167,12 +168,14 @@ static void on_arrive(void *context, bool ok)
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     op.data.recv_close_on_server.cancelled = &record->cancelled_out;
     vx_rpc_batch_start(record, &op, 1, &record->close);
+    record->call.peer =
+        vx_rpc_accept_peer(rpc->accept, record->grpc, &record->descriptor);
+    vx_rpc_govern_arrived(vx_rpc_place_of(record));
     if (method == VX_RPC_METHOD_UNKNOWN) {
         arrive_unknown(record);
         return;
     }
     count(&rpc->calls[method], 1);
-    record->call.peer = vx_rpc_accept_peer(rpc->accept, record->grpc);
     arrive_read_metadata(record);
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
@@ -189,8 +192,6 @@ static const char receive_left[] = "the client left before its message was here"
 
 static void receive_start(struct vx_rpc_record *record, void (*on)(void *, bool))
 {
-    /* Streams may be silent for as long as they like. */
-    if (on == on_receive_infer) vx_rpc_wire_set(record, VX_RPC_RECEIVING);
     record->receive = (struct vx_rpc_tag){on, record};
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &record->payload;
@@ -285,6 +286,8 @@ static void arrive_admitted(struct vx_rpc_record *record)
     struct vx_why why = {{0}};
     switch (vx_method_get(record->call.method)->kind) {
     case VX_METHOD_UNARY_BIG:
+        /* Streams may be silent for as long as they like. */
+        vx_rpc_wire_set(record, VX_RPC_RECEIVING);
         if (vx_rpc_line_enter(record)) receive_start(record, on_receive_infer);
         return;
     case VX_METHOD_INFER_STREAM: vx_rpc_stream_start(record); return;
@@ -373,11 +376,13 @@ static void on_receive_infer(void *context, bool ok)
     struct vx_why why = {{0}};
     bool left = record->cancelled || !ok;
     vx_rpc_wire_set(record, VX_RPC_IDLE);
-    /* The slices go before the next body comes: receiving_max bounds their memory. */
+    /* The slices go before the next body comes. */
     vx_status status = left ? VX_OK : vx_rpc_infer_read(record, &why);
     if (left) vx_rpc_message_drop(record);
-    struct vx_rpc_record *next = vx_rpc_line_next(rpc);
-    if (next) receive_start(next, on_receive_infer);
+    vx_rpc_line_done(record);
+    struct vx_rpc_record *next;
+    while ((next = vx_rpc_line_take(rpc, record->call.peer.connection)))
+        receive_start(next, on_receive_infer);
     if (left)
         vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
     else if (status.fault)
@@ -445,6 +450,7 @@ static void on_close(void *context, bool ok)
     bool of_loop =
         atomic_load_explicit(&record->owner, memory_order_acquire) == VX_RPC_LOOP;
     if (record->cancelled && vx_rpc_line_leave(record)) {
+        vx_rpc_wire_set(record, VX_RPC_IDLE);
         vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
     } else if (record->cancelled && of_loop && vx_rpc_hand_begin(rpc)) {
         /* This batch's reference becomes the mailbox's. */

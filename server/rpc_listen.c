@@ -9,10 +9,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -39,6 +41,8 @@
 
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
 {
+    i64 streams = options->calls_max + 2 * VX_RPC_SMALL_RESERVED;
+    if (streams > VX_H2_STREAMS_MAX / 2) streams = VX_H2_STREAMS_MAX / 2;
     struct {
         char *key;
         i64 value;
@@ -52,7 +56,7 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
         /* gRPC's own queue of calls that wait to be matched has no other bound.  More
          * than there are records, so that one busy connection is refused with a sentence
          * and not stalled. */
-        {GRPC_ARG_MAX_CONCURRENT_STREAMS, options->calls_max + 2 * VX_RPC_SMALL_RESERVED},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, streams},
         /* gRPC inflates a message whole before it looks at its size: a thousandth of the
          * limit on the wire would fill the memory.  Compressed calls are UNIMPLEMENTED,
          * clients are told what is accepted, and voxels do not compress well enough to be
@@ -448,6 +452,22 @@ static struct vx_peer peer_of(int fd, bool is_unix)
         is_loopback(&there))
         peer.kind = VX_PEER_LOCAL;
     return peer;
+}
+
+void vx_rpc_peer_name(int fd, const struct vx_peer *peer, char name[VX_RPC_PEER_BYTES])
+{
+    struct sockaddr_storage there;
+    socklen_t bytes = sizeof there;
+    char host[INET6_ADDRSTRLEN + IF_NAMESIZE], port[8];
+    if (peer->kind == VX_PEER_UNIX)
+        snprintf(name, VX_RPC_PEER_BYTES, "unix uid %u", peer->uid);
+    else if (getpeername(fd, (struct sockaddr *)&there, &bytes) ||
+             getnameinfo((struct sockaddr *)&there, bytes, host, sizeof host, port,
+                         sizeof port, NI_NUMERICHOST | NI_NUMERICSERV))
+        snprintf(name, VX_RPC_PEER_BYTES, "unknown");
+    else
+        snprintf(name, VX_RPC_PEER_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host,
+                 port);
 }
 
 /* As gRPC's own listener has them. */

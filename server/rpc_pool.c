@@ -135,10 +135,11 @@ static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
     if (!child || rpc->in_flight >= rpc->options.calls_max) return NULL;
     rpc->free = child->next;
     rpc->free_count--;
-    rpc->in_flight++;
-    child->counted = true;
     child->answered = false;
     child->parent = parent;
+    child->descriptor = parent->descriptor;
+    child->call.peer = parent->call.peer;
+    vx_rpc_call_count(child, true);
     vx_rpc_record_ref(parent);
     atomic_store_explicit(&child->references, 1, memory_order_relaxed);
     atomic_store_explicit(&child->owner, VX_RPC_RPC, memory_order_relaxed);
@@ -189,9 +190,9 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     i32 queue, method;
     pthread_mutex_lock(&rpc->lock);
     bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
-    if (record->counted) rpc->in_flight--;
-    record->counted = false;
-    if (record->stream.open) rpc->streams--;
+    vx_rpc_await_end(record);
+    vx_rpc_call_count(record, false);
+    vx_rpc_stream_uncount(record);
     record->stream = (struct vx_rpc_stream){0};
     record->next = rpc->free;
     rpc->free = record;
@@ -206,95 +207,6 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (pay) vx_rpc_call_arm(rpc, queue, method);
     if (lean) vx_rpc_stream_wake(lean, child);
     if (of) vx_rpc_record_unref(of);
-}
-
-bool vx_rpc_record_admit(struct vx_rpc_record *record)
-{
-    struct vx_rpc *rpc = record->rpc;
-    bool big = vx_method_get(record->call.method)->kind == VX_METHOD_UNARY_BIG;
-    i32 limit = rpc->options.calls_max + (big ? 0 : VX_RPC_SMALL_RESERVED);
-    pthread_mutex_lock(&rpc->lock);
-    bool admitted = rpc->in_flight < limit;
-    if (admitted) {
-        rpc->in_flight++;
-        record->counted = true;
-    }
-    pthread_mutex_unlock(&rpc->lock);
-    return admitted;
-}
-
-bool vx_rpc_line_enter(struct vx_rpc_record *record)
-{
-    struct vx_rpc *rpc = record->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    bool now = rpc->receiving < rpc->options.receiving_max;
-    if (now) {
-        rpc->receiving++;
-    } else {
-        record->waiting = true;
-        record->next = NULL;
-        *rpc->line_last = record;
-        rpc->line_last = &record->next;
-    }
-    pthread_mutex_unlock(&rpc->lock);
-    return now;
-}
-
-static bool line_leave(struct vx_rpc_record *record, struct vx_rpc_record **first,
-                       struct vx_rpc_record ***last)
-{
-    struct vx_rpc *rpc = record->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    bool was_waiting = record->waiting;
-    if (was_waiting) {
-        struct vx_rpc_record **at = first;
-        while (*at != record) at = &(*at)->next;
-        *at = record->next;
-        if (*last == &record->next) *last = at;
-        record->waiting = false;
-    }
-    pthread_mutex_unlock(&rpc->lock);
-    return was_waiting;
-}
-
-bool vx_rpc_line_leave(struct vx_rpc_record *record)
-{
-    struct vx_rpc *rpc = record->rpc;
-    return line_leave(record, &rpc->line_first, &rpc->line_last);
-}
-
-bool vx_rpc_child_forgo(struct vx_rpc_record *parent)
-{
-    struct vx_rpc *rpc = parent->rpc;
-    return line_leave(parent, &rpc->lean_first, &rpc->lean_last);
-}
-
-bool vx_rpc_stream_admit(struct vx_rpc_record *record)
-{
-    struct vx_rpc *rpc = record->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    bool admitted = rpc->streams < rpc->options.streams_max;
-    if (admitted) rpc->streams++;
-    record->stream =
-        (struct vx_rpc_stream){.open = admitted, .strict = record->stream.strict};
-    record->stream.last = &record->stream.first;
-    pthread_mutex_unlock(&rpc->lock);
-    return admitted;
-}
-
-struct vx_rpc_record *vx_rpc_line_next(struct vx_rpc *rpc)
-{
-    pthread_mutex_lock(&rpc->lock);
-    struct vx_rpc_record *next = rpc->line_first;
-    if (next) {
-        rpc->line_first = next->next;
-        if (!rpc->line_first) rpc->line_last = &rpc->line_first;
-        next->waiting = false;
-    } else {
-        rpc->receiving--;
-    }
-    pthread_mutex_unlock(&rpc->lock);
-    return next;
 }
 
 /* Runs inside of gRPC, on any thread: short, and calls no gRPC. */

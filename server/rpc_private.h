@@ -8,7 +8,12 @@
  *   rpc.c          open, threads, arming, stop, close
  *   rpc_listen.c   the addresses and the channel's settings
  *   rpc_accept.c   connections: who is at their other end, and when they end
- *   rpc_pool.c     records, the line for receiving, lent slots
+ *   rpc_window.c   the numbers by which gRPC knows them
+ *   rpc_govern.c   what each of them may cost; rpc_intercept.c, h2_meter.c
+ *   rpc_cut.c      the line about one that was closed
+ *   rpc_memory.c   gRPC's heap
+ *   rpc_pool.c     records, lent slots
+ *   rpc_share.c    what connections share: calls, streams, the line for receiving
  *   rpc_call.c     from arrival to the loop
  *   rpc_reply.c    from the loop to the wire
  *   rpc_send.c     threads that write answers to sockets
@@ -44,6 +49,7 @@
 
 #include "engine/base/check.h"
 #include "server/rpc.h"
+#include "server/rpc_govern.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
@@ -132,9 +138,11 @@ struct vx_rpc_record {
     grpc_slice flat;   /* a message that came in pieces, made one */
     int cancelled_out; /* written by gRPC; valid once `close` is back */
 
-    bool cancelled;     /* the queue's thread */
-    bool waiting;       /* (lock) in the line for receiving, or for a child */
-    bool counted;       /* (lock) one of in_flight */
+    i32 descriptor; /* as gRPC names the connection: vx_rpc_place */
+    bool cancelled; /* the queue's thread */
+    bool waiting;   /* (lock) in the line for receiving, or for a child */
+    bool awaits;    /* (lock) an inference whose message is not here, or idle for good */
+    bool counted;   /* (lock) one of in_flight */
     bool metadata_sent; /* who may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
     struct vx_rpc_outbox outbox; /* (lock) */
@@ -194,11 +202,11 @@ struct vx_rpc {
         idle; /* a record came back, a lend came back, or the server has shut down */
     struct vx_rpc_record *records;
     i32 records_count;
-    struct vx_rpc_record *free;                    /* (lock) */
-    i32 free_count;                                /* (lock) */
-    i32 in_flight;                                 /* (lock) */
-    i32 owed_count;                                /* (lock) sum over the queues */
-    i32 receiving;                                 /* (lock) */
+    struct vx_rpc_record *free; /* (lock) */
+    i32 free_count;             /* (lock) */
+    i32 in_flight;              /* (lock) */
+    i32 owed_count;             /* (lock) sum over the queues */
+    i32 receiving;              /* (lock) messages gRPC was asked for */
     struct vx_rpc_record *line_first, **line_last; /* (lock) */
     i32 streams;                                   /* (lock) */
     struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that want a child */
@@ -212,6 +220,11 @@ struct vx_rpc {
     _Atomic u64 cut_receiving, cut_sending;
     _Atomic u64 bytes_in, bytes_out;
 };
+
+static inline struct vx_rpc_place vx_rpc_place_of(const struct vx_rpc_record *record)
+{
+    return (struct vx_rpc_place){record->descriptor, record->call.peer.connection};
+}
 
 static inline struct vx_rpc_record *vx_rpc_record_of(struct vx_call *call)
 {
@@ -254,7 +267,42 @@ int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_pee
 i32 vx_rpc_descriptor_of(const char *peer);
 /* Whether who connected a unix socket has that group beside its own. */
 bool vx_rpc_peer_in_group(int fd, u32 gid);
+/* "192.0.2.7:50312" or "unix uid 1000", for the log. */
+#define VX_RPC_PEER_BYTES 64
+void vx_rpc_peer_name(int fd, const struct vx_peer *peer, char name[VX_RPC_PEER_BYTES]);
 void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
+
+/* rpc_window.c */
+struct vx_rpc_window {
+    i32 first, count, next;
+    struct vx_peer *peers; /* by number - first; whoever's it is guards it */
+};
+/* *connections: as many of connections_max as there are descriptors for. */
+VX_MUST_USE vx_status vx_rpc_window_open(struct vx_rpc_window *window,
+                                         i32 connections_max, i32 *connections);
+void vx_rpc_window_close(struct vx_rpc_window *window);
+/* The descriptor again, under a number that no connection is known by; -1 when there is
+ * none. */
+int vx_rpc_window_take(struct vx_rpc_window *window, int fd);
+
+/* rpc_memory.c */
+struct vx_rpc_memory {
+    u64 seen, given;
+    i64 look_ns;
+};
+void vx_rpc_memory_open(void);
+/* When to come again.  Thread: accept. */
+i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *governor,
+                       i64 now_ns);
+
+/* rpc_cut.c */
+struct vx_rpc_cuts {
+    _Atomic u64 counts[VX_RPC_CUTS_COUNT];
+    i32 lines_left, unsaid;
+    i64 since_ns;
+};
+/* A connection has ended: counts and says why, if we closed it.  Thread: accept. */
+void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, enum vx_rpc_cut why);
 
 /* rpc_accept.c */
 struct vx_rpc_accept;
@@ -270,10 +318,14 @@ void vx_rpc_accept_stop(struct vx_rpc_accept *accept);
 void vx_rpc_accept_close(struct vx_rpc_accept **accept);
 i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept);
 void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters);
-/* Whose connection the call came on; zeros when that has ended.  Any thread. */
-struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call);
+/* Whose connection the call came on, and the descriptor that gRPC knows it by; zeros when
+ * that has ended.  Any thread. */
+struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
+                                  i32 *descriptor);
 bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection);
 bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid);
+
+struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept);
 
 /* rpc_pool.c */
 VX_MUST_USE vx_status vx_rpc_pool_open(struct vx_rpc *rpc);
@@ -284,24 +336,39 @@ struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 meth
 void vx_rpc_inputs_give(struct vx_rpc_record *record);
 void vx_rpc_record_ref(struct vx_rpc_record *record);
 void vx_rpc_record_unref(struct vx_rpc_record *record);
-/* Counts the call as in flight; false when there are too many. */
-bool vx_rpc_record_admit(struct vx_rpc_record *record);
 /* A reference to a record that may be on its way back to the pool; false when it is. */
 bool vx_rpc_record_hold(struct vx_rpc_record *record);
 /* The next request of the stream, at the end of its line and one of in_flight; NULL: there
  * are too many, the stream waits and vx_rpc_stream_wake comes. */
 struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent);
-/* True: it was waiting for a child and does no longer. */
-bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
-/* True: it may receive its body now.  False: it waits, and is started by who ends. */
-bool vx_rpc_line_enter(struct vx_rpc_record *record);
-/* True: it was waiting and is out of the line. */
-bool vx_rpc_line_leave(struct vx_rpc_record *record);
-/* One body is done; the next in line, which may receive now, or NULL. */
-struct vx_rpc_record *vx_rpc_line_next(struct vx_rpc *rpc);
 /* A slice over the slot; takes the slot.  False when no record is left: the slot
  * stays. */
 bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice);
+
+/* rpc_share.c */
+/* Counts the call as in flight; false when there are too many.  One that awaits its message
+ * may have to make room: of the connection that has most of them. */
+bool vx_rpc_record_admit(struct vx_rpc_record *record);
+/* Under the lock: the call is one of those in flight, or no longer. */
+void vx_rpc_call_count(struct vx_rpc_record *record, bool counts);
+/* Under the lock: the call waits for its client, and no longer (if it did). */
+void vx_rpc_await_begin(struct vx_rpc_record *record);
+void vx_rpc_await_end(struct vx_rpc_record *record);
+/* From now on the call awaits its message.  True: gRPC may be asked for it.  False: the call
+ * waits, and is taken by who is done. */
+bool vx_rpc_line_enter(struct vx_rpc_record *record);
+/* True: it was waiting and is out of the line. */
+bool vx_rpc_line_leave(struct vx_rpc_record *record);
+/* gRPC has answered: the message is here, or never comes. */
+void vx_rpc_line_done(struct vx_rpc_record *record);
+/* The next of that connection that may ask for its message now, or NULL. */
+struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection);
+/* True: it was waiting for a child and does no longer. */
+bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
+/* One of the streams; false: there are too many.  An idle one may have to make room. */
+bool vx_rpc_stream_admit(struct vx_rpc_record *record);
+/* Under the lock: it is none of the streams any more, if it was. */
+void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: RPC is the owner here until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
@@ -341,8 +408,6 @@ void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message)
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 
 /* rpc_stream.c: of a parent unless said otherwise. */
-/* False: there are too many. */
-bool vx_rpc_stream_admit(struct vx_rpc_record *record);
 /* Begins to read. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
 /* It waited for a child, and this is it. */

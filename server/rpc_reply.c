@@ -40,6 +40,8 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
         record->end_code == GRPC_STATUS_OK ? NULL : &text;
     record->send = (struct vx_rpc_tag){on_ended, record};
     vx_rpc_wire_set(record, VX_RPC_SENDING);
+    vx_rpc_govern_answered(vx_rpc_place_of(record),
+                           message ? grpc_byte_buffer_length(message) : 0);
     vx_rpc_batch_start(record, ops, ops_count, &record->send);
     grpc_slice_unref(text);
     if (message) grpc_byte_buffer_destroy(message); /* the batch has its own references */
@@ -236,6 +238,7 @@ static void stream_send_next(struct vx_rpc_record *record)
     record->metadata_sent = true;
     ops[ops_count].op = GRPC_OP_SEND_MESSAGE;
     ops[ops_count++].data.send_message.send_message = message;
+    vx_rpc_govern_answered(vx_rpc_place_of(record), grpc_byte_buffer_length(message));
     atomic_fetch_add_explicit(&record->rpc->bytes_out, grpc_byte_buffer_length(message),
                               memory_order_relaxed);
     record->send = (struct vx_rpc_tag){on_stream_sent, record};

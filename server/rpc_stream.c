@@ -41,6 +41,7 @@ void vx_rpc_stream_write(struct vx_rpc_record *parent)
     parent->metadata_sent = true;
     ops[ops_count].op = GRPC_OP_SEND_MESSAGE;
     ops[ops_count++].data.send_message.send_message = message;
+    vx_rpc_govern_answered(vx_rpc_place_of(parent), grpc_byte_buffer_length(message));
     atomic_fetch_add_explicit(&parent->rpc->bytes_out, grpc_byte_buffer_length(message),
                               memory_order_relaxed);
     parent->send = (struct vx_rpc_tag){on_sent, parent};
@@ -164,8 +165,9 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
     memcpy(child->call.traceparent, parent->call.traceparent,
            sizeof child->call.traceparent);
     child->queue = parent->queue;
+    child->descriptor = parent->descriptor;
     child->cancelled = child->waiting = child->metadata_sent = false;
-    child->message_holds = false;
+    child->message_holds = child->awaits = false;
     child->outbox = (struct vx_rpc_outbox){0};
     child->payload = parent->payload;
     parent->payload = NULL;

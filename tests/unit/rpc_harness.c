@@ -214,8 +214,9 @@ static void loop_open(struct rpc_server *server)
             server->options.connections_max ? server->options.connections_max : 1024,
         .threads = 2,
         .calls_max = server->options.calls_max ? server->options.calls_max : 64,
-        .receiving_max =
-            server->options.receiving_max ? server->options.receiving_max : 16,
+        .receive_bytes_max = server->options.receive_bytes_max
+                                 ? server->options.receive_bytes_max
+                                 : 48 << 20,
         .streams_max = server->options.streams_max ? server->options.streams_max : 16,
         .message_bytes_max = server->options.message_bytes_max
                                  ? server->options.message_bytes_max

@@ -38,8 +38,8 @@ struct rpc_server;
 
 struct rpc_server_options {
     const char *address; /* NULL: 127.0.0.1, any port */
-    i32 calls_max, receiving_max, streams_max, connections_max;
-    i64 message_bytes_max;
+    i32 calls_max, streams_max, connections_max;
+    i64 message_bytes_max, receive_bytes_max;
     i64 receive_ns_max, send_ns_max;
     void (*on_disconnected)(void *server, u64 connection); /* any thread */
     /* Instead of the echo, on the loop; NULL takes all as they come. */

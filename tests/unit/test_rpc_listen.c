@@ -59,7 +59,7 @@ static vx_status open_at(const char *address, struct vx_why *why, struct vx_rpc 
                                                 .connections_max = 8,
                                                 .threads = 1,
                                                 .calls_max = 4,
-                                                .receiving_max = 1,
+                                                .receive_bytes_max = 1 << 20,
                                                 .message_bytes_max = 1 << 20,
                                                 .slots = &slots,
                                                 .arrivals = &arrivals,

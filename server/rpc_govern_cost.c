@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc_govern_private.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+
+/* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
+ * together, and of one.  They come back as fast as calls are seen, so an honest client is not
+ * held up by them. */
+#define CALLS_ALL      512
+#define CALLS_ONE_MAX  64
+#define CALLS_ONE_MIN  8
+#define CALLS_PER_S    100 /* calls that gRPC refuses itself never arrive */
+#define CALL_BYTES_MIN 14  /* a frame's head and five fields of one byte */
+/* While so few calls of all connections are unseen, nobody's reads are made short. */
+#define CALLS_UNSEEN_FEW 64
+/* Streams of all connections that may be open before time gives no more calls back: what a
+ * call without a message costs is gRPC's for as long as its client likes. */
+#define STREAMS_ALL 8192
+/* A frame costs about a microsecond, so all together get a fiftieth of a processor beside
+ * what their answers earn. */
+#define WORK_ONE_MAX   2000
+#define WORK_ALL_PER_S 20000
+#define WORK_PER_S_MAX 1000
+#define WORK_PER_S_MIN 50
+/* Frames that an answer brings about: windows for the message and the connection, a ping,
+ * the reset of who leaves early; and for each KiB of it a window and a ping again. */
+#define WORK_PER_ANSWER  20
+#define WORK_ANSWER_UNIT 1024
+/* Reads are not for less than so many calls and units of work; who has waited reads on when
+ * there is something to read on with. */
+#define CALLS_READ   4
+#define CALLS_RESUME 8 /* no more than CALLS_ONE_MIN allows */
+#define WORK_READ    64
+/* What a read that was sized for a message may bring beside it before it is a flood. */
+#define CALLS_DEBT 1200
+#define WORK_DEBT  4096
+/* One read: where there are frames of any kind, and inside of a message. */
+#define READ_BYTES      (4 << 10)
+#define READ_BYTES_BODY (256 << 10)
+
+/* ------- what a connection may cost ------- */
+
+static i64 clamp(i64 value, i64 least, i64 most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static i64 calls_most(const struct vx_rpc_governor *governor)
+{
+    return clamp(CALLS_ALL / (governor->live_count + 1), CALLS_ONE_MIN, CALLS_ONE_MAX);
+}
+
+static i64 work_per_s(const struct vx_rpc_governor *governor)
+{
+    return clamp(WORK_ALL_PER_S / (governor->live_count + 1), WORK_PER_S_MIN,
+                 WORK_PER_S_MAX);
+}
+
+static void work_add(struct vx_rpc_govern *govern, i64 more)
+{
+    govern->work = clamp(govern->work + more, INT64_MIN, WORK_ONE_MAX);
+}
+
+static void calls_add(struct vx_rpc_govern *govern, i64 more)
+{
+    i64 most = calls_most(govern->governor);
+    if (govern->calls < most)
+        govern->calls = clamp(govern->calls + more, INT64_MIN, most);
+}
+
+static bool streams_many(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    return governor->streams_open >= STREAMS_ALL &&
+           govern->meter.streams_count >= STREAMS_ALL / governor->live_count;
+}
+
+/* Of calls that never arrive nobody would hear. */
+static void unseen_heal(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    i64 step_ns = VX_NS_PER_S / (2 * CALLS_ALL);
+    i64 steps = (now_ns - governor->filled_ns) / step_ns;
+    governor->filled_ns += steps * step_ns;
+    governor->unseen = clamp(governor->unseen - steps, 0, INT64_MAX);
+}
+
+/* What time gives back.  In whole units, so that many small looks give as much as one. */
+void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    i64 step_ns = VX_NS_PER_S / CALLS_PER_S;
+    i64 steps = (now_ns - govern->filled_ns) / step_ns;
+    unseen_heal(govern->governor, now_ns);
+    if (steps <= 0) return;
+    govern->filled_ns += steps * step_ns;
+    if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
+    if (!streams_many(govern)) calls_add(govern, steps);
+    work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
+}
+
+/* By how much it may add to what is held; without end for the owner. */
+static i64 bytes_allowed(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 small = HELD_SMALL - govern->meter.held;
+    i64 room = governor->receive_bytes_max - governor->held;
+    if (governor->owner == govern) return INT64_MAX;
+    return small > room ? small : room;
+}
+
+enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
+{
+    bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
+    bool for_work = govern->waits == VX_RPC_WAIT_WORK;
+    if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
+    if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
+    if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
+    return VX_RPC_WAIT_NONE;
+}
+
+/* Nothing that fits into so many bytes costs more than the connection may, but for what a
+ * client sends instead of the rest of a message, and for some calls while few are unseen. */
+size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
+{
+    bool few = govern->governor->unseen < CALLS_UNSEEN_FEW;
+    i64 most = few ? READ_BYTES : clamp(govern->calls * CALL_BYTES_MIN, 0, READ_BYTES);
+    i64 left = vx_h2_meter_left(&govern->meter);
+    most = clamp(most, 0, govern->work * VX_H2_HEAD_BYTES);
+    left += left / VX_H2_UNIT_BYTES; /* the frames' heads */
+    if (left > most) most = clamp(left, 0, READ_BYTES_BODY);
+    return (size_t)clamp(most, 1, bytes_allowed(govern));
+}
+
+bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern)
+{
+    return govern->calls < -CALLS_DEBT || govern->work < -WORK_DEBT;
+}
+
+void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    govern->calls = calls_most(govern->governor);
+    govern->work = WORK_ONE_MAX;
+    govern->filled_ns = now_ns;
+}
+
+/* ------- what calls say ------- */
+
+/* Who waited for it is woken once there is enough to read on. */
+static void earn(struct vx_rpc_govern *govern, i64 calls, i64 work)
+{
+    if (!govern) return;
+    calls_add(govern, calls);
+    work_add(govern, work);
+    bool waits = govern->waits == VX_RPC_WAIT_CALLS || govern->waits == VX_RPC_WAIT_WORK;
+    if (waits && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
+}
+
+void vx_rpc_govern_arrived(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern && govern->governor->unseen > 0) govern->governor->unseen--;
+    earn(govern, 1, 0);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    earn(vx_rpc_govern_of(place), 0, WORK_PER_ANSWER + (i64)(bytes / WORK_ANSWER_UNIT));
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) {
+        i32 before = govern->shares[share];
+        govern->shares[share] += more;
+        VX_ASSERT(govern->shares[share] >= 0);
+        if (share == VX_RPC_SHARE_CALLS)
+            govern->governor->active += (before + more > 0) - (before > 0);
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    i32 active = governor->active;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return active;
+}
+
+/* An inference whose message has come and lies in gRPC is not its client's to answer for. */
+static i32 share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
+{
+    i32 has = govern->shares[share];
+    i32 due = govern->meter.silent + govern->meter.unfinished;
+    if (share != VX_RPC_SHARE_IDLE) return has;
+    i32 awaited = govern->shares[VX_RPC_SHARE_AWAITED];
+    return has + (awaited < due ? awaited : due);
+}
+
+i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    i32 has = govern ? share_of(govern, share) : 0;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return has;
+}
+
+u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
+                            i32 *most)
+{
+    u64 connection = 0;
+    *most = 0;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        i32 has = share_of(one, share);
+        if (has <= *most) continue;
+        *most = has;
+        connection = one->place.connection;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return connection;
+}
+
+/* As many as have said nothing yet may be asked in vain, and one that has spoken beside. */
+bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    bool may = !govern || govern->shares[VX_RPC_SHARE_BODIES] <= govern->meter.silent ||
+               govern->meter.announced <= govern->governor->receive_bytes_max;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return may;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc_govern_private.h"
+
+#include "engine/base/clock.h"
+
+#include <poll.h>
+
+#define LOOK_NS (VX_NS_PER_S / 2)
+/* Who waits for what time gives back is looked at as often. */
+#define WAIT_NS (10 * VX_NS_PER_MS)
+/* While somebody waits for its room a connection brings so many bytes from look to look, or
+ * is closed after so many looks. */
+#define STILL_BYTES (128 << 10)
+#define STILL_LOOKS 6
+/* All room is taken, and for so long no message of some size has become whole. */
+#define STUCK_NS VX_NS_PER_S
+/* Who is held up for its calls and its work all the time, while most of its calls bring no
+ * message, is a flood after so many looks. */
+#define FLOOD_LOOKS 3
+#define FLOOD_CALLS 100 /* a look */
+/* Work from look to look that may not go on while its answers stand still. */
+#define UNREAD_WORK  100
+#define UNREAD_LOOKS 8
+/* A call's own limit comes first, since it has a sentence. */
+#define LATE_NS (5 * VX_NS_PER_S)
+/* Connections that have begun no call yet: the oldest goes when there is one more. */
+#define FRESH_MAX 2048
+
+/* ------- turns of the accept thread ------- */
+
+static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *oldest = NULL;
+    i64 next_ns = VX_NEVER;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->waits == VX_RPC_WAIT_NONE) continue;
+        vx_rpc_govern_fill(one, now_ns);
+        enum vx_rpc_wait waits = vx_rpc_govern_must_wait(one);
+        if (waits == VX_RPC_WAIT_NONE) {
+            vx_rpc_govern_wake(one);
+            continue;
+        }
+        one->waits = waits;
+        if (waits != VX_RPC_WAIT_BYTES)
+            next_ns = now_ns + WAIT_NS;
+        else if (one->meter.unfinished <= 1 &&
+                 (!oldest || one->waits_since_ns < oldest->waits_since_ns))
+            oldest = one; /* of several messages one could be whole and the others not */
+    }
+    if (!oldest || governor->owner || governor->going) return next_ns;
+    governor->owner = oldest;
+    vx_rpc_govern_wake(oldest);
+    return next_ns;
+}
+
+static bool waits_for_room(const struct vx_rpc_governor *governor)
+{
+    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        if (one->waits == VX_RPC_WAIT_BYTES) return true;
+    return false;
+}
+
+/* Several connections that each hold several messages may hold up each other: nobody is whole
+ * and nobody goes on.  So the one that holds most goes. */
+static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *most = NULL;
+    if (governor->owner || now_ns - governor->freed_ns < STUCK_NS) return;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->cut || one->meter.unfinished <= 1) continue;
+        if (!most || one->meter.held > most->meter.held) most = one;
+    }
+    if (most) vx_rpc_govern_close(most, VX_RPC_CUT_UNFINISHED);
+    governor->freed_ns = now_ns;
+}
+
+static bool is_unread(const struct vx_rpc_govern *govern)
+{
+    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLOUT};
+    return govern->spent - govern->spent_seen >= UNREAD_WORK && poll(&ask, 1, 0) == 0;
+}
+
+static bool is_flood(const struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_meter *meter = &govern->meter;
+    u64 calls = meter->calls - govern->calls_seen;
+    u64 whole = meter->finished - govern->finished_seen;
+    bool in_vain = calls >= FLOOD_CALLS && whole < calls / 8;
+    return govern->held_up && (in_vain || govern->work < WORK_RESUME);
+}
+
+/* Who waits for us is not slow. */
+static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
+{
+    i64 late_ns = govern->governor->receive_ns_max;
+    const struct vx_h2_meter *meter = &govern->meter;
+    bool waits = govern->waits != VX_RPC_WAIT_NONE;
+    bool holds = meter->held > HELD_SMALL && room_wanted && !waits;
+    bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
+    govern->still = still ? govern->still + 1 : 0;
+    govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
+    govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
+    govern->held_up = waits && govern->waits != VX_RPC_WAIT_BYTES;
+    govern->calls_seen = meter->calls;
+    govern->finished_seen = meter->finished;
+    govern->bytes_seen = meter->bytes;
+    govern->spent_seen = govern->spent;
+    if (waits) govern->unfinished_since_ns += LOOK_NS;
+    bool late = late_ns && meter->unfinished &&
+                now_ns - govern->unfinished_since_ns > late_ns + LATE_NS;
+    if (govern->still >= STILL_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_STILL);
+    if (govern->flood >= FLOOD_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
+    if (govern->unread >= UNREAD_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    if (late) vx_rpc_govern_close(govern, VX_RPC_CUT_LATE);
+}
+
+static void look(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    bool room_wanted = waits_for_room(governor);
+    governor->look_ns = now_ns;
+    governor->held -= governor->going;
+    governor->going = 0;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        look_at(one, room_wanted, now_ns);
+    if (!room_wanted) governor->freed_ns = now_ns;
+    look_stuck(governor, now_ns);
+}
+
+i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    i64 next_ns = VX_NEVER;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    bool looks = governor->live || governor->going;
+    if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
+    if (governor->waiting) next_ns = turn_wake(governor, now_ns);
+    if (looks && governor->look_ns + LOOK_NS < next_ns)
+        next_ns = governor->look_ns + LOOK_NS;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return next_ns;
+}
+
+/* The newest stands first. */
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor)
+{
+    struct vx_rpc_govern *oldest = NULL;
+    i32 fresh = 0;
+    if (governor->live_count <= FRESH_MAX) return;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->meter.calls || one->cut) continue;
+        oldest = one;
+        fresh++;
+    }
+    if (fresh > FRESH_MAX) vx_rpc_govern_close(oldest, VX_RPC_CUT_IDLE);
+}

@@ -1,0 +1,34 @@
+/* rpc_intercept - recvmsg and epoll_ctl as gRPC's library finds them.
+ *
+ * gRPC 1.51 has no hook between a socket and its parser, and a copy through a second socket
+ * would cost each tensor once more.  A program's own definition of a function comes before
+ * that of a library, for all libraries that were linked with it; so these two are the
+ * system's calls, and for the descriptors of governed connections a little more.  Everybody
+ * else who calls them, libuv say, gets what the system does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "server/rpc_govern.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    if (vx_rpc_govern_may_have(fd) && !(flags & MSG_ERRQUEUE))
+        return vx_rpc_govern_read(fd, message, flags);
+    return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    int result = (int)syscall(SYS_epoll_ctl, epoll, operation, fd, event);
+    if (!result && operation == EPOLL_CTL_ADD && vx_rpc_govern_may_have(fd))
+        vx_rpc_govern_watched(epoll, fd, event);
+    return result;
+}
+
+#pragma GCC visibility pop
