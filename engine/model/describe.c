@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include <stdarg.h>
+#include "engine/base/alloc.h"
+#include "engine/model/notes.h"
+#include "engine/model/sentence.h"
+
 #include <stdio.h>
 #include <string.h>
 
-/* Text that is cut when it is full. */
-struct page {
-    char *text;
-    size_t bytes, used;
-};
+/* Five notes of a few names each. */
+#define NOTES_BYTES 8192
 
-VX_PRINTF(2, 3) static void page_add(struct page *page, const char *format, ...)
-{
-    va_list args;
-    if (page->used >= page->bytes) return;
-    va_start(args, format);
-    int length =
-        vsnprintf(page->text + page->used, page->bytes - page->used, format, args);
-    va_end(args);
-    if (length > 0) page->used += (size_t)length;
-}
-
-/* "3x3x3" or "3x3x3 every 2", for convolutions; "" for all else. */
+/* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms; "" for all
+ * else. */
 static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
 {
     const i32 *k = layer->kernel, *d = layer->dilation;
     out[0] = '\0';
+    if (layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM)
+        snprintf(out, bytes, "eps %g", layer->eps);
     if (layer->op != VX_OP_SUBM_CONV) return;
     if (d[0] == 1 && d[1] == 1 && d[2] == 1)
         snprintf(out, bytes, "%dx%dx%d", k[0], k[1], k[2]);
@@ -35,7 +27,7 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
                  d[2]);
 }
 
-static void page_layer(struct page *page, const struct vx_graph *graph, i32 index)
+static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index)
 {
     const struct vx_layer *layer = &graph->network->layers[index];
     const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
@@ -46,9 +38,11 @@ static void page_layer(struct page *page, const struct vx_graph *graph, i32 inde
     if (layer->op == VX_OP_ADD) channels_in = layer->channels_in;
     kernel_text(layer, kernel, sizeof kernel);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
-    page_add(page, "  %-24s %-10s %-14s %-10s %12lld%s%s\n", layer->name,
-             vx_op_name(layer->op), shape, kernel, (long long)vx_layer_parameters(layer),
-             runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
+    vx_page_add(page, "  %-24s %-10s %-14s %-10s %-11s %12lld%s%s\n", layer->name,
+                vx_op_name(layer->op), shape, kernel,
+                layer->op == VX_OP_SUBM_CONV ? vx_layout_name(layer->layout) : "",
+                (long long)vx_layer_parameters(layer), runs == layer ? "" : "  part of ",
+                runs == layer ? "" : runs->name);
 }
 
 static bool policy_same(const struct vx_queue_policy *a, const struct vx_queue_policy *b)
@@ -60,88 +54,105 @@ static bool policy_same(const struct vx_queue_policy *a, const struct vx_queue_p
 }
 
 /* level 0: of every request that no other line is about. */
-static void page_policy(struct page *page, i32 level,
+static void page_policy(struct vx_page *page, i32 level,
                         const struct vx_queue_policy *policy)
 {
     if (level)
-        page_add(page, "  of priority %d they wait ", level);
+        vx_page_add(page, "  of priority %d they wait ", level);
     else
-        page_add(page, "  requests wait ");
+        vx_page_add(page, "  requests wait ");
     if (policy->default_timeout_us)
-        page_add(page, "%lld us, then are %s", (long long)policy->default_timeout_us,
-                 policy->timeout_delay ? "put behind all others" : "rejected");
+        vx_page_add(page, "%lld us, then are %s", (long long)policy->default_timeout_us,
+                    policy->timeout_delay ? "put behind all others" : "rejected");
     else
-        page_add(page, "as long as their deadline allows");
+        vx_page_add(page, "as long as their deadline allows");
     if (policy->max_queue_size)
-        page_add(page, ", %lld of them at most", (long long)policy->max_queue_size);
-    page_add(page, "; their own timeout %s\n",
-             policy->allow_timeout_override ? "counts, if it is shorter"
-                                            : "does not count");
+        vx_page_add(page, ", %lld of them at most", (long long)policy->max_queue_size);
+    vx_page_add(page, "; their own timeout %s\n",
+                policy->allow_timeout_override ? "counts, if it is shorter"
+                                               : "does not count");
 }
 
-static void page_batching(struct page *page, const struct vx_signature *signature)
+static void page_batching(struct vx_page *page, const struct vx_signature *signature)
 {
     const struct vx_batching *batching = &signature->batching;
-    page_add(page,
-             "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
-             (long long)signature->voxels_max, (long long)batching->voxels_max,
-             (long long)batching->delay_us);
-    page_add(page, "at most %d requests in a batch", batching->requests_max);
+    vx_page_add(
+        page, "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
+        (long long)signature->voxels_max, (long long)batching->voxels_max,
+        (long long)batching->delay_us);
+    vx_page_add(page, "at most %d requests in a batch", batching->requests_max);
     if (batching->pairs_max)
-        page_add(page, ", and %lld pairs", (long long)batching->pairs_max);
+        vx_page_add(page, ", and %lld pairs", (long long)batching->pairs_max);
     if (batching->priority_levels)
-        page_add(page, "; %d priorities, %d when none is said", batching->priority_levels,
-                 batching->default_priority_level);
-    page_add(page, "\n");
+        vx_page_add(page, "; %d priorities, %d when none is said",
+                    batching->priority_levels, batching->default_priority_level);
+    vx_page_add(page, "\n");
     page_policy(page, 0, &batching->policies[0]);
     for (i32 level = 1; level <= batching->priority_levels; level++)
         if (!policy_same(&batching->policies[level], &batching->policies[0]))
             page_policy(page, level, &batching->policies[level]);
 }
 
-static void page_model(struct page *page, const struct vx_model *model)
+static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
     const struct vx_signature *signature = &model->signature;
     i64 parameters = 0;
     for (i32 i = 0; i < network->layers_count; i++)
         parameters += vx_layer_parameters(&network->layers[i]);
-    page_add(page, "%s%s%s\n", network->label, network->description[0] ? ": " : "",
-             network->description);
-    page_add(page, "inputs\n  %-24s INT32 (N, 4) or (N, 3)\n", network->coords_name);
-    page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
-             network->feats_channels);
-    page_add(page, "layers\n  %-24s %-10s %-14s %-10s %12s\n", "name", "op", "channels",
-             "kernel", "parameters");
+    vx_page_add(page, "%s%s%s\n", network->label, network->description[0] ? ": " : "",
+                network->description);
+    vx_page_add(page, "inputs\n  %-24s INT32 (N, 4) or (N, 3)\n", network->coords_name);
+    vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
+                network->feats_channels);
+    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-10s %-11s %12s\n", "name", "op",
+                "channels", "kernel", "layout", "parameters");
     for (i32 i = 0; i < network->layers_count; i++) page_layer(page, model->graph, i);
-    page_add(page, "outputs\n");
+    vx_page_add(page, "outputs\n");
     for (i32 i = 0; i < signature->outputs_count; i++)
-        page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,
-                 vx_dtype_name(signature->outputs[i].dtype),
-                 signature->outputs[i].channels);
-    page_add(page,
-             "%d layers in %d launches, %lld parameters (%lld bytes as laid out), %lld "
-             "bytes of "
-             "activations per voxel\n",
-             network->layers_count, model->plan->launches_count, (long long)parameters,
-             (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
-    page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
-             network->precision ? vx_precision_name(network->precision)
-                                : "what the weights are (precision auto)");
+        vx_page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,
+                    vx_dtype_name(signature->outputs[i].dtype),
+                    signature->outputs[i].channels);
+    vx_page_add(
+        page,
+        "%d layers in %d launches, %lld parameters (%lld bytes as laid out), %lld "
+        "bytes of "
+        "activations per voxel\n",
+        network->layers_count, model->plan->launches_count, (long long)parameters,
+        (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
+    vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
+                network->precision ? vx_precision_name(network->precision)
+                                   : "what the weights are (precision auto)");
     page_batching(page, signature);
+}
+
+/* Open in two steps: between them the weights file is there to be looked at. */
+static vx_status describe(const struct vx_model_source *source, struct vx_why *why,
+                          struct vx_page *page, struct vx_page *notes,
+                          struct vx_model **model)
+{
+    const struct vx_model_room room = {0};
+    VX_TRY(vx_model_begin(source, false, why, model));
+    vx_notes_write((*model)->network, (*model)->file, notes);
+    VX_TRY(vx_model_fit(*model, &room, why));
+    /* All of loading but the device: numbers too can be wrong. */
+    VX_TRY(vx_model_finish(*model, NULL, why));
+    page_model(page, *model);
+    if (notes->used) vx_page_add(page, "notes\n%s", notes->text);
+    return VX_OK;
 }
 
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
                             struct vx_signature *signature, char *text, size_t text_bytes)
 {
-    const struct vx_model_options options = {0};
-    struct vx_model *model;
-    struct page page = {text, text_bytes, 0};
+    struct vx_model *model = NULL;
+    struct vx_page page = {text, text_bytes, 0}, notes = {.bytes = NOTES_BYTES};
     if (text_bytes) text[0] = '\0';
-    /* All of loading but the device: numbers too can be wrong. */
-    VX_TRY(vx_model_open(source, &options, why, &model));
-    *signature = model->signature;
-    page_model(&page, model);
-    vx_model_close(&model);
-    return VX_OK;
+    notes.text = vx_alloc(NOTES_BYTES);
+    VX_ENSURE(notes.text, RESOURCE_EXHAUSTED, "no memory to describe a model");
+    vx_status status = describe(source, why, &page, &notes, &model);
+    if (!status.fault) *signature = model->signature;
+    if (model) vx_model_close(&model);
+    vx_free(notes.text);
+    return status;
 }

@@ -43,13 +43,16 @@ enum vx_op {
 };
 const char *vx_op_name(enum vx_op op); /* "subm_conv" */
 
-/* The order of the axes of a convolution's weight in the file.  Kernel axes follow the
- * columns of coords: x, y, z. */
+/* How a convolution's weight lies in the file: layout.h.  UNSAID until the weight's shape is
+ * seen, if network.json says none. */
 enum vx_layout {
-    VX_LAYOUT_OXYZI, /* [Co, Kx, Ky, Kz, Ci] */
-    VX_LAYOUT_VIO, /* [V, Ci, Co], v = (kx * Ky + ky) * Kz + kz; [Ci, Co] is the same for
-                      V = 1 */
+    VX_LAYOUT_UNSAID,
+#define VX_ROW(name_, word_, axes_, x_fastest_, letters_) VX_LAYOUT_##name_,
+#include "engine/model/layouts.def"
+#undef VX_ROW
+    VX_LAYOUTS_COUNT
 };
+const char *vx_layout_name(enum vx_layout layout); /* "spconv" */
 
 /* The tensors a layer can have. */
 enum vx_tensor_role {
@@ -75,9 +78,11 @@ struct vx_layer {
     i32 kernel[3], dilation[3];      /* SUBM_CONV */
     i32 v;                           /* SUBM_CONV: kernel offsets */
     enum vx_layout layout;           /* SUBM_CONV */
+    bool layout_said;                /* network.json has it */
     bool bias;                       /* SUBM_CONV, LINEAR: has a bias tensor */
     bool affine;                     /* norms: has weight and bias tensors */
     f64 eps;                         /* norms */
+    bool eps_said;                   /* network.json has it */
     const char
         *tensors[VX_TENSORS_PER_LAYER]; /* names in the weights file; NULL = has none */
 };

@@ -2,6 +2,7 @@
 #include "engine/model/network_layers.h"
 
 #include "engine/base/check.h"
+#include "engine/model/layout.h"
 #include "engine/model/sentence.h"
 
 #include <stdio.h>
@@ -272,17 +273,24 @@ static vx_status layer_kernel(const struct reader *reader, const struct vx_json 
 static vx_status layer_layout(const struct reader *reader, const struct vx_json *value,
                               struct vx_layer *layer)
 {
-    layer->layout = VX_LAYOUT_OXYZI;
-    if (!value) return VX_OK;
+    const i32 *k = layer->kernel, *d = layer->dilation;
     const char *text;
+    if (!value) return VX_OK;
     VX_TRY(vx_json_read_text(value, reader->why, &text));
-    bool vio = !strcmp(text, "vio");
-    VX_ENSURE_WHY(vio || !strcmp(text, "oxyzi"), reader->why, INVALID_ARGUMENT,
+    VX_ENSURE_WHY(vx_layout_find(text, &layer->layout), reader->why, INVALID_ARGUMENT,
                   "a weight layout is not known",
-                  "line %d: \"layout\": expected \"oxyzi\" ([Co,Kx,Ky,Kz,Ci]) or \"vio\" "
-                  "([V,Ci,Co]), got \"%.*s\"",
-                  value->line, VX_NAME_SHOWN, text);
-    if (vio) layer->layout = VX_LAYOUT_VIO;
+                  "line %d: \"layout\": expected one of %s, got \"%.*s\"", value->line,
+                  vx_layout_words(), VX_NAME_SHOWN, text);
+    bool dilated = false;
+    for (i32 i = 0; i < 3; i++) dilated = dilated || (k[i] > 1 && d[i] > 1);
+    VX_ENSURE_WHY(
+        !dilated || layer->layout != VX_LAYOUT_TORCHSPARSE, reader->why, INVALID_ARGUMENT,
+        "TorchSparse 2 does not dilate",
+        "line %d: \"dilation\": TorchSparse 2 computes every dilation as 1: say "
+        "1; for weights of TorchSparse 1.4, which dilates, say layout "
+        "\"minkowski\", the same order",
+        value->line);
+    layer->layout_said = true;
     return VX_OK;
 }
 
@@ -351,6 +359,7 @@ static vx_status layer_attributes(const struct reader *reader,
     if (value) VX_TRY(vx_json_read_bool(value, reader->why, &layer->affine));
     layer->eps = EPS_DEFAULT;
     value = vx_json_find(object, "eps");
+    layer->eps_said = value;
     if (value) VX_TRY(vx_json_read_f64(value, 0, EPS_MAX, reader->why, &layer->eps));
     return layer_tensors(reader, vx_json_find(object, "tensors"), layer);
 }

@@ -67,9 +67,11 @@ const char *vx_nearest_text(const char *name, const char *const *known,
     for (size_t i = 0; i < known_count; i++) {
         if (!known[i]) continue;
         size_t longer = strlen(known[i]) > length ? strlen(known[i]) : length;
+        if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* what is compared */
         size_t distance = nearest_distance(name, known[i]);
-        /* More than one letter in three, and it is another word. */
-        if (distance > longer / 3 + 1 || distance >= best_distance) continue;
+        /* More than one letter in three, of a short word half, and it is another word. */
+        if (distance > longer / 3 + 1 || 2 * distance > longer) continue;
+        if (distance >= best_distance) continue;
         best = known[i];
         best_distance = distance;
     }
@@ -84,4 +86,15 @@ const char *vx_nearest_text(const char *name, const char *const *known,
             used += (size_t)snprintf(out + used, VX_NEAREST_BYTES - used, "%s%.*s",
                                      used ? ", " : "; known: ", VX_NAME_SHOWN, known[i]);
     return out;
+}
+
+void vx_page_add(struct vx_page *page, const char *format, ...)
+{
+    va_list args;
+    if (page->used >= page->bytes) return;
+    va_start(args, format);
+    int length =
+        vsnprintf(page->text + page->used, page->bytes - page->used, format, args);
+    va_end(args);
+    if (length > 0) page->used += (size_t)length;
 }

@@ -38,4 +38,11 @@ void vx_label_of_path(const char *path, int parts, char label[VX_LABEL_BYTES]);
 const char *vx_nearest_text(const char *name, const char *const *known,
                             size_t known_count, char out[VX_NEAREST_BYTES]);
 
+/* Text that grows line by line and is cut when it is full. */
+struct vx_page {
+    char *text;
+    size_t bytes, used;
+};
+VX_PRINTF(2, 3) void vx_page_add(struct vx_page *page, const char *format, ...);
+
 #endif

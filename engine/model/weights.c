@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/model/layout.h"
 #include "engine/model/sentence.h"
 
 #include <math.h>
@@ -25,93 +26,6 @@ struct builder {
     f32 *at;      /* the next free line of the block */
     f32 *scratch; /* one tensor as the file has it */
 };
-
-/* The shape a tensor of a layer must have; the second one, if any, means the same
- * numbers. */
-struct expected {
-    i64 shape[VX_TENSOR_RANK_MAX];
-    i32 rank;
-    bool flat_too; /* [Ci, Co] for a kernel of one offset, as TorchSparse and Minkowski
-                      write it */
-};
-
-static struct expected tensor_expected(const struct vx_layer *layer,
-                                       enum vx_tensor_role role)
-{
-    i64 ci = layer->channels_in, co = layer->channels;
-    const i32 *k = layer->kernel;
-    if (role == VX_TENSOR_WEIGHT && layer->op == VX_OP_LINEAR)
-        return (struct expected){.shape = {co, ci}, .rank = 2};
-    if (role == VX_TENSOR_WEIGHT && layer->op == VX_OP_SUBM_CONV) {
-        if (layer->layout == VX_LAYOUT_VIO)
-            return (struct expected){
-                .shape = {layer->v, ci, co}, .rank = 3, .flat_too = layer->v == 1};
-        return (struct expected){.shape = {co, k[0], k[1], k[2], ci}, .rank = 5};
-    }
-    return (struct expected){.shape = {co}, .rank = 1};
-}
-
-static bool shape_fits(const struct vx_tensor *tensor, const struct expected *expected)
-{
-    const i64 *want = expected->shape;
-    bool flat = expected->flat_too && tensor->rank == expected->rank - 1;
-    if (!flat && tensor->rank != expected->rank) return false;
-    if (flat) want++;
-    return !memcmp(tensor->shape, want, (size_t)tensor->rank * sizeof *want);
-}
-
-static const char *tensor_nearest(const struct vx_safetensors *file, const char *name,
-                                  char *out)
-{
-    /* Enough for a person to see the slip; a checkpoint with more is searched in part. */
-    const char *known[VX_LAYERS_MAX];
-    i32 count = vx_safetensors_count(file);
-    if (count > VX_LAYERS_MAX) count = VX_LAYERS_MAX;
-    for (i32 i = 0; i < count; i++) known[i] = vx_safetensors_get(file, i)->name;
-    return vx_nearest_text(name, known, (size_t)count, out);
-}
-
-static vx_status check_tensor(const struct vx_layer *layer, enum vx_tensor_role role,
-                              const struct vx_safetensors *file, struct vx_why *why)
-{
-    char nearest[VX_NEAREST_BYTES], want[VX_SHAPE_TEXT_BYTES], got[VX_SHAPE_TEXT_BYTES];
-    const char *name = layer->tensors[role];
-    const struct vx_tensor *tensor = vx_safetensors_find(file, name);
-    VX_ENSURE_WHY(
-        tensor, why, INVALID_ARGUMENT, "a tensor is missing in the weights file",
-        "the tensor is missing; the %s of %s needs it%s%s", vx_tensor_role_name(role),
-        vx_op_name(layer->op),
-        role == VX_TENSOR_BIAS && layer->bias ? ", unless it says \"bias\": false" : "",
-        tensor_nearest(file, name, nearest));
-    VX_ENSURE_WHY(vx_tensor_is_readable(tensor), why, INVALID_ARGUMENT,
-                  "a weight has an unusable dtype",
-                  "expected F32, F16 or BF16 to read it as a weight, got %s",
-                  tensor->dtype);
-    struct expected expected = tensor_expected(layer, role);
-    VX_ENSURE_WHY(shape_fits(tensor, &expected), why, INVALID_ARGUMENT,
-                  "a tensor's shape does not fit its layer", "expected shape %s, got %s",
-                  vx_shape_text(expected.shape, expected.rank, want),
-                  vx_shape_text(tensor->shape, tensor->rank, got));
-    return VX_OK;
-}
-
-vx_status vx_weights_check(const struct vx_network *network,
-                           const struct vx_safetensors *file, struct vx_why *why)
-{
-    for (i32 i = 0; i < network->layers_count; i++) {
-        const struct vx_layer *layer = &network->layers[i];
-        for (enum vx_tensor_role role = 0; role < VX_TENSORS_PER_LAYER; role++) {
-            if (!layer->tensors[role]) continue;
-            vx_status status = check_tensor(layer, role, file, why);
-            if (!status.fault) continue;
-            vx_why_prefix(why, "%s: tensor \"%.*s\" of layer \"%.*s\": ",
-                          vx_safetensors_label(file), VX_NAME_SHOWN, layer->tensors[role],
-                          VX_NAME_SHOWN / 2, layer->name);
-            return status;
-        }
-    }
-    return VX_OK;
-}
 
 /* Floats of a node's weight and bias, each rounded up to a line; 0 = has none. */
 static void node_floats(const struct vx_node *node, size_t *weight, size_t *bias)
@@ -195,37 +109,28 @@ static vx_status norm_read(const struct builder *builder, const struct vx_layer 
     return VX_OK;
 }
 
-/* out (V, Ci, Co) = in * scale by output channel.  The strides say where in has (v, ci,
- * co). */
-struct layout {
-    size_t v, ci, co;
-    size_t v_stride, ci_stride, co_stride;
-};
-
-static void lay_out(const struct layout *layout, const f32 *in, const f64 *scale,
+/* out (V, Ci, Co) = in * scale by output channel. */
+static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scale,
                     f32 *out)
 {
     /* Squares of this edge stay in the first cache level whichever way they are read. */
     const size_t edge = 32;
-    size_t rows = layout->ci, columns = layout->co;
-    for (size_t v = 0; v < layout->v; v++, in += layout->v_stride, out += rows * columns)
+    size_t rows = (size_t)layer->channels_in, columns = (size_t)layer->channels;
+    bool conv = layer->op == VX_OP_SUBM_CONV; /* a linear weight is [Co, Ci] */
+    struct vx_strides strides =
+        conv ? vx_layout_strides(layer) : (struct vx_strides){.ci = 1, .co = rows};
+    for (i32 v = 0; v < (conv ? layer->v : 1); v++, out += rows * columns) {
+        const f32 *from =
+            in + (conv ? (size_t)vx_layout_offset(layer, v) : 0) * strides.v;
         for (size_t ci0 = 0; ci0 < rows; ci0 += edge)
             for (size_t co0 = 0; co0 < columns; co0 += edge)
                 for (size_t ci = ci0; ci < rows && ci < ci0 + edge; ci++)
                     for (size_t co = co0; co < columns && co < co0 + edge; co++) {
-                        f32 value = in[ci * layout->ci_stride + co * layout->co_stride];
+                        f32 value = from[ci * strides.ci + co * strides.co];
                         /* Without a norm the factor is 1, and exact. */
                         out[ci * columns + co] = (f32)((f64)value * scale[co]);
                     }
-}
-
-static struct layout layout_of(const struct vx_layer *layer)
-{
-    size_t v = layer->op == VX_OP_SUBM_CONV ? (size_t)layer->v : 1;
-    size_t ci = (size_t)layer->channels_in, co = (size_t)layer->channels;
-    bool vio = layer->op == VX_OP_SUBM_CONV && layer->layout == VX_LAYOUT_VIO;
-    if (vio) return (struct layout){v, ci, co, ci * co, co, 1};
-    return (struct layout){v, ci, co, ci, 1, v * ci}; /* [Co, V, Ci]; linear is V = 1 */
+    }
 }
 
 /* scale and shift: two arrays of Co to work in. */
@@ -239,9 +144,8 @@ static vx_status build_conv(struct builder *builder, const struct vx_node *node,
     node_floats(node, &weight_floats, &bias_floats);
     f32 *weight = builder_take(builder, weight_floats),
         *bias = builder_take(builder, bias_floats);
-    struct layout layout = layout_of(layer);
     VX_TRY(builder_read(builder, layer, VX_TENSOR_WEIGHT, builder->scratch));
-    lay_out(&layout, builder->scratch, scale, weight);
+    lay_out(layer, builder->scratch, scale, weight);
     memset(builder->scratch, 0, co * sizeof(f32));
     if (layer->bias)
         VX_TRY(builder_read(builder, layer, VX_TENSOR_BIAS, builder->scratch));

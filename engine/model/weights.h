@@ -12,8 +12,9 @@
  * Owner    the caller; one block until close.  The file may be closed after open.
  * Thread   any (the loading thread); after open it is only read.
  * Limits   what memory there is; building takes one tensor more than the result.
- * Fails    INVALID_ARGUMENT: a missing tensor, a wrong shape, an unusable dtype, a
- *          variance below zero; RESOURCE_EXHAUSTED.  The why names file, tensor, layer.
+ * Fails    INVALID_ARGUMENT: a missing tensor, a wrong shape, a shape with
+ *          several readings, an unusable dtype, a bias or a norm's weight that the file has
+ *          and the layer leaves out, a variance below zero; RESOURCE_EXHAUSTED.  The why names file, tensor, layer.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,6 +33,7 @@ struct vx_node_weights {
 
 struct vx_weights;
 
+/* Also settles the layout of layers that say none, by the shape of their weight. */
 VX_MUST_USE vx_status vx_weights_check(const struct vx_network *network,
                                        const struct vx_safetensors *file,
                                        struct vx_why *why);

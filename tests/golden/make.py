@@ -85,14 +85,14 @@ def main():
     # A stem as spconv writes it, with its norm and activation.
     w, b = tensor("stem.weight", (8, 3, 3, 3, 3)), tensor("stem.bias", (8,))
     v["stem"] = conv(x, w.permute(0, 4, 1, 2, 3), b, (1, 1, 1))
-    layer("stem", "subm_conv", "feats", channels=8, kernel=3)
+    layer("stem", "subm_conv", "feats", channels=8, kernel=3, layout="spconv")
     n = norm_tensors("stem_bn", 8)
     v["stem_bn"] = F.batch_norm(v["stem"], n[2], n[3], n[0], n[1], eps=1e-3)
     layer("stem_bn", "batch_norm", "stem", eps=1e-3)
     v["stem_act"] = F.relu(v["stem_bn"])
     layer("stem_act", "relu", "stem_bn")
 
-    # A flat, dilated kernel as TorchSparse writes it, under a name of its own; half precision.
+    # A flat, dilated kernel with its offsets first, under a name of its own; half precision.
     w = tensor("odd.kernel", (15, 8, 6), "F16")
     v["odd"] = conv(v["stem_act"], w.reshape(5, 1, 3, 8, 6).permute(4, 3, 0, 1, 2), None, (1, 2, 2))
     layer("odd", "subm_conv", "stem_act", channels=6, kernel=[5, 1, 3], dilation=[1, 2, 2],
@@ -118,12 +118,12 @@ def main():
     layer("join_bn", "batch_norm", "join")
     w = tensor("point.weight", (5, 1, 1, 1, 17))
     v["point"] = conv(v["join_bn"], w.permute(0, 4, 1, 2, 3), None, (1, 1, 1))
-    layer("point", "subm_conv", "join_bn", channels=5, kernel=1, bias=False)
+    layer("point", "subm_conv", "join_bn", channels=5, kernel=1, layout="flexgemm", bias=False)
     v["plain_ln"] = F.layer_norm(v["point"], (5,), eps=1e-5)
     layer("plain_ln", "layer_norm", "point", affine=False)
     w, b = tensor("head.weight", (4, 5, 5, 5, 5)), tensor("head.bias", (4,))
     v["head"] = conv(v["plain_ln"], w.permute(0, 4, 1, 2, 3), b, (1, 1, 1))
-    layer("head", "subm_conv", "plain_ln", channels=4, kernel=5)
+    layer("head", "subm_conv", "plain_ln", channels=4, kernel=5, layout="oxyzi")
     v["mask"] = torch.sigmoid(v["head"])
     layer("mask", "sigmoid", "head")
 

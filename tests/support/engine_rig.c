@@ -104,7 +104,8 @@ const char *const vx_rig_networks[VX_RIG_NETWORKS] = {
             "b") "{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"bn\",\"ar\"]}"
                  "," VX_RIG_OP("silu", "y",
                                "s") "{\"name\":\"h\",\"op\":\"subm_conv\",\"input\":"
-                                    "\"y\",\"channels\":2,\"kernel\":1}],"
+                                    "\"y\",\"channels\":2,\"kernel\":1,"
+                                    "\"layout\":\"oxyzi\"}],"
                                     "\"outputs\":[{\"layer\":\"h\"},{\"layer\":\"ar\","
                                     "\"datatype\":\"FP16\"},{\"layer\":\"y\"},"
                                     "{\"name\":\"y16\",\"layer\":\"y\",\"datatype\":"

@@ -228,7 +228,7 @@ enum { CI = 5, CO = 7, V = 27, TAPS = V * CI };
 static f32 conv_weight[CO * TAPS], conv_bias[CO], gamma_[CO], beta[CO], mean[CO], var[CO];
 
 static struct vx_weights *weights_of(const struct vx_graph *graph,
-                                     const char *weight_dtype, bool vio)
+                                     const char *weight_dtype, bool vio, bool bias)
 {
     const struct vx_test_tensor tensors[] = {
         {"c.weight", weight_dtype, {CO, 3, 3, 3, CI}, 5, conv_weight},
@@ -248,6 +248,7 @@ static struct vx_weights *weights_of(const struct vx_graph *graph,
     if (vio)
         mine[0] = (struct vx_test_tensor){
             "c.weight", weight_dtype, {V, CI, CO}, 3, conv_weight};
+    if (!bias) mine[1].name = "other.bias"; /* a layer may not leave out its own */
     size_t count = vx_test_pack_safetensors(mine, VX_COUNT(mine), bytes, sizeof bytes);
     vx_status status = vx_safetensors_parse(bytes, count, "m/1/w", &why, &file);
     ck_assert_msg(!status.fault, "%s", why.text);
@@ -302,8 +303,8 @@ START_TEST(folding_keeps_the_answer)
     const struct vx_network *network = network_of(text);
     const struct vx_graph *graph = graph_of(network, &all),
                           *plain = graph_of(network, &none);
-    struct vx_weights *weights = weights_of(graph, rows[_i].dtype, vio);
-    struct vx_weights *unfolded = weights_of(plain, rows[_i].dtype, vio);
+    struct vx_weights *weights = weights_of(graph, rows[_i].dtype, vio, bias);
+    struct vx_weights *unfolded = weights_of(plain, rows[_i].dtype, vio, bias);
     const struct vx_node_weights *got = vx_weights_get(weights, 0);
     const struct vx_node_weights *raw = vx_weights_get(unfolded, 0);
     const struct vx_node_weights *norm = vx_weights_get(unfolded, 1);
@@ -370,13 +371,15 @@ static const struct {
     {{"y.weight", "BF16", {2, 4}, 2, NULL}, "\"op\":\"linear\"", NULL},
     {{"y.weight", "F32", {4, 2}, 2, NULL},
      "\"op\":\"linear\"",
-     "expected shape [2, 4], got [4, 2]"},
+     "expected shape [2, 4], got [4, 2], its transpose: op \"subm_conv\", \"kernel\": 1 "
+     "reads [Ci, Co] with \"layout\": \"minkowski\""},
     {{"y.weight", "F32", {8}, 1, NULL},
      "\"op\":\"linear\"",
      "expected shape [2, 4], got [8]"},
     {{"y.weight", "F32", {2, 4, 1}, 3, NULL},
      "\"op\":\"linear\"",
-     "expected shape [2, 4], got [2, 4, 1]"},
+     "expected shape [2, 4], got [2, 4, 1]; a convolution of one offset is op "
+     "\"subm_conv\", \"kernel\": 1"},
     {{"y.weight", "F32", {1}, 0, NULL},
      "\"op\":\"linear\"",
      "expected shape [2, 4], got []"},
@@ -394,19 +397,21 @@ static const struct {
      NULL},
     {{"y.weight", "F32", {2, 4}, 2, NULL},
      "\"op\":\"subm_conv\",\"kernel\":1,\"layout\":\"vio\"",
-     "expected shape [1, 4, 2], got [2, 4]"},
+     "expected shape [1, 4, 2] (layout \"vio\"), got [2, 4]"},
     {{"y.weight", "F32", {2, 1, 1, 1, 4}, 5, NULL},
-     "\"op\":\"subm_conv\",\"kernel\":1",
+     "\"op\":\"subm_conv\",\"kernel\":1,\"layout\":\"flexgemm\"",
      NULL},
     {{"y.weight", "F32", {1, 4, 2}, 3, NULL},
-     "\"op\":\"subm_conv\",\"kernel\":1",
-     "expected shape [2, 1, 1, 1, 4], got [1, 4, 2]"},
+     "\"op\":\"subm_conv\",\"kernel\":1,\"layout\":\"flexgemm\"",
+     "expected shape [2, 1, 1, 1, 4] (layout \"flexgemm\"), got [1, 4, 2], which is "
+     "written by \"torchsparse\", \"minkowski\", \"warpconvnet\""},
     {{"y.weight", "F32", {2, 3, 1, 5, 4}, 5, NULL},
      "\"op\":\"subm_conv\",\"kernel\":[3,1,5]",
      NULL},
     {{"y.weight", "F32", {2, 5, 1, 3, 4}, 5, NULL},
      "\"op\":\"subm_conv\",\"kernel\":[3,1,5]",
-     "expected shape [2, 3, 1, 5, 4], got [2, 5, 1, 3, 4]"},
+     "expected shape [2, 3, 1, 5, 4] (spconv, flexgemm) or [15, 4, 2] (torchsparse, "
+     "minkowski, warpconvnet), got [2, 5, 1, 3, 4]"},
     {{"y.weight", "F32", {2, 4}, 2, NULL},
      "\"op\":\"linear\",\"bias\":true",
      "the tensor is missing; the bias of linear needs it, unless it says \"bias\": "

@@ -139,7 +139,7 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_str_eq(network->description, "");
     ck_assert_int_eq(layer->v, 343);
     ck_assert_int_eq(layer->dilation[0], 1);
-    ck_assert_int_eq(layer->layout, VX_LAYOUT_OXYZI);
+    ck_assert_int_eq(layer->layout, VX_LAYOUT_UNSAID);
     ck_assert(layer->bias);
     ck_assert(!network->voxels_max_said);
     ck_assert_int_eq(network->precision, VX_PRECISION_AUTO);
@@ -196,10 +196,6 @@ static const struct {
      "layer \"y\": line 1: expected the key \"op\", it is missing"},
     {LAYERS("{\"name\":\"y\",\"op\":\"sub_conv\"}"),
      "layer \"y\": line 1: unknown op \"sub_conv\"; the nearest is \"subm_conv\""},
-    {LAYERS("{\"name\":\"y\",\"op\":\"attention\"}"),
-     "layer \"y\": line 1: unknown op \"attention\"; known: add, batch_norm, concat, "
-     "gelu, "
-     "layer_norm, linear, relu, sigmoid, silu, subm_conv"},
     {Y_RELU(",\"input\":\"feats\",\"inplace\":true"),
      "layer \"y\": line 1: unknown key \"inplace\"; known: name, op, input, inputs"},
     {Y_RELU(",\"input\":\"feats\",\"kernel\":3"),
@@ -254,8 +250,10 @@ static const struct {
      "layer \"y\": line 1, column 137: \"dilation\": expected an integer from 1 to 1024, "
      "got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"layout\":\"oizyx\""),
-     "layer \"y\": line 1: \"layout\": expected \"oxyzi\" ([Co,Kx,Ky,Kz,Ci]) or \"vio\" "
-     "([V,Ci,Co]), got \"oizyx\""},
+     "layer \"y\": line 1: \"layout\": expected one of \"spconv\", \"torchsparse\", "
+     "\"minkowski\", "
+     "\"warpconvnet\", \"flexgemm\", \"xyzio\", \"xyzoi\", \"oxyzi\", \"vio\", got "
+     "\"oizyx\""},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":0"),
      "layer \"y\": line 1, column 133: \"bias\": expected true or false, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"tensors\":{\"wieght\":\"a\"}"),

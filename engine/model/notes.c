@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/notes.h"
+
+#include "engine/base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names in one note; the rest is counted. */
+#define NAMES_SHOWN 8
+
+/* A note that grows name by name. */
+struct note {
+    struct vx_page *page;
+    const char *first; /* what stands before the first name */
+    i32 count;
+};
+
+static void note_name(struct note *note, const char *name)
+{
+    if (!note->count) vx_page_add(note->page, "  %s ", note->first);
+    if (note->count < NAMES_SHOWN)
+        vx_page_add(note->page, "%s%.*s", note->count ? ", " : "", VX_NAME_SHOWN, name);
+    note->count++;
+}
+
+static void note_end(const struct note *note, const char *last)
+{
+    if (!note->count) return;
+    if (note->count > NAMES_SHOWN)
+        vx_page_add(note->page, " and %d more", note->count - NAMES_SHOWN);
+    vx_page_add(note->page, "%s\n", last);
+}
+
+/* PyTorch counts the batches of a norm; no network computes with it. */
+static bool is_counter(const char *name)
+{
+    const char *last = strrchr(name, '.');
+    return !strcmp(last ? last + 1 : name, "num_batches_tracked");
+}
+
+/* How many layers read each tensor of the file, in its order. */
+static void count_readers(const struct vx_network *network,
+                          const struct vx_safetensors *file, u16 *readers)
+{
+    for (i32 i = 0; i < network->layers_count; i++)
+        for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
+            const char *name = network->layers[i].tensors[role];
+            if (!name) continue;
+            readers[vx_safetensors_find(file, name) - vx_safetensors_get(file, 0)]++;
+        }
+}
+
+static void notes_tensors(const struct vx_network *network,
+                          const struct vx_safetensors *file, struct vx_page *page)
+{
+    struct note unread = {page, "no layer reads", 0};
+    struct note shared = {page, "more than one layer reads", 0};
+    i32 count = vx_safetensors_count(file);
+    u16 *readers = vx_alloc_zero(((size_t)count + 1) * sizeof *readers);
+    if (!readers) return;
+    count_readers(network, file, readers);
+    for (i32 i = 0; i < count; i++) {
+        const char *name = vx_safetensors_get(file, i)->name;
+        if (!is_counter(name) && !readers[i]) note_name(&unread, name);
+    }
+    note_end(&unread, "; if the network was trained with it, a layer is missing");
+    for (i32 i = 0; i < count; i++)
+        if (readers[i] > 1) note_name(&shared, vx_safetensors_get(file, i)->name);
+    note_end(&shared, "; unless the layers share their weights, a name is wrong");
+    vx_free(readers);
+}
+
+static bool is_all(const struct vx_safetensors *file, const char *name, f32 value)
+{
+    const struct vx_tensor *tensor = vx_safetensors_find(file, name);
+    f32 *values = vx_alloc((size_t)tensor->count * sizeof *values);
+    bool same = values && !vx_safetensors_read_f32(file, tensor, NULL, values).fault;
+    for (i64 i = 0; same && i < tensor->count; i++) same = values[i] == value;
+    vx_free(values);
+    return same;
+}
+
+/* Norms of batches whose statistics are those they were born with. */
+static void notes_fresh(const struct vx_network *network,
+                        const struct vx_safetensors *file, struct vx_page *page)
+{
+    struct note note = {page, "running_mean is 0 and running_var 1 throughout in", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        if (layer->op == VX_OP_BATCH_NORM &&
+            is_all(file, layer->tensors[VX_TENSOR_RUNNING_MEAN], 0) &&
+            is_all(file, layer->tensors[VX_TENSOR_RUNNING_VAR], 1))
+            note_name(&note, layer->name);
+    }
+    note_end(&note, "; its statistics were never gathered");
+}
+
+static void notes_eps(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "no \"eps\" is said for", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        bool norm = layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM;
+        if (norm && !layer->eps_said) note_name(&note, layer->name);
+    }
+    note_end(&note, "; PyTorch's default of 1e-05 is taken, the file does not have it "
+                    "(OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
+}
+
+static void notes_layouts(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "no \"layout\" is said for", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        if (layer->op == VX_OP_SUBM_CONV && !layer->layout_said)
+            note_name(&note, layer->name);
+    }
+    note_end(&note, "; the shape of the weight has one reading, shown above");
+}
+
+void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,
+                    struct vx_page *page)
+{
+    notes_tensors(network, file, page);
+    notes_fresh(network, file, page);
+    notes_eps(network, page);
+    notes_layouts(network, page);
+}
