@@ -3,6 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/model/layout.h"
+#include "engine/model/op_hint.h"
 #include "engine/model/sentence.h"
 
 #include <stdio.h>
@@ -139,15 +140,14 @@ static vx_status parse_names(struct reader *reader, const struct vx_json *list)
 static vx_status layer_op(const struct reader *reader, const struct vx_json *object,
                           struct vx_layer *layer)
 {
-    char nearest[VX_NEAREST_BYTES];
+    char hint[VX_OP_HINT_BYTES];
     const struct vx_json *member;
     VX_TRY(vx_network_need(object, "op", VX_JSON_TEXT, reader->why, &member));
     for (layer->op = 0; layer->op < VX_OPS_COUNT; layer->op++)
         if (!strcmp(op_names[layer->op], member->text)) return VX_OK;
     VX_FAIL_WHY(reader->why, INVALID_ARGUMENT, "an op in network.json is not known",
                 "line %d: unknown op \"%.*s\"%s", member->line, VX_NAME_SHOWN,
-                member->text,
-                vx_nearest_text(member->text, op_names, VX_OPS_COUNT, nearest));
+                member->text, vx_op_hint(member->text, hint));
 }
 
 static vx_status layer_keys(const struct reader *reader, const struct vx_json *object,

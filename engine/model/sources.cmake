@@ -8,6 +8,7 @@ target_sources(engine PRIVATE
   model/network_batching.c
   model/network_layers.c
   model/notes.c
+  model/op_hint.c
   model/safetensors.c
   model/sentence.c
   model/weights.c

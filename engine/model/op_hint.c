@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/op_hint.h"
+
+#include "engine/model/network.h"
+#include "engine/model/sentence.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SUBM    " (stride 1: the voxels stay as they are)"
+#define NEW_SET "; ops that change the set of voxels are not served yet"
+#define NOT_YET "; it is not served yet"
+#define NOTHING "; it does nothing when a network is served: leave the layer out"
+
+static const struct hint {
+    const char *word, *op, *text;
+} hints[] = {
+#define VX_ROW(word_, op_, text_) {word_, op_, text_},
+#include "engine/model/op_hints.def"
+#undef VX_ROW
+};
+
+/* "nn.BatchNorm1d" and "batch_norm" to "batchnorm": the word without its package, case,
+ * underscores, "Minkowski" and number of dimensions. */
+static void word_bare(const char *word, char out[VX_NAME_BYTES])
+{
+    static const char family[] = "minkowski";
+    static const char *const ends[] = {"1d", "2d", "3d"};
+    const char *dot = strrchr(word, '.');
+    size_t length = 0;
+    for (word = dot ? dot + 1 : word; *word && length < VX_NAME_BYTES - 1; word++)
+        if (isalnum((unsigned char)*word))
+            out[length++] = (char)tolower((unsigned char)*word);
+    out[length] = '\0';
+    if (!strncmp(out, family, sizeof family - 1)) {
+        length -= sizeof family - 1;
+        memmove(out, out + sizeof family - 1, length + 1);
+    }
+    for (size_t i = 0; i < VX_COUNT(ends); i++)
+        if (length > 2 && !strcmp(out + length - 2, ends[i])) {
+            out[length - 2] = '\0';
+            return;
+        }
+}
+
+/* Our op, or NULL with a text where there is none. */
+static const char *hint_find(const char *word, const char **text)
+{
+    char bare[VX_NAME_BYTES], mine[VX_NAME_BYTES];
+    word_bare(word, bare);
+    *text = "";
+    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) {
+        word_bare(vx_op_name(op), mine);
+        if (!strcmp(bare, mine)) return vx_op_name(op);
+    }
+    for (size_t i = 0; i < VX_COUNT(hints); i++) {
+        if (strcmp(hints[i].word, bare) != 0) continue;
+        *text = hints[i].text;
+        return hints[i].op[0] ? hints[i].op : NULL;
+    }
+    return NULL;
+}
+
+const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])
+{
+    const char *names[VX_OPS_COUNT], *text;
+    char known[VX_NEAREST_BYTES];
+    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
+    const char *op = hint_find(word, &text);
+    /* A word that resembles none gets the list of all. */
+    vx_nearest_text(op || text[0] ? "" : word, names, VX_OPS_COUNT, known);
+    if (op)
+        snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?%s", op, text, known);
+    else
+        snprintf(out, VX_OP_HINT_BYTES, "%s%s", text, known);
+    return out;
+}
