@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "engine/base/log.h"
 #include "engine/base/print.h"
+#include "engine/base/typed.h"
 #include "engine/engine.h"
 #include "server/config.h"
 #include "server/devices.h"
@@ -23,20 +24,39 @@ static const char usage[] =
     "voxeld " VX_VERSION
     " serves sparse voxel networks over gRPC (Open Inference Protocol v2).\n"
     "\n"
-    "  voxeld serve --repository DIR [settings]   serve every model in DIR; see voxeld "
-    "serve --help\n"
+    "  voxeld serve --repository DIR [settings]   serve every model in DIR\n"
     "  voxeld check MODEL_DIRECTORY [VERSION]     read and check a model, print its "
     "layers\n"
     "  voxeld devices                             list the GPUs of this machine\n"
     "  voxeld compile --arch ARCH --model DIR     fill a kernel cache ahead of time; "
-    "needs "
-    "no GPU\n"
+    "needs no GPU\n"
     "  voxeld tune [--device cuda:0]              measure tiles on this GPU, for "
     "--tune-table\n"
     "  voxeld bench [--device cuda:0]             time convolutions on this GPU\n"
     "  voxeld health [--http HOST:PORT]           exit 0 when the server there is "
     "ready\n"
-    "  voxeld --version\n";
+    "  voxeld --version\n"
+    "\n"
+    "voxeld COMMAND --help explains each.\n"
+    "\n" VX_TOOL_COORDS;
+
+static const char serve_usage[] = "voxeld serve --repository DIR [settings]\n"
+                                  "\n"
+                                  "Serves DIR/NAME/network.json with "
+                                  "DIR/NAME/VERSION/weights.safetensors, each as NAME.\n"
+                                  "\n" VX_TOOL_COORDS "\n";
+
+static const char worker_usage[] =
+    "voxeld worker\n"
+    "\n"
+    "The process that holds a device. voxeld serve starts it, with its own settings and\n"
+    "two descriptors that nobody else has; started by hand it can do nothing.\n";
+
+static const char probe_usage[] = "voxeld probe\n"
+                                  "\n"
+                                  "Says which devices there are, in the words that "
+                                  "voxeld serve reads, which starts it.\n"
+                                  "For people there is voxeld devices.\n";
 
 /* Settings from `arguments`; on failure says why and returns false. */
 static bool main_configure(int count, char **arguments, const char *process,
@@ -58,11 +78,10 @@ static bool main_configure(int count, char **arguments, const char *process,
 static int main_serve(int count, char **arguments)
 {
     static struct vx_config config; /* outlives every thread */
-    for (int i = 0; i < count; i++) {
-        if (strcmp(arguments[i], "--help")) continue;
+    if (vx_help_asked(count, arguments)) {
         static char help[HELP_BYTES];
         vx_config_help(help, sizeof help);
-        vx_print("%s", help);
+        vx_print("%s%s", serve_usage, help);
         return 0;
     }
     if (!main_configure(count, arguments, "front", &config)) return 2;
@@ -80,6 +99,10 @@ static int main_serve(int count, char **arguments)
 static int main_worker(int count, char **arguments)
 {
     static struct vx_config config;
+    if (vx_help_asked(count, arguments)) {
+        vx_print("%s", worker_usage);
+        return 0;
+    }
     if (!main_configure(count, arguments, "worker", &config)) return 2;
     return vx_worker_run(&(struct vx_worker_start){
         .config = &config, .channel = VX_WORKER_CHANNEL_FD, .arena = VX_WORKER_ARENA_FD});
@@ -89,35 +112,52 @@ static int main_worker(int count, char **arguments)
 static int main_probe(int count, char **arguments)
 {
     static struct vx_config config;
+    if (vx_help_asked(count, arguments)) {
+        vx_print("%s", probe_usage);
+        return 0;
+    }
     if (!main_configure(count, arguments, "probe", &config)) return 2;
     return vx_devices_probe(&config);
 }
 
-static bool is_engine_tool(const char *command)
+/* The engine's tools are found by their own names. */
+static int main_engine_tool(int count, char **arguments)
 {
-    return !strcmp(command, "compile") || !strcmp(command, "tune") ||
-           !strcmp(command, "bench") || !strcmp(command, "devices");
+    return vx_engine_tool(count + 1, arguments - 1);
 }
+
+static const struct {
+    const char *name;
+    int (*run)(int count, char **arguments); /* what stands behind the name */
+} commands[] = {
+    {"serve", main_serve},         {"check", vx_tool_check},
+    {"devices", main_engine_tool}, {"compile", main_engine_tool},
+    {"tune", main_engine_tool},    {"bench", main_engine_tool},
+    {"health", vx_tool_health},    {"worker", main_worker},
+    {"probe", main_probe},
+};
 
 int main(int argc, char **argv)
 {
-    const char *command = argc > 1 ? argv[1] : "--help";
-    int count = argc > 2 ? argc - 2 : 0;
-    char **arguments = argv + (argc > 2 ? 2 : argc);
-    if (!strcmp(command, "serve")) return main_serve(count, arguments);
-    if (!strcmp(command, "worker")) return main_worker(count, arguments);
-    if (!strcmp(command, "probe")) return main_probe(count, arguments);
-    if (is_engine_tool(command)) return vx_engine_tool(argc - 1, argv + 1);
-    if (!strcmp(command, "check")) return vx_tool_check(count, arguments);
-    if (!strcmp(command, "health")) return vx_tool_health(count, arguments);
-    if (!strcmp(command, "--version")) {
+    const char *names[VX_COUNT(commands)];
+    char nearest[VX_NEAREST_BYTES];
+    if (argc < 2) {
+        vx_print_error("%s", usage);
+        return 2;
+    }
+    for (size_t i = 0; i < VX_COUNT(commands); i++) {
+        names[i] = commands[i].name;
+        if (!strcmp(argv[1], names[i])) return commands[i].run(argc - 2, argv + 2);
+    }
+    if (!strcmp(argv[1], "--version")) {
         vx_print("voxeld %s\n", VX_VERSION);
         return 0;
     }
-    if (!strcmp(command, "--help")) {
+    if (vx_help_asked(1, argv + 1)) {
         vx_print("%s", usage);
-        return argc > 1 ? 0 : 2;
+        return 0;
     }
-    vx_print_error("voxeld: unknown command '%s'\n\n%s", command, usage);
+    vx_print_error("voxeld: unknown command \"%s\"%s\n\n%s", argv[1],
+                   vx_nearest_text(argv[1], names, VX_COUNT(names), nearest), usage);
     return 2;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/print.h"
+#include "engine/base/typed.h"
 #include "engine/engine.h"
 
 #include <netdb.h>
@@ -21,10 +22,34 @@
     "127.0.0.1:8002" /* where the server's admin pages are by default */
 #define HEALTH_TIMEOUT_S 2
 
+static const char check_usage[] =
+    "voxeld check MODEL_DIRECTORY [VERSION]\n"
+    "\n"
+    "Reads MODEL_DIRECTORY/network.json and MODEL_DIRECTORY/VERSION/weights.safetensors\n"
+    "(version 1 if none is said) as the server would, and prints inputs, layers with "
+    "the\n"
+    "layout of their weights, outputs, limits, and notes: what loads and may still not "
+    "be\n"
+    "what was trained. Exit code 1: it cannot be served, and why.\n"
+    "\n" VX_TOOL_COORDS;
+
+static const char health_usage[] =
+    "voxeld health [--http HOST:PORT]\n"
+    "\n"
+    "Asks a running server (" HEALTH_ADDRESS " if none is said) whether it is ready.\n"
+    "Exit code 0: ready; 1: not ready, or nobody answers.\n";
+
 int vx_tool_check(int count, char **arguments)
 {
-    if (count < 1 || count > 2) {
-        vx_print_error("usage: voxeld check MODEL_DIRECTORY [VERSION]\n");
+    if (vx_help_asked(count, arguments)) {
+        vx_print("%s", check_usage);
+        return 0;
+    }
+    if (count < 1 || count > 2 || arguments[0][0] == '-') {
+        vx_print_error("voxeld check: expected MODEL_DIRECTORY [VERSION], got %s\n",
+                       count < 1                ? "nothing"
+                       : arguments[0][0] == '-' ? arguments[0]
+                                                : "more");
         return 2;
     }
     i32 version = count == 2 ? (i32)strtol(arguments[1], NULL, 10) : 1;
@@ -65,12 +90,17 @@ static int health_connect(const char *host, const char *port)
 
 int vx_tool_health(int count, char **arguments)
 {
+    if (vx_help_asked(count, arguments)) {
+        vx_print("%s", health_usage);
+        return 0;
+    }
     bool named = count == 2 && !strcmp(arguments[0], "--http");
     const char *address = named ? arguments[1] : HEALTH_ADDRESS;
     const char *colon = strrchr(address, ':');
     char host[256], reply[64] = "";
     if ((count && !named) || !colon || (size_t)(colon - address) >= sizeof host) {
-        vx_print_error("usage: voxeld health [--http HOST:PORT]\n");
+        vx_print_error("voxeld health: expected --http HOST:PORT, got \"%s\"\n",
+                       count ? arguments[0] : address);
         return 2;
     }
     snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);

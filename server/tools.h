@@ -12,6 +12,16 @@
 #ifndef VX_SERVER_TOOLS_H
 #define VX_SERVER_TOOLS_H
 
+/* Which column of coords is which, for every help. */
+#define VX_TOOL_COORDS                                                                   \
+    "Coordinates are INT32 [N, 4]: column 0 is the sample, 0 to 511; columns 1 to 3 "    \
+    "are\n"                                                                              \
+    "the voxel, each -131072 to 131071, in the order that the network was trained "      \
+    "with\n"                                                                             \
+    "(spconv's [b, z, y, x] unchanged, or [b, x, y, z]): a kernel's three numbers "      \
+    "follow\n"                                                                           \
+    "these columns. [N, 3] means sample 0. Features are [N, C], row by row.\n"
+
 /* Arguments behind the subcommand's name; the exit code of the process. */
 int vx_tool_check(int count, char **arguments);
 int vx_tool_health(int count, char **arguments);

@@ -278,10 +278,7 @@ int vx_tool_bench(int count, char **arguments)
     static struct tool tool; /* large: every run's time */
     struct vx_why why = {""};
     tool = (struct tool){.bench = {.json = -1}};
-    if (count == 1 && !strcmp(arguments[0], "--help")) {
-        vx_print("%s", usage);
-        return 0;
-    }
+    if (vx_tool_help(count, arguments, usage)) return 0;
     if (!parse(count, arguments, &tool)) return 2;
     vx_status status = tool_run(&tool, &why);
     vx_stand_close(&tool.bench.stand);

@@ -233,6 +233,7 @@ int vx_tool_compile(int count, char **arguments)
 {
     struct compile compile = {0};
     struct vx_why why = {""};
+    if (vx_tool_help(count, arguments, usage)) return 0;
     if (!parse(count, arguments, &compile)) return 2;
     vx_status status = run(&compile, &why);
     vx_free(compile.wanted);

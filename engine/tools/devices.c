@@ -2,6 +2,13 @@
 #include "engine/base/print.h"
 #include "engine/gpu/gpu.h"
 #include "engine/tools/tools.h"
+#include "engine/tools/workbench.h"
+
+static const char usage[] =
+    "devices\n"
+    "\n"
+    "Lists the GPUs of this machine as --device calls them, or what was tried to find a\n"
+    "driver.  Exit code 1: a GPU is there and cannot be used.\n";
 
 static bool print_device(const struct vx_gpu_options *options, const char *word)
 {
@@ -31,9 +38,9 @@ int vx_tool_devices(int count, char **arguments)
         const char *word;
     } vendors[] = {{VX_GPU_CUDA, "cuda"}, {VX_GPU_HIP, "hip"}};
     bool good = true;
-    (void)arguments;
+    if (vx_tool_help(count, arguments, usage)) return 0;
     if (count) {
-        vx_print_error("devices: takes no arguments\n");
+        vx_print_error("devices: expected no arguments, got \"%s\"\n", arguments[0]);
         return 2;
     }
     for (size_t i = 0; i < VX_COUNT(vendors); i++) {

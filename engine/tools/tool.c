@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/print.h"
+#include "engine/base/typed.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/tools/tools.h"
@@ -19,13 +20,28 @@ static const struct {
     {"devices", vx_tool_devices, "lists the GPUs of this machine"},
 };
 
+static void print_tools(void (*print)(const char *format, ...))
+{
+    for (size_t i = 0; i < VX_COUNT(tools); i++)
+        print("  %-9s %s\n", tools[i].name, tools[i].what);
+}
+
 int vx_engine_tool(int count, char **arguments)
 {
-    for (size_t i = 0; count > 0 && i < VX_COUNT(tools); i++)
-        if (!strcmp(arguments[0], tools[i].name))
+    const char *names[VX_COUNT(tools)];
+    char nearest[VX_NEAREST_BYTES];
+    for (size_t i = 0; i < VX_COUNT(tools); i++) {
+        names[i] = tools[i].name;
+        if (count > 0 && !strcmp(arguments[0], names[i]))
             return tools[i].run(count - 1, arguments + 1);
-    if (count > 0) vx_print_error("unknown tool '%s'; there are:\n", arguments[0]);
-    for (size_t i = 0; i < VX_COUNT(tools); i++)
-        vx_print_error("  %-9s %s\n", tools[i].name, tools[i].what);
+    }
+    if (vx_help_asked(count, arguments)) {
+        print_tools(vx_print);
+        return 0;
+    }
+    if (count > 0)
+        vx_print_error("unknown tool \"%s\"%s; there are:\n", arguments[0],
+                       vx_nearest_text(arguments[0], names, VX_COUNT(names), nearest));
+    print_tools(vx_print_error);
     return 2;
 }

@@ -113,10 +113,6 @@ static bool parse(int count, char **arguments, struct tune *tune)
         {"--algorithm", &algorithm},
         {"--table", &tune->table},
     };
-    if (count == 1 && !strcmp(arguments[0], "--help")) {
-        vx_print("%s", usage);
-        return false;
-    }
     if (!vx_flags_parse(count, arguments, flags, VX_COUNT(flags)) ||
         !vx_flag_number("--version", version, 1, INT32_MAX, &tune->version) ||
         !parse_sizes(tune, sizes) || !parse_types(tune, types) ||
@@ -322,8 +318,8 @@ int vx_tool_tune(int count, char **arguments)
 {
     struct tune tune = {.count = 0};
     struct vx_why why = {""};
-    if (!parse(count, arguments, &tune))
-        return count == 1 && !strcmp(arguments[0], "--help") ? 0 : 2;
+    if (vx_tool_help(count, arguments, usage)) return 0;
+    if (!parse(count, arguments, &tune)) return 2;
     vx_status status = run(&tune, &why);
     vx_workbench_close(&tune.bench);
     vx_free(tune.problems);

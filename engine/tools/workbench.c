@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 #include "engine/tools/workbench.h"
 
+#include "engine/base/check.h"
 #include "engine/base/print.h"
 #include "engine/base/thread.h"
+#include "engine/base/typed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +14,25 @@
 
 #define BAR_CELLS        30
 #define DEVICE_INDEX_MAX 63 /* devices of one machine */
+#define FLAGS_MAX        32 /* of one tool */
+
+bool vx_tool_help(int count, char **arguments, const char *usage)
+{
+    if (!vx_help_asked(count, arguments)) return false;
+    vx_print("%s", usage);
+    return true;
+}
+
+static bool flag_unknown(const char *word, const struct vx_flag *flags, size_t count)
+{
+    const char *names[FLAGS_MAX];
+    char nearest[VX_NEAREST_BYTES];
+    VX_ASSERT(count <= FLAGS_MAX);
+    for (size_t i = 0; i < count; i++) names[i] = flags[i].name;
+    vx_print_error("unknown option \"%s\"%s (--help explains them)\n", word,
+                   vx_nearest_text(word, names, count, nearest));
+    return false;
+}
 
 bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
                     size_t flags_count)
@@ -19,11 +40,7 @@ bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
     for (int i = 0; i < count; i += 2) {
         size_t at = 0;
         while (at < flags_count && strcmp(flags[at].name, arguments[i])) at++;
-        if (at == flags_count) {
-            vx_print_error("expected one of the flags that --help lists, got \"%s\"\n",
-                           arguments[i]);
-            return false;
-        }
+        if (at == flags_count) return flag_unknown(arguments[i], flags, flags_count);
         if (i + 1 == count) {
             vx_print_error("expected a value behind %s\n", arguments[i]);
             return false;

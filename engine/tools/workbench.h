@@ -24,6 +24,8 @@ struct vx_flag {
     const char *name;   /* "--runs" */
     const char **value; /* stays as it is when the flag is not given */
 };
+/* Whether help is asked for; then it is printed, with the program's name before it. */
+bool vx_tool_help(int count, char **arguments, const char *usage);
 /* False: a flag that is not in the list or has no value; the reason is printed. */
 bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
                     size_t flags_count);

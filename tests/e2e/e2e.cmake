@@ -1,5 +1,6 @@
 vx_e2e_test(NAME e2e_infer FILE tests/e2e/test_infer.py TIMEOUT 120)
 vx_e2e_test(NAME e2e_bad_input FILE tests/e2e/test_bad_input.py TIMEOUT 180)
+vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py TIMEOUT 120)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_protocol FILE tests/e2e/test_protocol.py TIMEOUT 120)
 vx_e2e_test(NAME e2e_observability FILE tests/e2e/test_observability.py TIMEOUT 240)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""voxeld at a terminal: every subcommand explains itself, and knows what was probably meant."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+VOXELD = os.environ["VOXELD"]
+TOOLS = pathlib.Path(VOXELD).parent / "voxeld-tools"
+COMMANDS = ["serve", "worker", "probe", "check", "tune", "compile", "bench", "devices", "health"]
+COLUMNS = ("column 0 is the sample, 0 to 511", "each -131072 to 131071",
+           "spconv's [b, z, y, x] unchanged")
+
+
+def run(*words):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("ask", ["--help", "-h"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, ask):
+    done = run(VOXELD, command, ask)
+    assert done.returncode == 0 and not done.stderr, done
+    assert command in done.stdout and len(done.stdout.splitlines()) >= 3, done.stdout
+
+
+@pytest.mark.parametrize("ask", ["--help", "-h"])
+def test_help_lists_the_commands_for_people(ask):
+    done = run(VOXELD, ask)
+    assert done.returncode == 0 and not done.stderr
+    for command in set(COMMANDS) - {"worker", "probe"}:
+        assert f"voxeld {command}" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["serve", "--help"], ["check", "--help"]])
+def test_help_says_which_column_is_which(words):
+    said = " ".join(run(VOXELD, *words).stdout.split())
+    for column in COLUMNS:
+        assert column in said, said
+
+
+# Help that is asked for behind other words is help, not their work.
+@pytest.mark.parametrize("words", [["serve", "--repository", "/nowhere", "-h"],
+                                   ["check", "/nowhere", "--help"],
+                                   ["compile", "--arch", "sm_90a", "--all", "--help"],
+                                   ["tune", "--device", "fake", "-h"],
+                                   ["bench", "--runs", "3", "--help"],
+                                   ["health", "--http", "127.0.0.1:1", "--help"]])
+def test_help_behind_other_words(words):
+    done = run(VOXELD, *words)
+    assert done.returncode == 0 and not done.stderr and words[0] in done.stdout, done
+
+
+@pytest.mark.parametrize("words, nearest", [
+    (["serv"], 'unknown command "serv"; the nearest is "serve"'),
+    (["chekc", "m"], 'unknown command "chekc"; the nearest is "check"'),
+    (["frobnicate"], 'unknown command "frobnicate"; known: serve, check, devices'),
+    (["serve", "--repositry", "m"], "unknown setting '--repositry'; the nearest is --repository"),
+    (["worker", "--grcp", "m"], "unknown setting '--grcp'; the nearest is --grpc"),
+    (["bench", "--algoritm", "auto"], 'unknown option "--algoritm"; the nearest is "--algorithm"'),
+    (["tune", "--shape", "a"], 'unknown option "--shape"; the nearest is "--shapes"'),
+    (["compile", "--modle", "m"], 'unknown option "--modle"; the nearest is "--model"'),
+    (["check", "--modle"], "expected MODEL_DIRECTORY [VERSION], got --modle"),
+    (["check"], "expected MODEL_DIRECTORY [VERSION], got nothing"),
+    (["devices", "all"], 'expected no arguments, got "all"'),
+    (["health", "--htp", "a:1"], 'expected --http HOST:PORT, got "--htp"'),
+])
+def test_words_that_are_not_known(words, nearest):
+    done = run(VOXELD, *words)
+    assert done.returncode == 2 and nearest in done.stderr, done
+
+
+def test_no_command_is_an_error_with_the_help():
+    done = run(VOXELD)
+    assert done.returncode == 2 and "voxeld serve" in done.stderr and not done.stdout
+
+
+@pytest.mark.skipif(not TOOLS.exists(), reason="voxeld-tools is not built")
+def test_the_tools_alone_explain_themselves_too():
+    for ask in ("--help", "-h"):
+        done = run(TOOLS, ask)
+        assert done.returncode == 0 and "devices" in done.stdout and not done.stderr
+    done = run(TOOLS, "benhc")
+    assert done.returncode == 2 and 'unknown tool "benhc"; the nearest is "bench"' in done.stderr
