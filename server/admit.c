@@ -92,7 +92,8 @@ static vx_status admit_coords(struct vx_why *why, struct vx_admitted *admitted)
     bool fits = coords->rank == 2 && (coords->shape[1] == 3 || coords->shape[1] == 4);
     VX_ENSURE_WHY(
         fits, why, INVALID_ARGUMENT, "coords must have shape [N,3] or [N,4]",
-        "input '%.60s': expected shape [N,4] (sample, x, y, z) or [N,3], got %s",
+        "input '%.60s': expected shape [N,4] (sample, then three axes in the order of "
+        "training) or [N,3] (sample 0), got %s",
         coords->name, admit_shape_text(coords, shape));
     admitted->voxels = coords->shape[0];
     admitted->coords_columns = (i32)coords->shape[1];

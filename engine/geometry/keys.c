@@ -101,16 +101,12 @@ static vx_status scan_fail(const struct vx_coords_view *view, u64 bad, struct vx
     i64 row = (i64)(bad / 4);
     i32 column = (i32)(bad % 4);
     bool sample = view->columns == 4 && column == 0;
-    static const char names[] = "xyz";
-    char name[8] = "sample";
-    if (!sample) {
-        name[0] = names[column + 3 - view->columns];
-        name[1] = 0;
-    }
+    /* The axes have no names: training may have had them as x, y, z or as z, y, x. */
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a coordinate is out of range",
                 "coords row %lld, column %d (%s): expected %d to %d, got %d",
-                (long long)row, column, name, sample ? 0 : VX_AXIS_MIN,
-                sample ? VX_SAMPLE_MAX : VX_AXIS_MAX,
+                (long long)row, column,
+                sample ? "the sample, which comes first" : "an axis of the voxel",
+                sample ? 0 : VX_AXIS_MIN, sample ? VX_SAMPLE_MAX : VX_AXIS_MAX,
                 view->rows[row * view->columns + column]);
 }
 

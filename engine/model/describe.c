@@ -102,7 +102,12 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         parameters += vx_layer_parameters(&network->layers[i]);
     vx_page_add(page, "%s%s%s\n", network->label, network->description[0] ? ": " : "",
                 network->description);
-    vx_page_add(page, "inputs\n  %-24s INT32 (N, 4) or (N, 3)\n", network->coords_name);
+    vx_page_add(
+        page,
+        "inputs\n  %-24s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to "
+        "3 the voxel, %d to %d,\n  %-24s in the order of training, which kernels "
+        "follow; or (N, 3): sample 0\n",
+        network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
     vx_page_add(page, "layers\n  %-24s %-10s %-14s %-10s %-11s %12s\n", "name", "op",

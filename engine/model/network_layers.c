@@ -222,7 +222,7 @@ static vx_status layer_inputs(const struct reader *reader, const struct vx_json 
     return VX_OK;
 }
 
-/* One integer for all axes, or three. */
+/* One integer for all axes, or three, for the columns of coords behind the sample. */
 static vx_status layer_axes(const struct reader *reader, const struct vx_json *value,
                             i32 max, i32 axes[3])
 {
@@ -234,8 +234,9 @@ static vx_status layer_axes(const struct reader *reader, const struct vx_json *v
     }
     VX_ENSURE_WHY(
         value->count == 3, reader->why, INVALID_ARGUMENT,
-        "expected one integer or three, for x, y and z",
-        "line %d: \"%s\": expected one integer or three, for x, y and z, got %d",
+        "expected one integer or three, one for each axis",
+        "line %d: \"%s\": expected one integer, or three for columns 1 to 3 of coords, "
+        "got %d",
         value->line, value->key, value->count);
     i32 *axis = axes;
     VX_JSON_EACH(child, value)

@@ -28,7 +28,7 @@ def centred(k):
 
 
 def spconv(weight, k):
-    """[Co, K0, K1, K2, Ci] over the columns behind the sample; 1^3 is a product with view(Ci, Co)."""
+    """[Co, K0, K1, K2, Ci] over columns 1 to 3; 1^3 is a product with view(Ci, Co)."""
     co, ci = weight.shape[0], weight.shape[-1]
     if k == (1, 1, 1):
         return {(0, 0, 0): weight.reshape(-1).reshape(ci, co)}
@@ -164,7 +164,8 @@ def libraries(folder, tmp_path_factory):
         yield client
 
 
-# At most 27 * 3 products of order 1 in fp32, summed in any order: 81 * 2^-24 * 81 < 4e-4; a wrong order is wrong by 1.
+# At most 27 * 3 products of order 1 in fp32, summed in any order: 81 * 2^-24 * 81 < 4e-4; a wrong
+# order is wrong by 1.
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_checkpoint_is_answered_as_its_library_does(libraries, checkpoints, library):
     coords, feats = random_grid(3, 150, ci=CI, samples=2)
@@ -194,7 +195,7 @@ def test_a_kernel_of_one_offset_of_spconv_is_not_what_its_shape_says(libraries, 
 
 
 def test_any_order_of_axes_serves_if_training_had_the_same(libraries, checkpoints):
-    """spconv's [b, z, y, x] as it is: the kernel's axes are the columns, whatever they are called."""
+    """spconv's [b, z, y, x] as it is: a kernel's axes are the columns, whatever they are called."""
     coords, feats = random_grid(5, 150, ci=CI, samples=2)
     bzyx = np.ascontiguousarray(coords[:, [0, 3, 2, 1]])
     got = libraries.infer("spconv", bzyx, feats)
@@ -220,6 +221,8 @@ def test_a_layout_that_is_not_said_is_refused_where_it_matters(checkpoints, tmp_
         for layer in checkpoint.network["layers"]:
             del layer["layout"]
         checkpoint.write(tmp_path)
-        said = subprocess.run([VOXELD, "check", tmp_path / library], capture_output=True, text=True)
+        said = subprocess.run([VOXELD, "check", tmp_path / library], capture_output=True,
+                              text=True)
         assert said.returncode == 1
-        assert 'say the "layout" that wrote it: "torchsparse", "minkowski", "warpconvnet"' in said.stderr
+        assert ('say the "layout" that wrote it: "torchsparse", "minkowski", "warpconvnet"'
+                in said.stderr)

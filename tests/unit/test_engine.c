@@ -211,14 +211,22 @@ START_TEST(a_model_is_described)
     ck_assert_int_eq(signature.layers_count, 15);
     ck_assert_int_eq(signature.voxels_max, 10000);
     ck_assert_int_gt(signature.weights_bytes, 16000);
-    static const char *const parts[] = {"every_op/network.json: every op once",
-                                        "FP32, FP16 or BF16 (N, 3)",
-                                        "batch_norm 8 -> 8",
-                                        "part of stem\n",
-                                        "5x1x3 dilated 1x2x2",
-                                        "concat     17 -> 17",
-                                        "15 layers in 12 launches",
-                                        "mask                     FP32 (N, 4)"};
+    static const char *const parts[] = {
+        "every_op/network.json: every op once",
+        "FP32, FP16 or BF16 (N, 3)",
+        "column 0 the sample, 0 to 511; columns 1 to 3 "
+        "the voxel, -131072 to 131071,",
+        "in the order of training, which kernels follow",
+        "3x3x3      spconv               656\n",
+        "5x1x3 dilated 1x2x2 vio ",
+        "eps 0.001 ",
+        "notes\n  no \"eps\" is said for join_bn, plain_ln;",
+        "batch_norm 8 -> 8",
+        "part of stem\n",
+        "5x1x3 dilated 1x2x2",
+        "concat     17 -> 17",
+        "15 layers in 12 launches",
+        "mask                     FP32 (N, 4)"};
     for (size_t i = 0; i < VX_COUNT(parts); i++)
         ck_assert_msg(strstr(text, parts[i]) != NULL, "%s is not in:\n%s", parts[i],
                       text);

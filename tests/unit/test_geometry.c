@@ -167,22 +167,28 @@ START_TEST(test_out_of_range)
     } cases[] = {
         {4,
          {0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 1},
-         "coords row 1, column 0 (sample): expected 0 to 511, got -1"},
+         "coords row 1, column 0 (the sample, which comes first): expected 0 to 511, got "
+         "-1"},
         {4,
          {0, 0, 0, 0, 0, 0, 0, 1, 512, 131072, 0, 0},
-         "coords row 2, column 0 (sample): expected 0 to 511, got 512"},
+         "coords row 2, column 0 (the sample, which comes first): expected 0 to 511, got "
+         "512"},
         {4,
          {0, 0, 0, 131072, -5, 0, 0, 1, 0, 0, 0, 2},
-         "coords row 0, column 3 (z): expected -131072 to 131071, got 131072"},
+         "coords row 0, column 3 (an axis of the voxel): expected -131072 to 131071, got "
+         "131072"},
         {4,
          {0, -2147483647 - 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2},
-         "coords row 0, column 1 (x): expected -131072 to 131071, got -2147483648"},
+         "coords row 0, column 1 (an axis of the voxel): expected -131072 to 131071, got "
+         "-2147483648"},
         {3,
          {0, 0, 0, 1, 2147483647, 3},
-         "coords row 1, column 1 (y): expected -131072 to 131071, got 2147483647"},
+         "coords row 1, column 1 (an axis of the voxel): expected -131072 to 131071, got "
+         "2147483647"},
         {3,
          {-131073, 0, 0, 1, 2, 3},
-         "coords row 0, column 0 (x): expected -131072 to 131071, got -131073"},
+         "coords row 0, column 0 (an axis of the voxel): expected -131072 to 131071, got "
+         "-131073"},
     };
     i64 n = cases[_i].columns == 4 ? 3 : 2;
     check_refused(cases[_i].rows, n, cases[_i].columns, cases[_i].sentence);
@@ -196,9 +202,9 @@ START_TEST(test_first_bad_row_of_many)
     i32 *coords = vx_alloc_zero((size_t)n * 16);
     for (i64 i = 0; i < n; i++) coords[i * 4 + 1] = (i32)i;
     for (i64 i = 54321; i < n; i++) coords[i * 4 + 2] = 1 << 20;
-    check_refused(
-        coords, n, 4,
-        "coords row 54321, column 2 (y): expected -131072 to 131071, got 1048576");
+    check_refused(coords, n, 4,
+                  "coords row 54321, column 2 (an axis of the voxel): expected -131072 "
+                  "to 131071, got 1048576");
     vx_free(coords);
 }
 END_TEST

@@ -263,7 +263,8 @@ START_TEST(rows_are_named_when_that_is_quick)
     static const struct {
         i64 n;
         const char *range, *twice;
-    } cases[] = {{100000, "coords row 70000, column 2 (z): expected", "rows 5 and 99999"},
+    } cases[] = {{100000, "coords row 70000, column 2 (an axis of the voxel): expected",
+                  "rows 5 and 99999"},
                  {100001, "a coordinate in coords is out of range: expected -131072 to",
                   "a voxel appears twice in coords; each"}};
     i64 n = cases[_i].n;

@@ -240,8 +240,8 @@ static const struct {
     {Y_CONV(",\"channels\":8,\"kernel\":2"),
      "layer \"y\": line 1: \"kernel\": expected odd sizes, got 2x2x2"},
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3]"),
-     "layer \"y\": line 1: \"kernel\": expected one integer or three, for x, y and z, "
-     "got 2"},
+     "layer \"y\": line 1: \"kernel\": expected one integer, or three for columns "
+     "1 to 3 of coords, got 2"},
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3,0]"),
      "layer \"y\": line 1, column 129: expected an integer from 1 to 343, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":9"),
