@@ -241,6 +241,40 @@ START_TEST(lies_are_refused)
 }
 END_TEST
 
+/* An empty tensor lies where another begins, whatever their names and however many. */
+static const char *const with_empty[] = {
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+    "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}",
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+    "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}",
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+    "\"b\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[0,0]},"
+    "\"c\":{\"dtype\":\"F32\",\"shape\":[7,0],\"data_offsets\":[0,0]}",
+    "\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[2,4]},"
+    "\"b\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]},"
+    "\"c\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[2,2]},"
+    "\"d\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[4,4]},"
+    "\"e\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[0,0]}",
+};
+
+START_TEST(empty_tensors_lie_where_others_begin)
+{
+    char header[1024];
+    struct vx_safetensors *file;
+    struct vx_why why = {{0}};
+    snprintf(header, sizeof header, "{%s}", with_empty[_i]);
+    struct image image = image_make(strlen(header), header, 4);
+    vx_status status = vx_safetensors_parse(image.bytes, image.count, LABEL, &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    for (i32 i = 0; i < vx_safetensors_count(file); i++) {
+        const struct vx_tensor *tensor = vx_safetensors_get(file, i);
+        ck_assert_uint_eq(tensor->count == 0, tensor->bytes == 0);
+    }
+    vx_safetensors_close(&file);
+    vx_free(image.block);
+}
+END_TEST
+
 /* A good file cut at every length is refused, but at its own. */
 START_TEST(every_truncation_is_refused)
 {
@@ -342,6 +376,8 @@ int main(void)
     tcase_add_test(tcase, reads_what_was_written);
     tcase_add_test(tcase, every_half_is_exact);
     tcase_add_loop_test(tcase, lies_are_refused, 0, VX_COUNT(bad));
+    tcase_add_loop_test(tcase, empty_tensors_lie_where_others_begin, 0,
+                        VX_COUNT(with_empty));
     tcase_add_test(tcase, every_truncation_is_refused);
     tcase_add_test(tcase, every_flipped_bit_is_survived);
     tcase_add_test(tcase, what_is_no_file_is_refused);
