@@ -70,7 +70,8 @@ static bool network_description(const struct network *network, char *text)
         if (i) snprintf(input, sizeof input, "l%d", i - 1);
         used += (size_t)snprintf(text + used, TEXT_BYTES - used,
                                  "%s{\"name\":\"l%d\",\"op\":\"subm_conv\",\"input\":"
-                                 "\"%s\",\"channels\":%d,\"kernel\":3,\"bias\":false}",
+                                 "\"%s\",\"channels\":%d,\"kernel\":3,\"bias\":false,"
+                                 "\"layout\":\"oxyzi\"}",
                                  i ? "," : "", i, input, network->channels);
     }
     if (used < TEXT_BYTES)

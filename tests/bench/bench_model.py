@@ -51,7 +51,7 @@ def network(channels, layers):
     rows, last = [], "feats"
     for i in range(layers):
         rows.append({"name": f"conv{i}", "op": "subm_conv", "input": last, "channels": channels,
-                     "kernel": 3, "bias": False})
+                     "kernel": 3, "layout": "oxyzi", "bias": False})
         rows.append({"name": f"act{i}", "op": "relu", "input": f"conv{i}"})
         last = f"act{i}"
     if not layers:

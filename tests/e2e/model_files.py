@@ -40,7 +40,7 @@ class ConvModel:
             "inputs": {"coords": "coords", "feats": {"name": "feats", "channels": ci}},
             "layers": [
                 {"name": "conv", "op": "subm_conv", "input": "feats", "channels": hidden,
-                 "kernel": 3},
+                 "kernel": 3, "layout": "oxyzi"},
                 {"name": "act", "op": "relu", "input": "conv"},
                 {"name": "head", "op": "linear", "input": "act", "channels": co},
             ],
