@@ -216,11 +216,12 @@ static enum voxel_code parse_rest(struct voxel_pool *pool, const struct parts *p
     return r.bad ? damaged(error, "its head") : VOXEL_OK;
 }
 
-static const struct voxel_place *place_of(const struct voxel_places *places,
+static const struct voxel_place *place_of(const struct voxel_wanted *wanted,
                                           const struct voxel_tensor *output)
 {
-    for (int32_t i = 0; i < places->count; i++)
-        if (strcmp(places->list[i].output, output->name) == 0) return &places->list[i];
+    for (int32_t i = 0; i < wanted->places_count; i++)
+        if (strcmp(wanted->places[i].output, output->name) == 0)
+            return &wanted->places[i];
     return NULL;
 }
 
@@ -263,7 +264,7 @@ static bool output_lies_there(const struct voxel_place *place, uint64_t expected
 }
 
 static enum voxel_code copy_outputs(struct voxel_pool *pool, struct parts *parts,
-                                    const struct voxel_places *places,
+                                    const struct voxel_wanted *wanted,
                                     struct voxel_answer *answer,
                                     struct voxel_error *error)
 {
@@ -274,7 +275,7 @@ static enum voxel_code copy_outputs(struct voxel_pool *pool, struct parts *parts
     struct voxel_tensor *outputs = (struct voxel_tensor *)(uintptr_t)answer->outputs;
     for (int32_t i = 0; i < answer->outputs_count; i++) {
         struct voxel_tensor *output = &outputs[i];
-        const struct voxel_place *place = place_of(places, output);
+        const struct voxel_place *place = place_of(wanted, output);
         output->bytes = parts->raw[i].left;
         uint64_t expected = voxel_type_bytes(output->type);
         bool fits = true;
@@ -298,7 +299,7 @@ static enum voxel_code copy_outputs(struct voxel_pool *pool, struct parts *parts
 }
 
 enum voxel_code voxel_answer_parse(const struct voxel_spans *spans,
-                                   const struct voxel_places *places,
+                                   const struct voxel_wanted *wanted,
                                    struct voxel_answer **answer,
                                    struct voxel_error *error)
 {
@@ -317,7 +318,8 @@ enum voxel_code voxel_answer_parse(const struct voxel_spans *spans,
         code = voxel_error_memory(error, "an answer", parts.rest_bytes);
     if (!code) code = parts_walk(spans, &parts, error);
     if (!code) code = parse_rest(pool, &parts, root, error);
-    if (!code) code = copy_outputs(pool, &parts, places, root, error);
+    if (!code) code = voxel_answer_check(root, wanted, error);
+    if (!code) code = copy_outputs(pool, &parts, wanted, root, error);
     voxel_memory_give(parts.rest);
     if (code) {
         voxel_pool_close(pool);

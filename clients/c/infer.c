@@ -15,7 +15,7 @@ static const char infer_method[] = "/inference.GRPCInferenceService/ModelInfer";
 struct infer_call {
     struct voxel_call call;
     struct voxel_message message;
-    struct voxel_places places;
+    struct voxel_wanted wanted;
     voxel_on_answer on_answer;
     void *context;
 };
@@ -43,6 +43,18 @@ static enum voxel_code regions_check(const struct voxel_client *client,
     return code;
 }
 
+/* Voxels: every input is [rows, C], of the same rows; so must be every output. */
+static bool request_rows(const struct voxel_request *request, int64_t *rows)
+{
+    *rows = 0;
+    for (int32_t i = 0; i < request->inputs_count; i++) {
+        const struct voxel_tensor *input = &request->inputs[i];
+        if (input->rank != 2 || (i > 0 && input->shape[0] != *rows)) return false;
+        *rows = input->shape[0];
+    }
+    return request->inputs_count > 0;
+}
+
 static enum voxel_code infer_prepare(const struct voxel_client *client,
                                      struct infer_call *infer,
                                      const struct voxel_request *request,
@@ -54,7 +66,14 @@ static enum voxel_code infer_prepare(const struct voxel_client *client,
         voxel_message_fini(&infer->message);
         return code;
     }
-    infer->places = (struct voxel_places){request->places, request->places_count};
+    infer->wanted = (struct voxel_wanted){.places = request->places,
+                                          .places_count = request->places_count,
+                                          .outputs = request->outputs,
+                                          .outputs_count = request->outputs_count,
+                                          .model = request->model,
+                                          .id = request->id,
+                                          .version = request->version};
+    infer->wanted.voxels = request_rows(request, &infer->wanted.rows);
     infer->call.method = infer_method;
     infer->call.pieces = infer->message.pieces;
     infer->call.pieces_count = infer->message.pieces_count;
@@ -74,7 +93,7 @@ static enum voxel_code infer_finish(struct infer_call *infer,
     struct voxel_spans spans;
     if (!voxel_call_spans(call, &spans))
         return voxel_error_memory(error, "an answer's spans", 0);
-    enum voxel_code code = voxel_answer_parse(&spans, &infer->places, answer, error);
+    enum voxel_code code = voxel_answer_parse(&spans, &infer->wanted, answer, error);
     if (code) return code;
     (*answer)->sent_bytes = infer->message.bytes;
     (*answer)->round_trip_ns = call->end_ns - call->begin_ns;
@@ -116,31 +135,64 @@ static void on_infer_end(struct voxel_call *call)
     on_answer(context, answer, &error);
 }
 
-/* One without a name is refused when it is packed. */
-static const char *place_name(const struct voxel_place *place)
+/* What is NULL where it must not be is refused when the request is packed. */
+static const char *text_or_empty(const char *text)
 {
-    return place->output ? place->output : "";
+    return text ? text : "";
 }
 
-/* One piece of memory for the call, its list of places and their names. */
+/* So many of a list; one that is too long is refused when the request is packed. */
+static size_t count_of(int32_t count)
+{
+    return count > 0 && count <= VOXEL_OUTPUTS_MAX ? (size_t)count : 0;
+}
+
+static char *text_copy(char **at, const char *text)
+{
+    size_t bytes = strlen(text_or_empty(text)) + 1;
+    char *copy = memcpy(*at, text_or_empty(text), bytes);
+    *at += bytes;
+    return copy;
+}
+
+static size_t text_bytes(const char *text)
+{
+    return strlen(text_or_empty(text)) + 1;
+}
+
+/* One piece of memory for the call and what its end compares the answer with. */
 static struct infer_call *infer_open(const struct voxel_request *request)
 {
-    size_t count = request->places_count > 0 ? (size_t)request->places_count : 0;
-    if (count > VOXEL_OUTPUTS_MAX) count = 0; /* refused when it is packed */
-    size_t bytes = sizeof(struct infer_call) + count * sizeof(struct voxel_place);
-    for (size_t i = 0; i < count; i++)
-        bytes += strlen(place_name(&request->places[i])) + 1;
-    struct infer_call *infer = voxel_memory_take(1, bytes);
-    if (!infer) return NULL;
+    size_t places_count = count_of(request->places_count);
+    size_t outputs_count = count_of(request->outputs_count);
+    size_t bytes = sizeof(struct infer_call) + places_count * sizeof(struct voxel_place) +
+                   outputs_count * sizeof(char *) + text_bytes(request->model) +
+                   text_bytes(request->id);
+    for (size_t i = 0; i < places_count; i++)
+        bytes += text_bytes(request->places[i].output);
+    for (size_t i = 0; i < outputs_count; i++) bytes += text_bytes(request->outputs[i]);
+    return voxel_memory_take(1, bytes);
+}
+
+/* The request's lists and texts may go once the call is under way: these are copies. */
+static void infer_keep(struct infer_call *infer, const struct voxel_request *request)
+{
+    struct voxel_wanted *wanted = &infer->wanted;
+    size_t places_count = count_of(request->places_count);
+    size_t outputs_count = count_of(request->outputs_count);
     struct voxel_place *places = (struct voxel_place *)(infer + 1);
-    char *name = (char *)(places + count);
-    for (size_t i = 0; i < count; i++) {
-        size_t length = strlen(place_name(&request->places[i])) + 1;
+    const char **outputs = (const char **)(places + places_count);
+    char *at = (char *)(outputs + outputs_count);
+    for (size_t i = 0; i < places_count; i++) {
         places[i] = request->places[i];
-        places[i].output = memcpy(name, place_name(&request->places[i]), length);
-        name += length;
+        places[i].output = text_copy(&at, request->places[i].output);
     }
-    return infer;
+    for (size_t i = 0; i < outputs_count; i++)
+        outputs[i] = text_copy(&at, request->outputs[i]);
+    wanted->places = places;
+    wanted->outputs = outputs;
+    wanted->model = text_copy(&at, request->model);
+    wanted->id = text_copy(&at, request->id);
 }
 
 enum voxel_code voxel_infer_async(struct voxel_client *client,
@@ -152,7 +204,7 @@ enum voxel_code voxel_infer_async(struct voxel_client *client,
     if (!infer) return voxel_error_memory(error, "a call", sizeof *infer);
     enum voxel_code code = infer_prepare(client, infer, request, error);
     if (!code) {
-        infer->places.list = (const struct voxel_place *)(infer + 1);
+        infer_keep(infer, request);
         infer->on_answer = on_answer;
         infer->context = context;
         infer->call.on_end = on_infer_end;

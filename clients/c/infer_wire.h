@@ -8,7 +8,7 @@
  *   struct voxel_message message;
  *   if (voxel_message_pack(request, &message, error)) ...
  *   ... send message.pieces in order; then voxel_message_fini(&message)
- *   if (voxel_answer_parse(&spans, &places, &answer, error)) ...
+ *   if (voxel_answer_parse(&spans, &wanted, &answer, error)) ...
  *
  * Owner    a message owns its own bytes and borrows the tensors; an answer belongs to the
  *          caller.
@@ -16,7 +16,7 @@
  * Limits   VOXEL_INPUTS_MAX, VOXEL_OUTPUTS_MAX, VOXEL_MESSAGE_BYTES_MAX,
  *          VOXEL_REST_BYTES_MAX.
  * Fails    pack: INVALID_ARGUMENT for a request that cannot be right; parse: INTERNAL for
- *          bytes that are no answer, UNIMPLEMENTED for typed contents, OUT_OF_RANGE for a
+ *          bytes that are no answer, or one to another request, UNIMPLEMENTED for typed contents, OUT_OF_RANGE for a
  *          small place.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -53,13 +53,28 @@ enum voxel_code voxel_message_pack(const struct voxel_request *request,
                                    struct voxel_error *error);
 void voxel_message_fini(struct voxel_message *message);
 
-struct voxel_places {
-    const struct voxel_place *list;
-    int32_t count;
+/* What a request says about its answer; all zero: anything may come. */
+struct voxel_wanted {
+    const struct voxel_place *places;
+    int32_t places_count;
+    const char *const *outputs;
+    int32_t outputs_count;
+    const char *model;
+    const char *id;
+    int64_t version;
+    bool voxels; /* every input was [rows, C]: so is every output, and there is one */
+    int64_t rows;
 };
+/* Nothing is written to places before the answer's head is known to be what was wanted. */
 enum voxel_code voxel_answer_parse(const struct voxel_spans *spans,
-                                   const struct voxel_places *places,
+                                   const struct voxel_wanted *wanted,
                                    struct voxel_answer **answer,
                                    struct voxel_error *error);
+/* An answer without its data against what was wanted: INTERNAL says where they part. */
+enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
+                                   const struct voxel_wanted *wanted,
+                                   struct voxel_error *error);
+/* The version as text, "" for 0: as requests have it. */
+void voxel_version_text(int64_t version, char text[24]);
 
 #endif

@@ -258,15 +258,22 @@ static void pack_parameters(struct voxel_writer *w, const struct voxel_request *
     if (request->coords_ref) pack_parameter(w, REQUEST_PARAMETERS, &ref);
 }
 
+void voxel_version_text(int64_t version, char text[24])
+{
+    char digits[24];
+    size_t at = sizeof digits - 1;
+    digits[at] = '\0';
+    for (int64_t v = version; v > 0; v /= 10) digits[--at] = (char)('0' + v % 10);
+    memcpy(text, digits + at, sizeof digits - at);
+}
+
 /* Fields 1 to 6. */
 static void pack_head(struct voxel_writer *w, const struct voxel_request *request)
 {
     voxel_write_text(w, REQUEST_MODEL, request->model);
-    char version[24] = "";
-    size_t digit = sizeof version - 1;
-    for (int64_t v = request->version; v > 0; v /= 10)
-        version[--digit] = (char)('0' + v % 10);
-    if (request->version > 0) voxel_write_text(w, REQUEST_VERSION, version + digit);
+    char version[24];
+    voxel_version_text(request->version, version);
+    voxel_write_text(w, REQUEST_VERSION, version);
     voxel_write_text(w, REQUEST_ID, request->id);
     pack_parameters(w, request);
     for (int32_t i = 0; i < request->inputs_count; i++) {

@@ -21,7 +21,9 @@
  *   voxel_answer_free(answer);
  *   voxel_client_close(client);
  *
- * Shapes   coords INT32 [N,4] (sample, x, y, z) or [N,3] (x, y, z: all of sample 0); feats
+ * Shapes   coords INT32 [N,4]: the sample (0..511), then three axes (-131072..131071), each
+ *          voxel once; or [N,3]: three axes, all of sample 0.  The axes come in the order
+ *          that the network was trained with: spconv's [b,z,y,x] goes as it is.  feats
  *          FP32, FP16 or BF16 [N,C].  Rows of an answer are in the order of the request's.
  *          All tensors are little-endian, row-major, without padding.
  * Units    times end in _us (microseconds) or _ns, sizes in _bytes.
@@ -33,7 +35,9 @@
  * Limits   a message is at most 2^31-1 bytes; rank at most VOXEL_RANK_MAX.
  * Fails    every function that can fail returns a gRPC status code (0 is success) and,
  *          when `error` is not NULL, leaves there the code and a sentence: the server's
- *          own when it was the server that refused.
+ *          own when it was the server that refused.  An answer that contradicts its request
+ *          (another model, version or id, a missing output, other rows than were sent,
+ *          bytes that are not those of its shapes) is INTERNAL, never an answer.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -164,7 +168,7 @@ struct voxel_place {
 struct voxel_request {
     const char *model;
     int64_t version; /* 0 = the highest that is ready */
-    const char *id;  /* echoed by the server and in its log; NULL = none */
+    const char *id;  /* must come back, and is in the server's log; NULL = none */
 
     const struct voxel_tensor
         *inputs; /* data is borrowed until the call ends, see below */

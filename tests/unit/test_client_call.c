@@ -222,7 +222,7 @@ START_TEST(a_call_ends_and_gives_the_memory_back)
     struct voxel_client *client = client_open(style == 2 ? 2 : 0);
     int32_t *coords = calloc(LARGE_ROWS, 16);
     struct voxel_tensor input =
-        voxel_tensor_make("coords", VOXEL_INT32, LARGE_ROWS, 4, coords);
+        voxel_tensor_make("coords", VOXEL_INT32, 1, LARGE_ROWS * 4, coords);
     struct voxel_request request = {.model = "m",
                                     .inputs = &input,
                                     .inputs_count = 1,
@@ -285,7 +285,7 @@ START_TEST(closing_ends_what_is_in_flight)
     struct voxel_client *client = client_open(_i);
     int32_t *coords = calloc(LARGE_ROWS, 16);
     struct voxel_tensor input =
-        voxel_tensor_make("coords", VOXEL_INT32, LARGE_ROWS, 4, coords);
+        voxel_tensor_make("coords", VOXEL_INT32, 1, LARGE_ROWS * 4, coords);
     struct voxel_request request = {.model = "m", .inputs = &input, .inputs_count = 1};
     struct seen seen = {0};
     for (int i = 0; i < 5; i++)
@@ -357,6 +357,57 @@ START_TEST(bad_requests_never_leave)
 }
 END_TEST
 
+/* The answer is of output x, one row. */
+static const struct {
+    const char *output, *id;
+    int64_t rows;
+    enum voxel_code code;
+    const char *expected;
+} asked[] = {
+    {"x", NULL, 1, VOXEL_OK, ""},
+    {"y", NULL, 1, VOXEL_INTERNAL, "the answer lacks output 'y'"},
+    {"x", "7", 1, VOXEL_INTERNAL, "the request's id was '7', the answer's is ''"},
+    {"x", NULL, 2, VOXEL_INTERNAL, "output 'x' has 1 rows, 2 voxels were sent"},
+};
+
+START_TEST(an_answer_to_another_request_is_an_error)
+{
+    server_start(MODE_ANSWER);
+    struct voxel_client *client = client_open(0);
+    int32_t coords[8] = {0};
+    struct voxel_tensor input =
+        voxel_tensor_make("coords", VOXEL_INT32, asked[_i].rows, 4, coords);
+    char output[8];
+    char id[8] = "";
+    strcpy(output, asked[_i].output);
+    if (asked[_i].id) strcpy(id, asked[_i].id);
+    const char *outputs[] = {output};
+    struct voxel_request request = {.model = "m",
+                                    .id = id,
+                                    .inputs = &input,
+                                    .inputs_count = 1,
+                                    .outputs = outputs,
+                                    .outputs_count = 1};
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    ck_assert_int_eq(voxel_infer(client, &request, &answer, &error), asked[_i].code);
+    ck_assert_msg(strstr(error.text, asked[_i].expected), "%s", error.text);
+    ck_assert_int_eq(answer == NULL, asked[_i].code != VOXEL_OK);
+    voxel_answer_free(answer);
+    /* Asynchronous: the request's texts and lists may go at once. */
+    struct seen seen = {0};
+    ck_assert_int_eq(voxel_infer_async(client, &request, on_answer, &seen, &error),
+                     VOXEL_OK);
+    output[0] = id[0] = '?';
+    outputs[0] = NULL;
+    wait_for(client, 0);
+    ck_assert_int_eq(atomic_load(&seen.code), (int)asked[_i].code);
+    ck_assert_msg(strstr(seen.text, asked[_i].expected), "%s", seen.text);
+    voxel_client_close(client);
+    server_stop();
+}
+END_TEST
+
 START_TEST(an_empty_answer_is_an_answer)
 {
     server_start(MODE_EMPTY);
@@ -382,6 +433,8 @@ int main(void)
     tcase_add_loop_test(tcase, closing_ends_what_is_in_flight, 0, 3);
     tcase_add_test(tcase, an_absent_server_is_unavailable);
     tcase_add_test(tcase, bad_requests_never_leave);
+    tcase_add_loop_test(tcase, an_answer_to_another_request_is_an_error, 0,
+                        sizeof asked / sizeof *asked);
     tcase_add_test(tcase, an_empty_answer_is_an_answer);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

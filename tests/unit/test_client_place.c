@@ -181,8 +181,8 @@ static enum voxel_code answer_read(int64_t rows, size_t bytes,
     inference__model_infer_response__pack(&response, packed);
     const struct voxel_span span = {packed, packed_bytes};
     const struct voxel_spans spans = {&span, 1};
-    const struct voxel_places places = {place, 1};
-    enum voxel_code code = voxel_answer_parse(&spans, &places, answer, error);
+    const struct voxel_wanted wanted = {.places = place, .places_count = 1};
+    enum voxel_code code = voxel_answer_parse(&spans, &wanted, answer, error);
     voxel_memory_give(packed);
     return code;
 }

@@ -286,7 +286,7 @@ static enum voxel_code parse_split(const uint8_t *data, size_t bytes, unsigned s
     }
     list[count++] = (struct voxel_span){data + at, bytes - at};
     struct voxel_spans spans = {list, count};
-    return voxel_answer_parse(&spans, &(struct voxel_places){0}, answer, NULL);
+    return voxel_answer_parse(&spans, &(struct voxel_wanted){0}, answer, NULL);
 }
 
 START_TEST(answer_parses_at_any_split)
@@ -306,7 +306,7 @@ START_TEST(answer_parses_at_any_split)
         struct voxel_spans spans = {list, 2};
         struct voxel_answer *answer;
         ck_assert_int_eq(
-            voxel_answer_parse(&spans, &(struct voxel_places){0}, &answer, NULL),
+            voxel_answer_parse(&spans, &(struct voxel_wanted){0}, &answer, NULL),
             VOXEL_OK);
         answer_check(answer);
         voxel_answer_free(answer);
@@ -352,7 +352,7 @@ START_TEST(changed_answer_never_reads_outside)
                                      {work + head / 2, bytes - head / 2}};
         struct voxel_spans spans = {list, 2};
         struct voxel_answer *answer;
-        voxel_answer_parse(&spans, &(struct voxel_places){0}, &answer, NULL);
+        voxel_answer_parse(&spans, &(struct voxel_wanted){0}, &answer, NULL);
         voxel_answer_free(answer);
     }
     free(work);
@@ -369,15 +369,15 @@ START_TEST(outputs_go_to_their_places)
     float memory[3000];
     struct voxel_place place = {
         .output = "normals", .memory = memory, .bytes = sizeof memory};
-    struct voxel_places places = {&place, 1};
+    struct voxel_wanted wanted = {.places = &place, .places_count = 1};
     struct voxel_answer *answer;
     struct voxel_error error;
-    ck_assert_int_eq(voxel_answer_parse(&spans, &places, &answer, &error), VOXEL_OK);
+    ck_assert_int_eq(voxel_answer_parse(&spans, &wanted, &answer, &error), VOXEL_OK);
     answer_check(answer);
     ck_assert_ptr_eq(answer->outputs[0].data, memory);
     voxel_answer_free(answer);
     place.bytes--;
-    ck_assert_int_eq(voxel_answer_parse(&spans, &places, &answer, &error),
+    ck_assert_int_eq(voxel_answer_parse(&spans, &wanted, &answer, &error),
                      VOXEL_OUT_OF_RANGE);
     ck_assert_str_eq(error.text,
                      "output 'normals' has 12000 bytes, the place for it has 11999");
@@ -443,7 +443,7 @@ START_TEST(odd_answer)
     struct voxel_answer *answer;
     struct voxel_error error;
     enum voxel_code code =
-        voxel_answer_parse(&spans, &(struct voxel_places){0}, &answer, &error);
+        voxel_answer_parse(&spans, &(struct voxel_wanted){0}, &answer, &error);
     ck_assert_int_eq(code, odd_answers[_i].code);
     ck_assert_msg(strstr(error.text, odd_answers[_i].expected), "%s", error.text);
     voxel_answer_free(answer);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/infer_wire.h"
+
+#include "clients/c/error.h"
+
+#include <string.h>
+
+/* A server may leave out what it has nothing to say about; what it says must be true. */
+static enum voxel_code names_check(const struct voxel_answer *answer,
+                                   const struct voxel_wanted *wanted,
+                                   struct voxel_error *error)
+{
+    if (wanted->model && *answer->model && strcmp(answer->model, wanted->model) != 0)
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "model '%s' was asked, the answer is of '%s'",
+                               wanted->model, answer->model);
+    char version[24];
+    voxel_version_text(wanted->version, version);
+    if (wanted->version > 0 && *answer->version && strcmp(answer->version, version) != 0)
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "version %s was asked, the answer is of '%s'", version,
+                               answer->version);
+    /* The protocol wants an id back when one was given. */
+    if (wanted->id && *wanted->id && strcmp(answer->id, wanted->id) != 0)
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "the request's id was '%s', the answer's is '%s'",
+                               wanted->id, answer->id);
+    return VOXEL_OK;
+}
+
+static enum voxel_code missing(struct voxel_error *error, const char *output)
+{
+    return voxel_error_set(error, VOXEL_INTERNAL, "the answer lacks output '%s'", output);
+}
+
+/* What was named, and what has a place that the answer was to fill, is there. */
+static enum voxel_code outputs_check(const struct voxel_answer *answer,
+                                     const struct voxel_wanted *wanted,
+                                     struct voxel_error *error)
+{
+    bool all = wanted->outputs_count == 0;
+    for (int32_t i = 0; i < wanted->outputs_count; i++)
+        if (!voxel_answer_find(answer, wanted->outputs[i]))
+            return missing(error, wanted->outputs[i]);
+    for (int32_t i = 0; i < wanted->places_count; i++)
+        if (wanted->places[i].region) all = false;
+    for (int32_t i = 0; i < wanted->places_count; i++)
+        if ((wanted->places[i].region || all) &&
+            !voxel_answer_find(answer, wanted->places[i].output))
+            return missing(error, wanted->places[i].output);
+    if (wanted->voxels && answer->outputs_count == 0)
+        return voxel_error_set(error, VOXEL_INTERNAL, "the answer has no output");
+    return VOXEL_OK;
+}
+
+static enum voxel_code rows_check(const struct voxel_tensor *output, int64_t rows,
+                                  struct voxel_error *error)
+{
+    if (output->rank < 1)
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "output '%s' has no rows, %lld voxels were sent",
+                               output->name, (long long)rows);
+    if (output->shape[0] != rows)
+        return voxel_error_set(
+            error, VOXEL_INTERNAL, "output '%s' has %lld rows, %lld voxels were sent",
+            output->name, (long long)output->shape[0], (long long)rows);
+    return VOXEL_OK;
+}
+
+enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
+                                   const struct voxel_wanted *wanted,
+                                   struct voxel_error *error)
+{
+    enum voxel_code code = names_check(answer, wanted, error);
+    if (!code) code = outputs_check(answer, wanted, error);
+    for (int32_t i = 0; i < answer->outputs_count && !code; i++) {
+        const struct voxel_tensor *output = &answer->outputs[i];
+        if (voxel_answer_find(answer, output->name) != output)
+            return voxel_error_set(error, VOXEL_INTERNAL,
+                                   "the answer has output '%s' twice", output->name);
+        if (wanted->voxels) code = rows_check(output, wanted->rows, error);
+    }
+    return code;
+}

@@ -1,0 +1,173 @@
+/* Answers that are well-formed and contradict the request: each an error that names what
+ * was asked and what came, before a byte is written to the caller's places.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/infer_wire.h"
+#include "clients/c/memory.h"
+#include "clients/c/region.h"
+
+#include "open_inference.pb-c.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROWS 5
+
+static float feats[ROWS * 3] = {1, 2, 3};
+
+/* One answer: an output of [rows, 3] or, of rank 0, of one number; its name again if twice. */
+struct said {
+    const char *model, *version, *id, *output;
+    int64_t rows; /* -1: rank 0 */
+    bool twice, none;
+};
+
+static enum voxel_code answer_read(const struct said *said,
+                                   const struct voxel_wanted *wanted,
+                                   struct voxel_answer **answer,
+                                   struct voxel_error *error)
+{
+    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    Inference__ModelInferResponse__InferOutputTensor output =
+        INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
+    Inference__ModelInferResponse__InferOutputTensor *outputs[2] = {&output, &output};
+    int64_t shape[2] = {said->rows, 3};
+    size_t bytes = said->rows < 0 ? 4 : (size_t)said->rows * 12;
+    ProtobufCBinaryData raw[2] = {{bytes, (uint8_t *)feats}, {bytes, (uint8_t *)feats}};
+    response.model_name = (char *)(uintptr_t)said->model;
+    response.model_version = (char *)(uintptr_t)said->version;
+    response.id = (char *)(uintptr_t)said->id;
+    output.name = (char *)(uintptr_t)said->output;
+    output.datatype = (char *)(uintptr_t) "FP32";
+    output.shape = shape;
+    output.n_shape = said->rows < 0 ? 0 : 2;
+    response.outputs = outputs;
+    response.n_outputs = said->none ? 0 : said->twice ? 2 : 1;
+    response.raw_output_contents = raw;
+    response.n_raw_output_contents = response.n_outputs;
+    size_t packed_bytes = inference__model_infer_response__get_packed_size(&response);
+    uint8_t *packed = voxel_memory_take_bytes(packed_bytes);
+    inference__model_infer_response__pack(&response, packed);
+    const struct voxel_span span = {packed, packed_bytes};
+    const struct voxel_spans spans = {&span, 1};
+    enum voxel_code code = voxel_answer_parse(&spans, wanted, answer, error);
+    voxel_memory_give(packed);
+    return code;
+}
+
+static const char *const names[] = {"normals"};
+static const struct voxel_wanted wanted = {.outputs = names,
+                                           .outputs_count = 1,
+                                           .model = "normals",
+                                           .id = "7",
+                                           .version = 12,
+                                           .voxels = true,
+                                           .rows = ROWS};
+
+static const struct {
+    struct said said;
+    const char *expected; /* "" = it is an answer */
+} rows[] = {
+    {{"normals", "12", "7", "normals", ROWS, false, false}, ""},
+    /* What a server does not say is no contradiction; an id must come back. */
+    {{"", "", "7", "normals", ROWS, false, false}, ""},
+    {{"normals", "12", "", "normals", ROWS, false, false},
+     "the request's id was '7', the answer's is ''"},
+    {{"normals", "12", "8", "normals", ROWS, false, false},
+     "the request's id was '7', the answer's is '8'"},
+    {{"colours", "12", "7", "normals", ROWS, false, false},
+     "model 'normals' was asked, the answer is of 'colours'"},
+    {{"normals", "1", "7", "normals", ROWS, false, false},
+     "version 12 was asked, the answer is of '1'"},
+    {{"normals", "12", "7", "colours", ROWS, false, false},
+     "the answer lacks output 'normals'"},
+    {{"normals", "12", "7", "normals", ROWS, true, false},
+     "the answer has output 'normals' twice"},
+    {{"normals", "12", "7", "normals", ROWS, false, true},
+     "the answer lacks output 'normals'"},
+    {{"normals", "12", "7", "normals", ROWS - 1, false, false},
+     "output 'normals' has 4 rows, 5 voxels were sent"},
+    {{"normals", "12", "7", "normals", 0, false, false},
+     "output 'normals' has 0 rows, 5 voxels were sent"},
+    {{"normals", "12", "7", "normals", -1, false, false},
+     "output 'normals' has no rows, 5 voxels were sent"},
+};
+
+START_TEST(an_answer_is_to_the_request)
+{
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    float memory[ROWS * 3] = {0};
+    const struct voxel_place place = {
+        .output = "normals", .memory = memory, .bytes = sizeof memory};
+    struct voxel_wanted all = wanted;
+    all.places = &place;
+    all.places_count = 1;
+    enum voxel_code code = answer_read(&rows[_i].said, &all, &answer, &error);
+    ck_assert_str_eq(error.text, rows[_i].expected);
+    if (!*rows[_i].expected) {
+        ck_assert_int_eq(code, VOXEL_OK);
+        ck_assert_mem_eq(memory, feats, sizeof memory);
+    } else {
+        ck_assert_int_eq(code, VOXEL_INTERNAL);
+        ck_assert_ptr_null(answer);
+        ck_assert(memory[0] == 0); /* nothing was written */
+    }
+    voxel_answer_free(answer);
+}
+END_TEST
+
+START_TEST(what_has_a_place_must_come)
+{
+    static uint8_t bytes[64];
+    static const struct voxel_region region = {
+        .key = "/voxel-1", .name = "voxel-1", .bytes = sizeof bytes, .memory = bytes};
+    const struct said said = {"", "", "", "normals", 1, false, false};
+    struct voxel_place place = {.output = "colours", .memory = bytes, .bytes = 64};
+    struct voxel_wanted one = {.places = &place, .places_count = 1};
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_INTERNAL);
+    ck_assert_str_eq(error.text, "the answer lacks output 'colours'");
+    /* Others are named: this one is not asked for, and its memory stays as it is. */
+    one.outputs = names;
+    one.outputs_count = 1;
+    ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_OK);
+    voxel_answer_free(answer);
+    /* A place in a region asks for it. */
+    place.region = &region;
+    ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_INTERNAL);
+    ck_assert_str_eq(error.text, "the answer lacks output 'colours'");
+}
+END_TEST
+
+START_TEST(voxels_have_an_answer)
+{
+    const struct said said = {.model = "", .version = "", .id = "", .none = true};
+    struct voxel_wanted any = {.voxels = true};
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    ck_assert_int_eq(answer_read(&said, &any, &answer, &error), VOXEL_INTERNAL);
+    ck_assert_str_eq(error.text, "the answer has no output");
+    any.voxels = false;
+    ck_assert_int_eq(answer_read(&said, &any, &answer, &error), VOXEL_OK);
+    voxel_answer_free(answer);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_answer");
+    TCase *tcase = tcase_create("answer");
+    tcase_add_loop_test(tcase, an_answer_is_to_the_request, 0,
+                        sizeof rows / sizeof *rows);
+    tcase_add_test(tcase, what_has_a_place_must_come);
+    tcase_add_test(tcase, voxels_have_an_answer);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
