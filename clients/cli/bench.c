@@ -66,8 +66,9 @@ static int make_cloud(const struct bench_options *o, struct cloud *cloud)
     struct points points;
     enum voxel_code code;
     if (o->file) {
-        code = points_read_file(o->file, &points, &error);
+        code = points_read_file(o->file, &(struct feats_asked){0}, &points, &error);
         if (!code) code = cloud_make(&points, o->voxel, cloud, &error);
+        if (!code) cli_say_cloud("bench", o->file, cloud);
         points_fini(&points);
     } else {
         code = cloud_make_shell(o->voxels, cloud, &error);

@@ -86,6 +86,13 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
         enum voxel_code code = point_to_voxel(points, i, cloud->size, key, error);
         if (code) return code;
         int64_t row = index_find_or_add(index, cloud->coords, key, cloud->count);
+        if (row < cloud->count && cloud->whole)
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "rows %lld and %lld are the same voxel (%d, %d, %d, %d): expected each "
+                "once; with --voxel SIZE rows are points, and merged",
+                (long long)row, (long long)i, (int)key[0], (int)key[1], (int)key[2],
+                (int)key[3]);
         if (row == cloud->count)
             cloud->count++;
         else
@@ -108,6 +115,8 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     cloud->size = size > 0 ? size : points->voxel_size;
     cloud->whole = points->whole && size <= 0;
     if (cloud->whole) cloud->size = 1.0;
+    cloud->scaled = points->scaled;
+    memcpy(cloud->offers, points->offers, sizeof cloud->offers);
     if (!(cloud->size > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

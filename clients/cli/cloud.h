@@ -1,5 +1,8 @@
 /* cloud - points on a grid: every voxel once, in the order in which its first point came.
  *
+ * Points that share a voxel are merged, and counted.  A file of voxels (integers, and no size)
+ * has each once: two rows of one voxel are an error there, as everywhere.
+ *
  *   struct cloud cloud;
  *   if (cloud_make(&points, size, &cloud, &error)) ...
  *   cloud_fini(&cloud);
@@ -12,8 +15,8 @@
  * Thread   any.
  * Limits   POINTS_MAX; coordinates fit int32 (the server's range is smaller and it says
  *          so).
- * Fails    INVALID_ARGUMENT when float points come without a size, or a coordinate is too
- *          large.
+ * Fails    INVALID_ARGUMENT when float points come without a size, a coordinate is too
+ *          large, or two rows of a file of voxels are the same.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,6 +36,8 @@ struct cloud {
     bool whole;       /* coordinates were integers and are as in the file */
     int64_t merged;   /* points that fell into a voxel already there */
     int64_t dropped;  /* points without a position: NaN or infinite */
+    bool scaled;      /* of points */
+    char offers[OFFERS_BYTES];
 };
 
 /* size 0 = as the points say: their voxel_size, or 1 when they are whole. */

@@ -31,6 +31,9 @@ int cli_say_error(const char *command, const char *server,
 /* An error of files or input: the sentence alone, and CLI_USAGE. */
 int cli_say_input(const char *command, const struct voxel_error *error);
 
+/* On stderr, what was done to a file's points: merged, left out, scaled. */
+void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud);
+
 /* One line on stderr that the next replaces, if that is a terminal; NULL wipes it. */
 void cli_progress(const char *text);
 
@@ -52,6 +55,11 @@ struct model_inputs {
 enum voxel_code model_inputs_find(const struct voxel_model_info *info, const char *dtype,
                                   int32_t channels, struct model_inputs *inputs,
                                   struct voxel_error *error);
+
+/* Whether every output is what the model says of it; INTERNAL when not. */
+enum voxel_code answer_check_model(const struct voxel_answer *answer,
+                                   const struct voxel_model_info *info,
+                                   struct voxel_error *error);
 
 /* A cloud as the two tensors; the memory is the caller's, see request_tensors_fini. */
 struct request_tensors {

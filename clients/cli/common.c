@@ -32,6 +32,27 @@ int cli_say_input(const char *command, const struct voxel_error *error)
     return CLI_USAGE;
 }
 
+void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud)
+{
+    cli_progress(NULL);
+    if (cloud->merged)
+        fprintf(stderr,
+                "voxel %s: %s: %" PRId64
+                " points fell into a voxel already taken and were "
+                "merged%s: %" PRId64 " voxels\n",
+                command, file, cloud->merged,
+                cloud->channels ? ", their feats averaged" : "", cloud->count);
+    if (cloud->dropped)
+        fprintf(stderr,
+                "voxel %s: %s: %" PRId64 " points without a position were left out\n",
+                command, file, cloud->dropped);
+    if (cloud->scaled)
+        fprintf(
+            stderr,
+            "voxel %s: %s: 8-bit feats were divided by 255 (--raw-feats: they are not)\n",
+            command, file);
+}
+
 void cli_progress(const char *text)
 {
     static bool shown;
@@ -119,6 +140,39 @@ enum voxel_code model_inputs_find(const struct voxel_model_info *info, const cha
                                " channels, here are %d",
                                info->name, wanted, (int)channels);
     inputs->channels = wanted > 0 ? (int32_t)wanted : channels ? channels : 1;
+    return VOXEL_OK;
+}
+
+static const struct voxel_tensor_info *find_output(const struct voxel_model_info *info,
+                                                   const char *name)
+{
+    for (int32_t i = 0; i < info->outputs_count; i++)
+        if (strcmp(info->outputs[i].name, name) == 0) return &info->outputs[i];
+    return NULL;
+}
+
+enum voxel_code answer_check_model(const struct voxel_answer *answer,
+                                   const struct voxel_model_info *info,
+                                   struct voxel_error *error)
+{
+    for (int32_t i = 0; i < answer->outputs_count; i++) {
+        const struct voxel_tensor *output = &answer->outputs[i];
+        const struct voxel_tensor_info *said = find_output(info, output->name);
+        if (!said)
+            return voxel_error_set(error, VOXEL_INTERNAL,
+                                   "the answer has output '%s', model '%s' has none of "
+                                   "that name",
+                                   output->name, info->name);
+        bool fits = said->type == output->type && said->rank == output->rank;
+        for (int32_t d = 0; d < output->rank && fits; d++)
+            fits = said->shape[d] < 0 || said->shape[d] == output->shape[d];
+        if (fits) continue;
+        return voxel_error_set(
+            error, VOXEL_INTERNAL, "output '%s' came as %s, model '%s' says %s",
+            output->name,
+            cli_shape(voxel_type_name(output->type), output->shape, output->rank),
+            info->name, cli_shape(said->type_name, said->shape, said->rank));
+    }
     return VOXEL_OK;
 }
 

@@ -19,22 +19,34 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
-        *id, *coords_ref;
+        *id, *coords_ref, *feats;
     double voxel, timeout_ms;
-    int64_t version, priority;
-    bool isometric, quiet, name_geometry, resend, shm;
+    int64_t version, priority, sample; /* sample -1 = not said */
+    bool isometric, quiet, name_geometry, resend, shm, raw_feats;
     struct render_view render;
 };
 
 static const char examples[] =
-    "A .ply needs x y z; a .npy is [N,3] (x, y, z) or [N,4] (sample, x, y, z); a .npz "
-    "has an\n"
-    "array coords like it and may have feats [N,C]. Integers are voxel coordinates; "
-    "other points\n"
-    "are put on a grid of --voxel, once per voxel. Without feats every feature is 1.\n\n"
+    "FILE is a .ply with x y z, a .npy of [N,3] or [N,4], or a .npz with an array coords "
+    "like\n"
+    "it and, if there are, feats [N,C]. Of 4 columns the first is the sample (0 to 511; "
+    "in a\n"
+    ".ply the property sample), the others are three axes (-131072 to 131071), in the "
+    "order that\n"
+    "the network was trained with: spconv's [b, z, y, x] goes as it is.\n\n"
+    "Integers are voxels, each once. Other points, and all with --voxel, are put on a "
+    "grid:\n"
+    "those that share a voxel are merged, their feats averaged. 8-bit unsigned feats of "
+    "a "
+    ".ply\n"
+    "(colours) are divided by 255. Without feats a model of one channel gets 1 "
+    "everywhere.\n\n"
+    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
-    "  voxel infer --model segment room.npz -o labels.npy --output logits\n"
+    "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
+    "  voxel infer --model colours scan.ply --voxel 0.05 --feats red,green,blue -o "
+    "c.npy\n"
     "  voxel infer --model normals scan.ply --server unix:/run/voxeld.sock --shm\n\n"
     "exit code: 0 done, 1 the server refused or is away, 2 wrong options or file";
 
@@ -48,28 +60,8 @@ static bool parse_pair(const char *text, char between, double *first, double *se
     return end != rest && *end == '\0' && isfinite(*first) && isfinite(*second);
 }
 
-/* What the table cannot check. */
-static int check_options(const struct command *command, struct infer_options *options)
+static int check_view(const struct command *command, struct infer_options *options)
 {
-    struct voxel_error error;
-    if (!options->file) {
-        fprintf(stderr, "voxel infer: expected a file of points (voxel infer --help)\n");
-        return CLI_USAGE;
-    }
-    if (!options->model) {
-        fprintf(stderr,
-                "voxel infer: --model NAME is needed; `voxel models` lists them\n");
-        return CLI_USAGE;
-    }
-    if (options->resend && !options->coords_ref) {
-        fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
-        return CLI_USAGE;
-    }
-    if (options->coords_ref && !*options->coords_ref)
-        return options_bad(command, "coords-ref", "a name that --name-geometry printed",
-                           "");
-    if (options->out && save_check_path(options->out, &error))
-        return cli_say_input("infer", &error);
     options->render = RENDER_VIEW;
     options->render.isometric = options->isometric;
     double a, b;
@@ -92,6 +84,39 @@ static int check_options(const struct command *command, struct infer_options *op
         return options_bad(command, "up", "x, y or z", options->up);
     options->render.up = *options->up;
     return CLI_DONE;
+}
+
+static enum voxel_code check_paths(const struct infer_options *options,
+                                   struct voxel_error *error)
+{
+    enum voxel_code code = VOXEL_OK;
+    if (options->out) code = save_check_path(options->out, options->file, error);
+    if (!code && options->picture) code = render_check_path(options->picture, error);
+    return code;
+}
+
+/* What the table cannot check. */
+static int check_options(const struct command *command, struct infer_options *options)
+{
+    struct voxel_error error;
+    if (!options->file) {
+        fprintf(stderr, "voxel infer: expected a file of points (voxel infer --help)\n");
+        return CLI_USAGE;
+    }
+    if (!options->model) {
+        fprintf(stderr,
+                "voxel infer: --model NAME is needed; `voxel models` lists them\n");
+        return CLI_USAGE;
+    }
+    if (options->resend && !options->coords_ref) {
+        fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
+        return CLI_USAGE;
+    }
+    if (options->coords_ref && !*options->coords_ref)
+        return options_bad(command, "coords-ref", "a name that --name-geometry printed",
+                           "");
+    if (check_paths(options, &error)) return cli_say_input("infer", &error);
+    return check_view(command, options);
 }
 
 static void print_channels(const struct voxel_tensor *output)
@@ -140,9 +165,6 @@ static void print_summary(const struct infer_options *options, const struct clou
                           const struct voxel_answer *answer)
 {
     printf("%s: %" PRId64 " voxels of %g", options->file, cloud->count, cloud->size);
-    if (cloud->merged)
-        printf(", %" PRId64 " points fell into a voxel already taken", cloud->merged);
-    if (cloud->dropped) printf(", %" PRId64 " points without a position", cloud->dropped);
     printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
            answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
            cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
@@ -173,14 +195,19 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
     }
     if (options->out) {
         cli_progress("writing");
-        if (save_output(options->out, cloud, output, &error))
+        struct save_beside beside;
+        if (save_output(options->out, cloud, output, &beside, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
         if (!options->quiet) printf("wrote %s\n", options->out);
+        if (!options->quiet && *beside.path)
+            printf("wrote %s: the voxel of each row (sample, then the axes)\n",
+                   beside.path);
     }
     if (options->picture) {
         cli_progress("drawing");
-        const struct render_scene scene = {.cloud = cloud, .output = output};
+        const struct render_scene scene = {
+            .cloud = cloud, .output = output, .sample = (int32_t)options->sample};
         if (render_png(options->picture, &scene, &options->render, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
@@ -238,24 +265,39 @@ static void print_name(const struct voxel_answer *answer)
     if (name) printf("%s\n", name->text);
 }
 
-static enum voxel_code run_request(const struct infer_options *options,
-                                   struct sending *sending, const struct cloud *cloud,
-                                   struct voxel_answer **answer,
-                                   struct voxel_error *error)
+/* What the model takes, and whether the cloud has it. */
+static int ask_model(const struct infer_options *options, struct sending *sending,
+                     const struct cloud *cloud)
 {
     const struct voxel_model_name name = {options->model, options->version};
     struct model_inputs inputs;
-    enum voxel_code code =
-        voxel_model_info_get(sending->client, &name, &sending->info, error);
-    if (!code)
-        code = model_inputs_find(sending->info, options->dtype, cloud->channels, &inputs,
-                                 error);
-    if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, error);
+    struct voxel_error error;
+    if (voxel_model_info_get(sending->client, &name, &sending->info, &error))
+        return cli_say_error("infer", options->server, &error);
+    enum voxel_code code = model_inputs_find(sending->info, options->dtype,
+                                             cloud->channels, &inputs, &error);
+    if (!code && !cloud->channels && inputs.channels > 1)
+        code = voxel_error_set(
+            &error, VOXEL_INVALID_ARGUMENT,
+            "model '%s' takes feats of %d channels and %s gives none: name them with "
+            "--feats (it has: %s), or give a .npz with an array feats [N,%d]",
+            options->model, (int)inputs.channels, options->file,
+            *cloud->offers ? cloud->offers : "nothing but coordinates",
+            (int)inputs.channels);
+    if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, &error);
+    return code ? cli_say_input("infer", &error) : CLI_DONE;
+}
+
+static enum voxel_code run_request(const struct infer_options *options,
+                                   struct sending *sending, struct voxel_answer **answer,
+                                   struct voxel_error *error)
+{
+    enum voxel_code code = VOXEL_OK;
     const struct shm_plan plan = {.info = sending->info,
                                   .tensors = &sending->tensors,
                                   .output = options->output,
                                   .sets = 1};
-    if (!code && options->shm)
+    if (options->shm)
         code = shm_request_open(sending->client, &plan, &sending->shm, error);
     if (code) return code;
     struct voxel_request request = {.model = options->model,
@@ -271,6 +313,7 @@ static enum voxel_code run_request(const struct infer_options *options,
                                     .timing = true};
     cli_progress("waiting for the answer");
     code = send_request(options, sending->client, &request, answer, error);
+    if (!code) code = answer_check_model(*answer, sending->info, error);
     cli_progress(NULL);
     return code;
 }
@@ -284,10 +327,10 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
                                                  (int64_t)(options->timeout_ms * 1e3)};
     if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);
-    int code;
-    if (run_request(options, &sending, cloud, &answer, &error)) {
+    int code = ask_model(options, &sending, cloud);
+    if (!code && run_request(options, &sending, &answer, &error)) {
         code = cli_say_error("infer", options->server, &error);
-    } else {
+    } else if (!code) {
         if (!options->quiet) print_summary(options, cloud, answer);
         if (options->quiet && options->name_geometry) print_name(answer);
         fflush(stdout);
@@ -299,12 +342,28 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     return code;
 }
 
-static int read_cloud(const struct infer_options *options, struct cloud *cloud)
+/* Which sample is drawn; said when it is not all there is. */
+static void pick_sample(struct infer_options *options, const struct cloud *cloud)
+{
+    bool one = true;
+    for (int64_t row = 1; row < cloud->count && one; row++)
+        one = cloud->coords[4 * row] == cloud->coords[0];
+    bool said = options->sample >= 0;
+    if (!said) options->sample = cloud->count ? cloud->coords[0] : 0;
+    if (options->picture && !one && !said && !options->quiet)
+        fprintf(stderr,
+                "voxel infer: %s has several samples: sample %" PRId64
+                " is drawn (--sample N draws another)\n",
+                options->file, options->sample);
+}
+
+static int read_cloud(struct infer_options *options, struct cloud *cloud)
 {
     struct points points;
     struct voxel_error error;
+    const struct feats_asked asked = {options->feats, options->raw_feats};
     cli_progress("reading");
-    enum voxel_code code = points_read_file(options->file, &points, &error);
+    enum voxel_code code = points_read_file(options->file, &asked, &points, &error);
     if (!code) {
         cli_progress("placing points on the grid");
         code = cloud_make(&points, options->voxel, cloud, &error);
@@ -312,12 +371,14 @@ static int read_cloud(const struct infer_options *options, struct cloud *cloud)
     }
     if (code) return cli_say_input("infer", &error);
     cli_progress(NULL);
+    if (!options->quiet) cli_say_cloud("infer", options->file, cloud);
+    pick_sample(options, cloud);
     return CLI_DONE;
 }
 
 int command_infer(int argc, char **argv)
 {
-    struct infer_options o = {.server = CLI_SERVER, .up = "z"};
+    struct infer_options o = {.server = CLI_SERVER, .up = "z", .sample = -1};
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},

@@ -190,8 +190,8 @@ static enum voxel_code coords_check(const struct npy *coords, struct voxel_error
 {
     if (coords->rank != 2 || (coords->shape[1] != 3 && coords->shape[1] != 4))
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "coords has rank %d%s; expected [N,3] (x, y, z) or [N,4] "
-                               "(sample, x, y, z)",
+                               "coords has rank %d%s; expected [N,3] (three axes) or "
+                               "[N,4] (the sample, then three axes)",
                                (int)coords->rank,
                                coords->rank == 2 ? " and other than 3 or 4 columns" : "");
     if (coords->shape[0] > POINTS_MAX)
@@ -260,11 +260,17 @@ enum voxel_code npy_points(const struct npy *coords, const struct npy *feats,
     return code;
 }
 
-enum voxel_code points_read_npy(struct bytes file, struct points *points,
-                                struct voxel_error *error)
+enum voxel_code points_read_npy(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error)
 {
     struct npy array;
     memset(points, 0, sizeof *points);
+    if (asked->names)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "a .npy has coordinates and no feats '%s': expected a .npz "
+            "with the arrays coords and %s, or a .ply",
+            asked->names, asked->names);
     enum voxel_code code = npy_parse(file, &array, error);
     return code ? code : npy_points(&array, NULL, points, error);
 }

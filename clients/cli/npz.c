@@ -131,10 +131,26 @@ static enum voxel_code read_content(struct bytes file, const struct zip_entry *e
     return VOXEL_OK;
 }
 
-/* Finds NAME.npy; *content stays NULL when there is none. */
-static enum voxel_code read_array(struct bytes file, const char *name, uint8_t **content,
-                                  struct npy *array, struct voxel_error *error)
+/* Whether the entry is NAME.npy. */
+static bool is_array(const struct zip_entry *entry, const char *name)
 {
+    size_t bytes = strlen(name);
+    return entry->name_bytes == bytes + 4 && memcmp(entry->name, name, bytes) == 0 &&
+           memcmp(entry->name + bytes, ".npy", 4) == 0;
+}
+
+/* A zip, and the names of the arrays in it but coords. */
+struct archive {
+    struct bytes file;
+    char others[OFFERS_BYTES];
+};
+
+/* Finds NAME.npy; *content stays NULL when there is none: `others` is then complete. */
+static enum voxel_code read_array(struct archive *archive, const char *name,
+                                  uint8_t **content, struct npy *array,
+                                  struct voxel_error *error)
+{
+    struct bytes file = archive->file;
     const uint8_t *end = find_end(file);
     *content = NULL;
     if (!end)
@@ -143,14 +159,16 @@ static enum voxel_code read_array(struct bytes file, const char *name, uint8_t *
             "this is no .npz: a zip's directory is missing at its end");
     size_t count = u16(end + 10);
     size_t at = u32(end + 16);
+    archive->others[0] = '\0';
     for (size_t i = 0; i < count; i++) {
         struct zip_entry entry;
         if (!read_entry(file, &at, &entry))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "entry %zu of the zip's directory is damaged", i);
-        if (entry.name_bytes != strlen(name) ||
-            memcmp(entry.name, name, entry.name_bytes) != 0)
-            continue;
+        if (!is_array(&entry, "coords"))
+            offers_add(archive->others, (const char *)entry.name,
+                       entry.name_bytes > 4 ? entry.name_bytes - 4 : entry.name_bytes);
+        if (!is_array(&entry, name)) continue;
         enum voxel_code code = read_content(file, &entry, content, error);
         if (!code) code = npy_parse((struct bytes){*content, entry.size}, array, error);
         return code;
@@ -158,20 +176,28 @@ static enum voxel_code read_array(struct bytes file, const char *name, uint8_t *
     return VOXEL_OK;
 }
 
-enum voxel_code points_read_npz(struct bytes file, struct points *points,
-                                struct voxel_error *error)
+enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error)
 {
     struct npy coords;
     struct npy feats;
     uint8_t *coords_bytes = NULL;
     uint8_t *feats_bytes = NULL;
+    struct archive archive = {.file = file};
     memset(points, 0, sizeof *points);
-    enum voxel_code code = read_array(file, "coords.npy", &coords_bytes, &coords, error);
+    const char *name = asked->names ? asked->names : "feats";
+    enum voxel_code code = read_array(&archive, "coords", &coords_bytes, &coords, error);
     if (!code && !coords_bytes)
         code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the .npz has no array named coords");
-    if (!code) code = read_array(file, "feats.npy", &feats_bytes, &feats, error);
+                               "the .npz has no array named coords; it has: %s",
+                               archive.others);
+    if (!code) code = read_array(&archive, name, &feats_bytes, &feats, error);
+    if (!code && !feats_bytes && asked->names)
+        code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the .npz has no array named %s; beside coords it has: %s",
+                               name, *archive.others ? archive.others : "nothing");
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
+    memcpy(points->offers, archive.others, sizeof archive.others);
     voxel_memory_give(coords_bytes);
     voxel_memory_give(feats_bytes);
     return code;

@@ -14,7 +14,7 @@ static void print_option(const struct option *option)
     snprintf(left, sizeof left, "%s%s --%s %s", letter, option->letter ? "," : " ",
              option->name, option->value ? option->value : "");
     printf("  %-26s %s", left, option->help);
-    if (option->kind == OPTION_INT && *(int64_t *)option->to)
+    if (option->kind == OPTION_INT && *(int64_t *)option->to > 0)
         printf(" [%lld]", (long long)*(int64_t *)option->to);
     if (option->kind == OPTION_REAL && *(double *)option->to > 0)
         printf(" [%g]", *(double *)option->to);

@@ -143,9 +143,12 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     if (!run->options->from)
         return cloud_make_shell(run->list.voxels[which], cloud, error);
     struct points points;
-    enum voxel_code code = points_read_file(run->list.files[which], &points, error);
+    const struct feats_asked asked = {.names = NULL};
+    const char *file = run->list.files[which];
+    enum voxel_code code = points_read_file(file, &asked, &points, error);
     if (code) return code;
     code = cloud_make(&points, run->options->voxel, cloud, error);
+    if (!code && grid < run->list.count) cli_say_cloud("perf-data", file, cloud);
     points_fini(&points);
     return code;
 }

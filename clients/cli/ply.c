@@ -1,5 +1,5 @@
-/* Reads .ply: x, y and z of any numeric type from the element `vertex`; all else is
- * skipped.
+/* Reads .ply: from the element `vertex` x, y and z of any numeric type, an integer `sample`,
+ * and the properties asked for as features; all else is skipped.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/points.h"
@@ -7,6 +7,7 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define ELEMENTS_MAX   16
 #define PROPERTIES_MAX 128
 #define LINE_BYTES_MAX 1024
+#define NAME_BYTES_MAX 48
 
 struct ply_type {
     const char *name;
@@ -32,6 +34,8 @@ struct ply_property {
     const struct ply_type *count; /* of a list, else NULL */
     const struct ply_type *type;
     int32_t axis; /* 0..2 for x, y, z of a vertex, else -1 */
+    bool sample;  /* of a vertex: which sample it is of */
+    char name[NAME_BYTES_MAX];
 };
 
 struct ply_element {
@@ -43,6 +47,7 @@ struct ply_element {
 
 struct ply {
     bool ascii;
+    bool swapped; /* big-endian */
     double voxel_size;
     int32_t elements_count;
     struct ply_element elements[ELEMENTS_MAX];
@@ -119,9 +124,15 @@ static enum voxel_code header_property(struct ply *ply, char *save, const char *
     if (!property.type || !name)
         return bad_line(error, line,
                         "expected 'property TYPE NAME' with a type of PLY 1.0");
+    size_t bytes = strlen(name) + 1;
+    if (bytes > NAME_BYTES_MAX)
+        return bad_line(error, line, "a property's name must be shorter than 48 bytes");
+    memcpy(property.name, name, bytes);
     if (element->vertex && !property.count && strlen(name) == 1 && *name >= 'x' &&
         *name <= 'z')
         property.axis = *name - 'x';
+    property.sample = element->vertex && !property.count && property.type->kind != 'f' &&
+                      strcmp(name, "sample") == 0;
     element->properties[element->properties_count++] = property;
     return VOXEL_OK;
 }
@@ -131,9 +142,11 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
 {
     const char *name = strtok_r(NULL, " \t", &save);
     ply->ascii = name && strcmp(name, "ascii") == 0;
-    if (ply->ascii || (name && strcmp(name, "binary_little_endian") == 0))
+    ply->swapped = name && strcmp(name, "binary_big_endian") == 0;
+    if (ply->ascii || ply->swapped || (name && strcmp(name, "binary_little_endian") == 0))
         return VOXEL_OK;
-    return bad_line(error, line, "expected ascii or binary_little_endian");
+    return bad_line(error, line,
+                    "expected ascii, binary_little_endian or binary_big_endian");
 }
 
 static void header_comment(struct ply *ply, char *save)
@@ -184,7 +197,10 @@ static bool read_binary(struct ply *ply, const struct ply_type *type, double *va
 {
     if (ply->end - ply->at < type->bytes) return false;
     uint64_t bits = 0;
-    memcpy(&bits, ply->at, (size_t)type->bytes);
+    for (int32_t i = 0; i < type->bytes; i++) {
+        int32_t from = ply->swapped ? type->bytes - 1 - i : i;
+        bits |= (uint64_t)ply->at[from] << 8 * i;
+    }
     int shift = 64 - 8 * type->bytes;
     if (type->kind == 'u') {
         *value = (double)bits;
@@ -192,10 +208,11 @@ static bool read_binary(struct ply *ply, const struct ply_type *type, double *va
         *value = (double)((int64_t)(bits << shift) >> shift);
     } else if (type->bytes == 4) {
         float narrow;
-        memcpy(&narrow, ply->at, sizeof narrow);
+        uint32_t half = (uint32_t)bits;
+        memcpy(&narrow, &half, sizeof narrow);
         *value = (double)narrow;
     } else {
-        memcpy(value, ply->at, sizeof *value);
+        memcpy(value, &bits, sizeof *value);
     }
     ply->at += type->bytes;
     return true;
@@ -206,7 +223,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-static bool read_ascii(struct ply *ply, double *value)
+static bool read_ascii(struct ply *ply, const struct ply_type *type, double *value)
 {
     char token[64];
     size_t used = 0;
@@ -218,51 +235,142 @@ static bool read_ascii(struct ply *ply, double *value)
     token[used] = '\0';
     char *end;
     *value = strtod(token, &end);
+    if (type->kind != 'f' && *value != floor(*value)) return false;
     return used > 0 && *end == '\0';
 }
 
 static bool read_value(struct ply *ply, const struct ply_type *type, double *value)
 {
-    return ply->ascii ? read_ascii(ply, value) : read_binary(ply, type, value);
+    return ply->ascii ? read_ascii(ply, type, value) : read_binary(ply, type, value);
 }
 
-/* One row of an element; xyz is NULL when it is not the one we want. */
-static bool read_row(struct ply *ply, const struct ply_element *element, double *xyz)
+/* One row of an element; values is NULL when it is not the one we want, else has the last
+ * value of each property. */
+static bool read_row(struct ply *ply, const struct ply_element *element, double *values)
 {
     for (int32_t p = 0; p < element->properties_count; p++) {
         const struct ply_property *property = &element->properties[p];
-        double value;
+        double value = 0;
         double count = 1;
         if (property->count && !read_value(ply, property->count, &count)) return false;
         if (!(count >= 0)) return false;
         for (double i = 0; i < count; i++)
             if (!read_value(ply, property->type, &value)) return false;
-        if (xyz && property->axis >= 0) xyz[property->axis] = value;
+        if (values) values[p] = value;
     }
     return true;
 }
 
-static enum voxel_code check_vertex(const struct ply_element *element,
-                                    struct points *points, struct voxel_error *error)
+/* Which property of a vertex goes where. */
+struct vertex_plan {
+    int32_t axes[3];
+    int32_t sample; /* -1 = there is none */
+    int32_t feats_count;
+    int32_t feats[PROPERTIES_MAX];
+    double scales[PROPERTIES_MAX];
+};
+
+static enum voxel_code plan_vertex(const struct ply_element *element,
+                                   struct vertex_plan *plan, struct points *points,
+                                   struct voxel_error *error)
 {
-    bool seen[3] = {false, false, false};
+    *plan = (struct vertex_plan){.axes = {-1, -1, -1}, .sample = -1};
     points->whole = true;
     for (int32_t p = 0; p < element->properties_count; p++) {
         const struct ply_property *property = &element->properties[p];
-        if (property->axis < 0) continue;
-        seen[property->axis] = true;
-        if (property->type->kind == 'f') points->whole = false;
+        if (property->axis >= 0) {
+            plan->axes[property->axis] = p;
+            if (property->type->kind == 'f') points->whole = false;
+        } else if (property->sample) {
+            plan->sample = p;
+        } else if (!property->count) {
+            offers_add(points->offers, property->name, strlen(property->name));
+        }
     }
-    if (!seen[0] || !seen[1] || !seen[2])
+    if (plan->axes[0] < 0 || plan->axes[1] < 0 || plan->axes[2] < 0)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the element vertex needs the properties x, y and z");
     return VOXEL_OK;
 }
 
+/* The property of that name, a number; -1 = there is none. */
+static int32_t find_property(const struct ply_element *element, const char *name,
+                             size_t bytes)
+{
+    for (int32_t p = 0; p < element->properties_count; p++) {
+        const struct ply_property *property = &element->properties[p];
+        if (!property->count && strlen(property->name) == bytes &&
+            memcmp(property->name, name, bytes) == 0)
+            return p;
+    }
+    return -1;
+}
+
+static enum voxel_code plan_feats(const struct ply_element *element,
+                                  const struct feats_asked *asked,
+                                  struct vertex_plan *plan, struct points *points,
+                                  struct voxel_error *error)
+{
+    for (const char *name = asked->names; name;) {
+        size_t bytes = strcspn(name, ",");
+        int32_t p = find_property(element, name, bytes);
+        if (p < 0)
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "the .ply has no number '%.*s' for each vertex; "
+                                   "beside x, y, z it has: %s",
+                                   (int)bytes, name,
+                                   *points->offers ? points->offers : "nothing");
+        if (plan->feats_count == PROPERTIES_MAX)
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "more than %d feats of a .ply are not read",
+                                   PROPERTIES_MAX);
+        const struct ply_type *type = element->properties[p].type;
+        bool scaled = !asked->raw && type->kind == 'u' && type->bytes == 1;
+        plan->scales[plan->feats_count] = scaled ? 255 : 1;
+        plan->feats[plan->feats_count++] = p;
+        points->scaled |= scaled;
+        name = name[bytes] ? name + bytes + 1 : NULL;
+    }
+    points->channels = plan->feats_count;
+    return VOXEL_OK;
+}
+
+static bool take_points(struct points *points, const struct vertex_plan *plan,
+                        size_t count)
+{
+    size_t channels = (size_t)plan->feats_count;
+    points->xyz = voxel_memory_take(count, 3 * sizeof *points->xyz);
+    if (plan->sample >= 0)
+        points->sample = voxel_memory_take(count, sizeof *points->sample);
+    if (channels)
+        points->feats = voxel_memory_take(count, channels * sizeof *points->feats);
+    return points->xyz && (plan->sample < 0 || points->sample) &&
+           (!channels || points->feats);
+}
+
+/* Puts row i of the file where it belongs; false when its sample is no 32-bit integer. */
+static bool put_vertex(struct points *points, const struct vertex_plan *plan, int64_t i,
+                       const double *values)
+{
+    for (int k = 0; k < 3; k++) points->xyz[3 * i + k] = values[plan->axes[k]];
+    for (int32_t c = 0; c < plan->feats_count; c++)
+        points->feats[i * plan->feats_count + c] =
+            (float)(values[plan->feats[c]] / plan->scales[c]);
+    if (plan->sample < 0) return true;
+    double sample = values[plan->sample];
+    if (!(sample >= INT32_MIN && sample <= INT32_MAX)) return false;
+    points->sample[i] = (int32_t)sample;
+    return true;
+}
+
 static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *element,
+                                     const struct feats_asked *asked,
                                      struct points *points, struct voxel_error *error)
 {
-    enum voxel_code code = check_vertex(element, points, error);
+    struct vertex_plan plan;
+    double values[PROPERTIES_MAX];
+    enum voxel_code code = plan_vertex(element, &plan, points, error);
+    if (!code) code = plan_feats(element, asked, &plan, points, error);
     if (code) return code;
     /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
     if (element->count > (ply->end - ply->at))
@@ -270,24 +378,24 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
             error, VOXEL_INVALID_ARGUMENT,
             "the header says %lld vertices, the file has %lld bytes after it",
             (long long)element->count, (long long)(ply->end - ply->at));
-    points->xyz = voxel_memory_take((size_t)element->count, 3 * sizeof(double));
-    if (!points->xyz)
+    if (!take_points(points, &plan, (size_t)element->count))
         return voxel_error_memory(error, "points", (size_t)element->count * 24);
     for (int64_t i = 0; i < element->count; i++)
-        if (!read_row(ply, element, &points->xyz[3 * i]))
+        if (!read_row(ply, element, values) || !put_vertex(points, &plan, i, values))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "vertex %lld of %lld is cut off or is no number",
+                                   "vertex %lld of %lld is cut off or is no number of "
+                                   "its type",
                                    (long long)i, (long long)element->count);
     points->count = element->count;
     return VOXEL_OK;
 }
 
-static enum voxel_code read_body(struct ply *ply, struct points *points,
-                                 struct voxel_error *error)
+static enum voxel_code read_body(struct ply *ply, const struct feats_asked *asked,
+                                 struct points *points, struct voxel_error *error)
 {
     for (int32_t e = 0; e < ply->elements_count; e++) {
         const struct ply_element *element = &ply->elements[e];
-        if (element->vertex) return read_vertices(ply, element, points, error);
+        if (element->vertex) return read_vertices(ply, element, asked, points, error);
         for (int64_t i = 0; i < element->count && element->properties_count > 0; i++)
             if (!read_row(ply, element, NULL))
                 return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
@@ -298,8 +406,8 @@ static enum voxel_code read_body(struct ply *ply, struct points *points,
                            "the .ply has no element vertex");
 }
 
-enum voxel_code points_read_ply(struct bytes file, struct points *points,
-                                struct voxel_error *error)
+enum voxel_code points_read_ply(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error)
 {
     memset(points, 0, sizeof *points);
     struct ply *ply = voxel_memory_take(1, sizeof *ply);
@@ -307,7 +415,7 @@ enum voxel_code points_read_ply(struct bytes file, struct points *points,
     ply->at = file.data;
     ply->end = file.data + file.size;
     enum voxel_code code = parse_header(ply, error);
-    if (!code) code = read_body(ply, points, error);
+    if (!code) code = read_body(ply, asked, points, error);
     points->voxel_size = ply->voxel_size;
     voxel_memory_give(ply);
     if (code) points_fini(points);

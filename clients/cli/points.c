@@ -51,12 +51,20 @@ static bool ends_with(const char *text, const char *ending)
     return length >= tail && strcmp(text + length - tail, ending) == 0;
 }
 
-enum voxel_code points_read_file(const char *path, struct points *points,
-                                 struct voxel_error *error)
+void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes)
+{
+    size_t used = strlen(offers);
+    snprintf(offers + used, OFFERS_BYTES - used, "%s%.*s", used ? ", " : "", (int)bytes,
+             name);
+}
+
+enum voxel_code points_read_file(const char *path, const struct feats_asked *asked,
+                                 struct points *points, struct voxel_error *error)
 {
     static const struct {
         const char *ending;
-        enum voxel_code (*read)(struct bytes, struct points *, struct voxel_error *);
+        enum voxel_code (*read)(struct bytes, const struct feats_asked *, struct points *,
+                                struct voxel_error *);
     } readers[] = {
         {".ply", points_read_ply}, {".npy", points_read_npy}, {".npz", points_read_npz}};
     memset(points, 0, sizeof *points);
@@ -68,7 +76,7 @@ enum voxel_code points_read_file(const char *path, struct points *points,
         if (code) return code;
         file.data = data;
         struct voxel_error inner = {0};
-        code = readers[i].read(file, points, &inner);
+        code = readers[i].read(file, asked, points, &inner);
         voxel_memory_give(data);
         if (code) voxel_error_set(error, code, "%s: %s", path, inner.text);
         return code;

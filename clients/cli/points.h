@@ -1,11 +1,17 @@
 /* points - what a file of points holds, and the readers of .ply, .npy and .npz.
  *
+ * Features are what is asked for: properties of a .ply by name, in that order, or an array of
+ * a .npz (feats, if none is named).  8-bit unsigned properties, which colours are, are divided
+ * by 255 unless raw values are wanted; `scaled` says that it was done.  A .ply may have an
+ * integer property `sample`.
+ *
  * Readers work on memory, so that a damaged file is a unit test and not a file. Positions
  * are doubles whatever the file has; `whole` says that the file had integers, which then
  * are voxel coordinates already.
  *
  *   struct points points;
- *   if (points_read_file("scan.ply", &points, &error)) ...
+ *   if (points_read_file("scan.ply", &(struct feats_asked){.names = "red,green,blue"},
+ *                        &points, &error)) ...
  *   points_fini(&points);
  *
  * Owner    the caller; points_fini releases.
@@ -28,19 +34,29 @@
 /* What a program can hold comfortably; also bounds what a .npz may inflate to. */
 #define FILE_BYTES_MAX ((size_t)8 << 30)
 
+/* Names of what a file could give as features, for sentences. */
+#define OFFERS_BYTES 256
+
+struct feats_asked {
+    const char *names; /* "red,green,blue"; NULL = none of a .ply, `feats` of a .npz */
+    bool raw;          /* 8-bit values as they are */
+};
+
 struct points {
     int64_t count;
-    double *xyz;       /* [count, 3]; may hold NaN when the file does */
-    int32_t *sample;   /* [count], or NULL: all of sample 0 */
-    int32_t channels;  /* of feats */
-    float *feats;      /* [count, channels], or NULL: the file has none */
-    bool whole;        /* integers in the file */
-    double voxel_size; /* the file's own word on it; 0 = it has none */
+    double *xyz;               /* [count, 3]; may hold NaN when the file does */
+    int32_t *sample;           /* [count], or NULL: all of sample 0 */
+    int32_t channels;          /* of feats */
+    float *feats;              /* [count, channels], or NULL: the file has none */
+    bool whole;                /* integers in the file */
+    double voxel_size;         /* the file's own word on it; 0 = it has none */
+    bool scaled;               /* some feats were divided by 255 */
+    char offers[OFFERS_BYTES]; /* "intensity, red"; cut when there are more */
 };
 
 /* By the file's ending. */
-enum voxel_code points_read_file(const char *path, struct points *points,
-                                 struct voxel_error *error);
+enum voxel_code points_read_file(const char *path, const struct feats_asked *asked,
+                                 struct points *points, struct voxel_error *error);
 void points_fini(struct points *points);
 
 /* A file in memory. */
@@ -48,12 +64,15 @@ struct bytes {
     const uint8_t *data;
     size_t size;
 };
-enum voxel_code points_read_ply(struct bytes file, struct points *points,
-                                struct voxel_error *error);
-enum voxel_code points_read_npy(struct bytes file, struct points *points,
-                                struct voxel_error *error);
-enum voxel_code points_read_npz(struct bytes file, struct points *points,
-                                struct voxel_error *error);
+enum voxel_code points_read_ply(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error);
+enum voxel_code points_read_npy(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error);
+enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
+                                struct points *points, struct voxel_error *error);
+
+/* Adds a name to a list like `offers`. */
+void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes);
 
 /* The whole file; *data is freed with voxel_memory_give. */
 enum voxel_code file_read(const char *path, uint8_t **data, size_t *size,

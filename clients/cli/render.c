@@ -27,6 +27,13 @@ static enum voxel_code scene_check(const struct render_scene *scene,
     if (scene->cloud->count == 0)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "there is nothing to draw: the cloud is empty");
+    int64_t row = 0;
+    while (row < scene->cloud->count && scene->cloud->coords[4 * row] != scene->sample)
+        row++;
+    if (row == scene->cloud->count)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "there is nothing to draw: no voxel is of sample %d",
+                               (int)scene->sample);
     if (view->width < RENDER_PIXELS_MIN || view->width > RENDER_PIXELS_MAX ||
         view->height < RENDER_PIXELS_MIN || view->height > RENDER_PIXELS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
@@ -64,18 +71,19 @@ static enum voxel_code span_check(const int64_t low[3], const int64_t high[3],
     return VOXEL_OK;
 }
 
-/* Turns and moves the voxels of the first sample; rows[i] is where voxel i was. */
+/* Turns and moves the voxels of the scene's sample; rows[i] is where voxel i was. */
 static enum voxel_code take_voxels(struct voxels *voxels, int64_t *rows,
-                                   const struct cloud *cloud,
+                                   const struct render_scene *scene,
                                    const struct render_view *view,
                                    struct voxel_error *error)
 {
+    const struct cloud *cloud = scene->cloud;
     int turn = view->up == 'x' ? 1 : view->up == 'y' ? 2 : 0;
     int64_t low[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
     int64_t high[3] = {INT64_MIN, INT64_MIN, INT64_MIN};
     for (int64_t i = 0; i < cloud->count; i++) {
         const int32_t *at = &cloud->coords[4 * i];
-        if (at[0] != cloud->coords[0]) continue;
+        if (at[0] != scene->sample) continue;
         rows[voxels->count++] = i;
         for (int k = 0; k < 3; k++) {
             int64_t v = at[1 + (k + turn) % 3];
@@ -143,7 +151,7 @@ static enum voxel_code render_run(struct render *render, const struct render_sce
     enum voxel_code code = VOXEL_OK;
     if (!rows || !render->voxels.at || !render->pixels)
         code = voxel_error_memory(error, "a picture", count * 20);
-    if (!code) code = take_voxels(&render->voxels, rows, scene->cloud, view, error);
+    if (!code) code = take_voxels(&render->voxels, rows, scene, view, error);
     if (!code &&
         (!colour_voxels(&render->voxels, scene, rows, view) || !make_parts(render, view)))
         code = voxel_error_memory(error, "a picture", 0);
@@ -153,6 +161,14 @@ static enum voxel_code render_run(struct render *render, const struct render_sce
     raster_draw(&render->shadow, &render->sun, &render->voxels, &render->faces);
     shade_rows(render);
     return VOXEL_OK;
+}
+
+enum voxel_code render_check_path(const char *path, struct voxel_error *error)
+{
+    size_t bytes = strlen(path);
+    if (bytes >= 4 && strcmp(path + bytes - 4, ".png") == 0) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s: expected a picture that ends in .png", path);
 }
 
 enum voxel_code render_png(const char *path, const struct render_scene *scene,

@@ -19,7 +19,7 @@
  *          them.
  * Limits   RENDER_PIXELS_MAX along each side; coordinates span at most RENDER_SPAN_MAX
  *          voxels.
- * Fails    INVALID_ARGUMENT for an empty cloud, sizes, or an output without a row per
+ * Fails    INVALID_ARGUMENT for a sample without voxels, sizes, or an output without a row per
  *          voxel; DATA_LOSS when the file cannot be written.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -35,8 +35,9 @@
 #define RENDER_SPAN_MAX (1 << 23)
 
 struct render_scene {
-    const struct cloud *cloud;         /* voxels of the first row's sample are drawn */
+    const struct cloud *cloud;
     const struct voxel_tensor *output; /* NULL = plain clay */
+    int32_t sample; /* whose voxels are drawn: one, never over others */
 };
 
 struct render_view {
@@ -48,6 +49,8 @@ struct render_view {
 };
 #define RENDER_VIEW ((struct render_view){1600, 1000, -55, 32, 'z', false})
 
+/* Whether the ending is .png, asked before the work begins. */
+enum voxel_code render_check_path(const char *path, struct voxel_error *error);
 enum voxel_code render_png(const char *path, const struct render_scene *scene,
                            const struct render_view *view, struct voxel_error *error);
 

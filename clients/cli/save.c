@@ -3,11 +3,13 @@
 
 #include "clients/c/error.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/npy_write.h"
 #include "clients/cli/out.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char *ending_of(const char *path)
 {
@@ -15,12 +17,41 @@ static const char *ending_of(const char *path)
     return dot ? dot : "";
 }
 
-enum voxel_code save_check_path(const char *path, struct voxel_error *error)
+/* NAME.coords.npy of NAME.npy; false when that is longer than a path can be. */
+static bool path_beside(const char *path, struct save_beside *beside)
+{
+    int stem = (int)(ending_of(path) - path);
+    int used = snprintf(beside->path, sizeof beside->path, "%.*s.coords.npy", stem, path);
+    return used < (int)sizeof beside->path;
+}
+
+/* Whether both lead to one file that is there. */
+static bool is_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino && S_ISREG(a.st_mode);
+}
+
+enum voxel_code save_check_path(const char *path, const char *input,
+                                struct voxel_error *error)
 {
     const char *ending = ending_of(path);
-    if (strcmp(ending, ".ply") == 0 || strcmp(ending, ".npy") == 0) return VOXEL_OK;
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                           "%s: expected an output that ends in .ply or .npy", path);
+    bool npy = strcmp(ending, ".npy") == 0;
+    struct save_beside beside = {""};
+    if (strcmp(ending, ".ply") != 0 && strcmp(ending, ".npz") != 0 && !npy)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s: expected an output that ends in .ply, .npz or .npy",
+                               path);
+    if (npy && !path_beside(path, &beside))
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the output's path is longer than %d bytes", PATH_MAX);
+    const char *over = is_same_file(path, input) ? path : NULL;
+    if (npy && is_same_file(beside.path, input)) over = beside.path;
+    if (over)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s is the input: it would be written over", over);
+    return VOXEL_OK;
 }
 
 void save_position(const struct cloud *cloud, int64_t row, double xyz[3])
@@ -37,6 +68,13 @@ static int64_t columns_of(const struct voxel_tensor *output)
     return columns;
 }
 
+static bool has_samples(const struct cloud *cloud)
+{
+    for (int64_t row = 0; row < cloud->count; row++)
+        if (cloud->coords[4 * row] != 0) return true;
+    return false;
+}
+
 static void write_ply_header(FILE *file, const struct cloud *cloud,
                              const struct voxel_tensor *output)
 {
@@ -46,6 +84,7 @@ static void write_ply_header(FILE *file, const struct cloud *cloud,
     fprintf(file, "element vertex %" PRId64 "\n", cloud->count);
     for (int k = 0; k < 3; k++)
         fprintf(file, "property %s %c\n", cloud->whole ? "int" : "float", "xyz"[k]);
+    if (has_samples(cloud)) fprintf(file, "property int sample\n");
     bool normals = columns == 3 && strcmp(output->name, "normals") == 0;
     for (int64_t c = 0; c < columns; c++) {
         if (normals)
@@ -60,6 +99,7 @@ static void write_ply(FILE *file, const struct cloud *cloud,
                       const struct voxel_tensor *output)
 {
     int64_t columns = columns_of(output);
+    bool samples = has_samples(cloud);
     write_ply_header(file, cloud, output);
     for (int64_t row = 0; row < cloud->count; row++) {
         if (cloud->whole) {
@@ -70,6 +110,7 @@ static void write_ply(FILE *file, const struct cloud *cloud,
             float narrow[3] = {(float)xyz[0], (float)xyz[1], (float)xyz[2]};
             fwrite(narrow, sizeof narrow, 1, file);
         }
+        if (samples) fwrite(&cloud->coords[4 * row], sizeof(int32_t), 1, file);
         for (int64_t c = 0; c < columns; c++) {
             float cell = convert_cell(output, row * columns + c);
             fwrite(&cell, sizeof cell, 1, file);
@@ -77,83 +118,95 @@ static void write_ply(FILE *file, const struct cloud *cloud,
     }
 }
 
-/* NumPy's name of a type; NULL for those that are widened to float. */
-static const char *descr_of(enum voxel_type type)
+/* The voxels as a tensor. */
+static struct voxel_tensor coords_of(const struct cloud *cloud)
 {
-    switch (type) {
-    case VOXEL_BOOL: return "|b1";
-    case VOXEL_UINT8: return "|u1";
-    case VOXEL_INT8: return "|i1";
-    case VOXEL_UINT16: return "<u2";
-    case VOXEL_INT16: return "<i2";
-    case VOXEL_UINT32: return "<u4";
-    case VOXEL_INT32: return "<i4";
-    case VOXEL_UINT64: return "<u8";
-    case VOXEL_INT64: return "<i8";
-    case VOXEL_FP16: return "<f2";
-    case VOXEL_FP32: return "<f4";
-    case VOXEL_FP64: return "<f8";
-    default: return NULL;
-    }
+    return voxel_tensor_make("coords", VOXEL_INT32, cloud->count, 4, cloud->coords);
 }
 
-static void write_npy(FILE *file, const struct voxel_tensor *output)
+static enum voxel_code save_ply(const char *path, const struct cloud *cloud,
+                                const struct voxel_tensor *output,
+                                struct voxel_error *error)
 {
-    const char *descr = descr_of(output->type);
-    char header[512];
-    int used = snprintf(header, sizeof header,
-                        "{'descr': '%s', 'fortran_order': False, 'shape': (",
-                        descr ? descr : "<f4");
-    int64_t cells = 1;
-    for (int32_t i = 0; i < output->rank; i++) {
-        used += snprintf(header + used, sizeof header - (size_t)used, "%" PRId64 ", ",
-                         output->shape[i]);
-        cells *= output->shape[i];
+    struct out out;
+    enum voxel_code code = out_open(&out, path, error);
+    if (code) return code;
+    write_ply(out.file, cloud, output);
+    return out_close(&out, error);
+}
+
+static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
+                                const struct voxel_tensor *output,
+                                struct voxel_error *error)
+{
+    const struct voxel_tensor coords = coords_of(cloud);
+    const struct voxel_tensor size = {.name = "voxel_size",
+                                      .type = VOXEL_FP64,
+                                      .data = &cloud->size,
+                                      .bytes = sizeof cloud->size};
+    const struct voxel_tensor *arrays[] = {&coords, output, &size};
+    for (int i = 0; i < 3; i += 2)
+        if (strcmp(output->name, arrays[i]->name) == 0)
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "%s: the output has the name of an array of the file's "
+                "own, '%s': write a .npy",
+                path, output->name);
+    struct out out;
+    enum voxel_code code = out_open(&out, path, error);
+    if (code) return code;
+    if (!npz_write(out.file, arrays, cloud->whole ? 2 : 3)) {
+        out_drop(&out);
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s: an array of 4 GiB fits no .npz: write a .npy", path);
     }
-    used += snprintf(header + used, sizeof header - (size_t)used, "), }");
-    /* NumPy wants the data at a multiple of 64: spaces, then a newline. */
-    while ((10 + used + 1) % 64 != 0) header[used++] = ' ';
-    header[used++] = '\n';
-    const unsigned char magic[10] = {0x93,
-                                     'N',
-                                     'U',
-                                     'M',
-                                     'P',
-                                     'Y',
-                                     1,
-                                     0,
-                                     (unsigned char)used,
-                                     (unsigned char)(used >> 8)};
-    fwrite(magic, sizeof magic, 1, file);
-    fwrite(header, 1, (size_t)used, file);
-    if (descr) {
-        fwrite(output->data, 1, output->bytes, file);
-        return;
+    return out_close(&out, error);
+}
+
+/* Both are opened before one is written, and there before the one that names them. */
+static enum voxel_code save_npy(const char *path, const struct cloud *cloud,
+                                const struct voxel_tensor *output,
+                                const struct save_beside *beside,
+                                struct voxel_error *error)
+{
+    const struct voxel_tensor coords = coords_of(cloud);
+    struct out out, other;
+    enum voxel_code code = out_open(&out, path, error);
+    if (code) return code;
+    code = out_open(&other, beside->path, error);
+    if (code) {
+        out_drop(&out);
+        return code;
     }
-    for (int64_t i = 0; i < cells; i++) {
-        float cell = convert_cell(output, i);
-        fwrite(&cell, sizeof cell, 1, file);
+    npy_write(other.file, &coords);
+    npy_write(out.file, output);
+    /* What the disk refuses of the one must not leave the other behind. */
+    if (fflush(out.file) != 0) {
+        out_drop(&other);
+        return out_close(&out, error);
     }
+    code = out_close(&other, error);
+    if (!code) return out_close(&out, error);
+    out_drop(&out);
+    return code;
 }
 
 enum voxel_code save_output(const char *path, const struct cloud *cloud,
-                            const struct voxel_tensor *output, struct voxel_error *error)
+                            const struct voxel_tensor *output, struct save_beside *beside,
+                            struct voxel_error *error)
 {
-    enum voxel_code code = save_check_path(path, error);
-    if (code) return code;
-    bool ply = strcmp(ending_of(path), ".ply") == 0;
-    if (output->type == VOXEL_BYTES ||
-        (ply && (output->rank < 1 || output->shape[0] != cloud->count)))
+    const char *ending = ending_of(path);
+    beside->path[0] = '\0';
+    if (output->type == VOXEL_BYTES || output->rank < 1 ||
+        output->shape[0] != cloud->count)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "%s: output '%s' has no row of numbers for each of the %lld voxels", path,
             output->name, (long long)cloud->count);
-    struct out out;
-    code = out_open(&out, path, error);
+    if (strcmp(ending, ".ply") == 0) return save_ply(path, cloud, output, error);
+    if (strcmp(ending, ".npz") == 0) return save_npz(path, cloud, output, error);
+    enum voxel_code code = save_check_path(path, "", error);
     if (code) return code;
-    if (ply)
-        write_ply(out.file, cloud, output);
-    else
-        write_npy(out.file, output);
-    return out_close(&out, error);
+    path_beside(path, beside);
+    return save_npy(path, cloud, output, beside, error);
 }

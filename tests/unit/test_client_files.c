@@ -3,17 +3,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/memory.h"
 #include "clients/cli/npy.h"
-#include "clients/cli/save.h"
 
 #include <check.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <zlib.h>
 
@@ -40,15 +35,18 @@ static void put_number(struct builder *b, uint64_t value, size_t bytes)
     put(b, &value, bytes);
 }
 
+static struct feats_asked asked;
+
 /* Readers get memory of the exact size: a sanitizer sees a byte too many. */
-static enum voxel_code read_exact(enum voxel_code (*read)(struct bytes, struct points *,
-                                                          struct voxel_error *),
-                                  const void *data, size_t size, struct points *points,
-                                  struct voxel_error *error)
+static enum voxel_code
+read_exact(enum voxel_code (*read)(struct bytes, const struct feats_asked *,
+                                   struct points *, struct voxel_error *),
+           const void *data, size_t size, struct points *points,
+           struct voxel_error *error)
 {
     uint8_t *copy = malloc(size ? size : 1);
     memcpy(copy, data, size);
-    enum voxel_code code = read((struct bytes){copy, size}, points, error);
+    enum voxel_code code = read((struct bytes){copy, size}, &asked, points, error);
     free(copy);
     if (code) {
         ck_assert_ptr_null(points->xyz);
@@ -344,119 +342,24 @@ START_TEST(npz_damage)
         read_exact(points_read_npz, empty.body.data, empty.body.size, &points, &error),
         VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "no array named coords"), "%s", error.text);
+    /* Another array by name, and one that is not there. */
+    struct zip_file named = {0};
+    build_npz(&named, false, "(4, 2)");
+    asked.names = "colour";
+    ck_assert_int_eq(
+        read_exact(points_read_npz, named.body.data, named.body.size, &points, &error),
+        VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "the .npz has no array named colour; beside coords it has: feats");
+    asked.names = "feats";
+    ck_assert_int_eq(
+        read_exact(points_read_npz, named.body.data, named.body.size, &points, &error),
+        VOXEL_OK);
+    ck_assert_int_eq(points.channels, 2);
+    points_fini(&points);
     ck_assert_int_eq(read_exact(points_read_npz, "PK", 2, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "no .npz"), "%s", error.text);
-}
-END_TEST
-
-/* Whole files. */
-
-START_TEST(saved_files_read_back)
-{
-    int32_t coords[4][4];
-    float cell[4][3];
-    for (int i = 0; i < 4; i++) {
-        coords[i][0] = 0;
-        for (int k = 0; k < 3; k++) coords[i][k + 1] = four_points[i][k];
-        for (int k = 0; k < 3; k++) cell[i][k] = (float)(i * 3 + k);
-    }
-    struct cloud cloud = {.count = 4, .coords = &coords[0][0], .size = 0.1};
-    struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 4, 3, cell);
-    struct points points;
-    struct cloud again;
-    struct voxel_error error;
-    char ply[] = "/tmp/test_client_XXXXXX.ply";
-    char npy[] = "/tmp/test_client_XXXXXX.npy";
-    close(mkstemps(ply, 4));
-    close(mkstemps(npy, 4));
-    ck_assert_int_eq(save_output(ply, &cloud, &output, &error), VOXEL_OK);
-    ck_assert_int_eq(points_read_file(ply, &points, &error), VOXEL_OK);
-    ck_assert(points.voxel_size == 0.1);
-    ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
-    ck_assert_int_eq(again.count, 4);
-    ck_assert_mem_eq(again.coords, coords, sizeof coords);
-    cloud_fini(&again);
-    points_fini(&points);
-    ck_assert_int_eq(save_output(npy, &cloud, &output, &error), VOXEL_OK);
-    ck_assert_int_eq(points_read_file(npy, &points, &error), VOXEL_OK);
-    ck_assert_int_eq(points.count, 4);
-    ck_assert(points.xyz[11] == 11.0);
-    points_fini(&points);
-    unlink(ply);
-    unlink(npy);
-    ck_assert_int_eq(save_output("/tmp/x.txt", &cloud, &output, &error),
-                     VOXEL_INVALID_ARGUMENT);
-    ck_assert_int_eq(save_output("/no/such/folder/x.npy", &cloud, &output, &error),
-                     VOXEL_DATA_LOSS);
-    ck_assert_int_eq(points_read_file("/no/such/file.ply", &points, &error),
-                     VOXEL_NOT_FOUND);
-    ck_assert_int_eq(points_read_file("scan.txt", &points, &error),
-                     VOXEL_INVALID_ARGUMENT);
-}
-END_TEST
-
-static void ck_file_is(const char *path, const char *content)
-{
-    char text[64] = "";
-    FILE *file = fopen(path, "rb");
-    ck_assert_msg(file != NULL, "%s is gone", path);
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    ck_assert_uint_eq(got, strlen(content));
-    ck_assert_str_eq(text, content);
-}
-
-/* With so many bytes to write and no more: as if the disk were full. */
-static enum voxel_code save_within(const char *path, rlim_t bytes)
-{
-    float cell[300] = {0};
-    struct cloud cloud = {.count = 100, .size = 1};
-    struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 100, 3, cell);
-    struct voxel_error error;
-    struct rlimit limit = {bytes, RLIM_INFINITY};
-    signal(SIGXFSZ, SIG_IGN);
-    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
-    enum voxel_code code = save_output(path, &cloud, &output, &error);
-    limit.rlim_cur = RLIM_INFINITY;
-    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
-    if (code) ck_assert_ptr_nonnull(strstr(error.text, "cannot be written"));
-    return code;
-}
-
-/* A file is replaced whole or not at all; its mode and a link that leads to it stay. */
-START_TEST(what_cannot_be_saved_leaves_what_was_there)
-{
-    char folder[] = "/tmp/test_client_XXXXXX", path[64], link[64], full[64], fresh[64];
-    struct stat about;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/old.npy", folder);
-    snprintf(link, sizeof link, "%s/link.npy", folder);
-    snprintf(full, sizeof full, "%s/full.npy", folder);
-    snprintf(fresh, sizeof fresh, "%s/fresh.npy", folder);
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    fputs("old", file);
-    fclose(file);
-    ck_assert(!chmod(path, 0640) && !symlink("old.npy", link));
-    ck_assert_int_eq(save_within(path, 100), VOXEL_DATA_LOSS);
-    ck_file_is(path, "old");
-    ck_assert_int_eq(save_within(link, 100), VOXEL_DATA_LOSS);
-    ck_file_is(path, "old");
-    ck_assert_int_eq(save_within(fresh, 100), VOXEL_DATA_LOSS);
-    ck_assert_int_eq(access(fresh, F_OK), -1);
-    ck_assert_int_eq(save_within(link, RLIM_INFINITY), VOXEL_OK);
-    ck_assert(!lstat(link, &about) && S_ISLNK(about.st_mode));
-    ck_assert(!stat(path, &about));
-    ck_assert_int_eq(about.st_mode & 0777, 0640);
-    ck_assert_int_gt(about.st_size, 1200);
-    /* What is no file stays too, whoever asks. */
-    ck_assert(!symlink("/dev/full", full));
-    ck_assert_int_eq(save_within(full, RLIM_INFINITY), VOXEL_DATA_LOSS);
-    ck_assert(!lstat(full, &about) && S_ISLNK(about.st_mode));
-    ck_assert(!unlink(full) && !unlink(link) && !unlink(path));
-    ck_assert_msg(!rmdir(folder), "there is more in %s",
-                  folder); /* nothing half-written */
 }
 END_TEST
 
@@ -472,8 +375,6 @@ int main(void)
     tcase_add_test(tcase, npy_sample_must_be_whole);
     tcase_add_loop_test(tcase, npz_stored_and_deflated, 0, 2);
     tcase_add_test(tcase, npz_damage);
-    tcase_add_test(tcase, saved_files_read_back);
-    tcase_add_test(tcase, what_cannot_be_saved_leaves_what_was_there);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -8,13 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct feats_asked asked;
+
 /* Memory of the exact size: a sanitizer sees a byte too many. */
 static enum voxel_code read_exact(const void *data, size_t size, struct points *points,
                                   struct voxel_error *error)
 {
     uint8_t *copy = malloc(size ? size : 1);
     memcpy(copy, data, size);
-    enum voxel_code code = points_read_ply((struct bytes){copy, size}, points, error);
+    enum voxel_code code =
+        points_read_ply((struct bytes){copy, size}, &asked, points, error);
     free(copy);
     if (code) ck_assert_ptr_null(points->xyz);
     return code;
@@ -123,8 +126,14 @@ static const struct {
     {"", "first line is not 'ply'"},
     {"obj\n", "first line is not 'ply'"},
     {"ply\nformat ascii 1.0\n", "has no end"},
-    {"ply\nformat binary_big_endian 1.0\nend_header\n",
-     "expected ascii or binary_little"},
+    {"ply\nformat binary 1.0\nend_header\n",
+     "expected ascii, binary_little_endian or binary_big_endian"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty float y\n"
+     "property float z\nend_header\n1.5 2 3\n",
+     "no number of its type"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int sample\n" XYZ
+     "end_header\n3000000000 1 2 3\n",
+     "no number of its type"},
     {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
     {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
     {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
@@ -163,6 +172,79 @@ START_TEST(damage)
 }
 END_TEST
 
+/* Colours, an intensity and a sample beside the position. */
+#define COLOURED                                                                         \
+    "ply\nformat ascii 1.0\nelement vertex 2\nproperty uchar red\nproperty uchar "       \
+    "green\n"                                                                            \
+    "property float intensity\nproperty list uchar int tags\nproperty ushort time\n"     \
+    "property uchar sample\n" XYZ "end_header\n"                                         \
+    "255 51 0.5 1 7 65535 0 1 2 3\n0 102 -2 0 3 5 4 5 6\n"
+static const struct {
+    const char *names;
+    bool raw, scaled;
+    int channels;
+    float expected[2][3];
+} colours[] = {
+    {NULL, false, false, 0, {{0}}},
+    {"red,green", false, true, 2, {{1, 0.2f}, {0, 0.4f}}},
+    {"green,intensity,red", false, true, 3, {{0.2f, 0.5f, 1}, {0.4f, -2, 0}}},
+    {"red,green", true, false, 2, {{255, 51}, {0, 102}}},
+    /* Only 8 bits are colours. */
+    {"time", false, false, 1, {{65535}, {3}}},
+    {"x,x", false, false, 2, {{1, 1}, {4, 4}}},
+};
+
+START_TEST(properties_are_features)
+{
+    struct points points;
+    struct voxel_error error;
+    asked = (struct feats_asked){colours[_i].names, colours[_i].raw};
+    enum voxel_code code = read_exact(COLOURED, sizeof COLOURED - 1, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(points.channels, colours[_i].channels);
+    ck_assert_int_eq(points.scaled, colours[_i].scaled);
+    ck_assert_str_eq(points.offers, "red, green, intensity, time");
+    for (int row = 0; row < 2; row++) {
+        ck_assert_int_eq(points.sample[row], row * 5);
+        for (int c = 0; c < points.channels; c++)
+            ck_assert(points.feats[row * points.channels + c] ==
+                      colours[_i].expected[row][c]);
+    }
+    points_fini(&points);
+}
+END_TEST
+
+static const char *const no_properties[] = {"blue", "red,blue", "tags", "", "red,", "re"};
+
+START_TEST(a_property_that_is_not_there_is_named)
+{
+    struct points points;
+    struct voxel_error error;
+    asked.names = no_properties[_i];
+    ck_assert_int_eq(read_exact(COLOURED, sizeof COLOURED - 1, &points, &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "it has: red, green, intensity, time"), "%s",
+                  error.text);
+}
+END_TEST
+
+START_TEST(big_endian_is_turned)
+{
+    static const char file[] =
+        "ply\nformat binary_big_endian 1.0\nelement vertex 1\nproperty short x\n"
+        "property double y\nproperty float z\nend_header\n"
+        "\xff\xfe\x3f\xf8\0\0\0\0\0\0\xc1\x20\0\0";
+    struct points points;
+    struct voxel_error error;
+    enum voxel_code code = read_exact(file, sizeof file - 1, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert(points.xyz[0] == -2);
+    ck_assert(points.xyz[1] == 1.5);
+    ck_assert(points.xyz[2] == -10);
+    points_fini(&points);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_ply");
@@ -170,6 +252,11 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, ascii_with_lists_around);
     tcase_add_test(tcase, binary_with_lists_inside);
+    tcase_add_test(tcase, big_endian_is_turned);
+    tcase_add_loop_test(tcase, properties_are_features, 0,
+                        sizeof colours / sizeof *colours);
+    tcase_add_loop_test(tcase, a_property_that_is_not_there_is_named, 0,
+                        sizeof no_properties / sizeof *no_properties);
     tcase_add_test(tcase, changed_bytes_never_read_outside);
     tcase_add_loop_test(tcase, damage, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);

@@ -81,7 +81,7 @@ START_TEST(picture_is_the_same_twice_and_shows_the_box)
 {
     struct cloud cloud = {0};
     struct voxel_tensor output = make_scene(&cloud, _i);
-    struct render_scene scene = {&cloud, &output};
+    struct render_scene scene = {.cloud = &cloud, .output = &output};
     struct render_view view = RENDER_VIEW;
     view.width = WIDTH;
     view.height = HEIGHT;
@@ -106,7 +106,7 @@ START_TEST(one_voxel_and_odd_views)
 {
     int32_t at[8] = {0, 5, 5, 5, 1, 9, 9, 9}; /* the second is of another sample */
     struct cloud cloud = {.count = 2, .coords = at};
-    struct render_scene scene = {&cloud, NULL};
+    struct render_scene scene = {.cloud = &cloud};
     static const double elevations[] = {-89, -20, 0, 89};
     for (int i = 0; i < 4; i++)
         for (int up = 0; up < 3; up++)
@@ -118,13 +118,54 @@ START_TEST(one_voxel_and_odd_views)
 }
 END_TEST
 
+START_TEST(one_sample_is_drawn_and_no_other)
+{
+    /* Sample 0 is a bar along x, sample 7 one along y; drawn over each other a cross. */
+    int32_t at[6][4] = {{0, 0, 0, 0}, {0, 1, 0, 0}, {0, 2, 0, 0},
+                        {7, 0, 0, 0}, {7, 0, 1, 0}, {7, 0, 2, 0}};
+    struct cloud both = {.count = 6, .coords = &at[0][0]};
+    struct cloud one = {.count = 3, .coords = &at[0][0]};
+    struct render_scene scene = {.cloud = &both};
+    const struct render_scene alone = {.cloud = &one};
+    struct render_view view = RENDER_VIEW;
+    struct voxel_error error;
+    view.width = WIDTH;
+    view.height = HEIGHT;
+    draw(&scene, &view, first);
+    draw(&alone, &view, second);
+    ck_assert_mem_eq(first, second, sizeof first);
+    scene.sample = 7;
+    draw(&scene, &view, first);
+    ck_assert_int_ne(memcmp(first, second, sizeof first), 0);
+    for (int i = 0; i < 3; i++) memcpy(at[i], at[i + 3], sizeof at[i]);
+    const struct render_scene other = {.cloud = &one, .sample = 7};
+    draw(&other, &view, second);
+    ck_assert_mem_eq(first, second, sizeof first);
+    scene.sample = 3;
+    ck_assert_int_eq(render_png("/tmp/x.png", &scene, &view, &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text, "there is nothing to draw: no voxel is of sample 3");
+}
+END_TEST
+
+START_TEST(a_picture_is_a_png)
+{
+    static const char *const wrong[] = {"a.jpg", "a.png.bak", "png", "a.pn", "", "a.PNG"};
+    struct voxel_error error;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_int_eq(render_check_path(wrong[i], &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text, "a.PNG: expected a picture that ends in .png");
+    ck_assert_int_eq(render_check_path("a.jpg.png", &error), VOXEL_OK);
+}
+END_TEST
+
 START_TEST(what_cannot_be_drawn_is_refused)
 {
     int32_t at[8] = {0, 0, 0, 0, 0, RENDER_SPAN_MAX, 0, 0};
     float cells[4] = {0, 0, 0, 0};
     struct cloud cloud = {.count = 2, .coords = at};
     struct voxel_tensor output = voxel_tensor_make("x", VOXEL_FP32, 1, 3, cells);
-    struct render_scene scene = {&cloud, NULL};
+    struct render_scene scene = {.cloud = &cloud};
     struct render_view view = RENDER_VIEW;
     struct voxel_error error;
     view.width = WIDTH;
@@ -162,6 +203,8 @@ int main(void)
     tcase_add_test(tcase, grid_knows_its_voxels);
     tcase_add_loop_test(tcase, picture_is_the_same_twice_and_shows_the_box, 1, 6);
     tcase_add_test(tcase, one_voxel_and_odd_views);
+    tcase_add_test(tcase, one_sample_is_drawn_and_no_other);
+    tcase_add_test(tcase, a_picture_is_a_png);
     tcase_add_test(tcase, what_cannot_be_drawn_is_refused);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -61,6 +61,20 @@ START_TEST(integers_are_coordinates)
     int32_t sample[] = {0, 0, 0, 1};
     struct points points = {.count = 4, .xyz = xyz, .sample = sample, .whole = true};
     struct cloud cloud;
+    struct voxel_error error;
+    /* Rows 1 and 2 are one voxel: in a file of voxels an error. */
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "rows 1 and 2 are the same voxel (0, 3, 4, 5): expected each once; "
+                     "with --voxel SIZE rows are points, and merged");
+    ck_assert_ptr_null(cloud.coords);
+    /* Of points they are merged and counted. */
+    ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_OK);
+    ck_assert_int_eq(cloud.count, 3);
+    ck_assert_int_eq(cloud.merged, 1);
+    cloud_fini(&cloud);
+    sample[2] = 1;
+    points.count = 3;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, NULL), VOXEL_OK);
     ck_assert(cloud.whole);
     ck_assert_int_eq(cloud.count,
