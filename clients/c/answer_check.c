@@ -75,6 +75,9 @@ enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
     if (!code) code = outputs_check(answer, wanted, error);
     for (int32_t i = 0; i < answer->outputs_count && !code; i++) {
         const struct voxel_tensor *output = &answer->outputs[i];
+        if (!*output->name)
+            return voxel_error_set(error, VOXEL_INTERNAL,
+                                   "the answer has an output without a name");
         if (voxel_answer_find(answer, output->name) != output)
             return voxel_error_set(error, VOXEL_INTERNAL,
                                    "the answer has output '%s' twice", output->name);

@@ -150,7 +150,10 @@ START_TEST(voxels_have_an_answer)
     struct voxel_error error;
     ck_assert_int_eq(answer_read(&said, &any, &answer, &error), VOXEL_INTERNAL);
     ck_assert_str_eq(error.text, "the answer has no output");
+    const struct said nameless = {.model = "", .version = "", .id = "", .output = ""};
     any.voxels = false;
+    ck_assert_int_eq(answer_read(&nameless, &any, &answer, &error), VOXEL_INTERNAL);
+    ck_assert_str_eq(error.text, "the answer has an output without a name");
     ck_assert_int_eq(answer_read(&said, &any, &answer, &error), VOXEL_OK);
     voxel_answer_free(answer);
 }

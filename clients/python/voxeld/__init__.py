@@ -11,12 +11,12 @@ gRPC status.  Needs grpcio and numpy; registers no protobuf messages, so it live
 tritonclient in one process.
 """
 from .aio import AsyncClient
+from .answers import Answer, ModelInfo, Tensor
 from .client import Client
 from .errors import (
     AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
     InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented, VoxeldError,
 )
-from .messages import Answer, ModelInfo, Tensor
 from .region import AsyncRegion, Region
 
 __all__ = [

@@ -50,7 +50,7 @@ class AsyncClient:
             options["coords_ref"] = ""
             request = messages.pack_infer(model, again, feats, options, self._regions)
             data = await self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data, options.get("outputs_in"))
+        return messages.read_infer(data, messages.wanted(model, feats, options))
 
     def region(self, nbytes):
         """As Client.region, for `async with`."""

@@ -51,7 +51,9 @@ class Client:
     def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """Runs one grid through a model.
 
-        coords   int array [N, 4] (sample, x, y, z) or [N, 3]; each voxel once; None with coords_ref
+        coords   int array [N, 4]: the sample (0..511), then three axes (-131072..131071), in the
+                 order that the network was trained with (spconv's [b, z, y, x] goes as it is);
+                 or [N, 3]: three axes, all of sample 0.  Each voxel once.  None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
         timeout  seconds until DeadlineExceeded; None = no limit
         metadata extra gRPC headers, e.g. (("traceparent", ...),)
@@ -68,7 +70,9 @@ class Client:
         times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
 
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
-        Raises ValueError for arrays that cannot be sent, VoxeldError for what the server refuses.
+        Raises ValueError for arrays that cannot be sent, TypeError for an option it does not know,
+        VoxeldError for what the server refuses and for an answer that is damaged or contradicts
+        the request: another model or id, a missing output, other rows than were sent.
         """
         coords, options, again = messages.split_geometry(coords, options)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
@@ -80,7 +84,7 @@ class Client:
             options["coords_ref"] = ""
             request = messages.pack_infer(model, again, feats, options, self._regions)
             data = self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data, options.get("outputs_in"))
+        return messages.read_infer(data, messages.wanted(model, feats, options))
 
     def region(self, nbytes):
         """Shared memory, for a server on this host that allows it (client_shm).

@@ -1,79 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and answers of the Open Inference Protocol as Python values."""
+"""Requests of the Open Inference Protocol from Python values; answers.py reads what comes back."""
+import difflib
+import numbers
+import operator
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from . import wire
+from .answers import (  # noqa: F401: one name for both directions
+    Answer, ModelInfo, Tensor, Wanted, read_bool, read_infer, read_model, read_server,
+    read_statistics,
+)
 
 SERVICE = "/inference.GRPCInferenceService/"
 
-_NUMPY_OF = {
-    "BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
-    "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
-    "FP16": np.float16, "FP32": np.float32, "FP64": np.float64,
-}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Name, datatype and shape of a model's input or output; -1 is any number of voxels."""
-    name: str
-    datatype: str
-    shape: tuple
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What a model takes and gives."""
-    name: str
-    versions: tuple
-    platform: str
-    inputs: tuple
-    outputs: tuple
-
-
-@dataclass
-class Answer(Mapping):
-    """The outputs of one inference by name, as arrays [N, C]; and what came with them.
-
-    model_name, model_version   which version answered
-    id                          the request's id
-    parameters                  timing and the like, when asked for
-    """
-    model_name: str = ""
-    model_version: str = ""
-    id: str = ""
-    parameters: dict = field(default_factory=dict)
-    outputs: dict = field(default_factory=dict)
-
-    @property
-    def coords_ref(self):
-        """The server's name for the coords, or "" when it did not say one."""
-        return self.parameters.get("coords_ref", "")
-
-    def __getitem__(self, name):
-        return self.outputs[name]
-
-    def __iter__(self):
-        return iter(self.outputs)
-
-    def __len__(self):
-        return len(self.outputs)
+# The keyword arguments of Client.infer beside timeout and metadata.
+OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
+           "priority", "queue_timeout_us", "resend", "timing", "version")
 
 
 def _coords_array(coords):
     coords = np.asarray(coords)
     if coords.ndim != 2 or coords.shape[1] not in (3, 4):
-        raise ValueError(f"coords: expected shape [N, 4] (sample, x, y, z) or [N, 3], "
-                         f"got {list(coords.shape)}")
+        raise ValueError(f"coords: expected shape [N, 4] (the sample, then three axes as the "
+                         f"network was trained with them) or [N, 3] (three axes), got "
+                         f"{list(coords.shape)}")
     if not np.issubdtype(coords.dtype, np.integer):
         raise ValueError(f"coords: expected integers, got {coords.dtype}; "
                          f"divide points by the voxel size and floor them first")
-    out = np.ascontiguousarray(coords, dtype="<i4")
-    if coords.dtype.itemsize > 4 and not np.array_equal(out, coords):
+    with np.errstate(over="ignore"):
+        out = np.ascontiguousarray(coords, dtype="<i4")
+    if not np.can_cast(coords.dtype, np.int32) and not np.array_equal(out, coords):
         raise ValueError("coords: expected values that fit 32 bits, got larger ones")
     return out
 
@@ -82,6 +41,9 @@ def _feats_array(feats, bf16):
     feats = np.asarray(feats)
     if feats.ndim != 2:
         raise ValueError(f"feats: expected shape [N, C], got {list(feats.shape)}")
+    if feats.dtype not in (np.float16, np.float32):
+        raise ValueError(f"feats: expected float32 or float16 (or float32 with bf16=True), "
+                         f"got {feats.dtype}")
     if bf16:
         # Round to nearest even in the bits: numpy has no bfloat16.
         bits = np.ascontiguousarray(feats, dtype="<f4").view(np.uint32)
@@ -90,10 +52,7 @@ def _feats_array(feats, bf16):
         return np.where(nan, (bits >> 16) | 0x40, rounded).astype("<u2"), "BF16"
     if feats.dtype == np.float16:
         return np.ascontiguousarray(feats, dtype="<f2"), "FP16"
-    if feats.dtype == np.float32:
-        return np.ascontiguousarray(feats, dtype="<f4"), "FP32"
-    raise ValueError(f"feats: expected float32 or float16 (or float32 with bf16=True), "
-                     f"got {feats.dtype}")
+    return np.ascontiguousarray(feats, dtype="<f4"), "FP32"
 
 
 def _find(array, regions):
@@ -126,7 +85,7 @@ def _input(name, datatype, array, found):
 def _outputs(options, regions):
     """The outputs asked for: those named, and those that have an array to lie in."""
     places = options.get("outputs_in") or {}
-    names = list(options.get("outputs") or ())
+    names = _names("outputs", options.get("outputs") or ())
     for name in names + [name for name in places if name not in names]:
         array = places.get(name)
         if array is None:
@@ -140,15 +99,66 @@ def _outputs(options, regions):
 
 
 def _parameter(name, value):
-    if isinstance(value, bool):
+    if not isinstance(name, str):
+        raise TypeError(f"parameters: expected a str as name, got {name!r}")
+    if isinstance(value, (bool, np.bool_)):
         choice = wire.number(1, int(value))
-    elif isinstance(value, int):
-        choice = wire.number(2, value)
-    elif isinstance(value, float):
+    elif isinstance(value, numbers.Integral):
+        value = int(value)
+        if not -(1 << 63) <= value < 1 << 64:
+            raise ValueError(f"parameter '{name}': expected 64 bits, got {value}")
+        choice = wire.number(2 if value < 1 << 63 else 5, value)
+    elif isinstance(value, numbers.Real):
         choice = wire.varint(4 << 3 | 1) + struct.pack("<d", value)
+    elif isinstance(value, str):
+        choice = wire.message(3, value.encode())
     else:
-        choice = wire.message(3, str(value).encode())
+        raise TypeError(f"parameter '{name}': expected a bool, int, float or str, got "
+                        f"{type(value).__name__}")
     return wire.text(1, name) + wire.message(2, choice)
+
+
+def _names(what, value):
+    """A list of names; one text alone would be a list of letters."""
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"{what}: expected a list of str, got {value!r}")
+    return list(value)
+
+
+def _text(what, value):
+    if not isinstance(value, str):
+        raise TypeError(f"{what}: expected a str, got {type(value).__name__}")
+    return value
+
+
+def _count(what, value):
+    """A whole number of 0 or more; None is 0."""
+    value = operator.index(value or 0)
+    if value < 0:
+        raise ValueError(f"{what}: expected 0 or more, got {value}")
+    return value
+
+
+def _head(model, options):
+    """Fields 1 to 4: names and parameters."""
+    parts = [wire.text(1, _text("model", model)), wire.text(2, str(options.get("version") or "")),
+             wire.text(3, _text("id", options.get("id") or ""))]
+    given = options.get("parameters") or {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"parameters: expected a dict, got {type(given).__name__}")
+    parameters = dict(given)
+    if options.get("timing"):
+        parameters["timing"] = True
+    if _count("queue_timeout_us", options.get("queue_timeout_us")):
+        parameters["timeout"] = operator.index(options["queue_timeout_us"])
+    if options.get("coords_ref") is not None:
+        parameters["coords_ref"] = options["coords_ref"]
+    parts += [wire.message(4, _parameter(*item)) for item in parameters.items()]
+    priority = _count("priority", options.get("priority"))
+    if priority:
+        entry = wire.text(1, "priority") + wire.message(2, wire.number(5, priority))
+        parts.append(wire.message(4, entry))
+    return parts
 
 
 def pack_infer(model, coords, feats, options, regions=()):
@@ -157,21 +167,10 @@ def pack_infer(model, coords, feats, options, regions=()):
         raise ValueError("coords: expected an array, got None; only coords_ref can replace it")
     coords = None if coords is None else _coords_array(coords)
     feats, datatype = _feats_array(feats, options.get("bf16", False))
-    parts = [wire.text(1, model), wire.text(2, str(options.get("version") or "")),
-             wire.text(3, options.get("id") or "")]
-    parameters = dict(options.get("parameters") or {})
-    if options.get("timing"):
-        parameters["timing"] = True
-    if options.get("queue_timeout_us"):
-        parameters["timeout"] = int(options["queue_timeout_us"])
-    if options.get("coords_ref") is not None:
-        parameters["coords_ref"] = str(options["coords_ref"])
-    for name, value in parameters.items():
-        parts.append(wire.message(4, _parameter(name, value)))
-    if options.get("priority"):
-        entry = wire.text(1, "priority") + wire.message(2, wire.number(5, options["priority"]))
-        parts.append(wire.message(4, entry))
-    names = options.get("input_names") or ("coords", "feats")
+    parts = _head(model, options)
+    names = _names("input_names", options.get("input_names") or ("coords", "feats"))
+    if len(names) != 2:
+        raise ValueError(f"input_names: expected those of coords and feats, got {names}")
     inputs = [(names[0], "INT32", coords), (names[1], datatype, feats)]
     sent = []
     for name, kind, array in inputs[coords is None:]:
@@ -186,79 +185,30 @@ def pack_infer(model, coords, feats, options, regions=()):
     return b"".join(parts)
 
 
-def _read_parameter(data):
-    name, value = "", None
-    for number, inner in wire.fields(data):
-        if number == 1:
-            name = bytes(inner).decode()
-        elif number == 2:
-            for choice, one in wire.fields(inner):
-                value = {1: lambda v: bool(v), 2: wire.signed, 3: lambda v: bytes(v).decode(),
-                         4: lambda v: struct.unpack("<d", v)[0], 5: lambda v: v}[choice](one)
-    return name, value
+def wanted(model, feats, options):
+    """What the answer to a request of these arguments must be."""
+    places = dict(options.get("outputs_in") or {})
+    return Wanted(model, str(options.get("version") or ""), options.get("id") or "",
+                  tuple(options.get("outputs") or ()) + tuple(places), len(feats), places)
 
 
-def _read_tensor(data):
-    name, datatype, shape = "", "", []
-    for number, value in wire.fields(data):
-        if number == 1:
-            name = bytes(value).decode()
-        elif number == 2:
-            datatype = bytes(value).decode()
-        elif number == 3:
-            shape += wire.packed(value)
-    return Tensor(name, datatype, tuple(shape))
-
-
-def _array(tensor, raw):
-    if tensor.datatype == "BF16":
-        bits = np.frombuffer(raw, dtype="<u2").astype(np.uint32) << 16
-        return bits.view(np.float32).reshape(tensor.shape)
-    return np.frombuffer(raw, dtype=_NUMPY_OF[tensor.datatype]).reshape(tensor.shape)
-
-
-def _placed(tensor, raw, place):
-    """An output: its array in a region, when it came there, else a view of the answer."""
-    size = int(np.prod(tensor.shape, dtype=np.int64))
-    if place is None or len(raw) or not size:
-        return _array(tensor, raw)
-    if tensor.datatype == "BF16":
-        here = place.reshape(-1).view("<u2")[:size]
-        return (here.astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
-    return place.reshape(-1).view(_NUMPY_OF[tensor.datatype])[:size].reshape(tensor.shape)
-
-
-def read_infer(data, outputs_in=None):
-    """Answer of a ModelInferResponse.  Arrays are read-only views of the answer's bytes, or, for
-    outputs_in, views of the arrays there."""
-    places = outputs_in or {}
-    answer, tensors, raws = Answer(), [], []
-    for number, value in wire.fields(data):
-        if number == 1:
-            answer.model_name = bytes(value).decode()
-        elif number == 2:
-            answer.model_version = bytes(value).decode()
-        elif number == 3:
-            answer.id = bytes(value).decode()
-        elif number == 4:
-            name, parameter = _read_parameter(value)
-            answer.parameters[name] = parameter
-        elif number == 5:
-            tensors.append(_read_tensor(value))
-        elif number == 6:
-            raws.append(value)
-    if len(tensors) != len(raws):
-        raise ValueError(f"the answer names {len(tensors)} outputs and carries {len(raws)}")
-    answer.outputs = {t.name: _placed(t, raw, places.get(t.name))
-                      for t, raw in zip(tensors, raws)}
-    return answer
+def _check_options(options):
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(OPTIONS)}"
+            raise TypeError(f"infer() got an unexpected keyword argument '{name}'; {hint}")
 
 
 def split_geometry(coords, options):
     """How to send a grid: (coords or None, options, coords to send again or None).
 
     With resend=True and a coords_ref the coords stay here until the server wants them."""
+    _check_options(options)
     options = dict(options)
+    if options.get("coords_ref") is not None:
+        _text("coords_ref", options["coords_ref"])
+    options["outputs"] = _names("outputs", options.get("outputs") or ())
     resend = options.pop("resend", False)
     known = bool(options.get("coords_ref"))
     if resend and (coords is None or options.get("coords_ref") is None):
@@ -271,60 +221,3 @@ def split_geometry(coords, options):
 def pack_name(name, version=""):
     """ModelReady, ModelMetadata, ModelStatistics: name 1, version 2."""
     return wire.text(1, name) + wire.text(2, str(version or ""))
-
-
-def read_bool(data):
-    """ServerLive, ServerReady, ModelReady: one bool, absent means false."""
-    return any(number == 1 and value for number, value in wire.fields(data))
-
-
-def read_server(data):
-    """ServerMetadata as {"name", "version", "extensions"}."""
-    out = {"name": "", "version": "", "extensions": []}
-    for number, value in wire.fields(data):
-        if number == 3:
-            out["extensions"].append(bytes(value).decode())
-        else:
-            out["name" if number == 1 else "version"] = bytes(value).decode()
-    return out
-
-
-def read_model(data):
-    """ModelInfo of a ModelMetadataResponse."""
-    name = platform = ""
-    versions, inputs, outputs = [], [], []
-    for number, value in wire.fields(data):
-        if number == 1:
-            name = bytes(value).decode()
-        elif number == 2:
-            versions.append(bytes(value).decode())
-        elif number == 3:
-            platform = bytes(value).decode()
-        elif number in (4, 5):
-            (inputs if number == 4 else outputs).append(_read_tensor(value))
-    return ModelInfo(name, tuple(versions), platform, tuple(inputs), tuple(outputs))
-
-
-_STATISTICS = {1: "success", 2: "fail", 3: "queue", 4: "compute_input", 5: "compute_infer",
-               6: "compute_output", 7: "cache_hit", 8: "cache_miss"}
-
-
-def read_statistics(data):
-    """List of one dict per model version: counts, and (count, ns) per stage."""
-    out = []
-    for number, model in wire.fields(data):
-        if number != 1:
-            continue
-        row = {"name": "", "version": "", "inference_count": 0, "execution_count": 0,
-               "last_inference": 0}
-        for at, value in wire.fields(model):
-            if at in (1, 2):
-                row["name" if at == 1 else "version"] = bytes(value).decode()
-            elif at in (3, 4, 5):
-                row[("last_inference", "inference_count", "execution_count")[at - 3]] = value
-            elif at == 6:
-                for stage, duration in wire.fields(value):
-                    pair = dict(wire.fields(duration))
-                    row[_STATISTICS[stage]] = (pair.get(1, 0), pair.get(2, 0))
-        out.append(row)
-    return out

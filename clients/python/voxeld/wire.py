@@ -33,16 +33,22 @@ def message(field, data):
     return varint(field << 3 | 2) + varint(len(data)) + data
 
 
+class Damaged(Exception):
+    """Bytes that are no message, or not the one that was expected."""
+
+
 def read_varint(data, at):
     """(value, position behind it)."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise ValueError("truncated varint in the server's answer")
+            raise Damaged("a number in it is cut off")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> 64:
+                raise Damaged("a number in it has more than 64 bits")
             return value, at
         shift += 7
 
@@ -53,25 +59,55 @@ def signed(value):
 
 
 def fields(data):
-    """Yields (field number, value): int for varints, memoryview for everything longer."""
+    """Yields (field number, value): int for varints, memoryview for what has a length, bytes for
+    fixed widths."""
     view = memoryview(data)
     at = 0
     while at < len(view):
         tag, at = read_varint(view, at)
         kind = tag & 7
+        if not tag >> 3:
+            raise Damaged("a field in it has the number 0")
         if kind == 0:
             value, at = read_varint(view, at)
+            yield tag >> 3, value
+            continue
+        if kind == 2:
+            length, at = read_varint(view, at)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
         else:
-            if kind == 2:
-                length, at = read_varint(view, at)
-            elif kind in (1, 5):
-                length = 8 if kind == 1 else 4
-            else:
-                raise ValueError(f"wire type {kind} in the server's answer")
-            if at + length > len(view):
-                raise ValueError("truncated field in the server's answer")
-            value, at = view[at:at + length], at + length
-        yield tag >> 3, value
+            raise Damaged(f"a field in it has the wire type {kind}")
+        if at + length > len(view):
+            raise Damaged(f"{length} bytes are announced where {len(view) - at} are left")
+        value, at = view[at:at + length], at + length
+        yield tag >> 3, value if kind == 2 else bytes(value)
+
+
+def as_number(value):
+    """A varint field's value."""
+    if not isinstance(value, int):
+        raise Damaged("a field in it has bytes where a number was expected")
+    return value
+
+
+def as_message(value):
+    """The bytes of a field that has a length: a message, or a raw tensor."""
+    if not isinstance(value, memoryview):
+        raise Damaged("a field in it has a number where bytes were expected")
+    return value
+
+
+def as_text(value):
+    """A text field's value."""
+    return bytes(as_message(value)).decode()
+
+
+def as_fixed(value, nbytes):
+    """The bytes of a field of fixed width."""
+    if not isinstance(value, bytes) or len(value) != nbytes:
+        raise Damaged(f"a field in it is not {nbytes} bytes wide")
+    return value
 
 
 def packed(value):
@@ -79,7 +115,7 @@ def packed(value):
     if isinstance(value, int):
         return [signed(value)]
     out, at = [], 0
-    while at < len(value):
+    while at < len(as_message(value)):
         one, at = read_varint(value, at)
         out.append(signed(one))
     return out

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of the Open Inference Protocol as Python values.
+
+What cannot be read, and what contradicts the request, is a VoxeldError: never an answer.
+"""
+import functools
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+
+from . import wire
+from .errors import Internal
+
+_NUMPY_OF = {
+    "BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
+    "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
+    "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BF16": np.uint16,
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Name, datatype and shape of a model's input or output; -1 is any number of voxels."""
+    name: str
+    datatype: str
+    shape: tuple
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model takes and gives."""
+    name: str
+    versions: tuple
+    platform: str
+    inputs: tuple
+    outputs: tuple
+
+
+@dataclass
+class Answer(Mapping):
+    """The outputs of one inference by name, as arrays [N, C]; and what came with them.
+
+    model_name, model_version   which version answered
+    id                          the request's id
+    parameters                  timing and the like, when asked for
+    """
+    model_name: str = ""
+    model_version: str = ""
+    id: str = ""
+    parameters: dict = field(default_factory=dict)
+    outputs: dict = field(default_factory=dict)
+
+    @property
+    def coords_ref(self):
+        """The server's name for the coords, or "" when it did not say one."""
+        return self.parameters.get("coords_ref", "")
+
+    def __getitem__(self, name):
+        return self.outputs[name]
+
+    def __iter__(self):
+        return iter(self.outputs)
+
+    def __len__(self):
+        return len(self.outputs)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request says about its answer.
+
+    model, version, id   as asked; "" = not said
+    outputs              names that must be there
+    rows                 of every output; None = any
+    places               {output: array of a region that it goes to}
+    """
+    model: str = ""
+    version: str = ""
+    id: str = ""
+    outputs: tuple = ()
+    rows: int = None
+    places: dict = field(default_factory=dict)
+
+
+def _wrong(sentence):
+    return Internal(grpc.StatusCode.INTERNAL, sentence)
+
+
+def _reader(function):
+    """What the bytes of an answer make go wrong, as an error of the call."""
+    @functools.wraps(function)
+    def read(data, *rest, **more):
+        try:
+            return function(data, *rest, **more)
+        except (wire.Damaged, UnicodeDecodeError) as error:
+            raise _wrong(f"the server's answer is damaged: {error}") from None
+    return read
+
+
+_CHOICES = {1: lambda v: bool(wire.as_number(v)), 2: lambda v: wire.signed(wire.as_number(v)),
+            3: wire.as_text, 4: lambda v: struct.unpack("<d", wire.as_fixed(v, 8))[0],
+            5: wire.as_number}
+
+
+def _read_parameter(data):
+    name, value = "", None
+    for number, inner in wire.fields(data):
+        if number == 1:
+            name = wire.as_text(inner)
+        elif number == 2:
+            for choice, one in wire.fields(wire.as_message(inner)):
+                if choice in _CHOICES:
+                    value = _CHOICES[choice](one)
+    return name, value
+
+
+def _read_tensor(data):
+    """(Tensor, whether it has typed contents, which an infer answer of ours must not)."""
+    name, datatype, shape, typed = "", "", [], False
+    for number, value in wire.fields(data):
+        if number == 1:
+            name = wire.as_text(value)
+        elif number == 2:
+            datatype = wire.as_text(value)
+        elif number == 3:
+            shape += wire.packed(value)
+        elif number == 5:
+            typed = True
+    return Tensor(name, datatype, tuple(shape)), typed
+
+
+def _array(tensor, raw):
+    array = np.frombuffer(raw, dtype=np.dtype(_NUMPY_OF[tensor.datatype]).newbyteorder("<"))
+    if tensor.datatype == "BF16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.reshape(tensor.shape)
+
+
+def _cells(tensor, typed):
+    """How many numbers the tensor has; one that is none, or has no size, is an error."""
+    if typed:
+        raise _wrong(f"output '{tensor.name}' came as typed contents; this client reads "
+                     f"raw_output_contents")
+    if tensor.datatype not in _NUMPY_OF:
+        raise _wrong(f"output '{tensor.name}' is of datatype '{tensor.datatype}'; expected one of "
+                     f"{', '.join(_NUMPY_OF)}")
+    if any(n < 0 for n in tensor.shape):
+        raise _wrong(f"output '{tensor.name}' has the shape {list(tensor.shape)}; expected "
+                     f"dimensions of 0 or more")
+    return math.prod(tensor.shape)
+
+
+def _placed(tensor, raw, place, cells):
+    """An output: its array in a region, when it belongs there, else a view of the answer."""
+    dtype = np.dtype(_NUMPY_OF[tensor.datatype])
+    nbytes = cells * dtype.itemsize
+    there = place is not None and not len(raw) and nbytes <= place.nbytes
+    if len(raw) != nbytes and not there:
+        raise _wrong(f"output '{tensor.name}': {len(raw)} bytes came, its shape "
+                     f"{list(tensor.shape)} of {tensor.datatype} takes {nbytes}")
+    if place is None:
+        return _array(tensor, raw)
+    if place.dtype.itemsize != dtype.itemsize or (place.dtype != dtype and
+                                                  tensor.datatype != "BF16"):
+        raise _wrong(f"output '{tensor.name}' is {tensor.datatype}, its array in outputs_in is "
+                     f"{place.dtype}")
+    if nbytes > place.nbytes:
+        raise _wrong(f"output '{tensor.name}' has {nbytes} bytes, its array in outputs_in has "
+                     f"{place.nbytes}")
+    here = place.reshape(-1).view(np.uint8)[:nbytes]
+    if len(raw):   # a server that does not write there itself
+        here[:] = np.frombuffer(raw, np.uint8)
+    return _array(tensor, here) if tensor.datatype == "BF16" else (
+        here.view(dtype).reshape(tensor.shape))
+
+
+def _check_names(answer, tensors, wanted):
+    """A server may leave out what it has nothing to say about; what it says must be true."""
+    if wanted.model and answer.model_name not in ("", wanted.model):
+        raise _wrong(f"model '{wanted.model}' was asked, the answer is of '{answer.model_name}'")
+    if wanted.version and answer.model_version not in ("", wanted.version):
+        raise _wrong(f"version {wanted.version} was asked, the answer is of "
+                     f"'{answer.model_version}'")
+    if wanted.id and answer.id != wanted.id:
+        raise _wrong(f"the request's id was '{wanted.id}', the answer's is '{answer.id}'")
+    names = [tensor.name for tensor in tensors]
+    for name in wanted.outputs:
+        if name not in names:
+            raise _wrong(f"the answer lacks output '{name}'")
+    if "" in names:
+        raise _wrong("the answer has an output without a name")
+    for name in names:
+        if names.count(name) > 1:
+            raise _wrong(f"the answer has output '{name}' twice")
+    if wanted.rows is None:
+        return
+    if not tensors:
+        raise _wrong("the answer has no output")
+    for tensor in tensors:
+        if tensor.shape[:1] != (wanted.rows,):
+            rows = f"{tensor.shape[0]} rows" if tensor.shape else "no rows"
+            raise _wrong(f"output '{tensor.name}' has {rows}, {wanted.rows} voxels were sent")
+
+
+@_reader
+def read_infer(data, wanted=None):
+    """Answer of a ModelInferResponse to a request that Wanted describes.  Arrays are read-only
+    views of the answer's bytes, or, for outputs_in, views of the arrays there."""
+    wanted = wanted or Wanted()
+    answer, tensors, raws = Answer(), [], []
+    for number, value in wire.fields(data):
+        if number == 1:
+            answer.model_name = wire.as_text(value)
+        elif number == 2:
+            answer.model_version = wire.as_text(value)
+        elif number == 3:
+            answer.id = wire.as_text(value)
+        elif number == 4:
+            name, parameter = _read_parameter(wire.as_message(value))
+            answer.parameters[name] = parameter
+        elif number == 5:
+            tensors.append(_read_tensor(wire.as_message(value)))
+        elif number == 6:
+            raws.append(wire.as_message(value))
+    cells = [_cells(*tensor) for tensor in tensors]
+    tensors = [tensor for tensor, _ in tensors]
+    if len(tensors) != len(raws):
+        raise _wrong(f"the answer names {len(tensors)} outputs and carries {len(raws)}")
+    _check_names(answer, tensors, wanted)
+    if not isinstance(answer.coords_ref, str):
+        raise _wrong(f"coords_ref: expected a text, the answer has {answer.coords_ref!r}")
+    answer.outputs = {t.name: _placed(t, raw, wanted.places.get(t.name), n)
+                      for t, raw, n in zip(tensors, raws, cells)}
+    return answer
+
+
+@_reader
+def read_bool(data):
+    """ServerLive, ServerReady, ModelReady: one bool, absent means false."""
+    value = False
+    for number, one in wire.fields(data):
+        if number == 1:
+            value = bool(wire.as_number(one))
+    return value
+
+
+@_reader
+def read_server(data):
+    """ServerMetadata as {"name", "version", "extensions"}."""
+    out = {"name": "", "version": "", "extensions": []}
+    for number, value in wire.fields(data):
+        if number == 3:
+            out["extensions"].append(wire.as_text(value))
+        elif number in (1, 2):
+            out["name" if number == 1 else "version"] = wire.as_text(value)
+    return out
+
+
+@_reader
+def read_model(data):
+    """ModelInfo of a ModelMetadataResponse."""
+    name = platform = ""
+    versions, inputs, outputs = [], [], []
+    for number, value in wire.fields(data):
+        if number == 1:
+            name = wire.as_text(value)
+        elif number == 2:
+            versions.append(wire.as_text(value))
+        elif number == 3:
+            platform = wire.as_text(value)
+        elif number in (4, 5):
+            (inputs if number == 4 else outputs).append(_read_tensor(wire.as_message(value))[0])
+    return ModelInfo(name, tuple(versions), platform, tuple(inputs), tuple(outputs))
+
+
+_STATISTICS = {1: "success", 2: "fail", 3: "queue", 4: "compute_input", 5: "compute_infer",
+               6: "compute_output", 7: "cache_hit", 8: "cache_miss"}
+
+
+@_reader
+def read_statistics(data):
+    """List of one dict per model version: counts, and (count, ns) per stage."""
+    out = []
+    for number, model in wire.fields(data):
+        if number != 1:
+            continue
+        row = {"name": "", "version": "", "inference_count": 0, "execution_count": 0,
+               "last_inference": 0}
+        for at, value in wire.fields(wire.as_message(model)):
+            if at in (1, 2):
+                row["name" if at == 1 else "version"] = wire.as_text(value)
+            elif at in (3, 4, 5):
+                row[("last_inference", "inference_count", "execution_count")[at - 3]] = (
+                    wire.as_number(value))
+            elif at == 6:
+                for stage, duration in wire.fields(wire.as_message(value)):
+                    pair = dict(wire.fields(wire.as_message(duration)))
+                    if stage in _STATISTICS:
+                        row[_STATISTICS[stage]] = tuple(wire.as_number(pair.get(i, 0))
+                                                        for i in (1, 2))
+        out.append(row)
+    return out

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that answers wrong in every way: never an answer, never a file, always a sentence.
+
+Each lie is told to the Python clients, blocking and asyncio, and to the command line, which is the
+C library's; all three must refuse it.
+"""
+import asyncio
+import concurrent.futures
+import os
+import struct
+import subprocess
+
+import grpc
+import numpy as np
+import pytest
+
+from voxeld import AsyncClient, Client, VoxeldError, messages, wire
+
+ROWS = 3
+COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4], [0, 5, 5, 5]], np.int32)
+FEATS = np.ones((ROWS, 1), np.float32)
+OUT = np.arange(ROWS * 2, dtype="<f4").reshape(ROWS, 2)
+
+
+def tensor(name="out", datatype="FP32", shape=(ROWS, 2), more=b""):
+    dims = b"".join(wire.varint(n) for n in shape)
+    return wire.message(5, wire.text(1, name) + wire.text(2, datatype) + wire.text(3, dims) + more)
+
+
+def raw(data=OUT.tobytes()):
+    return wire.message(6, data)
+
+
+def head(model="sums", version="1", name="7"):
+    return wire.text(1, model) + wire.text(2, version) + wire.text(3, name)
+
+
+GOOD = head() + tensor() + raw()
+
+# What is said, and what must be in the sentence of Python and of the command line.
+LIES = {
+    "fewer rows": (head() + tensor(shape=(2, 2)) + raw(OUT[:2].tobytes()), "2 rows, 3 voxels"),
+    "more rows": (head() + tensor(shape=(4, 2)) + raw(bytes(32)), "4 rows, 3 voxels"),
+    "no rows": (head() + tensor(shape=(0, 2)) + raw(b""), "0 rows, 3 voxels"),
+    "no shape": (head() + tensor(shape=()) + raw(bytes(4)), "no rows, 3 voxels"),
+    "one row long": (head() + tensor(shape=(6,)) + raw(), "6 rows, 3 voxels"),
+    "bytes short": (head() + tensor() + raw(OUT.tobytes()[:-1]), "23 bytes came"),
+    "bytes long": (head() + tensor() + raw(OUT.tobytes() + b"\0"), "25 bytes came"),
+    "no bytes": (head() + tensor() + raw(b""), "0 bytes came"),
+    "type narrower": (head() + tensor(datatype="FP16") + raw(), "24 bytes came"),
+    "type unknown": (head() + tensor(datatype="FP8") + raw(), "datatype"),
+    "no type": (head() + tensor(datatype="") + raw(), "datatype"),
+    "typed contents": (head() + tensor(more=wire.message(5, b"")), "typed contents"),
+    "dimension below 0": (head() + tensor(shape=(ROWS, (1 << 64) - 2)) + raw(), ""),
+    "dimension huge": (head() + tensor(shape=(ROWS, 1 << 62)) + raw(), ""),
+    "dimensions that wrap": (head() + tensor(shape=(ROWS, 1 << 32, 1 << 32)) + raw(), ""),
+    "missing output": (head(), "no output"),
+    "another output": (head() + tensor(name="other") + raw(), "other"),
+    "no output name": (head() + tensor(name="") + raw(), "output without a name"),
+    "output twice": (head() + tensor() + tensor() + raw() + raw(), "'out' twice"),
+    "more outputs than bytes": (head() + tensor() + tensor(name="b") + raw(), "2 outputs"),
+    "bytes of no output": (head() + raw(), "output"),
+    "another model": (head(model="normals") + tensor() + raw(),
+                      "model 'sums' was asked, the answer is of 'normals'"),
+    "another version": (head(version="2") + tensor() + raw(), "version 1 was asked"),
+    "another id": (head(name="8") + tensor() + raw(), "id was '7', the answer's is '8'"),
+    "no id": (head(name="") + tensor() + raw(), "id was '7', the answer's is ''"),
+    "cut in a field": (GOOD[:-3], "damaged"),
+    "cut in a length": (head() + b"\x2a\xff", "damaged"),
+    "length beyond 64 bits": (head() + b"\x2a" + b"\xff" * 9 + b"\x7f", "damaged"),
+    "number beyond 64 bits": (b"\x08" + b"\xff" * 9 + b"\x7f" + GOOD, ""),
+    "field 0": (b"\0\0" + GOOD, "damaged"),
+    "a group": (b"\x0b" + GOOD, "damaged"),
+    "noise": (bytes(range(1, 255)), "damaged"),
+    "no message at all": (b"", ""),
+}
+# Texts that are none: protobuf's C readers do not look, Python must not fall over them.
+ODD = {
+    "name no UTF-8": head() + tensor(name=b"\xff\xfe") + raw(),
+    "model no UTF-8": wire.text(1, b"\xff") + GOOD,
+    "model a number": wire.number(1, 1 << 40) + GOOD,
+    "output a number": GOOD + wire.number(5, 3),
+    "raw a number": head() + tensor() + wire.number(6, 24),
+    "shape a double": head() + wire.message(5, wire.text(1, "out") + wire.text(2, "FP32")
+                                            + b"\x19" + bytes(8)) + raw(),
+    "parameter a double of 4 bytes": GOOD + wire.message(
+        4, wire.text(1, "a") + wire.message(2, b"\x25" + bytes(4))),
+    "coords_ref a number": GOOD + wire.message(
+        4, wire.text(1, "coords_ref") + wire.message(2, wire.number(2, 5))),
+}
+
+
+class Liar:
+    """Answers ModelInfer with `said`; says of its model what `model` says."""
+
+    def __init__(self):
+        self.said, self.info = GOOD, None
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        serve = grpc.unary_unary_rpc_method_handler
+        others = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelStatistics",
+                  "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister")
+        handlers = {"ModelInfer": serve(lambda request, context: self.said),
+                    "ModelMetadata": serve(lambda request, context: self.metadata())}
+        handlers |= {name: serve(lambda request, context: self.info or b"") for name in others}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(
+            "inference.GRPCInferenceService", handlers),))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def metadata(self):
+        if self.info is not None:
+            return self.info
+
+        def info(field, name, datatype, columns):
+            dims = wire.varint((1 << 64) - 1) + wire.varint(columns)
+            return wire.message(field, wire.text(1, name) + wire.text(2, datatype)
+                                + wire.text(3, dims))
+        return (wire.text(1, "sums") + wire.text(2, "1") + info(4, "coords", "INT32", 4)
+                + info(4, "feats", "FP32", 1) + info(5, "out", "FP32", 2))
+
+    def __enter__(self):
+        self._server.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._server.stop(None).wait()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Liar() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def honest(server):
+    server.said, server.info = GOOD, None
+
+
+def ask(server, **options):
+    with Client(server.address) as client:
+        return client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=30, **options)
+
+
+def ask_later(server, **options):
+    async def main():
+        async with AsyncClient(server.address) as client:
+            return await client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=30,
+                                      **options)
+    return asyncio.run(main())
+
+
+def voxel(server, folder, *words):
+    np.save(folder / "grid.npy", COORDS)
+    return subprocess.run(
+        [os.environ["VOXEL"], "infer", "--server", server.address, "--model", "sums", "--version",
+         "1", "--id", "7", "grid.npy", *words], cwd=folder, capture_output=True, text=True,
+        timeout=60)
+
+
+def test_the_truth_is_taken(server, tmp_path):
+    np.testing.assert_array_equal(ask(server)["out"], OUT)
+    np.testing.assert_array_equal(ask_later(server)["out"], OUT)
+    done = voxel(server, tmp_path, "-o", "out.npy")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), OUT)
+    np.testing.assert_array_equal(np.load(tmp_path / "out.coords.npy"), COORDS)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_python_refuses(server, lie):
+    server.said, sentence = LIES[lie]
+    for one in (ask, ask_later):
+        with pytest.raises(VoxeldError) as caught:
+            one(server, outputs=["out"])
+        assert caught.value.code == grpc.StatusCode.INTERNAL
+        if lie not in ("missing output", "another output", "no output name"):
+            assert sentence in caught.value.message, caught.value.message
+        else:
+            assert caught.value.message == "the answer lacks output 'out'"
+    if lie != "another output":   # without a name, whatever comes is an output
+        with pytest.raises(VoxeldError) as caught:
+            ask(server)
+        assert sentence in caught.value.message, caught.value.message
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_python_refuses_what_is_no_message_of_the_protocol(server, odd):
+    server.said = ODD[odd]
+    with pytest.raises(VoxeldError):
+        ask(server)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_command_line_refuses_and_writes_nothing(server, lie, tmp_path):
+    server.said, sentence = LIES[lie]
+    for out in ("out.npy", "out.npz", "out.ply"):
+        done = voxel(server, tmp_path, "-o", out, "--render", "out.png")
+        assert done.returncode == 1, (out, done.stdout, done.stderr)
+        assert sentence in done.stderr and "INTERNAL" in done.stderr or lie == "typed contents"
+        assert [path.name for path in tmp_path.iterdir()] == ["grid.npy"]
+
+
+@pytest.mark.parametrize("said,sentence", [
+    (head() + tensor(datatype="INT32") + raw(),
+     "output 'out' came as INT32 [3, 2], model 'sums' says FP32 [-1, 2]"),
+    (head() + tensor(datatype="BYTES") + raw(), "output 'out' came as BYTES"),
+    (head() + tensor(shape=(ROWS, 1)) + raw(OUT[:, 0].tobytes()), "[3, 1], model 'sums' says"),
+    (head() + tensor(shape=(ROWS, 2, 1)) + raw(), "[3, 2, 1], model 'sums' says"),
+    (head() + tensor() + tensor(name="b") + raw() + raw(), "'b', model 'sums' has none"),
+])
+def test_the_command_line_knows_the_model(server, said, sentence, tmp_path):
+    server.said = said
+    done = voxel(server, tmp_path, "-o", "out.npy")
+    assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["grid.npy"]
+
+
+def test_python_knows_the_arrays_that_answers_go_to(server):
+    """A server that has the region, and says that it wrote what it cannot have written."""
+    with Client(server.address) as client, client.region(4096) as region:
+        def infer(dtype=np.float32, shape=(ROWS, 2)):
+            out = region.array(shape, dtype)
+            answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out}, timeout=30)
+            assert np.shares_memory(answer["out"], out)
+            return out
+        # Sent although it has a place: it is in that place then.
+        np.testing.assert_array_equal(infer(), OUT)
+        for said, sentence in (
+                (GOOD, "out' is FP32, its array in outputs_in is int32"),
+                (head() + tensor(datatype="INT32") + raw(b""), None),
+                (head() + tensor(datatype="FP64") + raw(bytes(48)), "is FP64, its array"),
+                (head() + tensor(name="b") + raw(), "lacks output 'out'")):
+            server.said = said
+            if sentence is None:
+                infer(np.int32)
+                continue
+            with pytest.raises(VoxeldError, match=sentence):
+                infer(np.int32)
+        server.said = head() + tensor(shape=(ROWS, 3)) + raw(b"")
+        with pytest.raises(VoxeldError, match="0 bytes came"):
+            infer()
+        server.said = head() + tensor(shape=(ROWS, 3)) + raw(bytes(36))
+        with pytest.raises(VoxeldError, match="has 36 bytes, its array in outputs_in has 24"):
+            infer()
+
+
+@pytest.mark.parametrize("info", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", wire.text(1, b"\xff\xfe"),
+                                  wire.message(4, b"\xff"), wire.message(1, b"\x32\x01\xff")])
+def test_every_method_refuses_damage(server, info):
+    server.info = info
+    async def later(name, *words):
+        async with AsyncClient(server.address) as client:
+            return await getattr(client, name)(*words)
+    broken = 0
+    with Client(server.address) as client:
+        for name, words in (("server_live", ()), ("server_ready", ()), ("model_ready", ("a",)),
+                            ("server_metadata", ()), ("model_metadata", ("a",)),
+                            ("statistics", ())):
+            for one in (lambda: getattr(client, name)(*words),
+                        lambda: asyncio.run(later(name, *words))):
+                try:
+                    one()
+                except VoxeldError:
+                    broken += 1
+    assert broken >= 2
+
+
+def test_random_damage_is_an_answer_or_an_error(server):
+    """20,000 changed answers: the right rows, or a VoxeldError; nothing else ever."""
+    random = np.random.default_rng(5)
+    good = bytearray(GOOD + wire.message(4, wire.text(1, "a") + wire.message(
+        2, b"\x21" + struct.pack("<d", 0.5))))
+    wanted = messages.wanted("sums", FEATS, {"id": "7", "outputs": ["out"]})
+    taken = 0
+    for _ in range(20000):
+        work = bytearray(good)
+        for at in random.integers(0, len(good), 1 + random.integers(4)):
+            work[at] = random.integers(256)
+        try:
+            answer = messages.read_infer(bytes(work[:random.integers(len(work) + 1)]
+                                               if random.integers(2) else work), wanted)
+        except VoxeldError:
+            continue
+        taken += 1
+        assert answer["out"].shape[0] == ROWS and answer.id == "7"
+    assert taken > 0
+
+
+@pytest.mark.parametrize("option,sentence", [
+    ({"prioritee": 1}, "did you mean priority"), ({"nonsense": 1}, "expected one of bf16"),
+    ({"outputs": "out"}, "outputs: expected a list of str"),
+    ({"id": 7}, "id: expected a str"), ({"parameters": {"a": None}}, "'a': expected a bool"),
+    ({"parameters": {1: 2}}, "expected a str as name"), ({"parameters": [1]}, "expected a dict"),
+    ({"queue_timeout_us": 0.5}, "integer"), ({"priority": "high"}, "integer"),
+    ({"coords_ref": 5}, "coords_ref: expected a str"),
+])
+def test_an_option_that_is_not_known_is_a_type_error(server, option, sentence):
+    options = {"id": "7", **option}
+    with Client(server.address) as client, pytest.raises(TypeError, match=sentence):
+        client.infer("sums", COORDS, FEATS, **options)
+
+    async def later():
+        async with AsyncClient(server.address) as client:
+            await client.infer("sums", COORDS, FEATS, **options)
+    with pytest.raises(TypeError, match=sentence):
+        asyncio.run(later())
+
+
+@pytest.mark.parametrize("arguments,sentence", [
+    ((COORDS.astype(np.uint32) + (1 << 31), FEATS), "fit 32 bits"),
+    ((COORDS.astype(np.int64) << 32, FEATS), "fit 32 bits"),
+    ((COORDS.astype(np.float64), FEATS), "expected integers, got float64"),
+    ((COORDS[:, :2], FEATS), "the sample, then three axes"),
+    ((COORDS, FEATS.astype(np.float64)), "got float64"),
+    ((COORDS, [[1.0]] * 3), "got float64"), ((COORDS, FEATS[:, 0]), r"\[N, C\], got \[3\]"),
+])
+def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence):
+    with Client(server.address) as client, pytest.raises(ValueError, match=sentence):
+        client.infer("sums", *arguments)
+    with Client(server.address) as client, pytest.raises(ValueError, match="float32 with bf16"):
+        client.infer("sums", COORDS, FEATS.astype(np.int64), bf16=True)
+
+
+def test_parameters_of_numpy_are_what_they_are():
+    """A NumPy number is a number, not its text."""
+    def value(one):
+        data = messages.pack_infer("m", COORDS, FEATS, {"parameters": {"a": one}})
+        entry = dict(wire.fields(dict(wire.fields(data))[4]))
+        return dict(wire.fields(entry[2]))
+    assert value(np.int64(-3)) == {2: (1 << 64) - 3} and value(np.bool_(True)) == {1: 1}
+    assert value(np.float32(0.5)) == {4: struct.pack("<d", 0.5)}
+    assert value(1 << 63) == {5: 1 << 63} and bytes(value("x")[3]) == b"x"
+    with pytest.raises(ValueError, match="64 bits"):
+        value(1 << 64)
