@@ -84,26 +84,16 @@ def test_command_line(daemon, expected, tmp_path):
 
 
 def test_c(daemon, expected, tmp_path):
-    """With the header, library and .pc of an install: built where they are, under a prefix here."""
-    build = pathlib.Path(os.environ["VX_BIN"]).parent
+    """With the header, library and .pc as `cmake --install` puts them under a prefix."""
     prefix = tmp_path / "prefix"
-    (prefix / "include").mkdir(parents=True)
-    (prefix / "lib").mkdir()
-    shutil.copy(ROOT / "clients" / "c" / "voxel.h", prefix / "include")
-    library = build / "clients" / "libvoxelclient.a"
-    if not library.exists():
-        pytest.fail(f"expected {library}: the target voxel builds it")
-    shutil.copy(library, prefix / "lib")
-    text = (build / "clients" / "voxelclient.pc").read_text()
-    text = re.sub(r"^prefix=.*$", f"prefix={prefix}", text, flags=re.M)
-    text = re.sub(r"^libdir=.*$", "libdir=${prefix}/lib", text, flags=re.M)
-    (prefix / "voxelclient.pc").write_text(text)
+    run(["cmake", "--install", str(pathlib.Path(os.environ["VX_BIN"]).parent), "--prefix",
+         str(prefix)], tmp_path)
     (tmp_path / "example.c").write_text(text_of("c", daemon))
     command = text_of("c-build", daemon)
     if os.environ.get("VX_BUILD_KIND") in ("asan", "tsan"):
         kind = {"asan": "address,undefined", "tsan": "thread"}[os.environ["VX_BUILD_KIND"]]
         command = command.replace("cc ", f"cc -fsanitize={kind} ")
-    out = run(["sh", "-e", "-c", command], tmp_path, PKG_CONFIG_PATH=str(prefix))
+    out = run(["sh", "-e", "-c", command], tmp_path, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
     check(out, expected)
 
 
