@@ -93,7 +93,8 @@ def test_c(daemon, expected, tmp_path):
     if os.environ.get("VX_BUILD_KIND") in ("asan", "tsan"):
         kind = {"asan": "address,undefined", "tsan": "thread"}[os.environ["VX_BUILD_KIND"]]
         command = command.replace("cc ", f"cc -fsanitize={kind} ")
-    out = run(["sh", "-e", "-c", command], tmp_path, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
+    out = run(["sh", "-e", "-c", command], tmp_path,
+              PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
     check(out, expected)
 
 
