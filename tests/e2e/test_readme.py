@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README.md from where quickstart ends to its end, as it stands: install, serve, ask, Python.
+
+Changed are only ports (free ones), and that pip takes what it needs from the tests' own venv.
+"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import site
+import subprocess
+import time
+
+import numpy as np
+
+from conftest import ROOT
+
+BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
+STEPS = dict(re.findall(r"^<!-- step: (\S+) -->\n```\w+\n(.*?)^```$",
+                        (ROOT / "README.md").read_text(), re.M | re.S))
+
+
+def run(text, folder, environment):
+    done = subprocess.run(["bash", "-euc", text], cwd=folder, env=environment, text=True,
+                          capture_output=True, timeout=200)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def tree(folder):
+    """The clone as the reader has it, but what is written goes here."""
+    (folder / "build").mkdir()
+    (folder / "build" / "release").symlink_to(BUILD)
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    shutil.copytree(ROOT / "clients" / "python", folder / "clients" / "python")
+
+
+def serve(folder, environment):
+    """The daemon of the step, and where it listens once it is ready."""
+    ready = folder / "ready"
+    text = STEPS["serve"].replace("voxeld serve", "exec voxeld serve --grpc 127.0.0.1:0 --http "
+                                  f"127.0.0.1:0 --grace-ms 0 --ready-file {ready}")
+    with open(folder / "log", "wb") as log:
+        daemon = subprocess.Popen(["bash", "-euc", text], cwd=folder, env=environment, stdout=log,
+                                  stderr=log)
+    end = time.monotonic() + 60
+    while not ready.exists() and daemon.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    if not ready.exists():
+        daemon.kill()
+        raise AssertionError((folder / "log").read_text())
+    return daemon, re.search(r"grpc=(\S+)", ready.read_text())[1]
+
+
+def test_a_newcomer_reaches_the_end(tmp_path):
+    assert list(STEPS) == ["install", "serve", "ask", "pip", "python"]
+    tree(tmp_path)
+    home = dict(os.environ, HOME=str(tmp_path / "home"))
+    run(STEPS["install"], tmp_path, home)
+    # The second line of the step is for this shell; here it is for those that follow.
+    assert "export PATH=~/.local/bin:$PATH\n" in STEPS["install"]
+    home["PATH"] = f"{tmp_path}/home/.local/bin:{os.environ['PATH']}"
+    daemon, address = serve(tmp_path, home)
+    try:
+        asked = re.sub(r"\bvoxel (\w+)", rf"voxel \1 --server {address}", STEPS["ask"])
+        said = run(asked, tmp_path, home)
+        assert ", ready\n" in said and "wrote normals.png" in said
+        normals = np.load(tmp_path / "normals.npz")
+        assert normals["coords"].shape == (len(normals["normals"]), 4)
+        offline = STEPS["pip"].replace("pip install", "pip install --no-deps --no-index "
+                                       "--no-build-isolation")
+        home["PYTHONPATH"] = os.pathsep.join(site.getsitepackages())
+        run(offline, tmp_path, home)
+        text = STEPS["python"]
+        assert "127.0.0.1:8001" in text
+        (tmp_path / "ask.py").write_text(text.replace("127.0.0.1:8001", address))
+        numbers = re.findall(r"-?\d+\.\d*(?:e-?\d+)?",
+                             run("~/voxeld-venv/bin/python ask.py", tmp_path, home))
+        np.testing.assert_allclose(np.float32(numbers).reshape(3, 3), normals["normals"][:3],
+                                   atol=1e-6)
+    finally:
+        daemon.send_signal(signal.SIGINT)
+        assert daemon.wait(60) == 0
