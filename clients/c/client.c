@@ -10,7 +10,9 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 
-#define RECONNECT_FIRST_MS   100
+#define RECONNECT_FIRST_MS 100
+/* How long one attempt may take: a busy server, or one an ocean away, is not an absent one. */
+#define CONNECT_LONGEST_MS   20000
 #define RECONNECT_LONGEST_MS 5000
 
 struct voxel_queue *voxel_queue_take(struct voxel_client *client)
@@ -67,6 +69,11 @@ static enum voxel_code options_check(const char *address,
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "the server's address is '%s': expected host:port or unix:path", address);
+    if (strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the server's address is '%s': expected host:port without "
+                               "http, the port being that of gRPC",
+                               address);
     if (options->threads < 0 || options->threads > VOXEL_THREADS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "threads must be 0..%d, not %d", VOXEL_THREADS_MAX,
@@ -97,7 +104,7 @@ static void channel_open(struct voxel_client *client, const char *address)
          .value.integer = RECONNECT_FIRST_MS},
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-         .value.integer = RECONNECT_FIRST_MS},
+         .value.integer = CONNECT_LONGEST_MS},
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
          .value.integer = RECONNECT_LONGEST_MS},

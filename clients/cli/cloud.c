@@ -60,8 +60,9 @@ static enum voxel_code point_to_voxel(const struct points *points, int64_t i, do
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
                 "point %lld is at voxel %g along %c, which is no 32-bit "
-                "integer: a larger voxel size is needed",
-                (long long)i, v, 'x' + k);
+                "integer%s",
+                (long long)i, v, 'x' + k,
+                points->whole && size == 1.0 ? "" : ": a larger voxel size is needed");
         key[k + 1] = (int32_t)v;
     }
     return VOXEL_OK;
@@ -120,8 +121,10 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     if (!(cloud->size > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "the points are not integers: give a voxel's size in their unit "
-            "with --voxel, or in a .ply the line 'comment voxel_size 0.1'");
+            "the positions are of a floating type: give a voxel's size in their unit "
+            "with "
+            "--voxel (1 if they are voxels), or in a .ply the line 'comment voxel_size "
+            "0.1'");
     size_t count = (size_t)points->count;
     struct index index = {0};
     float *weights = NULL;

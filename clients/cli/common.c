@@ -16,7 +16,13 @@ int cli_say_error(const char *command, const char *server,
     cli_progress(NULL);
     fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
             error->text);
-    if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
+    if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "http1.x server"))
+        fprintf(
+            stderr,
+            "What answers at %s speaks HTTP/1, as voxeld's status page does: gRPC is at "
+            "another port, %s unless `voxeld serve --grpc` says otherwise.\n",
+            server, CLI_SERVER);
+    else if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
         fprintf(
             stderr,
             "No server answers at %s. Start one with `voxeld serve`, or name its address "
@@ -37,14 +43,14 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
     cli_progress(NULL);
     if (cloud->merged)
         fprintf(stderr,
-                "voxel %s: %s: %" PRId64
-                " points fell into a voxel already taken and were "
-                "merged%s: %" PRId64 " voxels\n",
-                command, file, cloud->merged,
-                cloud->channels ? ", their feats averaged" : "", cloud->count);
+                "voxel %s: %s: merged %" PRId64 " of %" PRId64
+                " points into a voxel already taken%s: %" PRId64 " voxels\n",
+                command, file, cloud->merged, cloud->merged + cloud->count,
+                cloud->channels ? ", feats averaged" : "", cloud->count);
     if (cloud->dropped)
         fprintf(stderr,
-                "voxel %s: %s: %" PRId64 " points without a position were left out\n",
+                "voxel %s: %s: left out %" PRId64
+                " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
     if (cloud->scaled)
         fprintf(

@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/out.h"
 #include "clients/cli/render.h"
 #include "clients/cli/save.h"
 #include "clients/cli/shm.h"
@@ -91,7 +92,9 @@ static enum voxel_code check_paths(const struct infer_options *options,
 {
     enum voxel_code code = VOXEL_OK;
     if (options->out) code = save_check_path(options->out, options->file, error);
+    if (!code && options->out) code = out_check(options->out, error);
     if (!code && options->picture) code = render_check_path(options->picture, error);
+    if (!code && options->picture) code = out_check(options->picture, error);
     return code;
 }
 
@@ -130,13 +133,20 @@ static void print_channels(const struct voxel_tensor *output)
         double low = INFINITY;
         double high = -INFINITY;
         double sum = 0;
+        int64_t numbers = 0; /* of those that are: NaN is counted, not summed */
         for (int64_t row = 0; row < rows; row++) {
             double v = (double)convert_cell(output, row * channels + c);
+            if (isnan(v)) continue;
             low = v < low ? v : low;
             high = v > high ? v : high;
             sum += v;
+            numbers++;
         }
-        printf("  %7" PRId64 " %11.4f %11.4f %11.4f\n", c, low, sum / (double)rows, high);
+        double mean = numbers ? sum / (double)numbers : NAN;
+        if (numbers == 0) low = high = NAN;
+        printf("  %7" PRId64 " %11.4f %11.4f %11.4f", c, low, mean, high);
+        if (numbers < rows) printf("  NaN in %" PRId64 " rows", rows - numbers);
+        printf("\n");
     }
     if (channels > CHANNELS_SHOWN)
         printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
@@ -342,19 +352,28 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     return code;
 }
 
-/* Which sample is drawn; said when it is not all there is. */
-static void pick_sample(struct infer_options *options, const struct cloud *cloud)
+/* Which sample is drawn; said when it is not all there is.  CLI_USAGE = it has no voxel. */
+static int pick_sample(struct infer_options *options, const struct cloud *cloud)
 {
     bool one = true;
-    for (int64_t row = 1; row < cloud->count && one; row++)
-        one = cloud->coords[4 * row] == cloud->coords[0];
+    bool there = false;
+    for (int64_t row = 0; row < cloud->count; row++) {
+        one &= cloud->coords[4 * row] == cloud->coords[0];
+        there |= cloud->coords[4 * row] == options->sample;
+    }
     bool said = options->sample >= 0;
+    if (said && !there) {
+        fprintf(stderr, "voxel infer: --sample: %s has no voxel of sample %" PRId64 "\n",
+                options->file, options->sample);
+        return CLI_USAGE;
+    }
     if (!said) options->sample = cloud->count ? cloud->coords[0] : 0;
     if (options->picture && !one && !said && !options->quiet)
         fprintf(stderr,
                 "voxel infer: %s has several samples: sample %" PRId64
                 " is drawn (--sample N draws another)\n",
                 options->file, options->sample);
+    return CLI_DONE;
 }
 
 static int read_cloud(struct infer_options *options, struct cloud *cloud)
@@ -372,8 +391,9 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
     if (code) return cli_say_input("infer", &error);
     cli_progress(NULL);
     if (!options->quiet) cli_say_cloud("infer", options->file, cloud);
-    pick_sample(options, cloud);
-    return CLI_DONE;
+    int exit_code = pick_sample(options, cloud);
+    if (exit_code) cloud_fini(cloud);
+    return exit_code;
 }
 
 int command_infer(int argc, char **argv)

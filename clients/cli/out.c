@@ -57,6 +57,26 @@ static int open_part(struct out *out, mode_t mode)
     return -1;
 }
 
+enum voxel_code out_check(const char *path, struct voxel_error *error)
+{
+    struct stat about;
+    char folder[PATH_MAX];
+    const struct out out = {.path = path};
+    const char *slash = strrchr(path, '/');
+    size_t bytes = slash ? (size_t)(slash - path) + 1 : 0;
+    if (stat(path, &about) == 0) {
+        if (S_ISDIR(about.st_mode)) return out_failed(&out, EISDIR, error);
+        return access(path, W_OK) == 0 ? VOXEL_OK : out_failed(&out, errno, error);
+    }
+    /* A link that leads nowhere: what it names may be made, or not. */
+    if (errno == ENOENT && lstat(path, &about) == 0) return VOXEL_OK;
+    if (bytes + 2 > sizeof folder) return out_failed(&out, ENAMETOOLONG, error);
+    memcpy(folder, path, bytes);
+    memcpy(folder + bytes, ".", 2);
+    if (access(folder, W_OK | X_OK) != 0) return out_failed(&out, errno, error);
+    return VOXEL_OK;
+}
+
 enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *error)
 {
     mode_t mode = 0;

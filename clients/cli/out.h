@@ -31,6 +31,8 @@ struct out {
     char part[PATH_MAX]; /* what is written; "" = the path itself */
 };
 
+/* Whether it looks as if out_open would do it; nothing is made.  For before the work. */
+enum voxel_code out_check(const char *path, struct voxel_error *error);
 enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *error);
 /* Also what fprintf and fwrite could not do is said here. */
 enum voxel_code out_close(struct out *out, struct voxel_error *error);

@@ -7,6 +7,7 @@ vx_e2e_test(NAME e2e_observability FILE tests/e2e/test_observability.py TIMEOUT 
 vx_e2e_test(NAME e2e_random_bytes FILE tests/e2e/test_random_bytes.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_regions FILE tests/e2e/test_regions.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_readme FILE tests/e2e/test_readme.py TIMEOUT 300)
+vx_e2e_test(NAME e2e_command_line FILE tests/e2e/test_command_line.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_install FILE tests/e2e/test_install.py TIMEOUT 300)
 vx_e2e_test(NAME e2e_lying_server FILE tests/e2e/test_lying_server.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_five_ways FILE tests/e2e/test_five_ways.py TIMEOUT 180)

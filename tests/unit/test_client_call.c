@@ -311,8 +311,9 @@ START_TEST(an_absent_server_is_unavailable)
     ck_assert_int_eq(voxel_server_live(client, &live, &error), VOXEL_UNAVAILABLE);
     ck_assert_uint_gt(strlen(error.text), 0);
     voxel_client_close(client);
-    static const char *const wrong[] = {"", "localhost", NULL};
-    for (int i = 0; i < 3; i++) {
+    static const char *const wrong[] = {"", "localhost", NULL, "http://a:1",
+                                        "https://a:1"};
+    for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(voxel_client_open(wrong[i], NULL, &client, &error),
                          VOXEL_INVALID_ARGUMENT);
         ck_assert_ptr_null(client);

@@ -100,7 +100,7 @@ START_TEST(a_size_is_needed_and_bounded)
     struct cloud cloud;
     struct voxel_error error;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
-    ck_assert_msg(strstr(error.text, "--voxel"), "%s", error.text);
+    ck_assert_msg(strstr(error.text, "--voxel (1 if they are voxels)"), "%s", error.text);
     points.voxel_size = 0.1;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "point 0 is at voxel 1e+31 along y"), "%s",

@@ -14,6 +14,7 @@ class AsyncClient:
 
     def __init__(self, address="127.0.0.1:8001", credentials=None):
         options = CHANNEL_OPTIONS
+        messages.check_address(address)
         self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
                          else grpc.aio.insecure_channel(address, options))
         self._methods = {}

@@ -24,6 +24,7 @@ class Client:
 
     def __init__(self, address="127.0.0.1:8001", credentials=None):
         options = CHANNEL_OPTIONS
+        messages.check_address(address)
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._methods = {}

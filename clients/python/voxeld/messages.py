@@ -21,6 +21,15 @@ OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "
            "priority", "queue_timeout_us", "resend", "timing", "version")
 
 
+def check_address(address):
+    """What no gRPC server listens at is an error here, not a failed look-up at the first call."""
+    if not isinstance(address, str):
+        raise TypeError(f"address: expected a str, got {type(address).__name__}")
+    if ":" not in address or address.startswith(("http://", "https://")):
+        raise ValueError(f"address: expected host:port (the port being that of gRPC) or "
+                         f"unix:path, got '{address}'")
+
+
 def _coords_array(coords):
     coords = np.asarray(coords)
     if coords.ndim != 2 or coords.shape[1] not in (3, 4):

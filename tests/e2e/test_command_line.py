@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`voxel infer` with the files that people have: right, or a sentence that says what to do."""
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from model_files import random_grid
+
+HEADER = ("ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\n"
+          "property float z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n"
+          "property float intensity\nend_header\n")
+# The last two are in one voxel of 0.5.
+POINTS = ((0.1, 0.1, 0.1, 255, 0, 51, 0.5), (0.1, 0.1, 0.6, 0, 255, 0, -1),
+          (5.1, 5.1, 5.1, 0, 0, 255, 2), (5.2, 5.2, 5.2, 51, 0, 51, 4))
+COORDS = np.array([[0, 0, 0, 0], [0, 0, 0, 1], [0, 10, 10, 10]], np.int32)
+FEATS = np.array([[1, 0, 0.2, 0.5], [0, 1, 0, -1], [0.1, 0, 0.6, 3]], np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    coords, feats = random_grid(3, 50, samples=2)
+    np.savez(tmp_path / "grid.npz", coords=coords, feats=feats, colour=2 * feats)
+    np.save(tmp_path / "grid.npy", coords)
+    np.save(tmp_path / "twice.npy", coords[[0, 1, 0]])
+    (tmp_path / "rgb.ply").write_text(HEADER + "".join(
+        " ".join(map(str, row)) + "\n" for row in POINTS))
+    return tmp_path
+
+
+def voxel(daemon, folder, *words):
+    return subprocess.run([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model", "conv",
+                           *words], cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+def refused(daemon, folder, sentence, *words):
+    """Before anything was asked or written: exit code 2 and that sentence."""
+    before = sorted(folder.iterdir())
+    done = voxel(daemon, folder, *words)
+    assert done.returncode == 2 and sentence in done.stderr, (done.returncode, done.stderr)
+    assert done.stdout == "" and sorted(folder.iterdir()) == before
+
+
+def test_properties_of_a_ply_are_features(daemon, client, folder):
+    done = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
+                 "-o", "out.npz")
+    assert done.returncode == 0, done.stderr
+    assert "merged 1 of 4 points into a voxel already taken, feats averaged: 3 voxels" in done.stderr
+    assert "8-bit feats were divided by 255" in done.stderr
+    out = np.load(folder / "out.npz")
+    assert sorted(out) == ["coords", "out", "voxel_size"] and out["voxel_size"] == 0.5
+    np.testing.assert_array_equal(out["coords"], COORDS)
+    np.testing.assert_array_equal(out["out"], client.infer("conv", COORDS, FEATS)["out"])
+    quiet = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats",
+                  "red,green,blue,intensity", "-q", "-o", "quiet.npy")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    np.testing.assert_array_equal(np.load(folder / "quiet.npy"), out["out"])
+    np.testing.assert_array_equal(np.load(folder / "quiet.coords.npy"), COORDS)
+    raw = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
+                "--raw-feats", "-o", "raw.npy")
+    assert raw.returncode == 0 and "divided" not in raw.stderr
+    feats = FEATS * np.float32([255, 255, 255, 1])
+    # The same means to a rounding of the last bit: 0.1 is 25.5 / 255 only nearly.
+    np.testing.assert_allclose(np.load(folder / "raw.npy"),
+                               client.infer("conv", COORDS, feats)["out"], rtol=1e-4, atol=1e-2)
+
+
+def test_an_array_of_a_npz_by_name(daemon, client, folder):
+    grid = np.load(folder / "grid.npz")
+    for words, feats in (((), grid["feats"]), (("--feats", "colour"), grid["colour"])):
+        done = voxel(daemon, folder, "grid.npz", *words, "-o", "out.npz")
+        assert done.returncode == 0, done.stderr
+        out = np.load(folder / "out.npz")
+        np.testing.assert_array_equal(out["coords"], grid["coords"])
+        np.testing.assert_array_equal(out["out"],
+                                      client.infer("conv", grid["coords"], feats)["out"])
+
+
+@pytest.mark.parametrize("sentence,words", [
+    ("takes feats of 4 channels and grid.npy gives none", ("grid.npy",)),
+    ("(it has: red, green, blue, intensity)", ("rgb.ply", "--voxel", "0.5")),
+    ("takes feats of 4 channels, here are 1", ("rgb.ply", "--voxel", "1", "--feats", "red")),
+    ("no number 'alpha' for each vertex; beside x, y, z it has: red", (
+        "rgb.ply", "--voxel", "1", "--feats", "red,alpha")),
+    ("rows 0 and 2 are the same voxel", ("twice.npy",)),
+    ("no array named rgb; beside coords it has: feats, colour", ("grid.npz", "--feats", "rgb")),
+    ("a .npy has coordinates and no feats 'rgb'", ("grid.npy", "--feats", "rgb")),
+    ("expected a picture that ends in .png", ("grid.npz", "--render", "a.jpg")),
+    ("ends in .ply, .npz or .npy", ("grid.npz", "-o", "a.txt")),
+    ("grid.npz is the input", ("grid.npz", "-o", "grid.npz")),
+    ("No such file or directory", ("grid.npz", "-o", "none/a.npz")),
+    ("No such file or directory", ("grid.npz", "--render", "none/a.png")),
+    ("Is a directory", ("grid.npz", "-o", "folder.npz")),
+    ("has no voxel of sample 5", ("grid.npz", "--render", "a.png", "--sample", "5")),
+    ("expected host:port without http", ("grid.npz", "--server", "http://127.0.0.1:1")),
+])
+def test_what_cannot_be_right_is_refused_first(daemon, folder, sentence, words):
+    (folder / "folder.npz").mkdir()
+    refused(daemon, folder, sentence, *words)
+
+
+def test_samples_are_drawn_one_at_a_time(daemon, folder):
+    coords, feats = (np.load(folder / "grid.npz")[name] for name in ("coords", "feats"))
+    assert {0, 1} == set(coords[:, 0])
+    size = ("--size", "160x100", "--view", "10,20")
+    done = voxel(daemon, folder, "grid.npz", "--render", "first.png", *size)
+    assert done.returncode == 0
+    first = coords[0, 0]
+    assert f"has several samples: sample {first} is drawn" in done.stderr
+    for sample in (0, 1):
+        words = ("--sample", str(sample), "--render", f"{sample}.png", *size)
+        done = voxel(daemon, folder, "grid.npz", *words)
+        assert done.returncode == 0 and "several samples" not in done.stderr
+    pictures = [(folder / f"{name}.png").read_bytes() for name in ("first", "0", "1")]
+    assert pictures[0] == pictures[1 + first] and pictures[1] != pictures[2]
+
+
+def test_nan_is_said(daemon, folder):
+    grid = np.load(folder / "grid.npz")
+    feats = grid["feats"].copy()
+    feats[:] = np.nan
+    np.savez(folder / "nan.npz", coords=grid["coords"], feats=feats)
+    done = voxel(daemon, folder, "nan.npz")
+    assert done.returncode == 0
+    assert done.stdout.count(f"NaN in {len(feats)} rows") == 3 and "inf" not in done.stdout
+
+
+def test_the_port_of_the_status_page_is_known_as_such(daemon, folder):
+    done = voxel(daemon, folder, "grid.npz", "--server", daemon.http)
+    assert done.returncode == 1
+    assert f"What answers at {daemon.http} speaks HTTP/1" in done.stderr
+    assert "No server answers" not in done.stderr
+
+
+def test_a_server_that_is_slow_to_greet_is_no_absent_one(daemon, folder):
+    """A proxy holds the first bytes back for half a second: as a busy host, or a far one."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    inside = socket.create_connection(daemon.grpc.split(":"))
+
+    def carry(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve():
+        outside, _ = listener.accept()
+        time.sleep(0.5)
+        there = threading.Thread(target=carry, args=(outside, inside))
+        there.start()
+        carry(inside, outside)
+        there.join()
+        outside.close()
+    proxy = threading.Thread(target=serve, daemon=True)
+    proxy.start()
+    done = voxel(daemon, folder, "grid.npz", "--server",
+                 f"127.0.0.1:{listener.getsockname()[1]}")
+    assert done.returncode == 0, done.stderr
+    listener.close()
+    proxy.join(60)
+    inside.close()
+
+
+def test_ctrl_c_leaves_no_half_file(daemon, folder):
+    """Interrupted while it waits for a server that does not answer."""
+    worker = daemon.workers()[0]
+    with daemon.frozen(worker):
+        one = subprocess.Popen([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model",
+                                "conv", "grid.npz", "-o", "out.npz"], cwd=folder,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        daemon.wait_for("the request",
+                        lambda: daemon.metrics()["voxeld_calls_in_flight"] > 0)
+        one.send_signal(signal.SIGINT)
+        assert one.wait(60) == -signal.SIGINT
+    assert not (folder / "out.npz").exists() and not list(folder.glob("*.part-*"))
