@@ -51,7 +51,8 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
     done = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
                  "-o", "out.npz")
     assert done.returncode == 0, done.stderr
-    assert "merged 1 of 4 points into a voxel already taken, feats averaged: 3 voxels" in done.stderr
+    assert ("merged 1 of 4 points into a voxel already taken, feats averaged: 3 voxels"
+            in done.stderr)
     assert "8-bit feats were divided by 255" in done.stderr
     out = np.load(folder / "out.npz")
     assert sorted(out) == ["coords", "out", "voxel_size"] and out["voxel_size"] == 0.5

@@ -293,6 +293,8 @@ def test_random_damage_is_an_answer_or_an_error(server):
     ({"parameters": {1: 2}}, "expected a str as name"), ({"parameters": [1]}, "expected a dict"),
     ({"queue_timeout_us": 0.5}, "integer"), ({"priority": "high"}, "integer"),
     ({"coords_ref": 5}, "coords_ref: expected a str"),
+    ({"outputs_in": ["out"]}, "outputs_in: expected a dict, got list"),
+    ({"outputs_in": {"out": None}}, "expected an array for 'out', got NoneType"),
 ])
 def test_an_option_that_is_not_known_is_a_type_error(server, option, sentence):
     options = {"id": "7", **option}
@@ -312,6 +314,8 @@ def test_an_option_that_is_not_known_is_a_type_error(server, option, sentence):
     ((COORDS.astype(np.float64), FEATS), "expected integers, got float64"),
     ((COORDS[:, :2], FEATS), "the sample, then three axes"),
     ((COORDS, FEATS.astype(np.float64)), "got float64"),
+    ((np.ma.array(COORDS, mask=COORDS == 5), FEATS), "coords: expected an array without masked"),
+    ((COORDS, np.ma.array(FEATS, mask=FEATS == 1)), "feats: expected an array without masked"),
     ((COORDS, [[1.0]] * 3), "got float64"), ((COORDS, FEATS[:, 0]), r"\[N, C\], got \[3\]"),
 ])
 def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence):
@@ -319,6 +323,27 @@ def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence
         client.infer("sums", *arguments)
     with Client(server.address) as client, pytest.raises(ValueError, match="float32 with bf16"):
         client.infer("sums", COORDS, FEATS.astype(np.int64), bf16=True)
+    with Client(server.address) as client:
+        for option in ("priority", "queue_timeout_us"):
+            for value in (-1, 10 ** 30):
+                with pytest.raises(ValueError, match=f"{option}: expected 0 to"):
+                    client.infer("sums", COORDS, FEATS, **{option: value})
+        with pytest.raises(TypeError):
+            client.region(10.5)
+
+
+def test_arrays_are_sent_as_they_are_meant(server):
+    """Whatever the layout in memory, and of either byte order: the same bytes go out."""
+    good = messages.pack_infer("sums", COORDS, FEATS * np.float32(0.1), {})
+    feats = FEATS * np.float32(0.1)
+    for coords in (COORDS.tolist(), np.asfortranarray(COORDS), COORDS.astype(">i8"),
+                   np.repeat(COORDS, 2, 0)[::2], COORDS.astype(np.uint8)):
+        for other in (feats.astype(">f4"), np.repeat(feats, 2, 1)[:, ::2]):
+            assert messages.pack_infer("sums", coords, other, {}) == good
+    for address in ("localhost", "", "http://127.0.0.1:8001", "https://a:1"):
+        for kind in (Client, AsyncClient):
+            with pytest.raises(ValueError, match="expected host:port"):
+                kind(address)
 
 
 def test_parameters_of_numpy_are_what_they_are():

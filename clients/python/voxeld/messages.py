@@ -30,8 +30,15 @@ def check_address(address):
                          f"unix:path, got '{address}'")
 
 
+def _array(what, value):
+    """As np.asarray, which would take what lies under a mask for values."""
+    if np.ma.is_masked(value):
+        raise ValueError(f"{what}: expected an array without masked values")
+    return np.asarray(value)
+
+
 def _coords_array(coords):
-    coords = np.asarray(coords)
+    coords = _array("coords", coords)
     if coords.ndim != 2 or coords.shape[1] not in (3, 4):
         raise ValueError(f"coords: expected shape [N, 4] (the sample, then three axes as the "
                          f"network was trained with them) or [N, 3] (three axes), got "
@@ -47,10 +54,11 @@ def _coords_array(coords):
 
 
 def _feats_array(feats, bf16):
-    feats = np.asarray(feats)
+    feats = _array("feats", feats)
     if feats.ndim != 2:
         raise ValueError(f"feats: expected shape [N, C], got {list(feats.shape)}")
-    if feats.dtype not in (np.float16, np.float32):
+    native = feats.dtype.newbyteorder("=")
+    if native not in (np.float16, np.float32):
         raise ValueError(f"feats: expected float32 or float16 (or float32 with bf16=True), "
                          f"got {feats.dtype}")
     if bf16:
@@ -59,7 +67,7 @@ def _feats_array(feats, bf16):
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         nan = np.isnan(feats)
         return np.where(nan, (bits >> 16) | 0x40, rounded).astype("<u2"), "BF16"
-    if feats.dtype == np.float16:
+    if native == np.float16:
         return np.ascontiguousarray(feats, dtype="<f2"), "FP16"
     return np.ascontiguousarray(feats, dtype="<f4"), "FP32"
 
@@ -94,12 +102,17 @@ def _input(name, datatype, array, found):
 def _outputs(options, regions):
     """The outputs asked for: those named, and those that have an array to lie in."""
     places = options.get("outputs_in") or {}
+    if not isinstance(places, Mapping):
+        raise TypeError(f"outputs_in: expected a dict, got {type(places).__name__}")
     names = _names("outputs", options.get("outputs") or ())
     for name in names + [name for name in places if name not in names]:
-        array = places.get(name)
-        if array is None:
+        if name not in places:
             yield wire.text(1, name)
             continue
+        array = places[name]
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"outputs_in: expected an array for '{name}', got "
+                            f"{type(array).__name__}")
         found = _find(array, regions)
         if found is None:
             raise ValueError(f"outputs_in: expected a C-contiguous array of a region of this "
@@ -143,8 +156,8 @@ def _text(what, value):
 def _count(what, value):
     """A whole number of 0 or more; None is 0."""
     value = operator.index(value or 0)
-    if value < 0:
-        raise ValueError(f"{what}: expected 0 or more, got {value}")
+    if not 0 <= value < 1 << 63:
+        raise ValueError(f"{what}: expected 0 to 2^63-1, got {value}")
     return value
 
 

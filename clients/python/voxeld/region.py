@@ -24,9 +24,9 @@ class Memory:
     """
 
     def __init__(self, nbytes):
-        if nbytes < 1:
+        self.nbytes = operator.index(nbytes)
+        if self.nbytes < 1:
             raise ValueError(f"region: expected 1 byte or more, got {nbytes}")
-        self.nbytes = int(nbytes)
         self.name = ""
         self._used = 0
         self._map = self._bytes = None
