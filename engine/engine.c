@@ -60,19 +60,21 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
     return engine->backend->load(engine->device, source, progress, why, model);
 }
 
-vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
-                         const struct vx_progress *progress, struct vx_why *why)
+vx_status vx_engine_warm_step(struct vx_engine *engine, struct vx_model *model,
+                              struct vx_why *why, struct vx_warm *warm)
 {
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
-    VX_TRY(engine->backend->prepare(engine->device, model, progress, why));
-    for (i32 i = 0; i < model->network->warmup_count; i++) {
-        i64 voxels = model->network->warmup[i];
-        if (voxels > model->signature.voxels_max)
-            continue; /* of the defaults, too many here */
-        VX_TRY(engine->backend->warm(engine->device, model, voxels, why));
-    }
+    *warm = (struct vx_warm){0};
+    return engine->backend->warm(engine->device, model, why, warm);
+}
+
+vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
+                         struct vx_why *why)
+{
+    struct vx_warm warm = {.more = true};
+    while (warm.more) VX_TRY(vx_engine_warm_step(engine, model, why, &warm));
     return VX_OK;
 }
 

@@ -8,13 +8,14 @@
  *   struct vx_engine *engine;
  *   VX_TRY(vx_engine_open(&options, &why, &engine));
  *   VX_TRY(vx_engine_load(engine, &source, &why, &model));
+ *   VX_TRY(vx_engine_warm(engine, model, &why));
  *   vx_engine_run(engine, model, &batch);
  *   vx_engine_unload(engine, &model);
  *   vx_engine_close(&engine);
  *
  * Owner    the caller owns engine and model; a batch is borrowed until collected.
  * Thread   open, close: the device thread.  load: the main thread, while the device
- *          thread runs other models.  run, unload: the device thread.  describe: any.
+ *          thread runs other models.  warm, run, unload: the device thread.  describe: any.
  * Limits   engine/base/limits.h; memory is what the options say, taken at open.
  * Fails    INVALID_ARGUMENT for what a model file or request says, DATA_LOSS for damaged
  *          files, RESOURCE_EXHAUSTED for what does not fit, NOT_FOUND for a missing file.
@@ -220,10 +221,20 @@ VX_MUST_USE vx_status vx_engine_load(struct vx_engine *engine,
                                      const struct vx_model_source *source,
                                      const struct vx_progress *progress,
                                      struct vx_why *why, struct vx_model **model);
-/* Makes the model ready on the device thread: uploads, tunes if asked to, runs the
- * warm-up sizes once.  progress (or NULL) counts the convolutions that are tuned. */
+/* Makes the model ready on the device thread, one piece a call, so that batches of other
+ * models run in between: its weights are uploaded, one candidate of tuning is measured, one
+ * warm-up size is run (on a CPU one layer of it).  A piece waits for the batches that are
+ * under way. */
+struct vx_warm {
+    bool more;   /* pieces are left; else the model is ready */
+    bool tuning; /* what is counted: convolutions that are tuned; else warm-up steps */
+    i64 done, total; /* of what is counted */
+};
+VX_MUST_USE vx_status vx_engine_warm_step(struct vx_engine *engine,
+                                          struct vx_model *model, struct vx_why *why,
+                                          struct vx_warm *warm);
+/* All pieces, for who serves nobody meanwhile. */
 VX_MUST_USE vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
-                                     const struct vx_progress *progress,
                                      struct vx_why *why);
 void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
 const struct vx_signature *vx_model_signature(const struct vx_model *model);

@@ -103,10 +103,18 @@ struct vx_message_up {
     struct vx_message_head head;
     struct vx_engine_stats stats;
 };
+/* A load goes READ -> MADE -> TUNE -> WARM -> LOADED; TUNE is a GPU's.  MADE is said once, when
+ * the main thread is done with it, well or not: it may make the next. */
+enum vx_progress_stage {
+    VX_PROGRESS_READ, /* main thread; layers; of a GPU, and the kernels that they launch */
+    VX_PROGRESS_MADE, /* the device thread has it */
+    VX_PROGRESS_TUNE, /* device thread; convolutions that are tuned */
+    VX_PROGRESS_WARM, /* device thread; steps of the warm-up */
+};
 struct vx_message_progress {
     struct vx_message_head head;
-    i64 done, total; /* layers; of a GPU, and the kernels that they launch */
-    bool tuning;     /* then: convolutions that are tuned */
+    i64 done, total;
+    i32 stage; /* enum vx_progress_stage */
 };
 struct vx_message_loaded {
     struct vx_message_head head;

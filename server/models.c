@@ -15,7 +15,8 @@ vx_status vx_models_open(const struct vx_models_options *options,
     *models = vx_alloc_zero(sizeof **models);
     VX_ENSURE(*models, RESOURCE_EXHAUSTED, "no memory for the table of models");
     (*models)->options = *options;
-    for (i32 w = 0; w < VX_WORKERS_MAX; w++) (*models)->loading[w] = -1;
+    _Static_assert(VX_INSTANCES_MAX <= 64, "loading has a bit for each row");
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++) (*models)->reading[w] = -1;
     return VX_OK;
 }
 
@@ -147,7 +148,7 @@ static bool models_compare(struct vx_models *models,
     bool retry = !models->listing.quiet || vx_models_is_fresh_wish(models, entry->name);
     if (row && row->fingerprint == entry->fingerprint &&
         (row->state != VX_INSTANCE_UNAVAILABLE || !retry)) {
-        if (retry) vx_models_ask_spared(models, instance);
+        if (retry) vx_models_retry_now(models, instance);
         return true;
     }
     if (row && row->state != VX_INSTANCE_READY) vx_models_retire(models, instance);
@@ -219,5 +220,6 @@ void vx_models_step(struct vx_models *models)
         models->listing.quiet = true; /* seen before */
         models_follow_listing(models, false);
     }
+    vx_models_retry_step(models);
     vx_models_wanted_step(models);
 }

@@ -16,10 +16,12 @@
  * Workers of unlike size: any of a model's workers may get any of its requests, so what is
  * admitted, and what a batch holds, is what fits the smallest of them.
  *
- * A worker has one LOAD at a time, the next when the last is answered: a worker that is
- * busy for long is not flooded, and one that dies was loading that model and no other.  A
- * load that kills its worker again and again is given up; where another worker has the model,
- * only that worker is spared, until somebody asks again (SIGHUP, or a client's load).
+ * A worker reads one model at a time and gets the next LOAD when that one is read: however
+ * long models warm up, those behind them are read and served.  What a worker was loading when
+ * it died is suspected, whoever killed it: it is tried there again, for ever, at growing
+ * intervals (models_retry.c), behind what nobody suspects and alone, so that the next death
+ * names its cause.  What fails by itself is UNAVAILABLE and is not tried again until somebody
+ * asks (SIGHUP, or a client's load) or its files change.
  *
  * Owner    the front; rows belong to the registry.
  * Thread   loop.
@@ -50,6 +52,7 @@ struct vx_models_options {
     struct vx_registry *registry;
     struct vx_sched *sched;
     struct vx_workers **workers; /* set before the first worker is up */
+    i64 (*now_ns)(void);         /* of retries; NULL = the clock */
     void *context;
     /* A waiting job whose instance can no longer run anywhere; state NEW. */
     void (*on_lost)(void *context, struct vx_job *job);
@@ -78,8 +81,8 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
 void vx_models_step(struct vx_models *models);
 
 /* Workers that serve the row, or will when they are up or have loaded it, as bits: one that
- * is not in it is no use to wait for, such as one that could not open its device again and
- * again. */
+ * is not in it is no use to wait for, such as one that could not open its device, or died of
+ * the row, again and again. */
 u32 vx_models_workers(const struct vx_models *models, i32 instance);
 
 /* model_control explicit: OK, and on_ended(waiter) comes later; or why not.  A load has

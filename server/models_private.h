@@ -2,6 +2,7 @@
  *
  *   models.c          rows and their states, from listing to row
  *   models_workers.c  words to workers and from them
+ *   models_retry.c    loads whose worker died: who is suspected, and when it is tried again
  *   models_wanted.c   model_control: which models should be there, and who waits for them
  *
  * Owner    the table is the front's, through models.h.
@@ -23,12 +24,14 @@ struct vx_model_load {
                    such */
     u32 placed; /* bit per worker that is to have it */
     u32 asked;  /* bit per worker: LOAD to be sent or sent, LOADED not yet heard */
+    u32 retry;  /* bit per worker that died of it: to be asked again at retry_ns */
     u64 ask; /* when it was asked for, in asks of all rows: workers load in that order */
     i64 weights_bytes; /* of the file: what placement counts before a worker says more */
     i32 deaths;        /* of workers that were loading it while none had it, in a row */
     i32 worker_deaths[VX_WORKERS_MAX]; /* of each one that was loading it, in a row */
-    bool failed;                       /* and it was said so */
-    bool listed;                       /* seen in the listing that is being compared */
+    i64 retry_ns[VX_WORKERS_MAX];
+    bool failed; /* and it was said so */
+    bool listed; /* seen in the listing that is being compared */
 };
 
 enum vx_models_mode { VX_MODELS_ALL, VX_MODELS_POLL, VX_MODELS_EXPLICIT };
@@ -50,7 +53,9 @@ struct vx_models {
     bool batching_off, stopped;
     u64 load_id, asks;
     struct vx_model_load loads[VX_INSTANCES_MAX];
-    i32 loading[VX_WORKERS_MAX]; /* the row whose LOAD is with the worker; -1 */
+    u64 loading[VX_WORKERS_MAX]; /* bit per row whose LOAD is with the worker */
+    i32 reading[VX_WORKERS_MAX]; /* the one of these that it reads; -1 */
+    i64 retry_look_ns;           /* when retries are looked at again */
     struct vx_placement placement;
     i64 polled_ns;
     bool short_of_rows; /* a version of the listing has no row */
@@ -76,8 +81,30 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text);
 u32 vx_models_place(const struct vx_models *models, const char *name);
 /* LOAD for every worker that is to have the row and is up, as soon as its turn comes. */
 void vx_models_ask_workers(struct vx_models *models, i32 instance);
-/* Workers that are not asked any more, since they died of it, are asked again. */
-void vx_models_ask_spared(struct vx_models *models, i32 instance);
+/* The next LOAD for a worker that reads none. */
+void vx_models_feed(struct vx_models *models, i32 worker);
+/* Requests that wait for workers which will not have the row, since their memory is there,
+ * wait in vain. */
+void vx_models_strand(struct vx_models *models, i32 instance);
+/* Whether workers should have the row. */
+bool vx_models_is_wanted(const struct vx_models *models, i32 instance);
+
+/* So many deaths of one load in a row are no accident: nobody waits for that worker any more,
+ * and the load is said to have failed to who asked for it.  Batches that the worker had are not
+ * blamed instead: a job takes part in fewer deaths than these (VX_JOB_DEATHS_MAX). */
+#define VX_LOAD_DEATHS_MAX 3
+static inline bool vx_models_is_spared(const struct vx_model_load *load, i32 worker)
+{
+    return load->worker_deaths[worker] >= VX_LOAD_DEATHS_MAX;
+}
+/* The worker died while it was loading the row. */
+void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker);
+/* Of the rows that the worker died of, the one that is to be tried there now; -1 = none is. */
+i32 vx_models_retry_due(const struct vx_models *models, i32 worker);
+/* Somebody asks: what workers died of is tried again now, as if nothing had been. */
+void vx_models_retry_now(struct vx_models *models, i32 instance);
+/* Sends what has become due. */
+void vx_models_retry_step(struct vx_models *models);
 /* Asks that were not sent yet are taken back. */
 void vx_models_take_back(struct vx_models *models, i32 instance);
 /* No request goes there any more, and workers unload it. */

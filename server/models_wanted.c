@@ -275,11 +275,14 @@ static vx_status load_ended(const struct vx_models *models,
                             bool *ended)
 {
     bool serves = false;
-    const struct vx_instance *failed = NULL;
+    const struct vx_instance *failed = NULL, *dies = NULL;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE || strcmp(row->name, waiter->name)) continue;
-        if (row->state == VX_INSTANCE_LOADING) return VX_OK;
+        if (row->state == VX_INSTANCE_LOADING) {
+            if (models->loads[i].deaths < VX_LOAD_DEATHS_MAX) return VX_OK;
+            dies = row;
+        }
         if (row->state == VX_INSTANCE_READY) serves = true;
         if (row->state == VX_INSTANCE_UNAVAILABLE) failed = row;
     }
@@ -290,6 +293,10 @@ static vx_status load_ended(const struct vx_models *models,
             "load failed for model '%.60s': version %lld is at UNAVAILABLE state: "
             "%s",
             waiter->name, (long long)failed->version, failed->reason);
+    if (dies)
+        VX_FAIL_WHY(why, UNAVAILABLE, "workers end while they load a model",
+                    "load failed for model '%.60s': version %lld is at LOADING state: %s",
+                    waiter->name, (long long)dies->version, dies->reason);
     if (waiter->no_row && models->short_of_rows)
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
                     "failed to load '%s', %d model versions are loaded: unload one",

@@ -7,14 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Worker deaths in the middle of one row's load before the model is given up, or where others
- * serve it, that worker spared: one may be an accident, three are the model, and the others
- * should not wait for it for ever.  Batches that the worker had are not blamed instead: a job
- * takes part in fewer deaths than these (VX_JOB_DEATHS_MAX). */
-#define LOAD_DEATHS_MAX 3
 /* Processes in a row that could not open their device before nobody waits for it any more. */
 #define OPEN_FAILURES_MAX 3
-_Static_assert(VX_JOB_DEATHS_MAX < LOAD_DEATHS_MAX, "one job condemns no load");
 
 static i32 models_workers(const struct vx_models *models)
 {
@@ -79,21 +73,28 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     /* One that does not get it does not die of it. */
     if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
         return;
-    models->loading[worker] = instance;
+    models->loading[worker] |= 1ull << instance;
+    models->reading[worker] = instance;
     vx_sched_worker_loading(models->options.sched, worker, true);
 }
 
-/* The next LOAD for a worker that has none. */
-static void models_feed(struct vx_models *models, i32 worker)
+void vx_models_feed(struct vx_models *models, i32 worker)
 {
-    if (models->loading[worker] >= 0 || !worker_is_up(models, worker)) return;
+    if (models->reading[worker] >= 0 || !worker_is_up(models, worker)) return;
     i32 first = -1;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_model_load *load = &models->loads[i];
         if (!(load->asked & (1u << worker))) continue;
+        if (models->loading[worker] & 1ull << i) continue;
         if (first < 0 || load->ask < models->loads[first].ask) first = i;
     }
-    if (first >= 0) models_send_load(models, first, worker);
+    if (first < 0) {
+        first = vx_models_retry_due(models, worker);
+        if (first < 0) return;
+        models->loads[first].retry &= ~(1u << worker);
+        models->loads[first].asked |= 1u << worker;
+    }
+    models_send_load(models, first, worker);
 }
 
 void vx_models_ask_workers(struct vx_models *models, i32 instance)
@@ -103,13 +104,8 @@ void vx_models_ask_workers(struct vx_models *models, i32 instance)
     for (i32 w = 0; w < models_workers(models); w++) {
         if (!(load->placed & (1u << w)) || !worker_is_up(models, w)) continue;
         load->asked |= 1u << w;
-        models_feed(models, w);
+        vx_models_feed(models, w);
     }
-}
-
-static bool load_is_spared(const struct vx_model_load *load, i32 worker)
-{
-    return load->worker_deaths[worker] >= LOAD_DEATHS_MAX;
 }
 
 static bool worker_may_come(const struct vx_models *models, i32 worker)
@@ -122,40 +118,28 @@ u32 vx_models_workers(const struct vx_models *models, i32 instance)
 {
     const struct vx_model_load *load = &models->loads[instance];
     u32 workers = vx_models_row(models, instance)->workers_loaded | load->asked;
-    for (i32 w = 0; w < models_workers(models); w++)
-        if (worker_may_come(models, w) && !load_is_spared(load, w))
+    for (i32 w = 0; w < models_workers(models); w++) {
+        bool will_ask = worker_may_come(models, w) || (load->retry & (1u << w));
+        if (will_ask && !vx_models_is_spared(load, w))
             workers |= load->placed & (1u << w);
+    }
     return workers;
 }
 
-/* A worker will not have the row: requests that wait for it alone, since their memory is
- * there, wait in vain. */
-static void models_strand(struct vx_models *models, i32 instance)
+void vx_models_strand(struct vx_models *models, i32 instance)
 {
     vx_sched_only_gone(models->options.sched, instance,
                        vx_models_workers(models, instance), models->options.on_lost,
                        models->options.context);
 }
 
-void vx_models_ask_spared(struct vx_models *models, i32 instance)
-{
-    struct vx_model_load *load = &models->loads[instance];
-    for (i32 w = 0; w < models_workers(models); w++) {
-        if (!load_is_spared(load, w)) continue;
-        load->worker_deaths[w] = 0;
-        if (!worker_is_up(models, w)) continue;
-        if (!load->asked) load->ask = ++models->asks;
-        load->asked |= 1u << w;
-        models_feed(models, w);
-    }
-}
-
 void vx_models_take_back(struct vx_models *models, i32 instance)
 {
     u32 sent = 0;
     for (i32 w = 0; w < VX_WORKERS_MAX; w++)
-        if (models->loading[w] == instance) sent |= 1u << w;
+        if (models->loading[w] & 1ull << instance) sent |= 1u << w;
     models->loads[instance].asked &= sent;
+    models->loads[instance].retry = 0;
 }
 
 static void models_send_unload(struct vx_models *models, i32 instance, i32 worker)
@@ -177,64 +161,51 @@ void vx_models_release(struct vx_models *models, i32 instance)
 
 /* ------- workers that come and go ------- */
 
-/* What serves comes first, so that a worker that died is of use again soon. */
+bool vx_models_is_wanted(const struct vx_models *models, i32 instance)
+{
+    switch (vx_models_row(models, instance)->state) {
+    case VX_INSTANCE_READY:
+    case VX_INSTANCE_LOADING: return true;
+    case VX_INSTANCE_UNLOADING:
+        return vx_sched_instance_jobs(models->options.sched, instance) > 0;
+    case VX_INSTANCE_FREE:
+    case VX_INSTANCE_UNAVAILABLE: break;
+    }
+    return false;
+}
+
+/* What serves comes first, so that a worker that died is of use again soon; what it may have
+ * died of is asked for when its time has come. */
 void vx_models_on_worker_up(struct vx_models *models, i32 worker)
 {
     for (int waiting = 0; waiting < 2; waiting++)
         for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
             struct vx_model_load *load = &models->loads[i];
-            enum vx_instance_state state = vx_models_row(models, i)->state;
-            bool serves = state == VX_INSTANCE_READY;
-            bool wanted = serves || state == VX_INSTANCE_LOADING ||
-                          (state == VX_INSTANCE_UNLOADING &&
-                           vx_sched_instance_jobs(models->options.sched, i) > 0);
-            if (!wanted || serves == waiting || !(load->placed & (1u << worker)) ||
-                load_is_spared(load, worker))
-                continue;
+            bool serves = vx_models_row(models, i)->state == VX_INSTANCE_READY;
+            if (serves == waiting || !(load->placed & (1u << worker))) continue;
+            if (!vx_models_is_wanted(models, i)) continue;
+            if (load->retry & (1u << worker)) continue;
             if (!load->asked) load->ask = ++models->asks;
             load->asked |= 1u << worker;
         }
-    models_feed(models, worker);
-}
-
-/* A worker that has not died of it yet is loading it, or will be. */
-static bool load_is_tried(const struct vx_model_load *load)
-{
-    for (i32 w = 0; w < VX_WORKERS_MAX; w++)
-        if (load->asked & (1u << w) && !load->worker_deaths[w]) return true;
-    return false;
-}
-
-static void models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
-{
-    struct vx_model_load *load = &models->loads[instance];
-    const struct vx_instance *row = vx_models_row(models, instance);
-    bool serves = row->workers_loaded != 0;
-    load->worker_deaths[worker]++;
-    if (!serves) load->deaths++;
-    if (!serves && load->deaths >= LOAD_DEATHS_MAX && !load_is_tried(load))
-        vx_models_fail(models, instance,
-                       "the device process died each time it loaded this model");
-    else if (load_is_spared(load, worker)) /* the others serve on */
-        VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
-               VX_LOG_I64("worker", worker),
-               VX_LOG_TEXT("why", "this worker died each time it loaded the model: it is "
-                                  "not asked again until SIGHUP or a load"));
-    models_strand(models, instance);
+    vx_models_feed(models, worker);
 }
 
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 {
-    i32 suspect = models->loading[worker];
-    models->loading[worker] = -1;
+    u64 suspects = models->loading[worker];
+    models->loading[worker] = 0;
+    models->reading[worker] = -1;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         models->loads[i].asked &= ~(1u << worker);
         vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
-    if (suspect >= 0) models_on_load_death(models, suspect, worker);
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        if (suspects & 1ull << i) vx_models_on_load_death(models, i, worker);
     if (worker_may_come(models, worker)) return;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
-        if (vx_models_row(models, i)->state != VX_INSTANCE_FREE) models_strand(models, i);
+        if (vx_models_row(models, i)->state != VX_INSTANCE_FREE)
+            vx_models_strand(models, i);
 }
 
 /* ------- words from workers ------- */
@@ -276,7 +247,7 @@ static void models_on_changed(struct vx_models *models, i32 instance, i32 worker
         !models->loads[instance].asked)
         vx_models_fail(models, instance,
                        "the model's files changed on disk; SIGHUP loads the new ones");
-    models_strand(models, instance);
+    vx_models_strand(models, instance);
 }
 
 static void models_on_refused(struct vx_models *models, i32 worker,
@@ -290,7 +261,7 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     else /* the others serve on */
         VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
                VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
-    models_strand(models, instance);
+    vx_models_strand(models, instance);
 }
 
 static void models_on_loaded(struct vx_models *models, i32 worker,
@@ -323,17 +294,39 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     vx_sched_instance_ready(models->options.sched, instance, worker, true);
 }
 
-/* A worker says the last step too; the warm-up that follows it is not counted. */
 static void models_on_progress(struct vx_models *models, i32 worker,
                                const struct vx_message_progress *message)
 {
-    struct vx_instance *row = vx_models_row(models, message->head.instance);
-    const char *what = worker_is_cpu(models, worker) ? "layers" : "layers and kernels";
-    if (message->tuning) what = "convolutions tuned";
+    i32 instance = message->head.instance;
+    struct vx_instance *row = vx_models_row(models, instance);
+    const char *read = worker_is_cpu(models, worker) ? "layers" : "layers and kernels";
+    const char *before = "", *after = read;
+    if (message->stage == VX_PROGRESS_MADE && models->reading[worker] == instance) {
+        models->reading[worker] = -1;
+        vx_models_feed(models, worker);
+    }
     if (row->state != VX_INSTANCE_LOADING) return;
-    snprintf(row->reason, sizeof row->reason, "%lld of %lld %s%s",
-             (long long)message->done, (long long)message->total, what,
-             message->done < message->total ? "" : ", warming up");
+    if (message->stage == VX_PROGRESS_TUNE) after = "convolutions tuned";
+    if (message->stage == VX_PROGRESS_WARM) {
+        before = "warming up: ";
+        after = "steps";
+    }
+    if (message->stage == VX_PROGRESS_MADE)
+        snprintf(row->reason, sizeof row->reason, "warming up");
+    else
+        snprintf(row->reason, sizeof row->reason, "%s%lld of %lld %s", before,
+                 (long long)message->done, (long long)message->total, after);
+}
+
+static void models_on_answered(struct vx_models *models, i32 worker,
+                               const struct vx_message_loaded *message)
+{
+    i32 instance = message->head.instance;
+    models->loading[worker] &= ~(1ull << instance);
+    if (models->reading[worker] == instance) models->reading[worker] = -1;
+    vx_sched_worker_loading(models->options.sched, worker, models->loading[worker] != 0);
+    models_on_loaded(models, worker, message);
+    vx_models_feed(models, worker);
 }
 
 void vx_models_on_message(struct vx_models *models, i32 worker,
@@ -342,13 +335,9 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
     i32 instance = message->head.instance;
     if (message->head.batch != models->loads[instance].id)
         return; /* of a row since freed */
-    if (message->head.kind == VX_MESSAGE_PROGRESS) {
+    if (message->head.kind == VX_MESSAGE_PROGRESS)
         models_on_progress(models, worker, &message->progress);
-    } else if (message->head.kind == VX_MESSAGE_LOADED &&
-               models->loading[worker] == instance) {
-        models->loading[worker] = -1;
-        vx_sched_worker_loading(models->options.sched, worker, false);
-        models_on_loaded(models, worker, &message->loaded);
-        models_feed(models, worker);
-    }
+    else if (message->head.kind == VX_MESSAGE_LOADED &&
+             models->loading[worker] & 1ull << instance)
+        models_on_answered(models, worker, &message->loaded);
 }

@@ -22,6 +22,14 @@ static void judge_add(struct vx_watchdog_verdict *verdict, i64 since_ns, i64 lim
     *verdict = (struct vx_watchdog_verdict){since_ns + limit_ns, since_ns, owes};
 }
 
+static void judge_work(struct vx_watchdog_verdict *verdict,
+                       const struct vx_watchdog_work *work, i64 limit_ns,
+                       const char *owes)
+{
+    if (work->count)
+        judge_add(verdict, later(work->since_ns, work->word_ns), limit_ns, owes);
+}
+
 void vx_watchdog_sent(struct vx_watchdog_work *work, i64 now_ns)
 {
     if (!work->count) work->since_ns = now_ns;
@@ -43,13 +51,10 @@ struct vx_watchdog_verdict vx_watchdog_judge(const struct vx_watchdog_facts *fac
         judge_add(&verdict, facts->started_ns, limits->start_ns, "start");
         return verdict;
     }
-    const struct vx_watchdog_work *batches = &facts->batches, *loads = &facts->loads;
-    i64 limit_ns = loads->count ? limits->start_ns : limits->silence_ns;
-    if (loads->count)
-        judge_add(&verdict, later(loads->since_ns, loads->word_ns), limit_ns, "load");
-    if (batches->count)
-        judge_add(&verdict, later(batches->since_ns, batches->word_ns), limit_ns,
-                  "batch");
+    i64 limit_ns = facts->warms.count ? limits->start_ns : limits->silence_ns;
+    judge_work(&verdict, &facts->loads, limits->start_ns, "load");
+    judge_work(&verdict, &facts->warms, limits->start_ns, "warm-up");
+    judge_work(&verdict, &facts->batches, limit_ns, "batch");
     if (facts->asked)
         judge_add(&verdict, later(facts->asked_ns, facts->heard_ns), limit_ns, "answer");
     return verdict;

@@ -4,8 +4,9 @@
  * batch that the device never ends leaves the worker able to chat about its numbers, so
  * only words about a kind of work are signs of life of that work; a question is answered
  * by any word.  Batches that end say nothing about a load, which another thread reads.
- * While a model is loaded, the thread that would answer may tune or warm up, so then the
- * limit is the longer one, as for a worker that opens its device.
+ * Once it is read, the thread that would answer warms it up, or tunes it, in pieces with
+ * batches in between: then the limit is the longer one, as for a worker that opens its
+ * device, and it is for one piece, since each piece is a word.
  *
  *   struct vx_watchdog_verdict verdict = vx_watchdog_judge(&facts, &limits);
  *   if (now >= verdict.due_ns) kill(...);
@@ -28,7 +29,7 @@
 
 struct vx_watchdog_limits {
     i64 silence_ns; /* 0 = never */
-    i64 start_ns;   /* of a worker that starts or loads; 0 = never */
+    i64 start_ns;   /* of a worker that starts, or of a piece of a load; 0 = never */
 };
 
 /* Work of one kind.  Times here and below are by the watchdog's clock. */
@@ -41,15 +42,16 @@ struct vx_watchdog_work {
 struct vx_watchdog_facts {
     bool starting;
     i64 started_ns;
-    struct vx_watchdog_work batches, loads;
-    bool asked;             /* for its numbers, and not answered */
-    i64 asked_ns, heard_ns; /* heard: last word of any kind */
+    struct vx_watchdog_work batches;
+    struct vx_watchdog_work loads, warms; /* models that are read; that are warmed up */
+    bool asked;                           /* for its numbers, and not answered */
+    i64 asked_ns, heard_ns;               /* heard: last word of any kind */
 };
 
 struct vx_watchdog_verdict {
     i64 due_ns;       /* silent until then: it has hung; INT64_MAX = it owes nothing */
     i64 since_ns;     /* silent since */
-    const char *owes; /* "start" "load" "batch" "answer", or NULL */
+    const char *owes; /* "start" "load" "warm-up" "batch" "answer", or NULL */
 };
 
 void vx_watchdog_sent(struct vx_watchdog_work *work, i64 now_ns);

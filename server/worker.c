@@ -43,9 +43,10 @@ void vx_worker_say_progress(struct vx_worker_load *load,
                             struct vx_message_progress *message)
 {
     i64 now = vx_clock_ns();
-    if (message->done < message->total && now - load->progress_said_ns < PROGRESS_NS)
-        return;
+    bool same = message->stage == load->stage_said && message->done < message->total;
+    if (same && now - load->progress_said_ns < PROGRESS_NS) return;
     load->progress_said_ns = now;
+    load->stage_said = message->stage;
     message->head = load->message.head;
     message->head.kind = VX_MESSAGE_PROGRESS;
     vx_worker_say(load->worker, &message->head, sizeof *message);
@@ -132,18 +133,16 @@ static void device_release(struct vx_worker *worker)
         for (struct vx_link *link = vx_mailbox_wait_all(&worker->to_device); link;
              link = next) {
             next = link->next;
-            if (link == &worker->stop) {
-                main_stopped = true;
-                continue;
-            }
-            if (link == &worker->regions.pin.link) continue; /* closing sees to it */
-            struct vx_worker_load *load = VX_CONTAINER(link, struct vx_worker_load, link);
-            if (load->model) vx_engine_unload(worker->engine, &load->model);
+            /* Loads that main made, and memory that it pinned, are seen to below. */
+            if (link == &worker->stop) main_stopped = true;
         }
     }
     vx_worker_regions_close(worker);
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        struct vx_worker_load *load = &worker->loads[i];
+        if (load->model) vx_engine_unload(worker->engine, &load->model);
         if (worker->models[i]) vx_engine_unload(worker->engine, &worker->models[i]);
+    }
     if (worker->engine) vx_engine_close(&worker->engine);
 }
 

@@ -146,66 +146,12 @@ static bool device_answer(struct vx_worker *worker, bool wait)
     return true;
 }
 
-static void device_answer_all(struct vx_worker *worker)
+void vx_worker_answer_all(struct vx_worker *worker)
 {
     while (device_answer(worker, true)) continue;
 }
 
-/* ------- models ------- */
-
-static void load_on_tuned(void *context, i64 done, i64 total)
-{
-    struct vx_message_progress message = {.done = done, .total = total, .tuning = true};
-    vx_worker_say_progress(context, &message);
-}
-
-static void device_on_load(struct vx_worker *worker,
-                           const struct vx_message_load *message)
-{
-    VX_ASSERT(message->head.instance >= 0 && message->head.instance < VX_INSTANCES_MAX);
-    struct vx_worker_load *load = &worker->loads[message->head.instance];
-    VX_ASSERT(!load->busy);
-    load->busy = true;
-    load->worker = worker;
-    load->message = *message;
-    load->model = NULL;
-    load->progress_said_ns = 0;
-    vx_mailbox_give(&worker->to_main, &load->link);
-}
-
-static void device_on_unload(struct vx_worker *worker, i32 instance)
-{
-    VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);
-    if (!worker->models[instance]) return;
-    device_answer_all(worker); /* one of them may be this model's */
-    vx_engine_unload(worker->engine, &worker->models[instance]);
-}
-
-/* A model came back from main: warm it, keep it, say so. */
-static void device_on_made(struct vx_worker *worker, struct vx_worker_load *load)
-{
-    i32 instance = load->message.head.instance;
-    const struct vx_progress progress = {load_on_tuned, load};
-    device_answer_all(worker); /* warming takes long: nobody's answer waits for it */
-    if (!load->status.fault)
-        load->status = vx_engine_warm(worker->engine, load->model, &progress, &load->why);
-    vx_worker_end_if_lost(worker);
-    struct vx_message_loaded *out = &worker->out.loaded;
-    memset(out, 0, sizeof *out);
-    out->head = load->message.head;
-    out->head.kind = VX_MESSAGE_LOADED;
-    out->code = (i32)vx_status_code(load->status);
-    if (load->status.fault) {
-        vx_why_set(&out->why, "%s", vx_status_text(load->status, &load->why));
-        if (load->model) vx_engine_unload(worker->engine, &load->model);
-    } else {
-        device_on_unload(worker, instance);
-        worker->models[instance] = load->model;
-        out->signature = *vx_model_signature(load->model);
-    }
-    load->busy = false;
-    vx_worker_say(worker, &out->head, sizeof *out);
-}
+/* ------- what main gives back ------- */
 
 static void device_take_made(struct vx_worker *worker)
 {
@@ -216,7 +162,7 @@ static void device_take_made(struct vx_worker *worker)
         if (link == &worker->regions.pin.link)
             vx_worker_on_pinned(worker);
         else
-            device_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
+            vx_worker_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
     }
 }
 
@@ -235,8 +181,8 @@ static void device_on_message(struct vx_worker *worker)
 {
     const struct vx_message_head *head = &worker->in.head;
     switch ((enum vx_message_kind)head->kind) {
-    case VX_MESSAGE_LOAD: device_on_load(worker, &worker->in.load); return;
-    case VX_MESSAGE_UNLOAD: device_on_unload(worker, head->instance); return;
+    case VX_MESSAGE_LOAD: vx_worker_on_load(worker, &worker->in.load); return;
+    case VX_MESSAGE_UNLOAD: vx_worker_on_unload(worker, head->instance); return;
     case VX_MESSAGE_RUN: device_on_run(worker, &worker->in.run); return;
     case VX_MESSAGE_STATS: vx_worker_say_stats(worker, VX_MESSAGE_STATED); return;
     case VX_MESSAGE_MAP: vx_worker_on_map(worker, &worker->in.map); return;
@@ -268,10 +214,12 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
                                         struct timespec *room)
 {
     bool works = vx_engine_under_way(worker->engine) > 0;
+    *room = (struct timespec){0};
+    if (worker->warming && vx_worker_may_warm(worker, works)) return room;
     i64 spin_ns = worker->config->spin_us * VX_NS_PER_US;
     if (works && spin_ns < SPIN_NS) spin_ns = SPIN_NS;
     bool spins = vx_clock_ns() - event_ns < spin_ns;
-    if (!works && !spins) return NULL;
+    if (!works && !spins && !worker->warming) return NULL;
     if (spins)
         for (int i = 0; i < SPIN_PAUSES; i++) device_pause();
     *room = (struct timespec){.tv_nsec = spins ? 0 : NAP_NS};
@@ -321,6 +269,8 @@ void vx_worker_serve(struct vx_worker *worker)
         if (polls[0].revents) open = device_hear(worker, &event);
         while (device_answer(worker, false)) event = true;
         if (event) event_ns = vx_clock_ns();
+        bool busy = event || vx_engine_under_way(worker->engine) > 0;
+        if (open && vx_worker_may_warm(worker, busy)) vx_worker_warm(worker);
     }
-    device_answer_all(worker); /* nobody hears it; the engine lets go of the arena */
+    vx_worker_answer_all(worker); /* nobody hears it; the engine lets go of the arena */
 }

@@ -2,6 +2,7 @@
  *
  *   worker.c        the process: threads, opening, ending; the main thread with its loads
  *   worker_loop.c   the device thread while it serves
+ *   worker_models.c   its models: loads, warmed up piece by piece between batches
  *   worker_regions.c  clients' memory: mapped, page-locked, imported, and let go of
  *
  * Life of a batch, all on the device thread:
@@ -29,12 +30,18 @@
 #include <stdatomic.h>
 
 /* One load on its way device -> main -> device.  One per row: the front asks for a row's
- * load only when the last one has been answered. */
+ * load only when the last one has been answered.
+ *   FREE    -> MAKING   LOAD: main's, until it gives it back
+ *   MAKING  -> WARMING  made: the device thread runs it piece by piece, between batches
+ *   WARMING -> FREE     the last piece, or one that failed: LOADED */
+enum vx_worker_load_state { VX_LOAD_FREE, VX_LOAD_MAKING, VX_LOAD_WARMING };
 struct vx_worker_load {
     struct vx_link link;
     struct vx_worker *worker;
-    bool busy;
+    enum vx_worker_load_state state; /* device thread's */
+    i64 pieces;                      /* of its warm-up, that were run */
     struct vx_message_load message;
+    i32 stage_said; /* of its last PROGRESS, and when */
     i64 progress_said_ns;
     struct vx_model *model;
     vx_status status;
@@ -103,6 +110,8 @@ struct vx_worker {
     struct vx_model *models[VX_INSTANCES_MAX];             /* device thread's */
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
+    i32 warming;               /* loads in that state; device thread's */
+    i64 piece_ns, piece_ended; /* how long the last piece took, and when it ended */
     struct vx_worker_regions regions; /* device thread's, but for what main is at */
     struct vx_mailbox
         to_main; /* loads to make, memory to pin or drop; the stop link last */
@@ -114,6 +123,18 @@ struct vx_worker {
         out;    /* device thread's; too large for a stack that people read */
     int passed; /* what came with `in`; -1 = nothing */
 };
+
+/* The device has something to run or to say: the next piece of a warm-up waits, but not for
+ * ever.  Device thread. */
+bool vx_worker_may_warm(const struct vx_worker *worker, bool busy);
+/* One piece of one model's warm-up.  Device thread. */
+void vx_worker_warm(struct vx_worker *worker);
+/* A load that main has made, well or not.  Device thread. */
+void vx_worker_on_made(struct vx_worker *worker, struct vx_worker_load *load);
+void vx_worker_on_load(struct vx_worker *worker, const struct vx_message_load *message);
+void vx_worker_on_unload(struct vx_worker *worker, i32 instance);
+/* Answers what is under way. */
+void vx_worker_answer_all(struct vx_worker *worker);
 
 /* Any thread: a record is one system call. */
 void vx_worker_say(const struct vx_worker *worker, const struct vx_message_head *message,

@@ -93,7 +93,7 @@ static bool main_is_free(const struct vx_worker *worker)
 {
     if (worker->regions.closing) return false;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
-        if (worker->loads[i].busy) return false;
+        if (worker->loads[i].state == VX_LOAD_MAKING) return false;
     return true;
 }
 

@@ -30,8 +30,21 @@ void vx_workers_watch_sent(struct worker_process *process, i32 kind)
     if (kind == VX_MESSAGE_LOAD) vx_watchdog_sent(&watch->loads, now);
 }
 
-/* Batches wait for the device thread while it tunes and warms up a model, so its words about
- * that excuse them; the other thread's, about files and kernels, do not. */
+/* Batches wait for the device thread while it runs a piece of a tuning or a warm-up, so its
+ * words about that excuse them; the other thread's, about files and kernels, do not. */
+static void watch_progress(struct vx_watchdog_facts *watch, i32 stage, i64 now)
+{
+    if (stage == VX_PROGRESS_READ) {
+        watch->loads.word_ns = now;
+        return;
+    }
+    if (stage == VX_PROGRESS_MADE) {
+        vx_watchdog_answered(&watch->loads, now);
+        vx_watchdog_sent(&watch->warms, now);
+    }
+    watch->warms.word_ns = watch->batches.word_ns = now;
+}
+
 void vx_workers_watch_heard(struct worker_process *process,
                             const union vx_message *message)
 {
@@ -43,13 +56,10 @@ void vx_workers_watch_heard(struct worker_process *process,
     case VX_MESSAGE_STATED: watch->asked = false; return;
     case VX_MESSAGE_DONE: vx_watchdog_answered(&watch->batches, now); return;
     case VX_MESSAGE_LOADED:
-        vx_watchdog_answered(&watch->loads, now);
+        vx_watchdog_answered(&watch->warms, now);
         watch->batches.word_ns = now;
         return;
-    case VX_MESSAGE_PROGRESS:
-        watch->loads.word_ns = now;
-        if (message->progress.tuning) watch->batches.word_ns = now;
-        return;
+    case VX_MESSAGE_PROGRESS: watch_progress(watch, message->progress.stage, now); return;
     default: return;
     }
 }

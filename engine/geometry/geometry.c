@@ -451,6 +451,14 @@ void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geom
     if (--it->holds == 0 && !it->named) geometry_free(cache, it);
 }
 
+void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_content name)
+{
+    const struct vx_content weak = {name.low & cache->content_bits,
+                                    name.high & cache->content_bits};
+    struct vx_geometry *found = chain_find(cache, *chain_of(cache, &weak), weak);
+    if (found && !found->holds) geometry_free(cache, found);
+}
+
 void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
                            struct vx_geometry_stats *stats)
 {

@@ -87,6 +87,8 @@ bool vx_geometry_was_hit(const struct vx_geometry *geometry);
 /* True when the cache has it under the name that it was held by. */
 bool vx_geometry_kept(const struct vx_geometry *geometry);
 void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geometry);
+/* Takes what nobody holds out of the cache, if that name is there. */
+void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_content name);
 void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
                            struct vx_geometry_stats *stats);
 

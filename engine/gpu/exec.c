@@ -219,20 +219,17 @@ static vx_status gpu_load(void *context, const struct vx_model_source *source,
     return vx_gpu_model_open(&load, source, progress, why, model);
 }
 
-/* Measures what the table does not know; a table that cannot be written is one that is
- * measured again. */
-static vx_status prepare_tune(struct device *device, struct vx_model *model,
-                              const struct vx_progress *progress, struct vx_why *why)
+/* Measures one candidate of what the table does not know; a table that cannot be written is
+ * one that is measured again. */
+static vx_status warm_tune(struct device *device, struct vx_model *model,
+                           struct vx_why *why)
 {
     struct vx_gpu_tuner tuner = tuner_of(device);
-    tuner.progress = progress;
     struct vx_gpu_tune *tune = &model->gpu->tune;
     struct vx_why mine = {{0}};
     tuner.voxels_max = model->signature.voxels_max;
-    if (!tune->count) return VX_OK;
-    VX_TRY(vx_gpu_tune_run(tune, &tuner, model->gpu->choices, why));
-    tune->count = 0;
-    if (!device->table_path) return VX_OK;
+    VX_TRY(vx_gpu_tune_step(tune, &tuner, model->gpu->choices, why));
+    if (vx_gpu_tune_more(tune) || !device->table_path) return VX_OK;
     bool frozen = vx_alloc_thaw();
     vx_status status = vx_tune_table_write(device->table, device->table_path, &mine);
     if (frozen) vx_alloc_freeze();
@@ -241,18 +238,11 @@ static vx_status prepare_tune(struct device *device, struct vx_model *model,
     return VX_OK;
 }
 
-static vx_status gpu_prepare(void *context, struct vx_model *model,
-                             const struct vx_progress *progress, struct vx_why *why)
+static vx_status warm_upload(struct device *device, struct vx_model *model,
+                             struct vx_why *why)
 {
-    struct device *device = context;
-    struct vx_gpu_weights *weights = model->gpu->weights;
-    VX_ON(DEVICE);
-    if (vx_gpu_weights_there(weights)) return VX_OK;
-    /* What is measured has the device to itself. */
-    vx_gpu_batches_drain(&device->batches);
-    VX_TRY(vx_gpu_weights_upload(weights, device->gpu,
-                                 device->batches.slots[0].lane.queue.stream, why));
-    return prepare_tune(device, model, progress, why);
+    return vx_gpu_weights_upload(model->gpu->weights, device->gpu,
+                                 device->batches.slots[0].lane.queue.stream, why);
 }
 
 static void gpu_unload(void *context, struct vx_model **model)
@@ -269,7 +259,11 @@ static void gpu_submit(void *context, struct vx_model *model, struct vx_batch *b
     struct vx_why why = {{0}};
     VX_ON(DEVICE);
     VX_ASSERT(device->magic == DEVICE_MAGIC);
-    vx_status status = gpu_prepare(device, model, NULL, &why);
+    vx_status status = VX_OK;
+    if (!vx_gpu_weights_there(model->gpu->weights)) { /* of who does not warm up */
+        vx_gpu_batches_drain(&device->batches);
+        status = warm_upload(device, model, &why);
+    }
     if (status.fault)
         vx_gpu_batches_refuse(&device->batches, batch, status, &why);
     else
@@ -282,24 +276,42 @@ static struct vx_batch *gpu_collect(void *context, bool wait)
     return vx_gpu_batches_collect(&device->batches, wait);
 }
 
-static vx_status gpu_warm(void *context, struct vx_model *model, i64 n,
+static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
                           struct vx_why *why)
 {
-    struct device *device = context;
-    size_t bytes = (size_t)n * 4 * sizeof(i32);
-    vx_gpu_batches_drain(&device->batches);
-    void *coords =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    VX_ENSURE_WHY(coords != MAP_FAILED, why, RESOURCE_EXHAUSTED,
-                  "no memory for the warm-up's coordinates",
-                  "warm-up with %lld voxels needs %zu bytes of memory", (long long)n,
-                  bytes);
-    vx_warm_coords(coords, n);
+    i32 *coords;
+    VX_TRY(vx_warm_coords_open(n, why, &coords));
     struct vx_item item = {.coords = coords, .coords_columns = 4, .voxels = n};
     vx_gpu_batches_run(&device->batches, model, &item);
-    munmap(coords, bytes);
+    vx_warm_coords_close(&coords, n);
     if (item.status.fault && why) *why = item.why;
     return item.status;
+}
+
+/* Upload, then one candidate after the other, then one size after the other. */
+static vx_status gpu_warm(void *context, struct vx_model *model, struct vx_why *why,
+                          struct vx_warm *warm)
+{
+    struct device *device = context;
+    struct vx_gpu_tune *tune = &model->gpu->tune;
+    i64 sizes[VX_WARMUP_MAX];
+    i32 sizes_count = vx_warm_sizes(model, sizes);
+    VX_ON(DEVICE);
+    /* What is measured has the device to itself. */
+    vx_gpu_batches_drain(&device->batches);
+    if (!vx_gpu_weights_there(model->gpu->weights)) {
+        VX_TRY(warm_upload(device, model, why));
+    } else if (vx_gpu_tune_more(tune)) {
+        VX_TRY(warm_tune(device, model, why));
+    } else if (model->warmed < sizes_count) {
+        VX_TRY(warm_run(device, model, sizes[model->warmed], why));
+        model->warmed++;
+    }
+    warm->tuning = vx_gpu_tune_more(tune);
+    warm->done = warm->tuning ? tune->done : model->warmed;
+    warm->total = warm->tuning ? tune->count : sizes_count;
+    warm->more = warm->done < warm->total;
+    return VX_OK;
 }
 
 static void gpu_stats(const void *context, struct vx_engine_stats *stats)
@@ -378,7 +390,6 @@ const struct vx_backend vx_backend_gpu = {
     .open = gpu_open,
     .close = gpu_close,
     .load = gpu_load,
-    .prepare = gpu_prepare,
     .warm = gpu_warm,
     .unload = gpu_unload,
     .submit = gpu_submit,

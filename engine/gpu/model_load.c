@@ -156,6 +156,7 @@ void vx_gpu_model_close(struct vx_gpu *gpu, struct vx_model **model)
     struct vx_gpu_model *it = (*model)->gpu;
     (*model)->gpu = NULL;
     if (it) {
+        vx_gpu_tune_close(&it->tune);
         vx_gpu_weights_close(&it->weights, gpu);
         vx_gpu_choices_close(&it->choices);
         vx_free(it->maps);

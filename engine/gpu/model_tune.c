@@ -100,22 +100,37 @@ static vx_status item_keep(const struct vx_gpu_tuner *tuner,
     return status;
 }
 
-static vx_status item_measure(struct vx_gpu_tune_item *item,
-                              const struct vx_gpu_tuner *tuner, struct vx_why *why)
+static vx_status item_begin(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                            struct vx_why *why)
 {
-    struct vx_measure *measure;
-    struct vx_measure_report report;
-    VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &measure));
-    vx_status status = vx_measure_conv(measure, &item->problem, why, &report);
-    tuner->counts->measured += status.fault ? 0 : report.count;
-    tuner->counts->rejected += status.fault ? 0 : report.rejected;
-    if (!status.fault && report.best >= 0) {
-        item->best = report.results[report.best].choice;
-        item->measured = true;
-        status = item_keep(tuner, measure, &report, why);
-    }
-    vx_measure_close(&measure);
-    return status;
+    const struct vx_gpu_tune_item *item = &tune->items[tune->done];
+    if (!tune->report) tune->report = vx_alloc(sizeof *tune->report);
+    VX_ENSURE(tune->report, RESOURCE_EXHAUSTED, "no memory to measure with");
+    VX_TRY(vx_measure_open(&tuner->device, &item->want, why, &tune->measure));
+    return vx_measure_begin(tune->measure, &item->problem, why, tune->report);
+}
+
+static vx_status item_finish(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                             struct vx_why *why)
+{
+    struct vx_gpu_tune_item *item = &tune->items[tune->done];
+    const struct vx_measure_report *report = tune->report;
+    tuner->counts->measured += report->count;
+    tuner->counts->rejected += report->rejected;
+    if (report->best < 0) return VX_OK;
+    item->best = report->results[report->best].choice;
+    item->measured = true;
+    return item_keep(tuner, tune->measure, report, why);
+}
+
+/* Sets up, or measures one candidate; *more: of this item. */
+static vx_status item_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                           struct vx_why *why, bool *more)
+{
+    *more = true;
+    if (!tune->measure) return item_begin(tune, tuner, why);
+    VX_TRY(vx_measure_step(tune->measure, why, tune->report, more));
+    return *more ? VX_OK : item_finish(tune, tuner, why);
 }
 
 /* The nearest size that was measured of a layer; of two, the larger. */
@@ -154,19 +169,10 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
     }
 }
 
-static vx_status run_all(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
-                         struct vx_gpu_choices *choices, struct vx_why *why)
+/* All are measured, as far as they could be. */
+static void choose(const struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                   struct vx_gpu_choices *choices)
 {
-    for (i32 i = 0; i < tune->count; i++) {
-        struct vx_why mine = {{0}};
-        vx_status status = item_measure(&tune->items[i], tuner, &mine);
-        if (status.fault) say_failed(&tune->items[i], status, &mine);
-        if (tuner->progress)
-            tuner->progress->report(tuner->progress->context, i + 1, tune->count);
-        if (vx_status_code(status) != VX_CODE_UNAVAILABLE) continue;
-        if (why) *why = mine;
-        return status;
-    }
     size_t bytes = (size_t)vx_bit_length((u64)choices->voxels_max) *
                    (size_t)choices->plan->launches_count * sizeof *choices->choices;
     struct vx_conv_choice *before = vx_alloc(bytes);
@@ -181,17 +187,41 @@ static vx_status run_all(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tu
     }
     vx_free(before);
     vx_free(places);
+}
+
+static vx_status tune_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                           struct vx_gpu_choices *choices, struct vx_why *why)
+{
+    struct vx_why mine = {{0}};
+    bool more;
+    vx_status status = item_step(tune, tuner, &mine, &more);
+    if (!status.fault && more) return VX_OK;
+    if (status.fault) say_failed(&tune->items[tune->done], status, &mine);
+    vx_gpu_tune_close(tune);
+    tune->done++;
+    if (vx_status_code(status) == VX_CODE_UNAVAILABLE) {
+        if (why) *why = mine;
+        return status;
+    }
+    if (!vx_gpu_tune_more(tune)) choose(tune, tuner, choices);
     return VX_OK;
 }
 
-vx_status vx_gpu_tune_run(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
-                          struct vx_gpu_choices *choices, struct vx_why *why)
+vx_status vx_gpu_tune_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
+                           struct vx_gpu_choices *choices, struct vx_why *why)
 {
     VX_ON(DEVICE);
-    if (!tune->count) return VX_OK;
-    /* The model does not serve yet, and what is taken here is given back here. */
+    VX_ASSERT(vx_gpu_tune_more(tune));
+    /* The model does not serve yet, and what is taken here closing gives back. */
     bool frozen = vx_alloc_thaw();
-    vx_status status = run_all(tune, tuner, choices, why);
+    vx_status status = tune_step(tune, tuner, choices, why);
     if (frozen) vx_alloc_freeze();
     return status;
+}
+
+void vx_gpu_tune_close(struct vx_gpu_tune *tune)
+{
+    vx_measure_close(&tune->measure);
+    vx_free(tune->report);
+    tune->report = NULL;
 }

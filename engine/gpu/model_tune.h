@@ -8,10 +8,12 @@
  *
  *   vx_gpu_tune_list(choices, pick, sizes, &tune);
  *   VX_TRY(vx_gpu_tune_ready(&tune, &tuner, &why));           (loading thread)
- *   VX_TRY(vx_gpu_tune_run(&tune, &tuner, choices, &why));    (device thread)
+ *   while (vx_gpu_tune_more(&tune))
+ *       VX_TRY(vx_gpu_tune_step(&tune, &tuner, choices, &why)); (device thread)
+ *   vx_gpu_tune_close(&tune);
  *
  * Owner    the caller's structs.
- * Thread   as above; run allocates: a thread that is frozen is thawed for it.
+ * Thread   as above; a step allocates: a thread that is frozen is thawed for it.
  * Limits   VX_GPU_TUNE_MAX problems; those beyond are left to the cost model.
  * Fails    UNAVAILABLE the device is lost; what else goes wrong is logged, and the layer
  *          runs as it would have.
@@ -37,7 +39,9 @@ struct vx_gpu_tune_item {
 };
 struct vx_gpu_tune {
     struct vx_gpu_tune_item items[VX_GPU_TUNE_MAX];
-    i32 count;
+    i32 count, done;
+    struct vx_measure *measure; /* of the item that is being measured; NULL = none is */
+    struct vx_measure_report *report;
 };
 struct vx_gpu_tune_sizes {
     enum vx_tune_mode mode;
@@ -55,8 +59,7 @@ struct vx_gpu_tuner {
     pthread_mutex_t *lock;       /* of the table */
     size_t bytes;                /* that requests of up to `voxels_max` must still fit */
     i64 voxels_max;
-    struct vx_gpu_tune_counts *counts;  /* added to */
-    const struct vx_progress *progress; /* counts items; may be NULL */
+    struct vx_gpu_tune_counts *counts; /* added to */
 };
 
 /* The table that pick reads must not change during the call. */
@@ -66,8 +69,16 @@ void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick
 VX_MUST_USE vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune,
                                         const struct vx_gpu_tuner *tuner,
                                         struct vx_why *why);
-VX_MUST_USE vx_status vx_gpu_tune_run(struct vx_gpu_tune *tune,
-                                      const struct vx_gpu_tuner *tuner,
-                                      struct vx_gpu_choices *choices, struct vx_why *why);
+/* Measures one candidate of an item; with the last of the last item the choices are made. */
+static inline bool vx_gpu_tune_more(const struct vx_gpu_tune *tune)
+{
+    return tune->done < tune->count;
+}
+VX_MUST_USE vx_status vx_gpu_tune_step(struct vx_gpu_tune *tune,
+                                       const struct vx_gpu_tuner *tuner,
+                                       struct vx_gpu_choices *choices,
+                                       struct vx_why *why);
+/* What a measurement that was not finished holds on the device.  Device thread. */
+void vx_gpu_tune_close(struct vx_gpu_tune *tune);
 
 #endif

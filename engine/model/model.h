@@ -11,7 +11,7 @@
  * A device that has more to decide before weights are read goes step by step: begin, fit,
  * finish.  What it adds to a model is its own to release before close.
  *
- * Owner    the caller; after open nothing in it changes.
+ * Owner    the caller; after open nothing in it changes but `warmed`.
  * Thread   open, close: any; read: any.
  * Limits   engine/base/limits.h.
  * Fails    NOT_FOUND, INVALID_ARGUMENT, DATA_LOSS for its files; RESOURCE_EXHAUSTED
@@ -42,7 +42,8 @@ struct vx_model {
     struct vx_weights *weights;  /* in f32; NULL when a GPU has its own */
     struct vx_safetensors *file; /* from begin to finish */
     struct vx_gpu_model *gpu;    /* NULL on the CPU */
-    void *block;                 /* of the arena that holds network, graph and plan */
+    i64 warmed;  /* pieces of its warm-up that the device has run; the device thread's */
+    void *block; /* of the arena that holds network, graph and plan */
 };
 
 struct vx_model_options {

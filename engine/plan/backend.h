@@ -7,7 +7,7 @@
  *   const struct vx_backend *backend = &vx_backend_cpu;
  *   VX_TRY(backend->open(&options, &why, &device));
  *   VX_TRY(backend->load(device, &source, progress, &why, &model));
- *   VX_TRY(backend->prepare(device, model, progress, &why));
+ *   while (warm.more) VX_TRY(backend->warm(device, model, &why, &warm));
  *   backend->submit(device, model, batch);
  *   batch = backend->collect(device, true);
  *   backend->unload(device, &model);
@@ -26,6 +26,7 @@
 #define VX_ENGINE_PLAN_BACKEND_H
 
 #include "engine/engine.h"
+#include "engine/model/network.h"
 
 struct vx_backend {
     vx_status (*open)(const struct vx_engine_options *options, struct vx_why *why,
@@ -34,11 +35,11 @@ struct vx_backend {
     vx_status (*load)(void *device, const struct vx_model_source *source,
                       const struct vx_progress *progress, struct vx_why *why,
                       struct vx_model **model);
-    /* Brings a loaded model to the device; once. */
-    vx_status (*prepare)(void *device, struct vx_model *model,
-                         const struct vx_progress *progress, struct vx_why *why);
-    /* Runs N voxels that nobody sent: a flat sheet, features of zero, no outputs. */
-    vx_status (*warm)(void *device, struct vx_model *model, i64 n, struct vx_why *why);
+    /* The next piece of making a loaded model ready; `warm` comes in as zeros, and the
+     * model remembers how far it is (model->warmed).  A warm-up runs N voxels that nobody
+     * sent: a flat sheet, features of zero, no outputs. */
+    vx_status (*warm)(void *device, struct vx_model *model, struct vx_why *why,
+                      struct vx_warm *warm);
     void (*unload)(void *device, struct vx_model **model);
     /* Items have been through vx_item_begin; some may have nothing to run (vx_item_runs),
      * and are answered without work.  At most VX_ENGINE_BATCHES_MAX are under way. */
@@ -72,5 +73,10 @@ static inline bool vx_item_runs(const struct vx_item *item)
 /* The coordinates (n, 4) of a flat sheet: as many neighbours as the surfaces that are
  * served, not the many of a solid. */
 void vx_warm_coords(i32 *rows, i64 n);
+/* The same in memory of their own. */
+VX_MUST_USE vx_status vx_warm_coords_open(i64 n, struct vx_why *why, i32 **rows);
+void vx_warm_coords_close(i32 **rows, i64 n);
+/* The warm-up sizes that a model takes on this device: the defaults may be too many. */
+i32 vx_warm_sizes(const struct vx_model *model, i64 sizes[VX_WARMUP_MAX]);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "engine/plan/backend.h"
 
 #include "engine/base/alloc.h"
@@ -10,6 +11,7 @@
 #include "engine/plan/exec.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
 
 struct device {
     size_t bytes;
@@ -51,6 +53,36 @@ void vx_warm_coords(i32 *rows, i64 n)
         rows[2] = (i32)(i % edge);
         rows[3] = 0;
     }
+}
+
+vx_status vx_warm_coords_open(i64 n, struct vx_why *why, i32 **rows)
+{
+    size_t bytes = (size_t)n * 4 * sizeof **rows;
+    void *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *rows = NULL;
+    VX_ENSURE_WHY(memory != MAP_FAILED, why, RESOURCE_EXHAUSTED,
+                  "no memory for the warm-up's coordinates",
+                  "warm-up with %lld voxels needs %zu bytes of memory", (long long)n,
+                  bytes);
+    *rows = memory;
+    vx_warm_coords(*rows, n);
+    return VX_OK;
+}
+
+void vx_warm_coords_close(i32 **rows, i64 n)
+{
+    munmap(*rows, (size_t)n * 4 * sizeof **rows);
+    *rows = NULL;
+}
+
+i32 vx_warm_sizes(const struct vx_model *model, i64 sizes[VX_WARMUP_MAX])
+{
+    i32 count = 0;
+    for (i32 i = 0; i < model->network->warmup_count; i++)
+        if (model->network->warmup[i] <= model->signature.voxels_max)
+            sizes[count++] = model->network->warmup[i];
+    return count;
 }
 
 static void cpu_close(void **device)
@@ -96,20 +128,21 @@ static vx_status cpu_load(void *device, const struct vx_model_source *source,
     return vx_model_open(source, &options, why, model);
 }
 
-static vx_status cpu_prepare(void *device, struct vx_model *model,
-                             const struct vx_progress *progress, struct vx_why *why)
-{
-    (void)progress;
-    (void)device;
-    (void)model;
-    (void)why;
-    return VX_OK;
-}
-
-static vx_status cpu_warm(void *device, struct vx_model *model, i64 n, struct vx_why *why)
+static vx_status cpu_warm(void *device, struct vx_model *model, struct vx_why *why,
+                          struct vx_warm *warm)
 {
     struct device *it = device;
-    return vx_exec_warm(it->exec, model->plan, model->weights, n, why);
+    i64 sizes[VX_WARMUP_MAX], pieces = vx_exec_warm_pieces(model->plan);
+    warm->total = vx_warm_sizes(model, sizes) * pieces;
+    if (model->warmed < warm->total) {
+        const struct vx_exec_warm_piece piece = {sizes[model->warmed / pieces],
+                                                 model->warmed % pieces};
+        VX_TRY(vx_exec_warm(it->exec, model->plan, model->weights, &piece, why));
+        model->warmed++;
+    }
+    warm->done = model->warmed;
+    warm->more = warm->done < warm->total;
+    return VX_OK;
 }
 
 static void cpu_unload(void *device, struct vx_model **model)
@@ -183,7 +216,6 @@ const struct vx_backend vx_backend_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .load = cpu_load,
-    .prepare = cpu_prepare,
     .warm = cpu_warm,
     .unload = cpu_unload,
     .submit = cpu_submit,

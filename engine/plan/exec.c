@@ -354,35 +354,71 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
     item->status = job_run(&job);
 }
 
+/* ------- warm-up ------- */
+
+/* The name of a warm-up's geometry: the front's names are hashes of 128 bits, so none of
+ * them is a small number beside these letters. */
+#define WARM_NAME UINT64_C(0x7661726d2d757021)
+
+i64 vx_exec_warm_pieces(const struct vx_plan *plan)
+{
+    return 1 + (i64)plan->maps_count + plan->launches_count;
+}
+
+/* The geometry with its first `maps_count` maps.  Batches that ran since the last piece may
+ * have needed its room: then it is built again, in this piece. */
+static vx_status warm_geometry(struct job *job, i32 maps_count)
+{
+    struct vx_item *item = job->item;
+    struct vx_exec *exec = job->exec;
+    struct vx_coords_view view = {NULL, item->voxels, 4, item->content};
+    vx_status status =
+        vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
+    if (vx_status_code(status) == VX_CODE_FAILED_PRECONDITION) {
+        i32 *rows;
+        VX_TRY(vx_warm_coords_open(item->voxels, &item->why, &rows));
+        view.rows = rows;
+        status =
+            vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
+        vx_warm_coords_close(&rows, item->voxels);
+    }
+    for (i32 i = 0; i < maps_count && !status.fault; i++)
+        status = vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i],
+                                 &item->why, &job->maps[i]);
+    return status;
+}
+
 vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
-                       const struct vx_weights *weights, i64 n, struct vx_why *why)
+                       const struct vx_weights *weights,
+                       const struct vx_exec_warm_piece *piece, struct vx_why *why)
 {
     VX_ON(DEVICE);
     VX_ASSERT(exec->magic == EXEC_MAGIC);
-    VX_ASSERT(n > 0);
-    VX_TRY(vx_exec_check(plan, exec->bytes, n, why));
-    /* The geometry keeps its own copy, so the coordinates may lie where activations will.
-     */
-    size_t coords_bytes = (size_t)n * 4 * sizeof(i32);
-    VX_ENSURE_WHY(coords_bytes <= exec->bytes, why, RESOURCE_EXHAUSTED,
-                  "the warm-up's coordinates do not fit in the device memory",
-                  "warm-up with %lld voxels needs %zu bytes of device memory, it has %zu",
-                  (long long)n, coords_bytes, exec->bytes);
-    struct vx_item item = {
-        .coords = (i32 *)(void *)exec->block, .coords_columns = 4, .voxels = n};
+    VX_ASSERT(piece->voxels > 0);
+    VX_ASSERT(piece->index >= 0);
+    VX_ASSERT(piece->index < vx_exec_warm_pieces(plan));
+    VX_TRY(vx_exec_check(plan, exec->bytes, piece->voxels, why));
+    struct vx_item item = {.content = {(u64)piece->voxels, WARM_NAME},
+                           .coords_columns = 4,
+                           .voxels = piece->voxels};
     struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
     job.block = exec->block;
     job.bytes = exec->bytes;
-    vx_warm_coords((i32 *)(void *)exec->block, n);
+    i64 launch = piece->index - 1 - plan->maps_count;
     job_place(&job);
-    vx_status status = job_geometry(&job);
-    if (!status.fault) {
+    vx_status status =
+        warm_geometry(&job, launch < 0 ? (i32)piece->index : plan->maps_count);
+    if (!status.fault && !launch) {
         size_t channels = (size_t)plan->graph->network->feats_channels;
-        memset(job.tensors[0], 0, (size_t)n * channels * sizeof(f32));
-        job_launch_all(&job);
-    } else {
-        if (why) *why = item.why;
+        memset(job.tensors[0], 0, (size_t)item.voxels * channels * sizeof(f32));
     }
+    if (!status.fault && launch >= 0) {
+        vx_panic_note("launch", (u64)launch);
+        job_launch(&job, (i32)launch);
+    }
+    if (status.fault && why) *why = item.why;
     if (job.geometry) vx_geometry_drop(exec->cache, &job.geometry);
+    if (status.fault || piece->index + 1 == vx_exec_warm_pieces(plan))
+        vx_geometry_forget(exec->cache, item.content);
     return status;
 }

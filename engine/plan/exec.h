@@ -38,10 +38,16 @@ void vx_exec_close(struct vx_exec **exec);
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
 
-/* Runs the plan on N voxels that nobody sent: a flat sheet, features of zero, no outputs.
- */
+/* Runs the plan on N voxels that nobody sent, a flat sheet, features of zero, no outputs, in
+ * pieces: keys, each map, each launch, in this order from 0 on.  Requests may run between
+ * them: what they leave in the block is read as features, and nobody reads the result. */
+struct vx_exec_warm_piece {
+    i64 voxels, index;
+};
+i64 vx_exec_warm_pieces(const struct vx_plan *plan);
 VX_MUST_USE vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
-                                   const struct vx_weights *weights, i64 n,
+                                   const struct vx_weights *weights,
+                                   const struct vx_exec_warm_piece *piece,
                                    struct vx_why *why);
 
 size_t vx_exec_bytes(const struct vx_exec *exec);

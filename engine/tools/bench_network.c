@@ -283,7 +283,7 @@ static vx_status network_run(struct network *network, struct vx_why *why)
     }
     VX_TRY(vx_engine_open(&options, why, &network->engine));
     VX_TRY(vx_engine_load(network->engine, &source, NULL, why, &network->model));
-    VX_TRY(vx_engine_warm(network->engine, network->model, NULL, why));
+    VX_TRY(vx_engine_warm(network->engine, network->model, why));
     for (i32 i = 0; i < wanted->sizes_count; i++)
         VX_TRY(network_requests(network, wanted->sizes[i], why));
     return VX_OK;

@@ -20,7 +20,9 @@ struct vx_measure {
     struct vx_measure_device device;
     struct vx_measure_want want;
     struct vx_gpu *gpu;
-    struct vx_stand *stand; /* NULL until the first measurement */
+    struct vx_stand *stand;   /* NULL until the first measurement */
+    struct vx_oracle *oracle; /* from begin to the last candidate */
+    i32 measured, finals; /* candidates, and turns of measure_finals, that were taken */
 };
 
 vx_status vx_measure_open(const struct vx_measure_device *device,
@@ -46,6 +48,7 @@ void vx_measure_close(struct vx_measure **measure)
     if (!*measure) return;
     VX_ASSERT((*measure)->magic == MEASURE_MAGIC);
     (*measure)->magic = 0;
+    vx_oracle_close(&(*measure)->oracle);
     vx_stand_close(&(*measure)->stand);
     vx_free(*measure);
     *measure = NULL;
@@ -191,14 +194,14 @@ static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *w
     return VX_OK;
 }
 
-static vx_status measure_candidate(struct vx_measure *measure, struct vx_oracle *oracle,
+static vx_status measure_candidate(struct vx_measure *measure,
                                    struct vx_measure_report *report,
                                    struct vx_measure_result *result, struct vx_why *why)
 {
     struct vx_oracle_verdict verdict;
     struct vx_stand *stand = measure->stand;
     VX_TRY(measure_once(stand, &result->choice, why));
-    VX_TRY(vx_oracle_compare(oracle, stand, why, &verdict));
+    VX_TRY(vx_oracle_compare(measure->oracle, stand, why, &verdict));
     bool promised = vx_conv_exact(&report->problem, result->choice.algorithm) &&
                     vx_conv_exact(&report->problem, report->oracle.algorithm);
     result->nmse = verdict.nmse;
@@ -237,44 +240,35 @@ static vx_status measure_again(struct vx_measure *measure, i32 index, struct vx_
                         &report->results[index]);
 }
 
-/* The best few, and the best of each algorithm: a table compares algorithms by the same
- * kind of timing. */
-static vx_status measure_finals(struct vx_measure *measure, struct vx_why *why,
-                                struct vx_measure_report *report)
+/* Turns of the second timing: the best few, and the best of each algorithm, since a table
+ * compares algorithms by the same kind of timing. */
+#define FINAL_TURNS (VX_MEASURE_FINALISTS + VX_CONV_ALGORITHMS_COUNT - VX_CONV_AUTO - 1)
+
+/* Who is timed again in that turn; -1 = nobody. */
+static i32 final_of_turn(const struct vx_measure_report *report, i32 turn)
 {
-    for (i32 i = 0; i < VX_MEASURE_FINALISTS; i++) {
-        i32 next = report_fastest(report, false, VX_CONV_AUTO);
-        VX_TRY(measure_again(measure, next, why, report));
-    }
-    for (int i = VX_CONV_AUTO + 1; i < VX_CONV_ALGORITHMS_COUNT; i++) {
-        enum vx_conv_algorithm algorithm = (enum vx_conv_algorithm)i;
-        if (report_fastest(report, true, algorithm) >= 0) continue;
-        i32 next = report_fastest(report, false, algorithm);
-        VX_TRY(measure_again(measure, next, why, report));
-    }
-    report->best = report_fastest(report, true, VX_CONV_AUTO);
+    if (turn < VX_MEASURE_FINALISTS) return report_fastest(report, false, VX_CONV_AUTO);
+    i32 above = turn - VX_MEASURE_FINALISTS + 1;
+    enum vx_conv_algorithm algorithm = (enum vx_conv_algorithm)(VX_CONV_AUTO + above);
+    if (report_fastest(report, true, algorithm) >= 0) return -1;
+    return report_fastest(report, false, algorithm);
+}
+
+static vx_status measure_final(struct vx_measure *measure, struct vx_why *why,
+                               struct vx_measure_report *report)
+{
+    i32 next = -1;
+    while (next < 0 && measure->finals < FINAL_TURNS)
+        next = final_of_turn(report, measure->finals++);
+    VX_TRY(measure_again(measure, next, why, report));
+    if (measure->finals == FINAL_TURNS)
+        report->best = report_fastest(report, true, VX_CONV_AUTO);
     return VX_OK;
 }
 
-static vx_status measure_all(struct vx_measure *measure, struct vx_why *why,
-                             struct vx_measure_report *report)
-{
-    struct vx_oracle *oracle;
-    vx_status status = VX_OK;
-    VX_TRY(measure_once(measure->stand, &report->oracle, why));
-    report->pairs = measure->stand->pairs;
-    report->fill = measure->stand->problem.fill;
-    VX_TRY(vx_oracle_open(measure->stand, why, &oracle));
-    for (i32 i = 0; i < report->count && !status.fault; i++)
-        status = measure_candidate(measure, oracle, report, &report->results[i], why);
-    vx_oracle_close(&oracle);
-    VX_TRY(status);
-    return measure_finals(measure, why, report);
-}
-
-vx_status vx_measure_conv(struct vx_measure *measure,
-                          const struct vx_conv_problem *problem, struct vx_why *why,
-                          struct vx_measure_report *report)
+vx_status vx_measure_begin(struct vx_measure *measure,
+                           const struct vx_conv_problem *problem, struct vx_why *why,
+                           struct vx_measure_report *report)
 {
     struct vx_conv_choice choices[VX_MEASURE_CANDIDATES_MAX];
     const struct vx_measure_want *want = &measure->want;
@@ -286,11 +280,40 @@ vx_status vx_measure_conv(struct vx_measure *measure,
     for (i32 i = 0; i < report->count; i++) report->results[i].choice = choices[i];
     VX_TRY(measure_oracle(problem, caps, why, &report->oracle));
     memcpy(geometry.dilation, want->dilation, sizeof geometry.dilation);
+    measure->measured = measure->finals = 0;
+    vx_oracle_close(&measure->oracle);
     if (!measure->stand)
         VX_TRY(vx_stand_open(measure->device.set, measure->device.stream, why,
                              &measure->stand));
     VX_TRY(vx_stand_load(measure->stand, problem, &geometry, why));
-    return measure_all(measure, why, report);
+    VX_TRY(measure_once(measure->stand, &report->oracle, why));
+    report->pairs = measure->stand->pairs;
+    report->fill = measure->stand->problem.fill;
+    return vx_oracle_open(measure->stand, why, &measure->oracle);
+}
+
+vx_status vx_measure_step(struct vx_measure *measure, struct vx_why *why,
+                          struct vx_measure_report *report, bool *more)
+{
+    VX_ASSERT(measure->magic == MEASURE_MAGIC);
+    VX_ASSERT(measure->oracle);
+    if (measure->measured < report->count)
+        VX_TRY(measure_candidate(measure, report, &report->results[measure->measured++],
+                                 why));
+    else
+        VX_TRY(measure_final(measure, why, report));
+    *more = measure->measured < report->count || measure->finals < FINAL_TURNS;
+    return VX_OK;
+}
+
+vx_status vx_measure_conv(struct vx_measure *measure,
+                          const struct vx_conv_problem *problem, struct vx_why *why,
+                          struct vx_measure_report *report)
+{
+    bool more = true;
+    VX_TRY(vx_measure_begin(measure, problem, why, report));
+    while (more) VX_TRY(vx_measure_step(measure, why, report, &more));
+    return VX_OK;
 }
 
 /* --- keeping --- */

@@ -10,7 +10,8 @@
  *
  *   VX_TRY(vx_measure_open(&device, &want, &why, &measure));
  *   VX_TRY(vx_measure_ready(measure, &problem, NULL, &why));      (loading thread)
- *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread)
+ *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread; or in
+ *       pieces, with other work on the device in between: begin, and step while *more)
  *   VX_TRY(vx_measure_keep(measure, &report, table, &why));       (rows for pick.h)
  *   vx_measure_close(&measure);
  *
@@ -90,7 +91,16 @@ VX_MUST_USE vx_status vx_measure_ready(struct vx_measure *measure,
                                        const struct vx_conv_problem *problem,
                                        const struct vx_progress *progress,
                                        struct vx_why *why);
-/* Every kernel must be ready.  `report` is large: not for a small stack.  A wrong candidate is logged, counted and not timed. */
+/* Every kernel must be ready.  `report` is large: not for a small stack.  A wrong candidate
+ * is logged, counted and not timed.  begin sets up and runs the oracle; a step measures one
+ * candidate, or one finalist again; *more: there are more.  After a fault only close. */
+VX_MUST_USE vx_status vx_measure_begin(struct vx_measure *measure,
+                                       const struct vx_conv_problem *problem,
+                                       struct vx_why *why,
+                                       struct vx_measure_report *report);
+VX_MUST_USE vx_status vx_measure_step(struct vx_measure *measure, struct vx_why *why,
+                                      struct vx_measure_report *report, bool *more);
+/* begin and all steps. */
 VX_MUST_USE vx_status vx_measure_conv(struct vx_measure *measure,
                                       const struct vx_conv_problem *problem,
                                       struct vx_why *why,

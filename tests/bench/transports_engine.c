@@ -79,7 +79,7 @@ void floor_load(struct floor *floor, const char *model, struct subject *subject)
     pthread_join(thread, NULL);
     need(loading.status, model, &loading.why);
     floor->model = loading.model;
-    need(vx_engine_warm(floor->engine, floor->model, NULL, &why), model, &why);
+    need(vx_engine_warm(floor->engine, floor->model, &why), model, &why);
     const struct vx_signature *signature = vx_model_signature(floor->model);
     const struct vx_output *output = &signature->outputs[0];
     snprintf(subject->model, sizeof subject->model, "%s", model);

@@ -53,9 +53,9 @@ class Control:
 
 
 @contextlib.contextmanager
-def serving(repository, tmp_path, *flags):
-    with Daemon(repository, tmp_path, *flags) as daemon, Client(daemon.grpc) as client, \
-            Control(daemon) as control:
+def serving(repository, tmp_path, *flags, wait_ready=True):
+    with Daemon(repository, tmp_path, *flags, wait_ready=wait_ready) as daemon, \
+            Client(daemon.grpc) as client, Control(daemon) as control:
         yield daemon, client, control
 
 

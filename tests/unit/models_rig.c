@@ -57,6 +57,13 @@ static void on_lost(void *context, struct vx_job *job)
     rig_lost++;
 }
 
+i64 rig_now_ns;
+
+static i64 rig_now(void)
+{
+    return rig_now_ns;
+}
+
 static void look(void *context)
 {
     (void)context;
@@ -81,6 +88,7 @@ void rig_set_up(void)
         rig_voxels[w] = rig_batch_voxels[w] = 1000;
     }
     rig_refuses = false;
+    rig_now_ns = 1;
     rig_told_count = rig_lost = rig_looks = 0;
     rig_channels = 4;
     rig_ended = NULL;
@@ -91,6 +99,7 @@ void rig_set_up(void)
                                                           .config = &rig_config,
                                                           .registry = rig_registry,
                                                           .sched = rig_sched,
+                                                          .now_ns = rig_now,
                                                           .workers = &no_workers,
                                                           .on_lost = on_lost,
                                                           .look = look,
@@ -118,6 +127,20 @@ void rig_worker_down(i32 worker)
     rig_infos[worker].state = VX_WORKER_DOWN;
     vx_models_on_worker_down(rig_models, worker);
     vx_sched_worker_down(rig_sched, worker, on_lost, NULL);
+}
+
+void rig_later(i64 ns)
+{
+    rig_now_ns += ns;
+    vx_models_step(rig_models);
+}
+
+i32 rig_loads_told(i32 worker)
+{
+    i32 count = 0;
+    for (i32 i = 0; i < rig_told_count; i++)
+        count += rig_told[i].kind == VX_MESSAGE_LOAD && rig_told_to[i] == worker;
+    return count;
 }
 
 void rig_list_begin(void)
@@ -175,6 +198,18 @@ static i32 answer_at(i32 at, enum vx_code code)
     vx_models_on_message(rig_models, worker, &message);
     vx_models_step(rig_models);
     return instance;
+}
+
+void rig_made(i32 worker)
+{
+    i32 at = last_load(worker);
+    static union vx_message message;
+    ck_assert_int_ge(at, 0);
+    message.progress =
+        (struct vx_message_progress){.head = rig_told[at], .stage = VX_PROGRESS_MADE};
+    message.head.kind = VX_MESSAGE_PROGRESS;
+    vx_models_on_message(rig_models, worker, &message);
+    vx_models_step(rig_models);
 }
 
 i32 rig_answer(i32 worker, enum vx_code code)

@@ -20,6 +20,7 @@ extern struct vx_registry *rig_registry;
 extern struct vx_sched *rig_sched;
 extern struct vx_models *rig_models;
 extern int rig_lost, rig_looks;
+extern i64 rig_now_ns;              /* what retries are timed by */
 extern bool rig_refuses;            /* workers do not read what they are told */
 extern i32 rig_channels;            /* of the files on disk, as a worker reads them */
 extern i64 rig_voxels[RIG_WORKERS]; /* what fits on each worker's device */
@@ -35,10 +36,16 @@ void rig_set_up(void);
 void rig_tear_down(void);
 void rig_worker_up(i32 worker);
 void rig_worker_down(i32 worker);
+/* So much later, and what has become due by then. */
+void rig_later(i64 ns);
+/* The LOAD that the worker has is read: it may get the next. */
+void rig_made(i32 worker);
 /* The listing so far, without an entry; rig_list_add; rig_list_give. */
 void rig_list_begin(void);
 void rig_list_add(const char *name, i64 version, u64 fingerprint);
 void rig_list_give(bool quiet);
+/* LOADs that the worker was told. */
+i32 rig_loads_told(i32 worker);
 /* One version of "m"; 0 = none. */
 void rig_list(i64 version, u64 fingerprint);
 /* The LOAD that the worker has, answered; its row. */

@@ -1,6 +1,6 @@
 # The worker's threads, with an engine of the test's own.
 if(VX_SERVER)
-  vx_unit_test(NAME test_worker SOURCES tests/unit/test_worker.c LIBS server)
+  vx_unit_test(NAME test_worker SOURCES tests/unit/test_worker.c tests/unit/worker_engine.c LIBS server)
   # With the real one, in clients' memory.
   # The fake GPU's kernels: 155 s under TSan, alone.
   vx_unit_test(NAME test_worker_regions LIBS server TIMEOUT 300 LABELS long

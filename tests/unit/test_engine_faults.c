@@ -194,7 +194,7 @@ START_TEST(models_load_while_others_run)
     pthread_t thread;
     ck_assert(!vx_thread_open(&thread, VX_ROLE_MAIN, vx_rig_load_run, &load).fault);
     vx_alloc_freeze();
-    ck_assert(!vx_engine_warm(vx_rig_engine, model, NULL, &why).fault);
+    ck_assert(!vx_engine_warm(vx_rig_engine, model, &why).fault);
     for (int i = 0; i < 20; i++) {
         vx_rig_run(model, &request->item);
         ck_assert(!request->item.status.fault);

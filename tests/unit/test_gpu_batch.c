@@ -52,7 +52,7 @@ static void reopen(size_t device_bytes, size_t cache_bytes, i32 event_polls)
     vx_gpu_rig_reopen(device_bytes, NULL);
     model = vx_gpu_rig_load(vx_rig_root);
     mix.signature = vx_model_signature(model);
-    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, NULL, NULL).fault);
+    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, NULL).fault);
 }
 
 static void finish(void)

@@ -19,7 +19,7 @@ static void load(i32 event_polls)
     vx_fake_set(&(struct vx_fake_settings){.event_polls = event_polls});
     model = vx_gpu_rig_load(vx_rig_root);
     mix.signature = vx_model_signature(model);
-    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
 }
 
@@ -328,7 +328,7 @@ START_TEST(a_warm_up_waits_for_what_is_under_way)
                                        vx_gpu_mix_send(&mix, busy[1], 4)};
     for (i32 i = 0; i < 2; i++) submit(sent[i]);
     vx_alloc_freeze();
-    vx_status status = vx_engine_warm(vx_gpu_rig_engine, other, NULL, &why);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, other, &why);
     ck_assert(vx_alloc_thaw());
     ck_assert_msg(!status.fault, "%s", why.text);
     ck_assert_int_eq(vx_engine_under_way(vx_gpu_rig_engine), 2);

@@ -152,7 +152,7 @@ static void set_up(void)
     vx_rig_write_model(vx_rig_root, vx_rig_networks[1], 5);
     check(vx_engine_open(&options, &why, &vx_rig_engine));
     model = vx_rig_load(vx_rig_root);
-    check(vx_engine_warm(vx_rig_engine, model, NULL, &why));
+    check(vx_engine_warm(vx_rig_engine, model, &why));
     request = vx_rig_request(1, N, 4, VX_DTYPE_F32);
     again = vx_rig_request(1, N, 4, VX_DTYPE_F32);
     vx_rig_run(model, &request->item);

@@ -154,10 +154,9 @@ START_TEST(weights_that_do_not_fit_are_refused)
     vx_gpu_rig_write("fp16", json, 1); /* 2 MiB and more, of 3 that are free */
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
     struct vx_model *second = vx_gpu_rig_load(vx_rig_root);
-    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why).fault);
-    ck_assert_int_eq(
-        vx_status_code(vx_engine_warm(vx_gpu_rig_engine, second, NULL, &why)),
-        VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, &why).fault);
+    ck_assert_int_eq(vx_status_code(vx_engine_warm(vx_gpu_rig_engine, second, &why)),
+                     VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_msg(strstr(why.text, "bytes of device memory, of which") != NULL, "%s",
                   why.text);
     vx_engine_unload(vx_gpu_rig_engine, &second);
@@ -167,7 +166,7 @@ START_TEST(weights_that_do_not_fit_are_refused)
                   "%s", third.why.text);
     vx_gpu_rig_write("fp16", vx_rig_networks[0], 1);
     second = vx_gpu_rig_load(vx_rig_root);
-    vx_status status = vx_engine_warm(vx_gpu_rig_engine, second, NULL, &why);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, second, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
     vx_engine_unload(vx_gpu_rig_engine, &second);
     vx_engine_unload(vx_gpu_rig_engine, &model);
@@ -279,7 +278,7 @@ START_TEST(a_lost_device_says_so)
         vx_fake_set(&(struct vx_fake_settings){0});
         vx_gpu_rig_reopen(VX_RIG_DEVICE_BYTES, NULL);
         struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
-        ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why).fault);
+        ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, &why).fault);
         if (nth == 1) {
             i64 before = vx_fake_launches();
             vx_gpu_rig_run(model, &request->item);
@@ -358,10 +357,10 @@ START_TEST(a_failing_call_fails_one_warm_up)
         struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
         size_t before = vx_fake_memory_used();
         vx_fake_set(&(struct vx_fake_settings){.fail_call = ++nth, .fail_code = 2});
-        failed = vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why).fault != NULL;
+        failed = vx_engine_warm(vx_gpu_rig_engine, model, &why).fault != NULL;
         ck_assert(failed == (vx_fake_calls() >= nth));
         vx_fake_set(&(struct vx_fake_settings){0});
-        vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why);
+        vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, &why);
         ck_assert_msg(!status.fault, "call %d: %s", (int)nth, why.text);
         vx_engine_unload(vx_gpu_rig_engine, &model);
         ck_assert_uint_le(vx_fake_memory_used(), before);
@@ -409,7 +408,7 @@ START_TEST(models_load_while_others_run)
     vx_rig_engine = vx_gpu_rig_engine;
     ck_assert(!vx_thread_open(&thread, VX_ROLE_MAIN, vx_rig_load_run, &load).fault);
     vx_alloc_freeze();
-    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
     for (int i = 0; i < 20; i++) {
         vx_gpu_rig_run(model, &request->item);
@@ -421,7 +420,7 @@ START_TEST(models_load_while_others_run)
     ck_assert_msg(!load.status.fault, "%s", load.why.text);
     vx_gpu_rig_compare(request, &files, VX_NUMBER_F32);
     vx_alloc_freeze();
-    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, load.model, NULL, &why).fault);
+    ck_assert(!vx_engine_warm(vx_gpu_rig_engine, load.model, &why).fault);
     vx_engine_unload(vx_gpu_rig_engine, &load.model);
     vx_engine_unload(vx_gpu_rig_engine, &model);
     vx_alloc_thaw();

@@ -49,7 +49,7 @@ static void load(void)
     struct vx_why why = {{0}};
     model = vx_gpu_rig_load(vx_rig_root);
     mix.signature = vx_model_signature(model);
-    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, NULL, &why);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
 }
 

@@ -1,8 +1,7 @@
 /* The worker's device thread against an engine that ends batches when the test says so: two
  * batches at once, answers in the order of their ends, loads and unloads in between, naps.
  *
- * The engine here, and the check of a model's files, replace the real ones: same names, linked
- * first.
+ * The engine is worker_engine.c's.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,6 +13,7 @@
 #include "server/repository.h"
 #include "server/shared.h"
 #include "server/worker.h"
+#include "tests/unit/worker_engine.h"
 
 #include <check.h>
 #include <poll.h>
@@ -24,179 +24,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ------- the engine ------- */
-
-struct vx_engine {
-    struct vx_batch *batches[VX_ENGINE_BATCHES_MAX]; /* oldest first */
-    i32 count;
-};
-
-static struct vx_engine the_engine;
-static struct vx_model models[4];
-static atomic_int submits, may_end, asked;
-static atomic_bool is_lost;
-static char events[256]; /* s submit, c collect, u unload, w warm, x close; after join */
-static size_t events_count;
-
-static void event(char what)
-{
-    if (events_count < sizeof events - 1) events[events_count++] = what;
-}
-
-vx_status vx_engine_open(const struct vx_engine_options *options, struct vx_why *why,
-                         struct vx_engine **engine)
-{
-    (void)options;
-    (void)why;
-    *engine = &the_engine;
-    return VX_OK;
-}
-
-void vx_engine_close(struct vx_engine **engine)
-{
-    event('x');
-    *engine = NULL;
-}
-
-vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source *source,
-                         const struct vx_progress *progress, struct vx_why *why,
-                         struct vx_model **model)
-{
-    (void)engine;
-    (void)progress;
-    (void)why;
-    *model = &models[source->version];
-    **model = (struct vx_model){.magic = VX_MODEL_MAGIC,
-                                .signature = {.coords_name = "coords",
-                                              .feats_channels = 1,
-                                              .outputs_count = 1,
-                                              .batching = {.requests_max = 1}}};
-    (*model)->signature.outputs[0] = (struct vx_output){"out", VX_DTYPE_F32, 1};
-    return VX_OK;
-}
-
-vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *model,
-                         const struct vx_progress *progress, struct vx_why *why)
-{
-    (void)model;
-    (void)progress;
-    (void)why;
-    ck_assert_int_eq(engine->count, 0); /* else an answer would have waited for it */
-    event('w');
-    return VX_OK;
-}
-
-void vx_engine_unload(struct vx_engine *engine, struct vx_model **model)
-{
-    ck_assert_int_eq(engine->count, 0);
-    event('u');
-    *model = NULL;
-}
-
-i32 vx_engine_under_way(const struct vx_engine *engine)
-{
-    return engine->count;
-}
-
-void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
-                      struct vx_batch *batch)
-{
-    ck_assert_int_lt(engine->count, VX_ENGINE_BATCHES_MAX);
-    ck_assert_ptr_nonnull(model);
-    engine->batches[engine->count++] = batch;
-    event('s');
-    atomic_fetch_add(&submits, 1);
-}
-
-/* An item of 13 voxels fails; others say what came in. */
-static void item_end(struct vx_item *item)
-{
-    item->status = VX_OK;
-    item->pairs = item->coords ? item->coords[0] : -1;
-    item->geometry_kept = vx_content_there(item->content);
-    item->geometry_hit = !item->coords;
-    if (item->voxels != 13) return;
-    vx_why_set(&item->why, "thirteen voxels");
-    item->status = vx_status_of_code(VX_CODE_INVALID_ARGUMENT);
-}
-
-struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
-{
-    atomic_fetch_add(&asked, 1);
-    if (!engine->count || (!wait && atomic_load(&may_end) <= 0)) return NULL;
-    if (!wait) atomic_fetch_sub(&may_end, 1);
-    struct vx_batch *batch = engine->batches[0];
-    engine->batches[0] = engine->batches[--engine->count];
-    for (i32 i = 0; i < batch->items_count; i++) item_end(&batch->items[i]);
-    batch->device_ns = 1234;
-    event('c');
-    return batch;
-}
-
-void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats)
-{
-    *stats = (struct vx_engine_stats){.cache_hits = engine->count};
-}
-
-bool vx_engine_lost(const struct vx_engine *engine, struct vx_why *why)
-{
-    (void)engine;
-    if (!atomic_load(&is_lost)) return false;
-    vx_why_set(why, "it fell out");
-    return true;
-}
-
-i32 vx_engine_numa_node(const struct vx_engine *engine)
-{
-    (void)engine;
-    return -1;
-}
-
-/* No client's memory comes here (test_worker_regions.c). */
-vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
-                        struct vx_why *why)
-{
-    (void)engine;
-    (void)memory;
-    (void)bytes;
-    (void)why;
-    VX_FAIL(UNIMPLEMENTED, "no memory is pinned here");
-}
-
-void vx_engine_unpin(struct vx_engine *engine, void *memory)
-{
-    (void)engine;
-    ck_assert_ptr_null(memory);
-}
-
-vx_status vx_engine_import(struct vx_engine *engine, const u8 handle[VX_IPC_HANDLE_BYTES],
-                           size_t bytes, struct vx_why *why, void **memory)
-{
-    (void)engine;
-    (void)handle;
-    (void)bytes;
-    (void)why;
-    (void)memory;
-    VX_FAIL(UNIMPLEMENTED, "no memory is imported here");
-}
-
-void vx_engine_release(struct vx_engine *engine, void **memory)
-{
-    (void)engine;
-    ck_assert_ptr_null(memory);
-}
-
-/* The files of a model that needs none are always those that were meant. */
-vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
-                              struct vx_why *why)
-{
-    (void)directory;
-    (void)version;
-    (void)fingerprint;
-    (void)why;
-    return VX_OK;
-}
 
 /* ------- the front ------- */
 
@@ -229,9 +56,11 @@ static bool hear(int milliseconds)
     return bytes > 0;
 }
 
+/* PROGRESS comes in between. */
 static void expect(enum vx_message_kind kind, u64 batch)
 {
-    ck_assert_msg(hear(20000), "waited for message %d", kind);
+    do ck_assert_msg(hear(20000), "waited for message %d", kind);
+    while (front.in.head.kind == VX_MESSAGE_PROGRESS && kind != VX_MESSAGE_PROGRESS);
     ck_assert_int_eq(front.in.head.kind, kind);
     ck_assert_uint_eq(front.in.head.batch, batch);
 }
@@ -273,8 +102,8 @@ static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
 
 static void wait_submits(int count)
 {
-    for (int i = 0; i < 20000 && atomic_load(&submits) < count; i++) usleep(1000);
-    ck_assert_int_eq(atomic_load(&submits), count);
+    for (int i = 0; i < 20000 && atomic_load(&stub_submits) < count; i++) usleep(1000);
+    ck_assert_int_eq(atomic_load(&stub_submits), count);
 }
 
 static void begin(void)
@@ -299,7 +128,7 @@ static void begin(void)
     ck_assert_int_eq(front.in.loaded.code, VX_CODE_OK);
 }
 
-/* The events after those of begin. */
+/* The stub_events after those of begin. */
 static const char *end(void)
 {
     close(front.fd);
@@ -307,8 +136,8 @@ static const char *end(void)
     ck_assert_int_eq(front.exit_code, 0);
     close(front.fds[1]);
     vx_shared_close(&front.shared);
-    ck_assert_int_eq(events[0], 'w');
-    return events + 1;
+    ck_assert_int_eq(stub_events[0], 'w');
+    return stub_events + 1;
 }
 
 /* ------- tests ------- */
@@ -338,7 +167,7 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     say_run(3, 101, second, 2);
     wait_submits(2);
     ck_assert(!hear(20)); /* neither has ended */
-    atomic_store(&may_end, 1);
+    atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 100);
     const struct vx_message_done *done = &front.in.done;
     ck_assert_int_eq(done->items_count, 3);
@@ -358,13 +187,13 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     say(VX_MESSAGE_STATS, 0); /* answered while the other runs */
     expect(VX_MESSAGE_STATED, 0);
     ck_assert_int_eq(front.in.up.stats.cache_hits, 1);
-    atomic_store(&may_end, 1);
+    atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 101);
     ck_assert_str_eq(vx_done_why(done, 1)->text, "thirteen voxels");
     /* Places are free again. */
     for (u64 batch = 102; batch < 110; batch++) {
         say_run(3, batch, first, 1);
-        atomic_store(&may_end, 1);
+        atomic_store(&stub_may_end, 1);
         expect(VX_MESSAGE_DONE, batch);
     }
     ck_assert_str_eq(end(), "sscc"
@@ -379,11 +208,73 @@ START_TEST(a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it)
     begin();
     say_run(3, 100, voxels, 1);
     wait_submits(1);
-    say_load(4, 2);
+    say_load(4, 3);
     expect(VX_MESSAGE_DONE, 100); /* collected first, though it had time */
     expect(VX_MESSAGE_LOADED, 77);
     ck_assert_int_eq(front.in.head.instance, 4);
     ck_assert_str_eq(end(), "scwuux");
+}
+END_TEST
+
+static void wait_pieces(int count)
+{
+    for (int i = 0; i < 20000 && atomic_load(&stub_pieces_begun) < count; i++)
+        usleep(1000);
+    ck_assert_int_eq(atomic_load(&stub_pieces_begun), count);
+}
+
+/* The device is in a piece when a request comes: it is answered behind that piece, and not
+ * behind the model. */
+START_TEST(batches_run_between_the_pieces_of_a_warm_up)
+{
+    static const i64 voxels[] = {5};
+    stub_pieces_of_slow = 4;
+    begin();
+    say_load(4, 2);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_MADE);
+    for (int piece = 1; piece <= stub_pieces_of_slow; piece++) {
+        wait_pieces(piece);
+        atomic_store(&stub_may_end, 1);
+        say_run(3, (u64)(100 + piece), voxels, 1);
+        atomic_store(&stub_pieces_may_end, 1);
+        if (piece == stub_pieces_of_slow) expect(VX_MESSAGE_LOADED, 77);
+        expect(VX_MESSAGE_DONE, (u64)(100 + piece));
+    }
+    ck_assert_str_eq(end(), "pscpscpscpscuux");
+}
+END_TEST
+
+START_TEST(a_short_warm_up_does_not_wait_for_a_long_one)
+{
+    begin();
+    stub_pieces_of_slow = STUB_FOR_EVER;
+    say_load(4, 2);
+    wait_pieces(1);
+    say_load(5, 3);
+    atomic_store(&stub_pieces_may_end, STUB_FOR_EVER);
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_int_eq(front.in.head.instance, 5);
+    /* The long one is let go of in the middle. */
+    ck_assert_str_eq(end(), "uuux");
+}
+END_TEST
+
+/* The stages of a load, each in its order, and when the next may be read. */
+START_TEST(a_load_says_how_far_it_is)
+{
+    stub_pieces_of_slow = 2;
+    atomic_store(&stub_pieces_may_end, 2);
+    begin();
+    say_load(4, 2);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_MADE);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_WARM);
+    ck_assert_int_eq(front.in.progress.done, 1);
+    ck_assert_int_eq(front.in.progress.total, 2);
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_str_eq(end(), "ppuux");
 }
 END_TEST
 
@@ -419,7 +310,7 @@ START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
     begin();
     say_run(3, 100, voxels, 1);
     wait_submits(1);
-    atomic_store(&is_lost, true);
+    atomic_store(&stub_is_lost, true);
     hear(20000); /* ENDS, or the process was quicker */
     pause();
 }
@@ -438,21 +329,21 @@ START_TEST(a_long_batch_does_not_burn_the_core)
     static const i64 voxels[] = {5};
     begin();
     usleep(50000);
-    int idle = atomic_load(&asked);
+    int idle = atomic_load(&stub_asked);
     i64 idle_ns = cpu_ns();
     usleep(200000);
-    ck_assert_int_eq(atomic_load(&asked), idle);
+    ck_assert_int_eq(atomic_load(&stub_asked), idle);
     idle_ns = cpu_ns() - idle_ns;
     ck_assert_int_lt(idle_ns, 100 * VX_NS_PER_MS);
     say_run(3, 100, voxels, 1);
     wait_submits(1);
     usleep(100000); /* the spin is over, even on a slow machine */
-    int before = atomic_load(&asked);
+    int before = atomic_load(&stub_asked);
     usleep(200000);
-    int asks = atomic_load(&asked) - before;
+    int asks = atomic_load(&stub_asked) - before;
     ck_assert_int_gt(asks, 20);          /* it does ask: naps are short ... */
     ck_assert_int_lt(asks, 200000 / 20); /* ... but none is shorter than 20 us */
-    atomic_store(&may_end, 1);
+    atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 100);
     ck_assert_str_eq(end(), "scux");
 }
@@ -467,6 +358,9 @@ int main(void)
     tcase_add_test(tcase, a_word_that_is_none_ends_the_worker);
     tcase_add_test(tcase,
                    a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it);
+    tcase_add_test(tcase, batches_run_between_the_pieces_of_a_warm_up);
+    tcase_add_test(tcase, a_short_warm_up_does_not_wait_for_a_long_one);
+    tcase_add_test(tcase, a_load_says_how_far_it_is);
     tcase_add_test(tcase, a_model_goes_after_its_batch);
     tcase_add_test(tcase, a_front_that_goes_away_leaves_nothing_under_way);
     tcase_add_exit_test(tcase, a_lost_device_ends_the_process_with_its_batch_unanswered,

@@ -186,8 +186,8 @@ static const struct {
     {"deaf", -1, false, "(answer)", 200},
     {"chats", VX_MESSAGE_RUN, false, "(batch)", 200},
     {"chats", VX_MESSAGE_LOAD, false, "(load)", 400},
-    {"forgets", VX_MESSAGE_LOAD, true, "(load)", 400}, /* and its batches end */
-    {"reads", VX_MESSAGE_LOAD, true, "(batch)", 400},  /* and its load goes on */
+    {"forgets", VX_MESSAGE_LOAD, true, "(warm-up)", 400}, /* and its batches end */
+    {"reads", VX_MESSAGE_LOAD, true, "(batch)", 200},     /* and its load goes on */
 };
 
 START_TEST(who_owes_and_is_silent_is_killed)

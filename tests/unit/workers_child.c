@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READS 7 /* PROGRESS of this load is about files, not tuning */
+#define READS 7 /* PROGRESS of this load is about files, not the warm-up */
+#define MADE  8 /* and of this one, that files are read */
 
 static void say(i32 kind, u64 batch)
 {
@@ -18,7 +19,10 @@ static void say(i32 kind, u64 batch)
     message.head = (struct vx_message_head){.kind = kind, .batch = batch};
     size_t bytes = sizeof message.up;
     if (kind == VX_MESSAGE_LOADED) message.loaded.code = VX_CODE_NOT_FOUND;
-    if (kind == VX_MESSAGE_PROGRESS) message.progress.tuning = batch != READS;
+    if (kind == VX_MESSAGE_PROGRESS)
+        message.progress.stage = batch == READS ? VX_PROGRESS_READ : VX_PROGRESS_WARM;
+    if (kind == VX_MESSAGE_PROGRESS && batch == MADE)
+        message.progress.stage = VX_PROGRESS_MADE;
     if (kind == VX_MESSAGE_DONE) {
         message.done.items_count = 1;
         message.done.items[0].why = -1;
@@ -51,6 +55,7 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
     } else if (head->kind == VX_MESSAGE_LOAD && !strcmp(manner, "reads")) {
         for (;; usleep(20 * 1000)) say(VX_MESSAGE_PROGRESS, READS);
     } else if (head->kind == VX_MESSAGE_LOAD) {
+        if (strcmp(manner, "chats")) say(VX_MESSAGE_PROGRESS, MADE);
         for (int i = 0; i < 10 && is_good; i++) {
             usleep(50 * 1000);
             say(VX_MESSAGE_PROGRESS, head->batch);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "server/models_private.h"
+
+#include <stdio.h>
+
+/* A death may be an accident (an out-of-memory killer, a person), so a load is never given up
+ * for deaths; and it may be the model, which then costs whatever else that worker serves a
+ * restart each time, so the pauses grow. */
+#define RETRY_NS_FIRST (250 * VX_NS_PER_MS)
+#define RETRY_NS_MAX   (60 * VX_NS_PER_S)
+/* A suspect is loaded alone, but another that takes so long does not hold it up for ever. */
+#define ALONE_NS (10 * VX_NS_PER_S)
+/* Between two looks at what has become due. */
+#define LOOK_NS (50 * VX_NS_PER_MS)
+_Static_assert(VX_JOB_DEATHS_MAX < VX_LOAD_DEATHS_MAX, "one job condemns no load");
+
+static i64 retry_now_ns(const struct vx_models *models)
+{
+    return models->options.now_ns ? models->options.now_ns() : vx_clock_ns();
+}
+
+static i64 retry_pause_ns(i32 deaths)
+{
+    i64 pause = RETRY_NS_FIRST;
+    for (i32 i = 1; i < deaths && pause < RETRY_NS_MAX; i++) pause *= 2;
+    return pause < RETRY_NS_MAX ? pause : RETRY_NS_MAX;
+}
+
+/* Nobody has the row, and not for the first time: requests are refused, with the reason,
+ * instead of waiting for who knows how long. */
+static void retry_stop_serving(struct vx_models *models, i32 instance)
+{
+    struct vx_instance *row = vx_models_row(models, instance);
+    if (row->state == VX_INSTANCE_READY) {
+        row->state = VX_INSTANCE_LOADING;
+        row->load_started_ns = vx_clock_ns();
+    }
+    vx_sched_drop_instance(models->options.sched, instance, models->options.on_lost,
+                           models->options.context);
+}
+
+static void retry_say(struct vx_models *models, i32 instance, i32 worker, i64 pause_ns)
+{
+    const struct vx_model_load *load = &models->loads[instance];
+    struct vx_instance *row = vx_models_row(models, instance);
+    i32 deaths = load->worker_deaths[worker];
+    if (row->state == VX_INSTANCE_LOADING)
+        snprintf(row->reason, sizeof row->reason,
+                 "the process of worker %d ended %d time%s in a row while it loaded this "
+                 "model: it is tried again %.4g s after the last",
+                 worker, deaths, deaths == 1 ? "" : "s", (f64)pause_ns / 1e9);
+    VX_LOG(MODEL_RETRY, VX_LOG_TEXT("model", row->name),
+           VX_LOG_I64("version", row->version), VX_LOG_I64("worker", worker),
+           VX_LOG_I64("deaths", deaths), VX_LOG_I64("retry_ms", pause_ns / VX_NS_PER_MS));
+}
+
+void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
+{
+    struct vx_model_load *load = &models->loads[instance];
+    bool serves = vx_models_row(models, instance)->workers_loaded != 0;
+    load->worker_deaths[worker]++;
+    load->deaths = serves ? 0 : load->deaths + 1;
+    if (vx_models_is_wanted(models, instance)) {
+        i64 pause_ns = retry_pause_ns(load->worker_deaths[worker]);
+        load->retry |= 1u << worker;
+        load->retry_ns[worker] = retry_now_ns(models) + pause_ns;
+        if (load->deaths >= VX_LOAD_DEATHS_MAX && !load->asked)
+            retry_stop_serving(models, instance);
+        retry_say(models, instance, worker, pause_ns);
+    }
+    vx_models_strand(models, instance);
+}
+
+/* Fewer deaths first, then who has waited longer. */
+static bool retry_before(const struct vx_model_load *a, const struct vx_model_load *b,
+                         i32 worker)
+{
+    i32 more = a->worker_deaths[worker] - b->worker_deaths[worker];
+    return more ? more < 0 : a->retry_ns[worker] < b->retry_ns[worker];
+}
+
+i32 vx_models_retry_due(const struct vx_models *models, i32 worker)
+{
+    i64 now = 0;
+    i32 first = -1;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_model_load *load = &models->loads[i];
+        if (!(load->retry & (1u << worker))) continue;
+        if (!vx_models_is_wanted(models, i)) continue;
+        if (!now) now = retry_now_ns(models);
+        i64 since = load->retry_ns[worker];
+        if (models->loading[worker]) since += ALONE_NS;
+        if (since > now) continue;
+        if (first < 0 || retry_before(load, &models->loads[first], worker)) first = i;
+    }
+    return first;
+}
+
+void vx_models_retry_now(struct vx_models *models, i32 instance)
+{
+    struct vx_model_load *load = &models->loads[instance];
+    u32 again = load->retry;
+    load->retry = 0;
+    load->deaths = 0;
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
+        if (!load->worker_deaths[w]) continue;
+        load->worker_deaths[w] = 0;
+        if (!(again & (1u << w))) continue; /* it is at it */
+        if (vx_workers_info(*models->options.workers, w)->state != VX_WORKER_UP) continue;
+        if (!load->asked) load->ask = ++models->asks;
+        load->asked |= 1u << w;
+        vx_models_feed(models, w);
+    }
+}
+
+void vx_models_retry_step(struct vx_models *models)
+{
+    u32 retries = 0;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) retries |= models->loads[i].retry;
+    if (!retries) return;
+    i64 now = retry_now_ns(models);
+    if (now < models->retry_look_ns) return;
+    models->retry_look_ns = now + LOOK_NS;
+    i32 count = vx_workers_count(*models->options.workers);
+    for (i32 w = 0; w < count; w++)
+        if (retries & (1u << w)) vx_models_feed(models, w);
+}
