@@ -292,6 +292,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
         .workers = front->workers,
         .shared = front->shared,
         .regions = front->regions,
+        .problem = vx_models_problem(front->models),
         .ready = front_is_ready(front),
     };
     vx_admin_answer(&admin, request, reply);
@@ -302,6 +303,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
 static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
+    VX_TRY(vx_repository_expect(config->repository, why));
     VX_TRY(vx_shared_open((u64)config->arena_bytes, why, &front->shared));
     VX_TRY(vx_registry_open(&front->registry));
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));

@@ -31,6 +31,15 @@ const struct vx_repository_listing *vx_models_listing(const struct vx_models *mo
     return &models->listing;
 }
 
+const char *vx_models_problem(const struct vx_models *models)
+{
+    if (models->listing.problem.text[0]) return models->listing.problem.text;
+    if (models->mode == VX_MODELS_EXPLICIT && !models->wishes_count)
+        return "no model is loaded: with model_control explicit, load_model and "
+               "RepositoryModelLoad say which";
+    return "";
+}
+
 static void models_log(enum vx_log_event event, const struct vx_instance *row)
 {
     const struct vx_log_field fields[] = {

@@ -97,6 +97,9 @@ bool vx_models_forget(struct vx_models *models, const void *waiter);
 /* The server drains: everybody who waits is told so, and nobody may ask any more. */
 void vx_models_stop(struct vx_models *models);
 
+/* Why no model is there, for people; "" = not known. */
+const char *vx_models_problem(const struct vx_models *models);
+
 /* The repository as it was last seen. */
 const struct vx_repository_listing *vx_models_listing(const struct vx_models *models);
 

@@ -43,6 +43,16 @@ static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
     }
 }
 
+/* Not ready, and nothing of its name is: somebody waits for it. */
+static bool model_is_missed(const struct vx_metrics_sources *s,
+                            const struct vx_instance *model)
+{
+    if (model->state == VX_INSTANCE_UNLOADING || vx_instance_serves(model)) return false;
+    i32 other = -1;
+    return model->state == VX_INSTANCE_READY ||
+           vx_registry_pick(s->registry, model->name, 0, NULL, &other).fault;
+}
+
 static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
 {
     why[0] = '\0';
@@ -57,17 +67,16 @@ static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
             first->device, first->state, said ? ": " : "", said ? first->problem : "");
         return;
     }
-    i32 cursor = 0;
-    bool all_ready =
-        vx_registry_all_ready(s->registry); /* every name has a version that serves */
+    i32 cursor = 0, rows = 0;
     for (const struct vx_instance *model;
-         (model = vx_registry_next(s->registry, &cursor));) {
-        if (model->state == VX_INSTANCE_UNLOADING) continue;
-        if (model->state != VX_INSTANCE_READY && all_ready) continue;
+         (model = vx_registry_next(s->registry, &cursor)); rows++) {
+        if (!model_is_missed(s, model)) continue;
         model_why(model, why);
         if (why[0]) return;
     }
-    snprintf(why, WHY_BYTES, "the server is starting or stopping");
+    bool said = !rows && s->problem && s->problem[0];
+    snprintf(why, WHY_BYTES, "%s",
+             said ? s->problem : "the server is starting or stopping");
 }
 
 /* ------- JSON answers ------- */
@@ -84,6 +93,26 @@ static void answer_live(struct vx_http_reply *reply)
     reply->length = (size_t)snprintf(reply->body, reply->capacity, "{\"live\":true}\n");
 }
 
+/* Every model that should serve and does not, with its reason. */
+static void answer_models(const struct vx_metrics_sources *s, struct vx_text *text)
+{
+    i32 cursor = 0, count = 0;
+    for (const struct vx_instance *model;
+         (model = vx_registry_next(s->registry, &cursor));) {
+        char why[WHY_BYTES];
+        if (!model_is_missed(s, model)) continue;
+        model_why(model, why);
+        vx_text_add(text, count++ ? "," : ",\"not_ready\":[");
+        vx_text_add(text, "{\"name\":\"");
+        vx_text_json(text, model->name);
+        vx_text_print(text, "\",\"version\":\"%lld\",\"why\":\"",
+                      (long long)model->version);
+        vx_text_json(text, why);
+        vx_text_add(text, "\"}");
+    }
+    if (count) vx_text_add(text, "]");
+}
+
 static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_reply *reply)
 {
     char why[WHY_BYTES];
@@ -94,6 +123,14 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
     if (why[0]) {
         vx_text_add(&text, ",\"why\":\"");
         vx_text_json(&text, why);
+        vx_text_add(&text, "\"");
+    }
+    answer_models(s, &text);
+    i32 cursor = 0;
+    bool empty = !vx_registry_next(s->registry, &cursor);
+    if (s->ready && empty && s->problem && s->problem[0]) { /* ready, for nothing */
+        vx_text_add(&text, ",\"note\":\"");
+        vx_text_json(&text, s->problem);
         vx_text_add(&text, "\"");
     }
     vx_text_add(&text, "}\n");

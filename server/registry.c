@@ -4,6 +4,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct vx_registry {
@@ -53,6 +54,59 @@ static i64 row_rank(const struct vx_instance *row, const char *name, i64 version
     return (row->state == VX_INSTANCE_READY ? INT64_MAX / 2 : 0) + row->version;
 }
 
+/* Letters at the beginning and at the end that two names have in common: a slip of the
+ * fingers leaves most of them. */
+static size_t name_likeness(const char *a, const char *b)
+{
+    size_t a_length = strlen(a), b_length = strlen(b), head = 0, tail = 0;
+    size_t most = a_length < b_length ? a_length : b_length;
+    while (head < most && a[head] == b[head]) head++;
+    while (tail < most - head && a[a_length - 1 - tail] == b[b_length - 1 - tail]) tail++;
+    return head + tail;
+}
+
+/* The row of the name that is most like `name`, of those not said before; NULL = none. */
+static const struct vx_instance *name_next(const struct vx_registry *registry,
+                                           const char *name, const char *const *said,
+                                           i32 said_count)
+{
+    const struct vx_instance *best = NULL;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        bool known = row->state == VX_INSTANCE_FREE;
+        for (i32 s = 0; s < said_count && !known; s++)
+            known = !strcmp(row->name, said[s]);
+        if (known) continue;
+        size_t likeness = name_likeness(name, row->name);
+        size_t most = best ? name_likeness(name, best->name) : 0;
+        bool before = best && likeness == most && strcmp(row->name, best->name) < 0;
+        if (!best || likeness > most || before) best = row;
+    }
+    return best;
+}
+
+/* What there is instead, the likest names first. */
+#define NAMES_SAID 4
+static void names_text(const struct vx_registry *registry, const char *name,
+                       char out[VX_WHY_BYTES])
+{
+    const char *said[NAMES_SAID];
+    i32 count = 0;
+    size_t used = 0;
+    const struct vx_instance *row;
+    out[0] = '\0';
+    while ((row = name_next(registry, name, said, count)) && used < VX_WHY_BYTES) {
+        if (count == NAMES_SAID) {
+            snprintf(out + used, VX_WHY_BYTES - used, " and more");
+            return;
+        }
+        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s'%s'",
+                                 count ? ", " : ": this server has ", row->name);
+        said[count++] = row->name;
+    }
+    if (!count) snprintf(out, VX_WHY_BYTES, ": this server has no models");
+}
+
 vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 version,
                            struct vx_why *why, i32 *instance)
 {
@@ -64,12 +118,16 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
         *instance = i;
     }
     if (best) return VX_OK;
-    if (version)
+    i32 other = -1;
+    if (version && !vx_registry_find(registry, name, 0, NULL, &other).fault)
         VX_FAIL_WHY(why, NOT_FOUND, "unknown model version",
-                    "Request for unknown model: '%s' version %lld is not found", name,
-                    (long long)version);
+                    "Request for unknown model: '%s' version %lld is not found: this "
+                    "server has version %lld",
+                    name, (long long)version, (long long)registry->rows[other].version);
+    char names[VX_WHY_BYTES] = "";
+    if (why) names_text(registry, name, names);
     VX_FAIL_WHY(why, NOT_FOUND, "unknown model",
-                "Request for unknown model: '%s' is not found", name);
+                "Request for unknown model: '%s' is not found%s", name, names);
 }
 
 vx_status vx_registry_pick(struct vx_registry *registry, const char *name, i64 version,
@@ -80,7 +138,7 @@ vx_status vx_registry_pick(struct vx_registry *registry, const char *name, i64 v
     if (row->state != VX_INSTANCE_READY)
         VX_FAIL_WHY(
             why, UNAVAILABLE, "the model is not ready",
-            "Request for unknown model: '%s' version %lld is not at ready state%s%.100s",
+            "Request for unknown model: '%s' version %lld is not at ready state%s%s",
             name, (long long)row->version, row->reason[0] ? ": " : "", row->reason);
     return VX_OK;
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "server/repository.h"
 
+#include "engine/base/access.h"
 #include "engine/base/clock.h"
 
 #include <dirent.h>
@@ -84,9 +85,10 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
         return; /* a README beside the models */
     DIR *directory = opendir(path);
     if (!directory) {
+        char room[VX_ACCESS_BYTES];
         listing->complete = false;
-        vx_why_set(&listing->problem, "model directory '%.100s' cannot be read: %m",
-                   name);
+        vx_why_set(&listing->problem, "model directory '%.80s' cannot be read: %s", name,
+                   vx_access_text(path, errno, room));
         return;
     }
     i32 before = listing->count;
@@ -107,13 +109,51 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
     *listing = (struct vx_repository_listing){.begun_ns = vx_clock_ns()};
     DIR *directory = opendir(path);
     if (!directory) {
-        vx_why_set(&listing->problem, "repository '%.150s' cannot be read: %m", path);
+        char room[VX_ACCESS_BYTES];
+        vx_why_set(&listing->problem, "repository '%.80s' cannot be read: %s", path,
+                   vx_access_text(path, errno, room));
         return;
     }
     listing->readable = listing->complete = true;
     for (struct dirent *entry; (entry = readdir(directory));)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);
+    if (!listing->count && !listing->problem.text[0])
+        vx_why_set(&listing->problem,
+                   "repository '%.100s' has no models: expected NAME/network.json and "
+                   "NAME/1/weights.safetensors in it",
+                   path);
+}
+
+static bool has_file(const char *path, const char *name)
+{
+    char whole[PATH_MAX];
+    struct stat file;
+    int length = snprintf(whole, sizeof whole, "%s/%s", path, name);
+    return length > 0 && length < (int)sizeof whole && !stat(whole, &file) &&
+           S_ISREG(file.st_mode);
+}
+
+vx_status vx_repository_expect(const char *path, struct vx_why *why)
+{
+    char room[VX_ACCESS_BYTES];
+    DIR *directory = opendir(path);
+    int error = errno;
+    VX_ENSURE_WHY(directory, why, NOT_FOUND, "the repository cannot be read",
+                  "repository '%.80s' cannot be read: %s; expected a directory with a "
+                  "directory for each model in it",
+                  path, vx_access_text(path, error, room));
+    closedir(directory);
+    const char *found = NULL;
+    if (has_file(path, "network.json")) found = "network.json";
+    if (has_file(path, "weights.safetensors")) found = "weights.safetensors";
+    VX_ENSURE_WHY(
+        !found, why, INVALID_ARGUMENT, "the repository is a model's own directory",
+        "repository '%.100s' is a model's own directory, it has %s: expected the "
+        "directory above it, with NAME/network.json and "
+        "NAME/1/weights.safetensors",
+        path, found);
+    return VX_OK;
 }
 
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,

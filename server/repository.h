@@ -13,7 +13,8 @@
  * Thread   any; one scan at a time per listing.
  * Limits   VX_LISTING_MAX versions; more are left out and said in `problem`.
  * Fails    scan never: what is not a model is said in `problem`, the rest is listed.
- *          check: FAILED_PRECONDITION when the files are others.
+ *          check: FAILED_PRECONDITION when the files are others.  expect: NOT_FOUND,
+ *          INVALID_ARGUMENT.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -46,6 +47,10 @@ struct vx_repository_listing {
 };
 
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing);
+
+/* Whether the path can be a repository at all: a directory that can be read, and not a model's
+ * own.  For start; blocks. */
+VX_MUST_USE vx_status vx_repository_expect(const char *path, struct vx_why *why);
 
 /* Whether a version in a model's directory still has the fingerprint of its entry. */
 VX_MUST_USE vx_status vx_repository_check(const char *directory, i64 version,

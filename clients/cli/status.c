@@ -122,6 +122,27 @@ static void print_statistics(const struct voxel_statistics *statistics)
     }
 }
 
+/* What is not ready, and why; what lies in the repository and nobody asked for is not missed. */
+static enum voxel_code print_missed(struct voxel_client *client,
+                                    struct voxel_error *error)
+{
+    struct voxel_models *models;
+    enum voxel_code code = voxel_models_get(client, &models, error);
+    if (code == VOXEL_UNIMPLEMENTED) return VOXEL_OK;
+    if (code) return code;
+    if (!models->models_count) printf("it has no models\n");
+    for (int32_t i = 0; i < models->models_count; i++) {
+        const struct voxel_model_index *model = &models->models[i];
+        if (!strcmp(model->state, "READY") || !strcmp(model->reason, "unloaded"))
+            continue;
+        printf("%s version %s is not ready: %s%s%s\n", model->name,
+               *model->version ? model->version : "-", model->state,
+               *model->reason ? ": " : "", model->reason);
+    }
+    voxel_info_free(models);
+    return VOXEL_OK;
+}
+
 static int print_status(const char *server, struct voxel_client *client, double wait_s)
 {
     struct voxel_error error;
@@ -136,6 +157,7 @@ static int print_status(const char *server, struct voxel_client *client, double 
     printf("%s: %s %s, %s\n", server, info->name, info->version,
            ready ? "ready" : "not ready");
     voxel_info_free(info);
+    if (print_missed(client, &error)) return cli_say_error("status", server, &error);
     const struct voxel_model_name every = {.name = ""};
     enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
     if (code && code != VOXEL_UNIMPLEMENTED)
@@ -168,7 +190,9 @@ int command_status(int argc, char **argv)
     const struct command command = {
         .name = "status",
         .synopsis = "[--server HOST:PORT] [--wait SECONDS]",
-        .about = "Says whether a server is ready, and what its models have done so far.",
+        .about = "Says whether a server is ready, which of its models are not and why, "
+                 "and what they "
+                 "have done so far.",
         .after = "exit code: 0 ready, 1 not ready or away, 2 wrong options",
         .options = options,
         .options_count = sizeof options / sizeof *options};

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/model/network.h"
 
+#include "engine/base/access.h"
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/model/network_batching.h"
@@ -272,8 +273,9 @@ vx_status vx_network_read(const char *path, const char *label, struct vx_arena *
     *network = NULL;
     /* Not blocking: a pipe in the place of a file must not hold the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char room[VX_ACCESS_BYTES];
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "network.json cannot be opened",
-                  "%s: cannot be opened: %s", label, strerror(errno));
+                  "%s: cannot be opened: %s", label, vx_access_text(path, errno, room));
     vx_status status = read_and_parse(fd, label, arena, why, network);
     close(fd);
     return status;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/model/safetensors.h"
 
+#include "engine/base/access.h"
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/json.h"
@@ -341,8 +342,10 @@ static vx_status file_map(struct vx_safetensors *file, const char *path,
 {
     /* Not blocking: a pipe in the place of a file must not hold the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char room[VX_ACCESS_BYTES];
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "a weights file cannot be opened",
-                  "%s: cannot be opened: %s", file->label, strerror(errno));
+                  "%s: cannot be opened: %s", file->label,
+                  vx_access_text(path, errno, room));
     struct stat info;
     bool good = !fstat(fd, &info) && S_ISREG(info.st_mode) && info.st_size > 0;
     if (good) {

@@ -15,6 +15,7 @@ vx_e2e_test(NAME e2e_geometry_ref FILE tests/e2e/test_geometry_ref.py TIMEOUT 18
 vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py TIMEOUT 240)
+vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py TIMEOUT 120)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py TIMEOUT 300)
 vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py TIMEOUT 180)

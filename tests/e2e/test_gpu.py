@@ -3,6 +3,7 @@
 kernels' references, so requests are small; and what is said when there is no driver."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -116,12 +117,12 @@ def test_compiled_kernels_are_kept_across_starts(repository, tmp_path):
 
 def test_a_load_says_how_far_it_is(tmp_path):
     model = ConvModel()
-    model.network["warmup"] = [8000]  # a second or so of plain C
+    model.network["warmup"] = [8000] * 16  # each a second or so of plain C
     model.write(tmp_path / "repository")
     with Daemon(tmp_path / "repository", tmp_path, "--device", "fake:0", *fake(tmp_path),
                 wait_ready=False) as daemon:
-        said = "layers and kernels, warming up"
-        daemon.wait_for("the warm-up", lambda: said in daemon.get("/v2/health/ready")[1])
+        said = re.compile(r"warming up: \d+ of 16 steps")
+        daemon.wait_for("the warm-up", lambda: said.search(daemon.get("/v2/health/ready")[1]))
 
 
 @pytest.mark.parametrize("algorithm", ["explicit", "implicit", "masked", "implicit_split",

@@ -1,4 +1,5 @@
 # The CPU device, geometry, the references, and the buddy allocator under them.
+vx_unit_test(NAME test_access LIBS base SOURCES tests/unit/test_access.c)
 vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/unit/test_buddy.c tests/support/voxels.c)
 vx_unit_test(NAME test_content LIBS base SOURCES tests/unit/test_content.c)

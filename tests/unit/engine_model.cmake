@@ -4,7 +4,7 @@ foreach(name safetensors network layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/model_files.c)
 endforeach()
-foreach(name engine engine_faults engine_mixes)
+foreach(name engine engine_faults engine_mixes engine_warm)
   vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
     SOURCES tests/unit/test_${name}.c tests/support/engine_rig.c tests/support/model_files.c
       tests/support/network_oracle.c)

@@ -378,7 +378,8 @@ START_TEST(who_may_not_ask_is_told_why)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     status = vx_models_ask_unload(rig_models, "nowhere", &me, &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_NOT_FOUND);
-    ck_assert_str_eq(why.text, "Request for unknown model: 'nowhere' is not found");
+    ck_assert_str_eq(why.text, "Request for unknown model: 'nowhere' is not found: this "
+                               "server has no models");
     for (int i = 0; i < VX_MODELS_WAITERS_MAX; i++)
         ck_assert(!vx_models_ask_load(rig_models, "a", &rig_told[i], &why).fault);
     status = vx_models_ask_load(rig_models, "a", &me, &why);

@@ -54,6 +54,10 @@ START_TEST(health_says_why_not)
     expect_json("/v2/health/live", 200, NULL);
     expect_json("/v2/health/ready", 503,
                 "model 'segment' version 4 is loading: 14 of 52");
+    /* Every one, and not only the first. */
+    ck_assert_ptr_nonnull(strstr(
+        body, "\"not_ready\":[{\"name\":\"segment\",\"version\":\"4\",\"why\":\"model "
+              "'segment' version 4 is loading: 14 of 52 layers\"},{\"name\":\"we"));
     sample.sources.ready = true;
     expect_json("/v2/health/ready", 200, NULL);
     sample.sources.ready = false;
@@ -75,6 +79,13 @@ START_TEST(draining_does_not_blame_a_model)
     ck_assert(!vx_registry_open(&sample.registry).fault);
     sample.sources.registry = sample.registry;
     expect_json("/v2/health/ready", 503, "the server is starting or stopping");
+    sample.sources.problem = "repository 'x' has no models";
+    expect_json("/v2/health/ready", 503, "repository 'x' has no models");
+    sample.sources.ready = true;
+    expect_json("/v2/health/ready", 200, NULL);
+    ck_assert_str_eq(body,
+                     "{\"ready\":true,\"note\":\"repository 'x' has no models\"}\n");
+    sample.sources.ready = false;
     i32 instance = vx_registry_add(sample.registry, "normals", 1, 0);
     struct vx_instance *model = vx_registry_row(sample.registry, instance);
     model->state = VX_INSTANCE_READY;

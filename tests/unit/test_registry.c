@@ -40,13 +40,37 @@ START_TEST(the_highest_ready_version_answers)
 }
 END_TEST
 
+/* The likest first: what was probably meant. */
+START_TEST(an_unknown_name_tells_what_there_is)
+{
+    struct vx_why why = {""};
+    i32 got;
+    add("segment", 1, VX_INSTANCE_READY);
+    add("normals", 2, VX_INSTANCE_LOADING);
+    add("normals", 1, VX_INSTANCE_READY);
+    ck_assert(vx_registry_pick(registry, "nromals", 0, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'nromals' is not found: this "
+                               "server has 'normals', 'segment'");
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has version 1");
+    add("b", 1, VX_INSTANCE_READY);
+    add("c", 1, VX_INSTANCE_READY);
+    add("a", 1, VX_INSTANCE_READY);
+    ck_assert(vx_registry_find(registry, "segments", 1, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'segments' is not found: this "
+                               "server has 'segment', 'normals', 'a', 'b' and more");
+}
+END_TEST
+
 START_TEST(what_is_not_there_or_not_ready_says_so)
 {
     struct vx_why why = {""};
     i32 got;
     ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 0, &why, &got)),
                      VX_CODE_NOT_FOUND);
-    ck_assert_str_eq(why.text, "Request for unknown model: 'm' is not found");
+    ck_assert_str_eq(why.text, "Request for unknown model: 'm' is not found: this server "
+                               "has no models");
     i32 row = add("m", 2, VX_INSTANCE_UNAVAILABLE);
     strcpy(vx_registry_row(registry, row)->reason, "layer 'x'");
     ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 0, &why, &got)),
@@ -115,6 +139,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_registry, close_registry);
     tcase_add_test(tcase, the_highest_ready_version_answers);
     tcase_add_test(tcase, what_is_not_there_or_not_ready_says_so);
+    tcase_add_test(tcase, an_unknown_name_tells_what_there_is);
     tcase_add_test(tcase, rows_are_walked_by_name_then_version);
     tcase_add_test(tcase, readiness_forgives_a_failed_version_beside_a_serving_one);
     tcase_add_test(tcase, a_full_registry_takes_no_more);

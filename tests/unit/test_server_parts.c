@@ -310,6 +310,43 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
 }
 END_TEST
 
+START_TEST(a_repository_without_models_says_what_was_expected)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/m/12", root);
+    vx_repository_scan(path, &listing);
+    ck_assert(listing.readable);
+    ck_assert_int_eq(listing.count, 0);
+    ck_assert_ptr_nonnull(strstr(listing.problem.text,
+                                 "has no models: expected NAME/network.json and "
+                                 "NAME/1/weights.safetensors in it"));
+}
+END_TEST
+
+START_TEST(what_can_be_no_repository_is_refused)
+{
+    char path[256];
+    struct vx_why why = {""};
+    ck_assert(!vx_repository_expect(root, &why).fault);
+    snprintf(path, sizeof path, "%s/m", root);
+    ck_assert_int_eq(vx_status_code(vx_repository_expect(path, &why)),
+                     VX_CODE_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(why.text, "is a model's own directory, it has "
+                                           "network.json: expected the directory above"));
+    snprintf(path, sizeof path, "%s/m/1", root);
+    ck_assert_int_eq(vx_status_code(vx_repository_expect(path, &why)),
+                     VX_CODE_INVALID_ARGUMENT);
+    snprintf(path, sizeof path, "%s/README", root);
+    ck_assert_int_eq(vx_status_code(vx_repository_expect(path, &why)), VX_CODE_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(why.text, "Not a directory"));
+    ck_assert_int_eq(vx_status_code(vx_repository_expect("/nonexistent", &why)),
+                     VX_CODE_NOT_FOUND);
+    ck_assert_ptr_nonnull(
+        strstr(why.text, "repository '/nonexistent' cannot be read: No such file or "
+                         "directory; expected a directory with a directory for each"));
+}
+END_TEST
+
 START_TEST(a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     vx_repository_scan("/nonexistent/models", &listing);
@@ -339,6 +376,8 @@ int main(void)
     tcase_add_test(repository, a_worker_sees_that_files_are_others);
     tcase_add_test(repository, a_listing_says_when_it_began_and_that_it_is_full);
     tcase_add_test(repository, a_directory_that_cannot_be_read_is_not_an_empty_one);
+    tcase_add_test(repository, a_repository_without_models_says_what_was_expected);
+    tcase_add_test(repository, what_can_be_no_repository_is_refused);
     suite_add_tcase(suite, repository);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,21 @@
+/* access - why a file could not be opened, for people: a file that its owner alone may read
+ * (safetensors writes mode 0600) names both users.
+ *
+ *   if (fd < 0) ... "%s: cannot be opened: %s", label, vx_access_text(path, errno, room)
+ *
+ * Owner    the caller's buffer.
+ * Thread   any; it asks the system about the path, so it may block as opening does.
+ * Limits   VX_ACCESS_BYTES; texts are cut to fit.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_BASE_ACCESS_H
+#define VX_ENGINE_BASE_ACCESS_H
+
+#define VX_ACCESS_BYTES 160
+
+/* `error` is errno of the call that failed for `path`; returns `out`. */
+const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
+
+#endif

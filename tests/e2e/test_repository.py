@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repositories that are not what was meant: each says so, and what was expected."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import pytest
+
+import voxeld
+from model_files import ConvModel
+from voxeld import Client
+from voxeld_process import Daemon
+
+STRANGER = "10001"  # the user of the container's image
+
+
+def refused(path):
+    """What voxeld says to a repository that it does not start with."""
+    done = subprocess.run([os.environ["VOXELD"], "serve", "--repository", str(path), "--grpc",
+                           "127.0.0.1:0", "--http", "127.0.0.1:0"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+def status(daemon):
+    done = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
+                          capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout
+
+
+def test_what_cannot_be_a_repository_is_refused_at_start(tmp_path):
+    ConvModel().write(tmp_path, "normals")
+    assert ("cannot be read: No such file or directory; expected a directory with a directory for "
+            "each model in it") in refused(tmp_path / "nowhere")
+    for part in ("normals", "normals/1"):
+        said = refused(tmp_path / part)
+        assert "is a model's own directory" in said and "expected the directory above it" in said
+
+
+@pytest.mark.parametrize("flags", [(), ("--model-control", "poll"),
+                                   ("--model-control", "explicit")])
+def test_an_empty_repository_serves_and_says_what_was_expected(tmp_path, flags):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    with Daemon(repository, tmp_path, *flags, wait_ready=False) as daemon, \
+            Client(daemon.grpc) as client:
+        expected = "has no models: expected NAME/network.json and NAME/1/weights.safetensors in it"
+        daemon.wait_for("the sentence", lambda: expected in daemon.log())
+        daemon.wait_for("it on the page",
+                        lambda: expected in daemon.get("/v2/health/ready")[1])
+        code, text = status(daemon)
+        assert code == 0 and "it has no models" in text  # as Triton, it is ready for loads
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.model_metadata("conv")
+        assert "'conv' is not found: this server has no models" in caught.value.message
+
+
+def test_what_is_not_ready_is_named_with_its_reason(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("good", "normals", "segment"):
+        ConvModel().write(repository, name)
+    (repository / "normals" / "network.json").write_text("{}")
+    (repository / "segment" / "1" / "weights.safetensors").unlink()
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_for("both to fail", lambda: daemon.log().count("MODEL_FAILED") == 2)
+        daemon.wait_for("the good one", lambda: daemon.log().count("MODEL_READY") == 1)
+        code, body = daemon.get("/v2/health/ready")
+        assert code == 503
+        missed = {m["name"]: m["why"] for m in json.loads(body)["not_ready"]}
+        assert set(missed) == {"normals", "segment"}
+        assert "network.json" in missed["normals"]
+        assert "No such file or directory" in missed["segment"]
+        code, text = status(daemon)
+        assert code == 1
+        assert "normals version 1 is not ready: UNAVAILABLE: " in text
+        assert "segment version 1 is not ready: UNAVAILABLE: " in text
+        assert "good version 1 is not ready" not in text
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.model_metadata("gud")
+        assert "'gud' is not found: this server has 'good'" in caught.value.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_file_that_the_daemon_may_not_read_names_both_users():
+    with tempfile.TemporaryDirectory() as folder:
+        repository = pathlib.Path(folder)
+        repository.chmod(0o755)
+        ConvModel().write(repository)
+        for path in repository.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        (repository / "conv" / "1" / "weights.safetensors").chmod(0o600)
+        program = repository / "voxeld"  # the build folder may not be the stranger's to enter
+        program.write_bytes(pathlib.Path(os.environ["VOXELD"]).read_bytes())
+        program.chmod(0o755)
+        done = subprocess.run(["setpriv", "--reuid", STRANGER, "--clear-groups", str(program),
+                               "check", str(repository / "conv")],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode, done.stdout
+        assert ("weights.safetensors: cannot be opened: Permission denied: it belongs to user 0 "
+                f"and has mode 0600, and voxeld runs as user {STRANGER}: chmod a+r it"
+                ) in done.stdout + done.stderr

@@ -1,0 +1,162 @@
+/* A model that is made ready in pieces while another one serves, on the CPU.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/alloc.h"
+#include "tests/support/engine_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char slow_root[VX_TEST_PATH_BYTES + 8];
+
+/* Two convolutions with one map: keys, a map and three launches for each size. */
+static struct vx_model *load_slow(const char *sizes)
+{
+    char json[1024];
+    snprintf(json, sizeof json,
+             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":3")
+                 VX_RIG_CONV("b", "a", "8", ",\"kernel\":3")
+                     VX_RIG_LINEAR("y", "b", "4") "{\"name\":\"z\",\"op\":\"layer_norm\","
+                                                  "\"input\":\"y\"}],\"outputs\":"
+                                                  "[{\"layer\":\"z\"}],\"warmup\":[%s]}",
+             sizes);
+    snprintf(slow_root, sizeof slow_root, "%s/slow", vx_rig_root);
+    vx_rig_write_model(slow_root, json, 5);
+    return vx_rig_load(slow_root);
+}
+
+static void reopen(size_t device_bytes, size_t cache_bytes)
+{
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = device_bytes,
+                                              .cache_bytes = cache_bytes};
+    struct vx_why why = {""};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+}
+
+static i64 cached_bytes(void)
+{
+    struct vx_engine_stats stats;
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    return stats.cache_bytes;
+}
+
+/* Each piece is one step of what is said, and a request between two of them has the bits that
+ * it has alone; nothing of the warm-up stays in the cache. */
+START_TEST(requests_run_between_the_pieces)
+{
+    vx_rig_write_model(vx_rig_root, vx_rig_networks[1], 7);
+    struct vx_model *model = vx_rig_load(vx_rig_root), *slow = load_slow("3000, 5000");
+    struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    struct vx_rig_request *alone = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    vx_rig_run(model, &alone->item);
+    ck_assert(!alone->item.status.fault);
+    i64 pieces = 0, kept = cached_bytes();
+    vx_alloc_freeze();
+    while (warm.more) {
+        vx_status status = vx_engine_warm_step(vx_rig_engine, slow, &why, &warm);
+        ck_assert_msg(!status.fault, "%s", why.text);
+        ck_assert_int_eq(warm.done, ++pieces);
+        ck_assert(!warm.tuning);
+        vx_rig_run(model, &request->item);
+        ck_assert(!request->item.status.fault);
+        ck_assert(!memcmp(request->outputs, alone->outputs, sizeof alone->outputs));
+    }
+    vx_alloc_thaw();
+    ck_assert_int_eq(pieces, 2 * (1 + 1 + 4));
+    ck_assert_int_eq(warm.total, pieces);
+    ck_assert_int_eq(cached_bytes(), kept);
+    vx_engine_unload(vx_rig_engine, &slow);
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_free(request);
+    vx_free(alone);
+}
+END_TEST
+
+/* The cache holds the geometry of the warm-up and not those of all requests: these have the
+ * room, and the warm-up comes to its end all the same. */
+START_TEST(a_warm_up_gives_way)
+{
+    reopen(64 << 20, 8 << 20);
+    vx_rig_write_model(vx_rig_root, vx_rig_networks[0], 7);
+    struct vx_model *model = vx_rig_load(vx_rig_root), *slow = load_slow("30000");
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    u64 seed = 0;
+    while (warm.more) {
+        vx_status status = vx_engine_warm_step(vx_rig_engine, slow, &why, &warm);
+        ck_assert_msg(!status.fault, "%s", why.text);
+        for (int i = 0; i < 40; i++) {
+            struct vx_rig_request *request = vx_rig_request(++seed, 300, 4, VX_DTYPE_F32);
+            vx_rig_name(&request->item);
+            vx_rig_run(model, &request->item);
+            ck_assert_msg(!request->item.status.fault, "%s", request->item.why.text);
+            vx_free(request);
+        }
+    }
+    struct vx_engine_stats stats;
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    ck_assert_int_gt(stats.cache_evictions, 0); /* there was no room for all */
+    vx_engine_unload(vx_rig_engine, &slow);
+    vx_engine_unload(vx_rig_engine, &model);
+}
+END_TEST
+
+/* 100,000 voxels of one channel in and out fit 1 MiB; their coordinates would not. */
+START_TEST(coordinates_of_a_warm_up_are_no_part_of_the_device_memory)
+{
+    reopen(1 << 20, 64 << 20);
+    vx_rig_write_model(
+        vx_rig_root,
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":1}},\"layers\":["
+        "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":1}],"
+        "\"outputs\":[{\"layer\":\"y\"}],\"limits\":{\"voxels_max\":100000},"
+        "\"warmup\":[100000]}",
+        3);
+    struct vx_model *model = vx_rig_load(vx_rig_root);
+    struct vx_why why = {""};
+    vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    vx_engine_unload(vx_rig_engine, &model);
+}
+END_TEST
+
+/* The front stops, or the model is not wanted any more. */
+START_TEST(a_model_may_go_in_the_middle)
+{
+    struct vx_model *slow = load_slow("3000");
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!vx_engine_warm_step(vx_rig_engine, slow, &why, &warm).fault);
+        ck_assert(warm.more);
+    }
+    vx_engine_unload(vx_rig_engine, &slow);
+    ck_assert_ptr_null(slow);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("engine_warm");
+    TCase *tcase = tcase_create("engine_warm");
+    tcase_add_checked_fixture(tcase, vx_rig_set_up, vx_rig_tear_down);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, requests_run_between_the_pieces);
+    tcase_add_test(tcase, a_warm_up_gives_way);
+    tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
+    tcase_add_test(tcase, a_model_may_go_in_the_middle);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
