@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "server/backoff.h"
 #include "server/models_private.h"
 
 #include <stdio.h>
@@ -8,8 +9,7 @@
 /* A death may be an accident (an out-of-memory killer, a person), so a load is never given up
  * for deaths; and it may be the model, which then costs whatever else that worker serves a
  * restart each time, so the pauses grow. */
-#define RETRY_NS_FIRST (250 * VX_NS_PER_MS)
-#define RETRY_NS_MAX   (60 * VX_NS_PER_S)
+static const struct vx_backoff retry_pauses = {.first_ms = 250, .most_ms = 60000};
 /* A suspect is loaded alone, but another that takes so long does not hold it up for ever. */
 #define ALONE_NS (10 * VX_NS_PER_S)
 /* Between two looks at what has become due. */
@@ -19,13 +19,6 @@ _Static_assert(VX_JOB_DEATHS_MAX < VX_LOAD_DEATHS_MAX, "one job condemns no load
 static i64 retry_now_ns(const struct vx_models *models)
 {
     return models->options.now_ns ? models->options.now_ns() : vx_clock_ns();
-}
-
-static i64 retry_pause_ns(i32 deaths)
-{
-    i64 pause = RETRY_NS_FIRST;
-    for (i32 i = 1; i < deaths && pause < RETRY_NS_MAX; i++) pause *= 2;
-    return pause < RETRY_NS_MAX ? pause : RETRY_NS_MAX;
 }
 
 /* Nobody has the row, and not for the first time: requests are refused, with the reason,
@@ -63,7 +56,8 @@ void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
     load->worker_deaths[worker]++;
     load->deaths = serves ? 0 : load->deaths + 1;
     if (vx_models_is_wanted(models, instance)) {
-        i64 pause_ns = retry_pause_ns(load->worker_deaths[worker]);
+        i64 pause_ns =
+            vx_backoff_ms(&retry_pauses, load->worker_deaths[worker]) * VX_NS_PER_MS;
         load->retry |= 1u << worker;
         load->retry_ns[worker] = retry_now_ns(models) + pause_ns;
         if (load->deaths >= VX_LOAD_DEATHS_MAX && !load->asked)

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "server/backoff.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -158,12 +159,12 @@ static void worker_on_readable(uv_poll_t *poll, int status, int events)
 
 static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
 {
-    process->quick_deaths = lived_ns < HEALTHY_NS ? process->quick_deaths + 1 : 0;
-    i64 most = process->workers->options.config->restart_ms_max;
-    i64 pause = 0;
-    for (i32 i = 1; i < process->quick_deaths && pause < most; i++)
-        pause = pause ? 2 * pause : BACKOFF_MS;
-    if (pause > most) pause = most;
+    const struct vx_workers_options *options = &process->workers->options;
+    const struct vx_backoff pauses = {.first_ms = BACKOFF_MS,
+                                      .most_ms = options->config->restart_ms_max};
+    i64 healthy_ns = options->healthy_ns ? options->healthy_ns : HEALTHY_NS;
+    process->quick_deaths = lived_ns < healthy_ns ? process->quick_deaths + 1 : 0;
+    i64 pause = vx_backoff_ms(&pauses, process->quick_deaths - 1);
     process->info.restarts++;
     uv_timer_start(&process->timer, worker_on_timer, (u64)pause, 0);
 }

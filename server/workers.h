@@ -60,6 +60,7 @@ struct vx_workers_options {
     uv_loop_t *loop;
     const struct vx_config *config;
     const struct vx_shared *shared;
+    i64 healthy_ns; /* a life that long is no quick death; 0 = ten seconds */
     void *context;
     void (*on_up)(void *context, i32 worker);
     /* Was UP and is LEAVING: once, before its on_down; NULL = not asked for.  It may come

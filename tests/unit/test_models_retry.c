@@ -154,6 +154,7 @@ START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
     ck_assert_int_eq(rig_loads_told(0), (int)VX_COUNT(pauses_ms) + 2);
     rig_worker_down(0);
     rig_worker_up(0);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY); /* it waits for its worker */
     rig_later(250 * VX_NS_PER_MS);
     ck_assert_int_eq(rig_loads_told(0), (int)VX_COUNT(pauses_ms) + 3);
 }

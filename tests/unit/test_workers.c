@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,6 +36,8 @@ static struct rig {
     i32 ups, leaves, downs, dones, loadeds;
     bool stopped, runs; /* runs: a batch with each beat */
     bool undying;       /* no signal ends the process */
+    bool backwards;     /* events of one turn come in the opposite order */
+    i64 healthy_ns;
     i64 beat_ns, gap_ns;
 } rig;
 
@@ -45,6 +48,26 @@ int pidfd_send_signal(int pidfd, int number, siginfo_t *info, unsigned flags)
 {
     if (rig.undying) return 0;
     return (int)syscall(SYS_pidfd_send_signal, pidfd, number, info, flags);
+}
+
+/* The loop's: which of two events of one turn comes first is nobody's promise. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout_ms,
+                const sigset_t *mask)
+{
+    int count = (int)syscall(SYS_epoll_pwait, epoll, events, most, timeout_ms, mask, 8);
+    for (int i = 0; rig.backwards && i < count / 2; i++) {
+        struct epoll_event event = events[i];
+        events[i] = events[count - 1 - i];
+        events[count - 1 - i] = event;
+    }
+    return count;
+}
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
+{
+    return epoll_pwait(epoll, events, most, timeout_ms, NULL);
 }
 
 static bool try_order(i32 kind)
@@ -146,6 +169,7 @@ static void open_workers(void)
         .loop = &rig.loop,
         .config = &rig.config,
         .shared = rig.shared,
+        .healthy_ns = rig.healthy_ns,
         .context = &rig,
         .on_up = on_up,
         .on_leaving = on_leaving,
@@ -329,6 +353,40 @@ START_TEST(restarts_back_off)
 }
 END_TEST
 
+/* Started again at once, however often: else the thirteenth would wait for minutes. */
+START_TEST(a_long_life_is_forgiven)
+{
+    setup("good");
+    rig.healthy_ns = 1;
+    open_workers();
+    for (int life = 1; life <= 13; life++) {
+        run_until(&rig.ups, life);
+        ck_assert_int_eq(kill(info()->pid, SIGKILL), 0);
+        run_until(&rig.downs, life);
+    }
+    ck_assert_int_eq(info()->restarts, 13);
+    finish();
+}
+END_TEST
+
+/* Said and gone before the front looks, which then hears of the end first. */
+START_TEST(last_words_count)
+{
+    setup("quits");
+    open_workers();
+    run_until(&rig.ups, 1);
+    order(VX_MESSAGE_RUN);
+    siginfo_t ended;
+    ck_assert_int_eq(waitid(P_PID, (id_t)info()->pid, &ended, WEXITED | WNOWAIT), 0);
+    rig.backwards = true;
+    run_until(&rig.downs, 1);
+    ck_assert_int_eq(rig.dones, 1);
+    ck_assert_str_eq(info()->problem.text, "as the test wants");
+    rig.backwards = false;
+    finish();
+}
+END_TEST
+
 START_TEST(who_does_not_stop_is_killed)
 {
     setup("stays");
@@ -427,6 +485,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, who_leaves_gets_no_work_and_must_end, 0, 2);
     tcase_add_test(tests, who_is_not_believed_is_killed_at_once);
     tcase_add_test(tests, restarts_back_off);
+    tcase_add_test(tests, a_long_life_is_forgiven);
+    tcase_add_test(tests, last_words_count);
     tcase_add_test(tests, who_does_not_stop_is_killed);
     tcase_add_test(tests, who_does_not_die_is_left_behind);
     tcase_add_loop_test(tests, the_arena_is_placed_once_when_all_are_up, 0, 2);

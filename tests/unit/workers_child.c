@@ -49,6 +49,10 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
         say(VX_MESSAGE_DONE, head->batch);
     } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "leaves")) {
         say(VX_MESSAGE_ENDS, 0);
+    } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "quits")) {
+        say(VX_MESSAGE_DONE, head->batch);
+        say(VX_MESSAGE_ENDS, 0);
+        _exit(1);
     } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "closes")) {
         close(VX_WORKER_CHANNEL_FD);
         hang();
