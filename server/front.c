@@ -13,6 +13,7 @@
 #include "server/host.h"
 #include "server/ready_file.h"
 #include "server/regions.h"
+#include "server/timer.h"
 #include "server/view.h"
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster than this.
@@ -441,7 +442,7 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
            VX_LOG_TEXT("address", front->config->http),
            VX_LOG_I64("port", vx_http_port(front->http)));
     VX_ASSERT(!uv_prepare_start(&front->turn, front_on_turn));
-    VX_ASSERT(!uv_timer_start(&front->stats, front_on_stats, STATS_MS, STATS_MS));
+    vx_timer_every(&front->stats, front_on_stats, STATS_MS);
     vx_scanner_start(&front->scanner);
     return VX_OK;
 }

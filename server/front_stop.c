@@ -4,6 +4,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "server/timer.h"
 
 #include <signal.h>
 
@@ -40,7 +41,7 @@ static void front_stop_workers(struct vx_front *front)
     front->phase = VX_FRONT_STOPPING;
     front->infer.stopping = true;
     front_log_step(front, "stopping");
-    uv_timer_stop(&front->phase_over);
+    vx_timer_stop(&front->phase_over);
     uv_idle_stop(&front->spin); /* turns end here, and nobody would stop it later */
     vx_infer_drop_all(&front->infer);
     vx_workers_stop(front->workers);
@@ -74,8 +75,7 @@ static void front_drain(struct vx_front *front)
     vx_models_stop(front->models);
     vx_rpc_refuse(front->rpc);
     vx_rpc_stop_accepting(front->rpc);
-    uv_timer_start(&front->phase_over, front_on_phase_over, (u64)front->config->drain_ms,
-                   0);
+    vx_timer_once(&front->phase_over, front_on_phase_over, front->config->drain_ms);
 }
 
 static void front_on_signal(uv_signal_t *signal, int number)
@@ -86,8 +86,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
     } else if (front->phase == VX_FRONT_SERVING) {
         front->phase = VX_FRONT_GRACE;
         front_log_step(front, "grace");
-        uv_timer_start(&front->phase_over, front_on_phase_over,
-                       (u64)front->config->grace_ms, 0);
+        vx_timer_once(&front->phase_over, front_on_phase_over, front->config->grace_ms);
     } else if (front->phase == VX_FRONT_GRACE) {
         front_drain(front); /* asked twice: somebody is in a hurry */
     }

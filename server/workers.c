@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "server/backoff.h"
+#include "server/timer.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -62,7 +63,7 @@ static void worker_leave(struct worker_process *process)
     bool was_up = process->info.state == VX_WORKER_UP;
     if (!was_up && process->info.state != VX_WORKER_STARTING) return;
     process->info.state = VX_WORKER_LEAVING;
-    uv_timer_start(&process->timer, worker_on_timer, STOP_MS, 0);
+    vx_timer_once(&process->timer, worker_on_timer, STOP_MS);
     if (was_up && workers->options.on_leaving)
         workers->options.on_leaving(workers->options.context, process->index);
 }
@@ -166,7 +167,7 @@ static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
     process->quick_deaths = lived_ns < healthy_ns ? process->quick_deaths + 1 : 0;
     i64 pause = vx_backoff_ms(&pauses, process->quick_deaths - 1);
     process->info.restarts++;
-    uv_timer_start(&process->timer, worker_on_timer, (u64)pause, 0);
+    vx_timer_once(&process->timer, worker_on_timer, pause);
 }
 
 static void worker_log_exit(const struct worker_process *process,
@@ -241,7 +242,7 @@ static void worker_on_timer(uv_timer_t *timer)
         worker_give_up(process);
     } else {
         vx_worker_force_end(process);
-        if (stopping) uv_timer_start(timer, worker_on_timer, STOP_MS, 0);
+        if (stopping) vx_timer_once(timer, worker_on_timer, STOP_MS);
     }
 }
 
@@ -426,7 +427,7 @@ void vx_workers_stop(struct vx_workers *workers)
         }
         process->info.state = VX_WORKER_STOPPING;
         shutdown(process->channel, SHUT_WR); /* its last DONE can still come */
-        uv_timer_start(&process->timer, worker_on_timer, STOP_MS, 0);
+        vx_timer_once(&process->timer, worker_on_timer, STOP_MS);
     }
     if (!workers->alive) workers->options.on_stopped(workers->options.context);
 }

@@ -4,6 +4,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "server/timer.h"
 
 /* ------- facts ------- */
 
@@ -109,6 +110,6 @@ void vx_workers_watch_open(struct vx_workers *workers)
     i64 tick_ns = vx_watchdog_tick_ns(&workers->limits);
     workers->clock.tick_ns = tick_ns;
     VX_ASSERT(!uv_timer_init(workers->options.loop, &workers->look));
-    u64 tick_ms = (u64)(tick_ns / VX_NS_PER_MS);
-    if (tick_ms) uv_timer_start(&workers->look, workers_on_look, tick_ms, tick_ms);
+    i64 tick_ms = tick_ns / VX_NS_PER_MS;
+    if (tick_ms) vx_timer_every(&workers->look, workers_on_look, tick_ms);
 }

@@ -8,6 +8,7 @@ if(VX_SERVER)
     SOURCES tests/unit/test_metrics_tools.c tests/unit/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/test_page.c tests/unit/admin_sample.c)
+  vx_unit_test(NAME test_timer SOURCES tests/unit/test_timer.c LIBS server)
   vx_unit_test(NAME test_http LIBS server
     SOURCES tests/unit/test_http.c tests/unit/http_harness.c)
   vx_unit_test(NAME test_http_limits LIBS server
