@@ -1,421 +1,334 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "server/http.h"
+#include "server/http_private.h"
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/thread.h"
-#include "server/http_parse.h"
+#include "server/timer.h"
 
-#include <netdb.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#define READ_BYTES 4096 /* one read; a request larger than this takes several */
-#define HEAD_BYTES 512  /* status line and headers of a reply: about 300 */
-#define BACKLOG    64   /* connections that wait in the kernel for a slot */
-/* Who has been silent for less may have a request on its way, and keeps its slot. */
-#define EVICT_AFTER_MS 100
-/* What a client that was told to go may still send: its body, most likely. */
-#define LINGER_BYTES_MAX (1024u * 1024)
-#define HTTP_MAGIC       0x76784854u /* "vxHT" */
+/* Of one turn of the loop: a page may take a millisecond to make, and inferences wait. */
+#define EVENTS_PER_TURN  8
+#define ACCEPTS_PER_TURN 8
+/* Who came or spoke just now is not asked to go: its request may be on its way.  With all places
+ * taken this bounds newcomers to connections_max in so long; the others wait in the kernel. */
+#define EVICT_AFTER_MS 10
+/* How often deadlines are looked at. */
+#define SWEEP_MS 50
+/* Without a descriptor or memory in the kernel for the next connection. */
+#define PAUSE_MS   100
+#define HTTP_MAGIC 0x76784854u /* "vxHT" */
 
 static const struct vx_http_timeouts timeouts_default = {75000, 10000, 30000, 2000};
 
-enum connection_state { FREE, IDLE, READING, WRITING, LINGERING, CLOSING };
+static void http_on_sweep(uv_timer_t *timer);
 
-struct connection {
-    enum connection_state state;
-    struct vx_http *http;
-    u64 deadline_ms; /* on the loop's clock; 0 for none */
-    u64 since_ms;    /* when it became what it is */
-    uv_tcp_t tcp;
-    uv_write_t write;
-    uv_shutdown_t shutdown;
-    struct vx_http_parser parser;
-    bool keep; /* another request may follow this reply */
-    size_t linger_bytes;
-    size_t in_used, in_length;
-    char in[READ_BYTES];
-    char head[HEAD_BYTES];
-    char *body; /* VX_HTTP_BODY_BYTES_MAX of the server's block; pages are touched when
-                   used */
-};
+/* ------- the line, oldest first ------- */
 
-struct vx_http {
-    u32 magic;
-    uv_loop_t *loop;
-    vx_http_handler handler;
-    void *context;
-    struct vx_http_timeouts timeouts;
-    uv_tcp_t listener;
-    uv_timer_t timer; /* the nearest deadline of all connections */
-    i32 handles;      /* open in libuv; the memory goes back at 0 */
-    bool is_closing;
-    bool is_waiting; /* a newcomer could not be given a slot yet */
-    char *bodies;
-    struct connection connections[VX_HTTP_CONNECTIONS_MAX];
-};
-
-static void connection_step(struct connection *c);
-static void connection_close(struct connection *c);
-static void connection_reply_error(struct connection *c, i32 status, const char *why);
-static void http_accept(struct vx_http *http);
-
-/* ------- time ------- */
-
-static void http_on_timer(uv_timer_t *timer);
-
-static void http_arm(struct vx_http *http)
+static void line_leave(struct http_connection *c)
 {
-    u64 nearest = UINT64_MAX;
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++) {
-        const struct connection *c = &http->connections[i];
-        if (c->deadline_ms && c->deadline_ms < nearest) nearest = c->deadline_ms;
-        u64 evicted_ms = c->since_ms + EVICT_AFTER_MS;
-        if (http->is_waiting && c->state == IDLE && evicted_ms < nearest)
-            nearest = evicted_ms;
-    }
-    if (http->is_closing) return;
-    if (nearest == UINT64_MAX) {
-        uv_timer_stop(&http->timer);
-        return;
-    }
-    u64 now = uv_now(http->loop);
-    uv_timer_start(&http->timer, http_on_timer, nearest > now ? nearest - now : 0, 0);
+    struct vx_http *http = c->http;
+    *(c->previous ? &c->previous->next : &http->oldest) = c->next;
+    *(c->next ? &c->next->previous : &http->newest) = c->previous;
 }
 
-/* Every state but FREE and CLOSING ends by itself: `limit_ms` from now. */
-static void connection_enter(struct connection *c, enum connection_state state,
-                             i64 limit_ms)
+static void line_join(struct http_connection *c)
 {
+    struct vx_http *http = c->http;
+    c->next = NULL;
+    c->previous = http->newest;
+    *(c->previous ? &c->previous->next : &http->oldest) = c;
+    http->newest = c;
+}
+
+void http_enter(struct http_connection *c, enum http_state state, i64 limit_ms)
+{
+    VX_ASSERT(state != HTTP_FREE);
     c->state = state;
     c->since_ms = uv_now(c->http->loop);
-    c->deadline_ms = limit_ms ? c->since_ms + (u64)limit_ms : 0;
-    http_arm(c->http);
+    c->deadline_ms = c->since_ms + (u64)limit_ms;
+    line_leave(c);
+    line_join(c);
 }
 
-static void http_on_timer(uv_timer_t *timer)
+/* ------- who comes from where ------- */
+
+static u64 source_key(const struct sockaddr_storage *from)
 {
-    struct vx_http *http = VX_CONTAINER(timer, struct vx_http, timer);
-    u64 now = uv_now(http->loop);
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++) {
-        struct connection *c = &http->connections[i];
-        if (!c->deadline_ms || c->deadline_ms > now) continue;
-        if (c->state == READING)
-            connection_reply_error(c, 408, "the request did not end in time");
-        else
-            connection_close(c);
+    u64 key = 0;
+    if (from->ss_family == AF_INET)
+        return ((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr;
+    if (from->ss_family != AF_INET6) return 0;
+    const struct in6_addr *six =
+        &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(six)) {
+        memcpy(&key, six->s6_addr + 12, 4);
+    } else {
+        memcpy(&key, six->s6_addr, sizeof key);
+        if (!(key >> 32)) key = UINT64_MAX; /* ::1 and its like: no IPv4 address */
     }
-    if (http->is_waiting) http_accept(http);
-    http_arm(http);
+    return key;
 }
 
-/* ------- the end ------- */
-
-static void http_on_handle_closed(struct vx_http *http)
+static i32 source_take(struct vx_http *http, u64 key)
 {
-    VX_ASSERT(http->handles > 0);
-    if (--http->handles || !http->is_closing) return;
-    http->magic = 0;
-    vx_free(http->bodies);
-    vx_free(http);
-}
-
-static void connection_on_closed(uv_handle_t *handle)
-{
-    struct connection *c = handle->data;
-    struct vx_http *http = c->http;
-    c->state = FREE;
-    if (http->is_waiting && !http->is_closing) http_accept(http);
-    http_on_handle_closed(http);
-}
-
-static void connection_close(struct connection *c)
-{
-    if (c->state == CLOSING) return;
-    VX_ASSERT(c->state != FREE);
-    connection_enter(c, CLOSING, 0);
-    uv_close((uv_handle_t *)&c->tcp, connection_on_closed);
-}
-
-/* ------- reading ------- */
-
-static void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
-{
-    (void)suggested;
-    struct connection *c = handle->data;
-    *buffer = uv_buf_init(c->in, sizeof c->in);
-}
-
-static void connection_on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
-{
-    (void)buffer;
-    struct connection *c = stream->data;
-    if (got == 0) return; /* nothing there after all */
-    if (got < 0) {
-        connection_close(c);
-        return;
-    }
-    if (c->state == LINGERING) {
-        c->linger_bytes += (size_t)got;
-        if (c->linger_bytes > LINGER_BYTES_MAX) connection_close(c);
-        return;
-    }
-    VX_ASSERT(c->in_used == c->in_length);
-    c->in_used = 0;
-    c->in_length = (size_t)got;
-    connection_step(c);
-}
-
-static void connection_read(struct connection *c)
-{
-    int error =
-        uv_read_start((uv_stream_t *)&c->tcp, connection_on_alloc, connection_on_read);
-    if (error && error != UV_EALREADY) connection_close(c);
-}
-
-/* ------- writing ------- */
-
-static const char *status_text(i32 status)
-{
-    switch (status) {
-    case 200: return "OK";
-    case 400: return "Bad Request";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 503: return "Service Unavailable";
-    case 505: return "HTTP Version Not Supported";
-    default: return "Status";
-    }
-}
-
-static void connection_on_shutdown(uv_shutdown_t *shutdown, int status)
-{
-    struct connection *c = shutdown->data;
-    if (c->state == CLOSING) return;
-    if (status) {
-        connection_close(c);
-        return;
-    }
-    c->linger_bytes = 0;
-    connection_enter(c, LINGERING, c->http->timeouts.linger_ms);
-    connection_read(c);
-}
-
-static void connection_on_written(uv_write_t *write, int status)
-{
-    struct connection *c = write->data;
-    if (c->state == CLOSING) return;
-    if (status) {
-        connection_close(c);
-        return;
-    }
-    if (!c->keep) {
-        /* Closing with unread bytes would reset the connection and take our reply with
-         * it. */
-        if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, connection_on_shutdown))
-            connection_close(c);
-        return;
-    }
-    connection_enter(c, IDLE, c->http->timeouts.idle_ms);
-    if (c->in_used < c->in_length)
-        connection_step(c);
-    else
-        connection_read(c);
-}
-
-static void connection_write(struct connection *c, const struct vx_http_reply *reply)
-{
-    int length = snprintf(
-        c->head, sizeof c->head,
-        "HTTP/1.1 %d %s\r\n"
-        "Content-Type: %s\r\n"
-        "Content-Length: %zu\r\n"
-        "Connection: %s\r\n"
-        "Cache-Control: no-store\r\n"
-        "X-Content-Type-Options: nosniff\r\n"
-        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
-        "%s\r\n",
-        reply->status, status_text(reply->status), reply->content_type, reply->length,
-        c->keep ? "keep-alive" : "close",
-        reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
-    VX_ASSERT(length > 0 && (size_t)length < sizeof c->head);
-    size_t body_bytes = c->parser.head_only ? 0 : reply->length;
-    uv_buf_t buffers[] = {uv_buf_init(c->head, (unsigned)length),
-                          uv_buf_init(reply->body, (unsigned)body_bytes)};
-    uv_read_stop((uv_stream_t *)&c->tcp);
-    connection_enter(c, WRITING, c->http->timeouts.write_ms);
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, buffers, body_bytes ? 2 : 1,
-                 connection_on_written))
-        connection_close(c);
-}
-
-static struct vx_http_reply connection_reply(struct connection *c)
-{
-    return (struct vx_http_reply){.status = 200,
-                                  .content_type = "text/plain; charset=utf-8",
-                                  .body = c->body,
-                                  .capacity = VX_HTTP_BODY_BYTES_MAX};
-}
-
-static void connection_reply_error(struct connection *c, i32 status, const char *why)
-{
-    struct vx_http_reply reply = connection_reply(c);
-    reply.status = status;
-    reply.length = (size_t)snprintf(reply.body, reply.capacity, "%s\n", why);
-    c->keep = false;
-    c->parser.head_only = false;
-    connection_write(c, &reply);
-}
-
-static void connection_answer(struct connection *c)
-{
-    struct vx_http *http = c->http;
-    struct vx_http_request request = {.path = c->parser.path, .query = c->parser.query};
-    struct vx_http_reply reply = connection_reply(c);
-    c->keep = c->parser.keep_alive;
-    http->handler(http->context, &request, &reply);
-    VX_ASSERT(reply.length <= reply.capacity);
-    connection_write(c, &reply);
-}
-
-/* Feeds what was read to the parser, up to the end of one request. */
-static void connection_step(struct connection *c)
-{
-    VX_ASSERT(c->state == IDLE || c->state == READING);
-    size_t used = 0;
-    enum vx_http_parsed parsed =
-        vx_http_parse(&c->parser, c->in + c->in_used, c->in_length - c->in_used, &used);
-    c->in_used += used;
-    switch (parsed) {
-    case VX_HTTP_REQUEST: connection_answer(c); break;
-    case VX_HTTP_BAD: connection_reply_error(c, c->parser.status, c->parser.why); break;
-    case VX_HTTP_MORE:
-        if (c->state == IDLE) {
-            connection_enter(c, READING, c->http->timeouts.request_ms);
-            connection_read(c);
+    i32 unused = -1;
+    for (i32 i = 0; i < http->connections_max; i++) {
+        if (http->sources[i].count && http->sources[i].key == key) {
+            http->sources[i].count++;
+            return i;
         }
-        break;
+        if (unused < 0 && !http->sources[i].count) unused = i;
     }
+    VX_ASSERT(unused >= 0); /* there are as many as connections */
+    http->sources[unused] = (struct http_source){key, 1};
+    return unused;
+}
+
+/* ------- rows ------- */
+
+static struct http_connection *row_take(struct vx_http *http)
+{
+    struct http_connection *c = http->free;
+    if (c)
+        http->free = c->next;
+    else /* the next that was never used: its pages are touched now */
+        c = &http->connections[http->fresh++];
+    c->http = http;
+    if (!http->connections_count++) vx_timer_every(&http->sweep, http_on_sweep, SWEEP_MS);
+    return c;
+}
+
+void http_drop(struct http_connection *c)
+{
+    struct vx_http *http = c->http;
+    VX_ASSERT(c->state != HTTP_FREE);
+    http_page_give(c);
+    line_leave(c);
+    close(c->fd); /* the only descriptor of it: this takes it out of the set */
+    http->sources[c->source].count--;
+    c->state = HTTP_FREE;
+    c->next = http->free;
+    http->free = c;
+    if (!--http->connections_count && !http->is_closing) vx_timer_stop(&http->sweep);
+}
+
+void http_hear(struct http_connection *c, u32 events)
+{
+    if (c->hears == events) return;
+    struct epoll_event event = {.events = events, .data.ptr = c};
+    c->hears = events;
+    VX_ASSERT(!epoll_ctl(c->http->epoll, EPOLL_CTL_MOD, c->fd, &event));
+}
+
+/* ------- who makes room ------- */
+
+/* The oldest of the address that has the most connections: it alone waits for what it does. */
+static struct http_connection *http_find_victim(struct vx_http *http, bool has_page)
+{
+    i32 most = 0;
+    for (i32 i = 0; i < http->connections_max; i++)
+        if (http->sources[i].count > most) most = http->sources[i].count;
+    struct http_connection *other = NULL;
+    for (struct http_connection *c = http->oldest; c; c = c->next) {
+        if (has_page && !c->page) continue;
+        if (http->sources[c->source].count == most) return c;
+        if (!other) other = c;
+    }
+    return other;
+}
+
+/* True: a row is free. */
+static bool http_make_room(struct vx_http *http)
+{
+    struct http_connection *c = http_find_victim(http, false);
+    if (c->since_ms + EVICT_AFTER_MS > uv_now(http->loop)) return false;
+    /* Its request may lie in the kernel: then it is not the one to go. */
+    u64 since_ms = c->since_ms;
+    if (c->state != HTTP_LINGERING) http_connection_go_on(c);
+    if (c->state != HTTP_FREE && c->since_ms == since_ms) http_drop(c);
+    return http->connections_count < http->connections_max;
+}
+
+/* ------- pages ------- */
+
+char *http_page(struct vx_http *http)
+{
+    return http->page;
+}
+
+void http_page_keep(struct http_connection *c)
+{
+    struct vx_http *http = c->http;
+    VX_ASSERT(!c->page);
+    if (!http->pages_free_count) http_drop(http_find_victim(http, true));
+    c->page = http->page;
+    http->page = http->pages_free[--http->pages_free_count];
+}
+
+void http_page_give(struct http_connection *c)
+{
+    if (!c->page) return;
+    c->http->pages_free[c->http->pages_free_count++] = c->page;
+    c->page = NULL;
 }
 
 /* ------- coming in ------- */
 
-static struct connection *http_find_free(struct vx_http *http)
+static void http_hear_listener(struct vx_http *http, u32 events)
 {
-    /* The lowest: its pages have been touched already. */
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++)
-        if (http->connections[i].state == FREE) return &http->connections[i];
-    return NULL;
+    struct epoll_event event = {.events = events, .data.ptr = NULL};
+    VX_ASSERT(!epoll_ctl(http->epoll, EPOLL_CTL_MOD, http->listener, &event));
 }
 
-static void http_evict_idle(struct vx_http *http)
+static void http_on_pause_over(uv_timer_t *timer)
 {
-    struct connection *oldest = NULL;
-    u64 now = uv_now(http->loop);
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++) {
-        struct connection *c = &http->connections[i];
-        if (c->state == CLOSING) return; /* one is on its way out already */
-        if (c->state != IDLE || c->since_ms + EVICT_AFTER_MS > now) continue;
-        if (!oldest || c->since_ms < oldest->since_ms) oldest = c;
-    }
-    if (oldest) connection_close(oldest);
-    http_arm(http); /* or look again when one has been idle for long enough */
+    http_hear_listener(VX_CONTAINER(timer, struct vx_http, pause), EPOLLIN);
 }
 
-static void http_accept(struct vx_http *http)
+/* Those who wait, wait in the kernel meanwhile, and the loop does not ask for them. */
+static void http_pause(struct vx_http *http, i64 pause_ms)
 {
-    struct connection *c = http_find_free(http);
-    http->is_waiting = !c;
-    if (!c) {
-        http_evict_idle(http);
-        return;
-    }
-    VX_ASSERT(!uv_tcp_init(http->loop, &c->tcp)); /* opens no descriptor yet */
-    http->handles++;
-    c->tcp.data = c->write.data = c->shutdown.data = c;
+    http_hear_listener(http, 0);
+    vx_timer_once(&http->pause, http_on_pause_over, pause_ms);
+}
+
+static void http_begin(struct vx_http *http, int fd, const struct sockaddr_storage *from)
+{
+    struct http_connection *c = row_take(http);
+    int yes = 1;
+    c->fd = fd;
+    c->state = HTTP_IDLE;
+    c->since_ms = uv_now(http->loop);
+    c->deadline_ms = c->since_ms + (u64)http->timeouts.request_ms;
+    c->hears = EPOLLIN;
     c->in_used = c->in_length = 0;
+    c->page = NULL;
+    c->source = source_take(http, source_key(from));
     vx_http_parser_init(&c->parser);
-    connection_enter(c, IDLE, http->timeouts.request_ms);
-    if (uv_accept((uv_stream_t *)&http->listener, (uv_stream_t *)&c->tcp)) {
-        connection_close(c);
-        return;
-    }
-    uv_tcp_nodelay(&c->tcp, 1);
-    connection_read(c);
+    line_join(c);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    bool good = !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) &&
+                !epoll_ctl(http->epoll, EPOLL_CTL_ADD, fd, &event);
+    if (!good)
+        http_drop(c);
+    else /* who connects speaks at once: a probe is through with us here and now */
+        http_connection_go_on(c);
 }
 
-static void http_on_connection(uv_stream_t *listener, int status)
+/* Nobody goes for nobody. */
+static bool http_has_newcomer(const struct vx_http *http)
 {
-    if (status)
-        return; /* the client left, or we are out of descriptors: the next one may do */
-    http_accept(VX_CONTAINER(listener, struct vx_http, listener));
+    struct pollfd poll_for = {.fd = http->listener, .events = POLLIN};
+    return poll(&poll_for, 1, 0) > 0;
+}
+
+/* False: no more for now. */
+static bool http_accept(struct vx_http *http)
+{
+    bool is_full = http->connections_count == http->connections_max;
+    if (is_full && !http_has_newcomer(http)) return false;
+    if (is_full && !http_make_room(http)) {
+        http_pause(http, 1);
+        return false;
+    }
+    struct sockaddr_storage from = {0};
+    socklen_t bytes = sizeof from;
+    int fd = accept4(http->listener, (struct sockaddr *)&from, &bytes,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        http_begin(http, fd, &from);
+        return true;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        http_pause(http, PAUSE_MS);
+    /* All else is about one client that has left: the next one may do. */
+    return errno == ECONNABORTED || errno == EINTR;
+}
+
+static void http_on_events(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* a set has no errors */
+    (void)events;
+    struct vx_http *http = VX_CONTAINER(poll, struct vx_http, poll);
+    struct epoll_event heard[EVENTS_PER_TURN];
+    int count = epoll_wait(http->epoll, heard, EVENTS_PER_TURN, 0);
+    bool comes = false;
+    for (int i = 0; i < count; i++) {
+        struct http_connection *c = heard[i].data.ptr;
+        if (!c)
+            comes = true; /* last: who comes may take the row of who is in `heard` */
+        else if (c->state != HTTP_FREE) /* another of these may have made it go */
+            http_connection_go_on(c);
+    }
+    for (int i = 0; comes && i < ACCEPTS_PER_TURN; i++)
+        if (!http_accept(http)) break;
+}
+
+/* ------- time ------- */
+
+static void http_on_sweep(uv_timer_t *timer)
+{
+    struct vx_http *http = VX_CONTAINER(timer, struct vx_http, sweep);
+    u64 now = uv_now(http->loop);
+    for (struct http_connection *next, *c = http->oldest; c; c = next) {
+        next = c->next;
+        if (c->deadline_ms > now) continue;
+        if (c->state == HTTP_READING)
+            http_connection_refuse(c, 408, "the request did not end in time");
+        else
+            http_drop(c);
+    }
 }
 
 /* ------- open and close ------- */
 
-/* Takes "HOST:PORT" or "[V6]:PORT" apart; *port points into `address`. */
-static bool address_split(const char *address, char host[256], const char **port)
+static void http_free(struct vx_http *http)
 {
-    const char *colon = strrchr(address, ':');
-    if (!colon) return false;
-    size_t length = (size_t)(colon - address);
-    if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
-        address++;
-        length -= 2;
-    } else if (strcspn(address, ":[]") < length) {
-        return false; /* a V6 address without its brackets */
-    }
-    if (length == 0 || length > 255) return false;
-    memcpy(host, address, length);
-    host[length] = '\0';
-    *port = colon + 1;
-    size_t digits = strspn(*port, "0123456789");
-    return digits > 0 && digits <= 5 && !(*port)[digits] &&
-           strtol(*port, NULL, 10) <= 65535;
+    if (http->listener >= 0) close(http->listener);
+    if (http->epoll >= 0) close(http->epoll);
+    http->magic = 0;
+    vx_free(http->connections);
+    vx_free(http->sources);
+    vx_free(http->pages);
+    vx_free(http);
 }
 
-static vx_status address_parse(const char *address, struct vx_why *why,
-                               struct sockaddr_storage *out)
+static vx_status http_open_memory(struct vx_http *http)
 {
-    char host[256];
-    const char *port;
-    VX_ENSURE_WHY(
-        address_split(address, host, &port), why, INVALID_ARGUMENT,
-        "the admin address is not HOST:PORT",
-        "http: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, got '%.100s'",
-        address);
-    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE},
-                    *found = NULL;
-    int error = getaddrinfo(host, port, &wanted, &found);
-    VX_ENSURE_WHY(!error, why, INVALID_ARGUMENT, "the admin address has an unknown host",
-                  "http: expected a host of this machine, got '%.100s': %s", host,
-                  gai_strerror(error));
-    VX_ASSERT(found->ai_addrlen <= sizeof *out);
-    memcpy(out, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
+    size_t count = (size_t)http->connections_max;
+    http->connections = vx_alloc_zero(count * sizeof *http->connections);
+    http->sources = vx_alloc_zero(count * sizeof *http->sources);
+    http->pages = vx_alloc((VX_HTTP_PAGES_MAX + 1) * (size_t)VX_HTTP_BODY_BYTES_MAX);
+    VX_ENSURE(http->connections && http->sources && http->pages, RESOURCE_EXHAUSTED,
+              "no memory for the admin port");
+    http->page = http->pages;
+    http->pages_free_count = VX_HTTP_PAGES_MAX;
+    for (size_t i = 0; i < VX_HTTP_PAGES_MAX; i++) /* the first is taken first */
+        http->pages_free[i] =
+            http->pages + (VX_HTTP_PAGES_MAX - i) * (size_t)VX_HTTP_BODY_BYTES_MAX;
     return VX_OK;
 }
 
-static vx_status http_listen(struct vx_http *http, const char *address,
-                             struct vx_why *why)
+static vx_status http_open_sockets(struct vx_http *http, const char *address,
+                                   struct vx_why *why)
 {
-    struct sockaddr_storage socket_address = {0};
-    VX_TRY(address_parse(address, why, &socket_address));
-    int error = uv_tcp_bind(&http->listener, (const struct sockaddr *)&socket_address, 0);
-    if (!error)
-        error = uv_listen((uv_stream_t *)&http->listener, BACKLOG, http_on_connection);
-    VX_ENSURE_WHY(!error, why, UNAVAILABLE, "the admin port cannot be opened",
-                  "http: expected to listen on '%.100s', got: %s", address,
-                  uv_strerror(error));
+    http->epoll = epoll_create1(EPOLL_CLOEXEC);
+    VX_ENSURE(http->epoll >= 0, RESOURCE_EXHAUSTED,
+              "no descriptor left for the admin port");
+    VX_TRY(http_listen(address, why, &http->listener));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    VX_ENSURE(!epoll_ctl(http->epoll, EPOLL_CTL_ADD, http->listener, &event),
+              RESOURCE_EXHAUSTED, "no memory in the kernel for the admin port");
     return VX_OK;
 }
 
@@ -423,40 +336,40 @@ vx_status vx_http_open(const struct vx_http_options *options, struct vx_why *why
                        struct vx_http **out)
 {
     VX_ON(LOOP);
+    *out = NULL;
     struct vx_http *http = vx_alloc_zero(sizeof *http);
-    char *bodies = vx_alloc(VX_HTTP_CONNECTIONS_MAX * (size_t)VX_HTTP_BODY_BYTES_MAX);
-    if (!http || !bodies) {
-        vx_free(http);
-        vx_free(bodies);
-        VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the admin port");
-    }
+    VX_ENSURE(http, RESOURCE_EXHAUSTED, "no memory for the admin port");
     *http = (struct vx_http){.magic = HTTP_MAGIC,
                              .loop = options->loop,
                              .handler = options->handler,
                              .context = options->context,
                              .timeouts = timeouts_default,
-                             .bodies = bodies,
-                             .handles = 2};
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++) {
-        http->connections[i].http = http;
-        http->connections[i].body = bodies + i * VX_HTTP_BODY_BYTES_MAX;
+                             .listener = -1,
+                             .epoll = -1,
+                             .connections_max = options->connections_max
+                                                    ? options->connections_max
+                                                    : VX_HTTP_CONNECTIONS_MAX};
+    vx_status st = http_open_memory(http);
+    if (!st.fault) st = http_open_sockets(http, options->address, why);
+    if (st.fault) {
+        http_free(http);
+        return st;
     }
-    signal(SIGPIPE,
-           SIG_IGN); /* libuv writes with write(2); a vanished reader must be an error */
-    VX_ASSERT(!uv_tcp_init(options->loop, &http->listener));
-    VX_ASSERT(!uv_timer_init(options->loop, &http->timer));
-    vx_status st = http_listen(http, options->address, why);
-    if (st.fault) vx_http_close(&http);
+    VX_ASSERT(!uv_timer_init(http->loop, &http->sweep));
+    VX_ASSERT(!uv_timer_init(http->loop, &http->pause));
+    VX_ASSERT(!uv_poll_init(http->loop, &http->poll, http->epoll));
+    VX_ASSERT(!uv_poll_start(&http->poll, UV_READABLE, http_on_events));
+    http->handles = 3;
     *out = http;
-    return st;
+    return VX_OK;
 }
 
 i32 vx_http_port(const struct vx_http *http)
 {
     VX_ASSERT(http->magic == HTTP_MAGIC);
     struct sockaddr_storage address;
-    int bytes = sizeof address;
-    VX_ASSERT(!uv_tcp_getsockname(&http->listener, (struct sockaddr *)&address, &bytes));
+    socklen_t bytes = sizeof address;
+    VX_ASSERT(!getsockname(http->listener, (struct sockaddr *)&address, &bytes));
     if (address.ss_family == AF_INET6)
         return ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
     return ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
@@ -468,14 +381,11 @@ void vx_http_timeouts_set(struct vx_http *http, const struct vx_http_timeouts *t
     http->timeouts = *timeouts;
 }
 
-static void http_on_listener_closed(uv_handle_t *handle)
+static void http_on_handle_closed(uv_handle_t *handle)
 {
-    http_on_handle_closed(VX_CONTAINER(handle, struct vx_http, listener));
-}
-
-static void http_on_timer_closed(uv_handle_t *handle)
-{
-    http_on_handle_closed(VX_CONTAINER(handle, struct vx_http, timer));
+    struct vx_http *http = handle->data;
+    VX_ASSERT(http->handles > 0);
+    if (!--http->handles) http_free(http);
 }
 
 void vx_http_close(struct vx_http **out)
@@ -486,8 +396,12 @@ void vx_http_close(struct vx_http **out)
     if (!http) return;
     VX_ASSERT(http->magic == HTTP_MAGIC);
     http->is_closing = true;
-    for (size_t i = 0; i < VX_COUNT(http->connections); i++)
-        if (http->connections[i].state != FREE) connection_close(&http->connections[i]);
-    uv_close((uv_handle_t *)&http->listener, http_on_listener_closed);
-    uv_close((uv_handle_t *)&http->timer, http_on_timer_closed);
+    while (http->oldest) http_drop(http->oldest);
+    uv_handle_t *const handles[] = {(uv_handle_t *)&http->poll,
+                                    (uv_handle_t *)&http->sweep,
+                                    (uv_handle_t *)&http->pause};
+    for (size_t i = 0; i < VX_COUNT(handles); i++) {
+        handles[i]->data = http;
+        uv_close(handles[i], http_on_handle_closed);
+    }
 }

@@ -1,21 +1,25 @@
 /* http - the admin port: small GET questions, answered from memory, on the loop.
  *
- * Scrapers, probes and people read; nothing can be changed here.  A fixed number of
- * connections, each with its own reply buffer, so that a slow reader costs a slot and a
- * time limit, never memory and never the loop.  When all slots are taken the longest idle
- * connection makes room; when none is idle the newcomer waits in the kernel's backlog.
+ * Scrapers, probes and people read; nothing can be changed here.  A fixed number of places, and
+ * a few pages for the ends of long replies, so that a slow reader costs a place and a time limit,
+ * never memory and never the loop.  A turn of the loop answers at most 16 requests.
+ *
+ * With all places taken a newcomer gets the place of the connection that has got nowhere for
+ * longest, at least 10 ms, among those of the address that has the most.  Silence, half a head,
+ * an answer that is not read, a request every now and then: all the same.  A probe sends its
+ * request as it connects, so it is read, answered and gone in the turn that takes it.
  *
  *   VX_TRY(vx_http_open(&(struct vx_http_options){...}, &why, &http));
  *   vx_http_port(http)
  *   vx_http_close(&http);       no callback from here on; freed when the loop has run
  *
- * A connection: IDLE -> READING (first byte) -> WRITING (reply made) -> IDLE, or
+ * A connection: IDLE -> READING (part of a request) -> WRITING (reply made) -> IDLE, or
  * LINGERING (the last reply is out, what still comes in is read and dropped so that the
- * reply is not lost) -> CLOSING -> FREE.
+ * reply is not lost).  A pipelined request waits until the reply before it has been taken.
  *
  * Owner    the caller; connections belong to the server.
  * Thread   loop.
- * Limits   VX_HTTP_CONNECTIONS_MAX, VX_HTTP_BODY_BYTES_MAX a reply, http_parse.h,
+ * Limits   VX_HTTP_CONNECTIONS_MAX, VX_HTTP_PAGES_MAX, VX_HTTP_BODY_BYTES_MAX a reply, http_parse.h,
  *          struct vx_http_timeouts.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
@@ -28,8 +32,12 @@
 
 #include <uv.h>
 
-/* Two scrapers, the probes of an orchestrator and a few browsers, several times over. */
-#define VX_HTTP_CONNECTIONS_MAX 32
+/* A few are enough for scrapers, probes and browsers.  The others are for floods: who has a place
+ * keeps it until so many came after him. */
+#define VX_HTTP_CONNECTIONS_MAX 512
+#define VX_HTTP_CONNECTIONS_MIN 16
+/* Replies that the kernel has not taken as a whole: to slow readers of long pages. */
+#define VX_HTTP_PAGES_MAX 16
 /* /metrics with every row of the registry and the longest names is 450 KiB. */
 #define VX_HTTP_BODY_BYTES_MAX (1024u * 1024)
 
@@ -63,6 +71,7 @@ struct vx_http_options {
     const char *address; /* "127.0.0.1:8002", "[::1]:0"; read during open */
     vx_http_handler handler;
     void *context;
+    i32 connections_max; /* 0: VX_HTTP_CONNECTIONS_MAX */
 };
 VX_MUST_USE vx_status vx_http_open(const struct vx_http_options *options,
                                    struct vx_why *why, struct vx_http **http);

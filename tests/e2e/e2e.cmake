@@ -13,6 +13,7 @@ vx_e2e_test(NAME e2e_lying_server FILE tests/e2e/test_lying_server.py TIMEOUT 24
 vx_e2e_test(NAME e2e_five_ways FILE tests/e2e/test_five_ways.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_geometry_ref FILE tests/e2e/test_geometry_ref.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py TIMEOUT 240)
+vx_e2e_test(NAME e2e_admin_floods FILE tests/e2e/test_admin_floods.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py TIMEOUT 240)
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py TIMEOUT 120)

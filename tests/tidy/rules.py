@@ -104,6 +104,19 @@ def check_calls(path, text):
         )
 
 
+# libuv's timers.
+
+TIMER_DOOR = "server/timer.c"
+
+
+def check_timers(_path, text):
+    yield from find_all(
+        r"(?<![\w.>])(uv_timer_start|uv_timer_again|uv_timer_set_repeat)\s*\(",
+        code_only(text),
+        "{0}() is banned here: 0 ms in a timer's callback never ends; use " + TIMER_DOOR,
+    )
+
+
 # Lengths.
 
 FUNCTION_LINES, FILE_LINES, PARAMETERS, COLUMNS = 70, 500, 5, 100
@@ -310,6 +323,15 @@ RULES = [
             ("server/a.c", "    vx_free(p); /* free(p) */\n"),
             ("server/a.c", '    log("exit()"); table->free(p); snprintf(b, 4, "x");\n'),
         ],
+    ),
+    Rule(
+        "timers",
+        "a timer that is due again at once must not keep the loop in libuv's timer phase",
+        lambda p: is_ours(p) and p != TIMER_DOOR,
+        check_timers,
+        bad=[("server/a.c", "    uv_timer_start(&t, f, 0, 0);\n"),
+             ("server/a.c", "    uv_timer_again(&t);\n")],
+        good=[("server/a.c", "    vx_timer_once(&t, f, 0);\n")],
     ),
     Rule(
         "functions",

@@ -49,11 +49,13 @@ static void server_main(void *context)
     (void)context;
     uv_loop_init(&server.loop);
     uv_async_init(&server.loop, &server.stop, server_on_stop);
-    server.status = vx_http_open(&(struct vx_http_options){.loop = &server.loop,
-                                                           .address = server.address,
-                                                           .handler = server_handler,
-                                                           .context = &server},
-                                 &server.why, &server.http);
+    server.status =
+        vx_http_open(&(struct vx_http_options){.loop = &server.loop,
+                                               .address = server.address,
+                                               .handler = server_handler,
+                                               .context = &server,
+                                               .connections_max = server.connections_max},
+                     &server.why, &server.http);
     if (!server.status.fault) {
         server.port = vx_http_port(server.http);
         if (server.timeouts) vx_http_timeouts_set(server.http, server.timeouts);
@@ -90,7 +92,15 @@ void server_start(const struct vx_http_timeouts *timeouts)
 
 int client_open(void)
 {
+    return client_open_from(1);
+}
+
+int client_open_from(int last)
+{
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in from = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(0x7f000000u + (u32)last)};
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((u16)server.port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -29,6 +29,7 @@ struct server {
     sem_t is_up;
     const char *address;
     const struct vx_http_timeouts *timeouts;
+    i32 connections_max; /* set before it is opened */
     struct vx_http *http;
     vx_status status;
     struct vx_why why;
@@ -52,6 +53,8 @@ struct answer {
 };
 
 int client_open(void);
+/* The same, from 127.0.0.`last`. */
+int client_open_from(int last);
 /* A client that asks for megabytes and reads nothing. */
 int client_open_stalled(void);
 void client_send(int fd, const char *text);

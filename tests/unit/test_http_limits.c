@@ -8,7 +8,9 @@
 #include "tests/unit/http_harness.h"
 
 #include <check.h>
-#include <poll.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -64,15 +66,36 @@ END_TEST
 
 /* ------- many ------- */
 
+#define PLACES 16
+
+static void server_start_small(void)
+{
+    server.connections_max = PLACES;
+    server_start(NULL);
+}
+
+/* The clients of a flood, which the server may cut at any time. */
+static int crowd[4 * PLACES];
+
+static void crowd_close(void)
+{
+    for (size_t i = 0; i < VX_COUNT(crowd); i++) close(crowd[i]);
+}
+
+static void settle(void)
+{
+    usleep(30000); /* longer than a newcomer's protection */
+}
+
 START_TEST(longest_idle_connection_makes_room)
 {
-    server_start(NULL);
-    int fds[VX_HTTP_CONNECTIONS_MAX + 3];
+    server_start_small();
+    int fds[PLACES + 3];
     for (size_t i = 0; i < VX_COUNT(fds); i++) {
+        if (i == PLACES) settle();
         fds[i] = client_open();
         client_send(fds[i], "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
         expect_answer(fds[i], 200, "/x|");
-        usleep(2000); /* so that "longest" is not a tie of milliseconds */
     }
     for (size_t i = 0; i < 3; i++) expect_closed(fds[i]);
     for (size_t i = 3; i < VX_COUNT(fds); i++) {
@@ -84,27 +107,112 @@ START_TEST(longest_idle_connection_makes_room)
 }
 END_TEST
 
-START_TEST(newcomers_wait_while_all_are_busy)
+/* What each client of a crowd sends before it says and reads no more. */
+static const char *const rude[] = {
+    "",
+    "GET /x HTTP/1.1\r\nHost: h\r\n",
+    "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+    "GET /big HTTP/1.1\r\nHost: h\r\n\r\nGET /big HTTP/1.1\r\nHost: h\r\n\r\n"
+    "GET /big HTTP/1.1\r\nHost: h\r\n\r\nGET /big HTTP/1.1\r\nHost: h\r\n\r\n",
+};
+
+/* Time limits of 10 s and more free no place here: the others do. */
+START_TEST(a_crowd_does_not_keep_others_out)
 {
-    /* Only writing is impatient: 32 megabytes keep a sanitizer busy for a while. */
-    static const struct vx_http_timeouts timeouts = {
-        .idle_ms = 5000, .request_ms = 5000, .write_ms = 300, .linger_ms = 150};
-    server_start(&timeouts);
-    int fds[VX_HTTP_CONNECTIONS_MAX];
-    for (size_t i = 0; i < VX_COUNT(fds); i++) fds[i] = client_open_stalled();
-    usleep(50000); /* until each has been taken */
-    int late[3];   /* they connect to the backlog, and are served when the slow are cut */
-    for (size_t i = 0; i < VX_COUNT(late); i++) {
-        late[i] = client_open();
-        client_send(late[i], "GET /late HTTP/1.1\r\nHost: h\r\n\r\n");
+    server_start_small();
+    for (size_t i = 0; i < VX_COUNT(crowd); i++) {
+        crowd[i] = client_open();
+        ssize_t sent =
+            send(crowd[i], rude[_i], strlen(rude[_i]), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ck_assert(sent >= 0 || errno == EPIPE || errno == ECONNRESET);
+        if (i % PLACES == 0) expect_serves();
     }
-    struct pollfd wait = {.fd = late[0], .events = POLLIN};
-    ck_assert_int_eq(poll(&wait, 1, 50), 0);
-    for (size_t i = 0; i < VX_COUNT(late); i++) {
-        expect_answer(late[i], 200, "/late|");
-        close(late[i]);
+    for (int i = 0; i < 3 * PLACES; i++) expect_serves();
+    crowd_close();
+    expect_serves();
+    server_close();
+}
+END_TEST
+
+/* Who asks for more than it reads gets what it asked for, in order, once it reads. */
+START_TEST(pipelined_requests_wait_for_their_reader)
+{
+    server_start_small();
+    int fd = client_open();
+    for (int i = 0; i < 12; i++) client_send(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /last HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_serves();
+    for (int i = 0; i < 12; i++)
+        ck_assert_uint_eq(client_receive(fd, false).body_bytes, BIG_BYTES);
+    expect_answer(fd, 200, "/last|");
+    close(fd);
+    server_close();
+}
+END_TEST
+
+START_TEST(an_address_makes_room_for_itself)
+{
+    server_start_small();
+    int other = client_open_from(2);
+    client_send(other, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_answer(other, 200, "/x|");
+    settle(); /* it is the oldest of all from here on */
+    for (size_t i = 0; i < VX_COUNT(crowd); i++) {
+        crowd[i] = client_open();
+        if (i % PLACES == 0) expect_serves();
     }
-    for (size_t i = 0; i < VX_COUNT(fds); i++) close(fds[i]);
+    expect_serves();
+    client_send(other, "GET /y HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_answer(other, 200, "/y|");
+    crowd_close();
+    close(other);
+    server_close();
+}
+END_TEST
+
+#define FLOOD_KEEPS 64
+static atomic_bool flood_ends;
+
+/* Connects as fast as it can, says nothing, and leaves the oldest of a few. */
+static void *flood_main(void *context)
+{
+    (void)context;
+    int fds[FLOOD_KEEPS] = {0};
+    static const struct linger reset = {1, 0}; /* its port is free again at once */
+    for (size_t i = 0; !flood_ends; i = (i + 1) % FLOOD_KEEPS) {
+        if (fds[i]) close(fds[i]);
+        fds[i] = client_open();
+        setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    }
+    for (size_t i = 0; i < FLOOD_KEEPS; i++)
+        if (fds[i]) close(fds[i]);
+    return NULL;
+}
+
+/* False: it was cut, as one is that does not say a word while hundreds come after it: this process
+ * may not have run meanwhile. */
+static bool probe_is_answered(void)
+{
+    int fd = client_open();
+    static const char request[] = "GET /well HTTP/1.1\r\nHost: x\r\n\r\n";
+    bool sent = send(fd, request, sizeof request - 1, MSG_NOSIGNAL) > 0;
+    bool answered = sent && client_receive(fd, false).status == 200;
+    close(fd);
+    return answered;
+}
+
+START_TEST(probes_pass_through_a_flood)
+{
+    server_start(NULL);
+    pthread_t flood[2];
+    int answered = 0, tries = 0;
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_create(&flood[i], NULL, flood_main, NULL), 0);
+    for (; answered < 100 && tries < 10000; tries++) answered += probe_is_answered();
+    flood_ends = true;
+    for (int i = 0; i < 2; i++) pthread_join(flood[i], NULL);
+    ck_assert_int_eq(answered, 100);
+    expect_serves();
     server_close();
 }
 END_TEST
@@ -219,7 +327,10 @@ int main(void)
     tcase_add_test(tests, unfinished_request_is_told);
     tcase_add_test(tests, slow_reader_is_cut_and_delays_nobody);
     tcase_add_test(tests, longest_idle_connection_makes_room);
-    tcase_add_test(tests, newcomers_wait_while_all_are_busy);
+    tcase_add_loop_test(tests, a_crowd_does_not_keep_others_out, 0, (int)VX_COUNT(rude));
+    tcase_add_test(tests, pipelined_requests_wait_for_their_reader);
+    tcase_add_test(tests, an_address_makes_room_for_itself);
+    tcase_add_test(tests, probes_pass_through_a_flood);
     tcase_add_test(tests, close_cuts_everybody);
     tcase_add_test(tests, parser_survives_random_bytes);
     tcase_add_test(tests, server_survives_random_bytes);
