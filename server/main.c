@@ -72,7 +72,9 @@ static bool main_configure(int count, char **arguments, const char *process,
                                          .json = !strcmp(config->log_format, "json"),
                                          .fd = STDERR_FILENO},
                 process);
-    return true;
+    st = vx_log_open();
+    if (st.fault) vx_print_error("voxeld: %s\n", vx_status_text(st, &why));
+    return !st.fault;
 }
 
 static int main_serve(int count, char **arguments)

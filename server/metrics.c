@@ -5,6 +5,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "server/text.h"
 

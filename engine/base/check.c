@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/check.h"
 
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 
 #include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define FRAMES_MAX                                                                       \
     48 /* deeper than any call chain of ours; the rest would be libraries */
+
+/* What is said at the end, each part; a reader that does not read must not keep a dead process. */
+#define LAST_LINES_NS VX_NS_PER_S
+#define LAST_WORDS_S  2
 
 static _Thread_local const char *note_what = "nothing noted";
 static _Thread_local u64 note_id;
@@ -20,6 +28,23 @@ void vx_panic_note(const char *what, u64 id)
     note_id = id;
 }
 
+static void panic_on_alarm(int number)
+{
+    (void)number;
+    abort();
+}
+
+/* Whoever reads stderr may not: abort comes then without the rest of the words. */
+static void panic_limit_words(void)
+{
+    sigset_t alarm_set;
+    sigemptyset(&alarm_set);
+    sigaddset(&alarm_set, SIGALRM);
+    (void)signal(SIGALRM, panic_on_alarm);
+    (void)pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+    (void)alarm(LAST_WORDS_S);
+}
+
 void vx_panic(const char *file, int line, const char *what)
 {
     char text[512];
@@ -28,6 +53,8 @@ void vx_panic(const char *file, int line, const char *what)
         "panic file=%s line=%d assert=\"%s\" thread=%s doing=\"%s %llu\"\n", file, line,
         what, vx_thread_name(), note_what, (unsigned long long)note_id);
     if (length > (int)sizeof text - 1) length = (int)sizeof text - 1;
+    (void)vx_log_flush(LAST_LINES_NS); /* what led here comes first */
+    panic_limit_words();
     /* stderr may be a broken pipe by now; there is nobody left to tell. */
     if (write(STDERR_FILENO, text, (size_t)length) < 0) abort();
     void *frames[FRAMES_MAX];
@@ -37,5 +64,6 @@ void vx_panic(const char *file, int line, const char *what)
 
 void vx_process_end(int exit_code)
 {
+    (void)vx_log_flush(LAST_LINES_NS);
     _exit(exit_code);
 }

@@ -2,13 +2,16 @@
 #define _GNU_SOURCE
 #include "engine/base/log.h"
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/log_ring.h"
 
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +20,8 @@
 #define VALUE_BYTES_MAX 640
 /* Kept free for what is said last: suppressed, dropped, cut, the end of the line. */
 #define TAIL_BYTES 128
+/* What the process waits at its end for the last lines to go out. */
+#define EXIT_NS VX_NS_PER_S
 /* The longest that one input byte can become: \u0000. */
 #define ESCAPE_BYTES_MAX 6
 
@@ -45,7 +50,8 @@ static _Atomic u64 choice_word =
 static struct {
     _Atomic u64 count, suppressed, window;
 } tallies[VX_EVENTS_COUNT];
-static _Atomic u64 dropped; /* lines that write(2) refused since the last that went out */
+/* Without a ring: lines that write(2) refused since the last that went out, and ever. */
+static _Atomic u64 dropped, dropped_ever;
 
 struct line {
     char bytes[VX_LOG_LINE_BYTES];
@@ -60,9 +66,10 @@ void vx_log_init(const struct vx_log_options *wanted, const char *process)
                                               .info = wanted->level <= VX_LOG_INFO,
                                               .warn = wanted->level <= VX_LOG_WARN,
                                               .error = true});
-    /* Whoever read our lines may be gone: that is a dropped line, not the end of the
-     * process. */
+    /* Whoever read our lines may be gone, or the file may be as large as it may become: that
+     * is a dropped line, not the end of the process. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 void vx_log_choice_set(const struct vx_log_choice *choice)
@@ -252,12 +259,34 @@ static void line_say_if(struct line *line, const char *key, u64 number)
     line_number(line, (i64)number);
 }
 
+static void line_end(struct line *line)
+{
+    line_put(line, options.json ? "}\n" : "\n");
+}
+
 static bool line_write(const struct line *line)
 {
     ssize_t written;
     do written = write(options.fd, line->bytes, line->length);
     while (written < 0 && errno == EINTR);
     return written == (ssize_t)line->length;
+}
+
+/* What the line says of others that were not shown.  False: nobody has read it. */
+static bool line_give(struct line *line, u64 silent)
+{
+    line_say_if(line, "suppressed", silent);
+    if (vx_log_ring_is_open()) {
+        line_end(line);
+        return vx_log_ring_give(line->bytes, line->length);
+    }
+    u64 lost = atomic_exchange(&dropped, 0);
+    line_say_if(line, "dropped", lost);
+    line_end(line);
+    if (line_write(line)) return true;
+    atomic_fetch_add(&dropped, lost + 1);
+    atomic_fetch_add(&dropped_ever, 1);
+    return false;
 }
 
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
@@ -280,12 +309,44 @@ void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
     while (shown < fields_count && line_field(&line, &fields[shown])) shown++;
     line_say_if(&line, "cut", (u64)(fields_count - shown));
     u64 silent = atomic_exchange(&tallies[event].suppressed, 0);
-    u64 lost = atomic_exchange(&dropped, 0);
-    line_say_if(&line, "suppressed", silent);
-    line_say_if(&line, "dropped", lost);
-    line_put(&line, options.json ? "}\n" : "\n");
-    if (line_write(&line)) return;
-    /* Nobody has read these numbers: the next line says them. */
-    atomic_fetch_add(&tallies[event].suppressed, silent);
-    atomic_fetch_add(&dropped, lost + 1);
+    /* Nobody has read the number: the next line says it. */
+    if (!line_give(&line, silent)) atomic_fetch_add(&tallies[event].suppressed, silent);
+}
+
+/* ------- a writer of its own ------- */
+
+static size_t log_say_lost(u64 lines, char *text, size_t capacity)
+{
+    struct line line;
+    line.length = 0;
+    atomic_fetch_add_explicit(&tallies[VX_EVENT_LOG_DROPPED].count, 1,
+                              memory_order_relaxed);
+    line_begin(&line, VX_EVENT_LOG_DROPPED);
+    line_say_if(&line, "lines", lines);
+    line_end(&line);
+    VX_ASSERT(line.length <= capacity);
+    memcpy(text, line.bytes, line.length);
+    return line.length;
+}
+
+static void log_on_exit(void)
+{
+    (void)vx_log_flush(EXIT_NS);
+}
+
+vx_status vx_log_open(void)
+{
+    VX_TRY(vx_log_ring_open(options.fd, log_say_lost));
+    VX_ASSERT(!atexit(log_on_exit));
+    return VX_OK;
+}
+
+bool vx_log_flush(i64 limit_ns)
+{
+    return vx_log_ring_flush(limit_ns);
+}
+
+u64 vx_log_dropped(void)
+{
+    return vx_log_ring_lost() + atomic_load_explicit(&dropped_ever, memory_order_relaxed);
 }

@@ -10,16 +10,21 @@
  *
  * Owner    one log per process, for its whole life.  What is written may be changed while
  *          it runs: that is this process's choice, a front's workers keep theirs.
- * Thread   any; a line is one write(2).
- * Limits   VX_LOG_LINE_BYTES a line, longer values are cut.
- * Fails    never: a log that cannot be written is dropped and counted.
+ * A process that serves calls vx_log_open: then a thread writes, and VX_LOG never waits for who
+ * reads.  Lines that come faster than they are read are dropped and counted, and where they are
+ * missing LOG_DROPPED says how many.  Without it a line is written by who says it.
+ *
+ * Thread   any.
+ * Limits   VX_LOG_LINE_BYTES a line, longer values are cut; VX_LOG_RING_BYTES that wait.
+ * Fails    a line never: one that cannot be written is dropped and counted.  open:
+ *          RESOURCE_EXHAUSTED without a thread.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_ENGINE_BASE_LOG_H
 #define VX_ENGINE_BASE_LOG_H
 
-#include "engine/base/types.h"
+#include "engine/base/status.h"
 
 #define VX_LOG_LINE_BYTES                                                                \
     3072                /* below PIPE_BUF (4096): lines of two processes never mix */
@@ -72,6 +77,13 @@ void vx_log_choice_get(struct vx_log_choice *choice);
 void vx_log_choice_set(const struct vx_log_choice *choice);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
+/* A thread writes from here on, to its end; at the exit of the process, of a panic too, it has a
+ * second for what is still there. */
+VX_MUST_USE vx_status vx_log_open(void);
+/* True: all that was said before is out.  False: not within `limit_ns`. */
+bool vx_log_flush(i64 limit_ns);
+/* Lines that nobody will read, ever: there was no room for them, or they could not be written. */
+u64 vx_log_dropped(void);
 /* How often an event was written or suppressed: lets tests require that a path was taken. */
 u64 vx_log_count(enum vx_log_event event);
 

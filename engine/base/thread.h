@@ -30,6 +30,7 @@ enum vx_role {
     VX_ROLE_DEVICE,  /* worker: the only one that runs batches */
     VX_ROLE_COMPUTE, /* worker: the CPU device's helpers */
     VX_ROLE_COMPILE, /* worker: turns kernel texts into binaries */
+    VX_ROLE_LOG,     /* front and worker: writes lines, and waits for who reads them */
 };
 
 #define VX_ON(role_) VX_ASSERT(vx_thread_role() == VX_ROLE_##role_)

@@ -79,7 +79,8 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         second.join()
         assert len(poison) == 1 and isinstance(poison[0], voxeld.Internal), poison
         assert "2 device processes died" in poison[0].message
-        assert "BATCH_POISON" in daemon.log() and "the poison" in daemon.log()
+        daemon.wait_said("BATCH_POISON")
+        assert "the poison" in daemon.log()
         assert len(bystanders) == 1
 
 

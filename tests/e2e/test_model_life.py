@@ -352,7 +352,8 @@ def test_models_are_where_placement_says(tmp_path):
             return config["instance_group"][0]["count"]
         assert daemon.wait_for("both", lambda: replicas("all") == 2)
         assert (replicas("one"), replicas("other")) == (1, 1)
-        assert "unknown" in daemon.log() and "has a placement" in daemon.log()
+        daemon.wait_said("has a placement")
+        assert "unknown" in daemon.log()
         # They are apart: one worker's death takes one of them for a moment, not both.
         for worker in daemon.workers():
             os.kill(worker, signal.SIGKILL)

@@ -98,7 +98,8 @@ def test_the_setting_says_who_may_change_the_log(repository, tmp_path, setting, 
         assert client.call("LogSettings")["settings"]["log_error"]["bool_param"]
         if may:
             client.call("LogSettings", settings=silent)
-            assert "peer=local" in daemon.log() and "connection=" in daemon.log()
+            daemon.wait_said("peer=local")
+            assert "connection=" in daemon.log()
             return
         with refused("PERMISSION_DENIED", "the setting client_settings is off"):
             client.call("LogSettings", settings=silent)

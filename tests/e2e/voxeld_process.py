@@ -30,14 +30,15 @@ class Daemon:
     """`with Daemon(repository, tmp_path) as daemon:` serves until the block ends, then drains.
 
     grpc, http   HOST:PORT as bound
-    log()        what it has logged so far
+    log()        what it has logged so far; a line comes a moment after what it tells of
+    wait_said()  waits for one
     """
 
     def __init__(self, repository, work, *flags, wait_ready=True):
         self.ready_file = work / f"ready-{time.monotonic_ns()}"
         self.log_path = work / f"voxeld-{time.monotonic_ns()}.log"
         self.started = time.monotonic()
-        with open(self.log_path, "wb") as log:
+        with self.open_log() as log:
             self.process = subprocess.Popen(
                 [os.environ["VOXELD"], "serve", "--repository", str(repository),
                  "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace-ms", "0",
@@ -62,8 +63,16 @@ class Daemon:
         else:
             self.kill()
 
+    def open_log(self):
+        """What the daemon writes to; its own copy is closed when it runs."""
+        return open(self.log_path, "wb")
+
     def log(self):
         return self.log_path.read_text(errors="replace")
+
+    def wait_said(self, text, count=1):
+        """Until the log has it so often."""
+        self.wait_for(f"{count} x '{text}' in the log", lambda: self.log().count(text) >= count)
 
     def _alive(self):
         assert self.process.poll() is None, f"voxeld ended early:\n{self.log()}"

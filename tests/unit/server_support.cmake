@@ -1,5 +1,6 @@
 # Logging, configuration, metrics and the admin port.
 vx_unit_test(NAME test_log SOURCES tests/unit/test_log.c LIBS base)
+vx_unit_test(NAME test_log_ring SOURCES tests/unit/test_log_ring.c LIBS base)
 if(VX_SERVER)
   vx_unit_test(NAME test_config SOURCES tests/unit/test_config.c LIBS server)
   vx_unit_test(NAME test_metrics LIBS server

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads the log, or does not: nobody waits for him, and nothing is missing without a word."""
+import os
+import re
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from voxeld import Client
+from voxeld_process import STOP_SECONDS, Daemon
+
+COORDS = np.array([[0, 1, 2, 3]], dtype=np.int32)
+FEATS = np.ones((1, 4), dtype=np.float32)
+# A line of the access log is over 200 bytes, the log keeps 1 MB, a pipe 64 KB.
+REQUESTS = 6000
+LINE = re.compile(r"20\S+Z (debug|info|warn|error) [A-Z_]+ process=(front|worker)"
+                  r"( \S+=(\"[^\"]*\"|\S+))*")
+
+
+class Piped(Daemon):
+    """A daemon whose log is a pipe; nobody reads it until read() or close()."""
+
+    def __init__(self, repository, work, *flags, blocking=True):
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.writing, blocking)
+        self.text, self.reader = b"", None
+        super().__init__(repository, work, *flags)
+
+    def open_log(self):
+        return os.fdopen(self.writing, "wb")
+
+    def _read(self):
+        while piece := os.read(self.reading, 65536):
+            self.text += piece
+
+    def read(self):
+        """From here on, to the end of the last process that can write."""
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def log(self):
+        return self.text.decode()
+
+    def end(self, number=signal.SIGTERM, code=0):
+        """What was written before the end has been read then, if somebody reads."""
+        self.signal(number)
+        assert self.process.wait(STOP_SECONDS) == code
+        if self.reader:
+            self.reader.join(STOP_SECONDS)
+
+    def __exit__(self, kind, *rest):
+        self.kill()
+        if self.reader:
+            self.reader.join(STOP_SECONDS)
+        os.close(self.reading)
+
+
+def infer(daemon, count):
+    with Client(daemon.grpc) as client:
+        for _ in range(count):
+            client.infer("conv", COORDS, FEATS, timeout=30)
+
+
+def total(daemon, metric):
+    return sum(value for name, value in daemon.metrics().items() if name.split("{")[0] == metric)
+
+
+def dropped(daemon):
+    return total(daemon, "voxeld_log_lines_dropped_total")
+
+
+def lines_of(text):
+    lines = text.split("\n")
+    assert lines.pop() == ""  # no line is without its end
+    for line in lines:
+        assert LINE.fullmatch(line), line
+    return lines
+
+
+def test_a_log_that_nobody_reads_keeps_nobody(repository, tmp_path):
+    with Piped(repository, tmp_path, "--access-log") as daemon:
+        infer(daemon, REQUESTS)
+        lost = dropped(daemon)
+        assert lost > 0
+        assert daemon.get("/v2/health/ready")[0] == 200
+        # Workers that start have the same pipe.
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        daemon.wait_for("a new worker", lambda: total(daemon, "voxeld_worker_restarts_total") == 1
+                        and total(daemon, "voxeld_ready") == 1)
+        infer(daemon, 10)
+        daemon.end()
+
+
+def test_where_lines_are_missing_it_says_how_many(repository, tmp_path):
+    with Piped(repository, tmp_path, "--access-log") as daemon:
+        infer(daemon, REQUESTS)
+        lost = dropped(daemon)
+        assert lost > 0
+        daemon.read()
+        daemon.wait_for("the line that tells of them", lambda: "LOG_DROPPED" in daemon.log())
+        infer(daemon, 10)
+        assert dropped(daemon) == lost
+        daemon.end()
+        lines = lines_of(daemon.log())
+        told = sum(int(n) for n in re.findall(r"LOG_DROPPED process=front lines=(\d+)\n",
+                                              daemon.log()))
+        assert told == lost
+        accesses = [line for line in lines if " ACCESS " in line]
+        assert len(accesses) + told == REQUESTS + 10
+        assert " STOP " in lines[-1]  # told where they are missing, not at the end
+        assert [line[:24] for line in lines] == sorted(line[:24] for line in lines)
+
+
+def test_a_reader_that_leaves_costs_nothing(repository, tmp_path):
+    with Piped(repository, tmp_path, "--access-log") as daemon:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), daemon.reading)  # each write is EPIPE now
+        infer(daemon, 100)
+        daemon.wait_for("lines that are lost", lambda: dropped(daemon) >= 100)
+        daemon.end()
+
+
+def test_a_pipe_that_does_not_block_loses_no_line(repository, tmp_path):
+    with Piped(repository, tmp_path, "--access-log", blocking=False) as daemon:
+        infer(daemon, 600)  # more than the pipe holds
+        daemon.read()
+        daemon.end()
+        assert sum(" ACCESS " in line for line in lines_of(daemon.log())) == 600
+
+
+def test_a_log_that_may_not_grow_ends_nothing(repository, tmp_path):
+    """A full disk, and a limit of file sizes, whose signal would end the process."""
+    with open("/dev/full", "wb") as full:
+        class Full(Daemon):
+            def open_log(self):
+                return os.fdopen(os.dup(full.fileno()), "wb")
+        with Full(repository, tmp_path, "--access-log") as daemon:
+            infer(daemon, 20)
+            daemon.wait_for("lines that are lost", lambda: dropped(daemon) >= 20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
+def test_a_crash_does_not_wait_for_a_reader(repository, tmp_path, number):
+    with Piped(repository, tmp_path, "--access-log") as daemon:
+        infer(daemon, REQUESTS)
+        daemon.end(number, -number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
+def test_a_crash_loses_no_line(repository, tmp_path, number):
+    with Piped(repository, tmp_path, "--access-log") as daemon:
+        daemon.read()
+        infer(daemon, 50)
+        daemon.end(number, -number)
+        assert sum(" ACCESS " in line for line in lines_of(daemon.log())) == 50
