@@ -13,6 +13,7 @@
 #include "server/host.h"
 #include "server/ready_file.h"
 #include "server/regions.h"
+#include "server/room.h"
 #include "server/timer.h"
 #include "server/view.h"
 
@@ -301,6 +302,13 @@ static void front_on_http(void *context, const struct vx_http_request *request,
 
 /* ------- start ------- */
 
+static i32 front_admin_connections(const struct vx_front *front)
+{
+    struct vx_room room;
+    vx_room_get(&room);
+    return vx_room_admin_connections(room.files, front->config->connections_max);
+}
+
 static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
@@ -428,11 +436,13 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
 {
     VX_TRY(vx_due_init(&front->due, &front->loop));
     VX_TRY(front_open_parts(front, why));
-    VX_TRY(vx_http_open(&(struct vx_http_options){.loop = &front->loop,
-                                                  .address = front->config->http,
-                                                  .handler = front_on_http,
-                                                  .context = front},
-                        why, &front->http));
+    VX_TRY(vx_http_open(
+        &(struct vx_http_options){.loop = &front->loop,
+                                  .address = front->config->http,
+                                  .handler = front_on_http,
+                                  .context = front,
+                                  .connections_max = front_admin_connections(front)},
+        why, &front->http));
     VX_TRY(front_open_workers(front, why));
     VX_TRY(front_open_rpc(front, why)); /* it asks of what kind the workers are */
     front_open_infer(front);

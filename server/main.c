@@ -11,6 +11,7 @@
 #include "server/devices.h"
 #include "server/front.h"
 #include "server/host.h"
+#include "server/room.h"
 #include "server/tools.h"
 #include "server/worker.h"
 
@@ -77,6 +78,22 @@ static bool main_configure(int count, char **arguments, const char *process,
     return !st.fault;
 }
 
+/* Limits of the system that are too small are said here, where nothing is open yet. */
+static bool main_has_room(const struct vx_config *config)
+{
+    struct vx_room room;
+    struct vx_why why = {""};
+    vx_room_get(&room);
+    vx_status st = vx_room_check(config, vx_host_processors(), &room, &why);
+    if (st.fault)
+        VX_LOG(START_FAILED, VX_LOG_TEXT("code", vx_code_name(vx_status_code(st))),
+               VX_LOG_TEXT("why", vx_status_text(st, &why)));
+    else if (vx_room_advise(config, &room, &why))
+        VX_LOG(CONFIG, VX_LOG_I64("memory_bytes", room.memory_bytes),
+               VX_LOG_TEXT("why", why.text));
+    return !st.fault;
+}
+
 static int main_serve(int count, char **arguments)
 {
     static struct vx_config config; /* outlives every thread */
@@ -95,6 +112,7 @@ static int main_serve(int count, char **arguments)
     VX_LOG(START, VX_LOG_TEXT("version", VX_VERSION), VX_LOG_I64("pid", getpid()));
     vx_config_log(&config);
     vx_host_raise_files();
+    if (!main_has_room(&config)) return 1;
     return vx_front_run(&config);
 }
 

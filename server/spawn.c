@@ -12,8 +12,9 @@
 
 extern char **environ;
 
-/* Above every number that a child is given, so that no dup2 lands on another's source. */
-#define HIGH_FD 64
+/* Above every number that a child is given, so that no dup2 lands on another's source; and no
+ * higher, since the limit of open files may be. */
+#define HIGH_FD (STDERR_FILENO + 1 + VX_SPAWN_FDS_MAX)
 
 static int spawn_with(const struct vx_spawn *spawn, const int *high, pid_t *pid)
 {
@@ -48,6 +49,7 @@ int vx_spawn_self(const struct vx_spawn *spawn, pid_t *pid)
     int high[VX_SPAWN_FDS_MAX], failed = 0;
     VX_ASSERT(spawn->fds_count <= VX_SPAWN_FDS_MAX);
     for (i32 i = 0; i < spawn->fds_count; i++) {
+        VX_ASSERT(spawn->fds[i].childs < HIGH_FD);
         high[i] = fcntl(spawn->fds[i].ours, F_DUPFD_CLOEXEC, HIGH_FD);
         if (high[i] < 0 && !failed) failed = errno;
     }

@@ -274,6 +274,15 @@ static void worker_begin(struct worker_process *process)
     VX_ASSERT(!uv_poll_start(&process->pid_poll, UV_READABLE, worker_on_exit));
 }
 
+static void worker_cannot_start(struct worker_process *process, const char *what,
+                                const char *error)
+{
+    vx_why_set(&process->info.problem, "%s could not be made: %s", what, error);
+    VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
+           VX_LOG_TEXT("device", process->device), VX_LOG_TEXT("how", "spawn"),
+           VX_LOG_TEXT("why", process->info.problem.text));
+}
+
 static void worker_start(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
@@ -289,8 +298,8 @@ static void worker_start(struct worker_process *process)
                                       .arena = vx_shared_fd(workers->options.shared)},
                   &process->launched);
     if (failed) {
-        VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
-               VX_LOG_I64("spawn", failed));
+        worker_cannot_start(process, st.fault ? "the channel to it" : "its process",
+                            st.fault ? vx_status_text(st, NULL) : strerror(failed));
         if (!st.fault) close(fds[0]);
         worker_plan_restart(process, 0);
         return;

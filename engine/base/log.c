@@ -21,7 +21,7 @@
 /* Kept free for what is said last: suppressed, dropped, cut, the end of the line. */
 #define TAIL_BYTES 128
 /* What the process waits at its end for the last lines to go out. */
-#define EXIT_NS VX_NS_PER_S
+#define EXIT_NS (3 * VX_NS_PER_S)
 /* The longest that one input byte can become: \u0000. */
 #define ESCAPE_BYTES_MAX 6
 

@@ -77,8 +77,8 @@ void vx_log_choice_get(struct vx_log_choice *choice);
 void vx_log_choice_set(const struct vx_log_choice *choice);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
-/* A thread writes from here on, to its end; at the exit of the process, of a panic too, it has a
- * second for what is still there. */
+/* A thread writes from here on, to its end; at the exit of the process, of a panic too, it has
+ * seconds for what is still there. */
 VX_MUST_USE vx_status vx_log_open(void);
 /* True: all that was said before is out.  False: not within `limit_ns`. */
 bool vx_log_flush(i64 limit_ns);

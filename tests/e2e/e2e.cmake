@@ -29,6 +29,7 @@ vx_e2e_test(NAME e2e_tritonclient_async FILE tests/e2e/test_tritonclient_async.p
 vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory.py TIMEOUT 180)
 # It compares times, so alone; with label bench the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py TIMEOUT 180 LABELS bench SERIAL)
+vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py TIMEOUT 180)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py TIMEOUT 180)
 # Cases on the CPU and on the fake GPU, over TCP and a Unix socket, with workers that restart: minutes under TSan.
 vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py TIMEOUT 240 LABELS long)

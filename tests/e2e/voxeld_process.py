@@ -39,7 +39,7 @@ class Daemon:
         self.log_path = work / f"voxeld-{time.monotonic_ns()}.log"
         self.started = time.monotonic()
         with self.open_log() as log:
-            self.process = subprocess.Popen(
+            self.process = self.popen(
                 [os.environ["VOXELD"], "serve", "--repository", str(repository),
                  "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace-ms", "0",
                  "--arena-bytes", "256M", "--ready-file", str(self.ready_file), *flags],
@@ -62,6 +62,9 @@ class Daemon:
             self.stop()
         else:
             self.kill()
+
+    def popen(self, arguments, **options):
+        return subprocess.Popen(arguments, **options)
 
     def open_log(self):
         """What the daemon writes to; its own copy is closed when it runs."""
