@@ -91,6 +91,25 @@ START_TEST(test_maps_at_the_limits)
 }
 END_TEST
 
+/* Blocks that touch one end of one axis and nothing else: that end alone must say that neighbours
+ * are looked up with care.  At the least x of sample 0 a key borrows from nothing: it becomes the
+ * largest of all, and whatever is looked up after it would not be found. */
+START_TEST(test_maps_at_one_end)
+{
+    static const i32 samples[] = {0, 1, VX_SAMPLE_MAX};
+    const i32 axis = _i / 2, end = _i % 2 ? VX_AXIS_MAX - 3 : VX_AXIS_MIN;
+    i32 coords[3 * 64 * 4];
+    for (i32 i = 0; i < 3 * 64; i++) {
+        i32 at[4] = {samples[i / 64], i / 16 % 4, i / 4 % 4, i % 4};
+        at[axis + 1] += end;
+        memcpy(coords + i * 4, at, sizeof at);
+    }
+    check_all_kernels(coords, 3 * 64);
+    voxels_shuffle(&(struct voxels_random){5}, coords, 3 * 64);
+    check_all_kernels(coords, 3 * 64);
+}
+END_TEST
+
 START_TEST(test_dense_block)
 {
     static i32 coords[12 * 12 * 12 * 4];
@@ -265,6 +284,7 @@ int main(void)
     tcase_add_test(cases, test_neighbors_of_the_benchmark_shell);
     tcase_add_loop_test(cases, test_maps_of_a_scan, 0, 2);
     tcase_add_test(cases, test_maps_at_the_limits);
+    tcase_add_loop_test(cases, test_maps_at_one_end, 0, 6);
     tcase_add_test(cases, test_dense_block);
     tcase_add_test(cases, test_nothing_and_one);
     tcase_add_test(cases, test_three_columns_are_sample_0);

@@ -191,6 +191,40 @@ START_TEST(test_more_sets_than_entries)
 }
 END_TEST
 
+/* As many maps as there are entries for, all in use: one more is refused and takes nothing with
+ * it; the rest go on, and one that is given up makes room. */
+START_TEST(test_more_maps_than_entries)
+{
+    i32 row[4] = {0, 0, 0, 0};
+    struct vx_geometry_stats before, after;
+    struct vx_geometry *geometry, *other = rig_hold((i32[]){0, 7, 7, 7}, 1);
+    const struct vx_map *map;
+    (void)rig_map(other, rig_kernels[1]);
+    geometry = rig_hold(row, 1);
+    for (i32 i = 1; i < VX_GEOMETRY_MAPS_MAX; i++)
+        (void)rig_map(geometry,
+                      (struct vx_map_key){{3, 3, 1}, {1 + i % 1000, 1 + i / 1000, 1}});
+    vx_geometry_stats_get(rig.cache, &before);
+    for (int again = 0; again < 3; again++) {
+        vx_status status =
+            vx_geometry_map(geometry, rig.cpu, &rig_kernels[1], &rig.why, &map);
+        ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_ptr_nonnull(
+            strstr(rig.why.text, "neighbour maps may be in use at once"));
+        ck_assert_ptr_null(map);
+    }
+    vx_geometry_stats_get(rig.cache, &after);
+    ck_assert_int_eq(after.bytes, before.bytes);
+    ck_assert_int_eq(after.misses, before.misses);
+    ck_assert_int_eq(after.evictions, 0);
+    vx_geometry_drop(rig.cache, &other);
+    rig_check_map(row, 1, rig_map(geometry, rig_kernels[1]));
+    vx_geometry_stats_get(rig.cache, &after);
+    ck_assert_int_eq(after.evictions, 1);
+    vx_geometry_drop(rig.cache, &geometry);
+}
+END_TEST
+
 START_TEST(test_open_refuses)
 {
     struct vx_geometry_cache *none = (struct vx_geometry_cache *)1;
@@ -400,6 +434,7 @@ int main(void)
     tcase_add_test(cases, test_too_large);
     tcase_add_test(cases, test_never_fits);
     tcase_add_test(cases, test_more_sets_than_entries);
+    tcase_add_test(cases, test_more_maps_than_entries);
     tcase_add_test(cases, test_open_refuses);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
