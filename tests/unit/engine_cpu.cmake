@@ -6,6 +6,10 @@ vx_unit_test(NAME test_content LIBS base SOURCES tests/unit/test_content.c)
 vx_unit_test(NAME test_numa LIBS base SOURCES tests/unit/test_numa.c)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
+foreach(name hash bricks order conv pointwise)
+  vx_unit_test(NAME test_kernels_${name} LIBS kernels base m
+    SOURCES tests/unit/test_kernels_${name}.c tests/support/kernel_cloud.c tests/support/voxels.c)
+endforeach()
 foreach(name geometry geometry_cache)
   vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
     SOURCES tests/unit/test_${name}.c tests/support/geometry_rig.c tests/support/voxels.c)

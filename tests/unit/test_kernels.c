@@ -324,6 +324,71 @@ START_TEST(test_pieces_told_by_hand)
 }
 END_TEST
 
+/* A difference at any place is found, and only inside the words that are compared; what a device
+ * keeps of blocks is not looked at. */
+START_TEST(test_words_differ)
+{
+    u32 a[9], b[9], differs[2];
+    for (u32 i = 0; i < 9; i++) a[i] = b[i] = 1000 * i;
+    for (i64 n = 1; n <= 8; n++)
+        for (i64 at = 0; at < 9; at++) {
+            struct vx_words_pair pairs[2] = {{n, a, b, &differs[0], 0},
+                                             {n, a, a, &differs[1], 0}};
+            differs[0] = differs[1] = 7;
+            b[at] ^= 0x80000000u;
+            vx_words_differ_ref(
+                &(struct vx_words_differ_args){.count = 2, .pairs = pairs});
+            b[at] ^= 0x80000000u;
+            ck_assert_uint_eq(differs[0], at < n);
+            ck_assert_uint_eq(differs[1], 0);
+        }
+}
+END_TEST
+
+/* Masks of several words, neighbours at the first and the last row, a piece of one row between. */
+START_TEST(test_join_of_wide_masks)
+{
+    enum { V = 125, STRIDE = 128, WORDS = 4, N = 6 };
+    static i32 nbr[3][3 * STRIDE], whole_nbr[N * STRIDE + 1], rows[3][3],
+        whole_rows[N + 1];
+    static u32 masks[3][3 * WORDS], whole_masks[N * WORDS + 1];
+    static const i64 sizes[] = {2, 1, 3}, bases[] = {0, 2, 3};
+    struct vx_join_map_piece maps[3];
+    struct vx_join_rows_piece list[3];
+    for (i32 p = 0; p < 3; p++) {
+        for (i32 e = 0; e < sizes[p] * STRIDE; e++)
+            nbr[p][e] = e % STRIDE < V ? e % ((i32)sizes[p] + 1) - 1 : -1;
+        for (i32 e = 0; e < sizes[p] * WORDS; e++) masks[p][e] = (u32)(p * 100 + e);
+        for (i32 r = 0; r < sizes[p]; r++) rows[p][r] = (i32)sizes[p] - 1 - r;
+        maps[p] = (struct vx_join_map_piece){sizes[p], bases[p], nbr[p], masks[p]};
+        list[p] = (struct vx_join_rows_piece){sizes[p], bases[p], rows[p]};
+    }
+    whole_nbr[N * STRIDE] = whole_rows[N] = -77;
+    whole_masks[N * WORDS] = 77;
+    vx_join_rows_ref(
+        &(struct vx_join_rows_args){.count = 3, .pieces = list, .rows = whole_rows});
+    vx_join_map_ref(&(struct vx_join_map_args){.count = 3,
+                                               .nbr_stride = STRIDE,
+                                               .words = WORDS,
+                                               .pieces = maps,
+                                               .nbr = whole_nbr,
+                                               .masks = whole_masks});
+    for (i32 r = 0; r < N; r++) {
+        const i32 p = r < 2 ? 0 : r < 3 ? 1 : 2, own = r - (i32)bases[p];
+        ck_assert_int_eq(whole_rows[r], bases[p] + rows[p][own]);
+        for (i32 v = 0; v < STRIDE; v++) {
+            i32 from = nbr[p][own * STRIDE + v];
+            ck_assert_int_eq(whole_nbr[r * STRIDE + v], from < 0 ? -1 : from + bases[p]);
+        }
+        for (i32 w = 0; w < WORDS; w++)
+            ck_assert_uint_eq(whole_masks[r * WORDS + w], masks[p][own * WORDS + w]);
+    }
+    ck_assert_int_eq(whole_nbr[N * STRIDE], -77);
+    ck_assert_int_eq(whole_rows[N], -77);
+    ck_assert_uint_eq(whole_masks[N * WORDS], 77);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels");
@@ -340,6 +405,8 @@ int main(void)
     tcase_add_loop_test(cases, test_convert_round_trip, 0, 2);
     tcase_add_test(cases, test_join_by_hand);
     tcase_add_test(cases, test_pieces_told_by_hand);
+    tcase_add_test(cases, test_words_differ);
+    tcase_add_test(cases, test_join_of_wide_masks);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
