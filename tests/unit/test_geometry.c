@@ -110,6 +110,21 @@ START_TEST(test_maps_at_one_end)
 }
 END_TEST
 
+/* Rows rise but for one place, wherever the work is cut in pieces: the set is not sorted. */
+START_TEST(test_one_fall)
+{
+    static const i64 places[] = {1, 4095, 4096, 4097, 8192, 9999};
+    i64 n = 10000;
+    i32 *coords = vx_alloc_zero((size_t)n * 16);
+    for (i64 i = 0; i < n; i++)
+        coords[i * 4 + 3] = (i32)(i < places[_i] ? i + 20000 : i - 5000);
+    struct vx_geometry *geometry = rig_hold(coords, n);
+    rig_check_map(coords, n, rig_map(geometry, rig_kernels[1]));
+    vx_geometry_drop(rig.cache, &geometry);
+    vx_free(coords);
+}
+END_TEST
+
 START_TEST(test_dense_block)
 {
     static i32 coords[12 * 12 * 12 * 4];
@@ -214,6 +229,33 @@ START_TEST(test_out_of_range)
 }
 END_TEST
 
+/* One step beyond each end of each column, and nothing else; the end itself is good. */
+START_TEST(test_one_beyond_each_end)
+{
+    static const char *const names[] = {"sample", "x", "y", "z"};
+    const i32 field = _i / 2;
+    const i32 least = field ? VX_AXIS_MIN : 0, most = field ? VX_AXIS_MAX : VX_SAMPLE_MAX;
+    const i32 end = _i % 2 ? most : least, beyond = _i % 2 ? end + 1 : end - 1;
+    char sentence[128];
+    for (i32 columns = field ? 3 : 4; columns <= 4; columns++) {
+        i32 coords[3 * 4] = {0};
+        const i32 column = field + columns - 4;
+        for (i32 i = 0; i < 3; i++) coords[i * columns + columns - 1] = i;
+        coords[1 * columns + column] = end;
+        const struct vx_coords_view view = rig_view(coords, 3, columns);
+        struct vx_geometry *geometry;
+        ck_assert_ptr_null(
+            vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &geometry).fault);
+        vx_geometry_drop(rig.cache, &geometry);
+        coords[1 * columns + column] = beyond;
+        (void)snprintf(sentence, sizeof sentence,
+                       "coords row 1, column %d (%s): expected %d to %d, got %d", column,
+                       names[field], least, most, beyond);
+        check_refused(coords, 3, columns, sentence);
+    }
+}
+END_TEST
+
 /* The first of many bad rows, whichever thread meets one first. */
 START_TEST(test_first_bad_row_of_many)
 {
@@ -285,10 +327,12 @@ int main(void)
     tcase_add_loop_test(cases, test_maps_of_a_scan, 0, 2);
     tcase_add_test(cases, test_maps_at_the_limits);
     tcase_add_loop_test(cases, test_maps_at_one_end, 0, 6);
+    tcase_add_loop_test(cases, test_one_fall, 0, 6);
     tcase_add_test(cases, test_dense_block);
     tcase_add_test(cases, test_nothing_and_one);
     tcase_add_test(cases, test_three_columns_are_sample_0);
     tcase_add_loop_test(cases, test_out_of_range, 0, 6);
+    tcase_add_loop_test(cases, test_one_beyond_each_end, 0, 8);
     tcase_add_test(cases, test_first_bad_row_of_many);
     tcase_add_loop_test(cases, test_duplicates, 0, 3);
     tcase_add_loop_test(cases, test_first_duplicate_of_many, 0, 2);
