@@ -215,6 +215,7 @@ START_TEST(entries_and_orders_are_few)
         !vx_gpu_open(&(struct vx_gpu_options){VX_GPU_FAKE, 0, NULL}, &why, &gpu).fault);
     ck_assert(!vx_gpu_store_open(gpu, (size_t)1 << 30, &why, &store).fault);
     vx_alloc_freeze();
+    drop(make(VX_GPU_STORE_ENTRIES + 99, 1)); /* the oldest has no order to give */
     for (u64 i = 0; i < VX_GPU_STORE_ENTRIES + 10; i++) {
         struct vx_gpu_geometry *it = make(i, 1);
         ck_assert_ptr_nonnull(it);
@@ -222,8 +223,13 @@ START_TEST(entries_and_orders_are_few)
             const struct vx_gpu_store_order order = {j, 1, 1};
             ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &order));
         }
+        for (i32 j = 0; j < 5; j++) {
+            const struct vx_gpu_store_order order = {j, 1, 1};
+            ck_assert_ptr_nonnull(vx_gpu_store_order_find(store, it, &order));
+        }
         drop(it);
     }
+    ck_assert_ptr_null(hold(VX_GPU_STORE_ENTRIES + 99));
     ck_assert_int_ge(stats().evictions, VX_GPU_STORE_ENTRIES / 6);
     struct vx_gpu_geometry *last = hold(VX_GPU_STORE_ENTRIES + 9);
     ck_assert_ptr_nonnull(last);
