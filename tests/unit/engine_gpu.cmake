@@ -4,6 +4,7 @@ foreach(name jit jit_compiler gpu_fake)
   vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
     SOURCES tests/unit/test_${name}.c tests/support/jit_rig.c)
 endforeach()
+vx_unit_test(NAME test_kernel_cache LIBS engine SOURCES tests/unit/test_kernel_cache.c)
 vx_unit_test(NAME test_gpu_streams LIBS engine SOURCES tests/unit/test_gpu_streams.c)
 # A stand-in for NVML is opened as a library, as NVML is.
 vx_unit_test(NAME test_gpu_monitor LIBS engine SOURCES tests/unit/test_gpu_monitor.c)
