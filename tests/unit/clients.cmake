@@ -1,6 +1,7 @@
 # The C library and the program `voxel`.
 if(VX_SERVER)
   vx_unit_test(NAME test_client_wire SOURCES tests/unit/test_client_wire.c LIBS voxelclient wire)
+  vx_unit_test(NAME test_client_limits SOURCES tests/unit/test_client_limits.c LIBS voxelclient)
   vx_unit_test(NAME test_client_geometry SOURCES tests/unit/test_client_geometry.c
     LIBS voxelclient wire)
   vx_unit_test(NAME test_client_info SOURCES tests/unit/test_client_info.c LIBS voxelclient wire)
