@@ -1,6 +1,6 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json SOURCES tests/unit/test_json.c LIBS base)
-foreach(name safetensors network layouts weights_check op_hint fuse plan)
+foreach(name safetensors network network_limits layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/model_files.c)
 endforeach()

@@ -31,7 +31,14 @@
  */
 #define LARGE_ROWS (2 << 20)
 
-enum mode { MODE_ANSWER, MODE_REFUSE, MODE_SILENT, MODE_GARBAGE, MODE_EMPTY };
+enum mode {
+    MODE_ANSWER,
+    MODE_REFUSE,
+    MODE_SILENT,
+    MODE_GARBAGE,
+    MODE_EMPTY,
+    MODE_FORGET
+};
 
 struct server {
     grpc_server *server;
@@ -42,6 +49,7 @@ struct server {
     pthread_t thread;
     grpc_call *kept[16]; /* what a silent server was asked */
     int kept_count;
+    int replies; /* one that forgets refuses the first, the second is empty */
 };
 
 /* One call at a time; a silent server keeps what it was given. */
@@ -63,18 +71,21 @@ static bool server_next(struct server *server)
 static void server_reply(struct server *server, struct server_call *call)
 {
     const char *bytes = server->mode == MODE_GARBAGE ? "\xff\xff" : ANSWER;
-    size_t size = server->mode == MODE_EMPTY     ? 0
-                  : server->mode == MODE_GARBAGE ? 2
-                                                 : sizeof ANSWER - 1;
+    bool forgets = server->mode == MODE_FORGET;
+    size_t size = server->mode == MODE_EMPTY || forgets ? 0
+                  : server->mode == MODE_GARBAGE        ? 2
+                                                        : sizeof ANSWER - 1;
     grpc_slice slice = grpc_slice_from_copied_buffer(bytes, size);
     grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice details = grpc_slice_from_static_string("rows 3 and 7 are the same voxel");
-    bool refuse = server->mode == MODE_REFUSE;
+    bool refuse = server->mode == MODE_REFUSE || (forgets && server->replies++ == 0);
     grpc_op ops[4] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_SEND_STATUS_FROM_SERVER,
-         .data.send_status_from_server = {.status = refuse ? GRPC_STATUS_INVALID_ARGUMENT
-                                                           : GRPC_STATUS_OK,
+         .data.send_status_from_server = {.status = !refuse ? GRPC_STATUS_OK
+                                                    : forgets
+                                                        ? GRPC_STATUS_FAILED_PRECONDITION
+                                                        : GRPC_STATUS_INVALID_ARGUMENT,
                                           .status_details = refuse ? &details : NULL}},
         {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
          .data.recv_close_on_server = {.cancelled = &call->cancelled}},
@@ -424,6 +435,54 @@ START_TEST(an_empty_answer_is_an_answer)
 }
 END_TEST
 
+/* A name that the server has forgotten is sent once; when the coordinates bring no name, there is
+ * none. */
+START_TEST(a_name_is_forgotten_with_the_server)
+{
+    server_start(MODE_FORGET);
+    struct voxel_client *client = client_open(0);
+    struct voxel_request request = {.model = "m"};
+    struct voxel_geometry geometry = {.name = "0123456789abcdef"};
+    struct voxel_answer *answer;
+    ck_assert_int_eq(voxel_infer_geometry(client, &request, &geometry, &answer, NULL),
+                     VOXEL_OK);
+    ck_assert(geometry.resent);
+    ck_assert_str_eq(geometry.name, "");
+    voxel_answer_free(answer);
+    ck_assert_int_eq(voxel_infer_geometry(client, &request, &geometry, &answer, NULL),
+                     VOXEL_OK);
+    ck_assert(!geometry.resent);
+    voxel_answer_free(answer);
+    ck_assert_int_eq(server.replies, 3);
+    voxel_client_close(client);
+    server_stop();
+}
+END_TEST
+
+/* Every code has gRPC's number and name. */
+START_TEST(codes_have_their_names)
+{
+    static const struct {
+        enum voxel_code code;
+        int number;
+        const char *name;
+    } codes[] = {{VOXEL_OK, 0, "OK"},
+                 {VOXEL_INVALID_ARGUMENT, 3, "INVALID_ARGUMENT"},
+                 {VOXEL_RESOURCE_EXHAUSTED, 8, "RESOURCE_EXHAUSTED"},
+                 {VOXEL_FAILED_PRECONDITION, 9, "FAILED_PRECONDITION"},
+                 {VOXEL_OUT_OF_RANGE, 11, "OUT_OF_RANGE"},
+                 {VOXEL_UNIMPLEMENTED, 12, "UNIMPLEMENTED"},
+                 {VOXEL_INTERNAL, 13, "INTERNAL"}};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        ck_assert_int_eq((int)codes[i].code, codes[i].number);
+        ck_assert_str_eq(voxel_code_name(codes[i].code), codes[i].name);
+    }
+    ck_assert_str_eq(voxel_code_name((enum voxel_code)16), "UNAUTHENTICATED");
+    ck_assert_str_eq(voxel_code_name((enum voxel_code)17), "UNKNOWN");
+    ck_assert_str_eq(voxel_code_name((enum voxel_code) - 1), "UNKNOWN");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_call");
@@ -437,6 +496,8 @@ int main(void)
     tcase_add_loop_test(tcase, an_answer_to_another_request_is_an_error, 0,
                         sizeof asked / sizeof *asked);
     tcase_add_test(tcase, an_empty_answer_is_an_answer);
+    tcase_add_test(tcase, a_name_is_forgotten_with_the_server);
+    tcase_add_test(tcase, codes_have_their_names);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -157,6 +157,23 @@ START_TEST(piece_outside_its_region_never_leaves)
 }
 END_TEST
 
+/* What has no bytes fits behind the last byte, and not one further. */
+START_TEST(nothing_fits_at_the_end_of_a_region)
+{
+    struct voxel_message message;
+    struct voxel_error error;
+    struct voxel_place place = {.output = "a", .region = &system_region};
+    const struct voxel_request request = {
+        .model = "m", .places = &place, .places_count = 1};
+    for (size_t beyond = 0; beyond < 2; beyond++) {
+        place.region_offset = system_region.bytes + beyond;
+        ck_assert_int_eq(voxel_message_pack(&request, &message, &error),
+                         beyond ? VOXEL_INVALID_ARGUMENT : VOXEL_OK);
+        voxel_message_fini(&message);
+    }
+}
+END_TEST
+
 /* One output a, FP32 [rows], with `bytes` of it in the answer. */
 static enum voxel_code answer_read(int64_t rows, size_t bytes,
                                    const struct voxel_place *place,
@@ -276,6 +293,7 @@ int main(void)
     tcase_add_test(cases, outputs_in_a_region_are_asked_for_there);
     tcase_add_loop_test(cases, piece_outside_its_region_never_leaves, 0,
                         sizeof outside / sizeof *outside);
+    tcase_add_test(cases, nothing_fits_at_the_end_of_a_region);
     tcase_add_test(cases, empty_entry_means_that_it_lies_there);
     tcase_add_test(cases, server_that_sends_it_nevertheless_is_understood);
     tcase_add_test(cases, answer_that_cannot_be_there_is_refused);

@@ -149,6 +149,32 @@ START_TEST(test_convert_from_f32)
 }
 END_TEST
 
+/* However many there are: each is converted, and nothing is written behind the last. */
+START_TEST(test_convert_counts)
+{
+    static const i64 counts[] = {0,     1,     1023,  1024,  1025,
+                                 16383, 16384, 16385, 17409, 40000};
+    static u16 from[40000], to[40001];
+    for (i32 e = 0; e < 40000; e++) from[e] = (u16)(0x3c00 + e % 1024); /* 1 to 2 */
+    struct vx_cpu *cpu;
+    for (i32 i = 0; cpu_case_open(i, 2, &cpu); i++) {
+        for (size_t c = 0; c < VX_COUNT(counts); c++) {
+            memset(to, 0x55, sizeof to);
+            vx_cpu_convert(cpu, &(struct vx_convert_args){counts[c], VX_NUMBER_F16, from,
+                                                          VX_NUMBER_BF16, to});
+            for (i64 e = 0; e < counts[c]; e++) {
+                u16 expected;
+                vx_convert_ref(&(struct vx_convert_args){1, VX_NUMBER_F16, &from[e],
+                                                         VX_NUMBER_BF16, &expected});
+                if (to[e] != expected) ck_abort_msg("%d of %d", (int)e, (int)counts[c]);
+            }
+            ck_assert_uint_eq(to[counts[c]], 0x5555);
+        }
+        vx_cpu_close(&cpu);
+    }
+}
+END_TEST
+
 START_TEST(test_convert_by_hand)
 {
     static const struct {
@@ -189,6 +215,7 @@ int main(void)
     tcase_add_loop_test(cases, test_activation, 0, (int)VX_COUNT(activations));
     tcase_add_test(cases, test_convert_from_16_bits);
     tcase_add_loop_test(cases, test_convert_from_f32, 0, 2);
+    tcase_add_test(cases, test_convert_counts);
     tcase_add_test(cases, test_convert_by_hand);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

@@ -213,6 +213,51 @@ START_TEST(models_load_while_others_run)
 }
 END_TEST
 
+/* A geometry cache that holds the set of 400 voxels (8 KB) and not their map (64 KB): the request,
+ * and the warm-up, say so; nothing stays held, and what fits is answered before and after. */
+START_TEST(a_map_that_does_not_fit_is_said)
+{
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = VX_RIG_DEVICE_BYTES,
+                                              .cache_bytes = 64 << 10};
+    struct vx_engine_stats stats;
+    struct vx_why why = {{0}};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+    vx_rig_write_model(vx_rig_root,
+                       VX_RIG_HEAD "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":"
+                                   "\"feats\",\"channels\":5,\"kernel\":3}],"
+                                   "\"outputs\":[{\"layer\":\"y\"}],\"warmup\":[400]}",
+                       3);
+    struct vx_model *model = vx_rig_load(vx_rig_root);
+    struct vx_rig_request *small = vx_rig_request(1, 40, 4, VX_DTYPE_F32);
+    struct vx_rig_request *large = vx_rig_request(2, 400, 4, VX_DTYPE_F32);
+    for (int again = 0; again < 3; again++) {
+        vx_rig_run(model, &small->item);
+        ck_assert_msg(!small->item.status.fault, "%s", small->item.why.text);
+        vx_rig_run(model, &large->item);
+        ck_assert_int_eq(vx_status_code(large->item.status), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_msg(strstr(large->item.why.text, "in the geometry cache") != NULL, "%s",
+                      large->item.why.text);
+        why = (struct vx_why){{0}};
+        vx_status status = vx_engine_warm(vx_rig_engine, model, NULL, &why);
+        ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_msg(strstr(why.text, "in the geometry cache") != NULL, "%s", why.text);
+    }
+    /* The most that was in use is that of the largest, whatever came last. */
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    const i64 most = stats.device_bytes_used_max;
+    vx_rig_run(model, &small->item);
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    ck_assert_int_gt(most, 0);
+    ck_assert_int_eq(stats.device_bytes_used_max, most);
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_free(small);
+    vx_free(large);
+}
+END_TEST
+
 START_TEST(options_are_checked)
 {
     const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
@@ -239,6 +284,7 @@ int main(void)
     tcase_add_test(tcase, what_does_not_fit_is_refused_with_the_numbers);
     tcase_add_test(tcase, loading_says_what_is_wrong);
     tcase_add_test(tcase, models_load_while_others_run);
+    tcase_add_test(tcase, a_map_that_does_not_fit_is_said);
     tcase_add_test(tcase, options_are_checked);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

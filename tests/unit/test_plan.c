@@ -236,6 +236,33 @@ START_TEST(a_gpu_plan_pads_and_stages)
 }
 END_TEST
 
+/* Outputs are converted one by one, each where the one before may lie: of four of one size two are
+ * alive with what is still to be converted. */
+START_TEST(staged_outputs_share_their_place)
+{
+    const struct vx_plan *cpu = plan_of(
+        CONV("a", "feats", "3") "," CONV("b", "a", "3") "," CONV("c", "b", "3"), "c");
+    struct vx_network network = *cpu->graph->network;
+    struct vx_graph graph = *cpu->graph;
+    network.outputs_count = 3;
+    graph.network = &network;
+    for (i32 i = 0; i < 3; i++) {
+        network.outputs[i] = cpu->graph->network->outputs[0];
+        network.outputs[i].layer = i;
+        graph.outputs[i] = i;
+    }
+    const struct vx_plan_options options = vx_plan_gpu(4);
+    const struct vx_plan *plan;
+    ck_assert(!vx_plan_build(&graph, &options, &arena, &plan).fault);
+    for (i32 i = 0; i < 3; i++) {
+        const struct vx_memory_tensor *staged = &plan->tensors[plan->staged_outputs[i]];
+        ck_assert_int_eq(staged->first, plan->launches_count + i);
+        ck_assert_int_eq(staged->last, plan->launches_count + i);
+        ck_assert_int_eq(plan->tensors[plan->outputs[i]].last, plan->launches_count + i);
+    }
+}
+END_TEST
+
 START_TEST(features_may_be_the_only_input_of_many)
 {
     const struct vx_plan *plan =
@@ -296,6 +323,7 @@ int main(void)
     tcase_add_test(tcase, launches_share_maps);
     tcase_add_test(tcase, tensors_lie_apart_on_lines);
     tcase_add_loop_test(tcase, a_gpu_plan_pads_and_stages, 0, 2);
+    tcase_add_test(tcase, staged_outputs_share_their_place);
     tcase_add_test(tcase, features_may_be_the_only_input_of_many);
     tcase_add_test(tcase, the_arena_bound_holds);
     suite_add_tcase(suite, tcase);

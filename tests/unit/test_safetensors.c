@@ -365,6 +365,15 @@ START_TEST(a_header_beyond_the_limit_is_refused_unread)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_str_eq(why.text,
                      LABEL ": expected a header of at most 16777216 bytes, got 16777217");
+    /* One as long as may be is read: spaces behind its last brace. */
+    length = VX_SAFETENSORS_HEADER_BYTES_MAX;
+    memcpy(bytes, &length, 8);
+    memset(bytes + 8, ' ', length);
+    memcpy(bytes + 8, "{}", 2);
+    status = vx_safetensors_parse(bytes, count - 1, LABEL, &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert_int_eq(vx_safetensors_count(file), 0);
+    vx_safetensors_close(&file);
     vx_free(bytes);
 }
 END_TEST

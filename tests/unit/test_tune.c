@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HASH   "0123456789ab"
@@ -197,6 +198,66 @@ START_TEST(test_table_full)
     ck_assert_int_eq(vx_tune_table_count(table), VX_TUNE_ROWS_MAX);
     vx_tune_table_close(&table);
     free(text);
+}
+END_TEST
+
+/* A file whose rows would not all find room changes nothing, whatever the table has already. */
+START_TEST(test_table_nearly_full)
+{
+    struct vx_tune_table *table = table_of("");
+    struct vx_why why = {""};
+    struct vx_tune_table *one = table_of(HASH " 16 16 27 FP16 8 3 masked 1 5\n");
+    struct vx_tune_row row = *vx_tune_table_row(one, 0);
+    vx_tune_table_close(&one);
+    for (i32 i = 0; i < VX_TUNE_ROWS_MAX - 1; i++) {
+        (void)snprintf(row.hash, sizeof row.hash, "%012x", i);
+        ck_assert_ptr_null(vx_tune_table_put(table, &row, &why).fault);
+    }
+    static const char two[] = HEADER "fffffffffff0 16 16 27 FP16 8 3 masked 1 5\n"
+                                     "fffffffffff1 16 16 27 FP16 8 3 masked 1 5\n";
+    vx_status status = vx_tune_table_parse(table, "t", two, sizeof two - 1, &why);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(vx_tune_table_count(table), VX_TUNE_ROWS_MAX - 1);
+    vx_tune_table_close(&table);
+}
+END_TEST
+
+/* A line may be one byte shorter than its room, newline and all. */
+START_TEST(test_longest_line)
+{
+    char text[2 * VX_TUNE_LINE_BYTES];
+    struct vx_why why = {""};
+    for (int extra = 0; extra < 2; extra++) {
+        struct vx_tune_table *table;
+        char device[VX_TUNE_LINE_BYTES];
+        const int length = VX_TUNE_LINE_BYTES - 1 - (int)strlen("voxeld-tune 1 ") + extra;
+        memset(device, 'd', (size_t)length);
+        device[length] = '\0';
+        (void)snprintf(text, sizeof text, "voxeld-tune 1 %s\n", device);
+        ck_assert_ptr_null(vx_tune_table_open("fake", &why, &table).fault);
+        vx_status status = vx_tune_table_parse(table, "t", text, strlen(text), &why);
+        ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+        const char *says = extra ? "a line of at most 255 bytes" : "the device \"fake\"";
+        ck_assert_msg(strstr(why.text, says) != NULL, "%s", why.text);
+        vx_tune_table_close(&table);
+    }
+}
+END_TEST
+
+/* What cannot get its name is not left beside it. */
+START_TEST(test_table_not_renamed)
+{
+    char folder[] = "/tmp/vx_tune_XXXXXX", path[64];
+    struct vx_why why = {""};
+    struct vx_tune_table *table = table_of(HASH " 16 16 27 FP16 8 3 masked 1 5\n");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/a.tune", folder);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    vx_status status = vx_tune_table_write(table, path, &why);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_msg(!rmdir(folder), "something is left in %s", folder);
+    vx_tune_table_close(&table);
 }
 END_TEST
 
@@ -411,6 +472,9 @@ static Suite *tune_suite(void)
     tcase_add_test(table, test_table_sorts_and_replaces);
     tcase_add_test(table, test_table_file);
     tcase_add_test(table, test_table_full);
+    tcase_add_test(table, test_table_nearly_full);
+    tcase_add_test(table, test_longest_line);
+    tcase_add_test(table, test_table_not_renamed);
     tcase_add_test(table, test_fill);
     suite_add_tcase(suite, table);
     TCase *pick = tcase_create("pick");
