@@ -110,6 +110,11 @@ static const char *const fine[] = {
     "1'conv' 5{1'coords' 2'INT32' 3[3 4] 4{1'mine' 2{2:3}}} " FEATS
     "7#48 7#48 6{1'out' 4{} 2{1'mine' 2{2:3}}}",
     "1'\xe2\x82\xac' " TENSORS,
+    /* as many inputs and outputs as there may be */
+    "1'm' 5{1'1' 2'INT8' 3[1]} 5{1'2' 2'INT8' 3[1]} 5{1'3' 2'INT8' 3[1]} "
+    "5{1'4' 2'INT8' 3[1]} 5{1'5' 2'INT8' 3[1]} 5{1'6' 2'INT8' 3[1]} 5{1'7' 2'INT8' 3[1]} "
+    "5{1'8' 2'INT8' 3[1]} 7#1 7#1 7#1 7#1 7#1 7#1 7#1 7#1",
+    "1'conv' " TENSORS "6{1'1'} 6{1'2'} 6{1'3'} 6{1'4'} 6{1'5'} 6{1'6'} 6{1'7'} 6{1'8'}",
 };
 
 START_TEST(unusual_requests_are_fine)
@@ -185,7 +190,9 @@ static const struct {
     {"1'm' " COORDS FEATS "7#48", INVALID, "raw_input_contents"},
     {"1'm' " COORDS "7#48 7#48", INVALID, "raw_input_contents"},
     {"1'm' 7#48", INVALID, "raw_input_contents"},
-    {"1'm' 7#0 7#0 7#0 7#0 7#0 7#0 7#0 7#0 7#0", INVALID, "raw_input_contents"},
+    {"1'm' 7#0 7#0 7#0 7#0 7#0 7#0 7#0 7#0", INVALID, "expected 0 entries"},
+    {"1'm' 7#0 7#0 7#0 7#0 7#0 7#0 7#0 7#0 7#0", INVALID,
+     "more entries than a request may have inputs"},
     {"1'm' " COORDS "7:3", INVALID, "raw_input_contents"},
     {INPUT("2'INT8' 3[1] 5{2[1]}") "7#1", INVALID,
      "contents field must not be specified when using raw_input_contents for 'x' for "
@@ -266,8 +273,18 @@ START_TEST(errors_name_the_id)
     parse_notation("3'trace-9' 1'conv' " COORDS "!7a");
     ck_assert(parse.status.fault);
     ck_assert_str_eq(parse.request.id, "trace-9");
-    parse_notation("1'conv' 3xff");
-    ck_assert_str_eq(parse.request.id, "");
+    /* One that is not to be is left out, and so is an earlier one. */
+    static const char *const left_out[] = {
+        "1'conv' 3xff",   "1'conv' 3x610062", "3@256 1'conv' " COORDS "7#44",
+        "3'a' 3@256 7:1", "3'a' 3:7 7:1",     "3'a' 3xff 7:1"};
+    for (size_t i = 0; i < VX_COUNT(left_out); i++) {
+        parse_notation(left_out[i]);
+        ck_assert(parse.status.fault);
+        ck_assert_str_eq(parse.request.id, "");
+        ck_assert_int_eq(parse.request.inputs_count, 0);
+    }
+    parse_notation("3@255 7:1");
+    ck_assert_uint_eq(strlen(parse.request.id), 255);
 }
 END_TEST
 

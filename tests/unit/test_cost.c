@@ -76,6 +76,26 @@ START_TEST(a_line_is_found)
 }
 END_TEST
 
+/* Batches that get cheaper the larger they are, per pair, have no time below 0 at no pairs: then
+ * the line goes through what was seen on the average. */
+START_TEST(a_line_does_not_begin_below_nothing)
+{
+    struct vx_cost cost = {0};
+    for (int k = 0; k < 200; k++) learn(&cost, 1000 * (k % 5) + 500, 100 * (k % 5) + 100);
+    ck_assert(cost.fixed_ns == 0);
+    f64 mean_x = cost.x / cost.weight, mean_y = cost.y / cost.weight;
+    ck_assert(is_near(vx_cost_predict_ns(&cost, mean_x, 0), mean_y, 0.001));
+    ck_assert(is_near(vx_cost_predict_ns(&cost, mean_x / 2, 0), mean_y / 2, 0.001));
+    ck_assert(is_near(vx_cost_more_ns(&cost, mean_x), mean_y, 0.001));
+    /* Neither do they get cheaper altogether. */
+    cost = (struct vx_cost){0};
+    for (int k = 0; k < 200; k++)
+        learn(&cost, 9000 - 1000 * (k % 5), 100 * (k % 5) + 100);
+    ck_assert(cost.slope_ns == 0);
+    ck_assert(is_near(vx_cost_predict_ns(&cost, 1e6, 0), 7000, 0.05));
+}
+END_TEST
+
 START_TEST(a_first_outlier_does_not_count_for_long)
 {
     struct vx_cost cost = {0};
@@ -173,6 +193,7 @@ int main(void)
     TCase *table = tcase_create("table");
     tcase_add_test(table, nothing_is_predicted_before_three_batches);
     tcase_add_loop_test(table, a_line_is_found, 0, (int)VX_COUNT(lines));
+    tcase_add_test(table, a_line_does_not_begin_below_nothing);
     tcase_add_loop_test(table, a_first_outlier_does_not_count_for_long, 0, 5);
     tcase_add_test(table, a_device_that_changes_is_believed);
     tcase_add_test(table, a_slope_survives_batches_of_one_size);

@@ -269,6 +269,27 @@ START_TEST(a_delayed_job_goes_behind_all_others)
 }
 END_TEST
 
+/* Its time in the queue and its deadline are both over: it is late, and not delayed for ever. */
+START_TEST(a_delayed_job_that_is_late_ends)
+{
+    struct vx_batching batching = one_by_one;
+    batching.policies[0] =
+        (struct vx_queue_policy){.default_timeout_us = 100, .timeout_delay = true};
+    struct vx_sched *sched = rig_open(&batching, 0);
+    struct vx_job late = job_make(0, 300 * US), endless = job_make(0, VX_NEVER);
+    rig_submit(sched, &late, 0);
+    rig_submit(sched, &endless, 0);
+    int ended = 0;
+    vx_sched_expire(sched, 400 * US, rig_count_job, &ended);
+    ck_assert_int_eq(ended, 1);
+    ck_assert_int_eq(late.state, VX_JOB_NEW);
+    ck_assert_int_eq(endless.state, VX_JOB_QUEUED);
+    ck_assert(!endless.by_timeout);
+    ck_assert_int_eq(vx_sched_next_ns(sched), VX_NEVER);
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(deadlines_end_waiting_jobs_only)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -428,6 +449,7 @@ int main(void)
     tcase_add_test(table, a_level_has_a_queue_size_of_its_own);
     tcase_add_loop_test(table, a_timeout_ends_a_wait, 0, (int)VX_COUNT(timeout_rows));
     tcase_add_test(table, a_delayed_job_goes_behind_all_others);
+    tcase_add_test(table, a_delayed_job_that_is_late_ends);
     tcase_add_test(table, deadlines_end_waiting_jobs_only);
     tcase_add_test(table, the_earliest_of_many_expires_first);
     tcase_add_test(table, cancel_takes_back_only_what_waits);

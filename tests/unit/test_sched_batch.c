@@ -114,6 +114,32 @@ END_TEST
 static const struct vx_batching delayed = {
     .voxels_max = 1000, .requests_max = 4, .delay_us = 500};
 
+/* Pairs that a batch counted belong to the voxels of those that ran. */
+START_TEST(pairs_are_of_those_that_ran)
+{
+    static const u64 refused[] = {0, 1, 2, 5};
+    static const i64 ran[] = {600, 500, 400, 200};
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 64};
+    struct vx_sched *sched = rig_open(&batching, 1);
+    struct vx_job jobs[3] = {rig_job(100), rig_job(200), rig_job(300)};
+    struct vx_batch_plan plan;
+    for (int i = 0; i < 3; i++) rig_submit(sched, &jobs[i], 0);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(plan.jobs_count, 3);
+    const struct vx_batch_end end = {.batch = plan.batch,
+                                     .device_ns = 1000,
+                                     .pairs = 9 * ran[_i],
+                                     .refused = refused[_i]};
+    ck_assert(vx_sched_finish(sched, &end, &plan));
+    struct vx_job unknown = rig_job(10);
+    unknown.pairs = 0;
+    rig_submit(sched, &unknown, 0);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(plan.pairs, 90);
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(an_idle_worker_waits_for_company)
 {
     struct vx_sched *sched = rig_open(&delayed, 1);
@@ -338,6 +364,7 @@ int main(void)
     tcase_add_loop_test(table, a_batch_takes_what_fits, 0, (int)VX_COUNT(forming_rows));
     tcase_add_test(table, a_batch_is_of_one_instance);
     tcase_add_test(table, pairs_that_are_not_known_are_estimated);
+    tcase_add_loop_test(table, pairs_are_of_those_that_ran, 0, 4);
     tcase_add_test(table, an_idle_worker_waits_for_company);
     tcase_add_test(table, a_delay_is_cut_short_for_a_deadline);
     tcase_add_loop_test(table, the_second_place_is_used_when_it_pays, 0,

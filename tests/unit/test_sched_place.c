@@ -215,6 +215,35 @@ START_TEST(jobs_of_a_dead_worker_run_alone)
 }
 END_TEST
 
+/* It ran there, and what the worker held went with it. */
+START_TEST(what_ran_on_a_dead_worker_has_no_holder_there)
+{
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 64};
+    struct vx_sched *sched = rig_open(&batching, 2);
+    struct vx_job may = rig_job(10), must = rig_job(10), both = rig_job(10);
+    struct vx_batch_plan plan;
+    vx_sched_instance_ready(sched, 0, 1, false);
+    may.holders = must.holders = 1u << 0;
+    both.holders = 1u << 0 | 1u << 1;
+    must.must_hold = both.must_hold = true;
+    rig_submit(sched, &may, 0);
+    rig_submit(sched, &must, 0);
+    rig_submit(sched, &both, 0);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(plan.jobs_count, 3);
+    vx_sched_worker_down(sched, 0, rig_no_job, NULL);
+    ck_assert_uint_eq(may.holders, 0);
+    ck_assert_uint_eq(must.holders, 0);
+    ck_assert_uint_eq(both.holders, 1u << 1);
+    int lost = 0;
+    vx_sched_holder_gone(sched, 0, rig_count_job, &lost);
+    ck_assert_int_eq(lost, 1);
+    ck_assert_int_eq(must.state, VX_JOB_NEW);
+    ck_assert_int_eq(both.state, VX_JOB_QUEUED);
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(a_worker_runs_empty_for_a_job_that_must_be_alone)
 {
     const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 1};
@@ -390,6 +419,7 @@ int main(void)
     tcase_add_test(table, jobs_count_with_those_that_wait_before_them);
     tcase_add_test(table, a_device_that_is_late_is_not_waited_for);
     tcase_add_test(table, jobs_of_a_dead_worker_run_alone);
+    tcase_add_test(table, what_ran_on_a_dead_worker_has_no_holder_there);
     tcase_add_test(table, a_worker_runs_empty_for_a_job_that_must_be_alone);
     tcase_add_test(table, a_job_that_must_be_alone_keeps_its_level_and_loses_its_timeout);
     tcase_add_test(table, a_leaving_worker_gets_nothing_more);
