@@ -58,6 +58,8 @@ grpc_channel *rpc_channel_open_gzip(struct rpc_server *server)
     return channel_open(target, GRPC_COMPRESS_GZIP);
 }
 
+const char *rpc_traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 static bool client_batch(struct rpc_client *client, const grpc_op *ops, size_t ops_count)
 {
     ck_assert_int_eq(grpc_call_start_batch(client->call, ops, ops_count, client, NULL),
@@ -83,12 +85,10 @@ static void client_open(struct rpc_client *client, grpc_channel *channel,
     client->call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS,
                                             client->cq, method, NULL, deadline, NULL);
     grpc_slice_unref(method);
-    grpc_metadata pairs[] = {
-        {.key = grpc_slice_from_static_string("traceparent"),
-         .value = grpc_slice_from_static_string(
-             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
-        {.key = grpc_slice_from_static_string("triton_grpc_error"),
-         .value = grpc_slice_from_static_string("true")}};
+    grpc_metadata pairs[] = {{.key = grpc_slice_from_static_string("traceparent"),
+                              .value = grpc_slice_from_static_string(rpc_traceparent)},
+                             {.key = grpc_slice_from_static_string("triton_grpc_error"),
+                              .value = grpc_slice_from_static_string("true")}};
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     op.data.send_initial_metadata.count = strict ? 2 : 1;
     op.data.send_initial_metadata.metadata = pairs;

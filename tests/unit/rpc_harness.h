@@ -108,6 +108,8 @@ struct rpc_client {
     grpc_slice text;
     bool status_out, initial_out;
 };
+/* What each call says; the test's to change. */
+extern const char *rpc_traceparent;
 void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const char *path,
                      i64 deadline_ms);
 /* A ModelStreamInfer whose first error ends it with a status: triton_grpc_error. */

@@ -105,6 +105,10 @@ static void change_unknown(struct vx_request *r)
 {
     r->inputs[r->inputs_count++] = tensor_make("color", VX_WIRE_FP32, 10, 3);
 }
+static void change_most(struct vx_request *r)
+{
+    r->inputs[0].shape[0] = r->inputs[1].shape[0] = 1000;
+}
 static void change_many(struct vx_request *r)
 {
     r->inputs[0].shape[0] = r->inputs[1].shape[0] = 1001;
@@ -183,6 +187,7 @@ static const struct {
     {change_missing, VX_CODE_INVALID_ARGUMENT, "input 'feats' is missing"},
     {change_none_at_all, VX_CODE_INVALID_ARGUMENT, "input 'coords' is missing"},
     {change_unknown, VX_CODE_INVALID_ARGUMENT, "unexpected inference input 'color'"},
+    {change_most, VX_CODE_OK, ""},
     {change_many, VX_CODE_RESOURCE_EXHAUSTED,
      "at most 1000 voxels in one request, got 1001"},
     {change_output, VX_CODE_INVALID_ARGUMENT, "unexpected inference output 'depth'"},

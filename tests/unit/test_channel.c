@@ -225,6 +225,11 @@ START_TEST(an_answer_has_as_many_items_as_a_batch)
     for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) vx_done_add_why(&said.done, i, "each");
     ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
     ck_assert_str_eq(vx_done_why(&heard.done, VX_BATCH_ITEMS_MAX - 1)->text, "each");
+    said.done.items_count = VX_BATCH_ITEMS_MAX + 1; /* in a record of that size */
+    said.done.whys_count = 0;
+    memset((u8 *)&said + offsetof(struct vx_message_done, items), 0xff,
+           (VX_BATCH_ITEMS_MAX + 1) * sizeof(struct vx_done_item));
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
     said.done.items_count = 1; /* more sentences than items */
     said.done.whys_count = 2;
     said.done.items[0].why = 0;

@@ -262,6 +262,77 @@ static const struct {
     {"4{1'coords_ref' 2{3'nonsense'}} 4{1'coords_ref' 2{3''}}", true, {0, 0}},
 };
 
+/* priority and timeout, as the wire has them and as the request has them */
+static const struct {
+    const char *parameters;
+    u64 priority;
+    i64 timeout_us;
+} counts[] = {
+    {"4{1'priority' 2{2:7}} 4{1'timeout' 2{2:1500}}", 7, 1500},
+    {"4{1'priority' 2{5:7}} 4{1'timeout' 2{5:1500}}", 7, 1500},
+    {"4{1'timeout' 2{5:9223372036854775807}}", 0, INT64_MAX},
+    {"4{1'timeout' 2{5:9223372036854775808}}", 0, INT64_MAX}, /* longer than all time */
+    {"4{1'priority' 2{5:18446744073709551615}}", UINT64_MAX, 0},
+    {"4{1'priority' 2{2:1}} 4{1'timeout' 2{2:2}} 4{1'priority' 2{2:3}}", 3, 2},
+    {"4{1'priority' 2{2:1}} 4{1'priority' 2{2:2}} 4{1'priority' 2{2:3}}", 3, 0},
+};
+
+START_TEST(counts_are_what_was_said)
+{
+    char notation[512];
+    snprintf(notation, sizeof notation, "%s %s", GOOD, counts[_i].parameters);
+    parse_good(notation);
+    ck_assert_uint_eq(parse.request.priority, counts[_i].priority);
+    ck_assert_int_eq(parse.request.timeout_us, counts[_i].timeout_us);
+    parse_end(&parse);
+}
+END_TEST
+
+START_TEST(there_is_a_largest_number_of_parameters)
+{
+    char notation[4096];
+    int length = snprintf(notation, sizeof notation, "%s ", GOOD);
+    for (int i = 0; i <= VX_PARAMETERS_MAX; i++) {
+        parse_notation(notation);
+        ck_assert_msg(!parse.status.fault, "%d: %s", i, parse_text(&parse));
+        parse_end(&parse);
+        length += snprintf(notation + length, sizeof notation - (size_t)length,
+                           "4{1'p%d' 2{1:1}} ", i);
+    }
+    parse_notation(notation);
+    ck_assert_int_eq(vx_status_code(parse.status), INVALID);
+    ck_assert_ptr_nonnull(
+        strstr(parse_text(&parse), "expected at most 64 parameters, got 65"));
+    parse_end(&parse);
+}
+END_TEST
+
+/* Everything beside the tensors, to the byte: here a field that nobody knows. */
+START_TEST(the_rest_has_a_largest_size)
+{
+    enum { HEAD = 1 + 4 }; /* tag, length */
+    wire_write(&wire, GOOD);
+    size_t rest = wire.length - 2 * (1 + 1 + 48), all = wire.length;
+    u8 *bytes = calloc(1, VX_INFER_REST_BYTES_MAX + 4096);
+    memcpy(bytes, wire.bytes, wire.length);
+    for (size_t more = 0; more < 2; more++) {
+        size_t filler = VX_INFER_REST_BYTES_MAX - rest - HEAD + more;
+        u8 *at = bytes + all;
+        *at++ = 15 << 3 | 2;
+        for (u64 left = filler; at < bytes + all + HEAD; left >>= 7)
+            *at++ = (u8)(left & 0x7f) | (left > 0x7f ? 0x80 : 0);
+        memset(&parse, 0, sizeof parse);
+        parse_flat(&parse, bytes, all + HEAD + filler);
+        ck_assert_int_eq(vx_status_code(parse.status), more ? EXHAUSTED : VX_CODE_OK);
+        if (more)
+            ck_assert_ptr_nonnull(strstr(parse_text(&parse),
+                                         "may have 4194304 bytes, got 4194305 or more"));
+        parse_end(&parse);
+    }
+    free(bytes);
+}
+END_TEST
+
 START_TEST(a_geometry_may_be_named)
 {
     char notation[512];
@@ -284,6 +355,9 @@ int main(void)
     tcase_add_test(tcase, tensors_may_lie_in_regions);
     tcase_add_test(tcase, regions_go_with_typed_contents_and_with_nothing);
     tcase_add_loop_test(tcase, a_geometry_may_be_named, 0, VX_COUNT(refs));
+    tcase_add_loop_test(tcase, counts_are_what_was_said, 0, VX_COUNT(counts));
+    tcase_add_test(tcase, there_is_a_largest_number_of_parameters);
+    tcase_add_test(tcase, the_rest_has_a_largest_size);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -96,6 +96,18 @@ START_TEST(a_line_does_not_begin_below_nothing)
 }
 END_TEST
 
+/* The first batch warms up, and counts as one that was seen and for nothing else. */
+START_TEST(the_first_batch_is_not_learned)
+{
+    struct vx_cost cost = {0};
+    learn(&cost, 300000, 1000);
+    ck_assert_int_eq(cost.seen, 1);
+    ck_assert(cost.weight == 0);
+    for (int k = 0; k < 2; k++) learn(&cost, 100000, 1000);
+    ck_assert(is_near(vx_cost_predict_ns(&cost, 1000, 0), 1e5, 0.001));
+}
+END_TEST
+
 START_TEST(a_first_outlier_does_not_count_for_long)
 {
     struct vx_cost cost = {0};
@@ -194,6 +206,7 @@ int main(void)
     tcase_add_test(table, nothing_is_predicted_before_three_batches);
     tcase_add_loop_test(table, a_line_is_found, 0, (int)VX_COUNT(lines));
     tcase_add_test(table, a_line_does_not_begin_below_nothing);
+    tcase_add_test(table, the_first_batch_is_not_learned);
     tcase_add_loop_test(table, a_first_outlier_does_not_count_for_long, 0, 5);
     tcase_add_test(table, a_device_that_changes_is_believed);
     tcase_add_test(table, a_slope_survives_batches_of_one_size);

@@ -104,6 +104,27 @@ START_TEST(there_is_an_end_to_mappings)
 }
 END_TEST
 
+/* More than an address space has: the system says no, as often as it is asked, and nothing of it
+ * is kept. */
+START_TEST(what_the_system_does_not_map_takes_no_row)
+{
+    u64 bytes = (u64)1 << 62;
+    int fd = memfd_create("large", MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert(!ftruncate(fd, (off_t)bytes));
+    for (i32 i = 0; i <= VX_FOREIGN_MAX; i++) {
+        struct vx_foreign *none = NULL;
+        why.text[0] = '\0';
+        vx_status st = vx_foreign_map(fd, 0, bytes, &why, &none);
+        ck_assert_int_eq(vx_status_code(st), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_ptr_nonnull(strstr(why.text, "could not be mapped"));
+    }
+    struct vx_foreign *some = map(fd, 0, page);
+    vx_foreign_unmap(&some);
+    close(fd);
+}
+END_TEST
+
 /* ------- cuts ------- */
 
 static u64 sum_of(const struct vx_foreign *foreign)
@@ -301,6 +322,7 @@ int main(void)
     tcase_add_test(tests, what_is_mapped_is_the_object);
     tcase_add_test(tests, what_is_not_there_is_refused);
     tcase_add_test(tests, there_is_an_end_to_mappings);
+    tcase_add_test(tests, what_the_system_does_not_map_takes_no_row);
     tcase_add_test(tests, what_is_cut_is_zeros_and_known);
     tcase_add_test(tests, a_cut_is_mended_at_once_to_its_end);
     tcase_add_test(tests, everybody_may_look_while_another_process_cuts);

@@ -69,6 +69,21 @@ START_TEST(an_object_that_is_refused_is_closed)
 }
 END_TEST
 
+/* Memory of devices is not this host's: only system regions are held against client_shm_bytes. */
+START_TEST(device_memory_is_not_counted_with_the_hosts)
+{
+    int waiter;
+    rig_config.client_shm_bytes = 4096;
+    ck_assert_int_eq(rig_add_device(1, "d", 1, &waiter), VX_CODE_OK);
+    rig_mapped_all(0);
+    rig_object("r", 4096);
+    ck_assert_int_eq(rig_add(1, "r", 0, 4096), VX_CODE_OK);
+    ck_assert_uint_eq(rig_counts().bytes, 4096);
+    ck_assert_int_eq(rig_add(2, "r", 0, 1), VX_CODE_RESOURCE_EXHAUSTED);
+    rig_drop_object("r");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("regions_faults");
@@ -76,6 +91,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, rig_tear_down);
     tcase_add_test(tests, a_region_that_cannot_be_mapped_leaves_nothing);
     tcase_add_loop_test(tests, an_object_that_is_refused_is_closed, 0, 2);
+    tcase_add_test(tests, device_memory_is_not_counted_with_the_hosts);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -231,6 +231,25 @@ START_TEST(deadline_and_trace_reach_the_loop)
 }
 END_TEST
 
+/* One that no W3C client sends is as none. */
+START_TEST(a_trace_that_is_too_long_is_left_out)
+{
+    static char text[VX_TRACEPARENT_BYTES + 2];
+    struct rpc_server *server = rpc_server_open(&defaults);
+    grpc_channel *channel = rpc_channel_open(server);
+    struct rpc_seen seen;
+    rpc_traceparent = text;
+    for (size_t length = VX_TRACEPARENT_BYTES - 1; length < sizeof text; length++) {
+        memset(text, 'a', length);
+        rpc_infer_echo(channel, 100, 1);
+        rpc_server_seen(server, &seen);
+        ck_assert_str_eq(seen.traceparent, length < VX_TRACEPARENT_BYTES ? text : "");
+    }
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
 /* A thousandth of the limit on the wire could be a thousand times the limit in memory. */
 START_TEST(compressed_body_is_refused_uninflated)
 {
@@ -320,6 +339,7 @@ int main(void)
     tcase_add_test(tests, message_over_the_limit_is_refused);
     tcase_add_test(tests, one_call_too_many_is_refused_unread);
     tcase_add_test(tests, deadline_and_trace_reach_the_loop);
+    tcase_add_test(tests, a_trace_that_is_too_long_is_left_out);
     tcase_add_test(tests, compressed_body_is_refused_uninflated);
     tcase_add_test(tests, starved_pool_serves_on);
     suite_add_tcase(suite, tests);
