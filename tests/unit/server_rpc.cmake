@@ -1,6 +1,6 @@
 # Calls from outside: gRPC, and the small questions it brings.
 if(VX_SERVER)
-  foreach(name test_rpc test_rpc_accept test_rpc_infer_stream test_rpc_leaving test_rpc_lends test_rpc_listen test_rpc_peers test_rpc_slow test_rpc_stream_leaving test_rpc_streams test_health)
+  foreach(name test_rpc test_rpc_accept test_rpc_infer_stream test_rpc_leaving test_rpc_lends test_rpc_line test_rpc_listen test_rpc_peers test_rpc_slow test_rpc_stream_leaving test_rpc_streams test_health)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c LIBS server)
   endforeach()

@@ -151,123 +151,6 @@ START_TEST(a_text_without_an_end_is_refused)
 }
 END_TEST
 
-/* ------- answers ------- */
-
-/* Three items, of which two have a sentence. */
-static void say_done(void)
-{
-    memset(&said, 0, sizeof said);
-    said.head.kind = VX_MESSAGE_DONE;
-    said.done.items_count = 3;
-    for (i32 i = 0; i < 3; i++) said.done.items[i].why = -1;
-    vx_done_add_why(&said.done, 2, "of the third");
-    vx_done_add_why(&said.done, 0, "of the first");
-}
-
-START_TEST(a_sentence_is_its_items_own)
-{
-    say_done();
-    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
-    ck_assert_str_eq(vx_done_why(&heard.done, 0)->text, "of the first");
-    ck_assert_str_eq(vx_done_why(&heard.done, 1)->text, "");
-    ck_assert_str_eq(vx_done_why(&heard.done, 2)->text, "of the third");
-}
-END_TEST
-
-#define DONE(field_) offsetof(struct vx_message_done, field_)
-static const struct {
-    size_t at;
-    i32 value;
-    bool sound;
-} dones[] = {
-    {DONE(items[1].why), -2, false},
-    {DONE(items[1].why), -1, true},
-    {DONE(items[1].why), 1, true},
-    {DONE(items[1].why), 2, false}, /* one behind the last */
-    {DONE(items[0].why), 2, false},
-    {DONE(items[2].why), 2, false},
-    {DONE(items[2].why), INT32_MAX, false},
-    {DONE(items[2].why), INT32_MIN, false},
-    {DONE(items_count), 0, false},
-    {DONE(items_count), 2, false},
-    {DONE(items_count), -1, false},
-    {DONE(items_count), VX_BATCH_ITEMS_MAX + 1, false},
-    {DONE(whys_count), 1, false},
-    {DONE(whys_count), 3, false},
-    {DONE(whys_count), 4, false},
-    {DONE(whys_count), -1, false},
-};
-
-/* A number that cannot be, in a record of the right size for what was said before. */
-START_TEST(an_answer_that_cannot_be_is_refused)
-{
-    say_done();
-    size_t bytes = vx_message_done_bytes(&said.done);
-    memcpy((u8 *)&said + dones[_i].at, &dones[_i].value, sizeof dones[_i].value);
-    ck_assert_int_eq(sent(bytes), dones[_i].sound ? VX_CODE_OK : VX_CODE_INTERNAL);
-    if (!dones[_i].sound) return;
-    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
-    ck_assert_int_eq(sent(bytes + 1), VX_CODE_INTERNAL);
-}
-END_TEST
-
-/* The counts themselves at their edges, in records of the size that they say. */
-START_TEST(an_answer_has_as_many_items_as_a_batch)
-{
-    say_done();
-    said.done.whys_count = 0;
-    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) said.done.items[i].why = -1;
-    for (i32 items = 0; items <= VX_BATCH_ITEMS_MAX; items++) {
-        said.done.items_count = items;
-        ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)),
-                         items ? VX_CODE_OK : VX_CODE_INTERNAL);
-    }
-    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) vx_done_add_why(&said.done, i, "each");
-    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
-    ck_assert_str_eq(vx_done_why(&heard.done, VX_BATCH_ITEMS_MAX - 1)->text, "each");
-    said.done.items_count = VX_BATCH_ITEMS_MAX + 1; /* in a record of that size */
-    said.done.whys_count = 0;
-    memset((u8 *)&said + offsetof(struct vx_message_done, items), 0xff,
-           (VX_BATCH_ITEMS_MAX + 1) * sizeof(struct vx_done_item));
-    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
-    said.done.items_count = 1; /* more sentences than items */
-    said.done.whys_count = 2;
-    said.done.items[0].why = 0;
-    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
-}
-END_TEST
-
-START_TEST(a_sentence_without_an_end_is_refused)
-{
-    say_done();
-    size_t bytes = vx_message_done_bytes(&said.done);
-    char *last = (char *)&said + bytes - VX_WHY_BYTES * (_i ? 2 : 1);
-    memset(last, 'x', VX_WHY_BYTES - 1);
-    last[VX_WHY_BYTES - 1] = '\0';
-    ck_assert_int_eq(sent(bytes), VX_CODE_OK);
-    last[VX_WHY_BYTES - 1] = 'x';
-    ck_assert_int_eq(sent(bytes), VX_CODE_INTERNAL);
-}
-END_TEST
-
-/* What a front says is held against its counts as well. */
-START_TEST(a_run_has_the_size_that_it_says)
-{
-    static const i32 counts[] = {1, VX_BATCH_ITEMS_MAX, 0, -1, VX_BATCH_ITEMS_MAX + 1};
-    memset(&said, 0, sizeof said);
-    said.head.kind = VX_MESSAGE_RUN;
-    said.run.items_count = counts[_i];
-    bool sound = _i < 2;
-    size_t bytes = vx_message_run_bytes(sound ? counts[_i] : 1);
-    ck_assert_int_eq(sent(bytes), sound ? VX_CODE_OK : VX_CODE_INTERNAL);
-    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
-    ck_assert_int_eq(sent(offsetof(struct vx_message_run, items)), VX_CODE_INTERNAL);
-    if (counts[_i] > VX_BATCH_ITEMS_MAX &&
-        vx_message_run_bytes(counts[_i]) <= sizeof said)
-        ck_assert_int_eq(sent(vx_message_run_bytes(counts[_i])), VX_CODE_INTERNAL);
-}
-END_TEST
-
 /* ------- regions ------- */
 
 static void say_map(i32 on_device)
@@ -460,12 +343,6 @@ int main(void)
     tcase_add_loop_test(tests, a_signature_that_no_model_has_is_refused, 0,
                         (int)VX_COUNT(lies));
     tcase_add_loop_test(tests, a_text_without_an_end_is_refused, 0, (int)VX_COUNT(texts));
-    tcase_add_test(tests, a_sentence_is_its_items_own);
-    tcase_add_loop_test(tests, an_answer_that_cannot_be_is_refused, 0,
-                        (int)VX_COUNT(dones));
-    tcase_add_test(tests, an_answer_has_as_many_items_as_a_batch);
-    tcase_add_loop_test(tests, a_sentence_without_an_end_is_refused, 0, 2);
-    tcase_add_loop_test(tests, a_run_has_the_size_that_it_says, 0, 5);
     tcase_add_loop_test(tests, a_region_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(regions));
     tcase_add_test(tests, a_system_region_brings_its_object);

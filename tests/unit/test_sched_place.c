@@ -232,6 +232,8 @@ START_TEST(what_ran_on_a_dead_worker_has_no_holder_there)
     rig_pick(sched, 0, &plan);
     ck_assert_int_eq(plan.jobs_count, 3);
     vx_sched_worker_down(sched, 0, rig_no_job, NULL);
+    ck_assert_int_eq(vx_sched_running(sched), 0);
+    ck_assert_int_eq(vx_sched_voxels(sched), 30); /* they wait, and run no more */
     ck_assert_uint_eq(may.holders, 0);
     ck_assert_uint_eq(must.holders, 0);
     ck_assert_uint_eq(both.holders, 1u << 1);
@@ -240,6 +242,11 @@ START_TEST(what_ran_on_a_dead_worker_has_no_holder_there)
     ck_assert_int_eq(lost, 1);
     ck_assert_int_eq(must.state, VX_JOB_NEW);
     ck_assert_int_eq(both.state, VX_JOB_QUEUED);
+    ck_assert_int_eq(both.deaths, 1);
+    /* The same memory, another request: it has seen no death. */
+    must.holders = 1u << 1;
+    rig_submit(sched, &must, 0);
+    ck_assert_int_eq(must.deaths, 0);
     rig_close(&sched);
 }
 END_TEST
