@@ -269,10 +269,7 @@ START_TEST(a_stream_that_broke_swallows)
     rpc_client_open(&client, channel, RPC_WATCH, 0);
     rpc_client_send(&client, "", 0);
     rpc_wait_in_flight(server, 1);
-    while (!kept) { /* the loop's */
-        struct rpc_seen seen;
-        rpc_server_seen(server, &seen);
-    }
+    for (struct rpc_seen seen = {0}; !seen.arrivals;) rpc_server_seen(server, &seen);
     rpc_client_cancel(&client);
     rpc_client_close(&client, &result);
     rpc_wait_seen(server, 0, 1);
