@@ -174,7 +174,7 @@ START_TEST(an_answer_without_lends_leaves_no_slot)
         expect_refused(
             channel, kinds[k], body, length,
             "too many replies wait for clients that do not read; try again later");
-        for (i32 turn = 0; turn < 5000 && rpc_server_slots_out(server) > lent_count;
+        for (i32 turn = 0; turn < 20000 && rpc_server_slots_out(server) > lent_count;
              turn++)
             rpc_sleep_ms(1);
         ck_assert_int_eq(rpc_server_slots_out(server), lent_count);
