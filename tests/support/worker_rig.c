@@ -4,8 +4,8 @@
 
 #include "engine/gpu/fake.h"
 #include "server/repository.h"
+#include "tests/support/wait.h"
 
-#include <check.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprin
     (void)version;
     (void)fingerprint;
     (void)why;
-    for (int i = 0; i < 20000 && atomic_load(&worker_rig_reading); i++) usleep(1000);
+    VX_WAIT_UNTIL(!atomic_load(&worker_rig_reading));
     return VX_OK;
 }
 
@@ -51,7 +51,9 @@ bool worker_rig_hear(int milliseconds)
 /* The next word that is no progress. */
 void worker_rig_expect(enum vx_message_kind kind, u64 batch)
 {
-    do ck_assert_msg(worker_rig_hear(60000), "waited for message %d", kind);
+    do
+        ck_assert_msg(worker_rig_hear(VX_WAIT_SECONDS * 1000), "waited for message %d",
+                      kind);
     while (worker_rig.in.head.kind == VX_MESSAGE_PROGRESS);
     ck_assert_int_eq(worker_rig.in.head.kind, kind);
     ck_assert_uint_eq(worker_rig.in.head.batch, batch);
@@ -274,7 +276,8 @@ void worker_rig_map_all(void)
     }
     /* In the order in which they are ready. */
     for (u32 left = worker_rig.fake ? 30 : 14; left;) {
-        ck_assert(worker_rig_hear(20000) && worker_rig.in.head.kind == VX_MESSAGE_MAPPED);
+        ck_assert(worker_rig_hear(VX_WAIT_SECONDS * 1000));
+        ck_assert_int_eq(worker_rig.in.head.kind, VX_MESSAGE_MAPPED);
         ck_assert_int_eq(worker_rig.in.mapped.code, VX_CODE_OK);
         ck_assert_uint_eq(worker_rig.in.head.batch,
                           100 + (u64)worker_rig.in.mapped.region);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/rpc_harness.h"
 
-#include <check.h>
+#include "tests/support/wait.h"
+
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/compression.h>
@@ -12,9 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* For what takes milliseconds on an idle machine without a sanitizer. */
-#define WAIT_SECONDS 20
 
 void rpc_result_clear(struct rpc_result *result)
 {
@@ -64,10 +62,12 @@ static bool client_batch(struct rpc_client *client, const grpc_op *ops, size_t o
 {
     ck_assert_int_eq(grpc_call_start_batch(client->call, ops, ops_count, client, NULL),
                      0);
-    gpr_timespec limit = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                      gpr_time_from_seconds(WAIT_SECONDS, GPR_TIMESPAN));
+    gpr_timespec limit =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_seconds(VX_WAIT_SECONDS, GPR_TIMESPAN));
     grpc_event event = grpc_completion_queue_next(client->cq, limit, NULL);
-    ck_assert_msg(event.type == GRPC_OP_COMPLETE, "the call never ended");
+    ck_assert_msg(event.type == GRPC_OP_COMPLETE,
+                  "a step of the call did not end in %d s", VX_WAIT_SECONDS);
     return event.success;
 }
 

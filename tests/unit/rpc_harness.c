@@ -5,8 +5,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
-
-#include <check.h>
+#include "tests/support/wait.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,9 +17,6 @@
 /* Slots of one size in reserved address space: only what is used is ever touched. */
 #define SLOTS_COUNT 96
 #define SLOT_BYTES  ((u64)(32 << 20))
-
-/* For what takes milliseconds on an idle machine without a sanitizer. */
-#define WAIT_SECONDS 20
 
 struct rpc_server {
     struct rpc_server_options options;
@@ -385,23 +381,25 @@ i32 rpc_server_slots_out(struct rpc_server *server)
     return out;
 }
 
+static bool is_idle(struct rpc_server *server, struct vx_rpc_counters *counters)
+{
+    vx_rpc_counters_get(server->rpc, counters);
+    return !counters->in_flight && !counters->receiving && !counters->streams &&
+           !rpc_server_slots_out(server);
+}
+
 void rpc_server_wait_idle(struct rpc_server *server)
 {
     struct vx_rpc_counters counters;
-    for (i32 turn = 0; turn < WAIT_SECONDS * 1000; turn++) {
-        vx_rpc_counters_get(server->rpc, &counters);
-        if (!counters.in_flight && !counters.receiving && !counters.streams &&
-            !rpc_server_slots_out(server))
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = VX_NS_PER_MS}, NULL);
-    }
-    ck_abort_msg("still in flight %d, receiving %d, streams %d, slots %d",
-                 counters.in_flight, counters.receiving, counters.streams,
-                 rpc_server_slots_out(server));
+    VX_WAIT_UNTIL_MSG(is_idle(server, &counters),
+                      "still in flight %d, receiving %d, streams %d, slots %d",
+                      counters.in_flight, counters.receiving, counters.streams,
+                      rpc_server_slots_out(server));
 }
 
 void rpc_sleep_ms(i64 ms)
 {
+    /* sleep: what the caller says, see rpc_harness.h */
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * VX_NS_PER_MS}, NULL);
 }
 
@@ -409,11 +407,10 @@ void rpc_sleep_ms(i64 ms)
 void rpc_wait_seen(struct rpc_server *server, i32 infers, i32 gone)
 {
     struct rpc_seen seen;
-    for (i32 turn = 0; turn < 5000; turn++) {
-        rpc_server_seen(server, &seen);
-        if (seen.infers >= infers && seen.gone >= gone) break;
-        rpc_sleep_ms(1);
-    }
+    VX_WAIT_UNTIL_MSG(
+        (rpc_server_seen(server, &seen), seen.infers >= infers && seen.gone >= gone),
+        "seen %d of %d inferences, %d of %d departures", seen.infers, infers, seen.gone,
+        gone);
     ck_assert_int_eq(seen.infers, infers);
     ck_assert_int_eq(seen.gone, gone);
 }
@@ -421,10 +418,8 @@ void rpc_wait_seen(struct rpc_server *server, i32 infers, i32 gone)
 void rpc_wait_in_flight(struct rpc_server *server, i32 in_flight)
 {
     struct vx_rpc_counters counters;
-    for (i32 turn = 0; turn < 5000; turn++) {
-        vx_rpc_counters_get(rpc_server_rpc(server), &counters);
-        if (counters.in_flight == in_flight) return;
-        rpc_sleep_ms(1);
-    }
-    ck_assert_int_eq(counters.in_flight, in_flight);
+    VX_WAIT_UNTIL_MSG((vx_rpc_counters_get(rpc_server_rpc(server), &counters),
+                       counters.in_flight == in_flight),
+                      "%d calls are in flight, expected %d", counters.in_flight,
+                      in_flight);
 }

@@ -74,13 +74,14 @@ i32 rpc_server_told(struct rpc_server *server);
 /* For calls that a test fails itself. */
 void rpc_server_slot_give(struct rpc_server *server, struct vx_slot *slot);
 i32 rpc_server_slots_out(struct rpc_server *server);
-/* Waits until nothing is in flight and no slot is out; fails the test after some
- * seconds. */
+/* Waits until nothing is in flight and no slot is out. */
 void rpc_server_wait_idle(struct rpc_server *server);
 
 /* Waits until the loop has seen exactly so many inferences and departures. */
 void rpc_wait_seen(struct rpc_server *server, i32 infers, i32 gone);
 void rpc_wait_in_flight(struct rpc_server *server, i32 in_flight);
+/* To let others run, at random or for a while in which nothing may happen; never to wait for
+ * what shall happen: tests/support/wait.h does that. */
 void rpc_sleep_ms(i64 ms);
 
 struct rpc_result {

@@ -4,8 +4,8 @@
 #include "engine/base/thread.h"
 #include "engine/cpu/cores.h"
 #include "engine/cpu/pool.h"
+#include "tests/support/wait.h"
 
-#include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +78,7 @@ START_TEST(test_many_jobs)
         for (i64 i = 0; i < 17; i++)
             if (seen.times[i] != (i < seen.count))
                 ck_abort_msg("job %d: element %d", job, (int)i);
+        /* sleep: until the workers do, most probably */
         if (job % 1000 == 0) nanosleep(&(struct timespec){0, 20 * 1000 * 1000}, NULL);
     }
     vx_pool_close(&pool);
@@ -96,9 +97,8 @@ static void meet(void *context, i32 worker, i64 begin, i64 end)
     (void)begin;
     (void)end;
     atomic_fetch_add(&meeting->here, 1);
-    for (int ms = 0; ms < 5000 && atomic_load(&meeting->here) < 2; ms++)
-        nanosleep(&(struct timespec){0, 1000 * 1000}, NULL);
-    if (atomic_load(&meeting->here) == 2) atomic_store(&meeting->met, true);
+    VX_WAIT_UNTIL(atomic_load(&meeting->here) == 2);
+    atomic_store(&meeting->met, true);
 }
 
 /* Two pieces that wait for each other end only when two threads have one each. */

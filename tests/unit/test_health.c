@@ -8,16 +8,15 @@
 #include "proto/control.h"
 #include "server/health.h"
 #include "server/view.h"
+#include "tests/support/wait.h"
 
 #include "health.pb-c.h"
 #include "reflection.pb-c.h"
 
-#include <check.h>
 #include <grpc/grpc.h>
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define HEALTH_CHECK     "/grpc.health.v1.Health/Check"
 #define LIST             "/grpc.health.v1.Health/List"
@@ -136,12 +135,8 @@ static void do_streams(struct rpc_server *unused)
 
 static void wait_streams(i32 expected)
 {
-    for (i32 turn = 0; turn < 5000; turn++) {
-        rpc_server_do(server, do_streams);
-        if (streams == expected) return;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    ck_assert_int_eq(streams, expected);
+    VX_WAIT_UNTIL_MSG((rpc_server_do(server, do_streams), streams == expected),
+                      "%d streams, expected %d", streams, expected);
 }
 
 static size_t pack_name(const char *service, u8 *bytes, size_t room)

@@ -301,12 +301,12 @@ START_TEST(test_bound)
     for (i32 i = 1; i < 6; i++) {
         ck_assert_ptr_null(vx_jit_open(&options, NULL, &jit).fault);
         ck_assert(get(jit, &first).from_cache);
-        (void)usleep(20 * 1000); /* times of files tick with the scheduler */
+        (void)usleep(20 * 1000); /* sleep: at least a tick of the times of files */
         struct vx_jit_wanted wanted = scale(i, VX_NUMBER_F32);
         ck_assert(!get(jit, &wanted).from_cache);
         vx_jit_close(&jit);
         ck_assert_int_eq(entries(path), 2);
-        (void)usleep(20 * 1000);
+        (void)usleep(20 * 1000); /* sleep: the same */
     }
 }
 END_TEST

@@ -5,9 +5,8 @@
 #define _GNU_SOURCE
 #include "tests/unit/regions_rig.h"
 
-#include "engine/base/clock.h"
+#include "tests/support/wait.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -48,9 +47,7 @@ START_TEST(a_test_that_is_killed_leaves_no_object)
     ck_assert_int_eq(waitpid(tester, NULL, 0), tester);
     for (i32 i = 0; i < 2; i++) {
         snprintf(key, sizeof key, "/vx-regions-%d-%s", (int)tester, i ? "too" : "killed");
-        i64 end_ns = vx_clock_ns() + 20 * (i64)1000000000;
-        while (there(key) && vx_clock_ns() < end_ns) usleep(1000);
-        ck_assert_msg(!there(key), "%s is still there", key);
+        VX_WAIT_UNTIL_MSG(!there(key), "%s is still there", key);
     }
 }
 END_TEST

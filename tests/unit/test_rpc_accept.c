@@ -7,22 +7,21 @@
 #include "tests/unit/rpc_harness.h"
 
 #include "engine/base/check.h"
-#include "engine/base/clock.h"
-
-#include <check.h>
+#include "tests/support/wait.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -84,14 +83,8 @@ static struct vx_rpc_counters counters_of(struct rpc_server *server)
     return counters;
 }
 
-static void wait_connections(struct rpc_server *server, i32 connections)
-{
-    for (i32 turn = 0; turn < 8000; turn++) {
-        if (counters_of(server).connections == connections) return;
-        rpc_sleep_ms(1);
-    }
-    ck_assert_int_eq(counters_of(server).connections, connections);
-}
+#define wait_connections(server, count)                                                  \
+    VX_WAIT_UNTIL(counters_of(server).connections == (count))
 
 /* ------- raw clients ------- */
 
@@ -118,7 +111,7 @@ static int raw_try(struct rpc_server *server, int *fd)
     bool tcp = rpc_server_port(server) != 0;
     *fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(*fd, 0);
-    struct timeval patience = {.tv_sec = 10};
+    struct timeval patience = {.tv_sec = VX_WAIT_SECONDS};
     setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     const struct sockaddr *at = tcp ? (struct sockaddr *)&in : (struct sockaddr *)&un;
     if (!connect(*fd, at, tcp ? sizeof in : sizeof un)) return 0;
@@ -140,7 +133,7 @@ static void raw_say(int fd, const void *bytes, size_t count)
     ck_assert_int_eq(send(fd, bytes, count, MSG_NOSIGNAL), (ssize_t)count);
 }
 
-/* Until the other side has hung up; false when it says nothing for 10 s. */
+/* Until the other side has hung up; false when it does not. */
 static bool raw_ends(int fd)
 {
     char bytes[512];
@@ -184,8 +177,7 @@ START_TEST(calls_have_the_identity_of_their_connection)
     wait_connections(server, 1);
     ck_assert(!vx_rpc_connection_lives(rpc_server_rpc(server), peer.connection));
     ck_assert(vx_rpc_connection_lives(rpc_server_rpc(server), other.connection));
-    for (i32 turn = 0; turn < 5000 && !ended_count(); turn++) rpc_sleep_ms(1);
-    ck_assert_int_eq(ended_count(), 1);
+    VX_WAIT_UNTIL(ended_count() == 1);
     ck_assert_uint_eq(said.ended[0], peer.connection);
     ask(second);
     rpc_server_close(server); /* the second is still there */
@@ -243,33 +235,51 @@ START_TEST(one_connection_too_many)
 }
 END_TEST
 
-START_TEST(silence_ends)
+/* True when the one that speaks was in time: the machine may be too slow for that. */
+static bool silence_turn(const char *address, i64 patience_ns)
 {
-    i64 patience_ns = 300 * VX_NS_PER_MS;
-    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
-        .address = address_of(_i), .receive_ns_max = patience_ns});
+    struct rpc_server *server = rpc_server_open(
+        &(struct rpc_server_options){.address = address, .receive_ns_max = patience_ns});
     int speaks = raw_connect(server), half = raw_connect(server);
     i64 begin_ns = vx_clock_ns();
     int silent = raw_connect(server);
-    raw_say(speaks, preface, 7);
-    raw_say(half, preface, PREFACE_BYTES - 1);
-    rpc_sleep_ms(20);
-    raw_say(speaks, preface + 7, sizeof preface - 7);
+    (void)!send(speaks, preface, 7, MSG_NOSIGNAL);
+    (void)!send(half, preface, PREFACE_BYTES - 1, MSG_NOSIGNAL);
+    rpc_sleep_ms(5); /* sleep: so that it comes in two pieces, most probably */
+    (void)!send(speaks, preface + 7, sizeof preface - 7, MSG_NOSIGNAL);
     ck_assert(raw_ends(silent));
-    i64 took_ns = vx_clock_ns() - begin_ns;
-    ck_assert_int_ge(took_ns, patience_ns);
+    ck_assert_int_ge(vx_clock_ns() - begin_ns, patience_ns);
     ck_assert(raw_ends(half));
-    wait_connections(server, 1);
+    bool in_time = raw_hears(speaks);
+    wait_connections(server, in_time);
+    /* sleep: in which it must not be cut: gRPC's pings are for it */
     rpc_sleep_ms(2 * patience_ns / VX_NS_PER_MS);
-    ck_assert(raw_hears(speaks)); /* and was not cut: gRPC's pings are for it */
-    ck_assert_int_eq(counters_of(server).connections, 1);
+    ck_assert_int_eq(counters_of(server).connections, in_time);
     close(speaks);
     close(half);
     close(silent);
     rpc_server_close(server);
+    return in_time;
+}
+
+START_TEST(silence_ends)
+{
+    i64 patience_ns = 200 * VX_NS_PER_MS;
+    while (!silence_turn(address_of(_i), patience_ns)) patience_ns *= 2;
 }
 END_TEST
 
+/* In place of the system's: how often it was asked in vain. */
+static atomic_int accepts_failed;
+
+int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+    int got = (int)syscall(SYS_accept4, fd, address, length, flags);
+    if (got < 0 && errno == EMFILE) atomic_fetch_add(&accepts_failed, 1);
+    return got;
+}
+
+/* It is tried again now and then, and not all the time. */
 START_TEST(no_descriptor_left)
 {
     enum { FILL = 64 };
@@ -290,10 +300,9 @@ START_TEST(no_descriptor_left)
     close(late);
     late = raw_connect(server); /* the system takes it; the server cannot */
     raw_say(late, preface, sizeof preface);
-    clock_t used = clock();
-    rpc_sleep_ms(500);
-    used = clock() - used;
-    ck_assert_msg(used < CLOCKS_PER_SEC / 10, "spent %ld us of 500 ms", (long)used);
+    i64 begin_ns = vx_clock_ns();
+    VX_WAIT_UNTIL(atomic_load(&accepts_failed) >= 5); /* 100 ms between them */
+    ck_assert_int_ge(vx_clock_ns() - begin_ns, 400 * VX_NS_PER_MS);
     while (count) close(filled[--count]);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     ck_assert(raw_hears(late));
@@ -327,8 +336,7 @@ static void come_and_go(struct rpc_server *server, i32 i)
     static const char garbage[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     u8 noise[64];
     int fd = raw_connect(server);
-    switch (i % 6) {
-    case 0: break;
+    switch (i % 6) { /* 0: nothing */
     case 1: raw_say(fd, garbage, sizeof garbage - 1); break;
     case 2: raw_say(fd, preface, 1 + (size_t)i % (PREFACE_BYTES - 1)); break;
     case 3: raw_say(fd, preface, PREFACE_BYTES); break;
@@ -357,7 +365,7 @@ START_TEST(nothing_is_left)
         &(struct rpc_server_options){.address = address_of(_i), .on_call = on_call});
     grpc_channel *channel = rpc_channel_open(server);
     ask(channel);
-    i32 before = descriptors(0, NULL), after = 0;
+    i32 before = descriptors(0, NULL);
     for (i32 i = 0; i < RAW; i++) come_and_go(server, i);
     for (i32 i = 0; i < CHANNELS; i++) {
         grpc_channel *one = rpc_channel_open(server);
@@ -365,11 +373,8 @@ START_TEST(nothing_is_left)
         grpc_channel_destroy(one);
     }
     wait_connections(server, 1);
-    for (i32 turn = 0; turn < 5000; turn++) { /* gRPC closes its own a moment later */
-        if ((after = descriptors(0, NULL)) == before) break;
-        rpc_sleep_ms(1);
-    }
-    ck_assert_int_eq(after, before);
+    VX_WAIT_UNTIL(descriptors(0, NULL) ==
+                  before); /* gRPC closes its own a moment later */
     ask(channel);
     ck_assert_uint_eq(counters_of(server).connections_ever, RAW + CHANNELS + 1);
     ck_assert_uint_eq(counters_of(server).connections_refused, 0);
@@ -398,8 +403,7 @@ START_TEST(numbers_do_not_come_again_soon)
         before = now;
         close(fd);
         wait_connections(server, 0);
-        for (i32 turn = 0; turn < 5000 && descriptors(window, NULL); turn++)
-            rpc_sleep_ms(1);
+        VX_WAIT_UNTIL(!descriptors(window, NULL));
     }
     rpc_server_close(server);
 }
@@ -430,8 +434,8 @@ START_TEST(stopped_refuses_and_goes_on)
                   strerror(error));
     ck_assert(raw_ends(silent)); /* it will never be gRPC's */
     ck_assert_int_eq(counters_of(server).in_flight, 1);
-    rpc_server_release(server);
     struct rpc_result result = {0};
+    rpc_server_release(server);
     ck_assert(rpc_client_receive(&client, &result));
     rpc_result_clear(&result);
     rpc_client_close(&client, &result);
@@ -447,11 +451,10 @@ END_TEST
  * which would wait for it, and each end is said once. */
 static void *crowd_run(void *context)
 {
-    struct rpc_server *server = context;
+    char byte;
     int fd;
-    for (i32 i = 0; i < 100000 && !raw_try(server, &fd); i++) {
+    for (i32 i = 0; !raw_try(context, &fd); i++) {
         (void)!send(fd, preface, sizeof preface, MSG_NOSIGNAL);
-        char byte;
         if (i % 2) (void)!recv(fd, &byte, 1, 0);
         close(fd);
     }
@@ -465,14 +468,11 @@ START_TEST(a_crowd_at_the_end)
     pthread_t crowd[4];
     for (size_t i = 0; i < VX_COUNT(crowd); i++)
         ck_assert_int_eq(pthread_create(&crowd[i], NULL, crowd_run, server), 0);
-    for (i32 turn = 0; turn < 10000 && ended_count() < 100; turn++) rpc_sleep_ms(1);
-    ck_assert_int_ge(ended_count(), 100);
-    i64 begin_ns = vx_clock_ns();
+    VX_WAIT_UNTIL(ended_count() >= 100);
     rpc_server_do(server, stop);
     for (size_t i = 0; i < VX_COUNT(crowd); i++) pthread_join(crowd[i], NULL);
     struct vx_rpc_counters counters = counters_of(server);
     rpc_server_close(server);
-    ck_assert_int_lt(vx_clock_ns() - begin_ns, 10 * VX_NS_PER_S);
     ck_assert_uint_le((u64)ended_count(), counters.connections_ever);
 }
 END_TEST

@@ -244,7 +244,7 @@ START_TEST(strict_stream_ends_with_the_first_error)
             if (i == 1) memset(body, 0xff, length);
             rpc_client_send(&client, body, length);
         }
-        if (held) rpc_sleep_ms(2);
+        if (held) rpc_sleep_ms(2); /* sleep: at random, the second has come or not */
         if (held) rpc_server_release(server);
         ck_assert(rpc_client_receive(&client, &result));
         ck_assert_str_eq(rpc_streamed_of(&result).id, "x");
@@ -306,7 +306,7 @@ START_TEST(requests_of_a_stream_are_bounded)
     for (i32 i = 0; i < VX_STREAM_REQUESTS_MAX + 10; i++)
         ck_assert(rpc_client_send(&client, body, length));
     rpc_wait_in_flight(server, VX_STREAM_REQUESTS_MAX);
-    rpc_sleep_ms(50);
+    rpc_sleep_ms(50); /* sleep: in which no other may come */
     rpc_wait_seen(server, VX_STREAM_REQUESTS_MAX, 0);
     rpc_server_release(server);
     for (i32 i = 0; i < VX_STREAM_REQUESTS_MAX + 10; i++)
@@ -343,7 +343,7 @@ START_TEST(full_server_makes_streams_wait)
         rpc_result_clear(&result);
         rpc_unary(channel, RPC_INFER, body, length, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
-        rpc_sleep_ms(turn % 5);
+        rpc_sleep_ms(turn % 5);         /* sleep: at random */
         rpc_client_cancel(&clients[1]); /* waits, with a message */
         rpc_client_close(&clients[1], &result);
         rpc_server_release(server);

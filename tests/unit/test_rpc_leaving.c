@@ -3,9 +3,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "tests/support/wait.h"
 #include "tests/unit/rpc_harness.h"
 
-#include <check.h>
 #include <grpc/grpc.h>
 
 #include <arpa/inet.h>
@@ -249,8 +249,7 @@ START_TEST(drain_is_told_of_each_end)
     rpc_server_do(server, do_stop_accepting);
     ck_assert_int_eq(rpc_server_told(server), 0);
     rpc_server_release(server);
-    for (i32 turn = 0; turn < 5000 && rpc_server_told(server) < 2; turn++)
-        rpc_sleep_ms(1);
+    VX_WAIT_UNTIL(rpc_server_told(server) >= 2);
     ck_assert_int_eq(rpc_server_told(server), 2);
     vx_rpc_counters_get(rpc_server_rpc(server), &counters);
     ck_assert_int_eq(counters.in_flight, 0);

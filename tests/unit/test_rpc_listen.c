@@ -248,7 +248,7 @@ struct starting {
 static void *starts(void *context)
 {
     struct starting *other = context;
-    rpc_sleep_ms(300);
+    rpc_sleep_ms(300); /* sleep: it is about to listen */
     VX_ASSERT(!listen(other->fd, 1));
     close(other->lock);
     return NULL;

@@ -2,20 +2,28 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/clock.h"
+#include "tests/support/wait.h"
 #include "tests/unit/rpc_harness.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT_NS (200 * VX_NS_PER_MS)
+/* No test is as long, and none waits for it: the loop is told a later time. */
+#define LIMIT_NS (3600 * VX_NS_PER_S)
 /* More than gRPC's windows and the kernel's buffers of loopback swallow. */
 #define LARGE_BYTES (24 << 20)
 
-static void cut(struct rpc_server *server)
+static i64 cut_now_ns;
+
+static void cut_then(struct rpc_server *server)
 {
-    vx_rpc_cut_slow(rpc_server_rpc(server), vx_clock_ns());
+    vx_rpc_cut_slow(rpc_server_rpc(server), cut_now_ns);
+}
+
+static void cut(struct rpc_server *server, i64 now_ns)
+{
+    cut_now_ns = now_ns;
+    rpc_server_do(server, cut_then);
 }
 
 static struct rpc_server *server_open(void)
@@ -32,6 +40,13 @@ static void cuts(struct rpc_server *server, u64 receiving, u64 sending)
     ck_assert_uint_eq(counters.cut_sending, sending);
 }
 
+static bool receives(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.receiving == 1;
+}
+
 /* Nobody waits for it meanwhile. */
 START_TEST(body_that_does_not_come_is_cut)
 {
@@ -41,15 +56,17 @@ START_TEST(body_that_does_not_come_is_cut)
     struct rpc_result result = {0};
     rpc_client_open(&slow, channel, RPC_INFER, 0);
     rpc_wait_in_flight(server, 1);
+    VX_WAIT_UNTIL(receives(server));
     rpc_infer_echo(channel, 100, 1);
-    rpc_server_do(server, cut);
-    rpc_sleep_ms(300);
-    rpc_server_do(server, cut);
-    rpc_server_do(server, cut); /* once is enough */
+    i64 late_ns = vx_clock_ns() + LIMIT_NS + 1;
+    cut(server, vx_clock_ns());
+    cuts(server, 0, 0); /* not yet */
+    cut(server, late_ns);
+    cut(server, late_ns); /* once is enough */
     cuts(server, 1, 0);
     rpc_client_close(&slow, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
-    ck_assert(strstr(result.text, "took longer than 200 ms to arrive"));
+    ck_assert(strstr(result.text, "took longer than 3600000 ms to arrive"));
     rpc_result_clear(&result);
     rpc_infer_echo(channel, 100, 2);
     grpc_channel_destroy(channel);
@@ -71,8 +88,7 @@ START_TEST(call_that_waits_for_the_loop_is_not_cut)
     ck_assert(rpc_client_send(&client, body, length));
     ck_assert(rpc_client_half_close(&client));
     rpc_wait_seen(server, 1, 0);
-    rpc_sleep_ms(300);
-    rpc_server_do(server, cut);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS);
     cuts(server, 0, 0);
     rpc_server_release(server);
     ck_assert(rpc_client_receive(&client, &result));
@@ -83,6 +99,16 @@ START_TEST(call_that_waits_for_the_loop_is_not_cut)
     rpc_server_close(server);
 }
 END_TEST
+
+/* Once its answer is on its way; until then nobody reads it either. */
+static bool sending_was_cut(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    ck_assert_int_eq(rpc_server_slots_out(server), 1);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS);
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.cut_sending;
+}
 
 /* Its answer lies in the arena until it is cut. */
 START_TEST(answer_that_is_not_read_is_cut)
@@ -99,9 +125,7 @@ START_TEST(answer_that_is_not_read_is_cut)
     ck_assert(rpc_client_send(&client, body, length));
     ck_assert(rpc_client_half_close(&client));
     rpc_wait_seen(server, 1, 0);
-    rpc_sleep_ms(300);
-    ck_assert_int_eq(rpc_server_slots_out(server), 1);
-    rpc_server_do(server, cut);
+    VX_WAIT_UNTIL(sending_was_cut(server));
     cuts(server, 0, 1);
     rpc_server_wait_idle(server); /* the slot is back though nobody has read */
     rpc_client_close(&client, &result);

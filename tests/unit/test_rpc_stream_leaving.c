@@ -4,10 +4,9 @@
  */
 #include "tests/unit/rpc_stream_client.h"
 
-#include "engine/base/clock.h"
 #include "server/rpc_private.h"
+#include "tests/support/wait.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -52,16 +51,14 @@ static struct census census_make(struct rpc_server *server)
 /* Of records only those that are armed are out: as many as before, once all is quiet. */
 static void census_check(struct rpc_server *server, const struct census *before)
 {
-    struct census now = census_make(server);
-    for (i32 turn = 0; turn < 5000; turn++) {
-        if (now.records == before->records && !now.lends) break;
-        rpc_sleep_ms(1);
-        now = census_make(server);
-    }
-    ck_assert_int_eq(now.records, before->records);
-    ck_assert_int_eq(now.lends, 0);
-    ck_assert_int_eq(now.slots, 0);
-    ck_assert_int_le(now.descriptors, before->descriptors);
+    struct census now;
+    VX_WAIT_UNTIL_MSG((now = census_make(server),
+                       now.records == before->records && !now.lends && !now.slots &&
+                           now.descriptors <= before->descriptors),
+                      "%d records, before %d; %d lends; %d slots; %d descriptors, "
+                      "before %d",
+                      now.records, before->records, now.lends, now.slots, now.descriptors,
+                      before->descriptors);
 }
 
 /* The loop keeps some requests for a while and forgets none. */
@@ -138,7 +135,7 @@ static void stream_turn(grpc_channel *channel, u32 *seed, u8 *body)
     u32 way = random_next(seed) % 5;
     if (way == 0) rpc_client_cancel(&client);
     if (way == 1) rpc_client_half_close(&client);
-    if (way == 2) rpc_sleep_ms(random_next(seed) % 3);
+    if (way == 2) rpc_sleep_ms(random_next(seed) % 3); /* sleep: at random */
     if (way == 3 && open && sends) rpc_client_half_close(&client);
     /* Half-closed streams may wait for what the loop keeps until it gets more to do. */
     rpc_client_cancel(&client);
@@ -158,6 +155,15 @@ static struct census warm(struct rpc_server *server, grpc_channel *channel)
     return census_make(server);
 }
 
+/* What reaches the loop before its stream is dropped depends on the machine. */
+static bool loop_saw(struct rpc_server *server, i32 infers, i32 gone)
+{
+    struct rpc_seen seen;
+    rpc_server_seen(server, &seen);
+    return seen.infers >= infers && seen.gone >= gone;
+}
+
+/* A thousand streams, and more until the loop has had enough of each kind. */
 START_TEST(cancellation_at_any_moment_leaves_nothing)
 {
     struct rpc_server *server = rpc_server_open(&random_loop);
@@ -165,13 +171,10 @@ START_TEST(cancellation_at_any_moment_leaves_nothing)
     u8 *body = malloc(10000);
     struct census before = warm(server, channel);
     u32 seed = 41;
-    for (i32 turn = 0; turn < 1000; turn++) stream_turn(channel, &seed, body);
+    for (i32 turn = 0; turn < 1000 || !loop_saw(server, 300, 30); turn++)
+        stream_turn(channel, &seed, body);
     rpc_server_do(server, release_kept);
     census_check(server, &before);
-    struct rpc_seen seen;
-    rpc_server_seen(server, &seen);
-    ck_assert_int_gt(seen.infers, 500);
-    ck_assert_int_gt(seen.gone, 50);
     free(body);
     grpc_channel_destroy(channel);
     rpc_server_close(server);
@@ -189,7 +192,8 @@ static void keep_four(struct rpc_server *server, struct vx_call *call)
         rpc_server_echo(server, call);
 }
 
-/* A third is dropped at once, a third with a request under way, a third ends in order. */
+/* A third is dropped at once, a third with a request under way, a third ends in order.  The
+ * first with a request is dropped when the loop has it, the others whenever that is. */
 START_TEST(ten_thousand_streams_leave_nothing)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
@@ -204,6 +208,7 @@ START_TEST(ten_thousand_streams_leave_nothing)
         size_t length = rpc_infer_body(body, sizeof body, "abcde", bytes);
         rpc_client_open(&client, channel, RPC_STREAM, 0);
         if (turn % 3) ck_assert(rpc_client_send(&client, body, length));
+        if (turn == 1) rpc_wait_seen(server, 1, 0);
         if (turn % 3 == 2) {
             ck_assert(rpc_client_receive(&client, &result));
             ck_assert(rpc_client_half_close(&client));
@@ -216,21 +221,30 @@ START_TEST(ten_thousand_streams_leave_nothing)
         rpc_result_clear(&result);
     }
     census_check(server, &before);
-    struct rpc_seen seen;
-    rpc_server_seen(server, &seen);
-    ck_assert_int_gt(seen.gone, 0);
+    ck_assert(loop_saw(server, STREAMS / 3 + 1, 1));
     grpc_channel_destroy(channel);
     rpc_server_close(server);
 }
 END_TEST
 
-#define LIMIT_NS (200 * VX_NS_PER_MS)
+/* No test is as long, and none waits for it: the loop is told a later time. */
+#define LIMIT_NS (3600 * VX_NS_PER_S)
 /* More than gRPC's windows and the kernel's buffers of loopback swallow. */
 #define LARGE_BYTES (24 << 20)
 
 static void cut(struct rpc_server *server)
 {
-    vx_rpc_cut_slow(rpc_server_rpc(server), vx_clock_ns());
+    vx_rpc_cut_slow(rpc_server_rpc(server), vx_clock_ns() + LIMIT_NS);
+}
+
+/* Once the answer is on its way; until then nobody reads it either. */
+static bool was_cut(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    ck_assert_int_eq(rpc_server_slots_out(server), 3);
+    rpc_server_do(server, cut);
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.cut_sending;
 }
 
 /* Three answers lie in the arena until the stream is cut; one that idles is not. */
@@ -250,16 +264,12 @@ START_TEST(client_that_never_reads_is_cut)
     rpc_client_open(&client, channel, RPC_STREAM, 0);
     for (i32 i = 0; i < 3; i++) ck_assert(rpc_client_send(&client, body, length));
     rpc_wait_seen(server, 3, 0);
-    rpc_sleep_ms(300);
-    ck_assert_int_eq(rpc_server_slots_out(server), 3);
-    rpc_server_do(server, cut);
+    VX_WAIT_UNTIL(was_cut(server));
     vx_rpc_counters_get(rpc_server_rpc(server), &counters);
     ck_assert_uint_eq(counters.cut_sending, 1);
     ck_assert_uint_eq(counters.cut_receiving, 0);
     rpc_wait_in_flight(server, 0); /* all slots are back though nobody has read */
-    for (i32 turn = 0; turn < 5000 && rpc_server_slots_out(server); turn++)
-        rpc_sleep_ms(1);
-    ck_assert_int_eq(rpc_server_slots_out(server), 0);
+    VX_WAIT_UNTIL(!rpc_server_slots_out(server));
     rpc_client_close(&client, &result);
     ck_assert_int_ne(result.code, GRPC_STATUS_OK);
     ck_assert(rpc_client_half_close(&idle));
@@ -274,28 +284,36 @@ START_TEST(client_that_never_reads_is_cut)
 }
 END_TEST
 
-START_TEST(deadline_of_the_stream_ends_its_requests)
+/* Three requests reach the loop before the deadline, or false: the machine was too slow. */
+static bool deadline_turn(i64 deadline_ms)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
     grpc_channel *channel = rpc_channel_open(server);
     struct rpc_client client;
     struct rpc_result result = {0};
+    struct rpc_seen seen;
     u8 body[1024];
     size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
     rpc_server_hold(server);
-    rpc_client_open(&client, channel, RPC_STREAM, 500);
-    for (i32 i = 0; i < 3; i++) ck_assert(rpc_client_send(&client, body, length));
-    rpc_wait_seen(server, 3, 0);
-    struct rpc_seen seen;
-    rpc_server_seen(server, &seen);
-    ck_assert_int_le(seen.deadline_left_ns, 520 * VX_NS_PER_MS);
+    rpc_client_open(&client, channel, RPC_STREAM, deadline_ms);
+    for (i32 i = 0; i < 3; i++) rpc_client_send(&client, body, length);
     rpc_client_close(&client, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
-    rpc_wait_seen(server, 3, 3); /* each of them is told */
+    rpc_server_seen(server, &seen);
+    bool in_time = seen.infers == 3;
+    if (in_time) rpc_wait_seen(server, 3, 3); /* each of them is told */
+    if (in_time) ck_assert_int_le(seen.deadline_left_ns, 2 * deadline_ms * VX_NS_PER_MS);
     rpc_server_release(server);
     rpc_server_wait_idle(server);
     grpc_channel_destroy(channel);
     rpc_server_close(server);
+    return in_time;
+}
+
+START_TEST(deadline_of_the_stream_ends_its_requests)
+{
+    i64 deadline_ms = 250;
+    while (!deadline_turn(deadline_ms)) deadline_ms *= 2;
 }
 END_TEST
 
@@ -391,7 +409,7 @@ START_TEST(close_in_mid_flight_leaves_nothing)
             rpc_client_open(&clients[c], channel, RPC_STREAM, 0);
             for (i32 i = 0; i < c * 3; i++) rpc_client_send(&clients[c], body, length);
         }
-        if (turn % 3) rpc_sleep_ms(turn % 4);
+        if (turn % 3) rpc_sleep_ms(turn % 4); /* sleep: at random */
         rpc_server_close(server);
         for (i32 c = 0; c < 4; c++) {
             struct rpc_result result = {0};

@@ -2,9 +2,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "tests/support/wait.h"
 #include "tests/unit/rpc_harness.h"
 
-#include <check.h>
 #include <grpc/grpc.h>
 
 #include <stdatomic.h>
@@ -67,8 +67,7 @@ START_TEST(slow_reader_fills_the_outbox_and_may_leave)
     struct rpc_result result = {0};
     rpc_client_open(&client, channel, RPC_WATCH, 0);
     rpc_client_send(&client, "", 0);
-    for (i32 turn = 0; turn < 5000 && !atomic_load(&flood_fitted); turn++)
-        rpc_sleep_ms(1);
+    VX_WAIT_UNTIL(atomic_load(&flood_fitted));
     ck_assert_int_ge(atomic_load(&flood_fitted), VX_STREAM_SENDS_MAX);
     ck_assert_int_lt(atomic_load(&flood_fitted), 1000);
     rpc_client_cancel(&client);

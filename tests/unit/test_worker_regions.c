@@ -8,9 +8,9 @@
 #include "engine/base/alloc.h"
 #include "engine/base/log.h"
 #include "engine/gpu/fake.h"
+#include "tests/support/wait.h"
 #include "tests/support/worker_rig.h"
 
-#include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static const char *const devices[] = {"cpu", "fake:0"};
 /* Main locks and lets go of memory when it comes to it. */
 static void wait_pinned(i32 count)
 {
-    for (int i = 0; i < 20000 && vx_fake_pinned() != count; i++) usleep(1000);
-    ck_assert_int_eq(vx_fake_pinned(), count);
+    VX_WAIT_UNTIL_MSG(vx_fake_pinned() == count, "%d ranges are page-locked, expected %d",
+                      vx_fake_pinned(), count);
 }
 
 /* Random sizes and mixes of places. */
@@ -155,18 +155,19 @@ START_TEST(a_region_that_is_cut_fails_its_item_alone)
     struct worker_asked lost = good;
     struct vx_run_item bad = worker_rig_item(&lost, places[_i >> 2]);
     if (under_way) {
-        /* Answered when somebody has asked that often: hundredths of a second. */
-        if (worker_rig.fake) vx_fake_set(&(struct vx_fake_settings){.event_polls = 1000});
+        /* On the fake what it copies waits until it is let go. */
+        if (worker_rig.fake)
+            vx_fake_set(&(struct vx_fake_settings){.event_polls = INT32_MAX});
         u64 batch = worker_rig_say_run(&bad, 1);
-        usleep(2000);
+        usleep(2000); /* sleep: until it is under way, most probably */
         ck_assert(!ftruncate(worker_rig.memories[1].fd, 0));
+        if (worker_rig.fake) vx_fake_set(&(struct vx_fake_settings){0});
         worker_rig_expect(VX_MESSAGE_DONE, batch);
         bool answered = !worker_rig.in.done.items[0].code; /* it was quicker */
         ck_assert(!worker_rig.fake || !answered);
         ck_assert(answered || !strcmp(vx_done_why(&worker_rig.in.done, 0)->text,
                                       "the client made its shared memory region smaller "
                                       "while it was in use; register it again"));
-        if (worker_rig.fake) vx_fake_set(&(struct vx_fake_settings){0});
     } else {
         ck_assert(!ftruncate(worker_rig.memories[1].fd, 4096));
     }
@@ -194,12 +195,12 @@ static atomic_int pins, may_pin;
 static void wait_to_pin(void)
 {
     atomic_fetch_add(&pins, 1);
-    for (int i = 0; i < 20000 && !atomic_load(&may_pin); i++) usleep(1000);
+    VX_WAIT_UNTIL(atomic_load(&may_pin));
 }
 
 static void wait_pins(int count)
 {
-    for (int i = 0; i < 20000 && atomic_load(&pins) < count; i++) usleep(1000);
+    VX_WAIT_UNTIL(atomic_load(&pins) >= count);
     ck_assert_int_eq(atomic_load(&pins), count);
 }
 
@@ -238,7 +239,7 @@ START_TEST(a_region_goes_while_it_is_page_locked)
     worker_rig_say_map(1, 4);
     wait_pins(3);
     shutdown(worker_rig.fd, SHUT_RDWR);
-    usleep(10000);
+    usleep(10000); /* sleep: until the worker has seen it, most probably */
     atomic_store(&may_pin, 1);
     vx_free(asked.request);
     worker_rig_end();
@@ -284,9 +285,7 @@ static void note_pin(void)
 /* The driver has answered. */
 static void wait_pin_answered(void)
 {
-    for (int i = 0; i < 20000 && vx_fake_calls() <= atomic_load(&calls_at_pin); i++)
-        usleep(1000);
-    ck_assert_int_gt(vx_fake_calls(), atomic_load(&calls_at_pin));
+    VX_WAIT_UNTIL(vx_fake_calls() > atomic_load(&calls_at_pin));
 }
 
 /* Slower, and that is all; the log has it once. */
@@ -335,7 +334,7 @@ START_TEST(a_lost_device_takes_its_regions_along)
     vx_test_remove(vx_rig_root); /* nobody is there to do it */
     struct vx_run_item item = worker_rig_item(&asked, there);
     (void)worker_rig_say_run(&item, 1);
-    (void)worker_rig_hear(20000); /* ENDS, or the process was quicker */
+    (void)worker_rig_hear(-1); /* ENDS, or the process was quicker */
     (void)pause();
 }
 END_TEST

@@ -57,17 +57,19 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
         close(VX_WORKER_CHANNEL_FD);
         hang();
     } else if (head->kind == VX_MESSAGE_LOAD && !strcmp(manner, "reads")) {
+        /* sleep: it reads */
         for (;; usleep(20 * 1000)) say(VX_MESSAGE_PROGRESS, READS);
     } else if (head->kind == VX_MESSAGE_LOAD) {
         if (strcmp(manner, "chats")) say(VX_MESSAGE_PROGRESS, MADE);
         for (int i = 0; i < 10 && is_good; i++) {
-            usleep(50 * 1000);
+            usleep(450 *
+                   1000); /* sleep: it works, longer in all than a load may be silent */
             say(VX_MESSAGE_PROGRESS, head->batch);
         }
         if (!is_good) return;
-        usleep(250 * 1000); /* the warm-up, longer than a batch may be silent */
+        usleep(2500 * 1000); /* sleep: the warm-up, longer than a batch may be silent */
         say(VX_MESSAGE_LOADED, head->batch);
-        usleep(100 * 1000); /* the batch behind it */
+        usleep(100 * 1000); /* sleep: the batch behind it */
     }
 }
 

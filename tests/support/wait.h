@@ -1,0 +1,43 @@
+/* wait - until something is so: the only way in which a test waits for what others do.
+ *
+ *   VX_WAIT_UNTIL(atomic_load(&submits) == 2);
+ *   VX_WAIT_UNTIL_MSG(took_ns() < limit, "%d attempts", attempts);
+ *
+ * The condition is asked about a thousand times a second.  When it does not come true the test
+ * fails with the condition's own words.  The limit catches what never happens, and nothing
+ * else: it is far beyond what anything takes on a machine that is busy with other work.
+ *
+ * Thread   any of the test's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_SUPPORT_WAIT_H
+#define VX_TESTS_SUPPORT_WAIT_H
+
+#include "engine/base/clock.h"
+
+#include <check.h>
+
+#include <time.h>
+
+#define VX_WAIT_SECONDS 300
+
+static inline void vx_wait_nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = VX_NS_PER_MS},
+              NULL); /* sleep: between two looks */
+}
+
+#define VX_WAIT_UNTIL_MSG(condition, ...)                                                \
+    do {                                                                                 \
+        i64 vx_wait_end_ns = vx_clock_ns() + VX_WAIT_SECONDS * VX_NS_PER_S;              \
+        while (!(condition)) {                                                           \
+            if (vx_clock_ns() > vx_wait_end_ns) ck_abort_msg(__VA_ARGS__);               \
+            vx_wait_nap();                                                               \
+        }                                                                                \
+    } while (0)
+
+#define VX_WAIT_UNTIL(condition)                                                         \
+    VX_WAIT_UNTIL_MSG(condition, "waited %d s for: %s", VX_WAIT_SECONDS, #condition)
+
+#endif
