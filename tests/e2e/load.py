@@ -8,6 +8,7 @@ import numpy as np
 import voxeld
 from model_files import random_grid
 from voxeld import Client
+from voxeld_process import PATIENCE
 
 
 class Load:
@@ -26,7 +27,7 @@ class Load:
             expected = None
             while not self.stopped.is_set():
                 try:
-                    out = client.infer(self.model, coords, feats, timeout=60)["out"]
+                    out = client.infer(self.model, coords, feats, timeout=PATIENCE)["out"]
                 except voxeld.VoxeldError as error:
                     self.errors.append(error)
                     return

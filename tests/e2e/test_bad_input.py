@@ -12,6 +12,7 @@ import pytest
 import voxeld
 from model_files import random_grid
 from voxeld import messages, wire
+from voxeld_process import PATIENCE
 
 COORDS = np.array([[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], np.int32)
 FEATS = np.ones((3, 4), np.float32)
@@ -20,7 +21,7 @@ FEATS = np.ones((3, 4), np.float32)
 @pytest.fixture(autouse=True)
 def next_good_request_works(client, model):
     yield
-    answer = client.infer("conv", COORDS, FEATS, timeout=30)["out"]
+    answer = client.infer("conv", COORDS, FEATS, timeout=PATIENCE)["out"]
     np.testing.assert_allclose(answer, model.answer(COORDS, FEATS), rtol=2e-4, atol=2e-4)
 
 
@@ -37,7 +38,7 @@ def request(*parts, model="conv", version=""):
     return wire.text(1, model) + wire.text(2, version) + b"".join(parts)
 
 
-def send(daemon, data, timeout=30):
+def send(daemon, data, timeout=PATIENCE):
     with grpc.insecure_channel(daemon.grpc, voxeld.client.CHANNEL_OPTIONS) as channel:
         return channel.unary_unary(messages.SERVICE + "ModelInfer")(data, timeout=timeout)
 
@@ -183,7 +184,7 @@ def test_what_stock_clients_may_add_is_fine(daemon, parameters):
 
 def refused(client, coords, feats, kind, *sentences):
     with pytest.raises(kind) as caught:
-        client.infer("conv", coords, feats, timeout=30)
+        client.infer("conv", coords, feats, timeout=PATIENCE)
     for sentence in sentences:
         assert sentence in caught.value.message, caught.value.message
 
@@ -250,7 +251,7 @@ def h2_headers(*more):
 
 def h2_connect(daemon):
     host, port = daemon.grpc.rsplit(":", 1)
-    peer = socket.create_connection((host, int(port)), timeout=10)
+    peer = socket.create_connection((host, int(port)), timeout=PATIENCE)
     peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, b""))
     return peer
 
@@ -276,7 +277,7 @@ def test_a_client_that_vanishes_in_mid_message(daemon):
                 peer.sendall(h2_headers())
                 body = struct.pack(">BI", 0, 1 << 20) + request(C, F) + bytes(5000)
                 peer.sendall(h2_frame(0, 0, 1, body))
-                time.sleep(0.02)
+                time.sleep(0.02)  # sleep: until it has come, or not
                 if abrupt:  # reset instead of an orderly end
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
@@ -288,9 +289,9 @@ def test_cancelled_requests_leave_nothing_behind(daemon):
     data = messages.pack_infer("conv", coords, feats, {})
     with grpc.insecure_channel(daemon.grpc, voxeld.client.CHANNEL_OPTIONS) as channel:
         infer = channel.unary_unary(messages.SERVICE + "ModelInfer")
-        calls = [infer.future(data, timeout=30) for _ in range(12)]
+        calls = [infer.future(data, timeout=PATIENCE) for _ in range(12)]
         for i, call in enumerate(calls):
-            time.sleep(0.003 * i)
+            time.sleep(0.003 * i)  # sleep: at random
             call.cancel()
     daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
     daemon.wait_for("empty arena", lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
@@ -301,6 +302,6 @@ def test_compressed_requests_are_refused(daemon):
     data = messages.pack_infer("conv", COORDS, FEATS, {})
     with grpc.insecure_channel(daemon.grpc, compression=grpc.Compression.Gzip) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(messages.SERVICE + "ModelInfer")(data, timeout=20)
+            channel.unary_unary(messages.SERVICE + "ModelInfer")(data, timeout=PATIENCE)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert "gzip" in caught.value.details()

@@ -24,7 +24,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from voxeld import AsyncClient, Client, NotFound
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 README = (ROOT / "clients" / "README.md").read_text()
 COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4]], np.int32)
@@ -61,7 +61,7 @@ def text_of(name, daemon):
 def run(command, folder, **more):
     environment = dict(os.environ, **more)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=PATIENCE)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -136,7 +136,7 @@ def test_what_grpcurl_does(daemon, expected):
             f"/{method}", request_serializer=lambda one: one.SerializeToString(),
             response_deserializer=message_factory.GetMessageClass(
                 described.output_type).FromString)
-        answer = json_format.MessageToDict(call(request, timeout=60))
+        answer = json_format.MessageToDict(call(request, timeout=PATIENCE))
     answer_check(answer, expected)
 
 

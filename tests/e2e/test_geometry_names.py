@@ -15,6 +15,7 @@ import pytest
 
 import voxeld
 from voxeld import AsyncClient, Client, messages, wire
+from voxeld_process import PATIENCE
 
 COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4], [0, 5, 5, 5]], np.int32)
 FEATS = np.array([[1], [2], [3]], np.float32)
@@ -106,19 +107,19 @@ def server():
 
 def test_python_names_uses_and_resends(server):
     with Client(server.address) as client:
-        first = client.infer("sums", COORDS, FEATS, coords_ref="", timeout=20)
+        first = client.infer("sums", COORDS, FEATS, coords_ref="", timeout=PATIENCE)
         name = first.coords_ref
         assert name in server.known
-        again = client.infer("sums", None, FEATS + 1, coords_ref=name, timeout=20)
+        again = client.infer("sums", None, FEATS + 1, coords_ref=name, timeout=PATIENCE)
         np.testing.assert_array_equal(again["out"], SUMS + 1)
         assert server.seen == [(True, ""), (False, name)]
         server.known.clear()
         with pytest.raises(voxeld.FailedPrecondition):
-            client.infer("sums", None, FEATS, coords_ref=name, timeout=20)
-        answer = client.infer("sums", COORDS, FEATS, coords_ref=name, resend=True, timeout=20)
+            client.infer("sums", None, FEATS, coords_ref=name, timeout=PATIENCE)
+        answer = client.infer("sums", COORDS, FEATS, coords_ref=name, resend=True, timeout=PATIENCE)
         np.testing.assert_array_equal(answer["out"], SUMS)
         assert answer.coords_ref == name and server.seen[-2:] == [(False, name), (True, "")]
-        assert client.infer("sums", COORDS, FEATS, timeout=20).coords_ref == ""
+        assert client.infer("sums", COORDS, FEATS, timeout=PATIENCE).coords_ref == ""
 
 
 def test_python_async_resends(server):
@@ -151,7 +152,8 @@ def voxel(server, tmp_path, *words):
     path = tmp_path / "grid.npz"
     np.savez(path, coords=COORDS, feats=FEATS)
     return subprocess.run([os.environ["VOXEL"], "infer", "--server", server.address, "--model",
-                           "sums", str(path), *words], capture_output=True, text=True, timeout=60)
+                           "sums", str(path), *words], capture_output=True, text=True,
+                           timeout=PATIENCE)
 
 
 def test_command_line_names_uses_and_resends(server, tmp_path):
@@ -182,7 +184,7 @@ def load(server, *words):
     done = subprocess.run([BENCH_LOAD, "--server", server.address, "--model", "sums", "--mix",
                            "shell:50", "--channels-in", "1", "--dtype", "fp32", "--geometries", "3",
                            "--clients", "4", "--warmup", "0", "--json", *words],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=PATIENCE)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return done.returncode, json.loads(lines[0]) if lines else None, done.stdout + done.stderr
 
@@ -255,7 +257,7 @@ def test_load_says_what_it_expected(server, words):
 def drive(daemon, *words):
     done = subprocess.run([BENCH_LOAD, "--server", daemon.grpc, "--model", "conv", "--channels-in",
                            "4", "--mix", "res:16:3,shell:300", "--clients", "8", "--warmup", "0",
-                           "--json", *words], capture_output=True, text=True, timeout=120)
+                           "--json", *words], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -14,7 +14,7 @@ import pytest
 import voxeld
 from model_files import ConvModel, random_grid
 from voxeld import Client
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 UNKNOWN = "0123456789abcdef0123456789abcdef"
 
@@ -139,9 +139,9 @@ def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_pa
         os.kill(worker, signal.SIGKILL)
         daemon.wait_for("the death", lambda: "WORKER_EXIT" in daemon.log())
         with pytest.raises(voxeld.FailedPrecondition) as caught:
-            client.infer("conv", None, feats, coords_ref=first.coords_ref, timeout=60)
+            client.infer("conv", None, feats, coords_ref=first.coords_ref, timeout=PATIENCE)
         assert "is not known here" in caught.value.message
-        again = client.infer("conv", coords, feats, coords_ref="", timeout=60)
+        again = client.infer("conv", coords, feats, coords_ref="", timeout=PATIENCE)
         assert again.coords_ref == first.coords_ref
         assert np.array_equal(again["out"], first["out"])
         by_name = client.infer("conv", None, feats, coords_ref=first.coords_ref)
@@ -161,7 +161,7 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
             try:
                 ref = first.coords_ref if by_name else ""
                 answer = client.infer("conv", None if by_name else coords, feats, coords_ref=ref,
-                                      timeout=60)
+                                      timeout=PATIENCE)
                 assert np.array_equal(answer["out"], first["out"])
                 outcomes.append((by_name, "OK"))
             except voxeld.VoxeldError as error:
@@ -205,7 +205,7 @@ def test_a_holder_that_has_it_no_more_passes_it_on(repository, tmp_path):
             return daemon.metrics()["voxeld_batch_requests_count"]
 
         def ask(*args, **kwargs):
-            return pool.submit(client.infer, "conv", *args, timing=True, timeout=60, **kwargs)
+            return pool.submit(client.infer, "conv", *args, timing=True, timeout=PATIENCE, **kwargs)
         def each(*args, **kwargs):
             """Two requests; while neither worker answers, each that has the model gets one."""
             with contextlib.ExitStack() as still:
@@ -268,7 +268,8 @@ def test_requests_by_name_go_to_the_worker_that_holds_it(repository, tmp_path):
         daemon.wait_for("the death", lambda: daemon.log().count("WORKER_EXIT") > before)
         for seed, holder in holders.items():
             coords, feats = random_grid(seed, 300)
-            answer = client.infer("conv", coords, feats, coords_ref="", timeout=60)
+            answer = client.infer("conv", coords, feats, coords_ref="", timeout=PATIENCE)
             assert answer.coords_ref
-            by_name = client.infer("conv", None, feats, coords_ref=answer.coords_ref, timeout=60)
+            by_name = client.infer("conv", None, feats, coords_ref=answer.coords_ref,
+                                   timeout=PATIENCE)
             assert np.array_equal(by_name["out"], answer["out"])

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 from model_files import ConvModel, random_grid
 from voxeld import Client
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 NO_DRIVER = "no CUDA driver: libcuda-of-nobody.so: cannot open shared object file"
 # A driver by a name that no machine has, so that the tests are the same on one with a GPU.
@@ -64,7 +64,7 @@ def test_the_demo_network_answers_as_on_the_cpu(demo, tmp_path):
     for device in ("cpu", "fake:0"):
         with Daemon(demo, tmp_path, "--device", device, *fake(tmp_path)) as daemon, \
                 Client(daemon.grpc) as client:
-            answers[device] = client.infer("normals", coords, feats, timeout=120)["normals"]
+            answers[device] = client.infer("normals", coords, feats, timeout=PATIENCE)["normals"]
             assert f'device="{device}"' in daemon.get("/metrics")[1]
     assert answers["cpu"].dtype == answers["fake:0"].dtype
     # Unit vectors behind nine convolutions: each path rounds its sums for itself, to 11 bits
@@ -79,7 +79,7 @@ def test_a_layer_is_right_for_small_and_empty_clouds(gpu_daemon, model, voxels):
     coords, feats = random_grid(voxels, voxels) if voxels else (
         np.zeros((0, 4), np.int32), np.zeros((0, 4), np.float32))
     with Client(gpu_daemon.grpc) as client:
-        out = client.infer("conv", coords, feats, timeout=60)["out"]
+        out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
     assert out.shape == (voxels, model.co)
     if voxels:
         # 27 x 4 products and 8 sums in f32, of values around 1: a hundred roundings of 2^-24.
@@ -135,7 +135,7 @@ def test_every_algorithm_may_be_pinned(tmp_path, algorithm):
     coords, feats = random_grid(4, 60)
     with Daemon(tmp_path / "repository", tmp_path, "--device", "fake:0", "--algorithm", algorithm,
                 *fake(tmp_path)) as daemon, Client(daemon.grpc) as client:
-        out = client.infer("conv", coords, feats, timeout=60)["out"]
+        out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
     assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
 
 
@@ -181,7 +181,7 @@ def test_a_lost_device_costs_no_request_and_is_told(repository, tmp_path):
         def run():
             with Client(daemon.grpc) as client:
                 while not stopped.is_set():
-                    out = client.infer("conv", coords, feats, timeout=60)["out"]
+                    out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
                     if np.abs(out - expected).max() > 1e-4:
                         wrong.append(out)
         thread = threading.Thread(target=run)
@@ -259,7 +259,7 @@ def test_the_front_loads_no_library_of_the_gpu(gpu_daemon):
 def test_the_tools_are_subcommands(tmp_path, repository):
     def voxeld(*words):
         return subprocess.run([os.environ["VOXELD"], *words], capture_output=True, text=True,
-                              timeout=120, check=False)
+                              timeout=PATIENCE, check=False)
     help_text = voxeld("--help").stdout
     for tool in ("compile", "tune", "bench", "devices"):
         assert f"voxeld {tool}" in help_text

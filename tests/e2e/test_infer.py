@@ -11,6 +11,7 @@ import pytest
 
 from model_files import random_grid
 from voxeld import AsyncClient, Client, messages
+from voxeld_process import PATIENCE
 
 # fp32 sums of at most 27 * 8 + 9 terms, each product of order 1: 225 terms * 2^-24 * |terms| ~ 2e-5
 # relative to outputs of order 1 to 10; OpenBLAS may sum in any order.
@@ -121,7 +122,7 @@ def test_typed_contents_as_grpcurl_sends_them(daemon, model):
     request = (wire.text(1, "conv") + tensor("coords", "INT32", coords, ints)
                + tensor("feats", "FP32", feats, floats))
     with grpc.insecure_channel(daemon.grpc) as channel:
-        reply = channel.unary_unary(messages.SERVICE + "ModelInfer")(request, timeout=20)
+        reply = channel.unary_unary(messages.SERVICE + "ModelInfer")(request, timeout=PATIENCE)
     close(messages.read_infer(reply)["out"], model.answer(coords, feats))
 
 
@@ -134,7 +135,7 @@ def test_the_command_line_gets_the_same_answer(daemon, client, tmp_path):
         out = tmp_path / f"{name}-out.npy"
         done = subprocess.run([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model",
                                "conv", str(tmp_path / f"{name}.npz"), "-o", str(out)],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
         assert np.array_equal(np.load(out), expected)
 
@@ -142,7 +143,7 @@ def test_the_command_line_gets_the_same_answer(daemon, client, tmp_path):
 def test_command_line_models_and_status(daemon):
     for words in (["models"], ["status"]):
         done = subprocess.run([os.environ["VOXEL"], *words, "--server", daemon.grpc],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "conv" in done.stdout or words == ["status"]
 

@@ -16,7 +16,7 @@ from conftest import SANITIZED
 from model_files import ConvModel, random_grid, write_safetensors
 from test_protocol import Reflected
 from voxeld import Client
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 
 class Control:
@@ -80,7 +80,7 @@ class Hammer:
         with Client(self.daemon.grpc) as client:
             while not self.stopped.is_set():
                 try:
-                    out = client.infer("conv", coords, feats, timeout=60)["out"]
+                    out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
                 except voxeld.VoxeldError as error:
                     self.errors.append(error)
                     return
@@ -241,7 +241,7 @@ def test_an_unload_under_load_drains_and_a_load_brings_it_back(tmp_path):
             def ask():
                 with Client(daemon.grpc) as one:
                     try:
-                        ends.append(one.infer("conv", coords, feats, timeout=60)["out"])
+                        ends.append(one.infer("conv", coords, feats, timeout=PATIENCE)["out"])
                     except voxeld.VoxeldError as error:
                         ends.append(error)
             threads = [threading.Thread(target=ask) for _ in range(6)]
@@ -306,17 +306,17 @@ def test_a_load_that_its_client_does_not_wait_for(tmp_path):
             call = control.channel.unary_unary(
                 "/inference.GRPCInferenceService/RepositoryModelLoad")
             with pytest.raises(grpc.RpcError) as caught:
-                call(b"\x12\x04conv", timeout=1)
+                call(b"\x12\x04conv", timeout=5)  # time to come, and no more
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             assert control.index()["conv", "1"][0] == "LOADING"
         daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "READY")
         control.unload("conv")
         with daemon.frozen(worker):  # and one that the server's end does not wait for
-            waiting = call.future(b"\x12\x04conv", timeout=60)
+            waiting = call.future(b"\x12\x04conv", timeout=PATIENCE)
             daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "LOADING")
             daemon.signal(signal.SIGTERM)
-            assert waiting.exception(60).code() is grpc.StatusCode.UNAVAILABLE
-        assert daemon.process.wait(60) == 0
+            assert waiting.exception(PATIENCE).code() is grpc.StatusCode.UNAVAILABLE
+        assert daemon.process.wait(PATIENCE) == 0
         daemon.stop = lambda: None
 
 
@@ -358,7 +358,7 @@ def test_models_are_where_placement_says(tmp_path):
         for worker in daemon.workers():
             os.kill(worker, signal.SIGKILL)
             for name in ("one", "other", "all"):
-                client.infer(name, coords, feats, timeout=60)
+                client.infer(name, coords, feats, timeout=PATIENCE)
             daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
         assert (replicas("one"), replicas("other")) == (1, 1)
 
@@ -371,7 +371,7 @@ def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):
     ended = subprocess.run(
         [os.environ["VOXELD"], "serve", "--repository", str(repository), "--grpc",
          "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode != 0 and sentence in ended.stderr
 
 
@@ -400,4 +400,4 @@ def test_many_models_do_not_flood_a_busy_worker(tmp_path):
         assert sum(restarts) == 0
         os.kill(daemon.workers()[0], signal.SIGKILL)
         for i in range(count):
-            client.infer(f"m{i}", coords, feats, timeout=60)
+            client.infer(f"m{i}", coords, feats, timeout=PATIENCE)

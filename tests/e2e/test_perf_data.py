@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from model_files import random_grid
+from voxeld_process import PATIENCE
 
 TYPES = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16),
          "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -18,7 +19,7 @@ TYPES = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16),
 def perf_data(*words, code=0):
     """The command; returns what it printed."""
     done = subprocess.run([os.environ["VOXEL"], "perf-data", *map(str, words)],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 import voxeld
 from model_files import random_grid
+from voxeld_process import PATIENCE
 
 METHODS = ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
            "ModelInfer", "ModelStreamInfer", "ModelConfig", "ModelStatistics", "RepositoryIndex",
@@ -45,7 +46,7 @@ class Reflected:
         call = self.channel.unary_unary(f"/{SERVICE}/{method}",
                                         request_serializer=kinds[0].SerializeToString,
                                         response_deserializer=kinds[1].FromString)
-        reply = call(json_format.ParseDict(fields, kinds[0]()), timeout=20)
+        reply = call(json_format.ParseDict(fields, kinds[0]()), timeout=PATIENCE)
         return json_format.MessageToDict(reply, preserving_proto_field_name=True)
 
 
@@ -72,7 +73,7 @@ def test_reflection_v1_answers_too(channel):
                  reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
                  reflection_pb2.ServerReflectionRequest(file_by_filename="model_config.proto"),
                  reflection_pb2.ServerReflectionRequest(file_containing_symbol="no.such.Thing")]
-    answers = list(stream(iter(questions), timeout=20))
+    answers = list(stream(iter(questions), timeout=PATIENCE))
     assert len(answers) == 4
     assert SERVICE in [s.name for s in answers[0].list_services_response.service]
     assert len(answers[1].file_descriptor_response.file_descriptor_proto) == 2
@@ -160,7 +161,7 @@ def test_every_other_method_is_served(reflected, method):
 def test_streamed_inference_is_served(channel):
     """An empty request is refused inside of the stream, which goes on and ends well."""
     stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
-    answers = list(stream(iter([b"", b""]), timeout=20))
+    answers = list(stream(iter([b"", b""]), timeout=PATIENCE))
     assert len(answers) == 2 and all(b"model_name" in answer for answer in answers)
 
 
@@ -180,26 +181,26 @@ def test_timing_says_what_a_request_cost(client):
 def test_unknown_methods_do_not_hang(channel):
     for path in (f"/{SERVICE}/Nope", "/no.such.Service/Nope"):
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(path)(b"", timeout=10)
+            channel.unary_unary(path)(b"", timeout=PATIENCE)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_health_check(channel):
     health = health_pb2_grpc.HealthStub(channel)
     for service in ("", SERVICE, "conv"):
-        reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING, service
     with pytest.raises(grpc.RpcError) as caught:
-        health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=10)
+        health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=PATIENCE)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_health_watch(channel):
     health = health_pb2_grpc.HealthStub(channel)
-    watch = health.Watch(health_pb2.HealthCheckRequest(service="conv"), timeout=20)
+    watch = health.Watch(health_pb2.HealthCheckRequest(service="conv"), timeout=PATIENCE)
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
-    unknown = health.Watch(health_pb2.HealthCheckRequest(service="nope"), timeout=20)
+    unknown = health.Watch(health_pb2.HealthCheckRequest(service="nope"), timeout=PATIENCE)
     assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
     unknown.cancel()
 
@@ -223,7 +224,7 @@ def test_many_threads_share_a_client(client, model):
         try:
             for i in range(20):
                 coords, feats = random_grid(seed * 100 + i, 30 + seed)
-                out = client.infer("conv", coords, feats, timeout=60)["out"]
+                out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
                 np.testing.assert_allclose(out, model.answer(coords, feats), rtol=2e-4, atol=2e-4)
         except Exception as error:  # noqa: BLE001 - reported below, from the test's own thread
             errors.append(error)

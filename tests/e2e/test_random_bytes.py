@@ -11,7 +11,7 @@ from test_bad_input import (
     BYTES, C, CB, COORDS, F, FB, FEATS, REGION, in_region, output, parameter, raw, request)
 from test_protocol import METHODS
 from voxeld import messages, wire
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 MESSAGES = 150  # to each method
 INFER = request(C, F, raw(CB), raw(FB), output(), parameter(4, "timing", 1, 1))
@@ -59,7 +59,7 @@ def nothing_is_left(daemon, client, model):
     client.infer("conv", COORDS, FEATS)  # the connection of the client is there from here on
     before = daemon.descriptors()
     yield
-    answer = client.infer("conv", COORDS, FEATS, timeout=30)["out"]
+    answer = client.infer("conv", COORDS, FEATS, timeout=PATIENCE)["out"]
     np.testing.assert_allclose(answer, model.answer(COORDS, FEATS), rtol=2e-4, atol=2e-4)
     daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
     daemon.wait_for("empty arena", lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
@@ -97,7 +97,7 @@ def test_unary_methods(daemon, method):
         call = channel.unary_unary(method)
         for i in range(MESSAGES):
             data = damaged(rng, goods[i % len(goods)], i)
-            codes.add(code_of(lambda: call(data, timeout=20)))
+            codes.add(code_of(lambda: call(data, timeout=PATIENCE)))
     assert codes <= CODES, codes
     assert codes & {"INVALID_ARGUMENT", "UNIMPLEMENTED"}, codes  # not all of it was taken
 
@@ -111,7 +111,7 @@ def test_streams(daemon, method):
         stream = channel.stream_stream(method)
         for i in range(MESSAGES // 3):
             data = [damaged(rng, STREAMS[method], 3 * i + k) for k in range(3)]
-            codes.add(code_of(lambda: list(stream(iter(data), timeout=20))))
+            codes.add(code_of(lambda: list(stream(iter(data), timeout=PATIENCE))))
     assert codes <= CODES, codes
 
 
@@ -121,7 +121,8 @@ def test_watch(daemon):
     codes = set()
     with grpc.insecure_channel(daemon.grpc, voxeld.client.CHANNEL_OPTIONS) as channel:
         for i in range(MESSAGES // 3):
-            stream = channel.unary_stream(WATCH)(damaged(rng, wire.text(1, "conv"), i), timeout=20)
+            stream = channel.unary_stream(WATCH)(damaged(rng, wire.text(1, "conv"), i),
+                                                 timeout=PATIENCE)
             codes.add(code_of(lambda: next(stream)))
             stream.cancel()
     assert codes <= CODES, codes
@@ -139,7 +140,8 @@ def test_a_flood_of_bad_requests_beside_good_ones(daemon, client, model):
     with grpc.insecure_channel(daemon.grpc, voxeld.client.CHANNEL_OPTIONS) as channel:
         infer = channel.unary_unary(messages.SERVICE + "ModelInfer")
         for i in range(20):
-            bad = [infer.future(damaged(rng, INFER, 20 * i + k), timeout=20) for k in range(20)]
-            np.testing.assert_allclose(client.infer("conv", coords, feats, timeout=60)["out"],
+            bad = [infer.future(damaged(rng, INFER, 20 * i + k),
+                                timeout=PATIENCE) for k in range(20)]
+            np.testing.assert_allclose(client.infer("conv", coords, feats, timeout=PATIENCE)["out"],
                                        expected, rtol=2e-4, atol=2e-4)
             assert {code_of(call.result) for call in bad} <= CODES

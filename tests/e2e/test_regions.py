@@ -14,7 +14,7 @@ import voxeld
 from model_files import ConvModel, random_grid
 from test_bad_input import INT, TEXT, in_region, parameter, request as wire_request
 from voxeld import Client, FailedPrecondition, Internal, InvalidArgument, messages, wire
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def nothing_is_left(daemon):
 
 
 def wired(client, coords, feats):
-    return client.infer("conv", coords, feats, timeout=60)["out"]
+    return client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
 
 
 @pytest.mark.parametrize("where", list(itertools.product([False, True], repeat=3)))
@@ -64,7 +64,7 @@ def test_every_mix_of_places(client, region, where):
         options["outputs_in"] = {"out": region.array(expected.shape, np.float32)}
         options["outputs_in"]["out"][...] = np.nan
     for _ in range(2):  # the second finds the geometry, where it has a name
-        out = client.infer("conv", c, f, timeout=60, **options)["out"]
+        out = client.infer("conv", c, f, timeout=PATIENCE, **options)["out"]
         assert out.tobytes() == expected.tobytes()
     if where[2]:
         assert options["outputs_in"]["out"].tobytes() == expected.tobytes()
@@ -77,7 +77,7 @@ def test_what_changes_between_requests_is_seen(client, region):
     for seed in range(4):
         coords[...], feats[...] = random_grid(100 + seed, 150)
         expected = wired(client, coords.copy(), feats.copy())
-        answer = client.infer("conv", coords, feats, outputs_in={"out": out}, timeout=60)
+        answer = client.infer("conv", coords, feats, outputs_in={"out": out}, timeout=PATIENCE)
         assert answer["out"].tobytes() == expected.tobytes()
 
 
@@ -88,7 +88,7 @@ def test_bad_coordinates_in_a_region(daemon, client, region):
     in_place = 'device="fake' in daemon.get("/metrics")[1]
     said = "a voxel appears twice" if in_place else "rows 3 and 70"
     with pytest.raises(InvalidArgument, match=said):
-        client.infer("conv", region.put(coords), region.put(feats), timeout=60)
+        client.infer("conv", region.put(coords), region.put(feats), timeout=PATIENCE)
 
 
 def test_a_geometry_from_a_region_gets_a_name(client, region):
@@ -96,13 +96,14 @@ def test_a_geometry_from_a_region_gets_a_name(client, region):
     expected = wired(client, coords, feats)
     here, f = region.put(coords), region.put(feats)
     out = region.array(expected.shape, np.float32)
-    first = client.infer("conv", here, f, coords_ref="", timeout=60)
+    first = client.infer("conv", here, f, coords_ref="", timeout=PATIENCE)
     name = first.parameters["coords_ref"]
     here[...] = 0  # the name is that of a copy
-    again = client.infer("conv", None, f, coords_ref=name, outputs_in={"out": out}, timeout=60)
+    again = client.infer("conv", None, f, coords_ref=name, outputs_in={"out": out},
+                         timeout=PATIENCE)
     assert first["out"].tobytes() == again["out"].tobytes() == expected.tobytes()
     with pytest.raises(FailedPrecondition, match="is not known here"):
-        client.infer("conv", None, f, coords_ref="1" * 32, timeout=60)
+        client.infer("conv", None, f, coords_ref="1" * 32, timeout=PATIENCE)
 
 
 def test_no_voxels_in_a_region(client, region):
@@ -124,16 +125,17 @@ def test_outputs_that_overlap_or_do_not_fit(client, region):
     c, f = region.put(coords), region.put(feats)
     inside = f.reshape(-1)[:150].reshape(50, 3)
     with pytest.raises(InvalidArgument, match="input 'feats' and output 'out' overlap"):
-        client.infer("conv", c, f, outputs_in={"out": inside}, timeout=60)
+        client.infer("conv", c, f, outputs_in={"out": inside}, timeout=PATIENCE)
     small = region.array((49, 3), np.float32)
     with pytest.raises(Internal, match=r"for output 'out' \(588 bytes\) should be at least 600 "
                                        "bytes to hold the results"):
-        client.infer("conv", c, f, outputs_in={"out": small}, timeout=60)
+        client.infer("conv", c, f, outputs_in={"out": small}, timeout=PATIENCE)
 
 
 def test_timing_and_regions(client, region):
     coords, feats = random_grid(25, 120)
-    answer = client.infer("conv", region.put(coords), region.put(feats), timing=True, timeout=60)
+    answer = client.infer("conv", region.put(coords), region.put(feats), timing=True,
+                          timeout=PATIENCE)
     assert answer.parameters["pairs"] >= 120 and answer.parameters["batch_voxels"] >= 120
 
 
@@ -152,7 +154,7 @@ def test_many_clients_with_regions_of_their_own(daemon, client):
                     c = memory.put(coords) if i % 3 else coords
                     out = memory.array(expected.shape, np.float32)
                     got = mine.infer("conv", c, memory.put(feats), outputs_in={"out": out},
-                                     timeout=60)["out"]
+                                     timeout=PATIENCE)["out"]
                     if got.tobytes() != expected.tobytes():
                         wrong.append((seed, i))
         except Exception as error:  # noqa: BLE001 - reported below, from the test's own thread
@@ -169,10 +171,10 @@ def test_a_region_that_was_taken_back(client):
     coords, feats = random_grid(26, 60)
     region = client.region(1 << 16)
     c, f = region.put(coords), region.put(feats)
-    client.infer("conv", c, f, timeout=60)
+    client.infer("conv", c, f, timeout=PATIENCE)
     client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
     with pytest.raises(voxeld.NotFound, match="Unable to find shared memory region"):
-        client.infer("conv", c, f, timeout=60)
+        client.infer("conv", c, f, timeout=PATIENCE)
     region.close()
 
 
@@ -184,7 +186,7 @@ def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
     c, f, out = region.put(coords), region.put(feats), region.array(expected.shape, np.float32)
     replies = []
     thread = threading.Thread(target=lambda: replies.append(
-        client.infer("conv", c, f, outputs_in={"out": out}, timeout=60)))
+        client.infer("conv", c, f, outputs_in={"out": out}, timeout=PATIENCE)))
     with contextlib.ExitStack() as still:
         for worker in daemon.workers():
             still.enter_context(daemon.frozen(worker))
@@ -194,7 +196,7 @@ def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
             if name.startswith("voxeld_regions_in_use")))
         client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
         with pytest.raises(voxeld.NotFound):
-            client.infer("conv", coords, f, timeout=60)
+            client.infer("conv", coords, f, timeout=PATIENCE)
         assert thread.is_alive()
     thread.join()
     assert len(replies) == 1 and out.tobytes() == expected.tobytes()
@@ -204,7 +206,8 @@ def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
 def test_a_region_that_is_cut_is_no_unknown_geometry(client):
     """The request goes by a name and loses its feats: that is said, and the name is still known."""
     coords, feats = random_grid(27, 300)
-    name = client.infer("conv", coords, feats, coords_ref="", timeout=60).parameters["coords_ref"]
+    name = client.infer("conv", coords, feats, coords_ref="",
+                        timeout=PATIENCE).parameters["coords_ref"]
     key = f"voxeld-test-{uuid.uuid4().hex}"
     fd = os.open(f"/dev/shm/{key}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -227,5 +230,5 @@ def test_a_region_that_is_cut_is_no_unknown_geometry(client):
     finally:
         os.close(fd)
         os.unlink(f"/dev/shm/{key}")
-    again = client.infer("conv", None, feats, coords_ref=name, timeout=60)
+    again = client.infer("conv", None, feats, coords_ref=name, timeout=PATIENCE)
     assert again["out"].tobytes() == wired(client, coords, feats).tobytes()

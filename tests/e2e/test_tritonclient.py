@@ -280,8 +280,11 @@ def test_timeouts_while_no_worker_runs(daemon, stock):
     def ask():
         ends.append(stock.infer("conv", inputs).as_numpy("out").shape)
     with daemon.frozen(daemon.workers()[0]):
-        with refused("DEADLINE_EXCEEDED"):
-            stock.infer("conv", inputs, client_timeout=0.3)
+        seconds = 0.2  # until one reaches the server before its deadline
+        while not daemon.metrics()["voxeld_running_requests"]:
+            with refused("DEADLINE_EXCEEDED"):
+                stock.infer("conv", inputs, client_timeout=seconds)
+            seconds *= 2
         call = threading.Thread(target=ask)
         call.start()
         daemon.wait_for("a full desk", lambda: daemon.metrics()["voxeld_running_requests"] == 2)

@@ -12,7 +12,7 @@ import tritonclient.grpc as triton
 import tritonclient.utils.shared_memory as shm
 from model_files import ConvModel, random_grid
 from triton_rig import feats_in, inputs_of, refused, same
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +148,13 @@ def test_streams_and_callbacks_use_regions(stock, client, stack):
     def on_answer(result, error):
         answers.put((result, error))
     stock.async_infer("conv", grid.inputs(), on_answer, outputs=[grid.output()])
-    result, error = answers.get(timeout=60)
+    result, error = answers.get(timeout=PATIENCE)
     assert error is None, error
     grid.check(result, expected)
     stock.start_stream(on_answer)
     for _ in range(5):
         stock.async_stream_infer("conv", grid.inputs(), outputs=[grid.output()])
-        result, error = answers.get(timeout=60)
+        result, error = answers.get(timeout=PATIENCE)
         assert error is None, error
         grid.check(result, expected)
     stock.stop_stream()

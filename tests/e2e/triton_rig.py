@@ -10,7 +10,9 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-SECONDS = 60  # the longest that a call may take on a slow machine
+from voxeld_process import PATIENCE
+
+SECONDS = PATIENCE
 
 
 def inputs_of(coords, feats):

@@ -10,8 +10,11 @@ import time
 import urllib.error
 import urllib.request
 
-START_SECONDS = 60   # a sanitizer on a busy two-core machine; a plain start takes well under one
-STOP_SECONDS = 60
+# How long anything may take that is to happen.  A limit ends what hangs: it is far beyond what a
+# sanitizer on a busy machine takes, and no test passes or fails by how fast the machine is.
+PATIENCE = 300
+# A worker that is slow, or frozen by a test, has not hung: who wants the watchdog says so.
+NO_HANGS = ("--watchdog-ms", str(2 * PATIENCE * 1000), "--start-ms-max", str(2 * PATIENCE * 1000))
 
 
 def workers_of(front):
@@ -42,7 +45,7 @@ class Daemon:
             self.process = self.popen(
                 [os.environ["VOXELD"], "serve", "--repository", str(repository),
                  "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace-ms", "0",
-                 "--arena-bytes", "256M", "--ready-file", str(self.ready_file), *flags],
+                 "--arena-bytes", "256M", "--ready-file", str(self.ready_file), *NO_HANGS, *flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.grpc = self.http = None
         try:
@@ -78,23 +81,26 @@ class Daemon:
         self.wait_for(f"{count} x '{text}' in the log", lambda: self.log().count(text) >= count)
 
     def _alive(self):
-        assert self.process.poll() is None, f"voxeld ended early:\n{self.log()}"
+        code = self.process.poll()
+        assert code is None, (f"voxeld ended early, with exit code {code}; its log, "
+                              f"{self.log_path}:\n{self.log()[-8000:]}")
 
-    def wait_for(self, what, condition, seconds=START_SECONDS):
+    def wait_for(self, what, condition, seconds=PATIENCE):
         """Polls until condition() is true; what it waited for is in the failure."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             result = condition()
             if result:
                 return result
-            time.sleep(0.01)
-        raise AssertionError(f"waited {seconds} s for {what}; log:\n{self.log()[-8000:]}")
+            time.sleep(0.01)  # sleep: between two looks
+        raise AssertionError(f"waited {seconds} s for {what}; the log of voxeld, "
+                             f"{self.log_path}:\n{self.log()[-8000:]}")
 
     def wait_ready(self):
         def written():
             self._alive()
             return self.ready_file.exists()
-        self.wait_for("the ready file", written)
+        self.wait_for("voxeld to write its ready file", written)
         self.seconds_to_ready = time.monotonic() - self.started
         line = self.ready_file.read_text()
         match = re.fullmatch(r"grpc=(\S+) http=(\S+) pid=(\d+)( unix=\S+)?\n", line)
@@ -107,7 +113,7 @@ class Daemon:
             self._alive()
             found = dict(re.findall(r"\bLISTEN\b.*?what=(grpc|http) .*?port=(\d+)", self.log()))
             return found if len(found) == 2 else None
-        found = self.wait_for("the LISTEN lines", ports)
+        found = self.wait_for("voxeld to say the two ports it listens on", ports)
         self.grpc, self.http = (f"127.0.0.1:{found[k]}" for k in ("grpc", "http"))
 
     def workers(self):
@@ -140,7 +146,8 @@ class Daemon:
     def get(self, path):
         """(status, body) of an admin page."""
         try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=20) as reply:
+            with urllib.request.urlopen(f"http://{self.http}{path}",
+                                        timeout=PATIENCE) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -164,10 +171,10 @@ class Daemon:
         workers = self.workers()
         self.signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_SECONDS)
+            code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"voxeld did not stop in {STOP_SECONDS} s:\n{self.log()[-8000:]}")
+            raise AssertionError(f"voxeld did not stop in {PATIENCE} s:\n{self.log()[-8000:]}")
         assert code == 0, f"exit code {code}:\n{self.log()[-8000:]}"
         self.wait_for("the workers' end",
                       lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))

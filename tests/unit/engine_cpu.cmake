@@ -11,12 +11,12 @@ foreach(name hash bricks order conv pointwise)
     SOURCES tests/unit/test_kernels_${name}.c tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
 foreach(name geometry geometry_cache)
-  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
+  vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine SOURCES tests/unit/test_cpu_pool.c)
 foreach(name cpu_ops cpu_elements cpu_bits)
-  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 300
+  vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()
 
@@ -24,7 +24,7 @@ endforeach()
 vx_bench_program(NAME bench_cpu_conv
   SOURCES tests/bench/bench_cpu_conv.c tests/support/voxels.c LIBS engine)
 if(NOT VX_FUZZ AND NOT VX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-  vx_script_test(NAME bench_cpu LABELS bench TIMEOUT 300 SERIAL
+  vx_script_test(NAME bench_cpu LABELS bench SECONDS 12 SERIAL
     COMMAND ${VX_VENV}/bin/python tests/bench/cpu_conv.py $<TARGET_FILE:bench_cpu_conv> --least 3
     ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 endif()

@@ -1,7 +1,7 @@
 # The GPU's host half: driver tables and the fake, the compiler at run time and its cache.
 vx_unit_test(NAME test_sha256 LIBS base SOURCES tests/unit/test_sha256.c)
 foreach(name jit jit_compiler gpu_fake)
-  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
+  vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/jit_rig.c)
 endforeach()
 vx_unit_test(NAME test_kernel_cache LIBS engine SOURCES tests/unit/test_kernel_cache.c)
@@ -15,14 +15,14 @@ if(TARGET test_gpu_monitor)
   target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
 endif()
 # On the GPU of this machine, if it has one.
-vx_unit_test(NAME test_gpu_cuda LIBS engine TIMEOUT 300 LABELS gpu SERIAL
+vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu SERIAL
   SOURCES tests/unit/test_gpu_cuda.c tests/support/jit_rig.c)
 
 # Every kernel with every type and tile for every architecture: it compiles, and spills no
 # registers where its spec says so.  Needs NVRTC, no GPU.
 if(NOT VX_SANITIZE)
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100)
-    vx_script_test(NAME compile_${arch} LABELS jit TIMEOUT 900
+    vx_script_test(NAME compile_${arch} LABELS jit SECONDS 100
       COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> ${arch}
         ${CMAKE_BINARY_DIR}/kernels-${arch})
   endforeach()

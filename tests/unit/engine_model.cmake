@@ -5,7 +5,7 @@ foreach(name safetensors network network_limits layouts weights_check op_hint fu
     SOURCES tests/unit/test_${name}.c tests/support/model_files.c)
 endforeach()
 foreach(name engine engine_faults engine_mixes engine_warm)
-  vx_unit_test(NAME test_${name} LIBS engine TIMEOUT 120
+  vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/engine_rig.c tests/support/model_files.c
       tests/support/network_oracle.c)
 endforeach()

@@ -2,11 +2,11 @@
 if(VX_SERVER)
   vx_unit_test(NAME test_scan LIBS proto
     SOURCES tests/unit/test_scan.c tests/unit/codec_harness.c)
-  vx_unit_test(NAME test_codec_cases LIBS proto TIMEOUT 120
+  vx_unit_test(NAME test_codec_cases LIBS proto
     SOURCES tests/unit/test_codec_cases.c tests/unit/codec_harness.c)
   vx_unit_test(NAME test_codec_parameters LIBS proto
     SOURCES tests/unit/test_codec_parameters.c tests/unit/codec_harness.c)
-  vx_unit_test(NAME test_codec_random LIBS proto TIMEOUT 180
+  vx_unit_test(NAME test_codec_random LIBS proto
     SOURCES tests/unit/test_codec_random.c tests/unit/codec_harness.c tests/unit/codec_judge.c)
   vx_unit_test(NAME test_reply SOURCES tests/unit/test_reply.c LIBS proto)
   vx_unit_test(NAME test_descriptors SOURCES tests/unit/test_descriptors.c LIBS proto)
