@@ -8,7 +8,7 @@ endif()
 vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECONDS 5)
 if(VX_SERVER)
   # Every part of the GPU host's script, on the CPU and small; two workers die on the way.
-  vx_script_test(NAME bench_serve LABELS bench SECONDS 50 SERIAL
+  vx_script_test(NAME bench_serve LABELS bench SECONDS 50 BUSY
     COMMAND tests/gpu/serve --device cpu --small --seconds 0.5 --kill-seconds 11
       --bin ${CMAKE_BINARY_DIR}/bin --logs ${CMAKE_BINARY_DIR}/serve-logs
     ENVIRONMENT "RPC_THREADS=2" "LOAD_THREADS=1")

@@ -119,7 +119,7 @@ static void *sender_main(void *context)
         if (planned >= drive->count_to_ns) break;
         const struct timespec until = {.tv_sec = planned / 1000000000,
                                        .tv_nsec = planned % 1000000000};
-        while (load_clock_ns() < planned)
+        while (load_clock_ns() < planned) /* sleep: until the next arrival */
             clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
         if (!wants_more(drive)) break;
         struct load_call *call = spare_take(thread);

@@ -127,7 +127,7 @@ bool load_vanish(const struct load_work *work, const struct load_body *body,
     if (sent)
         sent = send(fd, memory + begin, w.used - begin, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
     const struct timespec pause = {.tv_nsec = (long)(voxels_next(random) % PAUSE_NS_MAX)};
-    nanosleep(&pause, NULL);
+    nanosleep(&pause, NULL); /* sleep: at random */
     /* Half of them as a killed process does, with a reset. */
     const struct linger reset = {.l_onoff = 1, .l_linger = 0};
     if (voxels_next(random) % 2)

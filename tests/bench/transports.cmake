@@ -4,7 +4,7 @@ if(VX_SERVER)
     SOURCES tests/bench/transports.c tests/bench/transports_client.c
       tests/bench/transports_device.c tests/bench/transports_engine.c tests/support/voxels.c)
   # bench_serve runs it on the CPU; memory of a device has the fake one.
-  vx_script_test(NAME bench_transports_fake LABELS bench SECONDS 15 SERIAL
+  vx_script_test(NAME bench_transports_fake LABELS bench SECONDS 15 BUSY
     COMMAND tests/gpu/serve --device fake:0 --small --seconds 0.5
       --bin ${CMAKE_BINARY_DIR}/bin --logs ${CMAKE_BINARY_DIR}/transports-logs transports
     ENVIRONMENT "RPC_THREADS=2")

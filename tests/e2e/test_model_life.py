@@ -306,7 +306,7 @@ def test_a_load_that_its_client_does_not_wait_for(tmp_path):
             call = control.channel.unary_unary(
                 "/inference.GRPCInferenceService/RepositoryModelLoad")
             with pytest.raises(grpc.RpcError) as caught:
-                call(b"\x12\x04conv", timeout=5)  # time to come, and no more
+                call(b"\x12\x04conv", timeout=5)  # deadline: time to come, and no more
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             assert control.index()["conv", "1"][0] == "LOADING"
         daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "READY")

@@ -179,7 +179,7 @@ def test_a_known_mix_is_counted_exactly(slow):
         for running, thread in enumerate(stuck, 1):
             thread.start()
             waits(slow, "voxeld_running_requests", running)
-        # It must have come before: its end is counted there.
+        # deadline: it must have come before, since its end is counted there
         assert send(slow, timeout=10) == "DeadlineExceeded"
         assert send(slow, queue_timeout_us=1000, timeout=PATIENCE) == "Unavailable"
         for _ in range(3):

@@ -281,7 +281,7 @@ def test_aio_infer(daemon, cases):
         with refused("UNIMPLEMENTED", "gzip"):
             await one.infer("conv", cases[2][0], compression_algorithm="gzip")
         call = asyncio.ensure_future(one.infer("conv", cases[3][0]))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sleep: let it begin
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

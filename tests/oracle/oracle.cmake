@@ -8,13 +8,13 @@ vx_bench_program(NAME oracle LIBS engine SOURCES tests/oracle/oracle.c ${vx_orac
 vx_bench_program(NAME bits LIBS engine SOURCES tests/oracle/bits.c tests/oracle/rig.c
   tests/oracle/trial.c tests/oracle/clouds.c)
 if(NOT VX_FUZZ)
-  vx_script_test(NAME oracle_self LABELS oracle SECONDS 15
+  vx_script_test(NAME oracle_self LABELS oracle SECONDS 15 BUSY
     COMMAND $<TARGET_FILE:oracle> --size self)
   foreach(name oracle bits)
-    vx_script_test(NAME ${name}_fake LABELS oracle SECONDS 30
+    vx_script_test(NAME ${name}_fake LABELS oracle SECONDS 30 BUSY
       COMMAND $<TARGET_FILE:${name}> --device fake)
     # On the GPU of this machine, if it has one: else it says SKIPPED.
-    vx_script_test(NAME ${name}_gpu LABELS oracle gpu SERIAL
+    vx_script_test(NAME ${name}_gpu LABELS oracle gpu
       COMMAND $<TARGET_FILE:${name}> --cache ${CMAKE_BINARY_DIR}/kernels-oracle)
   endforeach()
 endif()

@@ -7,7 +7,8 @@
     python3 tests/tidy/tidy.py --rules       prints every rule and its reason
     python3 tests/tidy/tidy.py --format      rewrites C sources with clang-format
 
-A rule is a row in rules.py or tree_rules.py: what it reads, why it is there, and samples.
+A rule is a row in rules.py, test_rules.py or tree_rules.py: what it reads, why it is there, and
+samples.
 """
 
 import os
@@ -16,9 +17,11 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from rules import RULES as FILE_RULES  # noqa: E402
+from rules import RULES as SOURCE_RULES  # noqa: E402
+from test_rules import RULES as TEST_RULES  # noqa: E402
 from tree_rules import CLANG_FORMAT, RULES as TREE_RULES  # noqa: E402
 
+FILE_RULES = SOURCE_RULES + TEST_RULES
 TREE = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = {".git", ".carry", "build", "__pycache__", ".pytest_cache", ".cache", "shared"}
 BINARY = {".png", ".safetensors", ".ply", ".npy", ".npz", ".gz", ".pyc", ".ico", ".jpg", ".bin"}
@@ -29,7 +32,7 @@ def tree_files():
     files = {}
     for folder, folders, names in os.walk(TREE):
         folders[:] = sorted(name for name in folders if name not in OUTSIDE)
-        for name in sorted(names):
+        for name in sorted(set(names) - OUTSIDE):  # `.git` is a file in a worktree
             path = pathlib.Path(folder, name)
             relative = path.relative_to(TREE).as_posix()
             if path.suffix in BINARY or path.is_symlink() or "fuzz/corpus" in relative:

@@ -15,14 +15,20 @@ if(TARGET test_gpu_monitor)
   target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
 endif()
 # On the GPU of this machine, if it has one.
-vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu SERIAL
+vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
   SOURCES tests/unit/test_gpu_cuda.c tests/support/jit_rig.c)
 
 # Every kernel with every type and tile for every architecture: it compiles, and spills no
 # registers where its spec says so.  Needs NVRTC, no GPU.
 if(NOT VX_SANITIZE)
+  # About 50 s each on two cores.  The first and Hopper's own are in every run; the other three are the
+  # same sources for other chips: `tests/run --all`.
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100)
-    vx_script_test(NAME compile_${arch} LABELS jit SECONDS 100
+    set(labels jit)
+    if(NOT arch MATCHES "^sm_(80|90a)$")
+      list(APPEND labels slow)
+    endif()
+    vx_script_test(NAME compile_${arch} LABELS ${labels} SECONDS 50 BUSY
       COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> ${arch}
         ${CMAKE_BINARY_DIR}/kernels-${arch})
   endforeach()

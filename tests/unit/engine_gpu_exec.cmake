@@ -19,6 +19,6 @@ endforeach()
 vx_unit_test(NAME test_gpu_store LIBS engine
   SOURCES tests/unit/test_gpu_store.c tests/support/model_files.c)
 # Memory of other processes on the GPU of this machine, if it has one.
-vx_unit_test(NAME test_gpu_cuda_foreign LIBS engine LABELS gpu SERIAL
+vx_unit_test(NAME test_gpu_cuda_foreign LIBS engine LABELS gpu
   SOURCES tests/unit/test_gpu_cuda_foreign.c tests/support/engine_rig.c
     tests/support/model_files.c tests/support/network_oracle.c)

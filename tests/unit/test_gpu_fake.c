@@ -255,7 +255,7 @@ START_TEST(test_events)
     check(vx_gpu_event_record(gpu, end, stream, &why));
     check(vx_gpu_event_elapsed(gpu, begin, end, &why, &ns));
     ck_assert_double_ge(ns, 0);
-    ck_assert_double_lt(ns, 10e9);
+    ck_assert_double_lt(ns, 3600e9); /* nanoseconds, no other unit */
     vx_gpu_event_close(gpu, &begin);
     ck_assert_ptr_null(begin);
     vx_gpu_event_close(gpu, &begin);

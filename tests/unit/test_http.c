@@ -3,7 +3,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
-#include "engine/base/clock.h"
 #include "server/http_parse.h"
 #include "tests/unit/http_harness.h"
 
@@ -97,7 +96,7 @@ START_TEST(pipelined_and_torn)
     for (size_t i = 0; i < sizeof request - 1; i++) {
         char byte[2] = {request[i], '\0'};
         client_send(fd, byte);
-        if (i % 4 == 0) usleep(1000);
+        if (i % 4 == 0) usleep(1000); /* sleep: so that it comes in pieces, mostly */
     }
     expect_answer(fd, 200, "/torn|q");
     /* More than one read of the server: 300 requests, answered in order. */
@@ -206,7 +205,7 @@ START_TEST(refusal_is_read_before_the_end)
     static char body[500000];
     memset(body, 'x', sizeof body);
     ck_assert_int_eq(send(fd, body, sizeof body, MSG_NOSIGNAL), (ssize_t)sizeof body);
-    usleep(50000);
+    usleep(50000); /* sleep: until the server has answered, most probably */
     struct answer answer = client_receive(fd, false);
     ck_assert_int_eq(answer.status, 405);
     close(fd);
@@ -221,12 +220,10 @@ START_TEST(a_flood_behind_a_refusal_is_cut)
     client_send(fd, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n");
     static char body[65536];
     size_t sent = 0;
-    i64 start_ns = vx_clock_ns();
     for (ssize_t now; (now = send(fd, body, sizeof body, MSG_NOSIGNAL)) > 0;) {
         sent += (size_t)now;
-        ck_assert_int_lt(vx_clock_ns() - start_ns, PATIENCE_MS * VX_NS_PER_MS);
+        ck_assert_uint_lt(sent, 64u << 20);
     }
-    ck_assert_uint_lt(sent, 64u << 20);
     close(fd);
     expect_serves();
     server_close();
