@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of attacks, by name."""
+import dataclasses
+import typing
+
+ATTACKS = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where the daemon listens, and the model whose answers are large."""
+    grpc: str
+    http: str
+    model: str = "conv"
+    wide: str = "wide"
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack:
+    """run(swarm, target) adds the attackers' connections.
+
+    over            each connection costs more than any client may: it must be closed, and counted
+    receive_bytes   how much the attackers' sockets hold
+    back_after      seconds until an attacker whose connection was closed comes back
+    seconds         how long the attack lasts in CI
+    arena           it sends whole requests, whose tensors lie in the arena (whose size is a setting)
+    """
+    name: str
+    what: str
+    run: typing.Callable
+    over: bool = False
+    receive_bytes: int | None = None
+    back_after: float = 0.01
+    seconds: float = 2.5
+    arena: bool = False
+
+    @property
+    def admin(self):
+        return self.name.startswith("admin_")
+
+
+def attack(what, **more):
+    def enter(function):
+        name = function.__name__
+        assert name not in ATTACKS, name
+        ATTACKS[name] = Attack(name, what, function, **more)
+        return function
+    return enter

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many connections of one thread, each driven by a script: what attackers are made of.
+
+A script is a generator for one connection.  It yields
+
+    bytes     to be sent, however slowly the server takes them
+    a number  of seconds to send nothing
+    None      to wait until there is something to read, which the yield then gives
+    CLOSE     to end the connection and begin again with another one
+
+and the connection stays open when it ends, until the swarm ends.  One that the server closes is opened
+again at once: a defence that cuts must stand those who come back.
+"""
+import errno
+import heapq
+import select
+import socket
+import struct
+import time
+
+CLOSE = object()
+READ_BYTES = 1 << 18
+IN, OUT, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
+BROKEN = select.EPOLLERR | select.EPOLLHUP
+FULL = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
+
+
+def connect_to(server, receive_bytes=None):
+    """A socket on its way to HOST:PORT, [V6]:PORT or unix:PATH, and connect's error."""
+    if server.startswith("unix:"):
+        one, address = socket.socket(socket.AF_UNIX), server[5:]
+    else:
+        host, port = server.rsplit(":", 1)
+        host = host.strip("[]")
+        one = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        address = (host, int(port))
+    if receive_bytes:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    one.setblocking(False)
+    return one, one.connect_ex(address)
+
+
+class Peer:
+    """One connection, again and again."""
+
+    def __init__(self, swarm, server, script, reads):
+        self.swarm, self.server, self.script, self.reads = swarm, server, script, reads
+        self.number = len(swarm.peers)
+        self.socket, self.hear = None, None  # hear: a script's, given all that is read
+        self.wakes = 0  # of its entries in the swarm's heap only the latest counts
+
+    def open(self):
+        self.socket, error = connect_to(self.server, self.swarm.receive_bytes)
+        if error not in (0, errno.EINPROGRESS):  # a Unix socket's line is full, or nobody listens
+            self.swarm.not_connected += 1
+            self.drop(0.02)
+            return
+        self.swarm.opened += 1
+        self.opened = time.monotonic()
+        self.pending, self.connecting, self.waits, self.hear = b"", True, False, None
+        self.steps = self.script(self)
+        self.events = self.wanted()
+        self.swarm.watch(self)
+
+    def wanted(self):
+        return GONE | OUT * bool(self.pending or self.connecting) | IN * bool(self.reads or self.waits)
+
+    def sleep(self, seconds):
+        self.wakes += 1
+        self.swarm.later(seconds, self, self.wakes)
+
+    def drop(self, pause):
+        """Leaves, and comes back."""
+        self.swarm.forget(self)
+        self.sleep(pause)
+
+    def cut(self):
+        if self.connecting:
+            self.swarm.not_connected += 1
+        else:
+            self.swarm.cuts.append(time.monotonic() - self.opened)
+        self.drop(self.swarm.back_after)
+
+    def wake(self):
+        """Its pause is over."""
+        if self.socket:
+            self.step()
+        else:
+            self.swarm.open_one(self)
+
+    def step(self, given=None):
+        """Runs the script until it has bytes, or waits."""
+        self.waits = False
+        while not self.pending:
+            try:
+                said = self.steps.send(given)
+            except StopIteration:
+                break
+            given = None
+            if said is CLOSE:
+                self.swarm.left += 1
+                self.drop(0)
+                return
+            if said is None:
+                self.waits = True
+                break
+            if isinstance(said, bytes):
+                self.pending = memoryview(said)
+            elif said > 0:
+                self.sleep(said)
+                break
+        self.swarm.changed(self)
+
+    def on_write(self):
+        if self.connecting:
+            self.connecting = False
+            self.step()
+        if self.socket and self.pending:
+            count = self.socket.send(self.pending)
+            self.swarm.sent += count
+            self.pending = self.pending[count:]
+            if not self.pending:
+                self.step()
+
+    def on_read(self):
+        heard = self.socket.recv(READ_BYTES)
+        self.swarm.received += len(heard)
+        if heard and self.hear:
+            self.hear(heard)
+        if not heard:
+            self.cut()
+        elif self.waits:
+            self.step(heard)
+
+    def on_event(self, events):
+        try:
+            if events & IN and (self.reads or self.waits):
+                self.on_read()
+            elif events & (GONE | BROKEN):
+                self.cut()
+            if self.socket and events & OUT:
+                self.on_write()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.cut()
+
+
+class Swarm:
+    """Connections, and what became of them."""
+
+    def __init__(self, receive_bytes=None, back_after=0.01):
+        self.epoll, self.by_fd = select.epoll(), {}
+        self.receive_bytes, self.back_after = receive_bytes, back_after
+        self.peers, self.heap, self.order = [], [], 0
+        self.opened = self.not_connected = self.left = self.sent = self.received = 0
+        self.cuts = []  # how long each connection lived that the server closed
+
+    def add(self, count, server, script, reads=True):
+        for _ in range(count):
+            self.peers.append(Peer(self, server, script, reads))
+
+    def watch(self, peer):
+        self.by_fd[peer.socket.fileno()] = peer
+        self.epoll.register(peer.socket, peer.events)
+
+    def changed(self, peer):
+        if peer.events != peer.wanted():
+            peer.events = peer.wanted()
+            self.epoll.modify(peer.socket, peer.events)
+
+    def forget(self, peer, hard=False):
+        if hard and peer.socket.family != socket.AF_UNIX:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.by_fd.pop(peer.socket.fileno(), None)
+        peer.socket.close()
+        peer.socket = None
+
+    def later(self, seconds, peer, wakes):
+        self.order += 1
+        heapq.heappush(self.heap, (time.monotonic() + seconds, self.order, peer, wakes))
+
+    def run(self, seconds, stopped=lambda: False, begun=lambda: None, burst=64):
+        """Opens all, `burst` a turn so that none is starved, and drives them."""
+        end, waiting = time.monotonic() + seconds, list(reversed(self.peers))
+        while time.monotonic() < end and not stopped():
+            for _ in range(min(burst, len(waiting))):
+                self.open_one(waiting.pop())
+                if not waiting:
+                    begun()
+            now = time.monotonic()
+            while self.heap and self.heap[0][0] <= now:
+                _, _, peer, wakes = heapq.heappop(self.heap)
+                if peer.wakes == wakes:
+                    peer.wake()
+            soon = min(self.heap[0][0] if self.heap else end, end) - time.monotonic()
+            for fd, events in self.epoll.poll(0 if waiting else min(max(soon, 0), 0.1), 1024):
+                if fd in self.by_fd:
+                    self.by_fd[fd].on_event(events)
+
+    def open_one(self, peer):
+        try:
+            peer.open()
+        except OSError as error:  # no more descriptors or ports: what there is has to do
+            if error.errno not in FULL:
+                raise
+            self.not_connected += 1
+            peer.sleep(0.1)
+
+    def close(self, hard=False):
+        """Everybody leaves; `hard` with a reset."""
+        for peer in self.peers:
+            if peer.socket:
+                self.forget(peer, hard)
+        self.epoll.close()
