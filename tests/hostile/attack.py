@@ -7,9 +7,9 @@
     attack.py admin_bare_48 --http 127.0.0.1:8002
     attack.py ping trickle_300 --server unix:/run/voxeld/grpc
 
-Attacks until its time is over or SIGTERM comes, and then prints one line of JSON: connections that were
-opened, could not be, were closed by the server (and how old they were then), bytes sent and read.
-A line `begun` on standard error says that every connection has been opened once.
+Attacks until its time is over or SIGTERM comes, and then prints one line of JSON: connections that
+were opened, could not be, were closed by the server (and how old they were then), bytes sent and
+read.  A line `begun` on standard error says that every connection has been opened once.
 """
 import argparse
 import json

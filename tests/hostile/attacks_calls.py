@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks with calls: begun and reset, begun and left, sent a byte at a time, answered and not read."""
+"""Attacks with calls: begun and reset, begun and left, sent a byte at a time, not read."""
 import itertools
 
 import h2
@@ -51,7 +51,7 @@ def reset_made(swarm, target):
 
 
 def held_calls(path, count, more=50):
-    """So many calls that send headers only; and more of them, since the server may have refused some."""
+    """So many calls that send headers only; and more, since the server may have refused some."""
     def script(_peer):
         full, again = h2.kept_block(path)
         yield h2.opening() + h2.headers(1, full) \
@@ -113,7 +113,7 @@ def trickle_1000(swarm, target):
 
 
 def half_messages(path, streams, declared, sent):
-    """Messages of `declared` bytes of which `sent` come, within the windows that the server gives."""
+    """Messages of `declared` bytes of which `sent` come, within the server's windows."""
     body = memoryview(h2.message(bytes(sent), declared))
 
     def script(peer):
@@ -190,8 +190,8 @@ def zero_window(swarm, target):
         receive_bytes=4096, seconds=3)
 def answers_unread(swarm, target):
     end = h2.data(0, h2.message(b""), h2.END_STREAM)
-    swarm.add(4, target.grpc, begun(h2.SERVICE + "ServerMetadata", lambda head: [head, end], block=600),
-              reads=False)
+    calls = begun(h2.SERVICE + "ServerMetadata", lambda head: [head, end], block=600)
+    swarm.add(4, target.grpc, calls, reads=False)
 
 
 @attack("small questions as fast as possible, 4 connections")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/2 and gRPC by hand, as bytes: what a client may say, and what none should.
 
-Nothing here checks anything: a frame may have any type, length, stream and payload.  Header blocks are
-literals without Huffman; `flow` repeats a pair of frames over many streams at the speed of slices.
+Nothing here checks anything: a frame may have any type, length, stream and payload.  Header blocks
+are literals without Huffman; `flow` repeats frames over many streams at the speed of slices.
 """
 import array
 import struct
@@ -70,7 +70,7 @@ def text(value):
 
 
 def field(name, value, kept=False):
-    """A header; `kept` puts it into the dynamic table, where its index is 62 until the next one comes."""
+    """A header; `kept` puts it into the dynamic table: number 62 until the next one comes."""
     return (b"\x40" if kept else b"\x00") + text(name) + text(value)
 
 
@@ -142,9 +142,9 @@ def infer_request(model, voxels, channels=4):
     coords = b"".join(struct.pack("<4i", 0, i % 4096, i // 4096, 0) for i in range(voxels))
     feats = struct.pack("<f", 1.0) * (voxels * channels)
     out = _field(1, model.encode())
-    for name, kind, shape in (("coords", "INT32", (voxels, 4)), ("feats", "FP32", (voxels, channels))):
+    for name, kind, width in (("coords", "INT32", 4), ("feats", "FP32", channels)):
         out += _field(5, _field(1, name.encode()) + _field(2, kind.encode())
-                      + _field(3, b"".join(map(_varint, shape))))
+                      + _field(3, _varint(voxels) + _varint(width)))
     return out + _field(7, coords) + _field(7, feats)
 
 

@@ -23,7 +23,7 @@ class Attack:
     receive_bytes   how much the attackers' sockets hold
     back_after      seconds until an attacker whose connection was closed comes back
     seconds         how long the attack lasts in CI
-    arena           it sends whole requests, whose tensors lie in the arena (whose size is a setting)
+    arena           it sends whole requests; their tensors lie in the arena, which is a setting's
     """
     name: str
     what: str

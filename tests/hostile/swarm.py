@@ -8,8 +8,8 @@ A script is a generator for one connection.  It yields
     None      to wait until there is something to read, which the yield then gives
     CLOSE     to end the connection and begin again with another one
 
-and the connection stays open when it ends, until the swarm ends.  One that the server closes is opened
-again at once: a defence that cuts must stand those who come back.
+and the connection stays open when it ends, until the swarm ends.  One that the server closes is
+opened again at once: a defence that cuts must stand those who come back.
 """
 import errno
 import heapq
@@ -63,7 +63,8 @@ class Peer:
         self.swarm.watch(self)
 
     def wanted(self):
-        return GONE | OUT * bool(self.pending or self.connecting) | IN * bool(self.reads or self.waits)
+        wants_out, wants_in = self.pending or self.connecting, self.reads or self.waits
+        return GONE | OUT * bool(wants_out) | IN * bool(wants_in)
 
     def sleep(self, seconds):
         self.wakes += 1

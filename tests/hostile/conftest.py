@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rig for many attacks, and a new one after each that did harm: none fails another."""
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent)]
+
+from rig import Rig  # noqa: E402
+
+SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
+
+
+class Rigs:
+    """get() is the rig of now."""
+
+    def __init__(self, factory, **options):
+        self.factory, self.options, self.rig = factory, options, None
+
+    def get(self):
+        if self.rig and self.rig.hurt:
+            self.rig.kill()
+            self.rig = None
+        if not self.rig:
+            self.rig = Rig(self.factory.mktemp("rig"), **self.options)
+            self.rig.__enter__()
+        return self.rig
+
+    def close(self):
+        if self.rig and self.rig.hurt:
+            self.rig.kill()
+        elif self.rig:
+            self.rig.stop()
+
+
+def attacked(rigs, names, seconds):
+    """The test: names the attack, what was wrong, and what the daemon said last."""
+    rig = rigs.get()
+    finding = rig.attack(*names, seconds=seconds)
+    print(finding)
+    assert not finding.wrong, "\n".join([
+        "", *finding.wrong, f"attackers: {finding.attacker}",
+        f"alone: tests/hostile/judge.py --voxeld {os.environ['VOXELD']} {','.join(names)}"])
+
+
+@pytest.fixture(scope="module")
+def rigs(tmp_path_factory):
+    one = Rigs(tmp_path_factory)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def unix_rigs(tmp_path_factory):
+    one = Rigs(tmp_path_factory, unix=True)
+    yield one
+    one.close()

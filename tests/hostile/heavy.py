@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""heavy - good clients that ask much, as processes: none of them may be cut.
+
+    heavy.py NAME --server HOST:PORT|unix:PATH
+
+Ends with exit code 0 and one line, what it did; or with 1 and what went wrong.  A connection that
+was lost is wrong, also when gRPC would have made another.
+"""
+import argparse
+import sys
+import threading
+import time
+
+import grpc
+
+import h2
+
+SECONDS = 60
+WORK = {}
+
+
+def work(function):
+    WORK[function.__name__] = function
+    return function
+
+
+class Client:
+    """One connection, watched."""
+
+    def __init__(self, server, *options):
+        self.states, self.ready = [], threading.Event()
+        self.channel = grpc.insecure_channel(server, options=[
+            ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1),
+            ("grpc.enable_retries", 0), *options])
+        self.channel.subscribe(self.on_state, try_to_connect=True)
+        if not self.ready.wait(SECONDS):
+            raise AssertionError(f"expected a connection, got {self.states}")
+
+    def on_state(self, state):
+        self.states.append(state)
+        if state == grpc.ChannelConnectivity.READY:
+            self.ready.set()
+
+    def unary(self, path=h2.INFER):
+        return self.channel.unary_unary(path)
+
+    def close(self):
+        """The connection that it began with is the one it has."""
+        ready = grpc.ChannelConnectivity.READY
+        after = self.states[self.states.index(ready):]
+        self.channel.close()
+        if any(state != ready for state in after):
+            raise AssertionError(f"expected one connection from begin to end, got {after}")
+
+
+class Window:
+    """At most so many calls at once; counts how they ended."""
+
+    def __init__(self, most):
+        self.free, self.lock, self.ended = threading.Semaphore(most), threading.Lock(), {}
+        self.most = most
+
+    def add(self, call):
+        call.add_done_callback(self.on_done)
+
+    def on_done(self, call):
+        with self.lock:
+            word = call.code().name
+            self.ended[word] = self.ended.get(word, 0) + 1
+        self.free.release()
+
+    def finish(self):
+        for _ in range(self.most):
+            self.free.acquire()
+        return self.ended
+
+
+def paced(count, rate):
+    """0, 1, ... at that rate at most."""
+    begin = time.monotonic()
+    for i in range(count):
+        time.sleep(max(0, begin + i / rate - time.monotonic()))
+        yield i
+
+
+@work
+def many(client):
+    """10,000 small calls, at most 1,000 a second and 50 at once."""
+    call, window = client.unary(), Window(50)
+    request = h2.infer_request("conv", 16)
+    for _ in paced(10_000, 1000):
+        window.free.acquire()
+        window.add(call.future(request, timeout=SECONDS))
+    return window.finish() == {"OK": 10_000}, window.ended
+
+
+@work
+def cancels(client):
+    """Cancels each request that it starts, 200 a second."""
+    call, window = client.unary(), Window(1000)
+    request = h2.infer_request("conv", 16)
+    for _ in paced(2400, 200):
+        window.free.acquire()
+        future = call.future(request, timeout=SECONDS)
+        window.add(future)
+        future.cancel()
+    ended = window.finish()
+    return set(ended) <= {"CANCELLED", "OK"} and sum(ended.values()) == 2400, ended
+
+
+@work
+def cancels_late(client):
+    """The same 2 ms later, when the request is at the server."""
+    call, window = client.unary(), Window(1000)
+    request, last = h2.infer_request("conv", 2000), []
+    for _ in paced(2400, 200):
+        window.free.acquire()
+        for future in last:
+            future.cancel()
+        last = [call.future(request, timeout=SECONDS)]
+        window.add(last[0])
+    ended = window.finish()
+    return set(ended) <= {"CANCELLED", "OK"} and sum(ended.values()) == 2400, ended
+
+
+@work
+def hasty(client):
+    """Deadlines of 1 ms, 200 a second: calls that are dropped all the time by who is in a hurry."""
+    call, window = client.unary(), Window(1000)
+    request = h2.infer_request("conv", 16)
+    for _ in paced(2400, 200):
+        window.free.acquire()
+        window.add(call.future(request, timeout=0.001))
+    ended = window.finish()
+    return set(ended) <= {"DEADLINE_EXCEEDED", "OK"} and sum(ended.values()) == 2400, ended
+
+
+@work
+def large(client):
+    """Requests of 8 MB, one after the other."""
+    call, request = client.unary(), h2.infer_request("broad", 30_000, 64)
+    for _ in range(20):
+        call(request, timeout=SECONDS)
+    return len(request) > 8_000_000, {"OK": 20}
+
+
+@work
+def large_answers(client):
+    """Answers of 8 MB, four at once."""
+    call, window = client.unary(), Window(4)
+    request = h2.infer_request("wide", 1024)
+    for _ in range(40):
+        window.free.acquire()
+        window.add(call.future(request, timeout=SECONDS))
+    return window.finish() == {"OK": 40}, window.ended
+
+
+@work
+def wide(client):
+    """200 calls at once on one connection, 4,000 in all."""
+    call, window = client.unary(), Window(200)
+    request = h2.infer_request("conv", 16)
+    for _ in range(4000):
+        window.free.acquire()
+        window.add(call.future(request, timeout=SECONDS))
+    return window.finish() == {"OK": 4000}, window.ended
+
+
+@work
+def questions(client):
+    """Asks for metadata 5,000 times, as fast as one can who waits for the answer."""
+    call = client.unary(h2.SERVICE + "ServerMetadata")
+    for _ in range(5000):
+        call(b"", timeout=SECONDS)
+    return True, {"OK": 5000}
+
+
+@work
+def streams(client):
+    """400 streams of ten requests each, one after the other; every fourth is dropped open."""
+    call = client.channel.stream_stream(h2.STREAM)
+    request, answers = h2.infer_request("conv", 16), 0
+    for i in range(400):
+        ended = threading.Event()
+
+        def requests(ended=ended):
+            for _ in range(10):
+                yield request
+            ended.wait(SECONDS)
+        stream = call(requests(), timeout=SECONDS)
+        answers += sum(1 for _ in zip(range(10), stream))
+        if i % 4 == 0:
+            stream.cancel()
+        ended.set()
+        list(stream) if i % 4 else None
+    return answers == 4000, {"answers": answers}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("name", choices=[*WORK, "idle"])
+    parser.add_argument("--server", required=True)
+    args = parser.parse_args()
+    if args.name == "idle":
+        return idle(args.server)
+    client = Client(args.server)
+    good, ended = WORK[args.name](client)
+    print(args.name, ended, flush=True)
+    client.close()
+    return 0 if good else 1
+
+
+def idle(server):
+    """Only gRPC's pings every 10 s, until its input ends; then its connection still works."""
+    client = Client(server, ("grpc.keepalive_time_ms", 10_000),
+                    ("grpc.keepalive_permit_without_calls", 1),
+                    ("grpc.http2.max_pings_without_data", 0))
+    client.unary()(h2.infer_request("conv", 16), timeout=SECONDS)
+    sys.stdin.read()
+    client.unary()(h2.infer_request("conv", 16), timeout=SECONDS)
+    client.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon under attack, a good client of it, and what both are measured by.
+
+`Rig` starts the daemon, the good client and a thread that reads the front's memory every 20 ms;
+`attack` lets attackers at it and returns a `Finding`, whose `wrong` are sentences: what was
+expected and what came.  Everything is judged from outside.
+"""
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
+
+import attack  # noqa: E402
+from model_files import ConvModel  # noqa: E402
+from voxeld_process import Daemon  # noqa: E402
+
+RSS_BYTES = 64 << 20        # the front may grow by so much, during an attack and after it
+LATENCY_SECONDS = 1.0       # p99 of the good client on a machine that has the time
+LATENCY_TIMES = 4.0         # else: so many times the worst when as many processes only burn time
+GIVEN_BACK_SECONDS = 10.0   # memory and connections are given back within seconds
+RSS_BYTES_MOST = 3 << 29    # beyond it the front is killed, before it takes the machine with it
+STALL_SECONDS = 60.0        # longer is for ever
+ANSWERS_AFTER = 20          # good answers in a row that end an attack's aftermath
+CUTS_METRIC = "voxeld_connections_cut_total"
+CUT_EVENT = "CONNECTION_CUT"
+
+Answer = collections.namedtuple("Answer", "what due took outcome")
+Memory = collections.namedtuple("Memory", "at rss shared")
+
+
+def p99(times):
+    times = sorted(times)
+    return times[min(len(times) - 1, int(0.99 * len(times)))] if times else None
+
+
+class GoodClient:
+    """The process of good.py, and every line that it has said."""
+
+    def __init__(self, server, http):
+        self.answers, self.open = [], {}
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "good.py"), "--server", server, "--http", http],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            what, due, took, outcome = line.rstrip("\n").split(" ", 3)
+            if outcome == "asked":
+                self.open[what, due] = float(due)
+            else:
+                self.answers.append(Answer(what, float(due), float(took), outcome))
+                del self.open[what, due]
+
+    def since(self, begin, end=float("inf"), what=None):
+        return [a for a in list(self.answers)
+                if begin <= a.due < end and (what is None or a.what == what)]
+
+    def unanswered(self, end):
+        """Requests due before then whose answer has not come."""
+        return [what for (what, _), due in list(self.open.items()) if due < end]
+
+    def close(self):
+        """True when it ended by itself, every request answered."""
+        self.process.stdin.close()
+        try:
+            code = self.process.wait(STALL_SECONDS + 10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self.thread.join()
+        self.process.stdout.close()
+        return code == 0
+
+
+class MemoryWatch:
+    """The front's resident memory, read all the time."""
+
+    def __init__(self, pid):
+        self.pid, self.readings, self.stopped = pid, [], threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def read(self):
+        text = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        rss, shared = (int(re.search(rf"{key}:\s*(\d+) kB", text)[1]) * 1024
+                       for key in ("VmRSS", "RssShmem"))
+        return Memory(time.monotonic(), rss, shared)
+
+    def _run(self):
+        while not self.stopped.wait(0.02):
+            try:
+                self.readings.append(self.read())
+            except (OSError, TypeError):
+                return  # it has ended
+            if self.readings[-1].rss > RSS_BYTES_MOST:
+                os.kill(self.pid, signal.SIGKILL)
+                return
+
+    def peak(self, begin, end, size):
+        return max((size(m) for m in list(self.readings) if begin <= m.at <= end), default=0)
+
+    def close(self):
+        self.stopped.set()
+        self.thread.join()
+
+
+@dataclasses.dataclass
+class Finding:
+    """What one attack did."""
+    names: list
+    wrong: list
+    p99_ms: float | None = None
+    worst_ms: float | None = None
+    newcomer_ms: float | None = None
+    admin_ms: float | None = None
+    asked: int = 0
+    failed: int = 0
+    rss_before: int = 0
+    rss_peak: int = 0
+    rss_after: int = 0
+    recovered_s: float | None = None
+    cut_metric: float | None = None
+    attacker: dict = dataclasses.field(default_factory=dict)
+
+
+class Rig:
+    """`with Rig(work) as rig: rig.attack("ping")`; one that something hurt is not used again."""
+
+    def __init__(self, work, *flags, unix=False, patience=STALL_SECONDS):
+        self.work = pathlib.Path(work)
+        repository = self.work / "repository"
+        repository.mkdir(exist_ok=True)
+        ConvModel().write(repository)
+        ConvModel(hidden=4, co=2048).write(repository, "wide")  # 1,024 voxels: 8 MB of answer
+        ConvModel(ci=64, hidden=4).write(repository, "broad")   # 30,000 voxels: 8 MB of request
+        self.patience = patience
+        self.socket = f"unix:{self.work}/s"
+        self.daemon = Daemon(repository, self.work,
+                             "--grpc", f"127.0.0.1:0,{self.socket}", *flags)
+        self.server = self.socket if unix else self.daemon.grpc
+        self.memory = MemoryWatch(self.daemon.process.pid)
+        self.good, self.hurt, self.limit = None, False, LATENCY_SECONDS
+
+    def __enter__(self):
+        try:
+            self.warm_up()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, kind, *rest):
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def warm_up(self):
+        """Everything that is taken once is taken; then the delays of a busy machine alone."""
+        self.good = GoodClient(self.server, self.daemon.http)
+        self.wait("the good client's first answers", lambda: len(self.good.answers) > 40)
+        burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                   for _ in range(len(os.sched_getaffinity(0)) + 1)]
+        begin = time.monotonic()
+        try:
+            self.wait("the good client under load", lambda: len(self.good.since(begin)) > 80)
+        finally:
+            for one in burners:
+                one.kill()
+                one.wait()
+        self.control = self.good.since(begin)
+        self.limit = max(LATENCY_SECONDS, LATENCY_TIMES * max(a.took for a in self.control))
+        self.first = self.memory.read()
+
+    def wait(self, what, condition, seconds=None):
+        self.daemon.wait_for(what, condition, seconds or self.patience)
+
+    # ------- an attack -------
+
+    def attack(self, *names, seconds=None, server=None):
+        """One process for the attacks of these names, at once; a Finding."""
+        chosen = [attack.ATTACKS[name] for name in names]
+        finding = Finding(list(names), [])
+        self.size = (lambda m: m.rss - m.shared) if any(a.arena for a in chosen) \
+            else (lambda m: m.rss)
+        finding.rss_before = self.size(self.memory.read())
+        cuts, logged = self.cuts(), len(self.daemon.log())
+        begin = time.monotonic()
+        seconds = seconds or max(a.seconds for a in chosen)
+        finding.attacker = self.run_attackers(names, seconds, server or self.server)
+        end = time.monotonic()
+        self.judge_aftermath(finding, begin, end)
+        self.judge_answers(finding, begin)
+        self.judge_memory(finding, begin)
+        self.judge_cuts(finding, any(a.over for a in chosen), cuts, logged)
+        self.hurt = self.hurt or bool(finding.wrong)
+        return finding
+
+    def run_attackers(self, names, seconds, server):
+        process = subprocess.run(
+            [sys.executable, str(HERE / "attack.py"), *names, "--server", server,
+             "--http", self.daemon.http, "--seconds", str(seconds)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds + 120)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
+
+    def judge_aftermath(self, finding, begin, end):
+        """The good client is served again, and then nothing of the attack is left."""
+        def served():
+            after = self.good.since(end, what="infer")
+            return (self.daemon.process.poll() is not None
+                    or len(after) >= ANSWERS_AFTER and not self.good.unanswered(end))
+        try:
+            self.wait("answers", served)
+        except AssertionError:
+            finding.wrong.append(
+                f"expected {ANSWERS_AFTER} answers within {self.patience:.0f} s after the attack, "
+                f"got {len(self.good.since(end, what='infer'))}, and "
+                f"{len(self.good.unanswered(end))} earlier requests are not answered yet")
+            return
+        if self.daemon.process.poll() is not None:
+            finding.wrong.append(
+                f"expected a daemon that lives, got exit code {self.daemon.process.poll()} "
+                f"(-9: this test ends one beyond {RSS_BYTES_MOST >> 20} MB)")
+            return
+        asked_before = [a for a in self.good.since(begin) if a.due < end]
+        finding.recovered_s = max([0.0, *(a.due + a.took - end for a in asked_before)])
+        try:
+            self.wait("voxeld_connections to be as before", lambda: self.connections() <= 3, 30)
+        except (AssertionError, OSError) as error:
+            finding.wrong.append("expected the attackers' connections to be gone within 30 s, got "
+                                 + str(error)[:100])
+
+    def connections(self):
+        return self.daemon.metrics().get("voxeld_connections", 0)
+
+    def judge_answers(self, finding, begin):
+        answers = self.good.since(begin)
+        finding.asked = len(answers)
+        failed = [a for a in answers if a.outcome != "ok"]
+        finding.failed = len(failed)
+        for what, count in collections.Counter((a.what, a.outcome) for a in failed).most_common(4):
+            finding.wrong.append(f"expected {what[0]} to be answered, got {count} x {what[1]}")
+        worst = {}
+        for what in ("infer", "newcomer", "admin"):
+            times = [a.took for a in answers if a.what == what]
+            if not times:
+                finding.wrong.append(f"expected answers to {what}, got none")
+                continue
+            worst[what] = p99(times)
+            if worst[what] > self.limit:
+                finding.wrong.append(f"expected a p99 of {what} within {self.limit:.1f} s, "
+                                     f"got {worst[what]:.2f} s of {len(times)}")
+        ms = {what: round(1000 * took, 1) for what, took in worst.items()}
+        finding.p99_ms, finding.newcomer_ms, finding.admin_ms = (
+            ms.get(what) for what in ("infer", "newcomer", "admin"))
+        finding.worst_ms = round(1000 * max([0, *(a.took for a in answers if a.what == "infer")]))
+
+    def judge_memory(self, finding, begin):
+        most = finding.rss_before + RSS_BYTES
+        until = time.monotonic() + GIVEN_BACK_SECONDS
+        while self.daemon.process.poll() is None:
+            finding.rss_after = self.size(self.memory.read())
+            if finding.rss_after <= most or time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        finding.rss_peak = self.memory.peak(begin, time.monotonic(), self.size)
+        for when, size in (("during", finding.rss_peak), ("after", finding.rss_after)):
+            if size > most:
+                finding.wrong.append(
+                    f"expected the front within 64 MB of {finding.rss_before >> 20} MB {when} the "
+                    f"attack, got {size >> 20} MB")
+
+    # ------- connections that are cut -------
+
+    def cuts(self):
+        """How many connections the daemon says it has cut; None: it does not say."""
+        try:
+            numbers = self.daemon.metrics()
+        except OSError:
+            return None
+        cuts = [value for name, value in numbers.items() if name.startswith(CUTS_METRIC)]
+        return sum(cuts) if cuts else None
+
+    def judge_cuts(self, finding, over, before, logged):
+        after = self.cuts()
+        finding.cut_metric = None if after is None else after - (before or 0)
+        lines = [line for line in self.daemon.log()[logged:].splitlines() if CUT_EVENT in line]
+        named = collections.Counter(re.findall(r"127\.0\.0\.1:\d+", "\n".join(lines)))
+        if any(count > 1 for count in named.values()):
+            finding.wrong.append(f"expected one line for each connection that is cut, got "
+                                 f"{named.most_common(1)[0]}")
+        if not over:
+            return
+        if not finding.attacker["cut"]:
+            finding.wrong.append("expected connections over their allowance to be closed, got none")
+        if not finding.cut_metric:
+            finding.wrong.append(f"expected {CUTS_METRIC} to count them, got {finding.cut_metric}")
+        if not lines:
+            finding.wrong.append(f"expected {CUT_EVENT} in the log with their address, got none")
+
+    # ------- the end -------
+
+    def left_over(self):
+        """What all attacks together have left behind: sentences."""
+        wrong, rss = [], self.memory.read().rss
+        if rss > self.first.rss + RSS_BYTES + self.shared():
+            wrong.append(f"expected the front within 64 MB of {self.first.rss >> 20} MB after all "
+                         f"attacks, got {rss >> 20} MB")
+        failed = [a for a in self.good.answers if a.outcome != "ok"]
+        if failed:
+            wrong.append(f"expected every request to be answered, got {failed[:4]}")
+        return wrong
+
+    def shared(self):
+        """Of the arena that has been touched, which is never more than its setting."""
+        return self.memory.read().shared - self.first.shared
+
+    def stop(self):
+        """The good client first, then SIGTERM, exit code 0."""
+        try:
+            assert self.good.close(), "the good client did not end"
+            self.good = None
+            self.daemon.stop()
+        finally:
+            self.kill()
+
+    def kill(self):
+        self.daemon.kill()
+        self.memory.close()
+        if self.good:
+            self.good.close()
+            self.good = None

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks on the admin port: the good client does not notice, and the front does not grow."""
+import pytest
+
+from conftest import attacked
+from groups import ADMIN
+
+
+@pytest.mark.parametrize("group", ADMIN)
+def test_good_client_is_served_beside(group, rigs):
+    attacked(rigs, *ADMIN[group])
+
+
+def test_nothing_is_left_of_all_of_them(rigs):
+    assert not rigs.get().left_over()
