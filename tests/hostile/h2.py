@@ -190,15 +190,18 @@ class Windows:
     def left(self, stream):
         return self.streams.setdefault(stream, self.first)
 
-    def take(self, unsent):
-        """Frames of unsent {stream: bytes} as far as the windows go, which it takes from there."""
+    def take(self, unsent, last=0):
+        """Frames of unsent {stream: bytes} as far as the windows go, which it takes from there.
+
+        last: flags of the last frame of each.
+        """
         out, self.replies = [self.replies], b""
         for stream in [one for one in unsent if one in self.ended]:
             del unsent[stream]
         for stream, body in list(unsent.items()):
             count = min(len(body), self.left(stream), self.connection, 4 * FRAME_BYTES)
             if count > 0:
-                out.append(data(stream, bytes(body[:count])))
+                out.append(data(stream, bytes(body[:count]), last * (count == len(body))))
                 self.streams[stream] -= count
                 self.connection -= count
                 unsent[stream] = body[count:]

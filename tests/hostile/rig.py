@@ -272,7 +272,10 @@ class Rig:
         most = finding.rss_before + RSS_BYTES
         until = time.monotonic() + GIVEN_BACK_SECONDS
         while self.daemon.process.poll() is None:
-            finding.rss_after = self.size(self.memory.read())
+            try:
+                finding.rss_after = self.size(self.memory.read())
+            except (OSError, TypeError):
+                break  # it has ended
             if finding.rss_after <= most or time.monotonic() > until:
                 break
             time.sleep(0.05)
