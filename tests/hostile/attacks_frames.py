@@ -110,12 +110,12 @@ def trailers(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.headers(1, h2.field("a", "b")), open_call()))
 
 
-@attack("PING flood", over=True)
+@attack("PING flood", over=True, counted=False)
 def ping(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.ping()))
 
 
-@attack("PING flood, answers unread", over=True, receive_bytes=4096, seconds=3)
+@attack("PING flood, answers unread", over=True, counted=False, receive_bytes=4096, seconds=3)
 def ping_deaf(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.ping()), reads=False)
 

@@ -30,7 +30,7 @@ LATENCY_TIMES = 4.0         # else: so many times the worst when as many process
 GIVEN_BACK_SECONDS = 10.0   # memory and connections are given back within seconds
 RSS_BYTES_MOST = 3 << 29    # beyond it the front is killed, before it takes the machine with it
 STALL_SECONDS = 60.0        # longer is for ever
-ANSWERS_AFTER = 20          # good answers in a row that end an attack's aftermath
+ANSWERS_AFTER = 12          # good answers in a row that end an attack's aftermath
 CUTS_METRIC = "voxeld_connections_cut_total"
 CUT_EVENT = "CONNECTION_CUT"
 
@@ -204,7 +204,7 @@ class Rig:
         self.judge_aftermath(finding, begin, end)
         self.judge_answers(finding, begin)
         self.judge_memory(finding, begin)
-        self.judge_cuts(finding, any(a.over for a in chosen), cuts, logged)
+        self.judge_cuts(finding, [a for a in chosen if a.over], cuts, logged)
         self.hurt = self.hurt or bool(finding.wrong)
         return finding
 
@@ -309,6 +309,8 @@ class Rig:
             return
         if not finding.attacker["cut"]:
             finding.wrong.append("expected connections over their allowance to be closed, got none")
+        if not any(one.counted for one in over):
+            return
         if not finding.cut_metric:
             finding.wrong.append(f"expected {CUTS_METRIC} to count them, got {finding.cut_metric}")
         if not lines:

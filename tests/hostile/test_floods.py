@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks one after another: the good client does not notice, and the front does not grow."""
+import pytest
+
+from conftest import attacked
+from groups import TCP, UNIX
+
+
+@pytest.mark.parametrize("group", TCP)
+def test_over_tcp(group, rigs):
+    attacked(rigs, *TCP[group])
+
+
+def test_nothing_is_left_of_what_came_over_tcp(rigs):
+    assert not rigs.get().left_over()
+
+
+@pytest.mark.parametrize("group", UNIX)
+def test_over_unix(group, unix_rigs):
+    attacked(unix_rigs, *UNIX[group])
+
+
+def test_nothing_is_left_of_what_came_over_unix(unix_rigs):
+    assert not unix_rigs.get().left_over()
