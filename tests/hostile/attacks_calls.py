@@ -198,7 +198,7 @@ def slow_windows(swarm, target):
     swarm.add(64, target.grpc, script)
 
 
-@attack("4 connections with 200 small requests each whose windows are 0", arena=True, seconds=4)
+@attack("8 connections with 200 small requests each whose windows are 0", arena=True, seconds=4)
 def zero_window(swarm, target):
     request = h2.message(h2.infer_request(target.model, 4))
 
@@ -209,7 +209,7 @@ def zero_window(swarm, target):
         for first in range(3, 400, 40):
             yield h2.flow([h2.headers(0, again), body], first, 20)
             yield 0.05
-    swarm.add(4, target.grpc, script)
+    swarm.add(8, target.grpc, script)
 
 
 @attack("16 connections which ask for answers of all sizes until none fits, and read none",
@@ -248,6 +248,12 @@ def questions(swarm, target):
     swarm.add(4, target.grpc, begun(h2.SERVICE + "ServerLive", lambda head: [head, end], block=600))
 
 
+@attack("inferences of nonsense as fast as possible, 4 connections")
+def bad_requests(swarm, target):
+    end = h2.data(0, h2.message(b"nonsense"), h2.END_STREAM)
+    swarm.add(4, target.grpc, begun(h2.INFER, lambda head: [head, end], block=600))
+
+
 @attack("calls of a method that is not there as fast as possible, 4 connections")
 def unknown_methods(swarm, target):
     swarm.add(4, target.grpc, begun("/no.Such/Method", lambda head: [head], block=600))
@@ -263,11 +269,22 @@ def bare_calls(swarm, target):
     swarm.add(4, target.grpc, script)
 
 
+def lasting(path, last):
+    """1,000 calls which last as long as their client likes."""
+    def script(_peer):
+        full, again = h2.kept_block(path)
+        asked = h2.data(0, h2.message(b""), last)
+        yield h2.opening() + h2.flow([h2.headers(0, full), asked], 1, 1) \
+            + h2.flow([h2.headers(0, again), asked], 3, 999)
+    return script
+
+
 @attack("1,000 health watches each of 4 connections")
 def watches(swarm, target):
-    def script(_peer):
-        full, again = h2.kept_block("/grpc.health.v1.Health/Watch")
-        end = h2.data(0, h2.message(b""), h2.END_STREAM)
-        yield h2.opening() + h2.flow([h2.headers(0, full), end], 1, 1) \
-            + h2.flow([h2.headers(0, again), end], 3, 999)
-    swarm.add(4, target.grpc, script)
+    swarm.add(4, target.grpc, lasting("/grpc.health.v1.Health/Watch", h2.END_STREAM))
+
+
+@attack("1,000 reflection streams each of 4 connections")
+def reflections(swarm, target):
+    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    swarm.add(4, target.grpc, lasting(path, 0))

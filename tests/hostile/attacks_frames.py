@@ -172,7 +172,7 @@ def data_empty_many(swarm, target):
               repeated(h2.flow([h2.frame(h2.DATA, 0, 0)], 1, 100), begin))
 
 
-@attack("DATA frames of padding", over=True)
+@attack("DATA frames of padding", over=True, counted=False)
 def data_padding(swarm, target):
     body = b"\xff" + bytes(255)
     swarm.add(CONNECTIONS, target.grpc,

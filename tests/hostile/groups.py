@@ -24,10 +24,17 @@ TCP = {
     "stream_halves": (("stream_halves",), 2),
     "halves": (("stream_halves_32", "infer_halves", "small_halves"), 2),
     "slow_readers": (("slow_readers",), 2),
+    "crowd_idle": (("crowd_idle",), 2),
+    "crowd_calls": (("crowd_calls",), 2),
+    "crowd_bursts": (("crowd_bursts",), 2.5),
+    "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
+    "crawling": (("crawling", "stream_places"), 2),
     "arena_full": (("arena_full",), 1.5),
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
     "answers_unread": (("answers_unread",), 1.5),
-    "questions": (("questions", "unknown_methods", "bare_calls", "watches"), 1.5),
+    "questions": (("questions", "unknown_methods", "bare_calls", "bad_requests"), 1.5),
+
+    "lasting": (("watches", "reflections"), 1.5),
 
     "continuation": (("continuation",), 3),
     "continuations": (("continuation_empty", "continuation_one"), 1),

@@ -146,6 +146,15 @@ def large(client):
 
 
 @work
+def large_few(client):
+    """The same, four of them."""
+    call, request = client.unary(), h2.infer_request("broad", 30_000, 64)
+    for _ in range(4):
+        call(request, timeout=SECONDS)
+    return True, {"OK": 4}
+
+
+@work
 def large_answers(client):
     """Answers of 8 MB, four at once."""
     call, window = client.unary(), Window(4)
@@ -195,6 +204,16 @@ def streams(client):
         ended.set()
         list(stream) if i % 4 else None
     return answers == 4000, {"answers": answers}
+
+
+@work
+def streamer(client):
+    """One stream, a request every 50 ms and an answer to each, for five seconds."""
+    call = client.channel.stream_stream(h2.STREAM)
+    request = h2.infer_request("conv", 16)
+    stream = call((request for _ in paced(100, 20)), timeout=SECONDS)
+    answers = sum(1 for _ in stream)
+    return answers == 100, {"answers": answers}
 
 
 def main():

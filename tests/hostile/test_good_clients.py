@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask much and mean well, all at once: each is served, and none is cut."""
-import pathlib
+"""Clients that ask much and mean well: each is served, beside attackers too, and none is cut."""
 import subprocess
 import sys
 
-from conftest import Rigs
+import pytest
 
-HEAVY = pathlib.Path(__file__).resolve().parent / "heavy.py"
+from conftest import Rigs
+from rig import HERE
+
+HEAVY = HERE / "heavy.py"
 SECONDS = 120
 TCP = ("many", "cancels", "cancels_late", "hasty", "large", "large_answers", "wide", "questions",
        "streams")
@@ -28,6 +30,31 @@ def outcome(name, process):
         text, _ = process.communicate()
         return f"{name}: expected an end within {SECONDS} s, got: {text}"
     return "" if process.returncode == 0 else f"{name}: {text}"
+
+
+@pytest.mark.parametrize("names, good", [
+    (("crawling", "infer_halves"), "large_few"), (("stream_places",), "streamer"),
+    (("resets_spread", "pings_spread"), "wide"), (("headers_only_many",), "large_answers")],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value))
+def test_is_served_beside(names, good, tmp_path_factory):
+    rigs = Rigs(tmp_path_factory)
+    rig, processes = rigs.get(), []
+    try:
+        processes = [subprocess.Popen(
+            [sys.executable, str(HERE / "attack.py"), *names, "--seconds", str(SECONDS),
+             "--server", rig.server, "--http", rig.daemon.http],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)]
+        assert processes[0].stderr.readline() == "begun\n"
+        processes.append(start(good, rig.server))
+        wrong = outcome(good, processes[1])
+        assert processes[0].poll() is None, "the attack was over before"
+        assert not wrong, wrong
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stderr and process.stderr.close()
+        rig.kill()
 
 
 def test_none_is_cut(tmp_path_factory):

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks of crowds: each connection is modest, thousands of them are not."""
+import itertools
+
+import h2
+from roster import attack
+from swarm import CLOSE
+
+CROWD = 6000  # more than connections_max
+MB = 1 << 20
+
+
+@attack("6,000 connections that ask one small question each, and stay", seconds=4)
+def crowd_idle(swarm, target):
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.SERVICE + "ServerLive")) \
+            + h2.data(1, h2.message(b""), h2.END_STREAM)
+    swarm.add(CROWD, target.grpc, script)
+
+
+@attack("6,000 connections with one call each that sends headers only", seconds=4)
+def crowd_calls(swarm, target):
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER))
+    swarm.add(CROWD, target.grpc, script)
+
+
+@attack("3,000 connections with 150 calls each that send headers only, all at one moment",
+        seconds=5)
+def crowd_bursts(swarm, target):
+    full, again = h2.kept_block(h2.INFER)
+    burst = h2.headers(1, full) + h2.flow([h2.headers(0, again)], 3, 149)
+
+    def script(_peer):
+        yield h2.opening()
+        yield 1.5
+        yield burst
+    swarm.add(3000, target.grpc, script)
+
+
+@attack("3,000 connections with 60 KB of a message of 100 KB each", seconds=5)
+def crowd_halves(swarm, target):
+    begin = h2.opening() + h2.headers(1, h2.call_block(h2.INFER)) \
+        + h2.data(1, h2.message(bytes(60_000), 100_000))
+
+    def script(_peer):
+        yield begin
+    swarm.add(3000, target.grpc, script)
+
+
+@attack("1,000 connections with 60 KB of a stream's message each", seconds=5)
+def crowd_stream_halves(swarm, target):
+    begin = h2.opening() + h2.headers(1, h2.call_block(h2.STREAM)) \
+        + h2.data(1, h2.message(bytes(60_000), 100_000))
+
+    def script(_peer):
+        yield begin
+    swarm.add(1000, target.grpc, script)
+
+
+@attack("200 connections which want a stream each, and ask again when they are refused", seconds=4)
+def stream_places(swarm, target):
+    def script(_peer):
+        yield h2.opening()
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, h2.call_block(h2.STREAM))
+            yield 0.1
+    swarm.add(200, target.grpc, script)
+
+
+@attack("40 connections with messages of 40 MB that come at 400 KB/s once it is tight", seconds=5)
+def crawling(swarm, target):
+    body = memoryview(h2.message(bytes(40 * MB)))
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER))
+        unsent = {1: body}
+        while unsent:
+            said = windows.take(unsent)
+            if said:
+                yield said
+            yield 0.15
+        yield CLOSE
+    swarm.add(40, target.grpc, script)
