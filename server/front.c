@@ -368,6 +368,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .receive_ns_max = config->receive_ms_max * VX_NS_PER_MS,
         .send_ns_max = config->send_ms_max * VX_NS_PER_MS,
         .slots = vx_shared_slots(front->shared),
+        .arena_bytes = (u64)config->arena_bytes,
         .regions = front->regions,
         .coords_in_place = front_all_are_gpus(front),
         .arrivals = &front->arrivals,

@@ -128,6 +128,29 @@ static const char *infer_hint(const struct vx_infer *infer, const struct vx_call
     return text;
 }
 
+/* One client that does not read its answers is not to have all of the arena. */
+static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
+                                  struct vx_why *why)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    u64 bytes = 0;
+    char hint[HINT_BYTES];
+    for (i32 i = 0; i < admitted->outputs_count; i++)
+        if (!vx_infer_output_use(call, i))
+            bytes +=
+                vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
+                    .bytes;
+    VX_ENSURE_WHY(
+        vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
+        "the connection has its part of the arena",
+        "no room for %llu bytes of outputs: this connection has its part of the "
+        "%llu bytes for tensors in flight already; %s",
+        (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared),
+        infer_hint(infer, call, hint));
+    return VX_OK;
+}
+
 static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
                                     struct vx_why *why)
 {
@@ -135,6 +158,7 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     char hint[HINT_BYTES];
+    VX_TRY(infer_check_part(infer, call, why));
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         if (vx_infer_output_use(call, i)) continue;

@@ -73,6 +73,7 @@ struct vx_rpc_options {
     i64 receive_ns_max;           /* a message that takes longer is cut; 0 = never */
     i64 send_ns_max;              /* and so is an answer that the client does not read */
     const struct vx_slots *slots; /* thread-safe */
+    u64 arena_bytes;              /* of those; 0 = nobody asks who has how much */
     struct vx_regions *regions;   /* where tensors may lie instead; NULL = nowhere */
     /* Every worker reads coordinates out of a region once and checks its own copy (a GPU):
      * they need not be copied here. */
@@ -141,6 +142,9 @@ bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gi
  * is done. */
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
                         const struct vx_reply *reply, const struct vx_slot *outputs);
+/* The call is about to take so many bytes for its answer.  False: its connection has more
+ * than its part of the arena, of which little is left. */
+bool vx_rpc_may_take(struct vx_call *call, u64 bytes);
 /* So many inferences are about to be answered together: the loop then leaves the writing
  * to others. */
 void vx_rpc_answers_coming(struct vx_rpc *rpc, i32 count);

@@ -273,16 +273,21 @@ static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u
 
 /* ------- accepted ------- */
 
-static void end_silent(struct vx_rpc_accept *accept)
+/* Who came later may speak sooner.  When all have spoken, the idlest goes before the last
+ * places are gone. */
+static void make_room(struct vx_rpc_accept *accept)
 {
-    if (!accept->silent_first) return;
+    i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
+    bool few = left < accept->rows_count / 16 + 1;
+    if (few && !accept->silent_first) vx_rpc_governor_crowded(accept->governor);
+    if (accept->free || !accept->silent_first) return;
     count_refused(accept);
     row_end(accept, accept->silent_first);
 }
 
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
 {
-    if (!accept->free) end_silent(accept); /* who came later may speak sooner */
+    make_room(accept);
     struct connection *row = accept->free;
     pthread_mutex_lock(&accept->lock);
     accept->accepted++;

@@ -359,7 +359,24 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     struct vx_call *call = &record->call;
     call->regions_status = vx_rpc_regions_take(&rpc->options, call, &call->regions_why);
     infer_name_coords(&rpc->options, &record->call.request);
-    return VX_OK;
+    u64 bytes = 0;
+    for (i32 i = 0; i < call->request.inputs_count; i++)
+        bytes += call->request.inputs[i].slot.bytes;
+    if (vx_rpc_may_take(call, bytes)) return VX_OK;
+    vx_rpc_inputs_give(record);
+    VX_FAIL_WHY(
+        why, RESOURCE_EXHAUSTED, "the connection has its part of the arena",
+        "no room for %llu bytes of tensors: this connection has its part of those "
+        "in flight already; try again when it has had answers",
+        (unsigned long long)bytes);
+}
+
+bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
+{
+    struct vx_rpc_record *record = vx_rpc_record_of(call);
+    if (!vx_rpc_govern_take(vx_rpc_place_of(record), bytes)) return false;
+    record->tensors_bytes += bytes;
+    return true;
 }
 
 vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)

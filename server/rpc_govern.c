@@ -71,6 +71,7 @@ vx_status vx_rpc_governor_open(const struct vx_rpc_options *options, i32 connect
     made->message_bytes_max = options->message_bytes_max;
     made->receive_bytes_max = options->receive_bytes_max;
     made->receive_ns_max = options->receive_ns_max;
+    made->arena_bytes = options->arena_bytes;
     made->bell = bell;
     made->context = context;
     pthread_mutex_lock(&vx_rpc_govern_lock);
@@ -182,6 +183,9 @@ static void account(struct vx_rpc_govern *govern, const struct msghdr *message,
     governor->unseen += (i64)(meter->calls - before.calls);
     govern->spent += meter->calls - before.calls + meter->work - before.work;
     governor->held += meter->held - before.held;
+    governor->holders += (meter->held > 0) - (before.held > 0);
+    governor->fresh -= meter->calls && !before.calls;
+    govern->active_ns = vx_clock_ns();
     governor->streams_open += meter->streams_count - before.streams_count;
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
@@ -285,9 +289,12 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
                      governor->message_bytes_max);
     vx_rpc_govern_cost_init(govern, vx_clock_ns());
+    govern->active_ns = govern->filled_ns;
     if (governor->live) governor->live->previous = govern;
+    if (!governor->live) governor->oldest = govern;
     governor->live = govern;
     governor->live_count++;
+    governor->fresh++;
     vx_rpc_govern_bound_fresh(governor);
     by_descriptor[place.descriptor] = govern;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -306,11 +313,15 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     }
     vx_rpc_govern_wake(govern); /* to read the end */
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
-    if (govern->next) govern->next->previous = govern->previous;
+    *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
     governor->live_count--;
     governor->going += govern->meter.held; /* gRPC frees it soon */
     governor->streams_open -= govern->meter.streams_count;
-    if (govern->shares[VX_RPC_SHARE_CALLS]) governor->active--;
+    governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
+    governor->holders -= govern->meter.held > 0;
+    governor->takers -= govern->tensors > 0;
+    governor->tensors -= govern->tensors;
+    governor->fresh -= !govern->meter.calls;
     if (governor->owner == govern) governor->owner = NULL;
     ring(governor);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

@@ -87,8 +87,11 @@ struct vx_rpc_govern {
     u64 bytes_seen, spent, spent_seen; /* at the last look */
     u64 calls_seen, finished_seen;
     bool held_up;             /* for calls or work, since the last look */
+    bool slow;                /* brought little since the last look */
     i32 still, unread, flood; /* looks in a row */
+    i64 active_ns;            /* when it brought something last */
     i32 shares[VX_RPC_SHARES_COUNT];
+    u64 tensors;              /* bytes of the arena */
     int epoll;                /* gRPC's, -1 = not known yet */
     struct epoll_event event; /* as gRPC wants to hear of it */
 };
@@ -108,6 +111,8 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
  * bell rings. */
 i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
+/* Few rows are left: the connection that has been without a call for longest is closed. */
+void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
 /* What all connections ever brought. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
 
@@ -121,12 +126,18 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 /* Connections that have calls in flight. */
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
+/* So many bytes of the arena, for a tensor of a call.  False: there is little left, and the
+ * connection has its part already; then nothing is counted. */
+bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);
+void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
 /* The connection that has most of a share, and how much; 0 = none has any. */
 u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
                             i32 *most);
 /* Whether gRPC may be asked for one more message: else those of this connection that have
  * been announced are to end first. */
 bool vx_rpc_govern_may_ask(struct vx_rpc_place place);
+/* Whether a message of it is due that does not come: nothing of it is here, or little comes. */
+bool vx_rpc_govern_is_due(struct vx_rpc_place place);
 
 /* rpc_intercept.c: in place of the system's.  A descriptor that nobody governs is read as
  * ever. */

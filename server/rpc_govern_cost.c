@@ -9,11 +9,13 @@
  * held up by them. */
 #define CALLS_ALL      512
 #define CALLS_ONE_MAX  64
-#define CALLS_ONE_MIN  8
+#define CALLS_ONE_MIN  2
 #define CALLS_PER_S    100 /* calls that gRPC refuses itself never arrive */
 #define CALL_BYTES_MIN 14  /* a frame's head and five fields of one byte */
 /* While so few calls of all connections are unseen, nobody's reads are made short. */
 #define CALLS_UNSEEN_FEW 64
+/* While there are so many nobody is read. */
+#define CALLS_UNSEEN_MAX 1024
 /* Streams of all connections that may be open before time gives no more calls back: what a
  * call without a message costs is gRPC's for as long as its client likes. */
 #define STREAMS_ALL 8192
@@ -29,8 +31,8 @@
 #define WORK_ANSWER_UNIT 1024
 /* Reads are not for less than so many calls and units of work; who has waited reads on when
  * there is something to read on with. */
-#define CALLS_READ   4
-#define CALLS_RESUME 8 /* no more than CALLS_ONE_MIN allows */
+#define CALLS_READ   1
+#define CALLS_RESUME 2 /* no more than CALLS_ONE_MIN allows */
 #define WORK_READ    64
 /* What a read that was sized for a message may bring beside it before it is a flood. */
 #define CALLS_DEBT 1200
@@ -102,7 +104,8 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    i64 small = HELD_SMALL - govern->meter.held;
+    i64 part = governor->receive_bytes_max / (governor->holders + 1);
+    i64 small = clamp(part, HELD_SMALL_MIN, HELD_SMALL) - govern->meter.held;
     i64 room = governor->receive_bytes_max - governor->held;
     if (governor->owner == govern) return INT64_MAX;
     return small > room ? small : room;
@@ -112,6 +115,7 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
+    if (govern->governor->unseen >= CALLS_UNSEEN_MAX) return VX_RPC_WAIT_CALLS;
     if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
@@ -159,7 +163,9 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern && govern->governor->unseen > 0) govern->governor->unseen--;
+    struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (governor && governor->unseen > 0 && --governor->unseen == CALLS_UNSEEN_MAX - 1)
+        governor->bell(governor->context);
     earn(govern, 1, 0);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -212,6 +218,42 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
     return has;
 }
 
+/* While half of the arena is free nobody asks.  Of three quarters of it each has its part,
+ * so that a newcomer finds something. */
+bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
+{
+    bool may = true;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (govern && bytes && governor->arena_bytes) {
+        u64 all = governor->arena_bytes;
+        u64 takers = (u64)governor->takers + !govern->tensors;
+        bool crowded = takers > 1 && governor->tensors + bytes > all / 2;
+        may = !crowded || govern->tensors + bytes <= all / 4 * 3 / takers;
+    }
+    if (govern && may && bytes) {
+        governor->takers += !govern->tensors;
+        govern->tensors += bytes;
+        governor->tensors += bytes;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return may;
+}
+
+void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern && bytes) {
+        VX_ASSERT(govern->tensors >= bytes);
+        govern->tensors -= bytes;
+        govern->governor->tensors -= bytes;
+        govern->governor->takers -= !govern->tensors;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
 u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
                             i32 *most)
 {
@@ -237,4 +279,14 @@ bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
                govern->meter.announced <= govern->governor->receive_bytes_max;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return may;
+}
+
+bool vx_rpc_govern_is_due(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    bool due = !govern || govern->meter.silent ||
+               (govern->meter.unfinished && govern->slow && !govern->waits);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return due;
 }

@@ -17,8 +17,10 @@
 
 #include <pthread.h>
 
-/* Never held up for room: what gRPC takes of a stream before it is asked for. */
-#define HELD_SMALL (64 << 10)
+/* Never held up for room: what gRPC takes of a stream before it is asked for; less in a
+ * crowd, but a frame. */
+#define HELD_SMALL     (64 << 10)
+#define HELD_SMALL_MIN (4 << 10)
 /* Who has waited for work reads on when there is so much of it. */
 #define WORK_RESUME 256
 
@@ -38,7 +40,12 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *owner; /* may go beyond receive_bytes_max */
     i64 freed_ns;                /* when much of `held` became whole last */
     i64 look_ns;
-    i32 active; /* connections with calls in flight */
+    i32 active;  /* connections with calls in flight */
+    i32 holders; /* connections that hold bytes of unfinished messages */
+    i32 takers;  /* connections that have some of the arena */
+    u64 tensors, arena_bytes;
+    struct vx_rpc_govern *oldest; /* the other end of `live` */
+    i32 fresh;                    /* connections that have begun no call */
 };
 
 extern pthread_mutex_t vx_rpc_govern_lock;

@@ -12,12 +12,16 @@
  * is closed after so many looks. */
 #define STILL_BYTES (128 << 10)
 #define STILL_LOOKS 6
+/* Who brings less of its message from look to look has no claim to its place. */
+#define SLOW_BYTES (8 << 10)
 /* All room is taken, and for so long no message of some size has become whole. */
 #define STUCK_NS VX_NS_PER_S
 /* Who is held up for its calls and its work all the time, while most of its calls bring no
  * message, is a flood after so many looks. */
 #define FLOOD_LOOKS 3
 #define FLOOD_CALLS 100 /* a look */
+/* Who has been without a call for so long is no client between two requests. */
+#define IDLE_NS (2 * VX_NS_PER_S)
 /* Work from look to look that may not go on while its answers stand still. */
 #define UNREAD_WORK  100
 #define UNREAD_LOOKS 8
@@ -95,6 +99,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     i64 late_ns = govern->governor->receive_ns_max;
     const struct vx_h2_meter *meter = &govern->meter;
     bool waits = govern->waits != VX_RPC_WAIT_NONE;
+    bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
     bool holds = meter->held > HELD_SMALL && room_wanted && !waits;
     bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
     govern->still = still ? govern->still + 1 : 0;
@@ -105,6 +110,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;
     govern->spent_seen = govern->spent;
+    govern->slow = slow;
     if (waits) govern->unfinished_since_ns += LOOK_NS;
     bool late = late_ns && meter->unfinished &&
                 now_ns - govern->unfinished_since_ns > late_ns + LATE_NS;
@@ -139,16 +145,24 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-/* The newest stands first. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor)
 {
-    struct vx_rpc_govern *oldest = NULL;
-    i32 fresh = 0;
-    if (governor->live_count <= FRESH_MAX) return;
+    struct vx_rpc_govern *one = governor->oldest;
+    if (governor->fresh <= FRESH_MAX) return;
+    while (one && (one->meter.calls || one->cut)) one = one->previous;
+    if (one) vx_rpc_govern_close(one, VX_RPC_CUT_IDLE);
+}
+
+void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
+{
+    struct vx_rpc_govern *idle = NULL;
+    i64 since_ns = vx_clock_ns() - IDLE_NS;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        if (one->meter.calls || one->cut) continue;
-        oldest = one;
-        fresh++;
+        bool busy = one->shares[VX_RPC_SHARE_CALLS] || one->meter.streams_count;
+        if (busy || one->cut || one->active_ns > since_ns) continue;
+        if (!idle || one->active_ns < idle->active_ns) idle = one;
     }
-    if (fresh > FRESH_MAX) vx_rpc_govern_close(oldest, VX_RPC_CUT_IDLE);
+    if (idle) vx_rpc_govern_close(idle, VX_RPC_CUT_IDLE);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -114,6 +114,7 @@ struct vx_rpc_stream {
     bool over;     /* no answer is sent any more */
     bool ended;    /* the status is on its way */
     bool strict; /* triton_grpc_error: the first error ends the stream with its status */
+    i64 active_ns;               /* when a request came or was answered last */
     struct vx_rpc_record *woken; /* the child that vx_rpc_stream_wake brought */
 };
 
@@ -142,7 +143,8 @@ struct vx_rpc_record {
     bool cancelled; /* the queue's thread */
     bool waiting;   /* (lock) in the line for receiving, or for a child */
     bool awaits;    /* (lock) an inference whose message is not here, or idle for good */
-    bool counted;   /* (lock) one of in_flight */
+    u64 tensors_bytes;  /* of the arena, counted for its connection */
+    bool counted;       /* (lock) one of in_flight */
     bool metadata_sent; /* who may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
     struct vx_rpc_outbox outbox; /* (lock) */

@@ -13,7 +13,9 @@
 
 /* A message comes with its call.  One that has been awaited for so long makes room even for a
  * connection that has as many. */
-#define AWAIT_NS VX_NS_PER_S
+#define AWAIT_NS (VX_NS_PER_S / 4)
+/* A stream that has had nothing to do for so long may be one that somebody keeps. */
+#define STREAM_IDLE_NS (5 * VX_NS_PER_S)
 /* A connection may have so many calls in flight however many others have some. */
 #define CALLS_PART_MIN 16
 
@@ -65,7 +67,8 @@ static bool may_lose_place(const struct vx_rpc_record *record)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
     if (!record->counted) return false;
-    if (wire != VX_RPC_SENDING) return record->awaits;
+    if (wire != VX_RPC_SENDING)
+        return record->awaits && vx_rpc_govern_is_due(vx_rpc_place_of(record));
     return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) >
            CALLS_PART_MIN;
 }
@@ -131,7 +134,9 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
 /* It may be in the middle of a message: gRPC does not say. */
 static bool may_lose_stream(const struct vx_rpc_record *record)
 {
-    return record->stream.open && record->stream.started && !record->stream.first;
+    const struct vx_rpc_stream *stream = &record->stream;
+    return stream->open && stream->started && !stream->first &&
+           vx_clock_ns() - stream->active_ns > STREAM_IDLE_NS;
 }
 
 bool vx_rpc_stream_admit(struct vx_rpc_record *record)
@@ -143,8 +148,8 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
         going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
     if (going) vx_rpc_stream_uncount(going);
     bool admitted = rpc->streams < rpc->options.streams_max;
-    record->stream =
-        (struct vx_rpc_stream){.open = admitted, .strict = record->stream.strict};
+    record->stream = (struct vx_rpc_stream){
+        .open = admitted, .strict = record->stream.strict, .active_ns = vx_clock_ns()};
     record->stream.last = &record->stream.first;
     if (admitted) {
         rpc->streams++;

@@ -65,7 +65,7 @@ static enum voxel_code parse(const struct shape *shape, struct voxel_answer **an
     const struct voxel_span span = {w.out, w.used};
     const struct voxel_spans spans = {&span, 1};
     enum voxel_code code =
-        voxel_answer_parse(&spans, &(struct voxel_places){0}, answer, error);
+        voxel_answer_parse(&spans, &(struct voxel_wanted){0}, answer, error);
     free(w.out);
     free(filling);
     return code;

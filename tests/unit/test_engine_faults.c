@@ -241,7 +241,7 @@ START_TEST(a_map_that_does_not_fit_is_said)
         ck_assert_msg(strstr(large->item.why.text, "in the geometry cache") != NULL, "%s",
                       large->item.why.text);
         why = (struct vx_why){{0}};
-        vx_status status = vx_engine_warm(vx_rig_engine, model, NULL, &why);
+        vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
         ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
         ck_assert_msg(strstr(why.text, "in the geometry cache") != NULL, "%s", why.text);
     }

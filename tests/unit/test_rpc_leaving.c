@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "tests/support/wait.h"
-#include "tests/unit/rpc_harness.h"
+#include "tests/unit/rpc_raw.h"
 
 #include <grpc/grpc.h>
 
@@ -78,69 +78,13 @@ START_TEST(cancelled_after_decode_is_told_once)
 }
 END_TEST
 
-/* A client that speaks HTTP/2 by hand: it can do what no gRPC client does. */
-static size_t frame(u8 *out, u8 type, u8 flags, const void *payload, size_t length)
-{
-    u8 stream = type == 4 ? 0 : 1; /* SETTINGS are the connection's */
-    u8 head[9] = {
-        (u8)(length >> 16), (u8)(length >> 8), (u8)length, type, flags, 0, 0, 0, stream};
-    memcpy(out, head, sizeof head);
-    if (length) memcpy(out + sizeof head, payload, length);
-    return sizeof head + length;
-}
-
-static size_t header(u8 *out, const char *name, const char *value)
-{
-    size_t name_length = strlen(name), value_length = strlen(value);
-    out[0] = 0; /* literal, not indexed */
-    out[1] = (u8)name_length;
-    memcpy(out + 2, name, name_length);
-    out[2 + name_length] = (u8)value_length;
-    memcpy(out + 3 + name_length, value, value_length);
-    return 3 + name_length + value_length;
-}
-
-static int raw_call(struct rpc_server *server, const char *timeout)
-{
-    static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    u8 headers[512], out[1024];
-    size_t length = 0;
-    length += header(headers + length, ":method", "POST");
-    length += header(headers + length, ":scheme", "http");
-    length += header(headers + length, ":path", RPC_INFER);
-    length += header(headers + length, ":authority", "test");
-    length += header(headers + length, "content-type", "application/grpc");
-    length += header(headers + length, "te", "trailers");
-    if (timeout) length += header(headers + length, "grpc-timeout", timeout);
-    memcpy(out, hello, sizeof hello - 1);
-    size_t at = sizeof hello - 1;
-    at += frame(out + at, 4, 0, NULL, 0);
-    at += frame(out + at, 1, 4, headers, length);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((u16)rpc_server_port(server)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    ck_assert_int_eq(send(fd, out, at, MSG_NOSIGNAL), (ssize_t)at);
-    return fd;
-}
-
-/* Sends `bytes` bytes of a message that says it has a megabyte. */
-static void raw_send_part(int fd, size_t bytes)
-{
-    u8 part[8192], out[8192 + 9];
-    memset(part, 0, sizeof part);
-    memcpy(part, "\0\0\x10\0\0", 5);
-    size_t length = frame(out, 0, 0, part, bytes);
-    ck_assert_int_eq(send(fd, out, length, MSG_NOSIGNAL), (ssize_t)length);
-}
-
 START_TEST(client_that_vanishes_in_mid_message_leaves_nothing)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
     for (i32 i = 0; i < 5; i++) {
-        int fd = raw_call(server, NULL);
-        raw_send_part(fd, 5 + (size_t)i * 1600);
+        int fd = raw_open(server);
+        ck_assert(raw_call(fd, 1, RPC_INFER, NULL));
+        ck_assert(raw_message(fd, 1, 1 << 20, 5 + (size_t)i * 1600));
         rpc_wait_in_flight(server, 1);
         close(fd);
         rpc_server_wait_idle(server);
@@ -156,8 +100,9 @@ END_TEST
 START_TEST(deadline_that_has_passed_is_answered_unread)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
-    int fd = raw_call(server, "0n");
-    raw_send_part(fd, 100);
+    int fd = raw_open(server);
+    ck_assert(raw_call(fd, 1, RPC_INFER, "0n"));
+    ck_assert(raw_message(fd, 1, 1 << 20, 100));
     char answer[4096];
     size_t length = 0;
     bool found = false;
