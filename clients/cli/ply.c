@@ -244,6 +244,14 @@ static bool read_value(struct ply *ply, const struct ply_type *type, double *val
     return ply->ascii ? read_ascii(ply, type, value) : read_binary(ply, type, value);
 }
 
+/* A row of text is a line: values that the header does not name would become the next row's. */
+static bool row_ends(struct ply *ply)
+{
+    if (!ply->ascii) return true;
+    while (ply->at < ply->end && is_space(*ply->at) && *ply->at != '\n') ply->at++;
+    return ply->at == ply->end || *ply->at == '\n';
+}
+
 /* One row of an element; values is NULL when it is not the one we want, else has the last
  * value of each property. */
 static bool read_row(struct ply *ply, const struct ply_element *element, double *values)
@@ -258,7 +266,7 @@ static bool read_row(struct ply *ply, const struct ply_element *element, double 
             if (!read_value(ply, property->type, &value)) return false;
         if (values) values[p] = value;
     }
-    return true;
+    return row_ends(ply);
 }
 
 /* Which property of a vertex goes where. */
@@ -383,11 +391,24 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     for (int64_t i = 0; i < element->count; i++)
         if (!read_row(ply, element, values) || !put_vertex(points, &plan, i, values))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "vertex %lld of %lld is cut off or is no number of "
-                                   "its type",
+                                   "vertex %lld of %lld is cut off, has more values than "
+                                   "properties, or one that is no number of its type",
                                    (long long)i, (long long)element->count);
     points->count = element->count;
     return VOXEL_OK;
+}
+
+/* When vertices come last nothing does but blanks: a header that leaves a property out would
+ * give wrong points. */
+static enum voxel_code body_ends(struct ply *ply, struct voxel_error *error)
+{
+    while (ply->at < ply->end && is_space(*ply->at)) ply->at++;
+    if (ply->at == ply->end) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "%lld bytes follow the last vertex: expected none, as the header "
+        "has no element after it",
+        (long long)(ply->end - ply->at));
 }
 
 static enum voxel_code read_body(struct ply *ply, const struct feats_asked *asked,
@@ -395,7 +416,10 @@ static enum voxel_code read_body(struct ply *ply, const struct feats_asked *aske
 {
     for (int32_t e = 0; e < ply->elements_count; e++) {
         const struct ply_element *element = &ply->elements[e];
-        if (element->vertex) return read_vertices(ply, element, asked, points, error);
+        if (element->vertex) {
+            enum voxel_code code = read_vertices(ply, element, asked, points, error);
+            return code || e + 1 < ply->elements_count ? code : body_ends(ply, error);
+        }
         for (int64_t i = 0; i < element->count && element->properties_count > 0; i++)
             if (!read_row(ply, element, NULL))
                 return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,

@@ -154,6 +154,15 @@ static const struct {
      "vertex 1 of 2"},
     {"ply\nformat ascii 1.0\nelement vertex 1\n" XYZ "end_header\n1 2 three\n",
      "vertex 0 of 1"},
+    {"ply\nformat ascii 1.0\nelement vertex 2\n" XYZ "end_header\n1 2 3 4 5 6\n",
+     "vertex 0 of 2"},
+    {"ply\nformat ascii 1.0\nelement vertex 2\n" XYZ "end_header\n1 2\n3 4\n5 6\n",
+     "vertex 0 of 2"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\n" XYZ "end_header\n1 2 3\n4 5 6\n",
+     "6 bytes follow the last vertex"},
+    {"ply\nformat binary_little_endian 1.0\nelement vertex 1\nproperty uchar x\n"
+     "property uchar y\nproperty uchar z\nend_header\nabcdef",
+     "3 bytes follow the last vertex"},
     {"ply\nformat ascii 1.0\nelement vertex 100000000\n" XYZ "end_header\n1 2 3\n",
      "the file has 6 bytes"},
     {"ply\nformat ascii 1.0\nelement a 1\nproperty list int int b\nelement vertex 1\n" XYZ
