@@ -55,8 +55,8 @@ static void front_announce(struct vx_front *front)
 {
     if (front->announced || !front_is_ready(front)) return;
     front->announced = true;
-    vx_ready_file_write(front->config, vx_rpc_port(front->rpc),
-                        vx_http_port(front->http));
+    vx_ready_file_post(&front->loop, front->config, vx_rpc_port(front->rpc),
+                       vx_http_port(front->http));
 }
 
 /* ------- one turn ------- */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "server/ready_file.h"
 
+#include "engine/base/check.h"
 #include "engine/base/log.h"
 
 #include <fcntl.h>
@@ -61,10 +62,32 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
     int length = snprintf(line, sizeof line, "grpc=%s http=%s pid=%d%s\n", grpc, http,
                           (int)getpid(), beyond);
     snprintf(beside, sizeof beside, "%s.new", config->ready_file);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
     bool written = fd >= 0 && write(fd, line, (size_t)length) == length;
     if (fd >= 0 && close(fd)) written = false;
     if (!written || rename(beside, config->ready_file))
         VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
                VX_LOG_TEXT("problem", "it could not be written"));
+}
+
+static struct {
+    uv_work_t work;
+    const struct vx_config *config;
+    i32 grpc_port, http_port;
+} post; /* a process has one ready file */
+
+static void post_on_work(uv_work_t *work)
+{
+    (void)work;
+    vx_ready_file_write(post.config, post.grpc_port, post.http_port);
+}
+
+void vx_ready_file_post(uv_loop_t *loop, const struct vx_config *config, i32 grpc_port,
+                        i32 http_port)
+{
+    VX_ASSERT(!post.config);
+    post.config = config;
+    post.grpc_port = grpc_port;
+    post.http_port = http_port;
+    VX_ASSERT(!uv_queue_work(loop, &post.work, post_on_work, NULL));
 }

@@ -5,7 +5,10 @@
  * nothing else it is `grpc=unix:PATH`.  Written beside and renamed, so that a reader sees
  * the whole line or no file.  No file when the setting is empty.
  *
- * Thread   loop; a few bytes, once, before the first request is answered.
+ * The directory may be on a disk that hangs, and the loop does not wait for disks: post writes on a
+ * thread of libuv's pool.  A pipe in the file's place is not waited for either.
+ *
+ * Thread   post: loop, once.  write: any.
  * Fails    a file that cannot be written is logged; serving goes on.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -15,6 +18,11 @@
 
 #include "server/config.h"
 
+#include <uv.h>
+
+/* `config` stays. */
+void vx_ready_file_post(uv_loop_t *loop, const struct vx_config *config, i32 grpc_port,
+                        i32 http_port);
 void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http_port);
 
 #endif

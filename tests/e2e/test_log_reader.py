@@ -155,3 +155,12 @@ def test_a_crash_loses_no_line(repository, tmp_path, number):
         infer(daemon, 50)
         daemon.end(number, -number)
         assert sum(" ACCESS " in line for line in lines_of(daemon.log())) == 50
+
+
+def test_a_ready_file_that_nobody_reads_keeps_nobody(repository, tmp_path):
+    ready = tmp_path / "ready"
+    os.mkfifo(f"{ready}.new")  # where the daemon writes before it renames
+    with Daemon(repository, tmp_path, "--ready-file", str(ready), wait_ready=False) as daemon:
+        daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
+        infer(daemon, 10)
+        daemon.wait_said("it could not be written")
