@@ -249,10 +249,12 @@ static bool http_accept(struct vx_http *http)
         http_begin(http, fd, &from);
         return true;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        http_pause(http, PAUSE_MS);
-    /* All else is about one client that has left: the next one may do. */
-    return errno == ECONNABORTED || errno == EINTR;
+    if (errno == EAGAIN) return false;
+    /* These are about one client that has left: the next one may do. */
+    if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO || errno == EPERM)
+        return true;
+    http_pause(http, PAUSE_MS);
+    return false;
 }
 
 static void http_on_events(uv_poll_t *poll, int status, int events)

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/log_ring.h"
@@ -245,6 +246,21 @@ START_TEST(the_log_says_how_many_are_missing)
 }
 END_TEST
 
+/* The front would hang with its last words on its lips, and nobody would start it again. */
+START_TEST(a_panic_ends_although_nobody_reads)
+{
+    int ends[2];
+    ck_assert(!pipe(ends));
+    ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+    ck_assert_int_eq(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(ends[1], text, PIPE_BUF) > 0) continue; /* full */
+    ck_assert_int_eq(fcntl(ends[1], F_SETFL, 0), 0);
+    ring_to(STDERR_FILENO);
+    ck_assert(give("e", 0));
+    vx_panic(__FILE__, __LINE__, "a test");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log_ring");
@@ -256,6 +272,7 @@ int main(void)
     tcase_add_test(tests, nobody_to_write_to_is_no_reason_to_spin);
     tcase_add_test(tests, lines_of_threads_keep_their_order);
     tcase_add_test(tests, the_log_says_how_many_are_missing);
+    tcase_add_test_raise_signal(tests, a_panic_ends_although_nobody_reads, SIGABRT);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
