@@ -7,12 +7,17 @@ import subprocess
 import numpy as np
 import pytest
 
+from conftest import SANITIZED
 from voxeld import Client
 from voxeld_process import START_SECONDS, Daemon
 
 MIB = 1 << 20
 # Of Daemon's settings and these: the arena has 256 MB.
 SMALL = ("--device-bytes", "64M", "--cache-bytes", "16M", "--threads", "1")
+
+
+needs_little_address_space = pytest.mark.skipif(
+    SANITIZED, reason="a sanitizer reserves terabytes of addresses")
 
 
 def limited(which, value):
@@ -79,6 +84,7 @@ def test_file_size_that_is_enough(repository, tmp_path):
     assert what == "ready", log
 
 
+@needs_little_address_space
 @pytest.mark.parametrize("which", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
 @pytest.mark.parametrize("size", [128 * MIB, 512 * MIB])
 def test_memory_that_is_too_little(repository, tmp_path, which, size):
@@ -87,12 +93,14 @@ def test_memory_that_is_too_little(repository, tmp_path, which, size):
     assert "START_FAILED" in log and "cache_bytes" in log and f"{size} bytes" in log
 
 
+@needs_little_address_space
 def test_settings_that_no_worker_could_map(repository, tmp_path):
     what, log = outcome(repository, tmp_path, resource.RLIMIT_AS, 8192 * MIB,
                         "--device-bytes", "8G")
     assert what == "refused" and "RLIMIT_AS" in log, log
 
 
+@needs_little_address_space
 def test_address_space_that_is_enough(repository, tmp_path):
     processors = len(os.sched_getaffinity(0))
     enough = (256 + 256 + 80 * (13 + processors + 2 * 2)) * MIB
