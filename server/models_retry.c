@@ -79,6 +79,7 @@ i32 vx_models_retry_due(const struct vx_models *models, i32 worker)
 {
     i64 now = 0;
     i32 first = -1;
+    if (vx_sched_worker_has_solo(models->options.sched, worker)) return -1;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_model_load *load = &models->loads[i];
         if (!(load->retry & (1u << worker))) continue;

@@ -56,6 +56,18 @@ u32 vx_models_place(const struct vx_models *models, const char *name)
 
 /* ------- words to workers ------- */
 
+/* Jobs that saw a death stay away from a worker whose next death would not name its cause:
+ * while it reads a model, and until a suspect has been loaded.  A warm-up that nobody suspects
+ * may take minutes, and they do not wait for it. */
+static void models_guard(struct vx_models *models, i32 worker)
+{
+    bool guarded = models->reading[worker] >= 0;
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        if (models->loading[worker] & 1ull << i && models->loads[i].worker_deaths[worker])
+            guarded = true;
+    vx_sched_worker_loading(models->options.sched, worker, guarded);
+}
+
 static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
 {
     const struct vx_instance *row = vx_models_row(models, instance);
@@ -75,7 +87,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
         return;
     models->loading[worker] |= 1ull << instance;
     models->reading[worker] = instance;
-    vx_sched_worker_loading(models->options.sched, worker, true);
+    models_guard(models, worker);
 }
 
 void vx_models_feed(struct vx_models *models, i32 worker)
@@ -303,6 +315,7 @@ static void models_on_progress(struct vx_models *models, i32 worker,
     const char *before = "", *after = read;
     if (message->stage == VX_PROGRESS_MADE && models->reading[worker] == instance) {
         models->reading[worker] = -1;
+        models_guard(models, worker);
         vx_models_feed(models, worker);
     }
     if (row->state != VX_INSTANCE_LOADING) return;
@@ -324,8 +337,8 @@ static void models_on_answered(struct vx_models *models, i32 worker,
     i32 instance = message->head.instance;
     models->loading[worker] &= ~(1ull << instance);
     if (models->reading[worker] == instance) models->reading[worker] = -1;
-    vx_sched_worker_loading(models->options.sched, worker, models->loading[worker] != 0);
     models_on_loaded(models, worker, message);
+    models_guard(models, worker);
     vx_models_feed(models, worker);
 }
 

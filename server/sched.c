@@ -94,6 +94,16 @@ void vx_sched_worker_loading(struct vx_sched *sched, i32 worker, bool loading)
         is_loading ? sched->workers_loading | bit : sched->workers_loading & ~bit;
 }
 
+bool vx_sched_worker_has_solo(const struct vx_sched *sched, i32 worker)
+{
+    const struct sched_worker *it = &sched->workers[worker];
+    for (i32 b = 0; b < it->batches_count; b++)
+        if (it->batches[b].solo) return true;
+    for (const struct vx_job *job = sched->solo.first; job; job = job->next)
+        if (vx_sched_job_workers(sched, job) & 1u << worker) return true;
+    return false;
+}
+
 /* Of a worker's batches the one with this id, or how many there are when none has it. */
 static i32 batch_find(const struct sched_worker *worker, u64 id)
 {

@@ -130,8 +130,12 @@ void vx_sched_worker_up(struct vx_sched *sched, i32 worker);
 /* The worker is about to end: it gets no more batches.  What it has stays with it until
  * worker_down. */
 void vx_sched_worker_leaving(struct vx_sched *sched, i32 worker);
-/* Whether a model is being loaded there: no job that saw a death begins meanwhile. */
+/* Whether a model is being loaded there that may cost the worker: no job that saw a death begins
+ * meanwhile. */
 void vx_sched_worker_loading(struct vx_sched *sched, i32 worker, bool loading);
+/* Whether a job that saw a death is there, or could run there and waits: such a load had better
+ * wait for it. */
+bool vx_sched_worker_has_solo(const struct vx_sched *sched, i32 worker);
 /* The batch could not be handed over: the worker is leaving, and its end is no death of
  * these jobs. */
 void vx_sched_undelivered(struct vx_sched *sched, i32 worker, u64 batch);

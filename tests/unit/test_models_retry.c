@@ -261,6 +261,52 @@ START_TEST(a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries)
 }
 END_TEST
 
+/* A request that saw a death runs alone: not beside a model that is read, nor beside one that is
+ * suspected, which waits for it; but beside a warm-up that nobody suspects. */
+START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
+{
+    rig_list_begin();
+    rig_list_add("good", 1, 10);
+    rig_list_add("slow", 1, 10);
+    rig_list_give(false);
+    rig_worker_up(0);
+    i32 good = rig_answer(0, VX_CODE_OK), slow = rig_answer(0, VX_CODE_OK);
+    struct vx_job job = {.instance = good, .deadline_ns = INT64_MAX};
+    struct vx_batch_plan plan;
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    ck_assert_int_eq(rig_told[rig_told_count - 1].instance, slow);
+    ck_assert(!vx_sched_pick(rig_sched, 0, &plan)); /* the slow one is read */
+    rig_made(0);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* and warms up for minutes */
+    rig_worker_down(0);                            /* its second death */
+    ck_assert_int_eq(rig_lost, 1);
+
+    job = (struct vx_job){.instance = good, .deadline_ns = INT64_MAX};
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    i32 told = rig_loads_told(0);
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told); /* the suspect waits for the request */
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told);
+    const struct vx_batch_end done = {.batch = plan.batch};
+    ck_assert(vx_sched_finish(rig_sched, &done, &plan));
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told + 1);
+    ck_assert_int_eq(rig_told[rig_told_count - 1].instance, slow);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("models_retry");
@@ -277,6 +323,7 @@ int main(void)
     tcase_add_test(tcase, a_worker_that_dies_of_it_leaves_it_to_the_others);
     tcase_add_test(tcase,
                    a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries);
+    tcase_add_test(tcase, a_request_that_saw_a_death_does_not_wait_for_a_warm_up);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
