@@ -199,7 +199,8 @@ def test_explicit_control(tmp_path):
             grpc.StatusCode.NOT_FOUND,
             "failed to load 'nowhere', failed to poll from model repository")
         assert control.refused("RepositoryModelUnload", model_name="nowhere") == (
-            grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found")
+            grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found: "
+            "this server has 'a', 'b', 'c'")
         code, text = control.refused(
             "RepositoryModelLoad", model_name="a", parameters={"config": {"string_param": "{}"}})
         assert code is grpc.StatusCode.UNIMPLEMENTED and "'config'" in text
