@@ -6,13 +6,13 @@ vx_unit_test(NAME test_gpu_conv LIBS engine
   SOURCES tests/unit/test_gpu_conv.c tests/support/device_rig.c tests/support/voxels.c)
 # Networks on the fake GPU.
 foreach(name gpu_exec gpu_exec_faults)
-  vx_unit_test(NAME test_${name} LIBS engine LABELS mixes
+  vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
     SOURCES tests/unit/test_${name}.c tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults gpu_foreign)
-  vx_unit_test(NAME test_${name} LIBS engine LABELS mixes
+  vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes
     SOURCES tests/unit/test_${name}.c tests/support/gpu_mix.c tests/support/gpu_rig.c
       tests/support/engine_rig.c tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()
