@@ -113,7 +113,7 @@ def test_no_voxels_in_a_region(client, region):
                  ("shared_memory_offset", INT, offset))
         data = wire_request(in_region("coords", "INT32", (0, 4), *place),
                             in_region("feats", "FP32", (0, 4), *place))
-        return messages.read_infer(client._call("ModelInfer", data, 60), None)["out"]
+        return messages.read_infer(client._call("ModelInfer", data, PATIENCE), None)["out"]
     for offset in (0, region.nbytes):
         assert ask(offset).shape == (0, 3)
     with pytest.raises(InvalidArgument):
@@ -172,7 +172,7 @@ def test_a_region_that_was_taken_back(client):
     region = client.region(1 << 16)
     c, f = region.put(coords), region.put(feats)
     client.infer("conv", c, f, timeout=PATIENCE)
-    client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
+    client._call("SystemSharedMemoryUnregister", region.pack_unregister(), PATIENCE)
     with pytest.raises(voxeld.NotFound, match="Unable to find shared memory region"):
         client.infer("conv", c, f, timeout=PATIENCE)
     region.close()
@@ -194,7 +194,7 @@ def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
         daemon.wait_for("the request to have its region", lambda: any(
             value > 0 for name, value in daemon.metrics().items()
             if name.startswith("voxeld_regions_in_use")))
-        client._call("SystemSharedMemoryUnregister", region.pack_unregister(), 10)
+        client._call("SystemSharedMemoryUnregister", region.pack_unregister(), PATIENCE)
         with pytest.raises(voxeld.NotFound):
             client.infer("conv", coords, f, timeout=PATIENCE)
         assert thread.is_alive()
@@ -214,19 +214,19 @@ def test_a_region_that_is_cut_is_no_unknown_geometry(client):
         os.ftruncate(fd, 1 << 16)
         os.pwrite(fd, feats.tobytes(), 8192)
         client._call("SystemSharedMemoryRegister",
-                     wire.text(1, "cut") + wire.text(2, key) + wire.number(4, 1 << 16), 10)
+                     wire.text(1, "cut") + wire.text(2, key) + wire.number(4, 1 << 16), PATIENCE)
         data = wire_request(
             parameter(4, "coords_ref", TEXT, name),
             in_region("feats", "FP32", feats.shape, ("shared_memory_region", TEXT, "cut"),
                       ("shared_memory_byte_size", INT, feats.nbytes),
                       ("shared_memory_offset", INT, 8192)))
-        assert client._call("ModelInfer", data, 60)
+        assert client._call("ModelInfer", data, PATIENCE)
         os.ftruncate(fd, 4096)
         for _ in range(2):
             with pytest.raises(FailedPrecondition) as caught:
-                client._call("ModelInfer", data, 60)
+                client._call("ModelInfer", data, PATIENCE)
             assert "memory" in caught.value.message and "coords_ref" not in caught.value.message
-        client._call("SystemSharedMemoryUnregister", wire.text(1, "cut"), 10)
+        client._call("SystemSharedMemoryUnregister", wire.text(1, "cut"), PATIENCE)
     finally:
         os.close(fd)
         os.unlink(f"/dev/shm/{key}")

@@ -403,7 +403,9 @@ def test_cutting_all_the_time(daemon, client):
         thread.start()
         codes = set()
         try:
-            for _ in range(40):
+            turns = 0
+            while turns < 40 or not codes:  # until it did cut while something was under way
+                turns += 1
                 for method in (lambda: register(client, file, grid.size),
                                lambda: client.call("ModelInfer", **grid.request()),
                                lambda: client.call("SystemSharedMemoryUnregister")):
@@ -414,7 +416,6 @@ def test_cutting_all_the_time(daemon, client):
         finally:
             stop.set()
             thread.join()
-        assert codes  # it did cut while something was under way
         assert codes <= {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}, codes
     assert daemon.workers() == workers
     wait_empty(daemon)

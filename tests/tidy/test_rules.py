@@ -7,7 +7,7 @@ from rules import Rule, line_of
 
 SLEEP = re.compile(
     r"(?<![\w.])(usleep|nanosleep|clock_nanosleep|uv_sleep|rpc_sleep_ms|(?:time|asyncio)\.sleep"
-    r"|(?<!\bvoid )sleep)\s*\("
+    r"|(?<!\bvoid )(?<!\bdef )sleep)\s*\("
 )
 DEFINES = re.compile(r"^(static )?\w+ \**\w*sleep\w*\(")
 DEADLINE = re.compile(r"\b(?:\w+_)?timeout=(\d+)(?=\s*[,)])")
@@ -70,6 +70,7 @@ RULES = [
             ("tests/unit/a.c", "    /* sleep: at random */\n    rpc_sleep_ms(3);\n"),
             ("tests/unit/a.c", "void rpc_sleep_ms(i64 ms)\n{\n"),
             ("tests/unit/a.c", '    fail("usleep(3)");\n'),
+            ("tests/e2e/a.py", "    def sleep(self, seconds):\n"),
             ("tests/e2e/a.py", "    time.sleep(0.01)  # sleep: between two looks\n"),
         ],
     ),

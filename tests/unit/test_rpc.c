@@ -200,7 +200,8 @@ START_TEST(one_call_too_many_is_refused_unread)
 }
 END_TEST
 
-START_TEST(deadline_and_trace_reach_the_loop)
+/* False: the machine was too slow for the deadline. */
+static bool deadline_turn(i64 deadline_ms)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
     grpc_channel *channel = rpc_channel_open(server);
@@ -209,18 +210,20 @@ START_TEST(deadline_and_trace_reach_the_loop)
     rpc_server_hold(server);
     struct rpc_client client;
     struct rpc_result result = {0};
-    rpc_client_open(&client, channel, RPC_INFER, 600);
+    rpc_client_open(&client, channel, RPC_INFER, deadline_ms);
     rpc_client_send(&client, body, length);
     rpc_client_half_close(&client);
-    rpc_wait_seen(server, 1, 0);
-    struct rpc_seen seen;
-    rpc_server_seen(server, &seen);
-    ck_assert_int_le(seen.deadline_left_ns, 620 * VX_NS_PER_MS);
-    ck_assert_str_eq(seen.traceparent,
-                     "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     rpc_client_close(&client, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
-    rpc_wait_seen(server, 1, 1);
+    struct rpc_seen seen;
+    rpc_server_seen(server, &seen);
+    bool in_time = seen.infers == 1;
+    if (in_time) {
+        ck_assert_int_le(seen.deadline_left_ns, 2 * deadline_ms * VX_NS_PER_MS);
+        ck_assert_str_eq(seen.traceparent,
+                         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        rpc_wait_seen(server, 1, 1);
+    }
     rpc_server_release(server);
     rpc_server_wait_idle(server);
     rpc_infer_echo(channel, 4, 1);
@@ -228,6 +231,13 @@ START_TEST(deadline_and_trace_reach_the_loop)
     ck_assert(seen.deadline_left_ns == VX_NEVER);
     grpc_channel_destroy(channel);
     rpc_server_close(server);
+    return in_time;
+}
+
+START_TEST(deadline_and_trace_reach_the_loop)
+{
+    i64 deadline_ms = 250;
+    while (!deadline_turn(deadline_ms)) deadline_ms *= 2;
 }
 END_TEST
 
