@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 
 import pytest
+from voxeld_process import PATIENCE
 
 VOXELD = os.environ["VOXELD"]
 TOOLS = pathlib.Path(VOXELD).parent / "voxeld-tools"
@@ -14,7 +15,8 @@ COLUMNS = ("column 0 is the sample, 0 to 511", "each -131072 to 131071",
 
 
 def run(*words):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("ask", ["--help", "-h"])

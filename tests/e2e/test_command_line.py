@@ -152,7 +152,7 @@ def test_a_server_that_is_slow_to_greet_is_no_absent_one(daemon, folder):
 
     def serve():
         outside, _ = listener.accept()
-        time.sleep(0.5)
+        time.sleep(0.5)  # sleep: longer than a first attempt had
         there = threading.Thread(target=carry, args=(outside, inside))
         there.start()
         carry(inside, outside)

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import SANITIZED
 from voxeld import Client
-from voxeld_process import STOP_SECONDS, Daemon
+from voxeld_process import PATIENCE, Daemon
 
 COORDS = np.array([[0, 1, 2, 3]], dtype=np.int32)
 FEATS = np.ones((1, 4), dtype=np.float32)
@@ -50,21 +50,21 @@ class Piped(Daemon):
     def end(self, number=signal.SIGTERM, code=0):
         """What was written before the end has been read then, if somebody reads."""
         self.signal(number)
-        assert self.process.wait(STOP_SECONDS) == code
+        assert self.process.wait(PATIENCE) == code
         if self.reader:
-            self.reader.join(STOP_SECONDS)
+            self.reader.join(PATIENCE)
 
     def __exit__(self, kind, *rest):
         self.kill()
         if self.reader:
-            self.reader.join(STOP_SECONDS)
+            self.reader.join(PATIENCE)
         os.close(self.reading)
 
 
 def infer(daemon, count):
     with Client(daemon.grpc) as client:
         for _ in range(count):
-            client.infer("conv", COORDS, FEATS, timeout=30)
+            client.infer("conv", COORDS, FEATS, timeout=PATIENCE)
 
 
 def total(daemon, metric):

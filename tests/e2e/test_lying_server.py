@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from voxeld import AsyncClient, Client, VoxeldError, messages, wire
+from voxeld_process import PATIENCE
 
 ROWS = 3
 COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4], [0, 5, 5, 5]], np.int32)
@@ -138,13 +139,13 @@ def honest(server):
 
 def ask(server, **options):
     with Client(server.address) as client:
-        return client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=30, **options)
+        return client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=PATIENCE, **options)
 
 
 def ask_later(server, **options):
     async def main():
         async with AsyncClient(server.address) as client:
-            return await client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=30,
+            return await client.infer("sums", COORDS, FEATS, version=1, id="7", timeout=PATIENCE,
                                       **options)
     return asyncio.run(main())
 
@@ -154,7 +155,7 @@ def voxel(server, folder, *words):
     return subprocess.run(
         [os.environ["VOXEL"], "infer", "--server", server.address, "--model", "sums", "--version",
          "1", "--id", "7", "grid.npy", *words], cwd=folder, capture_output=True, text=True,
-        timeout=60)
+        timeout=PATIENCE)
 
 
 def test_the_truth_is_taken(server, tmp_path):
@@ -220,7 +221,7 @@ def test_python_knows_the_arrays_that_answers_go_to(server):
     with Client(server.address) as client, client.region(4096) as region:
         def infer(dtype=np.float32, shape=(ROWS, 2)):
             out = region.array(shape, dtype)
-            answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out}, timeout=30)
+            answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out}, timeout=PATIENCE)
             assert np.shares_memory(answer["out"], out)
             return out
         # Sent although it has a place: it is in that place then.

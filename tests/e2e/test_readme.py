@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 from conftest import ROOT
+from voxeld_process import PATIENCE
 
 BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
 STEPS = dict(re.findall(r"^<!-- step: (\S+) -->\n```\w+\n(.*?)^```$",
@@ -44,9 +45,9 @@ def serve(folder, environment):
     with open(folder / "log", "wb") as log:
         daemon = subprocess.Popen(["bash", "-euc", text], cwd=folder, env=environment, stdout=log,
                                   stderr=log)
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not ready.exists() and daemon.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)
+        time.sleep(0.02)  # sleep: between two looks
     if not ready.exists():
         daemon.kill()
         raise AssertionError((folder / "log").read_text())

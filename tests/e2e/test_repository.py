@@ -11,7 +11,7 @@ import pytest
 import voxeld
 from model_files import ConvModel
 from voxeld import Client
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 STRANGER = "10001"  # the user of the container's image
 
@@ -20,14 +20,14 @@ def refused(path):
     """What voxeld says to a repository that it does not start with."""
     done = subprocess.run([os.environ["VOXELD"], "serve", "--repository", str(path), "--grpc",
                            "127.0.0.1:0", "--http", "127.0.0.1:0"],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1, done.stderr
     return done.stderr
 
 
 def status(daemon):
     done = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=PATIENCE)
     return done.returncode, done.stdout
 
 
@@ -97,7 +97,7 @@ def test_a_file_that_the_daemon_may_not_read_names_both_users():
         program.chmod(0o755)
         done = subprocess.run(["setpriv", "--reuid", STRANGER, "--clear-groups", str(program),
                                "check", str(repository / "conv")],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode, done.stdout
         assert ("weights.safetensors: cannot be opened: Permission denied: it belongs to user 0 "
                 f"and has mode 0600, and voxeld runs as user {STRANGER}: chmod a+r it"

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import SANITIZED
 from voxeld import Client
-from voxeld_process import START_SECONDS, Daemon
+from voxeld_process import PATIENCE, Daemon
 
 MIB = 1 << 20
 # Of Daemon's settings and these: the arena has 256 MB.
@@ -35,7 +35,7 @@ def outcome(repository, work, which, value, *flags):
         with limited(which, value)(repository, work, *SMALL, *flags) as daemon:
             with Client(daemon.grpc) as client:
                 out = client.infer("conv", np.array([[0, 1, 2, 3]], np.int32),
-                                   np.ones((1, 4), np.float32), timeout=START_SECONDS)["out"]
+                                   np.ones((1, 4), np.float32), timeout=PATIENCE)["out"]
             assert out.shape == (1, 3)
             assert daemon.get("/v2/health/ready")[0] == 200
             daemon.wait_said("LISTEN", 2)
@@ -72,7 +72,7 @@ def test_file_size(repository, tmp_path, size):
     flags = ["serve", "--repository", str(repository), "--grpc", "127.0.0.1:0", "--http",
              "127.0.0.1:0", "--arena-bytes", "256M", *SMALL]
     ended = subprocess.run(
-        [os.environ["VOXELD"], *flags], timeout=START_SECONDS, capture_output=True, text=True,
+        [os.environ["VOXELD"], *flags], timeout=PATIENCE, capture_output=True, text=True,
         check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
     assert ended.returncode == 1, ended
     assert "RLIMIT_FSIZE" in ended.stderr and "--arena-bytes" in ended.stderr

@@ -13,6 +13,7 @@ import pytest
 from model_files import ConvModel, random_grid
 from test_model_life import serving
 from voxeld import VoxeldError
+from voxeld_process import PATIENCE
 
 # A piece of a warm-up is shorter on any machine; all of it together is longer by far.
 LIMITS = ("--watchdog-ms", "5000", "--start-ms-max", "15000", "--device-bytes", "1G",
@@ -68,7 +69,7 @@ def good_answers(client, count):
     model = ConvModel()
     for i in range(count):
         coords, feats = random_grid(i, 20 + i)
-        out = client.infer("conv", coords, feats, timeout=60)["out"]
+        out = client.infer("conv", coords, feats, timeout=PATIENCE)["out"]
         assert np.allclose(out, model.answer(coords, feats), atol=1e-2)
 
 

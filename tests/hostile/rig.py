@@ -278,7 +278,7 @@ class Rig:
                 break  # it has ended
             if finding.rss_after <= most or time.monotonic() > until:
                 break
-            time.sleep(0.05)
+            time.sleep(0.05)  # sleep: between two looks
         finding.rss_peak = self.memory.peak(begin, time.monotonic(), self.size)
         for when, size in (("during", finding.rss_peak), ("after", finding.rss_after)):
             if size > most:

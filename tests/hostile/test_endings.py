@@ -31,7 +31,7 @@ def test_sigterm_in_the_middle(names, tmp_path):
              "--server", rig.server, "--http", rig.daemon.http],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert attackers.stderr.readline() == "begun\n"
-        time.sleep(1)
+        time.sleep(1)  # sleep: somewhere in the middle
         rig.daemon.signal(signal.SIGTERM)
         assert rig.daemon.process.wait(END_SECONDS) == 0, rig.daemon.log()[-4000:]
     finally:

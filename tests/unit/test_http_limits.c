@@ -108,7 +108,7 @@ static void crowd_close(void)
 
 static void settle(void)
 {
-    usleep(30000); /* longer than a newcomer's protection */
+    usleep(30000); /* sleep: longer than a newcomer's protection */
 }
 
 START_TEST(longest_idle_connection_makes_room)

@@ -182,7 +182,7 @@ START_TEST(nobody_to_write_to_is_no_reason_to_spin)
     ck_assert_uint_eq(vx_log_ring_lost(), 100);
     struct timespec before, after;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    usleep(200000);
+    usleep(200000); /* sleep: in which it must not spin */
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     i64 used_ns =
         (after.tv_sec - before.tv_sec) * VX_NS_PER_S + (after.tv_nsec - before.tv_nsec);

@@ -6,8 +6,8 @@
 #include "tests/unit/rpc_harness.h"
 
 #include "server/rpc_private.h"
+#include "tests/support/wait.h"
 
-#include <check.h>
 #include <grpc/grpc.h>
 
 #include <stdlib.h>
@@ -90,6 +90,14 @@ static void *wait_for_lends(void *context)
     return error ? context : NULL;
 }
 
+static bool somebody_waits(struct vx_rpc *rpc)
+{
+    pthread_mutex_lock(&rpc->lock);
+    bool asleep = waits;
+    pthread_mutex_unlock(&rpc->lock);
+    return asleep;
+}
+
 /* By its end, and not by looking again now and then. */
 START_TEST(who_waits_is_told_of_the_last_lend)
 {
@@ -100,11 +108,7 @@ START_TEST(who_waits_is_told_of_the_last_lend)
     leave = LENDS - 2;
     rpc_server_do(server, do_lend);
     ck_assert(!pthread_create(&thread, NULL, wait_for_lends, rpc));
-    for (bool asleep = false; !asleep; rpc_sleep_ms(1)) {
-        pthread_mutex_lock(&rpc->lock);
-        asleep = waits;
-        pthread_mutex_unlock(&rpc->lock);
-    }
+    VX_WAIT_UNTIL(somebody_waits(rpc));
     lent_drop();
     ck_assert(!pthread_join(thread, &overslept));
     ck_assert_ptr_null(overslept);
@@ -174,9 +178,7 @@ START_TEST(an_answer_without_lends_leaves_no_slot)
         expect_refused(
             channel, kinds[k], body, length,
             "too many replies wait for clients that do not read; try again later");
-        for (i32 turn = 0; turn < 20000 && rpc_server_slots_out(server) > lent_count;
-             turn++)
-            rpc_sleep_ms(1);
+        VX_WAIT_UNTIL(rpc_server_slots_out(server) <= lent_count);
         ck_assert_int_eq(rpc_server_slots_out(server), lent_count);
         lent_drop();
         rpc_server_wait_idle(server);
@@ -228,6 +230,14 @@ END_TEST
 
 static struct vx_call *kept;
 
+static bool kept_sends(struct vx_rpc *rpc)
+{
+    pthread_mutex_lock(&rpc->lock);
+    bool busy = vx_rpc_record_of(kept)->outbox.busy;
+    pthread_mutex_unlock(&rpc->lock);
+    return busy;
+}
+
 static void keep_call(struct rpc_server *server, struct vx_call *call)
 {
     (void)server;
@@ -275,11 +285,7 @@ START_TEST(a_stream_that_broke_swallows)
     rpc_wait_seen(server, 0, 1);
     struct vx_rpc *rpc = rpc_server_rpc(server);
     rpc_server_do(server, do_send);
-    for (bool busy = true; busy; rpc_sleep_ms(1)) {
-        pthread_mutex_lock(&rpc->lock);
-        busy = vx_rpc_record_of(kept)->outbox.busy;
-        pthread_mutex_unlock(&rpc->lock);
-    }
+    VX_WAIT_UNTIL(!kept_sends(rpc));
     u64 before = bytes_out(server);
     for (i32 i = 0; i < 2 * VX_STREAM_SENDS_MAX; i++) rpc_server_do(server, do_send);
     ck_assert_uint_eq(bytes_out(server), before);

@@ -217,8 +217,7 @@ END_TEST
 
 static void wait_pieces(int count)
 {
-    for (int i = 0; i < 20000 && atomic_load(&stub_pieces_begun) < count; i++)
-        usleep(1000);
+    VX_WAIT_UNTIL(atomic_load(&stub_pieces_begun) >= count);
     ck_assert_int_eq(atomic_load(&stub_pieces_begun), count);
 }
 

@@ -68,6 +68,7 @@ vx_status vx_engine_warm_step(struct vx_engine *engine, struct vx_model *model,
     bool slow = model == &models[2];
     if (slow) {
         atomic_fetch_add(&stub_pieces_begun, 1);
+        /* sleep: between two looks, for as long as the test wants */
         while (atomic_load(&stub_pieces_may_end) <= 0) usleep(100);
         atomic_fetch_sub(&stub_pieces_may_end, 1);
     }
