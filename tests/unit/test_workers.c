@@ -8,9 +8,8 @@
 #include "engine/base/log.h"
 #include "engine/base/numa.h"
 #include "engine/base/thread.h"
-#include "server/workers_private.h"
-#include "tests/support/wait.h"
 #include "tests/unit/workers_child.h"
+#include "tests/unit/workers_rig.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -18,195 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/pidfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define PATIENCE_MS (VX_WAIT_SECONDS * 1000)
-
-/* ------- the front of the test ------- */
-
-static struct rig {
-    uv_loop_t loop;
-    uv_timer_t patience, beat;
-    struct vx_config config;
-    struct vx_shared *shared;
-    struct vx_workers *workers;
-    i32 ups, leaves, downs, dones, loadeds;
-    bool stopped, runs; /* runs: a batch with each beat */
-    bool undying;       /* no signal ends the process */
-    bool backwards;     /* events of one turn come in the opposite order */
-    bool quiet;         /* no questions */
-    i64 healthy_ns;
-    i64 beat_ns, gap_ns;
-} rig;
-
-/* In place of the system's: a process that sleeps in a driver does not die of it. */
-/* The C library's own names of the parameters are reserved. */
-/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
-int pidfd_send_signal(int pidfd, int number, siginfo_t *info, unsigned flags)
-{
-    if (rig.undying) return 0;
-    return (int)syscall(SYS_pidfd_send_signal, pidfd, number, info, flags);
-}
-
-/* The loop's: which of two events of one turn comes first is nobody's promise. */
-/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
-int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout_ms,
-                const sigset_t *mask)
-{
-    int count = (int)syscall(SYS_epoll_pwait, epoll, events, most, timeout_ms, mask, 8);
-    for (int i = 0; rig.backwards && i < count / 2; i++) {
-        struct epoll_event event = events[i];
-        events[i] = events[count - 1 - i];
-        events[count - 1 - i] = event;
-    }
-    return count;
-}
-
-/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
-int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
-{
-    return epoll_pwait(epoll, events, most, timeout_ms, NULL);
-}
-
-static bool try_order(i32 kind)
-{
-    static union vx_message message; /* one empty item: the child looks no further */
-    message.head = (struct vx_message_head){.kind = kind, .batch = 1};
-    if (kind == VX_MESSAGE_RUN) message.run.items_count = 1;
-    size_t bytes = kind == VX_MESSAGE_RUN    ? vx_message_run_bytes(1)
-                   : kind == VX_MESSAGE_LOAD ? sizeof message.load
-                                             : sizeof message.head;
-    return vx_workers_send(rig.workers, 0, &message.head, bytes);
-}
-
-static void order(i32 kind)
-{
-    ck_assert(try_order(kind));
-}
-
-static void on_up(void *context, i32 worker)
-{
-    ck_assert_ptr_eq(context, &rig);
-    ck_assert_int_eq(worker, 0);
-    rig.ups++;
-}
-
-static void on_leaving(void *context, i32 worker)
-{
-    (void)context;
-    ck_assert_int_eq(worker, 0);
-    ck_assert_int_eq(vx_workers_info(rig.workers, 0)->state, VX_WORKER_LEAVING);
-    rig.leaves++;
-}
-
-static void on_down(void *context, i32 worker)
-{
-    (void)context;
-    (void)worker;
-    if (!rig.stopped) ck_assert_int_eq(rig.leaves, rig.ups); /* first, and once */
-    rig.downs++;
-}
-
-static void on_message(void *context, i32 worker, const union vx_message *message)
-{
-    (void)context;
-    (void)worker;
-    rig.dones += message->head.kind == VX_MESSAGE_DONE;
-    rig.loadeds += message->head.kind == VX_MESSAGE_LOADED;
-}
-
-static void on_stopped(void *context)
-{
-    (void)context;
-    uv_close((uv_handle_t *)&rig.patience, NULL);
-    uv_close((uv_handle_t *)&rig.beat, NULL);
-}
-
-static void on_patience(uv_timer_t *timer)
-{
-    (void)timer;
-    ck_abort_msg("nothing came of it: %d ups, %d downs", rig.ups, rig.downs);
-}
-
-/* Far more often than any limit of these tests asks, and what the loop's turns are timed by. */
-static void on_beat(uv_timer_t *timer)
-{
-    (void)timer;
-    i64 now = vx_clock_ns();
-    if (rig.beat_ns && now - rig.beat_ns > rig.gap_ns) rig.gap_ns = now - rig.beat_ns;
-    rig.beat_ns = now;
-    if (rig.ups && !rig.stopped && !rig.quiet) vx_workers_ask_stats(rig.workers);
-    if (rig.runs && !rig.stopped) (void)try_order(VX_MESSAGE_RUN);
-}
-
-static const struct vx_worker_info *info(void)
-{
-    return vx_workers_info(rig.workers, 0);
-}
-
-static void setup(const char *manner)
-{
-    vx_thread_enter(VX_ROLE_LOOP);
-    vx_log_init(&(struct vx_log_options){.level = VX_LOG_DEBUG, .fd = 2}, "test");
-    vx_config_defaults(&rig.config);
-    snprintf(rig.config.kernel_texts, sizeof rig.config.kernel_texts, "%s", manner);
-    rig.config.watchdog_ms = 200;
-    rig.config.start_ms_max = 400;
-    rig.config.restart_ms_max = 60000; /* the second restart in a row does not come */
-    ck_assert(!vx_shared_open(1 << 20, NULL, &rig.shared).fault);
-    ck_assert(!uv_loop_init(&rig.loop));
-    ck_assert(!uv_timer_init(&rig.loop, &rig.patience));
-    ck_assert(!uv_timer_init(&rig.loop, &rig.beat));
-    ck_assert(!uv_timer_start(&rig.patience, on_patience, PATIENCE_MS, 0));
-    ck_assert(!uv_timer_start(&rig.beat, on_beat, 1, 1));
-}
-
-/* From now on; how often the watchdog looks follows from those of the settings. */
-static void limits_set(i64 watchdog_ms, i64 start_ms)
-{
-    rig.workers->limits.silence_ns = watchdog_ms * VX_NS_PER_MS;
-    rig.workers->limits.start_ns = start_ms * VX_NS_PER_MS;
-}
-
-/* What the machine takes is no hang: limits are for those who are to pass them. */
-static void open_workers(void)
-{
-    const struct vx_workers_options options = {
-        .loop = &rig.loop,
-        .config = &rig.config,
-        .shared = rig.shared,
-        .healthy_ns = rig.healthy_ns,
-        .context = &rig,
-        .on_up = on_up,
-        .on_leaving = on_leaving,
-        .on_down = on_down,
-        .on_message = on_message,
-        .on_stopped = on_stopped,
-    };
-    struct vx_why why = {""};
-    vx_status st = vx_workers_open(&options, &why, &rig.workers);
-    ck_assert_msg(!st.fault, "%s", why.text);
-    limits_set(rig.config.watchdog_ms ? PATIENCE_MS : 0,
-               rig.config.start_ms_max ? PATIENCE_MS : 0);
-}
-
-static void run_until(const i32 *count, i32 wanted)
-{
-    while (*count < wanted) uv_run(&rig.loop, UV_RUN_ONCE);
-}
-
-static void finish(void)
-{
-    rig.stopped = true;
-    vx_workers_stop(rig.workers);
-    uv_run(&rig.loop, UV_RUN_DEFAULT);
-    ck_assert(!uv_loop_close(&rig.loop));
-    vx_workers_close(&rig.workers);
-    vx_shared_close(&rig.shared);
-}
 
 /* ------- the watchdog ------- */
 
@@ -238,36 +50,36 @@ static bool chats(const char *manner)
 
 START_TEST(who_owes_and_is_silent_is_killed)
 {
-    setup(hangs[_i].manner);
-    open_workers();
+    rig_setup(hangs[_i].manner);
+    rig_open_workers();
     i64 began_ns = vx_clock_ns();
-    if (strcmp(hangs[_i].manner, "mute")) run_until(&rig.ups, 1);
-    if (hangs[_i].sends >= 0) order(hangs[_i].sends);
+    if (strcmp(hangs[_i].manner, "mute")) rig_run_until(&rig.ups, 1);
+    if (hangs[_i].sends >= 0) rig_order(hangs[_i].sends);
     rig.runs = hangs[_i].runs;
     while (hangs[_i].sends >= 0 && !chats(hangs[_i].manner))
         uv_run(&rig.loop, UV_RUN_ONCE);
-    limits_set(hangs[_i].limit_ms, hangs[_i].limit_ms);
-    run_until(&rig.downs, 1);
+    rig_limits_set(hangs[_i].limit_ms, hangs[_i].limit_ms);
+    rig_run_until(&rig.downs, 1);
     ck_assert_int_ge(vx_clock_ns() - began_ns, hangs[_i].limit_ms * VX_NS_PER_MS);
-    ck_assert_int_eq(info()->hangs, 1);
+    ck_assert_int_eq(rig_info()->hangs, 1);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 1);
-    ck_assert_msg(strstr(info()->problem.text, hangs[_i].owes) != NULL, "%s",
-                  info()->problem.text);
-    finish();
+    ck_assert_msg(strstr(rig_info()->problem.text, hangs[_i].owes) != NULL, "%s",
+                  rig_info()->problem.text);
+    rig_finish();
 }
 END_TEST
 
 START_TEST(who_says_something_lives)
 {
-    setup("good");
-    open_workers();
-    run_until(&rig.ups, 1);
-    limits_set(2000, 4000); /* far more than a machine is silent by itself */
-    order(VX_MESSAGE_LOAD); /* seven seconds, told bit by bit */
-    order(VX_MESSAGE_RUN);  /* answered behind it */
-    run_until(&rig.loadeds, 1);
-    run_until(&rig.dones, 1);
-    finish();
+    rig_setup("good");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    rig_limits_set(2000, 4000); /* far more than a machine is silent by itself */
+    rig_order(VX_MESSAGE_LOAD); /* seven seconds, told bit by bit */
+    rig_order(VX_MESSAGE_RUN);  /* answered behind it */
+    rig_run_until(&rig.loadeds, 1);
+    rig_run_until(&rig.dones, 1);
+    rig_finish();
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 0);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_EXIT), 0);
 }
@@ -275,37 +87,37 @@ END_TEST
 
 START_TEST(without_limits_nobody_is_killed)
 {
-    setup("deaf");
+    rig_setup("deaf");
     rig.config.watchdog_ms = rig.config.start_ms_max = 0;
-    open_workers();
-    run_until(&rig.ups, 1);
-    order(VX_MESSAGE_RUN);
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    rig_order(VX_MESSAGE_RUN);
     i64 until_ns = vx_clock_ns() + 600 * VX_NS_PER_MS;
     while (vx_clock_ns() < until_ns) uv_run(&rig.loop, UV_RUN_ONCE);
     ck_assert_int_eq(rig.downs, 0);
-    finish();
+    rig_finish();
 }
 END_TEST
 
 /* The watchdog's timer comes first in a turn, the channel's word later: both wait. */
 START_TEST(a_front_that_slept_listens_first)
 {
-    setup("good");
-    open_workers();
-    run_until(&rig.ups, 1);
+    rig_setup("good");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
     const struct worker_process *process = &rig.workers->processes[0];
     rig.quiet = true;
     while (process->watch.asked) uv_run(&rig.loop, UV_RUN_ONCE);
-    limits_set(200, 400);
+    rig_limits_set(200, 400);
     for (int i = 0; i < 3; i++) {
         struct pollfd answer = {.fd = process->channel, .events = POLLIN};
-        order(VX_MESSAGE_RUN);
+        rig_order(VX_MESSAGE_RUN);
         ck_assert_int_eq(poll(&answer, 1, PATIENCE_MS), 1);
         usleep(600 * 1000); /* sleep: longer than the limits */
-        run_until(&rig.dones, i + 1);
+        rig_run_until(&rig.dones, i + 1);
     }
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 0);
-    finish();
+    rig_finish();
 }
 END_TEST
 
@@ -323,14 +135,14 @@ static const struct {
 
 START_TEST(why_it_ended_is_told)
 {
-    setup(ends[_i].manner);
-    open_workers();
-    run_until(&rig.downs, 1);
+    rig_setup(ends[_i].manner);
+    rig_open_workers();
+    rig_run_until(&rig.downs, 1);
     ck_assert_int_eq(rig.ups, ends[_i].ups);
-    ck_assert_int_eq(info()->hangs, 0);
-    ck_assert_str_eq(info()->problem.text, ends[_i].why);
-    ck_assert_int_ne(info()->state, VX_WORKER_UP);
-    finish();
+    ck_assert_int_eq(rig_info()->hangs, 0);
+    ck_assert_str_eq(rig_info()->problem.text, ends[_i].why);
+    ck_assert_int_ne(rig_info()->state, VX_WORKER_UP);
+    rig_finish();
 }
 END_TEST
 
@@ -338,94 +150,94 @@ END_TEST
  * it is killed. */
 START_TEST(who_leaves_gets_no_work_and_must_end)
 {
-    setup(_i ? "closes" : "leaves");
+    rig_setup(_i ? "closes" : "leaves");
     rig.config.watchdog_ms = 0;
-    open_workers();
-    run_until(&rig.ups, 1);
-    order(VX_MESSAGE_RUN);
-    run_until(&rig.leaves, 1);
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    rig_order(VX_MESSAGE_RUN);
+    rig_run_until(&rig.leaves, 1);
     i64 left_ns = vx_clock_ns();
-    ck_assert(!try_order(VX_MESSAGE_RUN));
+    ck_assert(!rig_try_order(VX_MESSAGE_RUN));
     ck_assert(!vx_workers_any_up(rig.workers));
-    ck_assert_str_eq(vx_worker_state_name(info()->state), "leaving");
+    ck_assert_str_eq(vx_worker_state_name(rig_info()->state), "leaving");
     ck_assert_int_eq(rig.downs, 0);
-    run_until(&rig.downs, 1);
+    rig_run_until(&rig.downs, 1);
     ck_assert_int_ge(vx_clock_ns() - left_ns, 1900 * VX_NS_PER_MS);
     ck_assert_int_eq(rig.leaves, 1);
-    ck_assert_str_eq(info()->problem.text, _i ? "" : "as the test wants");
-    run_until(&rig.ups, 2);
-    finish();
+    ck_assert_str_eq(rig_info()->problem.text, _i ? "" : "as the test wants");
+    rig_run_until(&rig.ups, 2);
+    rig_finish();
 }
 END_TEST
 
 START_TEST(who_is_not_believed_is_killed_at_once)
 {
-    setup("good");
-    open_workers();
-    run_until(&rig.ups, 1);
-    order(VX_MESSAGE_RUN);
+    rig_setup("good");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    rig_order(VX_MESSAGE_RUN);
     vx_workers_kill(rig.workers, 0);
     ck_assert_int_eq(rig.leaves, 1);
-    run_until(&rig.downs, 1);
+    rig_run_until(&rig.downs, 1);
     ck_assert_int_eq(rig.dones, 0);
-    finish();
+    rig_finish();
 }
 END_TEST
 
 START_TEST(restarts_back_off)
 {
-    setup("ends");
+    rig_setup("ends");
     rig.config.restart_ms_max = 150;
     i64 began_ns = vx_clock_ns();
-    open_workers();
-    run_until(&rig.downs, 4); /* 0, 100, 150 ms between them */
+    rig_open_workers();
+    rig_run_until(&rig.downs, 4); /* 0, 100, 150 ms between them */
     ck_assert_int_ge(vx_clock_ns() - began_ns, 250 * VX_NS_PER_MS);
-    ck_assert_int_eq(info()->restarts, 4); /* the one that is planned counts */
-    finish();
+    ck_assert_int_eq(rig_info()->restarts, 4); /* the one that is planned counts */
+    rig_finish();
 }
 END_TEST
 
 /* Started again at once, however often: else the thirteenth would wait for minutes. */
 START_TEST(a_long_life_is_forgiven)
 {
-    setup("good");
+    rig_setup("good");
     rig.healthy_ns = 1;
-    open_workers();
+    rig_open_workers();
     for (int life = 1; life <= 13; life++) {
-        run_until(&rig.ups, life);
-        ck_assert_int_eq(kill(info()->pid, SIGKILL), 0);
-        run_until(&rig.downs, life);
+        rig_run_until(&rig.ups, life);
+        ck_assert_int_eq(kill(rig_info()->pid, SIGKILL), 0);
+        rig_run_until(&rig.downs, life);
     }
-    ck_assert_int_eq(info()->restarts, 13);
-    finish();
+    ck_assert_int_eq(rig_info()->restarts, 13);
+    rig_finish();
 }
 END_TEST
 
 /* Said and gone before the front looks, which then hears of the end first. */
 START_TEST(last_words_count)
 {
-    setup("quits");
-    open_workers();
-    run_until(&rig.ups, 1);
-    order(VX_MESSAGE_RUN);
+    rig_setup("quits");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    rig_order(VX_MESSAGE_RUN);
     siginfo_t ended;
-    ck_assert_int_eq(waitid(P_PID, (id_t)info()->pid, &ended, WEXITED | WNOWAIT), 0);
+    ck_assert_int_eq(waitid(P_PID, (id_t)rig_info()->pid, &ended, WEXITED | WNOWAIT), 0);
     rig.backwards = true;
-    run_until(&rig.downs, 1);
+    rig_run_until(&rig.downs, 1);
     ck_assert_int_eq(rig.dones, 1);
-    ck_assert_str_eq(info()->problem.text, "as the test wants");
+    ck_assert_str_eq(rig_info()->problem.text, "as the test wants");
     rig.backwards = false;
-    finish();
+    rig_finish();
 }
 END_TEST
 
 START_TEST(who_does_not_stop_is_killed)
 {
-    setup("stays");
-    open_workers();
-    run_until(&rig.ups, 1);
+    rig_setup("stays");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
     i64 began_ns = vx_clock_ns();
-    finish(); /* 2 s, then SIGKILL */
+    rig_finish(); /* 2 s, then SIGKILL */
     ck_assert_int_ge(vx_clock_ns() - began_ns, 1900 * VX_NS_PER_MS);
     ck_assert_int_eq(rig.downs, 1);
 }
@@ -433,13 +245,13 @@ END_TEST
 
 START_TEST(who_does_not_die_is_left_behind)
 {
-    setup("stays");
-    open_workers();
-    run_until(&rig.ups, 1);
+    rig_setup("stays");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
     i64 began_ns = vx_clock_ns();
-    pid_t pid = info()->pid;
+    pid_t pid = rig_info()->pid;
     rig.undying = true;
-    finish(); /* 2 s, SIGKILL, 2 s */
+    rig_finish(); /* 2 s, SIGKILL, 2 s */
     ck_assert_int_ge(vx_clock_ns() - began_ns, 3900 * VX_NS_PER_MS);
     ck_assert_int_eq(rig.downs, 1);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 1);
@@ -453,20 +265,20 @@ END_TEST
 /* On a machine with one node there is nothing to choose, and nothing is done or said. */
 START_TEST(the_arena_is_placed_once_when_all_are_up)
 {
-    setup("good");
+    rig_setup("good");
     rig.config.numa = !_i;
     rig.config.restart_ms_max = 10;
     u64 nodes = vx_numa_nodes();
     ck_assert_uint_eq(vx_shared_nodes_of(0), 1);
     ck_assert_uint_eq(vx_shared_nodes_of(-1), nodes);
     ck_assert_uint_eq(vx_shared_nodes_of(VX_NUMA_NODES_MAX), nodes);
-    open_workers();
-    run_until(&rig.ups, 1);
-    ck_assert(!kill(info()->pid, SIGKILL));
-    run_until(&rig.ups, 2);
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
+    ck_assert(!kill(rig_info()->pid, SIGKILL));
+    rig_run_until(&rig.ups, 2);
     bool has_choice = rig.config.numa && (nodes & (nodes - 1));
     ck_assert_uint_eq(vx_log_count(VX_EVENT_NUMA), has_choice ? 1 : 0);
-    finish();
+    rig_finish();
 }
 END_TEST
 
@@ -480,9 +292,9 @@ START_TEST(a_start_does_not_hold_up_the_loop)
     u8 *memory = vx_alloc(bytes);
     ck_assert_ptr_nonnull(memory);
     memset(memory, 1, bytes);
-    setup("good");
-    open_workers();
-    run_until(&rig.ups, 1);
+    rig_setup("good");
+    rig_open_workers();
+    rig_run_until(&rig.ups, 1);
     i64 began_ns = vx_clock_ns();
     rig.gap_ns = INT64_MAX;
     for (i32 start = 0; rig.gap_ns >= 20 * VX_NS_PER_MS; start++) {
@@ -492,11 +304,11 @@ START_TEST(a_start_does_not_hold_up_the_loop)
         rig.config.restart_ms_max = 10;
         rig.gap_ns = 0;
         rig.beat_ns = vx_clock_ns();
-        ck_assert(!kill(info()->pid, SIGKILL));
-        run_until(&rig.ups, start + 2);
-        on_beat(NULL); /* the time since the last one counts too */
+        ck_assert(!kill(rig_info()->pid, SIGKILL));
+        rig_run_until(&rig.ups, start + 2);
+        rig_on_beat(NULL); /* the time since the last one counts too */
     }
-    finish();
+    rig_finish();
     vx_free(memory);
 }
 END_TEST
