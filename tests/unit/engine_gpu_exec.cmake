@@ -5,7 +5,7 @@ vx_unit_test(NAME test_gpu_shares LIBS engine
 vx_unit_test(NAME test_gpu_conv LIBS engine
   SOURCES tests/unit/test_gpu_conv.c tests/support/device_rig.c tests/support/voxels.c)
 # Networks on the fake GPU.
-foreach(name gpu_exec gpu_exec_faults)
+foreach(name gpu_exec gpu_exec_faults gpu_rounds)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
     SOURCES tests/unit/test_${name}.c tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c tests/support/network_oracle.c)
