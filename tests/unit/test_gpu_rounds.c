@@ -308,6 +308,28 @@ START_TEST(a_fault_is_not_kept)
 }
 END_TEST
 
+/* A geometry that was only read by a round that failed is as good as before: it stays known. */
+START_TEST(a_failed_reader_forgets_nothing)
+{
+    struct sent sent;
+    sent_make(&sent, (i32[]){2}, 1);
+    run(&sent);
+    check_all(&sent);
+    for (i64 nth = 1; nth <= 8; nth++) {
+        sent_make(&sent, (i32[]){2}, 1);
+        sent.items[0].coords = NULL;
+        vx_fake_set(&(struct vx_fake_settings){.fail_call = nth, .fail_code = 2});
+        run(&sent);
+        vx_fake_set(&(struct vx_fake_settings){0});
+        sent_make(&sent, (i32[]){2}, 1);
+        sent.items[0].coords = NULL;
+        run(&sent);
+        check_all(&sent);
+        ck_assert(sent.items[0].geometry_hit);
+    }
+}
+END_TEST
+
 /* A batch may be sent again as soon as it was collected, whichever came behind it. */
 START_TEST(a_batch_can_be_sent_again)
 {
@@ -360,6 +382,7 @@ int main(void)
     tcase_add_test(tcase, twins_are_kept_once);
     tcase_add_test(tcase, a_borrowed_name_counts_once);
     tcase_add_loop_test(tcase, a_fault_is_not_kept, 0, 2);
+    tcase_add_test(tcase, a_failed_reader_forgets_nothing);
     tcase_add_test(tcase, a_batch_can_be_sent_again);
     tcase_add_test(tcase, a_refused_batch_leaves_what_is_done);
     suite_add_tcase(suite, tcase);
