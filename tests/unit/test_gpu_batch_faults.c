@@ -113,6 +113,10 @@ START_TEST(a_bad_geometry_on_its_way_is_refused)
     ck_assert_int_eq(vx_status_code(b->items[2].status), VX_CODE_FAILED_PRECONDITION);
     ck_assert_int_eq(vx_gpu_mix_check(&mix, &a, false), 2);
     ck_assert_int_eq(vx_gpu_mix_check(&mix, &b, false), 2);
+    struct vx_engine_stats stats;
+    vx_engine_stats_get(vx_gpu_rig_engine, &stats);
+    ck_assert_int_eq(stats.cache_hits, 0); /* what was found was of no use */
+    ck_assert_int_eq(stats.cache_misses, 5);
 }
 END_TEST
 
