@@ -120,6 +120,26 @@ START_TEST(a_bad_geometry_on_its_way_is_refused)
 }
 END_TEST
 
+/* A name alone, of what the other lane is still building, and which is bad: whoever has nothing
+ * else to ask the device for must ask for that. */
+START_TEST(a_bad_name_on_its_way_is_refused)
+{
+    const struct vx_gpu_mix_pick first = {.request = VX_GPU_MIX_DUPLICATE};
+    const struct vx_gpu_mix_pick second = {.request = VX_GPU_MIX_DUPLICATE,
+                                           .reference = true};
+    vx_fake_set(&(struct vx_fake_settings){.event_polls = 3});
+    struct vx_gpu_mix_sent *a = vx_gpu_mix_send(&mix, &first, 1);
+    struct vx_gpu_mix_sent *b = vx_gpu_mix_send(&mix, &second, 1);
+    submit(a);
+    submit(b);
+    (void)collect();
+    (void)collect();
+    ck_assert_int_eq(vx_status_code(b->items[0].status), VX_CODE_FAILED_PRECONDITION);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &a, false), 1);
+    ck_assert_int_eq(vx_gpu_mix_check(&mix, &b, false), 0);
+}
+END_TEST
+
 /* References: to what is not there, to another number of voxels, to what a mate brings. */
 START_TEST(references_are_checked)
 {
@@ -353,6 +373,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, what_is_bad_is_not_remembered, 0, 2);
     tcase_add_test(tcase, a_bad_geometry_on_its_way_is_refused);
+    tcase_add_test(tcase, a_bad_name_on_its_way_is_refused);
     tcase_add_test(tcase, references_are_checked);
     tcase_add_loop_test(tcase, a_lost_device_loses_nothing_that_was_right, 0, 3);
     tcase_add_loop_test(tcase, a_failing_call_leaves_nothing_wrong, 0, 2);
