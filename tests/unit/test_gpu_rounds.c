@@ -330,6 +330,29 @@ START_TEST(a_failed_reader_forgets_nothing)
 }
 END_TEST
 
+/* An order that one lane still sorts is waited for by the other, though its stream would do at once
+ * what it is told. */
+START_TEST(an_order_on_its_way_is_waited_for)
+{
+    struct sent sent, a, b;
+    sent_make(&sent, (i32[]){2, 0}, 2);
+    run(&sent); /* known now, and together nothing is sorted for one alone */
+    const i64 before = stats().cache_bytes;
+    sent_make(&a, (i32[]){2}, 1);
+    sent_make(&b, (i32[]){2}, 1);
+    a.items[0].coords = b.items[0].coords = NULL;
+    vx_fake_set(&(struct vx_fake_settings){.event_polls = 4});
+    submit(&a);
+    ck_assert_int_gt(stats().cache_bytes, before);
+    vx_fake_set(&(struct vx_fake_settings){0});
+    submit(&b);
+    (void)collect();
+    (void)collect();
+    check_all(&a);
+    check_all(&b);
+}
+END_TEST
+
 /* A batch may be sent again as soon as it was collected, whichever came behind it. */
 START_TEST(a_batch_can_be_sent_again)
 {
@@ -383,6 +406,7 @@ int main(void)
     tcase_add_test(tcase, a_borrowed_name_counts_once);
     tcase_add_loop_test(tcase, a_fault_is_not_kept, 0, 2);
     tcase_add_test(tcase, a_failed_reader_forgets_nothing);
+    tcase_add_test(tcase, an_order_on_its_way_is_waited_for);
     tcase_add_test(tcase, a_batch_can_be_sent_again);
     tcase_add_test(tcase, a_refused_batch_leaves_what_is_done);
     suite_add_tcase(suite, tcase);
