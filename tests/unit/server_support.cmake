@@ -12,6 +12,8 @@ if(VX_SERVER)
   vx_unit_test(NAME test_timer SOURCES tests/unit/test_timer.c LIBS server)
   vx_unit_test(NAME test_http LIBS server
     SOURCES tests/unit/test_http.c tests/unit/http_harness.c)
+  vx_unit_test(NAME test_http_room LIBS server
+    SOURCES tests/unit/test_http_room.c tests/unit/http_harness.c)
   vx_unit_test(NAME test_http_limits LIBS server
     SOURCES tests/unit/test_http_limits.c tests/unit/http_harness.c)
   vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c LIBS server
