@@ -9,6 +9,8 @@ Until its standard input ends it asks on a fixed plan, whether earlier answers a
     infer     every 50 ms, on one connection that lives as long as this process
     newcomer  every 250 ms, each on a connection of its own
     admin     every 100 ms, /v2/health/ready on a connection of its own
+    echo      every 50 ms, a byte to a process that sends it back and does nothing else: what the
+              machine itself takes at that moment
 
 and prints a line when it asks (`asked`) and one for the answer: what, when it was due, how long it
 took (from when it was due) and `ok` or what went wrong.  Times are CLOCK_MONOTONIC, one clock for
@@ -17,6 +19,8 @@ all processes of a machine.
 import argparse
 import concurrent.futures
 import http.client
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -25,6 +29,7 @@ import grpc
 
 import h2
 
+ECHO = "import socket\ns = socket.socket(fileno=0)\nwhile s.send(s.recv(1) or exit()): pass"
 SECONDS = 60  # of one request: a hang, not a limit that a slow machine meets
 
 
@@ -35,6 +40,10 @@ class Good:
         self.pool = concurrent.futures.ThreadPoolExecutor(max_workers=128)
         self.channel = self.connect()
         self.call = self.method(self.channel)
+        self.mirror, other = socket.socketpair()
+        self.echoes = subprocess.Popen([sys.executable, "-c", ECHO], stdin=other)
+        self.mirror_lock = threading.Lock()
+        other.close()
 
     def connect(self):
         return grpc.insecure_channel(self.args.server, options=[
@@ -79,12 +88,17 @@ class Good:
         except (OSError, http.client.HTTPException) as error:
             self.say("admin", due, repr(error)[:200])
 
+    def echo(self, due):
+        with self.mirror_lock:
+            self.mirror.sendall(b"x")
+            self.say("echo", due, "ok" if self.mirror.recv(1) == b"x" else "no echo")
+
     def run(self):
         ended = threading.Event()
         threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         begin = time.monotonic()
         turns = {self.infer: 0.05, self.on_pool(self.newcomer): 0.25,
-                 self.on_pool(self.admin): 0.1}
+                 self.on_pool(self.admin): 0.1, self.on_pool(self.echo): 0.05}
         due = {act: begin for act in turns}
         while not ended.is_set():
             act = min(due, key=due.get)
@@ -95,6 +109,8 @@ class Good:
             due[act] += turns[act]
         self.pool.shutdown(wait=True, cancel_futures=True)
         self.channel.close()
+        self.mirror.close()
+        self.echoes.wait()
 
     def on_pool(self, act):
         def submit(due):

@@ -212,7 +212,10 @@ def streamer(client):
     call = client.channel.stream_stream(h2.STREAM)
     request = h2.infer_request("conv", 16)
     stream = call((request for _ in paced(100, 20)), timeout=SECONDS)
-    answers = sum(1 for _ in stream)
+    answers = 0
+    for answers, _ in enumerate(stream, 1):
+        if answers == 1:
+            print("begun", flush=True)
     return answers == 100, {"answers": answers}
 
 
