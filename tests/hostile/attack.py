@@ -9,7 +9,8 @@
 
 Attacks until its time is over or SIGTERM comes, and then prints one line of JSON: connections that
 were opened, could not be, were closed by the server (and how old they were then), bytes sent and
-read.  A line `begun` on standard error says that every connection has been opened once.
+read.  Attacks whose connections are over any allowance go on for up to 20 s more, until each
+has been closed.  A line `begun` on standard error says that each has been opened once.
 """
 import argparse
 import json
@@ -32,6 +33,7 @@ def report(names, swarm, seconds):
     cuts = swarm.cuts
     return {"attacks": names, "seconds": round(seconds, 2), "opened": swarm.opened,
             "not_connected": swarm.not_connected, "left": swarm.left, "cut": len(cuts),
+            "uncut": swarm.uncut(),
             "cut_after_s": round(statistics.median(cuts), 4) if cuts else None,
             "cut_after_s_max": round(max(cuts), 4) if cuts else None,
             "sent_mb": round(swarm.sent / 1e6, 1), "received_mb": round(swarm.received / 1e6, 1)}
@@ -69,7 +71,10 @@ def main():
     sizes = [one.receive_bytes for one in chosen if one.receive_bytes]
     swarm = Swarm(min(sizes, default=None), max(one.back_after for one in chosen))
     for one in chosen:
+        others = len(swarm.peers)
         one.run(swarm, Target(args.server, args.http, args.model, args.wide))
+        for peer in swarm.peers[others:]:
+            peer.over = one.over
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     begin = time.monotonic()

@@ -174,28 +174,30 @@ def small_halves(swarm, target):
     swarm.add(4, target.grpc, half_messages(h2.SERVICE + "ServerLive", 200, 4 * MB, 2 * MB))
 
 
-@attack("64 requests with answers of 8 MB that nobody reads", arena=True, receive_bytes=4096,
-        seconds=4)
+@attack("40 requests with answers of 8 MB that nobody reads, one every 40 ms", arena=True,
+        receive_bytes=4096, seconds=4)
 def slow_readers(swarm, target):
     request = h2.message(h2.infer_request(target.wide, 1024))
 
-    def script(_peer):
+    def script(peer):
+        yield 0.04 * (peer.number % 40)  # the device is not what is attacked
         yield h2.opening(INITIAL_WINDOW_SIZE=2**31 - 1) + h2.window(0, 2**31 - 1 - 65535) \
             + h2.headers(1, h2.call_block(h2.INFER)) + h2.data(1, request, h2.END_STREAM)
-    swarm.add(64, target.grpc, script, reads=False)
+    swarm.add(40, target.grpc, script, reads=False)
 
 
-@attack("64 requests with answers of 8 MB that are read by 1 KB at a time", arena=True, seconds=4)
+@attack("40 requests with answers of 8 MB that are read by 1 KB at a time", arena=True, seconds=4)
 def slow_windows(swarm, target):
     request = h2.message(h2.infer_request(target.wide, 1024))
 
-    def script(_peer):
+    def script(peer):
+        yield 0.04 * (peer.number % 40)
         yield h2.opening(INITIAL_WINDOW_SIZE=1) + h2.headers(1, h2.call_block(h2.INFER)) \
             + h2.data(1, request, h2.END_STREAM)
         while True:
             yield 0.1
             yield h2.window(1, 1024) + h2.window(0, 1024)
-    swarm.add(64, target.grpc, script)
+    swarm.add(40, target.grpc, script)
 
 
 @attack("8 connections with 200 small requests each whose windows are 0", arena=True, seconds=4)
@@ -208,7 +210,7 @@ def zero_window(swarm, target):
         yield h2.opening(INITIAL_WINDOW_SIZE=0) + h2.flow([h2.headers(0, full), body], 1, 1)
         for first in range(3, 400, 40):
             yield h2.flow([h2.headers(0, again), body], first, 20)
-            yield 0.05
+            yield 0.2
     swarm.add(8, target.grpc, script)
 
 

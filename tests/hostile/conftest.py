@@ -16,15 +16,15 @@ SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
 class Rigs:
     """get() is the rig of now."""
 
-    def __init__(self, factory, **options):
-        self.factory, self.options, self.rig = factory, options, None
+    def __init__(self, factory, *flags, **options):
+        self.factory, self.flags, self.options, self.rig = factory, flags, options, None
 
     def get(self):
         if self.rig and self.rig.hurt:
             self.rig.kill()
             self.rig = None
         if not self.rig:
-            self.rig = Rig(self.factory.mktemp("rig"), **self.options)
+            self.rig = Rig(self.factory.mktemp("rig"), *self.flags, **self.options)
             self.rig.__enter__()
         return self.rig
 
@@ -48,6 +48,14 @@ def attacked(rigs, names, seconds):
 @pytest.fixture(scope="module")
 def rigs(tmp_path_factory):
     one = Rigs(tmp_path_factory)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def crowd_rigs(tmp_path_factory):
+    """gRPC takes 25 KB for each connection that is open; how many may be is a setting."""
+    one = Rigs(tmp_path_factory, "--connections-max", "2048")
     yield one
     one.close()
 

@@ -7,7 +7,7 @@
 Until its standard input ends it asks on a fixed plan, whether earlier answers are there or not:
 
     infer     every 50 ms, on one connection that lives as long as this process
-    newcomer  every 250 ms, each on a connection of its own
+    newcomer  every 250 ms, each on a connection of its own, which it tries to get until it is there
     admin     every 100 ms, /v2/health/ready on a connection of its own
     echo      every 50 ms, a byte to a process that sends it back and does nothing else: what the
               machine itself takes at that moment
@@ -73,7 +73,7 @@ class Good:
     def newcomer(self, due):
         try:
             with self.connect() as channel:
-                answer = self.method(channel)(self.request, timeout=SECONDS)
+                answer = self.method(channel)(self.request, timeout=SECONDS, wait_for_ready=True)
             self.say("newcomer", due, self.judge(answer))
         except grpc.RpcError as error:
             self.say("newcomer", due, f"{error.code().name} {error.details()}"[:200])

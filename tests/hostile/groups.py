@@ -24,10 +24,6 @@ TCP = {
     "stream_halves": (("stream_halves",), 2),
     "halves": (("stream_halves_32", "infer_halves", "small_halves"), 2),
     "slow_readers": (("slow_readers",), 2),
-    "crowd_idle": (("crowd_idle",), 2),
-    "crowd_calls": (("crowd_calls",), 2),
-    "crowd_bursts": (("crowd_bursts",), 2.5),
-    "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
     "crawling": (("crawling", "stream_places"), 2),
     "arena_full": (("arena_full",), 1.5),
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
@@ -55,6 +51,14 @@ TCP = {
     "mix_frames": (("mix_frames",), 2),
     "mix_calls": (("mix_calls",), 3),
     "mix_all": (("mix_all",), 4),
+}
+
+# More connections than the daemon takes.
+CROWDS = {
+    "crowd_idle": (("crowd_idle",), 2),
+    "crowd_calls": (("crowd_calls",), 2),
+    "crowd_bursts": (("crowd_bursts",), 2.5),
+    "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
 }
 
 UNIX = {

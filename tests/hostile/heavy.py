@@ -80,7 +80,7 @@ def paced(count, rate):
     """0, 1, ... at that rate at most."""
     begin = time.monotonic()
     for i in range(count):
-        time.sleep(max(0, begin + i / rate - time.monotonic()))  # sleep: until the next
+        time.sleep(max(0, begin + i / rate - time.monotonic()))  # sleep: the rate it asks at
         yield i
 
 

@@ -4,7 +4,7 @@
 A script is a generator for one connection.  It yields
 
     bytes     to be sent, however slowly the server takes them
-    a number  of seconds to send nothing
+    a number  of seconds in which it sends nothing
     None      to wait until there is something to read, which the yield then gives
     CLOSE     to end the connection and begin again with another one
 
@@ -20,6 +20,7 @@ import time
 
 CLOSE = object()
 READ_BYTES = 1 << 18
+CUT_SECONDS = 20  # who is to be cut is cut by then
 IN, OUT, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
 FULL = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
@@ -46,6 +47,7 @@ class Peer:
     def __init__(self, swarm, server, script, reads):
         self.swarm, self.server, self.script, self.reads = swarm, server, script, reads
         self.number = len(swarm.peers)
+        self.over = self.was_cut = False
         self.socket, self.hear = None, None  # hear: a script's, given all that is read
         self.wakes = 0  # of its entries in the swarm's heap only the latest counts
 
@@ -66,20 +68,21 @@ class Peer:
         wants_out, wants_in = self.pending or self.connecting, self.reads or self.waits
         return GONE | OUT * bool(wants_out) | IN * bool(wants_in)
 
-    def sleep(self, seconds):
+    def pause(self, seconds):
         self.wakes += 1
         self.swarm.later(seconds, self, self.wakes)
 
     def drop(self, pause):
         """Leaves, and comes back."""
         self.swarm.forget(self)
-        self.sleep(pause)
+        self.pause(pause)
 
     def cut(self):
         if self.connecting:
             self.swarm.not_connected += 1
         else:
             self.swarm.cuts.append(time.monotonic() - self.opened)
+            self.was_cut = True
         self.drop(self.swarm.back_after)
 
     def wake(self):
@@ -108,7 +111,7 @@ class Peer:
             if isinstance(said, bytes):
                 self.pending = memoryview(said)
             elif said > 0:
-                self.sleep(said)
+                self.pause(said)
                 break
         self.swarm.changed(self)
 
@@ -182,9 +185,15 @@ class Swarm:
         heapq.heappush(self.heap, (time.monotonic() + seconds, self.order, peer, wakes))
 
     def run(self, seconds, stopped=lambda: False, begun=lambda: None, burst=64):
-        """Opens all, `burst` a turn so that none is starved, and drives them."""
+        """Opens all, `burst` a turn so that none is starved, and drives them.
+
+        For so long, and then until each has been cut that is to be; CUT_SECONDS more at most.
+        """
         end, waiting = time.monotonic() + seconds, list(reversed(self.peers))
-        while time.monotonic() < end and not stopped():
+        while not stopped():
+            if time.monotonic() >= end:
+                if time.monotonic() >= end + CUT_SECONDS or self.uncut() == 0:
+                    break
             for _ in range(min(burst, len(waiting))):
                 self.open_one(waiting.pop())
                 if not waiting:
@@ -194,10 +203,14 @@ class Swarm:
                 _, _, peer, wakes = heapq.heappop(self.heap)
                 if peer.wakes == wakes:
                     peer.wake()
-            soon = min(self.heap[0][0] if self.heap else end, end) - time.monotonic()
+            soon = (self.heap[0][0] if self.heap else end) - time.monotonic()
             for fd, events in self.epoll.poll(0 if waiting else min(max(soon, 0), 0.1), 1024):
                 if fd in self.by_fd:
                     self.by_fd[fd].on_event(events)
+
+    def uncut(self):
+        """Those over any allowance that nobody has cut yet."""
+        return sum(peer.over and not peer.was_cut for peer in self.peers)
 
     def open_one(self, peer):
         try:
@@ -206,7 +219,7 @@ class Swarm:
             if error.errno not in FULL:
                 raise
             self.not_connected += 1
-            peer.sleep(0.1)
+            peer.pause(0.1)
 
     def close(self, hard=False):
         """Everybody leaves; `hard` with a reset."""

@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import attacked
-from groups import TCP, UNIX
+from groups import CROWDS, TCP, UNIX
 
 
 @pytest.mark.parametrize("group", TCP)
@@ -13,6 +13,11 @@ def test_over_tcp(group, rigs):
 
 def test_nothing_is_left_of_what_came_over_tcp(rigs):
     assert not rigs.get().left_over()
+
+
+@pytest.mark.parametrize("group", CROWDS)
+def test_crowds(group, crowd_rigs):
+    attacked(crowd_rigs, *CROWDS[group])
 
 
 @pytest.mark.parametrize("group", UNIX)
