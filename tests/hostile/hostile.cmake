@@ -1,5 +1,5 @@
-# Attackers against the real daemon, and clients that must not notice: label hostile, two minutes in
-# all, alone on the machine.  Sanitizers are left out: what is judged is time and memory.
+# Attackers against the real daemon, and clients that must not notice: label hostile, alone
+# on the machine.  Sanitizers are left out: what is judged is time and memory.
 vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 100
   LABELS hostile ONLY SERIAL)
 vx_e2e_test(NAME hostile_good_clients FILE tests/hostile/test_good_clients.py SECONDS 30
