@@ -17,14 +17,12 @@
 #include "server/timer.h"
 #include "server/view.h"
 
-/* How often workers are asked for their numbers; Prometheus scrapes no faster than this.
- */
+/* How often workers are asked for their numbers; Prometheus scrapes no faster. */
 #define STATS_MS 1000
 
 /* ------- readiness ------- */
 
-/* The truth at this moment: every model that should serve can run somewhere, right now.
- */
+/* The truth at this moment: every model that should serve can run somewhere. */
 static bool front_is_ready(const struct vx_front *front)
 {
     if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;

@@ -4,11 +4,6 @@
  * descriptors.  A call then names its connection by the descriptor's number, "fd:N", which
  * is all that gRPC knows of it.
  *
- * Such a number is free again when the connection ends, and a call that was on its way
- * would be taken for the next connection's.  So gRPC gets its descriptors from a window of
- * high numbers that goes round: one comes again only after as many connections as the
- * window has numbers that are free, thousands, and a row that is still in use is skipped.
- *
  * A second descriptor of each connection stays in our epoll set, which hears of its end
  * whoever ended it, since gRPC shuts a socket down before it closes it.  A client that says
  * that it will send no more has ended, too: gRPC sees the end of the stream and drops it.

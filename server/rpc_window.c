@@ -1,5 +1,10 @@
 /* rpc_window - the numbers of gRPC's descriptors, which stand for connections.
  *
+ * Such a number is free again when the connection ends, and a call that was on its way
+ * would be taken for the next connection's.  So gRPC gets its descriptors from a window of
+ * high numbers that goes round: one comes again only after as many connections as the
+ * window has numbers that are free, thousands, and a row that is still in use is skipped.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE

@@ -460,29 +460,6 @@ START_TEST(a_name_is_forgotten_with_the_server)
 END_TEST
 
 /* Every code has gRPC's number and name. */
-START_TEST(codes_have_their_names)
-{
-    static const struct {
-        enum voxel_code code;
-        int number;
-        const char *name;
-    } codes[] = {{VOXEL_OK, 0, "OK"},
-                 {VOXEL_INVALID_ARGUMENT, 3, "INVALID_ARGUMENT"},
-                 {VOXEL_RESOURCE_EXHAUSTED, 8, "RESOURCE_EXHAUSTED"},
-                 {VOXEL_FAILED_PRECONDITION, 9, "FAILED_PRECONDITION"},
-                 {VOXEL_OUT_OF_RANGE, 11, "OUT_OF_RANGE"},
-                 {VOXEL_UNIMPLEMENTED, 12, "UNIMPLEMENTED"},
-                 {VOXEL_INTERNAL, 13, "INTERNAL"}};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        ck_assert_int_eq((int)codes[i].code, codes[i].number);
-        ck_assert_str_eq(voxel_code_name(codes[i].code), codes[i].name);
-    }
-    ck_assert_str_eq(voxel_code_name((enum voxel_code)16), "UNAUTHENTICATED");
-    ck_assert_str_eq(voxel_code_name((enum voxel_code)17), "UNKNOWN");
-    ck_assert_str_eq(voxel_code_name((enum voxel_code) - 1), "UNKNOWN");
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("client_call");
@@ -497,7 +474,6 @@ int main(void)
                         sizeof asked / sizeof *asked);
     tcase_add_test(tcase, an_empty_answer_is_an_answer);
     tcase_add_test(tcase, a_name_is_forgotten_with_the_server);
-    tcase_add_test(tcase, codes_have_their_names);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -33,7 +33,7 @@ static void setup(void)
 
 static void settle(void)
 {
-    usleep(30000); /* longer than a newcomer's protection */
+    usleep(30000); /* sleep: longer than a newcomer's protection */
 }
 
 /* Idle for longest is who has been silent for longest, not who came first. */
