@@ -261,7 +261,9 @@ vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost)
     VX_ASSERT(!pthread_cond_init(&ring.filled, NULL));
     ring.fd = fd;
     ring.say_lost = say_lost;
-    ring.is_ending = ring.is_torn = ring.is_broken = false;
+    ring.is_ending = false;
+    ring.is_torn = false;
+    ring.is_broken = false;
     /* Signals are for threads that have time for them. */
     sigset_t all, before;
     sigfillset(&all);

@@ -16,6 +16,8 @@ if(VX_SERVER)
     SOURCES tests/unit/test_http_room.c tests/unit/http_harness.c)
   vx_unit_test(NAME test_http_limits LIBS server
     SOURCES tests/unit/test_http_limits.c tests/unit/http_harness.c)
+  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c LIBS server
+    CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
   vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c LIBS server
     CORPUS tests/fuzz/corpus/http MAX_LEN 16384)
 endif()

@@ -1,0 +1,52 @@
+/* Any bytes through the meter of a client's frames: its sums are those of its rows, and how the
+ * network tears the bytes apart changes nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/check.h"
+#include "server/h2_meter.h"
+
+#define STREAMS     8
+#define MESSAGE_MAX 4096
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
+
+static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t piece)
+{
+    struct vx_h2_stream rows[STREAMS];
+    struct vx_h2_meter meter;
+    vx_h2_meter_init(&meter, rows, STREAMS, MESSAGE_MAX);
+    for (size_t at = 0; at < bytes; at += piece)
+        vx_h2_meter_walk(&meter, data + at, bytes - at < piece ? bytes - at : piece);
+    i64 held = 0, announced = 0;
+    i32 unfinished = 0, silent = 0;
+    for (i32 i = 0; i < meter.streams_count; i++) {
+        held += rows[i].got;
+        announced += rows[i].have == VX_H2_PREFIX_BYTES ? rows[i].length : 0;
+        unfinished += rows[i].got > 0;
+        silent += !rows[i].spoke;
+        if (i) VX_ASSERT(rows[i - 1].id < rows[i].id);
+    }
+    VX_ASSERT(meter.streams_count <= STREAMS);
+    VX_ASSERT(meter.held == held);
+    VX_ASSERT(meter.announced == announced);
+    VX_ASSERT(meter.unfinished == unfinished);
+    VX_ASSERT(meter.silent == silent);
+    VX_ASSERT(vx_h2_meter_left(&meter) <= MESSAGE_MAX);
+    return meter;
+}
+
+/* The first byte says how the rest is torn. */
+int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
+{
+    if (bytes < 2) return 0;
+    struct vx_h2_meter whole = feed(data + 1, bytes - 1, bytes);
+    struct vx_h2_meter torn = feed(data + 1, bytes - 1, 1 + data[0] % 37u);
+    VX_ASSERT(whole.calls == torn.calls);
+    VX_ASSERT(whole.work == torn.work);
+    VX_ASSERT(whole.bytes == torn.bytes);
+    VX_ASSERT(whole.finished == torn.finished);
+    VX_ASSERT(whole.held == torn.held);
+    VX_ASSERT(whole.fault == torn.fault);
+    return 0;
+}
