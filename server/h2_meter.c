@@ -135,7 +135,7 @@ static void data_begin(struct vx_h2_meter *meter)
     meter->stream = stream_find(meter, meter->id);
     bool counted = meter->stream >= 0 && !meter->streams[meter->stream].refused;
     if (!counted)
-        meter->work += units(meter->left);
+        meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (meter->left < VX_H2_UNIT_BYTES)
         meter->work++;
     meter->pad_due = meter->flags & PADDED && meter->left;

@@ -34,6 +34,9 @@
 /* A frame is one unit of work, and one more for so many bytes that are no message's.  A
  * DATA frame of as many is free: its bytes are counted as such. */
 #define VX_H2_UNIT_BYTES 256
+/* Data that gRPC throws away (of a message that is too large, of a stream that is gone) costs
+ * hardly more than its reading: an honest client sends some before it hears of it. */
+#define VX_H2_WASTE_BYTES 4096
 
 struct vx_h2_stream {
     u32 id;

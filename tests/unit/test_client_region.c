@@ -37,11 +37,11 @@
 #define MESSAGE_BYTES 4096
 #define REGIONS       1000
 
-/* Output x, FP32 [2], of which no byte is in the answer. */
+/* Output x, FP32 [2, 1], of which no byte is in the answer. */
 #define ANSWER                                                                           \
     "\x2a\x0d\x0a\x01x\x12\x04"                                                          \
     "FP32"                                                                               \
-    "\x1a\x02\x01\x02"                                                                   \
+    "\x1a\x02\x02\x01"                                                                   \
     "\x32\x00"
 
 struct server {

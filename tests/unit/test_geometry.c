@@ -232,7 +232,6 @@ END_TEST
 /* One step beyond each end of each column, and nothing else; the end itself is good. */
 START_TEST(test_one_beyond_each_end)
 {
-    static const char *const names[] = {"sample", "x", "y", "z"};
     const i32 field = _i / 2;
     const i32 least = field ? VX_AXIS_MIN : 0, most = field ? VX_AXIS_MAX : VX_SAMPLE_MAX;
     const i32 end = _i % 2 ? most : least, beyond = _i % 2 ? end + 1 : end - 1;
@@ -250,7 +249,8 @@ START_TEST(test_one_beyond_each_end)
         coords[1 * columns + column] = beyond;
         (void)snprintf(sentence, sizeof sentence,
                        "coords row 1, column %d (%s): expected %d to %d, got %d", column,
-                       names[field], least, most, beyond);
+                       field ? "an axis of the voxel" : "the sample, which comes first",
+                       least, most, beyond);
         check_refused(coords, 3, columns, sentence);
     }
 }

@@ -243,7 +243,7 @@ START_TEST(message_beyond_the_limit_is_not_held)
     ck_assert_int_eq(meter.held, 1000);
     ck_assert_int_eq(meter.announced, MESSAGE_MAX);
     ck_assert_int_eq(meter.unfinished, 1);
-    ck_assert_uint_eq(meter.work, 1 + 512 / VX_H2_UNIT_BYTES);
+    ck_assert_uint_eq(meter.work, 1);
 }
 END_TEST
 
@@ -264,7 +264,7 @@ START_TEST(everything_else_is_work)
         {RST_STREAM, 99, 4, 1},
         {0xbe, 0, VX_H2_UNIT_BYTES - 1, 1},
         {0xbe, 0, VX_H2_UNIT_BYTES, 2},
-        {DATA, 99, 1024, 1 + 1024 / VX_H2_UNIT_BYTES}, /* of no stream */
+        {DATA, 99, 16384, 1 + 16384 / VX_H2_WASTE_BYTES}, /* of no stream */
         {DATA, 1, 0, 1},
         {DATA, 1, VX_H2_UNIT_BYTES - 1, 1},
         {DATA, 1, VX_H2_UNIT_BYTES, 0},
