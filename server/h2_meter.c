@@ -15,7 +15,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
     VX_ASSERT(message_bytes_max > 0 && message_bytes_max <= INT32_MAX);
     *meter = (struct vx_h2_meter){.streams = streams,
                                   .streams_max = streams_max,
-                                  .message_bytes_max = (u32)message_bytes_max,
+                                  .message_bytes_max = message_bytes_max,
                                   .preface_left = VX_H2_PREFACE_BYTES,
                                   .stream = -1};
 }
@@ -87,9 +87,10 @@ static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, 
     if (stream->have < VX_H2_PREFIX_BYTES) return;
     stream->left = stream->length;
     meter->announced += stream->length;
-    stream->refused = stream->length > meter->message_bytes_max;
-    if (stream->left && !stream->refused) return;
-    meter->finished += !stream->refused;
+    if (stream->length > meter->message_bytes_max + VX_H2_MESSAGE_EXCESS)
+        meter->fault = VX_H2_MESSAGE_LARGE;
+    if (stream->left) return;
+    meter->finished++;
     message_end(meter, stream);
 }
 
@@ -110,7 +111,7 @@ static void data_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     struct vx_h2_stream *stream = &meter->streams[meter->stream];
     if (count && !stream->spoke) meter->silent--;
     if (count) stream->spoke = true;
-    while (count && !stream->refused) {
+    while (count && !meter->fault) {
         u32 taken = 1;
         if (stream->have < VX_H2_PREFIX_BYTES) {
             prefix_take(meter, stream, *bytes);
@@ -133,8 +134,7 @@ static u32 units(u32 bytes)
 static void data_begin(struct vx_h2_meter *meter)
 {
     meter->stream = stream_find(meter, meter->id);
-    bool counted = meter->stream >= 0 && !meter->streams[meter->stream].refused;
-    if (!counted)
+    if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (meter->left < VX_H2_UNIT_BYTES)
         meter->work++;

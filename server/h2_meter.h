@@ -34,9 +34,12 @@
 /* A frame is one unit of work, and one more for so many bytes that are no message's.  A
  * DATA frame of as many is free: its bytes are counted as such. */
 #define VX_H2_UNIT_BYTES 256
-/* Data that gRPC throws away (of a message that is too large, of a stream that is gone) costs
- * hardly more than its reading: an honest client sends some before it hears of it. */
+/* Data of a stream that is gone costs hardly more than its reading: an honest client sends some
+ * before it hears of it. */
 #define VX_H2_WASTE_BYTES 4096
+/* gRPC looks at a message's length when all of it is there.  So one that is too large by no
+ * more than this gets its status, and a larger one ends its connection. */
+#define VX_H2_MESSAGE_EXCESS (64 << 20)
 
 struct vx_h2_stream {
     u32 id;
@@ -44,13 +47,13 @@ struct vx_h2_stream {
     u32 got;          /* bytes of it, prefix and all; 0 = none is under way */
     u8 have;          /* bytes of the prefix */
     bool spoke;       /* any byte of a message has come */
-    bool refused; /* its message is larger than gRPC takes: all of it is thrown away */
 };
 
 enum vx_h2_fault {
     VX_H2_SOUND,
-    VX_H2_BLOCK_LONG,   /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
-    VX_H2_STREAMS_MANY, /* more open streams than there are rows */
+    VX_H2_BLOCK_LONG,    /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
+    VX_H2_STREAMS_MANY,  /* more open streams than there are rows */
+    VX_H2_MESSAGE_LARGE, /* a message that is much larger than gRPC takes */
 };
 
 struct vx_h2_meter {
@@ -68,7 +71,7 @@ struct vx_h2_meter {
     /* Where it stands. */
     struct vx_h2_stream *streams; /* by id, ascending */
     i32 streams_max, streams_count;
-    u32 message_bytes_max;
+    i64 message_bytes_max;
     u32 preface_left;
     u32 last_id; /* the highest that has begun */
     u32 block;   /* bytes of the header block under way */

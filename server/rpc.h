@@ -95,7 +95,8 @@ enum vx_rpc_cut {
     VX_RPC_CUT_NONE,
     VX_RPC_CUT_FLOOD,      /* calls and control frames in place of a message's rest */
     VX_RPC_CUT_HEADERS,    /* a header block without end */
-    VX_RPC_CUT_IDLE,       /* it began no call, and others came */
+    VX_RPC_CUT_IDLE,       /* it had no call, and others came */
+    VX_RPC_CUT_LARGE,      /* a message far beyond message_bytes_max */
     VX_RPC_CUT_LATE,       /* a message took longer than receive_ns_max */
     VX_RPC_CUT_STILL,      /* a message stood still while others waited for its room */
     VX_RPC_CUT_STREAMS,    /* more open streams than a client may have */

@@ -13,7 +13,8 @@
 static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_FLOOD] = "a flood of control frames, or of calls without a message",
     [VX_RPC_CUT_HEADERS] = "a header block of more than 64 KiB",
-    [VX_RPC_CUT_IDLE] = "it began no call, and others wanted its place",
+    [VX_RPC_CUT_IDLE] = "it had no call, and others wanted its place",
+    [VX_RPC_CUT_LARGE] = "a message of more than message_bytes_max and 64 MiB",
     [VX_RPC_CUT_LATE] = "a message took longer than receive_ms_max to arrive",
     [VX_RPC_CUT_STILL] = "a message stood still while others waited for its room",
     [VX_RPC_CUT_STREAMS] = "more open streams than a client may have",

@@ -164,6 +164,13 @@ static void owner_pass(struct vx_rpc_govern *govern, u64 finished_before)
     ring(governor);
 }
 
+static const enum vx_rpc_cut faults[] = {
+    [VX_H2_SOUND] = VX_RPC_CUT_NONE,
+    [VX_H2_BLOCK_LONG] = VX_RPC_CUT_HEADERS,
+    [VX_H2_STREAMS_MANY] = VX_RPC_CUT_STREAMS,
+    [VX_H2_MESSAGE_LARGE] = VX_RPC_CUT_LARGE,
+};
+
 /* What a read brought. */
 static void account(struct vx_rpc_govern *govern, const struct msghdr *message,
                     size_t got)
@@ -192,9 +199,7 @@ static void account(struct vx_rpc_govern *govern, const struct msghdr *message,
     if (before.held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
     if (meter->held < before.held) ring(governor);
     owner_pass(govern, before.finished);
-    if (meter->fault == VX_H2_BLOCK_LONG) vx_rpc_govern_close(govern, VX_RPC_CUT_HEADERS);
-    if (meter->fault == VX_H2_STREAMS_MANY)
-        vx_rpc_govern_close(govern, VX_RPC_CUT_STREAMS);
+    if (meter->fault) vx_rpc_govern_close(govern, faults[meter->fault]);
     if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
 }
 

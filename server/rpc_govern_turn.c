@@ -27,8 +27,9 @@
 #define UNREAD_LOOKS 8
 /* A call's own limit comes first, since it has a sentence. */
 #define LATE_NS (5 * VX_NS_PER_S)
-/* Connections that have begun no call yet: the oldest goes when there is one more. */
-#define FRESH_MAX 2048
+/* When more than this part of all places is with connections that have begun no call, the
+ * oldest of them goes. */
+#define FRESH_PART 2
 
 /* ------- turns of the accept thread ------- */
 
@@ -148,7 +149,7 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor)
 {
     struct vx_rpc_govern *one = governor->oldest;
-    if (governor->fresh <= FRESH_MAX) return;
+    if (governor->fresh <= governor->connections_max / FRESH_PART) return;
     while (one && (one->meter.calls || one->cut)) one = one->previous;
     if (one) vx_rpc_govern_close(one, VX_RPC_CUT_IDLE);
 }

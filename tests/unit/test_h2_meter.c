@@ -230,20 +230,18 @@ START_TEST(padding_is_no_message)
 }
 END_TEST
 
-/* gRPC throws it away from its length on; so nothing of it is held, and it is work. */
-START_TEST(message_beyond_the_limit_is_not_held)
+/* gRPC says so with a status, once it is whole; far beyond the limit nobody waits for that. */
+START_TEST(message_beyond_the_limit)
 {
-    struct wire *wire = wire_make();
-    frame(wire, KIND(HEADERS, 4), 1, "h", 1);
-    data(wire, 0, 1, MESSAGE_MAX + 1, 1000);
-    frame(wire, KIND(DATA, 0), 1, NULL, 512);
-    frame(wire, KIND(HEADERS, 4), 3, "h", 1);
-    data(wire, 0, 3, MESSAGE_MAX, 1000);
-    struct vx_h2_meter meter = walk_all(wire);
-    ck_assert_int_eq(meter.held, 1000);
-    ck_assert_int_eq(meter.announced, MESSAGE_MAX);
-    ck_assert_int_eq(meter.unfinished, 1);
-    ck_assert_uint_eq(meter.work, 1);
+    for (u32 over = 0; over < 2; over++) {
+        struct wire *wire = wire_make();
+        frame(wire, KIND(HEADERS, 4), 1, "h", 1);
+        data(wire, 0, 1, MESSAGE_MAX + VX_H2_MESSAGE_EXCESS + over, 1000);
+        struct vx_h2_meter meter = walk_all(wire);
+        ck_assert_int_eq(meter.fault, over ? VX_H2_MESSAGE_LARGE : VX_H2_SOUND);
+        if (!over) ck_assert_int_eq(meter.held, 1000);
+        if (!over) ck_assert_int_eq(meter.unfinished, 1);
+    }
 }
 END_TEST
 
@@ -358,7 +356,7 @@ int main(void)
     tcase_add_test(tests, end_of_a_stream_drops_its_message);
     tcase_add_test(tests, trailers_end_a_stream_and_begin_no_call);
     tcase_add_test(tests, padding_is_no_message);
-    tcase_add_test(tests, message_beyond_the_limit_is_not_held);
+    tcase_add_test(tests, message_beyond_the_limit);
     tcase_add_test(tests, everything_else_is_work);
     tcase_add_test(tests, header_block_has_an_end);
     tcase_add_test(tests, streams_are_bounded);
