@@ -104,7 +104,7 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    i64 part = governor->receive_bytes_max / (governor->holders + 1);
+    i64 part = governor->receive_bytes_max / 4 / (governor->holders + 1);
     i64 small = clamp(part, HELD_SMALL_MIN, HELD_SMALL) - govern->meter.held;
     i64 room = governor->receive_bytes_max - governor->held;
     if (governor->owner == govern) return INT64_MAX;
