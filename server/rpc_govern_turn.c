@@ -21,7 +21,7 @@
 #define FLOOD_LOOKS 3
 #define FLOOD_CALLS 100 /* a look */
 /* Who has been without a call for so long is no client between two requests. */
-#define IDLE_NS (2 * VX_NS_PER_S)
+#define IDLE_NS (5 * VX_NS_PER_S)
 /* Work from look to look that may not go on while its answers stand still. */
 #define UNREAD_WORK  100
 #define UNREAD_LOOKS 8
@@ -30,6 +30,7 @@
 /* When more than this part of all places is with connections that have begun no call, the
  * oldest of them goes. */
 #define FRESH_PART 2
+#define FRESH_MIN  256 /* of few places all may be */
 
 /* ------- turns of the accept thread ------- */
 
@@ -149,7 +150,8 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor)
 {
     struct vx_rpc_govern *one = governor->oldest;
-    if (governor->fresh <= governor->connections_max / FRESH_PART) return;
+    i32 most = governor->connections_max / FRESH_PART;
+    if (governor->fresh <= (most > FRESH_MIN ? most : FRESH_MIN)) return;
     while (one && (one->meter.calls || one->cut)) one = one->previous;
     if (one) vx_rpc_govern_close(one, VX_RPC_CUT_IDLE);
 }
