@@ -29,14 +29,20 @@
 #define LATE_NS (5 * VX_NS_PER_S)
 /* When more than this part of all places is with connections that have begun no call, the
  * oldest of them goes. */
-#define FRESH_PART 2
+#define FRESH_PART 4
 #define FRESH_MIN  256 /* of few places all may be */
 
 /* ------- turns of the accept thread ------- */
 
+/* What is left of its message: who is done soonest goes first, so that fewest wait. */
+static i64 rest_of(const struct vx_rpc_govern *govern)
+{
+    return govern->meter.announced - govern->meter.held;
+}
+
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
-    struct vx_rpc_govern *oldest = NULL;
+    struct vx_rpc_govern *next = NULL;
     i64 next_ns = VX_NEVER;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->waits == VX_RPC_WAIT_NONE) continue;
@@ -49,13 +55,12 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
         one->waits = waits;
         if (waits != VX_RPC_WAIT_BYTES)
             next_ns = now_ns + WAIT_NS;
-        else if (one->meter.unfinished <= 1 &&
-                 (!oldest || one->waits_since_ns < oldest->waits_since_ns))
-            oldest = one; /* of several messages one could be whole and the others not */
+        else if (one->meter.unfinished <= 1 && (!next || rest_of(one) < rest_of(next)))
+            next = one; /* of several messages one could be whole and the others not */
     }
-    if (!oldest || governor->owner || governor->going) return next_ns;
-    governor->owner = oldest;
-    vx_rpc_govern_wake(oldest);
+    if (!next || governor->owner || governor->going) return next_ns;
+    governor->owner = next;
+    vx_rpc_govern_wake(next);
     return next_ns;
 }
 

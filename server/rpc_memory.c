@@ -12,7 +12,7 @@
 #define QUIET_BYTES (8u << 20)
 /* ... and no less than this since it was given back last: who sends a little all the time is
  * not held up for it. */
-#define WORTH_BYTES (32u << 20)
+#define WORTH_BYTES (16u << 20)
 #define LOOK_NS     (VX_NS_PER_S / 2)
 /* What a call leaves behind, beside its message. */
 #define CALL_BYTES (16u << 10)

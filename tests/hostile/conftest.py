@@ -55,7 +55,7 @@ def rigs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def crowd_rigs(tmp_path_factory):
     """gRPC takes 25 KB for each connection that is open; how many may be is a setting."""
-    one = Rigs(tmp_path_factory, "--connections-max", "2048")
+    one = Rigs(tmp_path_factory, "--connections-max", "1024")
     yield one
     one.close()
 
