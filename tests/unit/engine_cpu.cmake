@@ -7,7 +7,7 @@ vx_unit_test(NAME test_numa LIBS base SOURCES tests/unit/test_numa.c)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
 foreach(name hash bricks order conv pointwise)
-  vx_unit_test(NAME test_kernels_${name} LIBS kernels base m
+  vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/unit/test_kernels_${name}.c tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
 foreach(name geometry geometry_cache)

@@ -2,7 +2,7 @@ vx_unit_test(NAME test_gpu_pieces LIBS engine LABELS mixes
   SOURCES tests/unit/test_gpu_pieces.c tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
   SOURCES tests/unit/test_gpu_shares.c tests/support/device_rig.c)
-vx_unit_test(NAME test_gpu_conv LIBS engine
+vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
   SOURCES tests/unit/test_gpu_conv.c tests/support/device_rig.c tests/support/voxels.c)
 # Networks on the fake GPU.
 foreach(name gpu_exec gpu_exec_faults gpu_rounds)

@@ -4,7 +4,10 @@ if(VX_SERVER)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c LIBS server)
   endforeach()
-  foreach(name test_rpc_govern test_rpc_leaving)
+  # Under TSan its floods take minutes: `long`.
+  vx_unit_test(NAME test_rpc_govern LIBS server LABELS long
+    SOURCES tests/unit/test_rpc_govern.c tests/unit/rpc_harness.c tests/unit/rpc_client.c tests/unit/rpc_raw.c)
+  foreach(name test_rpc_leaving)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c tests/unit/rpc_raw.c LIBS server)
   endforeach()
