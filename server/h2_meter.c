@@ -224,6 +224,7 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
         }
         bytes += taken;
         count -= taken;
+        if (meter->fault) return;
         if (meter->head_have == VX_H2_HEAD_BYTES && !meter->left) frame_end(meter);
     }
 }

@@ -23,6 +23,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     return syscall(SYS_recvmsg, fd, message, flags);
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
     int result = (int)syscall(SYS_epoll_ctl, epoll, operation, fd, event);

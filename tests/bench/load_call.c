@@ -160,7 +160,8 @@ static void count_good(struct load_call *call, struct load_stats *stats,
 {
     int64_t now = load_clock_ns();
     struct load_drive *drive = call->thread->drive;
-    if (now < drive->count_from_ns || now > drive->count_to_ns) return;
+    if (now < drive->count_from_ns) return;
+    if (atomic_exchange(&drive->counted, true) && now > drive->count_to_ns) return;
     load_stats_time(stats, now - call->intended_ns);
     stats->answered++;
     stats->voxels += call->request->voxels;

@@ -255,6 +255,7 @@ static void run_threads(struct load_drive *drive)
                              ? drive->count_from_ns + (int64_t)(options->seconds * 1e9)
                              : INT64_MAX;
     atomic_store(&drive->requests_left, options->requests);
+    atomic_store(&drive->counted, false);
     sem_init(&drive->to_vanish, 0, 0);
     pthread_create(&drive->vanisher, NULL, vanisher_main, drive);
     for (int64_t i = 0; i < options->threads; i++) {
@@ -294,7 +295,7 @@ bool load_drive_run(struct load_work *work, struct load_stats *stats, double *se
         }
         load_stats_add(stats, &drive.vanisher_stats);
         *seconds = work->options->seconds;
-        if (*seconds <= 0)
+        if (*seconds <= 0 || stats->last_ns > drive.count_to_ns)
             *seconds = (double)(stats->last_ns - drive.count_from_ns) / 1e9;
         if (!(*seconds > 0)) *seconds = 1;
     }

@@ -275,7 +275,7 @@ START_TEST(errors_name_the_id)
     ck_assert_str_eq(parse.request.id, "trace-9");
     /* One that is not to be is left out, and so is an earlier one. */
     static const char *const left_out[] = {
-        "1'conv' 3xff",   "1'conv' 3x610062", "3@256 1'conv' " COORDS "7#44",
+        "1'conv' 3xff",   "1'conv' 3x610062", ("3@256 1'conv' " COORDS "7#44"),
         "3'a' 3@256 7:1", "3'a' 3:7 7:1",     "3'a' 3xff 7:1"};
     for (size_t i = 0; i < VX_COUNT(left_out); i++) {
         parse_notation(left_out[i]);

@@ -214,8 +214,8 @@ START_TEST(a_model_is_described)
     static const char *const parts[] = {
         "every_op/network.json: every op once",
         "FP32, FP16 or BF16 (N, 3)",
-        "column 0 the sample, 0 to 511; columns 1 to 3 "
-        "the voxel, -131072 to 131071,",
+        ("column 0 the sample, 0 to 511; columns 1 to 3 "
+         "the voxel, -131072 to 131071,"),
         "in the order of training, which kernels follow",
         "3x3x3      spconv               656\n",
         "5x1x3 dilated 1x2x2 vio ",

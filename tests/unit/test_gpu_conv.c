@@ -142,7 +142,8 @@ static f64 weight_at(const struct layer *layer, i64 e)
 
 static f64 residual_at(const struct layer *layer, i64 e)
 {
-    return layer->residual[e / COLUMNS][e % COLUMNS];
+    i64 row = e / COLUMNS;
+    return layer->residual[row][e % COLUMNS];
 }
 
 static void *put_guarded(size_t bytes)

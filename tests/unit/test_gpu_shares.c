@@ -202,7 +202,7 @@ START_TEST(test_maps_of_many)
     const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
     struct vx_gpu_piece pieces[5];
     struct vx_gpu_map maps[5];
-    i64 blocks = 0, n = 0;
+    i64 blocks = 0;
     u32 most = 0;
     for (i32 i = 0; i < 5; i++) {
         const i64 rows = small[_i][i];
@@ -217,7 +217,6 @@ START_TEST(test_maps_of_many)
                                   .rows = device_rig_give((size_t)rows * 4),
                                   .fault = device_rig_give(8),
                                   .maps = &maps[i]};
-        n += rows;
     }
     const size_t bytes = vx_gpu_build_bytes(pieces, 5);
     u8 *scratch = device_rig_give(bytes), *behind = device_rig_give(4096);

@@ -131,13 +131,14 @@ START_TEST(longest_idle_connection_makes_room)
 }
 END_TEST
 
+#define GET_BIG "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
+
 /* What each client of a crowd sends before it says and reads no more. */
 static const char *const rude[] = {
     "",
     "GET /x HTTP/1.1\r\nHost: h\r\n",
     "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
-    "GET /big HTTP/1.1\r\nHost: h\r\n\r\nGET /big HTTP/1.1\r\nHost: h\r\n\r\n"
-    "GET /big HTTP/1.1\r\nHost: h\r\n\r\nGET /big HTTP/1.1\r\nHost: h\r\n\r\n",
+    (GET_BIG GET_BIG GET_BIG GET_BIG),
 };
 
 /* Time limits of 10 s and more free no place here: the others do. */

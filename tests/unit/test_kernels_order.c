@@ -340,7 +340,7 @@ START_TEST(test_pairs)
     struct voxels_random random = {77};
     const i32 n = shapes[_i][0], v_count = shapes[_i][1], stride = (v_count + 3) / 4 * 4;
     const i64 tiles = (n + VX_PAIRS_TILE - 1) / VX_PAIRS_TILE;
-    const size_t entries = (size_t)(n * stride);
+    const size_t entries = (size_t)n * (size_t)stride;
     i32 *nbr = vx_alloc((entries + 1) * 4);
     for (size_t e = 0; e < entries; e++)
         nbr[e] = (i32)e % stride < v_count && voxels_between(&random, 0, 2)

@@ -272,6 +272,7 @@ END_TEST
 /* In place of the system's: how often it was asked in vain. */
 static atomic_int accepts_failed;
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
     int got = (int)syscall(SYS_accept4, fd, address, length, flags);

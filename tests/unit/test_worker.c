@@ -234,10 +234,10 @@ START_TEST(batches_run_between_the_pieces_of_a_warm_up)
     for (int piece = 1; piece <= stub_pieces_of_slow; piece++) {
         wait_pieces(piece);
         atomic_store(&stub_may_end, 1);
-        say_run(3, (u64)(100 + piece), voxels, 1);
+        say_run(3, 100 + (u64)piece, voxels, 1);
         atomic_store(&stub_pieces_may_end, 1);
         if (piece == stub_pieces_of_slow) expect(VX_MESSAGE_LOADED, 77);
-        expect(VX_MESSAGE_DONE, (u64)(100 + piece));
+        expect(VX_MESSAGE_DONE, 100 + (u64)piece);
     }
     ck_assert_str_eq(end(), "pscpscpscpscuux");
 }
