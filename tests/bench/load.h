@@ -203,7 +203,7 @@ struct load_drive {
     uint32_t allowed;      /* codes that good requests may have too */
     int64_t count_from_ns; /* answers that come in this time are counted, */
     int64_t count_to_ns;   /* and after it nothing is sent; */
-    atomic_bool counted;   /* but of a slow server the first answer is, whenever it comes */
+    atomic_bool counted; /* but of a slow server the first answer is, whenever it comes */
     atomic_llong requests_left;
     pthread_t
         vanisher; /* clients that vanish wait for the server: not on a queue's thread */

@@ -283,10 +283,9 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 /* It is tried again now and then, and not all the time. */
 START_TEST(no_descriptor_left)
 {
-    enum { FILL = 64 };
     struct rpc_server *server =
         rpc_server_open(&(struct rpc_server_options){.address = address_of(_i)});
-    int filled[FILL] = {0};
+    int filled[64] = {0};
     struct rlimit limit, low;
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     int client = raw_connect(server);
@@ -295,9 +294,9 @@ START_TEST(no_descriptor_left)
     int late = fcntl(client, F_DUPFD_CLOEXEC, 0); /* its number is for the next client */
     low = (struct rlimit){(rlim_t)late + 8, limit.rlim_max};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
-    i32 count = 0;
-    while (count < FILL && (filled[count] = dup(0)) >= 0) count++;
-    ck_assert_int_lt(count, FILL);
+    size_t count = 0;
+    while (count < VX_COUNT(filled) && (filled[count] = dup(0)) >= 0) count++;
+    ck_assert_uint_lt(count, VX_COUNT(filled));
     close(late);
     late = raw_connect(server); /* the system takes it; the server cannot */
     raw_say(late, preface, sizeof preface);
