@@ -20,21 +20,27 @@ LIMITS = ("--watchdog-ms", "5000", "--start-ms-max", "15000", "--device-bytes", 
           "--cache-bytes", "256M", "--tune", "all", "--tune-table", "")
 
 
+# Each may wait for one piece; the slow model has far more pieces than that.
+ANSWERS = 10
+
+
 class SlowModel:
     """A chain of convolutions with many large warm-ups: minutes, in thousands of pieces.  On the
-    CPU these are layers, on a GPU candidates of tuning."""
+    CPU these are layers, on a GPU candidates of tuning, which equal layers share."""
 
-    def __init__(self, layers, channels, voxels):
+    def __init__(self, widths, voxels):
         rng = np.random.default_rng(1)
-        names = [f"c{i}" for i in range(layers)]
-        weight = rng.normal(size=(channels, 3, 3, 3, channels)).astype(np.float32) * 0.01
-        self.tensors = {f"{name}.weight": weight for name in names}
+        names = [f"c{i}" for i in range(len(widths))]
+        inputs = [widths[0], *widths]
+        self.tensors = {
+            f"{name}.weight": rng.normal(size=(co, 3, 3, 3, ci)).astype(np.float32) * 0.01
+            for name, ci, co in zip(names, inputs, widths)}
         self.network = {
             "format": 1,
-            "inputs": {"feats": {"channels": channels}},
-            "layers": [{"name": name, "op": "subm_conv", "channels": channels, "kernel": 3,
+            "inputs": {"feats": {"channels": widths[0]}},
+            "layers": [{"name": name, "op": "subm_conv", "channels": co, "kernel": 3,
                         "bias": False, "input": names[i - 1] if i else "feats"}
-                       for i, name in enumerate(names)],
+                       for i, (name, co) in enumerate(zip(names, widths))],
             "outputs": [{"name": "out", "layer": names[-1]}],
             "limits": {"voxels_max": voxels},
             "warmup": [voxels - i for i in range(16)],
@@ -50,7 +56,7 @@ def good_model():
 
 
 def slow_model(device):
-    return SlowModel(900, 8, 60000) if device == "cpu" else SlowModel(1, 16, 250)
+    return SlowModel([8] * 900, 60000) if device == "cpu" else SlowModel(range(16, 112, 8), 250)
 
 
 def steps(control, name="a_slow"):
@@ -90,10 +96,10 @@ def test_a_good_model_listed_behind_a_slow_one_is_served_first(tmp_path, device)
                  wait_ready=False) as (daemon, client, control):
         daemon.wait_for("the good model", lambda: served(client))
         before = daemon.wait_for("the slow one", lambda: steps(control))
-        good_answers(client, 30)
+        good_answers(client, ANSWERS)
         assert steps(control) >= before
         daemon.wait_for("the slow one to go on", lambda: steps(control) > before)
-        good_answers(client, 30)
+        good_answers(client, ANSWERS)
         steps(control)  # still not ready
         assert total(daemon, "restarts_total") == 0 == total(daemon, "hangs_total")
 
@@ -109,7 +115,7 @@ def test_models_serve_on_while_a_slow_one_is_added(tmp_path, device):
                         lambda: ("a_slow", "1") in control.index() and steps(control))
         for _ in range(3):
             before = steps(control)
-            good_answers(client, 30)
+            good_answers(client, ANSWERS)
             daemon.wait_for("the slow one to go on", lambda: steps(control) > before)
         assert total(daemon, "restarts_total") == 0 == total(daemon, "hangs_total")
 
