@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <uv.h>
 
@@ -34,6 +35,14 @@ i32 vx_host_rpc_threads(const struct vx_config *config, i32 processors)
 i64 vx_host_spin_ns(const struct vx_config *config, i32 processors)
 {
     return processors < SPIN_PROCESSORS_MIN ? 0 : config->spin_us * VX_NS_PER_US;
+}
+
+void vx_host_heap_open(void)
+{
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 64 << 20);
 }
 
 void vx_host_raise_files(void)

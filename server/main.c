@@ -103,6 +103,7 @@ static int main_serve(int count, char **arguments)
         vx_print("%s%s", serve_usage, help);
         return 0;
     }
+    vx_host_heap_open();
     if (!main_configure(count, arguments, "front", &config)) return 2;
     if (!config.repository[0]) {
         vx_print_error(

@@ -121,7 +121,6 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
               options->message_bytes_max <= VX_MESSAGE_BYTES_MAX);
     VX_ASSERT(options->connections_max > 0);
     VX_TRY(vx_rpc_addresses_check(options->addresses, why));
-    vx_rpc_memory_open();
     struct vx_rpc *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the rpc adapter");
     made->options = *options;

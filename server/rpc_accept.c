@@ -194,7 +194,7 @@ static void row_end(struct vx_rpc_accept *accept, struct connection *row)
     u64 connection = row->given ? row->peer.connection : 0;
     if (!row->given) row_spoke(accept, row);
     if (row->given)
-        vx_rpc_cut_note(&accept->cuts, row->name,
+        vx_rpc_cut_note(&accept->cuts, row->name, connection,
                         vx_rpc_govern_end(row_govern(accept, row)));
     pthread_mutex_lock(&accept->lock);
     if (row->given)

@@ -22,7 +22,8 @@ static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_UNREAD] = "it went on sending and did not read what came back",
 };
 
-void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, enum vx_rpc_cut why)
+void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,
+                     enum vx_rpc_cut why)
 {
     i64 now_ns = vx_clock_ns();
     if (!why) return;
@@ -36,7 +37,8 @@ void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, enum vx_rpc_cut
         return;
     }
     cuts->lines_left--;
-    VX_LOG(CONNECTION_CUT, VX_LOG_TEXT("peer", peer), VX_LOG_TEXT("why", sentences[why]),
+    VX_LOG(CONNECTION_CUT, VX_LOG_TEXT("peer", peer),
+           VX_LOG_I64("connection", (i64)connection), VX_LOG_TEXT("why", sentences[why]),
            VX_LOG_I64("unsaid", cuts->unsaid));
     cuts->unsaid = 0;
 }

@@ -112,11 +112,10 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 
 /* ------- waiting ------- */
 
-static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64 now_ns)
+static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits)
 {
     if (govern->waits == VX_RPC_WAIT_NONE) {
         govern->governor->waiting++;
-        govern->waits_since_ns = now_ns;
         govern->governor->bell(govern->governor->context);
     }
     govern->waits = waits;
@@ -247,7 +246,7 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
     size_t most = 0;
     if (waits) {
-        wait_begin(govern, waits, now_ns);
+        wait_begin(govern, waits);
     } else {
         wait_end(govern);
         most = vx_rpc_govern_read_bytes(govern);
@@ -293,14 +292,14 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
                                      .epoll = -1};
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
                      governor->message_bytes_max);
-    vx_rpc_govern_cost_init(govern, vx_clock_ns());
-    govern->active_ns = govern->filled_ns;
+    govern->begun_ns = govern->active_ns = vx_clock_ns();
+    vx_rpc_govern_cost_init(govern, govern->begun_ns);
     if (governor->live) governor->live->previous = govern;
     if (!governor->live) governor->oldest = govern;
     governor->live = govern;
     governor->live_count++;
     governor->fresh++;
-    vx_rpc_govern_bound_fresh(governor);
+    vx_rpc_govern_bound_fresh(governor, govern->begun_ns);
     by_descriptor[place.descriptor] = govern;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -9,8 +9,9 @@
  *   work     frames that carry no message: pings, settings, resets, windows, empty data.
  *            Given back with time and with each answer, which brings such frames about.
  *   bytes    of messages that are not whole, of all connections together.  Beyond
- *            receive_bytes_max one connection at a time goes on, so that something ends;
- *            who holds no more than HELD_SMALL is never held up.
+ *            receive_bytes_max, less what connections and calls weigh, one connection at a
+ *            time goes on, the one with least to come, so that something ends; who holds no
+ *            more than HELD_SMALL is never held up.
  *
  * A connection that may cost nothing more now is not read; what it sends waits in the
  * network, and nobody else notices.  That slows a flood to a walk, and an honest client that
@@ -18,7 +19,7 @@
  * without end, thousands of streams, more unfinished messages than all may hold, one that
  * stands still while others wait for its room, answers that nobody reads.
  *
- *   vx_rpc_govern_begin(govern, number, descriptor);      before gRPC gets it
+ *   vx_rpc_govern_begin(govern, place);                    before gRPC gets it
  *   vx_rpc_govern_arrived(place), _answered(place, bytes)    as calls come and are answered
  *   until_ns = vx_rpc_governor_turn(governor, now_ns);     what is due
  *   why = vx_rpc_govern_end(govern);                       it has ended; why we closed it
@@ -28,7 +29,8 @@
  * Thread   begin, end, turn: accept.  Reads: whichever of gRPC's threads reads.  The rest:
  *          any.  `bell` is rung when a turn may free somebody; under the lock, so it is
  *          short and calls nothing here.
- * Limits   above; the numbers stand in rpc_govern.c with their reasons.
+ * Limits   above; the numbers stand in rpc_govern_cost.c and rpc_govern_turn.c with their
+ *          reasons.
  * Fails    open: RESOURCE_EXHAUSTED.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -70,7 +72,7 @@ enum vx_rpc_share {
 
 struct vx_rpc_governor;
 
-/* One connection.  Its fields are rpc_govern.c's. */
+/* One connection.  Its fields are for the files of rpc_govern. */
 struct vx_rpc_govern {
     struct vx_rpc_governor *governor;
     struct vx_rpc_govern *next, *previous; /* of those that live */
@@ -82,7 +84,7 @@ struct vx_rpc_govern {
     i64 calls, work; /* what it may still cost; below 0 it owes */
     i64 filled_ns;
     enum vx_rpc_wait waits;
-    i64 waits_since_ns;
+    i64 begun_ns;
     i64 unfinished_since_ns;           /* no message of it has become whole since */
     u64 bytes_seen, spent, spent_seen; /* at the last look */
     u64 calls_seen, finished_seen;

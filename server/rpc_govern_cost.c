@@ -19,6 +19,9 @@
 /* Streams of all connections that may be open before time gives no more calls back: what a
  * call without a message costs is gRPC's for as long as its client likes. */
 #define STREAMS_ALL 8192
+/* What gRPC keeps of a connection and of a call. */
+#define CONNECTION_BYTES (32 << 10)
+#define STREAM_BYTES     (8 << 10)
 /* A frame costs about a microsecond, so all together get a fiftieth of a processor beside
  * what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -100,13 +103,22 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
 
+/* Room for messages that are not whole: what connections and calls weigh is of it too. */
+static i64 room_of(const struct vx_rpc_governor *governor)
+{
+    i64 most = governor->receive_bytes_max;
+    i64 weight =
+        governor->live_count * CONNECTION_BYTES + governor->streams_open * STREAM_BYTES;
+    return clamp(most - weight, most / 4, most);
+}
+
 /* By how much it may add to what is held; without end for the owner. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 part = governor->receive_bytes_max / 4 / (governor->holders + 1);
     i64 small = clamp(part, HELD_SMALL_MIN, HELD_SMALL) - govern->meter.held;
-    i64 room = governor->receive_bytes_max - governor->held;
+    i64 room = room_of(governor) - governor->held;
     if (governor->owner == govern) return INT64_MAX;
     return small > room ? small : room;
 }

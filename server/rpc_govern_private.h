@@ -70,6 +70,6 @@ bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern);
 
 /* rpc_govern_turn.c */
 /* One more connection has come: one that has begun nothing may have to go for it. */
-void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor);
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);
 
 #endif

@@ -27,10 +27,12 @@
 #define UNREAD_LOOKS 8
 /* A call's own limit comes first, since it has a sentence. */
 #define LATE_NS (5 * VX_NS_PER_S)
-/* When more than this part of all places is with connections that have begun no call, the
- * oldest of them goes. */
+/* When more than this part of all places is with connections that have begun no call, one goes
+ * that has had so long for it; of twice as many, one goes at once.  It is one of the oldest. */
 #define FRESH_PART 4
 #define FRESH_MIN  256 /* of few places all may be */
+#define FRESH_NS   (2 * VX_NS_PER_S)
+#define FRESH_LOOK 32
 
 /* ------- turns of the accept thread ------- */
 
@@ -152,13 +154,33 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor)
+/* Who has spoken waits for us. */
+static bool has_spoken(const struct vx_rpc_govern *govern)
 {
-    struct vx_rpc_govern *one = governor->oldest;
-    i32 most = governor->connections_max / FRESH_PART;
-    if (governor->fresh <= (most > FRESH_MIN ? most : FRESH_MIN)) return;
-    while (one && (one->meter.calls || one->cut)) one = one->previous;
-    if (one) vx_rpc_govern_close(one, VX_RPC_CUT_IDLE);
+    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
+    return poll(&ask, 1, 0) > 0;
+}
+
+/* Who has not even greeted us goes first, and who has spoken last. */
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *greeted = NULL, *spoken = NULL, *going = NULL;
+    i32 most = governor->connections_max / FRESH_PART, looks = 0;
+    if (most < FRESH_MIN) most = FRESH_MIN;
+    if (governor->fresh <= most) return;
+    i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
+    for (struct vx_rpc_govern *one = governor->oldest; one && !going; one = one->previous) {
+        if (one->meter.calls || one->cut) continue;
+        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
+        if (has_spoken(one))
+            spoken = spoken ? spoken : one;
+        else if (!one->meter.preface_left)
+            greeted = greeted ? greeted : one;
+        else
+            going = one;
+    }
+    if (!going) going = greeted ? greeted : spoken;
+    if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
 }
 
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)

@@ -290,9 +290,9 @@ int vx_rpc_window_take(struct vx_rpc_window *window, int fd);
 /* rpc_memory.c */
 struct vx_rpc_memory {
     u64 seen, given;
+    i32 quiet; /* looks in a row */
     i64 look_ns;
 };
-void vx_rpc_memory_open(void);
 /* When to come again.  Thread: accept. */
 i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *governor,
                        i64 now_ns);
@@ -304,7 +304,8 @@ struct vx_rpc_cuts {
     i64 since_ns;
 };
 /* A connection has ended: counts and says why, if we closed it.  Thread: accept. */
-void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, enum vx_rpc_cut why);
+void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,
+                     enum vx_rpc_cut why);
 
 /* rpc_accept.c */
 struct vx_rpc_accept;

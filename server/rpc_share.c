@@ -18,6 +18,8 @@
 #define STREAM_IDLE_NS (5 * VX_NS_PER_S)
 /* A connection may have so many calls in flight however many others have some. */
 #define CALLS_PART_MIN 16
+/* Each call that a connection has in flight takes so many of the last places from it. */
+#define CALLS_FEW_STEP 8
 
 /* ------- making room ------- */
 
@@ -87,17 +89,17 @@ static i32 calls_part(struct vx_rpc *rpc)
     return part > CALLS_PART_MIN ? part : CALLS_PART_MIN;
 }
 
-/* The last places are for small questions, so that a probe is answered; the very last for who
- * has nothing in flight. */
+/* The last places are for small questions, so that a probe is answered, and for who has few calls
+ * in flight: the fewer, the more of them. */
 static i32 calls_limit(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
     enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
     i32 own = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
-    i32 most = rpc->options.calls_max;
-    if (!own) return most + VX_RPC_SMALL_RESERVED;
+    i32 small = kind == VX_METHOD_UNARY ? VX_RPC_SMALL_RESERVED / 2 : 0;
+    i32 few = VX_RPC_SMALL_RESERVED - own * CALLS_FEW_STEP;
     if (rpc->in_flight >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
-    return kind == VX_METHOD_UNARY ? most + VX_RPC_SMALL_RESERVED / 2 : most;
+    return rpc->options.calls_max + (few > small ? few : small);
 }
 
 /* Under the lock. */

@@ -96,14 +96,14 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
                 pid = daemon.wait_for("a worker", daemon.workers)[-1]
                 os.kill(pid, signal.SIGSTOP)
                 daemon.wait_for("its end", lambda: not os.path.exists(f"/proc/{pid}"))
-                assert len(hangs(daemon)) > hang
+                daemon.wait_for("its hang in the log", lambda: len(hangs(daemon)) > hang)
                 wait_up(daemon, len(devices.split(",")))
             target = load.done + 20
             daemon.wait_for("progress", lambda: load.done >= target or load.errors)
         assert not load.errors, load.errors
-        count = len(hangs(daemon))
-        assert total(daemon, "worker_hangs_total") == count
+        count = total(daemon, "worker_hangs_total")
         assert total(daemon, "worker_restarts_total") == count
+        daemon.wait_for("each hang in the log", lambda: len(hangs(daemon)) == count)
         assert set(hangs(daemon)) <= {"batch", "answer"}
         daemon.wait_said("how=signal signal=9 why=\"it owed a word", count)
 
@@ -115,7 +115,7 @@ def test_a_worker_that_hangs_with_nothing_to_do_is_found_by_a_question(repositor
         assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1
         os.kill(pid, signal.SIGSTOP)
         daemon.wait_for("the end", lambda: not os.path.exists(f"/proc/{pid}"))
-        assert set(hangs(daemon)) == {"answer"}
+        daemon.wait_for("its hang in the log", lambda: set(hangs(daemon)) == {"answer"})
         assert daemon.wait_for("the new worker", daemon.workers)[0] != pid
         daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
         assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1

@@ -80,7 +80,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         assert len(poison) == 1 and isinstance(poison[0], voxeld.Internal), poison
         assert "2 device processes died" in poison[0].message
         daemon.wait_said("BATCH_POISON")
-        assert "the poison" in daemon.log()
+        daemon.wait_said("the poison")
         assert len(bystanders) == 1
 
 

@@ -278,6 +278,7 @@ def test_poll_finds_what_changed_and_does_not_try_again_what_did_not(tmp_path):
             client.infer("conv", coords, feats)["out"], new.answer(coords, feats), atol=1e-3))
         daemon.wait_for("the failure", lambda: control.index().get(
             ("broken", "1"), ("",))[0] == "UNAVAILABLE")  # it has no network.json
+        daemon.wait_said("MODEL_FAILED")
         failures = daemon.log().count("MODEL_FAILED")
         ConvModel(seed=3).write(repository, "marker")     # two looks later
         daemon.wait_for("a look", lambda: ("marker", "1") in control.index(ready=True))
@@ -354,7 +355,7 @@ def test_models_are_where_placement_says(tmp_path):
         assert daemon.wait_for("both", lambda: replicas("all") == 2)
         assert (replicas("one"), replicas("other")) == (1, 1)
         daemon.wait_said("has a placement")
-        assert "unknown" in daemon.log()
+        daemon.wait_said("unknown")
         # They are apart: one worker's death takes one of them for a moment, not both.
         for worker in daemon.workers():
             os.kill(worker, signal.SIGKILL)

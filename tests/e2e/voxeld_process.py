@@ -74,7 +74,9 @@ class Daemon:
         return open(self.log_path, "wb")
 
     def log(self):
-        return self.log_path.read_text(errors="replace")
+        """Its whole lines so far.  A thread of its own writes them: what has just happened may not
+        be there yet, so that it is waited for."""
+        return "".join(self.log_path.read_text(errors="replace").rpartition("\n")[:2])
 
     def wait_said(self, text, count=1):
         """Until the log has it so often."""

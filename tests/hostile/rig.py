@@ -299,7 +299,7 @@ class Rig:
         after = self.cuts()
         finding.cut_metric = None if after is None else after - (before or 0)
         lines = [line for line in self.daemon.log()[logged:].splitlines() if CUT_EVENT in line]
-        named = collections.Counter(re.findall(r"127\.0\.0\.1:\d+", "\n".join(lines)))
+        named = collections.Counter(re.findall(r" connection=\d+", "\n".join(lines)))
         if any(count > 1 for count in named.values()):
             finding.wrong.append(f"expected one line for each connection that is cut, got "
                                  f"{named.most_common(1)[0]}")

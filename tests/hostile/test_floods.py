@@ -5,15 +5,8 @@ import pytest
 from conftest import attacked
 from groups import CROWDS, TCP, UNIX
 
-# Everything at once: each part keeps its bound, and their sum is 120 to 170 MB, not 64.
-OPEN = pytest.mark.xfail(reason="mix_all: RSS grows by 120 to 170 MB, 64 asked", strict=False)
 
-
-def groups(names):
-    return [pytest.param(name, marks=OPEN if name == "mix_all" else ()) for name in names]
-
-
-@pytest.mark.parametrize("group", groups(TCP))
+@pytest.mark.parametrize("group", TCP)
 def test_over_tcp(group, rigs):
     attacked(rigs, *TCP[group])
 
@@ -27,7 +20,7 @@ def test_crowds(group, crowd_rigs):
     attacked(crowd_rigs, *CROWDS[group])
 
 
-@pytest.mark.parametrize("group", groups(UNIX))
+@pytest.mark.parametrize("group", UNIX)
 def test_over_unix(group, unix_rigs):
     attacked(unix_rigs, *UNIX[group])
 
