@@ -18,7 +18,11 @@
  * most 8 times their bytes.  A message of nothing but tiny parts grows more, and is refused. */
 #define VX_INFER_SCRATCH_BYTES (40 << 20)
 
-/* Any other message: the largest are model names and a reflection symbol. */
+/* Any other question: the largest are names and parameters.  It lies here until it is answered, and
+ * there may be as many as calls. */
+#define VX_QUESTION_BYTES_MAX (16 << 10)
+
+/* Its answer: an index of all models, the files of a service. */
 #define VX_CONTROL_BYTES_MAX (1 << 20)
 
 /* Inputs of one request: coords and feats, and room for the one that is unknown to be

@@ -10,7 +10,7 @@
  *       ...models' on_ended(answer.waiter) comes, or regions' on_added(answer.waiter)...
  *
  * Thread   loop.
- * Limits   VX_CONTROL_BYTES_MAX in and out.
+ * Limits   VX_QUESTION_BYTES_MAX in, VX_CONTROL_BYTES_MAX out.
  * Fails    the status codes and sentences of the Open Inference Protocol as stock clients
  * know them; UNIMPLEMENTED with a sentence for what this server does not serve.
  *

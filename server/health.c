@@ -68,6 +68,32 @@ static void stream_fail(struct vx_health *health, struct vx_call *call, vx_statu
     vx_rpc_fail(health->rpc, &call, status, why);
 }
 
+static bool stream_reflects(const struct vx_call *call)
+{
+    return call->method == VX_METHOD_ID_REFLECTION_V1 ||
+           call->method == VX_METHOD_ID_REFLECTION_V1ALPHA;
+}
+
+/* One more of reflection: of too many the oldest ends. */
+static void reflection_enter(struct vx_health *health, struct vx_call *call)
+{
+    struct vx_call *oldest = NULL;
+    i32 count = 0;
+    stream_enter(health, call);
+    for (struct vx_call *one = health->streams; one; one = one->watch_next) {
+        if (!stream_reflects(one)) continue;
+        oldest = one;
+        count++;
+    }
+    if (count <= VX_REFLECTIONS_MAX) return;
+    struct vx_why why;
+    vx_why_set(&why,
+               "%d streams of reflection are open, the most there may be, and this is "
+               "the oldest; open it again",
+               VX_REFLECTIONS_MAX);
+    stream_fail(health, oldest, vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
+}
+
 static vx_status health_ending(void)
 {
     VX_FAIL(UNAVAILABLE, "GRPC server is shutting down");
@@ -229,7 +255,7 @@ static void reflection_on_message(struct vx_health *health, struct vx_call *call
     if (!vx_rpc_take_message(health->rpc, call)) return; /* vx_health_close was first */
     bool first = !call->watch_said;
     call->watch_said = 1;
-    if (first) stream_enter(health, call);
+    if (first) reflection_enter(health, call);
     if (call->message_end || call->is_gone) {
         stream_leave(health, call);
         vx_rpc_finish(health->rpc, &call);

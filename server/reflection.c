@@ -125,6 +125,9 @@ vx_status vx_reflection_answer(struct vx_span message, struct vx_arena *scratch,
                                struct vx_why *why, struct vx_control_answer *answer)
 {
     ProtobufCMessage *request;
+    VX_ENSURE_WHY(message.bytes <= VX_REFLECTION_BYTES_MAX, why, INVALID_ARGUMENT,
+                  "question too long", "expected a question of at most %d bytes, got %zu",
+                  VX_REFLECTION_BYTES_MAX, message.bytes);
     VX_TRY(vx_control_unpack(&grpc__reflection__v1__server_reflection_request__descriptor,
                              message, scratch, why, &request));
     struct reflection_answer *made = vx_arena_take(scratch, sizeof *made);

@@ -7,8 +7,8 @@
  *   VX_TRY(vx_reflection_answer(call->message, scratch, &why, &answer));
  *
  * Thread   loop.
- * Limits   VX_CONTROL_BYTES_MAX in and out.
- * Fails    INVALID_ARGUMENT for bytes that are not a request.
+ * Limits   VX_REFLECTION_BYTES_MAX in, VX_CONTROL_BYTES_MAX out.
+ * Fails    INVALID_ARGUMENT for a longer question and for bytes that are none.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,6 +16,12 @@
 #define VX_SERVER_REFLECTION_H
 
 #include "server/control.h"
+
+/* A question is a name, and the answer repeats it. */
+#define VX_REFLECTION_BYTES_MAX 4096
+/* Streams: a tool has one, for a moment.  Of each, VX_STREAM_SENDS_MAX answers of up to 50 KB may
+ * wait to be read. */
+#define VX_REFLECTIONS_MAX 16
 
 VX_MUST_USE vx_status vx_reflection_answer(struct vx_span message,
                                            struct vx_arena *scratch, struct vx_why *why,

@@ -224,10 +224,10 @@ static vx_status message_view(struct vx_rpc_record *record, struct vx_why *why)
 {
     size_t bytes = grpc_byte_buffer_length(record->payload);
     count(&record->rpc->bytes_in, bytes);
-    VX_ENSURE_WHY(bytes <= VX_CONTROL_BYTES_MAX, why, RESOURCE_EXHAUSTED,
+    VX_ENSURE_WHY(bytes <= VX_QUESTION_BYTES_MAX, why, RESOURCE_EXHAUSTED,
                   "the message is too large",
                   "this method takes messages of at most %d bytes, got %zu",
-                  VX_CONTROL_BYTES_MAX, bytes);
+                  VX_QUESTION_BYTES_MAX, bytes);
     grpc_byte_buffer_reader reader;
     VX_ENSURE(grpc_byte_buffer_reader_init(&reader, record->payload), INVALID_ARGUMENT,
               "the message could not be decompressed");

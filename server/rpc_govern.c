@@ -325,6 +325,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;
     governor->tensors -= govern->tensors;
+    governor->bytes += govern->meter.bytes; /* they are free now, if they were not */
     governor->fresh -= !govern->meter.calls;
     if (governor->owner == govern) governor->owner = NULL;
     ring(governor);

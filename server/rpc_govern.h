@@ -115,7 +115,7 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
 /* Few rows are left: the connection that has been without a call for longest is closed. */
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
-/* What all connections ever brought. */
+/* What all connections ever brought; those that have ended, bytes of messages twice. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
 
 /* A call of it has arrived.  Of a connection that is gone: nothing, as below. */

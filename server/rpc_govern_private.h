@@ -36,7 +36,7 @@ struct vx_rpc_governor {
     i64 going; /* of `held`, what was of connections that have ended since the last look */
     i64 unseen; /* calls that were read and have not arrived */
     i64 filled_ns;
-    u64 bytes, calls;            /* that ever came */
+    u64 bytes, calls;            /* that ever came, or may be free again */
     struct vx_rpc_govern *owner; /* may go beyond receive_bytes_max */
     i64 freed_ns;                /* when much of `held` became whole last */
     i64 look_ns;

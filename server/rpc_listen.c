@@ -57,6 +57,10 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
          * than there are records, so that one busy connection is refused with a sentence
          * and not stalled. */
         {GRPC_ARG_MAX_CONCURRENT_STREAMS, streams},
+        /* What lies in gRPC of a stream that nobody reads is one window.  Probing would make it
+         * megabytes: 60 streams that read no answer held 250 MB.  A message that we wait for
+         * opens the window by its own size, so a large one is as fast. */
+        {GRPC_ARG_HTTP2_BDP_PROBE, 0},
         /* gRPC inflates a message whole before it looks at its size: a thousandth of the
          * limit on the wire would fill the memory.  Compressed calls are UNIMPLEMENTED,
          * clients are told what is accepted, and voxels do not compress well enough to be

@@ -126,18 +126,27 @@ bool vx_rpc_record_hold(struct vx_rpc_record *record)
     return false;
 }
 
-/* Under the lock; NULL when there is no room. */
+/* Under the lock.  A stream waits where a call would be refused: so streams have half of all
+ * places, but for one request each. */
+static bool child_may(const struct vx_rpc_record *parent)
+{
+    const struct vx_rpc *rpc = parent->rpc;
+    i32 most = rpc->options.calls_max;
+    if (parent->stream.count) most /= 2;
+    return rpc->free && rpc->in_flight < most;
+}
+
+/* Under the lock. */
 static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
     struct vx_rpc_stream *stream = &parent->stream;
     struct vx_rpc_record *child = rpc->free;
-    if (!child || rpc->in_flight >= rpc->options.calls_max) return NULL;
     rpc->free = child->next;
     rpc->free_count--;
     child->answered = false;
     child->parent = parent;
-    child->descriptor = parent->descriptor;
+    child->descriptor = parent->descriptor; /* whose part it is of */
     child->call.peer = parent->call.peer;
     vx_rpc_call_count(child, true);
     vx_rpc_record_ref(parent);
@@ -154,7 +163,7 @@ struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
     pthread_mutex_lock(&rpc->lock);
-    struct vx_rpc_record *child = child_make(parent);
+    struct vx_rpc_record *child = child_may(parent) ? child_make(parent) : NULL;
     if (!child) {
         parent->waiting = true;
         parent->next = NULL;
@@ -165,15 +174,17 @@ struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
     return child;
 }
 
-/* Under the lock: the stream that has waited longest gets a child, if there is one. */
+/* Under the lock: of the streams that may have a child, who has waited longest gets one. */
 static struct vx_rpc_record *child_grant(struct vx_rpc *rpc, struct vx_rpc_record **child)
 {
-    struct vx_rpc_record *parent = rpc->lean_first;
-    *child = parent ? child_make(parent) : NULL;
-    if (!*child) return NULL;
-    rpc->lean_first = parent->next;
-    if (!rpc->lean_first) rpc->lean_last = &rpc->lean_first;
+    struct vx_rpc_record **at = &rpc->lean_first;
+    while (*at && !child_may(*at)) at = &(*at)->next;
+    struct vx_rpc_record *parent = *at;
+    if (!parent) return NULL;
+    *at = parent->next;
+    if (rpc->lean_last == &parent->next) rpc->lean_last = at;
     parent->waiting = false;
+    *child = child_make(parent);
     return parent;
 }
 
@@ -184,7 +195,7 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (before > 1) return;
     struct vx_rpc *rpc = record->rpc;
     record_clear(record);
-    struct vx_rpc_record *of = record->parent, *lean, *child;
+    struct vx_rpc_record *of = record->parent, *lean, *child = NULL;
     record->parent = NULL;
     atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
     i32 queue, method;

@@ -18,8 +18,8 @@
 #define STREAM_IDLE_NS (5 * VX_NS_PER_S)
 /* A connection may have so many calls in flight however many others have some. */
 #define CALLS_PART_MIN 16
-/* Each call that a connection has in flight takes so many of the last places from it. */
-#define CALLS_FEW_STEP 8
+/* Who has this part of all calls in flight, or more, has none of the last places. */
+#define CALLS_FEW_PART 128
 
 /* ------- making room ------- */
 
@@ -30,8 +30,9 @@ static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64
     struct vx_rpc_record *oldest = NULL;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *one = &rpc->records[i];
+        if (!may(one)) continue; /* nobody knows yet whose it is, for one */
         u64 of = one->call.peer.connection;
-        if (!may(one) || (connection ? of != connection : of == not_of)) continue;
+        if (connection ? of != connection : of == not_of) continue;
         if (!oldest || one->call.arrived_ns < oldest->call.arrived_ns) oldest = one;
     }
     return oldest;
@@ -97,7 +98,9 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
     i32 own = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
     i32 small = kind == VX_METHOD_UNARY ? VX_RPC_SMALL_RESERVED / 2 : 0;
-    i32 few = VX_RPC_SMALL_RESERVED - own * CALLS_FEW_STEP;
+    i64 taken =
+        (i64)own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
+    i32 few = taken < VX_RPC_SMALL_RESERVED ? VX_RPC_SMALL_RESERVED - (i32)taken : 0;
     if (rpc->in_flight >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
     return rpc->options.calls_max + (few > small ? few : small);
 }

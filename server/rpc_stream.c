@@ -166,7 +166,6 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
     memcpy(child->call.traceparent, parent->call.traceparent,
            sizeof child->call.traceparent);
     child->queue = parent->queue;
-    child->descriptor = parent->descriptor;
     child->cancelled = child->waiting = child->metadata_sent = false;
     child->message_holds = child->awaits = false;
     child->outbox = (struct vx_rpc_outbox){0};

@@ -66,7 +66,10 @@ def test_a_soft_limit_is_raised(repository, tmp_path):
         assert daemon.get("/v2/health/ready")[0] == 200
 
 
-@pytest.mark.parametrize("size", [0, 1 * MIB, 255 * MIB])
+@pytest.mark.parametrize("size", [
+    pytest.param(0, marks=pytest.mark.skipif(
+        os.environ["VX_BUILD_KIND"] == "tsan", reason="TSan's own start writes a file")),
+    1 * MIB, 255 * MIB])
 def test_file_size(repository, tmp_path, size):
     """A log in a file cannot be written either, then; so the sentence goes through a pipe."""
     flags = ["serve", "--repository", str(repository), "--grpc", "127.0.0.1:0", "--http",

@@ -100,6 +100,45 @@ bool raw_rest(int fd, u32 id, size_t bytes)
     return good;
 }
 
+static void receive_all(int fd, u8 *bytes, size_t count)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+    while (count) {
+        ck_assert_msg(poll(&ask, 1, VX_WAIT_SECONDS * 1000) == 1, "the server is silent");
+        ssize_t got = recv(fd, bytes, count, 0);
+        ck_assert_msg(got > 0, "the server has closed the connection");
+        bytes += got;
+        count -= (size_t)got;
+    }
+}
+
+static u32 number(const u8 *bytes)
+{
+    return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
+}
+
+/* One frame: by how much it opens the window of the stream, or with id 0 the connection's. */
+static void receive_window(int fd, u32 id, size_t *stream, size_t *connection)
+{
+    u8 head[HEAD_BYTES], payload[FRAME_LENGTH];
+    receive_all(fd, head, sizeof head);
+    size_t length = number(head) >> 8;
+    ck_assert_uint_le(length, sizeof payload);
+    receive_all(fd, payload, length);
+    if (head[3] != RAW_WINDOW) return;
+    if (number(head + 5) == id) *stream += number(payload);
+    if (number(head + 5) == 0) *connection += number(payload);
+}
+
+void raw_large_message(int fd, u32 id, u32 length, size_t bytes)
+{
+    size_t first = 60000, stream = 0, connection = 0; /* of windows of 65,535 */
+    ck_assert(raw_message(fd, id, length, first));
+    while (stream < bytes - first || connection < bytes - first)
+        receive_window(fd, id, &stream, &connection);
+    ck_assert(raw_rest(fd, id, bytes - first));
+}
+
 void raw_expect_end(int fd)
 {
     u8 bytes[4096];

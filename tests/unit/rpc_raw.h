@@ -10,7 +10,14 @@
 
 #include "tests/unit/rpc_harness.h"
 
-enum { RAW_DATA = 0, RAW_HEADERS = 1, RAW_RESET = 3, RAW_SETTINGS = 4, RAW_PING = 6 };
+enum {
+    RAW_DATA = 0,
+    RAW_HEADERS = 1,
+    RAW_RESET = 3,
+    RAW_SETTINGS = 4,
+    RAW_PING = 6,
+    RAW_WINDOW = 8
+};
 enum { RAW_END_STREAM = 1, RAW_END_HEADERS = 4 };
 
 struct raw_frame {
@@ -30,6 +37,8 @@ bool raw_call(int fd, u32 id, const char *path, const char *timeout);
 bool raw_message(int fd, u32 id, u32 length, size_t bytes);
 /* `bytes` zeros of what a message's rest is. */
 bool raw_rest(int fd, u32 id, size_t bytes);
+/* The same, of more bytes than the windows are at first: it waits for the server to open them. */
+void raw_large_message(int fd, u32 id, u32 length, size_t bytes);
 /* Waits until the server closes, and fails the test when it never does. */
 void raw_expect_end(int fd);
 

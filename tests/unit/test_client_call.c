@@ -49,7 +49,7 @@ struct server {
     pthread_t thread;
     grpc_call *kept[16]; /* what a silent server was asked */
     int kept_count;
-    int replies; /* one that forgets refuses the first, the second is empty */
+    atomic_int replies; /* one that forgets refuses the first, the second is empty */
 };
 
 /* One call at a time; a silent server keeps what it was given. */

@@ -7,6 +7,7 @@
 
 #include "proto/control.h"
 #include "server/health.h"
+#include "server/reflection.h"
 #include "server/view.h"
 #include "tests/support/wait.h"
 
@@ -419,6 +420,53 @@ START_TEST(reflection_ends_on_what_is_no_request)
 }
 END_TEST
 
+/* The answer would repeat it. */
+START_TEST(reflection_refuses_a_long_question)
+{
+    static char name[VX_REFLECTION_BYTES_MAX];
+    u8 bytes[2 * VX_REFLECTION_BYTES_MAX];
+    reflection_request request = GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__INIT;
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    memset(name, 'x', sizeof name - 1);
+    request.message_request_case = REQUEST(FILE_BY_FILENAME);
+    request.file_by_filename = name;
+    rpc_client_open(&client, channel, RPC_REFLECTION, 0);
+    reflection_is_error(&client, REQUEST(FILE_BY_FILENAME), "nothing.proto", 5);
+    ck_assert(
+        rpc_client_send(&client, bytes, protobuf_c_message_pack(&request.base, bytes)));
+    rpc_client_close(&client, &result);
+    ck_assert_int_eq(result.code, GRPC_STATUS_INVALID_ARGUMENT);
+    ck_assert_str_eq(result.text, "expected a question of at most 4096 bytes, got 4098");
+    wait_streams(0);
+}
+END_TEST
+
+START_TEST(of_too_many_reflections_the_oldest_ends)
+{
+    static struct rpc_client clients[VX_REFLECTIONS_MAX + 2], watcher;
+    struct rpc_result result = {0};
+    watch_open(&watcher, "");
+    ck_assert_int_eq(watch_next(&watcher), SERVING);
+    for (i32 i = 0; i < VX_REFLECTIONS_MAX + 2; i++) {
+        rpc_client_open(&clients[i], channel, RPC_REFLECTION, 0);
+        reflection_is_error(&clients[i], REQUEST(FILE_BY_FILENAME), "nothing.proto", 5);
+    }
+    wait_streams(1 + VX_REFLECTIONS_MAX);
+    for (i32 i = 0; i < VX_REFLECTIONS_MAX + 2; i++) {
+        if (i >= 2) rpc_client_half_close(&clients[i]);
+        rpc_client_close(&clients[i], &result);
+        ck_assert_int_eq(result.code,
+                         i < 2 ? GRPC_STATUS_RESOURCE_EXHAUSTED : GRPC_STATUS_OK);
+        ck_assert(i >= 2 || strstr(result.text, "16 streams of reflection are open"));
+        rpc_result_clear(&result);
+    }
+    wait_streams(1);
+    rpc_client_cancel(&watcher);
+    rpc_client_close(&watcher, &result);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("health");
@@ -434,6 +482,8 @@ int main(void)
     tcase_add_test(tests, watchers_that_come_and_go_leave_nothing);
     tcase_add_loop_test(tests, reflection_answers_on_one_stream, 0, 2);
     tcase_add_test(tests, reflection_ends_on_what_is_no_request);
+    tcase_add_test(tests, reflection_refuses_a_long_question);
+    tcase_add_test(tests, of_too_many_reflections_the_oldest_ends);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

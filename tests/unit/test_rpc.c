@@ -17,11 +17,11 @@ static const struct rpc_server_options defaults;
 
 START_TEST(unary_echoes)
 {
-    static const size_t sizes[] = {0, 1, 23, 24, 5000, VX_CONTROL_BYTES_MAX};
+    static const size_t sizes[] = {0, 1, 23, 24, 5000, VX_QUESTION_BYTES_MAX};
     struct rpc_server *server = rpc_server_open(&defaults);
     grpc_channel *channel = rpc_channel_open(server);
-    u8 *body = malloc(VX_CONTROL_BYTES_MAX + 1);
-    rpc_fill(body, VX_CONTROL_BYTES_MAX + 1, 1);
+    u8 *body = malloc(VX_QUESTION_BYTES_MAX + 1);
+    rpc_fill(body, VX_QUESTION_BYTES_MAX + 1, 1);
     struct rpc_result result;
     for (size_t i = 0; i < VX_COUNT(sizes); i++) {
         rpc_unary(channel, RPC_LIVE, body, sizes[i], &result);
@@ -30,9 +30,9 @@ START_TEST(unary_echoes)
         ck_assert(!memcmp(result.bytes, body, sizes[i]));
         rpc_result_clear(&result);
     }
-    rpc_unary(channel, RPC_LIVE, body, VX_CONTROL_BYTES_MAX + 1, &result);
+    rpc_unary(channel, RPC_LIVE, body, VX_QUESTION_BYTES_MAX + 1, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(result.text, "at most 1048576 bytes, got 1048577"));
+    ck_assert_ptr_nonnull(strstr(result.text, "at most 16384 bytes, got 16385"));
     rpc_result_clear(&result);
     struct vx_rpc_counters counters;
     vx_rpc_counters_get(rpc_server_rpc(server), &counters);

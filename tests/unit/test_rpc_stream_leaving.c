@@ -372,7 +372,7 @@ static void keep_call(struct rpc_server *server, struct vx_call *call)
 START_TEST(close_ends_streams_the_loop_still_has)
 {
     struct rpc_server *server = rpc_server_open(
-        &(struct rpc_server_options){.on_call = keep_call, .calls_max = 8});
+        &(struct rpc_server_options){.on_call = keep_call, .calls_max = 16});
     grpc_channel *channel = rpc_channel_open(server);
     struct rpc_client clients[3];
     u8 body[1024];
@@ -381,8 +381,8 @@ START_TEST(close_ends_streams_the_loop_still_has)
         rpc_client_open(&clients[c], channel, RPC_STREAM, 0);
         for (i32 i = 0; i < 4 * c; i++)
             ck_assert(rpc_client_send(&clients[c], body, length));
+        rpc_wait_in_flight(server, 4 * c); /* of the last stream four wait */
     }
-    rpc_wait_in_flight(server, 8);
     rpc_server_close(server);
     for (i32 c = 0; c < 3; c++) {
         struct rpc_result result = {0};

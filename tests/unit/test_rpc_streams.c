@@ -147,7 +147,7 @@ START_TEST(oversized_stream_message_ends_the_stream)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
     grpc_channel *channel = rpc_channel_open(server);
-    u8 *body = calloc(1, VX_CONTROL_BYTES_MAX + 1);
+    u8 *body = calloc(1, VX_QUESTION_BYTES_MAX + 1);
     for (i32 first = 0; first < 2; first++) {
         struct rpc_client client;
         struct rpc_result result = {0};
@@ -156,7 +156,7 @@ START_TEST(oversized_stream_message_ends_the_stream)
             ck_assert(rpc_client_send(&client, "x", 1));
             ck_assert(rpc_client_receive(&client, &result));
         }
-        rpc_client_send(&client, body, VX_CONTROL_BYTES_MAX + 1);
+        rpc_client_send(&client, body, VX_QUESTION_BYTES_MAX + 1);
         rpc_client_close(&client, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
         rpc_result_clear(&result);
