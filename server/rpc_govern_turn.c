@@ -169,7 +169,8 @@ void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
     if (most < FRESH_MIN) most = FRESH_MIN;
     if (governor->fresh <= most) return;
     i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
-    for (struct vx_rpc_govern *one = governor->oldest; one && !going; one = one->previous) {
+    for (struct vx_rpc_govern *one = governor->oldest; one && !going;
+         one = one->previous) {
         if (one->meter.calls || one->cut) continue;
         if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
         if (has_spoken(one))

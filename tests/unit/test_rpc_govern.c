@@ -130,7 +130,8 @@ START_TEST(halves_do_not_keep_others_out)
     for (i32 i = 0; i < 4; i++) {
         fds[i] = raw_open(server);
         ck_assert(raw_call(fds[i], 1, i & 1 ? RPC_STREAM : RPC_INFER, NULL));
-        raw_large_message(fds[i], 1, 700000, 600000); /* less to come than of the large one */
+        raw_large_message(fds[i], 1, 700000,
+                          600000); /* less to come than of the large one */
     }
     grpc_channel *channel = rpc_channel_open(server);
     for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
