@@ -136,8 +136,8 @@ static void data_begin(struct vx_h2_meter *meter)
     meter->stream = stream_find(meter, meter->id);
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
-    else if (meter->left < VX_H2_UNIT_BYTES)
-        meter->work++;
+    else if (meter->left < VX_H2_UNIT_BYTES || meter->flags & PADDED)
+        meter->work++; /* no gRPC client pads: all of it may be padding */
     meter->pad_due = meter->flags & PADDED && meter->left;
 }
 

@@ -22,6 +22,9 @@
 /* What gRPC keeps of a connection and of a call. */
 #define CONNECTION_BYTES (32 << 10)
 #define STREAM_BYTES     (8 << 10)
+/* Of receive_bytes_max: what they leave to messages at least, and what all that are never held
+ * up may have together. */
+#define ROOM_PART 8
 /* A frame costs about a microsecond, so all together get a fiftieth of a processor beside
  * what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -109,14 +112,14 @@ static i64 room_of(const struct vx_rpc_governor *governor)
     i64 most = governor->receive_bytes_max;
     i64 weight =
         governor->live_count * CONNECTION_BYTES + governor->streams_open * STREAM_BYTES;
-    return clamp(most - weight, most / 4, most);
+    return clamp(most - weight, most / ROOM_PART, most);
 }
 
 /* By how much it may add to what is held; without end for the owner. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    i64 part = governor->receive_bytes_max / 4 / (governor->holders + 1);
+    i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
     i64 small = clamp(part, HELD_SMALL_MIN, HELD_SMALL) - govern->meter.held;
     i64 room = room_of(governor) - governor->held;
     if (governor->owner == govern) return INT64_MAX;

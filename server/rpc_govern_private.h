@@ -18,7 +18,7 @@
 #include <pthread.h>
 
 /* Never held up for room: what gRPC takes of a stream before it is asked for; less in a
- * crowd, all together no more than a quarter of the room. */
+ * crowd, all together no more than an eighth of receive_bytes_max. */
 #define HELD_SMALL     (64 << 10)
 #define HELD_SMALL_MIN (4 << 10)
 /* Who has waited for work reads on when there is so much of it. */

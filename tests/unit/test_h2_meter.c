@@ -225,7 +225,7 @@ START_TEST(padding_is_no_message)
     ck_assert_int_eq(meter.held, 279);
     ck_assert_uint_eq(meter.bytes, 279);
     ck_assert_int_eq(meter.announced, 512);
-    ck_assert_uint_eq(meter.work, 2);
+    ck_assert_uint_eq(meter.work, 3);
     ck_assert_int_eq(meter.silent, 0);
 }
 END_TEST
