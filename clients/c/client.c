@@ -12,8 +12,9 @@
 
 #define RECONNECT_FIRST_MS 100
 /* How long one attempt may take: a busy server, or one an ocean away, is not an absent one. */
-#define CONNECT_LONGEST_MS   20000
-#define RECONNECT_LONGEST_MS 5000
+#define CONNECT_LONGEST_MS 20000
+/* Pauses grow to this: how late a server that came up may be found. */
+#define RECONNECT_LONGEST_MS 1000
 
 struct voxel_queue *voxel_queue_take(struct voxel_client *client)
 {
@@ -139,6 +140,7 @@ enum voxel_code voxel_client_open(const char *address,
     grpc_init();
     channel_open(made, address);
     made->queue = grpc_completion_queue_create_for_next(NULL);
+    made->connect_queue = grpc_completion_queue_create_for_next(NULL);
     for (int32_t i = 0; i < options->threads; i++) {
         if (pthread_create(&made->threads[i], NULL, thread_main, made) != 0) break;
         made->threads_count++;
@@ -168,8 +170,10 @@ void voxel_client_close(struct voxel_client *client)
     if (!client) return;
     pthread_mutex_lock(&client->lock);
     client->closing = true;
-    for (struct voxel_call *call = client->active; call; call = call->next)
+    for (struct voxel_call *call = client->active; call; call = call->next) {
+        call->taken_back = true;
         grpc_call_cancel(call->rpc, NULL);
+    }
     if (client->threads_count > 0)
         while (atomic_load(&client->in_flight) > 0)
             pthread_cond_wait(&client->quiet, &client->lock);
@@ -190,6 +194,8 @@ void voxel_client_close(struct voxel_client *client)
         voxel_memory_give(queue);
     }
     grpc_channel_destroy(client->channel);
+    voxel_connect_close(client);
+    close_queue(client->connect_queue, false);
     pthread_cond_destroy(&client->quiet);
     pthread_mutex_destroy(&client->lock);
     voxel_memory_give(client);

@@ -9,8 +9,9 @@
  * draining -> ended     last piece dropped    the serving thread
  *
  * Owner    the user of the library.
- * Thread   `lock` guards active, draining, spare and closing; the counters are atomic.
- * Limits   VOXEL_THREADS_MAX threads; spare queues are as many as blocking calls ever ran
+ * Thread   `lock` guards active, draining, spare, closing and the thread that connects; the
+ *          counters are atomic.
+ * Limits   VOXEL_THREADS_MAX threads, and the one that connects; spare queues are as many as blocking calls ever ran
  *          at once.
  * Fails    see voxel.h.
  *
@@ -43,6 +44,10 @@ struct voxel_client {
     _Atomic int64_t in_flight;
     pthread_t threads[VOXEL_THREADS_MAX];
     int32_t threads_count;
+    grpc_completion_queue *connect_queue; /* of the thread that connects between calls */
+    pthread_t connect_thread;
+    bool connect_started; /* to be joined */
+    bool connecting;      /* it has not settled yet */
 };
 
 struct voxel_queue *voxel_queue_take(struct voxel_client *client); /* NULL: no memory */
@@ -51,6 +56,11 @@ void voxel_queue_give(struct voxel_client *client, struct voxel_queue *queue);
 /* Waits for at most one event and runs what it ends.  False when the queue is shut down.
  */
 bool voxel_client_serve(struct voxel_client *client, int64_t timeout_us, int32_t *ran);
+/* After a call that failed: if it found no connection, a thread goes on connecting until there is
+ * one.  Any thread that may make calls. */
+void voxel_connect_go_on(struct voxel_client *client);
+/* Joins that thread; the channel has been destroyed. */
+void voxel_connect_close(struct voxel_client *client);
 /* One asynchronous call is over. */
 void voxel_client_count_end(struct voxel_client *client);
 

@@ -112,6 +112,15 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     return VOXEL_INTERNAL;
 }
 
+/* A server of gRPC that stops cancels calls that are on their way to it, in words of gRPC's own.
+ * Nobody here took them back: to the caller the server is away. */
+static bool text_is_grpc(const char *text, size_t bytes)
+{
+    static const char reset[] = "Received RST_STREAM";
+    return (bytes == 9 && memcmp(text, "CANCELLED", 9) == 0) ||
+           (bytes >= sizeof reset - 1 && memcmp(text, reset, sizeof reset - 1) == 0);
+}
+
 static void call_read_status(struct voxel_call *call)
 {
     size_t bytes = GRPC_SLICE_LENGTH(call->details);
@@ -126,15 +135,19 @@ static void call_read_status(struct voxel_call *call)
              memcmp(text, "Deadline Exceeded", 17) == 0)
         voxel_error_set(&call->error, code, "no answer within %.3f ms",
                         (double)call->deadline_us / 1e3);
-    else if (code == VOXEL_CANCELLED && bytes == 9 && memcmp(text, "CANCELLED", 9) == 0)
+    else if (code == VOXEL_CANCELLED && call->taken_back)
         voxel_error_set(&call->error, code, "the call was taken back");
+    else if (code == VOXEL_CANCELLED && text_is_grpc(text, bytes))
+        voxel_error_set(&call->error, VOXEL_UNAVAILABLE,
+                        "the server ended the call without an answer, as one that stops "
+                        "does");
     else
         voxel_error_set(&call->error, code, "%.*s", (int)(bytes < 4096 ? bytes : 4096),
                         text);
 }
 
 /* The batch has come back: the result is read and the call given back to gRPC. */
-static void call_finish(struct voxel_call *call)
+static void call_finish(struct voxel_client *client, struct voxel_call *call)
 {
     TAKEN_OVER(call);
     call->end_ns = voxel_clock_ns();
@@ -144,6 +157,7 @@ static void call_finish(struct voxel_call *call)
     grpc_metadata_array_destroy(&call->trailing);
     grpc_call_unref(call->rpc);
     call->rpc = NULL;
+    if (call->error.code) voxel_connect_go_on(client);
 }
 
 static bool call_is_drained(struct voxel_call *call)
@@ -162,7 +176,7 @@ void voxel_call_run(struct voxel_client *client, struct voxel_call *call)
     if (call_begin(client, call, queue->queue) == VOXEL_OK) {
         gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
         grpc_completion_queue_pluck(queue->queue, call, never, NULL);
-        call_finish(call);
+        call_finish(client, call);
     } else if (call->rpc) {
         grpc_call_unref(call->rpc);
     }
@@ -242,7 +256,7 @@ static int32_t run_event(struct voxel_client *client, struct voxel_call *call)
     pthread_mutex_lock(&client->lock);
     list_remove(&client->active, call);
     pthread_mutex_unlock(&client->lock);
-    call_finish(call);
+    call_finish(client, call);
     if (!call_is_drained(call)) {
         pthread_mutex_lock(&client->lock);
         list_add(&client->draining, call);

@@ -48,6 +48,7 @@ struct voxel_call {
 
     /* The transport's own. */
     grpc_call *rpc;
+    bool taken_back; /* by this client, which closes */
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;

@@ -140,7 +140,13 @@ struct voxel_options {
 #define VOXEL_THREADS_MAX 16
 
 /* `address` is "host:port" or "unix:path".  Opening does not connect: the first call
- * does, so a server that is away is UNAVAILABLE there.  `options` may be NULL: all zero.
+ * does, so a server that is away is UNAVAILABLE there.  From then on the client connects by
+ * itself, on a thread that ends when there is a connection: a server that comes up is found
+ * within about a second of it, also by a program that only calls and sleeps.  Until then calls
+ * fail at once, or with wait_for_ready wait.  A connection that was lost is made again by the
+ * next call; a call that its server left without an answer is UNAVAILABLE too, and CANCELLED
+ * only one that this client took back (voxel_client_close) or the server says is, with its own
+ * sentence.  `options` may be NULL: all zero.
  * Fails INVALID_ARGUMENT (address, options), RESOURCE_EXHAUSTED (memory, threads). */
 enum voxel_code voxel_client_open(const char *address,
                                   const struct voxel_options *options,

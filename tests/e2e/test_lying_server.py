@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from voxeld import AsyncClient, Client, VoxeldError, messages, wire
+from voxeld.client import CHANNEL_OPTIONS
 from voxeld_process import PATIENCE
 
 ROWS = 3
@@ -100,12 +101,17 @@ class Liar:
         serve = grpc.unary_unary_rpc_method_handler
         others = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelStatistics",
                   "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister")
-        handlers = {"ModelInfer": serve(lambda request, context: self.said),
+        handlers = {"ModelInfer": serve(self.infer),
                     "ModelMetadata": serve(lambda request, context: self.metadata())}
         handlers |= {name: serve(lambda request, context: self.info or b"") for name in others}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(
             "inference.GRPCInferenceService", handlers),))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def infer(self, _, context):
+        if isinstance(self.said, tuple):
+            context.abort(*self.said)
+        return self.said
 
     def metadata(self):
         if self.info is not None:
@@ -199,6 +205,28 @@ def test_the_command_line_refuses_and_writes_nothing(server, lie, tmp_path):
         assert done.returncode == 1, (out, done.stdout, done.stderr)
         assert sentence in done.stderr and "INTERNAL" in done.stderr or lie == "typed contents"
         assert [path.name for path in tmp_path.iterdir()] == ["grid.npy"]
+
+
+@pytest.mark.parametrize("sentence,code,expected", [
+    ("CANCELLED", "UNAVAILABLE", "the server ended the call without an answer"),
+    ("Received RST_STREAM with error code 8", "UNAVAILABLE", "the server ended the call"),
+    ("the region was taken back", "CANCELLED", "the region was taken back")])
+def test_a_server_that_stops_has_taken_no_call_back(server, sentence, code, expected, tmp_path):
+    """CANCELLED in gRPC's own words comes of a server that stops, not of this client."""
+    server.said = grpc.StatusCode.CANCELLED, sentence
+    for one in (ask, ask_later):
+        with pytest.raises(VoxeldError) as caught:
+            one(server)
+        assert caught.value.code.name == code and expected in caught.value.message
+    done = voxel(server, tmp_path)
+    assert done.returncode == 1 and f"{code}: {expected}" in done.stderr, done.stderr
+
+
+def test_python_looks_for_a_server_that_is_away_as_often_as_c():
+    """gRPC's own pauses grow to two minutes."""
+    options = dict(CHANNEL_OPTIONS)
+    assert options["grpc.initial_reconnect_backoff_ms"] == 100
+    assert options["grpc.max_reconnect_backoff_ms"] == 1000
 
 
 @pytest.mark.parametrize("said,sentence", [

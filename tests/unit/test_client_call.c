@@ -37,7 +37,9 @@ enum mode {
     MODE_SILENT,
     MODE_GARBAGE,
     MODE_EMPTY,
-    MODE_FORGET
+    MODE_FORGET,
+    MODE_STOPPED,
+    MODE_CANCELS
 };
 
 struct server {
@@ -68,6 +70,16 @@ static bool server_next(struct server *server)
     return event.type == GRPC_OP_COMPLETE && event.success;
 }
 
+static const struct {
+    grpc_status_code code;
+    const char *sentence;
+} refusals[] = {
+    [MODE_REFUSE] = {GRPC_STATUS_INVALID_ARGUMENT, "rows 3 and 7 are the same voxel"},
+    [MODE_FORGET] = {GRPC_STATUS_FAILED_PRECONDITION, ""},
+    [MODE_STOPPED] = {GRPC_STATUS_CANCELLED, "CANCELLED"}, /* gRPC's words */
+    [MODE_CANCELS] = {GRPC_STATUS_CANCELLED, "the region was taken back"},
+};
+
 static void server_reply(struct server *server, struct server_call *call)
 {
     const char *bytes = server->mode == MODE_GARBAGE ? "\xff\xff" : ANSWER;
@@ -77,15 +89,14 @@ static void server_reply(struct server *server, struct server_call *call)
                                                         : sizeof ANSWER - 1;
     grpc_slice slice = grpc_slice_from_copied_buffer(bytes, size);
     grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice details = grpc_slice_from_static_string("rows 3 and 7 are the same voxel");
-    bool refuse = server->mode == MODE_REFUSE || (forgets && server->replies++ == 0);
+    const char *sentence = refusals[server->mode].sentence;
+    bool refuse = sentence && !(forgets && server->replies++ > 0);
+    grpc_slice details = grpc_slice_from_static_string(refuse ? sentence : "");
     grpc_op ops[4] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_SEND_STATUS_FROM_SERVER,
-         .data.send_status_from_server = {.status = !refuse ? GRPC_STATUS_OK
-                                                    : forgets
-                                                        ? GRPC_STATUS_FAILED_PRECONDITION
-                                                        : GRPC_STATUS_INVALID_ARGUMENT,
+         .data.send_status_from_server = {.status = refuse ? refusals[server->mode].code
+                                                           : GRPC_STATUS_OK,
                                           .status_details = refuse ? &details : NULL}},
         {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
          .data.recv_close_on_server = {.cancelled = &call->cancelled}},
@@ -221,6 +232,8 @@ static const struct {
     {MODE_REFUSE, 0, VOXEL_INVALID_ARGUMENT, "rows 3 and 7 are the same voxel"},
     {MODE_SILENT, 80000, VOXEL_DEADLINE_EXCEEDED, "no answer within 80.000 ms"},
     {MODE_GARBAGE, 0, VOXEL_INTERNAL, "damaged"},
+    {MODE_STOPPED, 0, VOXEL_UNAVAILABLE, "the server ended the call without an answer"},
+    {MODE_CANCELS, 0, VOXEL_CANCELLED, "the region was taken back"},
 };
 #define ENDS   (sizeof ends / sizeof *ends)
 #define STYLES 3 /* blocking, polled, with threads */
@@ -307,6 +320,7 @@ START_TEST(closing_ends_what_is_in_flight)
     voxel_client_close(client);
     ck_assert_int_eq(atomic_load(&seen.count), 5);
     ck_assert_int_eq(atomic_load(&seen.code), VOXEL_CANCELLED);
+    ck_assert_str_eq(seen.text, "the call was taken back");
     free(coords);
     server_stop();
 }

@@ -12,6 +12,11 @@ CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 2147483647),
     # A connection of its own: regions belong to the connection.
     ("grpc.use_local_subchannel_pool", 1),
+    # As the C library: pauses between attempts grow from 100 ms to 1 s, where those of gRPC grow to
+    # two minutes, in which a server that came up is not found; one attempt may take 20 s.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 20000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
 

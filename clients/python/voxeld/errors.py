@@ -76,6 +76,13 @@ _CLASSES = {
 
 
 def from_rpc_error(error):
-    """The VoxeldError for a grpc.RpcError."""
-    code = error.code()
-    return _CLASSES.get(code, VoxeldError)(code, error.details() or "")
+    """The VoxeldError for a grpc.RpcError.
+
+    A server of gRPC that stops cancels calls on their way to it in words of gRPC's own, which are
+    not those of a call that this side took back."""
+    code, sentence = error.code(), error.details() or ""
+    if code == grpc.StatusCode.CANCELLED and (sentence == "CANCELLED"
+                                              or sentence.startswith("Received RST_STREAM")):
+        code, sentence = grpc.StatusCode.UNAVAILABLE, (
+            "the server ended the call without an answer, as one that stops does")
+    return _CLASSES.get(code, VoxeldError)(code, sentence)
