@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/voxel.h"
 
+#include "clients/c/digest.h"
 #include "clients/c/error.h"
 #include "clients/c/infer_wire.h"
 
@@ -16,6 +17,17 @@ static void geometry_learn(struct voxel_geometry *geometry,
     if (!name || name->kind != VOXEL_PARAMETER_STRING) return;
     size_t bytes = strlen(name->text) + 1;
     if (bytes <= sizeof geometry->name) memcpy(geometry->name, name->text, bytes);
+}
+
+/* Whether the name stands for the coordinates of a request; one without any means those of the
+ * name. */
+static bool geometry_fits(const struct voxel_geometry *geometry,
+                          const struct voxel_digest *digest)
+{
+    static const struct voxel_digest none;
+    if (!geometry->name[0]) return false;
+    return voxel_digest_same(digest, &none) ||
+           voxel_digest_same(digest, &geometry->digest);
 }
 
 /* The inputs but the coordinates, which a model may call as it likes: they are the only
@@ -37,6 +49,7 @@ enum voxel_code voxel_infer_geometry(struct voxel_client *client,
 {
     struct voxel_request named = *request;
     struct voxel_tensor inputs[VOXEL_INPUTS_MAX];
+    struct voxel_digest digest;
     bool knew = geometry->name[0] != '\0';
     *answer = NULL;
     geometry->resent = false;
@@ -44,7 +57,7 @@ enum voxel_code voxel_infer_geometry(struct voxel_client *client,
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "a request has 0..%d inputs, not %d", VOXEL_INPUTS_MAX,
                                (int)request->inputs_count);
-    if (knew) {
+    if (voxel_digest_coords(request, &digest) && geometry_fits(geometry, &digest)) {
         named.coords_ref = geometry->name;
         named.inputs_count = inputs_but_coords(request, inputs);
         named.inputs = inputs;
@@ -57,5 +70,6 @@ enum voxel_code voxel_infer_geometry(struct voxel_client *client,
     if (code) return code;
     geometry->resent = knew;
     geometry_learn(geometry, *answer);
+    geometry->digest = digest;
     return VOXEL_OK;
 }

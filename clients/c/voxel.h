@@ -234,16 +234,24 @@ enum voxel_code voxel_infer(struct voxel_client *client,
                             const struct voxel_request *request,
                             struct voxel_answer **answer, struct voxel_error *error);
 
+/* What coordinates they are, in 16 bytes; all zero = not known. */
+struct voxel_digest {
+    uint64_t words[2];
+};
+
 /* The name of a geometry that is sent again and again; all zero to begin with. */
 #define VOXEL_REF_BYTES_MAX 64
 struct voxel_geometry {
     char name[VOXEL_REF_BYTES_MAX]; /* "" = the server has not named it yet */
-    bool resent; /* out: the server had forgotten it, and got the coords again */
+    struct voxel_digest digest;     /* of the coords that it is the name of */
+    bool resent; /* out: there was a name, and the coords went again all the same */
 };
 
 /* As voxel_infer, but the coordinates (the INT32 input) go over the wire only when the
- * server does not know them by the name in `geometry`: the first time, and when it has
- * forgotten them.
+ * server does not know them by the name in `geometry`: the first time, when it has
+ * forgotten them, and when they are others than those it named, also in their order: then
+ * `geometry` names these from now on.  To see that, they are read each time (some ms for a
+ * million).  A name without its digest is not used, so copy the struct whole.
  * request->coords_ref is not looked at.  A geometry belongs to one thread at a time. */
 enum voxel_code voxel_infer_geometry(struct voxel_client *client,
                                      const struct voxel_request *request,

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
 
+#include "clients/c/digest.h"
 #include "clients/c/error.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/coords_ref.h"
 #include "clients/cli/out.h"
 #include "clients/cli/render.h"
 #include "clients/cli/save.h"
@@ -25,6 +27,7 @@ struct infer_options {
     int64_t version, priority, sample; /* sample -1 = not said */
     bool isometric, quiet, name_geometry, resend, shm, raw_feats;
     struct render_view render;
+    struct voxel_geometry geometry; /* of --coords-ref */
 };
 
 static const char examples[] =
@@ -42,6 +45,14 @@ static const char examples[] =
     ".ply\n"
     "(colours) are divided by 255. Without feats a model of one channel gets 1 "
     "everywhere.\n\n"
+    "--name-geometry prints NAME:DIGEST. Where the coords of FILE are others than those, "
+    "or "
+    "in\n"
+    "another order, --coords-ref refuses them, and with --resend sends them. NAME alone "
+    "says\n"
+    "nothing about coords: --coords-ref then takes those of FILE for its own unseen, and "
+    "with\n"
+    "--resend sends them.\n\n"
     "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
@@ -115,9 +126,10 @@ static int check_options(const struct command *command, struct infer_options *op
         fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
         return CLI_USAGE;
     }
-    if (options->coords_ref && !*options->coords_ref)
-        return options_bad(command, "coords-ref", "a name that --name-geometry printed",
-                           "");
+    if (options->coords_ref && !coords_ref_parse(options->coords_ref, &options->geometry))
+        return options_bad(command, "coords-ref",
+                           "what --name-geometry printed, NAME:DIGEST, or NAME",
+                           options->coords_ref);
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return check_view(command, options);
 }
@@ -233,23 +245,17 @@ static enum voxel_code send_request(const struct infer_options *options,
                                     struct voxel_answer **answer,
                                     struct voxel_error *error)
 {
-    struct voxel_geometry geometry = {.name = ""};
+    struct voxel_geometry geometry = options->geometry;
     if (!options->coords_ref) {
         request->coords_ref = options->name_geometry ? "" : NULL;
         return voxel_infer(client, request, answer, error);
     }
     if (!options->resend) {
-        request->coords_ref = options->coords_ref;
+        request->coords_ref = options->geometry.name;
         request->inputs++; /* coords come first */
         request->inputs_count--;
         return voxel_infer(client, request, answer, error);
     }
-    size_t bytes = strlen(options->coords_ref) + 1;
-    if (bytes > sizeof geometry.name)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "--coords-ref is longer than a name is, %d bytes",
-                               VOXEL_REF_BYTES_MAX - 1);
-    memcpy(geometry.name, options->coords_ref, bytes);
     return voxel_infer_geometry(client, request, &geometry, answer, error);
 }
 
@@ -259,6 +265,7 @@ struct sending {
     struct voxel_model_info *info;
     struct request_tensors tensors;
     struct shm_request shm;
+    struct voxel_digest digest; /* of the coords */
 };
 
 static void sending_fini(struct sending *sending)
@@ -268,11 +275,46 @@ static void sending_fini(struct sending *sending)
     voxel_info_free(sending->info);
 }
 
-static void print_name(const struct voxel_answer *answer)
+/* The digest stands beside a name only where the name is known to be of these coords. */
+static void print_name(const struct infer_options *options, const struct sending *sending,
+                       const struct voxel_answer *answer)
 {
+    char text[COORDS_REF_BYTES];
+    struct voxel_geometry geometry = {.name = ""};
     const struct voxel_parameter *name =
         voxel_answer_find_parameter(answer, "coords_ref");
-    if (name) printf("%s\n", name->text);
+    if (!options->name_geometry || !name) return;
+    snprintf(geometry.name, sizeof geometry.name, "%s", name->text);
+    if (!options->coords_ref || options->resend ||
+        coords_ref_has_digest(&options->geometry))
+        geometry.digest = sending->digest;
+    printf("%s%s\n",
+           options->quiet ? "" : "for --coords-ref: ", coords_ref_text(&geometry, text));
+}
+
+/* A name beside other coords than its own is an answer to another question. */
+static int check_name(const struct infer_options *options, const struct sending *sending)
+{
+    struct voxel_geometry here = options->geometry;
+    char expected[COORDS_REF_BYTES];
+    char came[COORDS_REF_BYTES];
+    if (!options->coords_ref || options->resend) return CLI_DONE;
+    if (!coords_ref_has_digest(&here)) {
+        if (!options->quiet)
+            fprintf(stderr,
+                    "voxel infer: --coords-ref: a name without its digest: whether it is "
+                    "of the coords of %s was not looked at\n",
+                    options->file);
+        return CLI_DONE;
+    }
+    here.digest = sending->digest;
+    if (voxel_digest_same(&here.digest, &options->geometry.digest)) return CLI_DONE;
+    fprintf(stderr,
+            "voxel infer: --coords-ref: %s has other coords, or the same in another "
+            "order: expected those of %s, got %s; --resend sends them\n",
+            options->file, coords_ref_text(&options->geometry, expected),
+            coords_ref_text(&here, came));
+    return CLI_USAGE;
 }
 
 /* What the model takes, and whether the cloud has it. */
@@ -295,7 +337,11 @@ static int ask_model(const struct infer_options *options, struct sending *sendin
             *cloud->offers ? cloud->offers : "nothing but coordinates",
             (int)inputs.channels);
     if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, &error);
-    return code ? cli_say_input("infer", &error) : CLI_DONE;
+    if (code) return cli_say_input("infer", &error);
+    const struct voxel_request coords = {.inputs = sending->tensors.list,
+                                         .inputs_count = 1};
+    voxel_digest_coords(&coords, &sending->digest);
+    return check_name(options, sending);
 }
 
 static enum voxel_code run_request(const struct infer_options *options,
@@ -342,7 +388,7 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
         code = cli_say_error("infer", options->server, &error);
     } else if (!code) {
         if (!options->quiet) print_summary(options, cloud, answer);
-        if (options->quiet && options->name_geometry) print_name(answer);
+        print_name(options, &sending, answer);
         fflush(stdout);
         code = deliver(options, cloud, answer);
     }

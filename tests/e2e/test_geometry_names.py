@@ -15,6 +15,7 @@ import pytest
 
 import voxeld
 from voxeld import AsyncClient, Client, messages, wire
+from voxeld.geometry import NAMES_MAX, Names
 from voxeld_process import PATIENCE
 
 COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4], [0, 5, 5, 5]], np.int32)
@@ -142,9 +143,49 @@ def test_python_refuses_what_cannot_be_meant(server, coords, options):
     assert server.seen == []
 
 
+# Other coordinates of as many rows, which a name would be taken for without a word.
+OTHERS = {"another order": COORDS[::-1], "other axes": COORDS[:, [0, 3, 2, 1]],
+          "one voxel": COORDS + (np.arange(12) == 11).reshape(3, 4)}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_python_answers_of_the_coords_whatever_the_name(server, other):
+    coords = OTHERS[other].astype(np.int32)
+    sums = coords.sum(axis=1, keepdims=True) + FEATS
+
+    async def later(name):
+        async with AsyncClient(server.address) as client:
+            await client.infer("sums", COORDS, FEATS, coords_ref="")
+            return await client.infer("sums", coords, FEATS, coords_ref=name, resend=True)
+    with Client(server.address) as client:
+        name = client.infer("sums", COORDS, FEATS, coords_ref="", timeout=PATIENCE).coords_ref
+        answer = client.infer("sums", coords, FEATS, coords_ref=name, resend=True,
+                              timeout=PATIENCE)
+        np.testing.assert_array_equal(answer["out"], sums)
+        # Each has its own name now, and needs to be sent no more; the type here does not matter.
+        for grid, ref in ((COORDS, name), (coords.astype(np.int64), answer.coords_ref)):
+            client.infer("sums", grid, FEATS, coords_ref=ref, resend=True, timeout=PATIENCE)
+            assert server.seen[-1] == (False, ref)
+    np.testing.assert_array_equal(asyncio.run(later(name))["out"], sums)
+    # A name of another client is not known to be of these coords.
+    with Client(server.address) as client:
+        answer = client.infer("sums", coords, FEATS, coords_ref=name, resend=True,
+                              timeout=PATIENCE)
+        np.testing.assert_array_equal(answer["out"], sums)
+        assert server.seen[-1] == (True, "")
+
+
+def test_python_keeps_so_many_names():
+    names = Names()
+    for i in range(NAMES_MAX + 1):
+        names.learn(str(i), COORDS)
+    assert not names.stands_for("0", COORDS) and names.stands_for(str(NAMES_MAX), COORDS)
+    assert not names.stands_for("1", COORDS[:, 1:]) and not names.stands_for("", COORDS)
+
+
 def test_packing_leaves_options_alone():
     options = {"coords_ref": "", "resend": True}
-    messages.split_geometry(COORDS, options)
+    messages.split_geometry(COORDS, options, Names())
     assert options == {"coords_ref": "", "resend": True}
 
 
@@ -159,22 +200,56 @@ def voxel(server, tmp_path, *words):
 def test_command_line_names_uses_and_resends(server, tmp_path):
     named = voxel(server, tmp_path, "--quiet", "--name-geometry")
     assert named.returncode == 0, named.stderr
-    name = named.stdout.strip()
-    assert name in server.known
+    line = named.stdout.strip()
+    name, digest = line.split(":")
+    assert name in server.known and len(digest) == 32
     out = tmp_path / "out.npy"
     used = voxel(server, tmp_path, "--coords-ref", name, "-o", str(out))
     assert used.returncode == 0 and f"coords_ref {name}" in used.stdout, used.stdout + used.stderr
     np.testing.assert_array_equal(np.load(out).reshape(-1, 1), SUMS)
     assert server.seen == [(True, ""), (False, name)]
     server.known.clear()
-    refused = voxel(server, tmp_path, "--coords-ref", name)
+    refused = voxel(server, tmp_path, "--coords-ref", line)
     assert refused.returncode == 1 and "FAILED_PRECONDITION: coords_ref" in refused.stderr
-    resent = voxel(server, tmp_path, "--coords-ref", name, "--resend")
+    resent = voxel(server, tmp_path, "--coords-ref", line, "--resend")
     assert resent.returncode == 0, resent.stderr
     assert server.seen[-2:] == [(False, name), (True, "")]
+    # The same line by another way.
+    loud = voxel(server, tmp_path, "--name-geometry", "--coords-ref", line)
+    assert f"for --coords-ref: {line}\n" in loud.stdout, loud.stdout + loud.stderr
 
 
-@pytest.mark.parametrize("words", [("--resend",), ("--coords-ref", "")])
+@pytest.mark.parametrize("other", OTHERS)
+def test_command_line_compares_the_coords(server, tmp_path, other):
+    line = voxel(server, tmp_path, "--quiet", "--name-geometry").stdout.strip()
+    name = line.split(":")[0]
+    np.savez(tmp_path / "other.npz", coords=OTHERS[other].astype(np.int32), feats=FEATS)
+    out = str(tmp_path / "out.npy")
+
+    def infer(*words):
+        return subprocess.run([os.environ["VOXEL"], "infer", "--server", server.address, "--model",
+                               "sums", str(tmp_path / "other.npz"), "-o", out, *words],
+                              capture_output=True, text=True, timeout=PATIENCE)
+    refused = infer("--coords-ref", line)
+    assert refused.returncode == 2 and not os.path.exists(out), refused.stdout
+    assert "other coords, or the same in another order" in refused.stderr and line in refused.stderr
+    assert server.seen == [(True, "")]
+    for ref in (line, name):   # a name alone is known to be of nothing
+        resent = infer("--coords-ref", ref, "--resend")
+        assert resent.returncode == 0, resent.stderr
+        np.testing.assert_array_equal(np.load(out).reshape(-1, 1),
+                                      OTHERS[other].sum(axis=1, keepdims=True) + FEATS)
+        assert server.seen[-1] == (True, "")
+    unseen = infer("--coords-ref", name)
+    assert unseen.returncode == 0 and "a name without its digest" in unseen.stderr
+    assert server.seen[-1] == (False, name)
+    assert infer("--coords-ref", name, "--name-geometry", "--quiet").stdout.strip() == name
+
+
+@pytest.mark.parametrize("words", [("--resend",), ("--coords-ref", ""), ("--coords-ref", ":1"),
+                                   ("--coords-ref", "a" * 64), ("--coords-ref", "a:1"),
+                                   ("--coords-ref", "a:" + "G" * 32),
+                                   ("--coords-ref", "a:" + "0" * 33)])
 def test_command_line_says_what_it_expected(server, tmp_path, words):
     done = voxel(server, tmp_path, *words)
     assert done.returncode == 2 and "coords-ref" in done.stderr and server.seen == []

@@ -467,9 +467,9 @@ START_TEST(a_name_is_forgotten_with_the_server)
                      VOXEL_OK);
     ck_assert(!geometry.resent);
     voxel_answer_free(answer);
-    ck_assert_int_eq(server.replies, 3);
     voxel_client_close(client);
     server_stop();
+    ck_assert_int_eq(server.replies, 3);
 }
 END_TEST
 

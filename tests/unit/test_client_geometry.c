@@ -2,6 +2,7 @@
  * reads it.
  *
  * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/digest.h"
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 
@@ -10,7 +11,9 @@
 #include <check.h>
 #include <string.h>
 
-#define ROWS 3
+#define ROWS     3
+#define DIGEST_0 8114307072972331583u
+#define DIGEST_1 4420442166499918990u
 
 static int32_t coords[ROWS * 4];
 static float feats[ROWS];
@@ -72,12 +75,80 @@ START_TEST(a_name_has_a_length)
 }
 END_TEST
 
+static struct voxel_digest digest_of(int64_t rows, int64_t columns)
+{
+    struct voxel_tensor input =
+        voxel_tensor_make("any", VOXEL_INT32, rows, columns, coords);
+    const struct voxel_request request = {.inputs = &input, .inputs_count = 1};
+    struct voxel_digest digest;
+    ck_assert(voxel_digest_coords(&request, &digest));
+    return digest;
+}
+
+/* Every bit, the order of rows and the shape; the features and the names do not count. */
+START_TEST(a_digest_tells_coordinates_apart)
+{
+    struct voxel_tensor inputs[2];
+    struct voxel_request request = request_make(inputs);
+    for (int i = 0; i < ROWS * 4; i++) coords[i] = i * 7 - 20;
+    struct voxel_digest first = digest_of(ROWS, 4);
+    struct voxel_digest other;
+    ck_assert(voxel_digest_coords(&request, &other));
+    ck_assert(voxel_digest_same(&first, &other));
+    for (int bit = 0; bit < ROWS * 4 * 32; bit++) {
+        coords[bit / 32] ^= (int32_t)(1u << bit % 32);
+        other = digest_of(ROWS, 4);
+        ck_assert(!voxel_digest_same(&first, &other));
+        ck_assert_uint_ne(first.words[0], other.words[0]);
+        ck_assert_uint_ne(first.words[1], other.words[1]);
+        coords[bit / 32] ^= (int32_t)(1u << bit % 32);
+    }
+    int32_t row[4];
+    memcpy(row, coords, sizeof row);
+    memmove(coords, coords + 4, sizeof row);
+    memcpy(coords + 4, row, sizeof row);
+    other = digest_of(ROWS, 4);
+    ck_assert(!voxel_digest_same(&first, &other));
+    for (int64_t columns = 1; columns < 7; columns++) {
+        struct voxel_digest here = digest_of(12 / columns, columns);
+        ck_assert(columns == 4 || !voxel_digest_same(&other, &here));
+    }
+}
+END_TEST
+
+/* The command line prints it: it is the same in every version. */
+START_TEST(a_digest_stays_what_it_is)
+{
+    for (int i = 0; i < ROWS * 4; i++) coords[i] = i;
+    struct voxel_digest digest = digest_of(ROWS, 4);
+    ck_assert_uint_eq(digest.words[0], DIGEST_0);
+    ck_assert_uint_eq(digest.words[1], DIGEST_1);
+}
+END_TEST
+
+/* None is there, or it cannot be read: no digest, which is all zero. */
+START_TEST(what_is_not_there_has_no_digest)
+{
+    struct voxel_tensor input = voxel_tensor_make("c", VOXEL_INT32, 1, 4, NULL);
+    struct voxel_request request = {.inputs = &input};
+    struct voxel_digest digest = {{1, 1}};
+    ck_assert(voxel_digest_coords(&request, &digest));
+    ck_assert_uint_eq(digest.words[0] | digest.words[1], 0);
+    request.inputs_count = 1;
+    ck_assert(!voxel_digest_coords(&request, &digest));
+    ck_assert_uint_eq(digest.words[0] | digest.words[1], 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client geometry");
     TCase *tcase = tcase_create("wire");
     tcase_add_loop_test(tcase, a_geometry_goes_by_name, 0, 2);
     tcase_add_test(tcase, a_name_has_a_length);
+    tcase_add_test(tcase, a_digest_tells_coordinates_apart);
+    tcase_add_test(tcase, a_digest_stays_what_it_is);
+    tcase_add_test(tcase, what_is_not_there_has_no_digest);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

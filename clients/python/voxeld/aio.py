@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from . import messages
+from . import geometry, messages
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, from_rpc_error
 from .region import AsyncRegion
@@ -19,6 +19,7 @@ class AsyncClient:
                          else grpc.aio.insecure_channel(address, options))
         self._methods = {}
         self._regions = []
+        self._names = geometry.Names()
 
     async def __aenter__(self):
         return self
@@ -41,17 +42,19 @@ class AsyncClient:
 
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""
-        coords, options, again = messages.split_geometry(coords, options)
+        coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
         try:
             data = await self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
             if again is None:
                 raise
-            options["coords_ref"] = ""
-            request = messages.pack_infer(model, again, feats, options, self._regions)
+            coords, options["coords_ref"] = again, ""
+            request = messages.pack_infer(model, coords, feats, options, self._regions)
             data = await self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data, messages.wanted(model, feats, options))
+        answer = messages.read_infer(data, messages.wanted(model, feats, options))
+        self._names.learn(answer.coords_ref, coords)
+        return answer
 
     def region(self, nbytes):
         """As Client.region, for `async with`."""

@@ -2,7 +2,7 @@
 """The blocking client."""
 import grpc
 
-from . import messages
+from . import geometry, messages
 from .errors import FailedPrecondition, from_rpc_error
 from .region import Region
 
@@ -34,6 +34,7 @@ class Client:
                          else grpc.insecure_channel(address, options))
         self._methods = {}
         self._regions = []
+        self._names = geometry.Names()
 
     def __enter__(self):
         return self
@@ -67,6 +68,8 @@ class Client:
         coords_ref="" asks for a name of the coords, which comes as answer.coords_ref; later
         requests send coords_ref=NAME and coords=None.  FailedPrecondition says that the server has
         forgotten the name; with resend=True the coords given beside it are sent then, and named.
+        They are also sent when the name is not theirs (other rows, or another order), or was
+        learnt by another client, whose coords this one has not seen: the answer is of the coords.
 
         Arrays of a region of this client (see region) are named in the request and not sent, if
         they have the type that goes over the wire. outputs_in={name: array} takes such arrays for
@@ -80,17 +83,19 @@ class Client:
         VoxeldError for what the server refuses and for an answer that is damaged or contradicts
         the request: another model or id, a missing output, other rows than were sent.
         """
-        coords, options, again = messages.split_geometry(coords, options)
+        coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
         try:
             data = self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
             if again is None:
                 raise
-            options["coords_ref"] = ""
-            request = messages.pack_infer(model, again, feats, options, self._regions)
+            coords, options["coords_ref"] = again, ""
+            request = messages.pack_infer(model, coords, feats, options, self._regions)
             data = self._call("ModelInfer", request, timeout, metadata)
-        return messages.read_infer(data, messages.wanted(model, feats, options))
+        answer = messages.read_infer(data, messages.wanted(model, feats, options))
+        self._names.learn(answer.coords_ref, coords)
+        return answer
 
     def region(self, nbytes):
         """Shared memory, for a server on this host that allows it (client_shm).

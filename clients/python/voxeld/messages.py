@@ -222,10 +222,11 @@ def _check_options(options):
             raise TypeError(f"infer() got an unexpected keyword argument '{name}'; {hint}")
 
 
-def split_geometry(coords, options):
+def split_geometry(coords, options, names):
     """How to send a grid: (coords or None, options, coords to send again or None).
 
-    With resend=True and a coords_ref the coords stay here until the server wants them."""
+    With resend=True and a coords_ref that `names` know to be theirs the coords stay here until the
+    server wants them; beside any other name they go, to be named."""
     _check_options(options)
     options = dict(options)
     if options.get("coords_ref") is not None:
@@ -237,7 +238,14 @@ def split_geometry(coords, options):
         raise ValueError("resend: expected coords and coords_ref (\"\" the first time)")
     if known and coords is not None and not resend:
         raise ValueError("coords: expected None beside coords_ref, or resend=True")
-    return (None, options, coords) if known and resend else (coords, options, None)
+    if coords is not None and options.get("coords_ref") is not None:
+        coords = _coords_array(coords)
+    if not known or not resend:
+        return coords, options, None
+    if names.stands_for(options["coords_ref"], coords):
+        return None, options, coords
+    options["coords_ref"] = ""
+    return coords, options, None
 
 
 def pack_name(name, version=""):
