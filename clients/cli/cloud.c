@@ -59,9 +59,9 @@ static enum voxel_code point_to_voxel(const struct points *points, int64_t i, do
         if (!(v >= -2147483648.0 && v <= 2147483647.0))
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
-                "point %lld is at voxel %g along %c, which is no 32-bit "
-                "integer%s",
-                (long long)i, v, 'x' + k,
+                "point %lld is at voxel %g in column %d (%c of a .ply), which is no "
+                "32-bit integer%s",
+                (long long)i, v, k + (points->sample ? 1 : 0), 'x' + k,
                 points->whole && size == 1.0 ? "" : ": a larger voxel size is needed");
         key[k + 1] = (int32_t)v;
     }
@@ -90,8 +90,8 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
         if (row < cloud->count && cloud->whole)
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
-                "rows %lld and %lld are the same voxel (%d, %d, %d, %d): expected each "
-                "once; with --voxel SIZE rows are points, and merged",
+                "rows %lld and %lld are the same voxel (sample %d, axes %d, %d, %d): "
+                "expected each once; with --voxel SIZE rows are points, and merged",
                 (long long)row, (long long)i, (int)key[0], (int)key[1], (int)key[2],
                 (int)key[3]);
         if (row == cloud->count)

@@ -29,7 +29,7 @@
 
 struct cloud {
     int64_t count;
-    int32_t *coords;  /* [count, 4]: sample, x, y, z */
+    int32_t *coords;  /* [count, 4]: the sample, then three axes */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
     double size;      /* of a voxel in the file's units */
