@@ -122,7 +122,8 @@ static void print_statistics(const struct voxel_statistics *statistics)
     }
 }
 
-/* What is not ready, and why; what lies in the repository and nobody asked for is not missed. */
+/* What is not ready, and why, and what is to say of what is: changed files that were refused, say.
+ * What lies in the repository and nobody asked for is not missed. */
 static enum voxel_code print_missed(struct voxel_client *client,
                                     struct voxel_error *error)
 {
@@ -133,10 +134,11 @@ static enum voxel_code print_missed(struct voxel_client *client,
     if (!models->models_count) printf("it has no models\n");
     for (int32_t i = 0; i < models->models_count; i++) {
         const struct voxel_model_index *model = &models->models[i];
-        if (!strcmp(model->state, "READY") || !strcmp(model->reason, "unloaded"))
-            continue;
-        printf("%s version %s is not ready: %s%s%s\n", model->name,
-               *model->version ? model->version : "-", model->state,
+        bool up = !strcmp(model->state, "READY");
+        if ((up && !*model->reason) || !strcmp(model->reason, "unloaded")) continue;
+        printf("%s version %s is %s%s%s%s\n", model->name,
+               *model->version ? model->version : "-",
+               up ? "ready" : "not ready: ", up ? "" : model->state,
                *model->reason ? ": " : "", model->reason);
     }
     voxel_info_free(models);
@@ -156,8 +158,11 @@ static int print_status(const char *server, struct voxel_client *client, double 
         return cli_say_error("status", server, &error);
     printf("%s: %s %s, %s\n", server, info->name, info->version,
            ready ? "ready" : "not ready");
+    /* gRPC has no word for what devices lack: readiness is a bool there. */
+    bool says_more = !ready && !strcmp(info->name, "voxeld");
     voxel_info_free(info);
     if (print_missed(client, &error)) return cli_say_error("status", server, &error);
+    if (says_more) printf("its log and its HTTP page /v2/health/ready say more\n");
     const struct voxel_model_name every = {.name = ""};
     enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
     if (code && code != VOXEL_UNIMPLEMENTED)

@@ -163,6 +163,9 @@ def test_changed_files_that_are_broken_change_nothing_and_the_index_says_why(tmp
         assert state == "READY"
         assert "changed files are UNAVAILABLE" in reason and "safetensors" in reason
         assert daemon.get("/v2/health/ready")[0] == 200
+        said = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
+                              capture_output=True, text=True, timeout=PATIENCE)
+        assert said.returncode == 0 and f"conv version 1 is ready: {reason}\n" in said.stdout
 
 
 def test_explicit_control(tmp_path):
