@@ -140,7 +140,12 @@ enum voxel_code model_inputs_find(const struct voxel_model_info *info, const cha
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "--dtype: expected fp32, fp16 or bf16, not '%s'", dtype);
     int64_t wanted = inputs->feats->shape[1];
-    if (wanted > FEATS_MAX || (channels && wanted > 0 && wanted != channels))
+    if (wanted > FEATS_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "model '%s' takes feats of %" PRId64
+                               " channels; at most %d are sent",
+                               info->name, wanted, FEATS_MAX);
+    if (channels && wanted > 0 && wanted != channels)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "model '%s' takes feats of %" PRId64
                                " channels, here are %d",

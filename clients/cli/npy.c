@@ -6,6 +6,7 @@
 #include "clients/cli/convert.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The header is a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (3,
@@ -213,22 +214,33 @@ static enum voxel_code read_samples(const struct npy *coords, struct points *poi
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
                 "row %lld: column 0 is the sample, a whole number, not %g; "
-                "for x, y, z and an intensity keep [N,3] of them",
+                "of three axes and an intensity keep [N,3]",
                 (long long)i, sample);
         points->sample[i] = (int32_t)sample;
     }
     return VOXEL_OK;
 }
 
+static const char *shape_text(const struct npy *array, char text[64])
+{
+    snprintf(text, 64, "[%lld,%lld]", (long long)array->shape[0],
+             (long long)array->shape[1]);
+    return text;
+}
+
 static enum voxel_code read_feats(const struct npy *feats, struct points *points,
                                   struct voxel_error *error)
 {
+    char text[64];
     if (feats->rank != 2 || feats->shape[0] != points->count || feats->shape[1] < 1 ||
         feats->shape[1] > FEATS_MAX)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "feats must be [%lld,C] as coords has %lld rows, C in 1..%d",
-            (long long)points->count, (long long)points->count, FEATS_MAX);
+            "feats must be [%lld,C] as coords has %lld rows, C in 1..%d; it is of rank "
+            "%d%s%s",
+            (long long)points->count, (long long)points->count, FEATS_MAX,
+            (int)feats->rank, feats->rank == 2 ? ": " : "",
+            feats->rank == 2 ? shape_text(feats, text) : "");
     points->channels = (int32_t)feats->shape[1];
     size_t channels = (size_t)points->channels;
     points->feats = voxel_memory_take((size_t)points->count, channels * sizeof(float));

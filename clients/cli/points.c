@@ -7,40 +7,78 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum voxel_code file_read(const char *path, uint8_t **data, size_t *size,
+/* What has come so far of a file. */
+struct bytes_room {
+    const char *path;
+    uint8_t *data;
+    size_t size, room;
+};
+
+#define READ_BYTES_FIRST ((size_t)1 << 20)
+
+static enum voxel_code too_large(const char *path, struct voxel_error *error)
+{
+    return voxel_error_set(error, VOXEL_RESOURCE_EXHAUSTED,
+                           "%s: a file of more than %zu GiB is not read", path,
+                           FILE_BYTES_MAX >> 30);
+}
+
+/* Room for the next bytes: for all there are, where the size is known; a pipe's is not. */
+static enum voxel_code read_room(FILE *file, struct bytes_room *to,
+                                 struct voxel_error *error)
+{
+    struct stat status;
+    size_t room = to->room < READ_BYTES_FIRST ? READ_BYTES_FIRST : to->room * 2;
+    if (!fstat(fileno(file), &status) && S_ISREG(status.st_mode)) {
+        if ((uintmax_t)status.st_size > FILE_BYTES_MAX) return too_large(to->path, error);
+        if ((size_t)status.st_size >= to->room) room = (size_t)status.st_size + 1;
+    }
+    if (room > FILE_BYTES_MAX + 1) return too_large(to->path, error);
+    uint8_t *more = voxel_memory_grow(to->data, room);
+    if (!more) return voxel_error_memory(error, to->path, room);
+    to->data = more;
+    to->room = room;
+    return VOXEL_OK;
+}
+
+/* What begins otherwise than `magic` is read no further: its reader says what it is not. */
+static enum voxel_code read_all(FILE *file, const char *magic, struct bytes_room *to,
+                                struct voxel_error *error)
+{
+    size_t first = strlen(magic);
+    to->data = voxel_memory_grow(NULL, first + 1);
+    if (!to->data) return voxel_error_memory(error, to->path, first);
+    to->room = first;
+    to->size = fread(to->data, 1, first, file);
+    if (to->size < first || memcmp(to->data, magic, first) != 0) return VOXEL_OK;
+    for (;;) {
+        enum voxel_code code = VOXEL_OK;
+        if (to->size == to->room) code = read_room(file, to, error);
+        if (code) return code;
+        size_t got = fread(to->data + to->size, 1, to->room - to->size, file);
+        to->size += got;
+        if (got == 0) return VOXEL_OK;
+    }
+}
+
+enum voxel_code file_read(const char *path, const char *magic, struct bytes *bytes,
                           struct voxel_error *error)
 {
-    *data = NULL;
-    *size = 0;
+    struct bytes_room to = {.path = path};
+    *bytes = (struct bytes){NULL, 0};
     FILE *file = fopen(path, "rb");
     if (!file)
         return voxel_error_set(error, VOXEL_NOT_FOUND, "%s: %s", path, strerror(errno));
-    enum voxel_code code = VOXEL_OK;
-    size_t room = 0;
-    /* Grown as read: the size of a pipe is not known before. */
-    for (;;) {
-        if (*size == room) {
-            room = room ? room * 2 : 1 << 20;
-            uint8_t *more =
-                room <= FILE_BYTES_MAX ? voxel_memory_grow(*data, room) : NULL;
-            if (!more) {
-                code = voxel_error_memory(error, path, room);
-                break;
-            }
-            *data = more;
-        }
-        size_t got = fread(*data + *size, 1, room - *size, file);
-        *size += got;
-        if (got == 0) break;
-    }
+    enum voxel_code code = read_all(file, magic, &to, error);
     if (!code && ferror(file))
         code = voxel_error_set(error, VOXEL_DATA_LOSS, "%s: cannot be read", path);
     fclose(file);
-    if (code) {
-        voxel_memory_give(*data);
-        *data = NULL;
-    }
+    if (code)
+        voxel_memory_give(to.data);
+    else
+        *bytes = (struct bytes){to.data, to.size};
     return code;
 }
 
@@ -62,22 +100,21 @@ enum voxel_code points_read_file(const char *path, const struct feats_asked *ask
                                  struct points *points, struct voxel_error *error)
 {
     static const struct {
-        const char *ending;
+        const char *ending, *magic;
         enum voxel_code (*read)(struct bytes, const struct feats_asked *, struct points *,
                                 struct voxel_error *);
-    } readers[] = {
-        {".ply", points_read_ply}, {".npy", points_read_npy}, {".npz", points_read_npz}};
+    } readers[] = {{".ply", "ply", points_read_ply},
+                   {".npy", "\x93NUMPY", points_read_npy},
+                   {".npz", "PK", points_read_npz}};
     memset(points, 0, sizeof *points);
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
         if (!ends_with(path, readers[i].ending)) continue;
-        uint8_t *data;
-        struct bytes file = {0};
-        enum voxel_code code = file_read(path, &data, &file.size, error);
+        struct bytes file;
+        enum voxel_code code = file_read(path, readers[i].magic, &file, error);
         if (code) return code;
-        file.data = data;
         struct voxel_error inner = {0};
         code = readers[i].read(file, asked, points, &inner);
-        voxel_memory_give(data);
+        voxel_memory_give((void *)(uintptr_t)file.data);
         if (code) voxel_error_set(error, code, "%s: %s", path, inner.text);
         return code;
     }

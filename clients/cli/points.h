@@ -29,8 +29,8 @@
 
 /* Indices of points are int32 in the hash; a message could not carry more anyway. */
 #define POINTS_MAX (1 << 28)
-/* More channels than any network of ours takes in. */
-#define FEATS_MAX 4096
+/* As many as a network.json may say; a unit test holds it against the server's limit. */
+#define FEATS_MAX 16384
 /* What a program can hold comfortably; also bounds what a .npz may inflate to. */
 #define FILE_BYTES_MAX ((size_t)8 << 30)
 
@@ -74,8 +74,9 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
 /* Adds a name to a list like `offers`. */
 void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes);
 
-/* The whole file; *data is freed with voxel_memory_give. */
-enum voxel_code file_read(const char *path, uint8_t **data, size_t *size,
+/* The whole file, if it begins with `magic`, else only so many bytes of it; bytes->data is freed
+ * with voxel_memory_give. */
+enum voxel_code file_read(const char *path, const char *magic, struct bytes *bytes,
                           struct voxel_error *error);
 
 #endif

@@ -27,6 +27,8 @@ FEATS = np.array([[1, 0, 0.2, 0.5], [0, 1, 0, -1], [0.1, 0, 0.6, 3]], np.float32
 def folder(tmp_path):
     coords, feats = random_grid(3, 50, samples=2)
     np.savez(tmp_path / "grid.npz", coords=coords, feats=feats, colour=2 * feats)
+    np.savez_compressed(tmp_path / "wide.npz", coords=coords, flat=feats[:, 0],
+                        feats=np.zeros((len(coords), 16385), np.float32))
     np.save(tmp_path / "grid.npy", coords)
     np.save(tmp_path / "twice.npy", coords[[0, 1, 0]])
     (tmp_path / "rgb.ply").write_text(HEADER + "".join(
@@ -91,6 +93,8 @@ def test_an_array_of_a_npz_by_name(daemon, client, folder):
         "rgb.ply", "--voxel", "1", "--feats", "red,alpha")),
     ("rows 0 and 2 are the same voxel", ("twice.npy",)),
     ("no array named rgb; beside coords it has: feats, colour", ("grid.npz", "--feats", "rgb")),
+    ("C in 1..16384; it is of rank 2: [50,16385]", ("wide.npz",)),
+    ("C in 1..16384; it is of rank 1", ("wide.npz", "--feats", "flat")),
     ("a .npy has coordinates and no feats 'rgb'", ("grid.npy", "--feats", "rgb")),
     ("expected a picture that ends in .png", ("grid.npz", "--render", "a.jpg")),
     ("ends in .ply, .npz or .npy", ("grid.npz", "-o", "a.txt")),

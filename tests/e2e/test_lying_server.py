@@ -96,7 +96,7 @@ class Liar:
     """Answers ModelInfer with `said`; says of its model what `model` says."""
 
     def __init__(self):
-        self.said, self.info = GOOD, None
+        self.said, self.info, self.channels = GOOD, None, 1
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
         serve = grpc.unary_unary_rpc_method_handler
         others = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelStatistics",
@@ -122,7 +122,7 @@ class Liar:
             return wire.message(field, wire.text(1, name) + wire.text(2, datatype)
                                 + wire.text(3, dims))
         return (wire.text(1, "sums") + wire.text(2, "1") + info(4, "coords", "INT32", 4)
-                + info(4, "feats", "FP32", 1) + info(5, "out", "FP32", 2))
+                + info(4, "feats", "FP32", self.channels) + info(5, "out", "FP32", 2))
 
     def __enter__(self):
         self._server.start()
@@ -140,7 +140,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def honest(server):
-    server.said, server.info = GOOD, None
+    server.said, server.info, server.channels = GOOD, None, 1
 
 
 def ask(server, **options):
@@ -220,6 +220,20 @@ def test_a_server_that_stops_has_taken_no_call_back(server, sentence, code, expe
         assert caught.value.code.name == code and expected in caught.value.message
     done = voxel(server, tmp_path)
     assert done.returncode == 1 and f"{code}: {expected}" in done.stderr, done.stderr
+
+
+def test_the_command_line_sends_as_many_channels_as_a_network_may_have(server):
+    def bench():
+        return subprocess.run([os.environ["VOXEL"], "bench", "--server", server.address, "--model",
+                               "sums", "-n", "20"], capture_output=True, text=True,
+                              timeout=PATIENCE)
+    for server.channels in (5000, 16384):
+        done = bench()   # sent: that the answer is of other rows is another matter
+        assert "INTERNAL: output 'out' has 3 rows" in done.stderr, done.stderr
+    server.channels = 16385
+    done = bench()
+    assert done.returncode == 2
+    assert "takes feats of 16385 channels; at most 16384 are sent" in done.stderr, done.stderr
 
 
 def test_python_looks_for_a_server_that_is_away_as_often_as_c():

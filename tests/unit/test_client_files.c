@@ -4,6 +4,8 @@
 #include "clients/c/memory.h"
 #include "clients/cli/npy.h"
 
+#include "engine/base/limits.h"
+
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +13,9 @@
 #include <string.h>
 
 #include <zlib.h>
+
+_Static_assert(FEATS_MAX == VX_CHANNELS_MAX,
+               "a file may have as many channels as a network");
 
 /* A file under construction. */
 struct builder {

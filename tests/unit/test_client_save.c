@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct feats_asked none;
@@ -67,6 +68,67 @@ START_TEST(saved_files_read_back)
                      VOXEL_NOT_FOUND);
     ck_assert_int_eq(points_read_file("scan.txt", &none, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* A file with nothing in it but its first bytes, and so large that nobody may read it. */
+static const struct {
+    const char *ending, *begins, *sentence;
+} larges[] = {
+    {".ply", "", "this is no .ply: its first line is not 'ply'"},
+    {".npy", "", "this is no .npy array"},
+    {".npz", "", "this is no .npz: a zip's directory is missing at its end"},
+    {".ply", "ply\n", "a file of more than 8 GiB is not read"},
+    {".npy", "\x93NUMPY", "a file of more than 8 GiB is not read"},
+    {".npz", "PK\x03\x04", "a file of more than 8 GiB is not read"},
+};
+
+START_TEST(a_file_is_known_by_its_first_bytes)
+{
+    char path[64];
+    struct points points;
+    struct voxel_error error;
+    snprintf(path, sizeof path, "/tmp/test_client_XXXXXX%s", larges[_i].ending);
+    int file = mkstemps(path, 4);
+    ssize_t bytes = (ssize_t)strlen(larges[_i].begins);
+    ck_assert_int_eq(write(file, larges[_i].begins, (size_t)bytes), bytes);
+    ck_assert_int_eq(ftruncate(file, (off_t)9 << 30), 0);
+    close(file);
+    ck_assert_int_ne(points_read_file(path, &none, &points, &error), VOXEL_OK);
+    ck_assert_msg(strstr(error.text, larges[_i].sentence), "%s", error.text);
+    unlink(path);
+}
+END_TEST
+
+/* Its size is not known before: read as it comes, whatever comes at once. */
+START_TEST(a_pipe_is_read_to_its_end)
+{
+    enum { ROWS = 200000 };
+    char folder[] = "/tmp/test_client_XXXXXX";
+    char path[64];
+    struct points points;
+    struct voxel_error error;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a.ply", folder);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        FILE *file = fopen(path, "w");
+        fprintf(file,
+                "ply\nformat ascii 1.0\nelement vertex %d\nproperty int x\nproperty int "
+                "y\nproperty int z\nend_header\n",
+                ROWS);
+        for (int i = 0; i < ROWS; i++) fprintf(file, "%d 2 3\n", i);
+        _exit(fclose(file));
+    }
+    enum voxel_code code = points_read_file(path, &none, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(points.count, ROWS);
+    ck_assert(points.xyz[3 * (ROWS - 1)] == ROWS - 1);
+    points_fini(&points);
+    waitpid(writer, NULL, 0);
+    unlink(path);
+    rmdir(folder);
 }
 END_TEST
 
@@ -197,6 +259,9 @@ int main(void)
     Suite *suite = suite_create("client_save");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, a_file_is_known_by_its_first_bytes, 0,
+                        sizeof larges / sizeof *larges);
+    tcase_add_test(tcase, a_pipe_is_read_to_its_end);
     tcase_add_test(tcase, saved_files_read_back);
     tcase_add_loop_test(tcase, samples_are_kept_apart, 0, 3);
     tcase_add_test(tcase, an_input_is_not_written_over);
