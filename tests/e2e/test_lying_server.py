@@ -96,7 +96,7 @@ class Liar:
     """Answers ModelInfer with `said`; says of its model what `model` says."""
 
     def __init__(self):
-        self.said, self.info, self.channels = GOOD, None, 1
+        self.honest()
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
         serve = grpc.unary_unary_rpc_method_handler
         others = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelStatistics",
@@ -108,7 +108,12 @@ class Liar:
             "inference.GRPCInferenceService", handlers),))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
+    def honest(self):
+        self.said, self.info, self.channels, self.out = GOOD, None, 1, ("FP32", 2)
+        self.inferences = 0
+
     def infer(self, _, context):
+        self.inferences += 1
         if isinstance(self.said, tuple):
             context.abort(*self.said)
         return self.said
@@ -122,7 +127,7 @@ class Liar:
             return wire.message(field, wire.text(1, name) + wire.text(2, datatype)
                                 + wire.text(3, dims))
         return (wire.text(1, "sums") + wire.text(2, "1") + info(4, "coords", "INT32", 4)
-                + info(4, "feats", "FP32", self.channels) + info(5, "out", "FP32", 2))
+                + info(4, "feats", "FP32", self.channels) + info(5, "out", *self.out))
 
     def __enter__(self):
         self._server.start()
@@ -140,7 +145,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def honest(server):
-    server.said, server.info, server.channels = GOOD, None, 1
+    server.honest()
 
 
 def ask(server, **options):
@@ -268,6 +273,7 @@ def test_python_knows_the_arrays_that_answers_go_to(server):
             return out
         # Sent although it has a place: it is in that place then.
         np.testing.assert_array_equal(infer(), OUT)
+        server.out = "INT32", 2
         for said, sentence in (
                 (GOOD, "out' is FP32, its array in outputs_in is int32"),
                 (head() + tensor(datatype="INT32") + raw(b""), None),
@@ -279,12 +285,50 @@ def test_python_knows_the_arrays_that_answers_go_to(server):
                 continue
             with pytest.raises(VoxeldError, match=sentence):
                 infer(np.int32)
+        server.honest()
         server.said = head() + tensor(shape=(ROWS, 3)) + raw(b"")
         with pytest.raises(VoxeldError, match="0 bytes came"):
             infer()
         server.said = head() + tensor(shape=(ROWS, 3)) + raw(bytes(36))
-        with pytest.raises(VoxeldError, match="has 36 bytes, its array in outputs_in has 24"):
+        with pytest.raises(VoxeldError,
+                           match=r"of shape \[3, 3\], its array in outputs_in of \[3, 2\]"):
             infer()
+
+
+@pytest.mark.parametrize("dtype,shape,sentence", [
+    (np.int32, (ROWS, 2), "output 'out' is FP32, its array in outputs_in is int32"),
+    (">f4", (ROWS, 2), "output 'out' is FP32, its array in outputs_in is >f4"),
+    (np.float32, (ROWS - 1, 2), r"is of shape \[3, 2\], its array in outputs_in of \[2, 2\]"),
+    (np.float32, (ROWS - 1, 3), r"is of shape \[3, 2\], its array in outputs_in of \[2, 3\]"),
+    (np.float32, (ROWS * 2, 1), r"outputs_in of \[6, 1\]"),
+    (np.float32, (ROWS * 2,), r"outputs_in of \[6\]"), (np.float32, (1, 1, 6), "of shape")])
+def test_an_array_that_an_output_cannot_go_to_is_a_value_error(server, dtype, shape, sentence):
+    """Before the model runs; an output of other numbers that fit would be put there otherwise."""
+    async def later():
+        async with AsyncClient(server.address) as client, client.region(4096) as region:
+            await client.infer("sums", COORDS, FEATS,
+                               outputs_in={"out": region.array(shape, dtype)})
+    with Client(server.address) as client, client.region(4096) as region:
+        with pytest.raises(ValueError, match=sentence):
+            client.infer("sums", COORDS, FEATS, outputs_in={"out": region.array(shape, dtype)})
+        with pytest.raises(ValueError, match=sentence):
+            asyncio.run(later())
+        assert server.inferences == 0
+        # With rows more it has room for a larger grid.
+        out = region.array((ROWS + 5, 2), np.float32)
+        answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out})
+        np.testing.assert_array_equal(answer["out"], OUT)
+        np.testing.assert_array_equal(out[:ROWS], OUT)
+
+
+def test_a_model_that_has_changed_is_asked_again(server):
+    with Client(server.address) as client, client.region(4096) as region:
+        client.infer("sums", COORDS, FEATS, outputs_in={"out": region.array((ROWS, 2), "f4")})
+        server.out = "FP32", 1
+        server.said = head() + tensor(shape=(ROWS, 1)) + raw(OUT[:, :1].tobytes())
+        out = region.array((ROWS, 1), "f4")
+        client.infer("sums", COORDS, FEATS, outputs_in={"out": out})
+        np.testing.assert_array_equal(out, OUT[:, :1])
 
 
 @pytest.mark.parametrize("info", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", wire.text(1, b"\xff\xfe"),

@@ -3,9 +3,9 @@
 import grpc
 import grpc.aio
 
-from . import geometry, messages
+from . import geometry, messages, places
 from .client import CHANNEL_OPTIONS
-from .errors import FailedPrecondition, from_rpc_error
+from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import AsyncRegion
 
 
@@ -20,6 +20,7 @@ class AsyncClient:
         self._methods = {}
         self._regions = []
         self._names = geometry.Names()
+        self._places = places.Places()
 
     async def __aenter__(self):
         return self
@@ -44,6 +45,8 @@ class AsyncClient:
         """See Client.infer."""
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
+        if self._places.doubtful(model, feats, options):
+            await self._ask_outputs(model, feats, options, timeout)
         try:
             data = await self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
@@ -55,6 +58,13 @@ class AsyncClient:
         answer = messages.read_infer(data, messages.wanted(model, feats, options))
         self._names.learn(answer.coords_ref, coords)
         return answer
+
+    async def _ask_outputs(self, model, feats, options, timeout):
+        try:
+            info = await self.model_metadata(model, options.get("version") or "", timeout)
+        except Unimplemented:
+            return
+        self._places.settle(model, feats, options, info)
 
     def region(self, nbytes):
         """As Client.region, for `async with`."""

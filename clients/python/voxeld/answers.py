@@ -154,6 +154,24 @@ def _cells(tensor, typed):
     return math.prod(tensor.shape)
 
 
+def misplaced(tensor, place, rows=None):
+    """Why an output cannot go to an array; "" = it can.  A dimension of -1 is `rows`, when it is
+    the first, or any.  The array may have rows more than the output."""
+    dtype = np.dtype(_NUMPY_OF.get(tensor.datatype, np.void))
+    narrow = tensor.datatype == "BF16" and place.dtype.itemsize == dtype.itemsize
+    if place.dtype != dtype and not narrow:
+        return (f"output '{tensor.name}' is {tensor.datatype}, its array in outputs_in is "
+                f"{place.dtype}")
+    shape = list(tensor.shape)
+    if rows is not None and shape[:1] == [-1]:
+        shape[0] = rows
+    if len(shape) != place.ndim or (shape and shape[0] > place.shape[0]) or any(
+            n not in (-1, here) for n, here in zip(shape[1:], place.shape[1:])):
+        return (f"output '{tensor.name}' is of shape {shape}, its array in outputs_in of "
+                f"{list(place.shape)}")
+    return ""
+
+
 def _placed(tensor, raw, place, cells):
     """An output: its array in a region, when it belongs there, else a view of the answer."""
     dtype = np.dtype(_NUMPY_OF[tensor.datatype])
@@ -164,13 +182,9 @@ def _placed(tensor, raw, place, cells):
                      f"{list(tensor.shape)} of {tensor.datatype} takes {nbytes}")
     if place is None:
         return _array(tensor, raw)
-    if place.dtype.itemsize != dtype.itemsize or (place.dtype != dtype and
-                                                  tensor.datatype != "BF16"):
-        raise _wrong(f"output '{tensor.name}' is {tensor.datatype}, its array in outputs_in is "
-                     f"{place.dtype}")
-    if nbytes > place.nbytes:
-        raise _wrong(f"output '{tensor.name}' has {nbytes} bytes, its array in outputs_in has "
-                     f"{place.nbytes}")
+    problem = misplaced(tensor, place)
+    if problem:
+        raise _wrong(problem)
     here = place.reshape(-1).view(np.uint8)[:nbytes]
     if len(raw):   # a server that does not write there itself
         here[:] = np.frombuffer(raw, np.uint8)

@@ -2,8 +2,8 @@
 """The blocking client."""
 import grpc
 
-from . import geometry, messages
-from .errors import FailedPrecondition, from_rpc_error
+from . import geometry, messages, places
+from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import Region
 
 # What stock clients set; the server has its own limit and says so.
@@ -35,6 +35,7 @@ class Client:
         self._methods = {}
         self._regions = []
         self._names = geometry.Names()
+        self._places = places.Places()
 
     def __enter__(self):
         return self
@@ -73,7 +74,9 @@ class Client:
 
         Arrays of a region of this client (see region) are named in the request and not sent, if
         they have the type that goes over the wire. outputs_in={name: array} takes such arrays for
-        outputs: they are written there, and are all that comes unless `outputs` names more.
+        outputs: they are written there, and are all that comes unless `outputs` names more.  Such
+        an array has the output's dtype (bfloat16: any of 2 bytes) and its shape, or more rows; the
+        model is asked once what its outputs are.
 
         Options: version, id, outputs (names; default all), priority (1 highest), timing (stage
         times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
@@ -85,6 +88,8 @@ class Client:
         """
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
+        if self._places.doubtful(model, feats, options):
+            self._ask_outputs(model, feats, options, timeout)
         try:
             data = self._call("ModelInfer", request, timeout, metadata)
         except FailedPrecondition:
@@ -96,6 +101,13 @@ class Client:
         answer = messages.read_infer(data, messages.wanted(model, feats, options))
         self._names.learn(answer.coords_ref, coords)
         return answer
+
+    def _ask_outputs(self, model, feats, options, timeout):
+        try:
+            info = self.model_metadata(model, options.get("version") or "", timeout)
+        except Unimplemented:
+            return
+        self._places.settle(model, feats, options, info)
 
     def region(self, nbytes):
         """Shared memory, for a server on this host that allows it (client_shm).
