@@ -20,8 +20,11 @@
 #include <grpc/slice.h>
 #include <grpc/support/time.h>
 
-/* One ModelInferResponse: output x, FP32 [1], the bytes "abcd". */
+/* One ModelInferResponse: coords_ref n, output x, FP32 [1], the bytes "abcd". */
 #define ANSWER                                                                           \
+    "\x22\x11\x0a\x0a"                                                                   \
+    "coords_ref"                                                                         \
+    "\x12\x03\x1a\x01n"                                                                  \
     "\x2a\x0d\x0a\x01x\x12\x04"                                                          \
     "FP32"                                                                               \
     "\x1a\x02\x01\x01"                                                                   \
@@ -326,29 +329,6 @@ START_TEST(closing_ends_what_is_in_flight)
 }
 END_TEST
 
-START_TEST(an_absent_server_is_unavailable)
-{
-    struct voxel_client *client;
-    struct voxel_error error;
-    bool live;
-    ck_assert_int_eq(voxel_client_open("unix:/no/such/socket", NULL, &client, &error),
-                     VOXEL_OK);
-    ck_assert_int_eq(voxel_server_live(client, &live, &error), VOXEL_UNAVAILABLE);
-    ck_assert_uint_gt(strlen(error.text), 0);
-    voxel_client_close(client);
-    static const char *const wrong[] = {"", "localhost", NULL, "http://a:1",
-                                        "https://a:1"};
-    for (int i = 0; i < 5; i++) {
-        ck_assert_int_eq(voxel_client_open(wrong[i], NULL, &client, &error),
-                         VOXEL_INVALID_ARGUMENT);
-        ck_assert_ptr_null(client);
-    }
-    const struct voxel_options many = {.threads = VOXEL_THREADS_MAX + 1};
-    ck_assert_int_eq(voxel_client_open("a:1", &many, &client, NULL),
-                     VOXEL_INVALID_ARGUMENT);
-}
-END_TEST
-
 START_TEST(bad_requests_never_leave)
 {
     server_start(MODE_ANSWER);
@@ -473,7 +453,29 @@ START_TEST(a_name_is_forgotten_with_the_server)
 }
 END_TEST
 
-/* Every code has gRPC's number and name. */
+/* Coordinates go only when they are others than those that have the name. */
+START_TEST(other_coordinates_are_sent)
+{
+    server_start(MODE_ANSWER);
+    struct voxel_client *client = client_open(0);
+    int32_t coords[4] = {0};
+    struct voxel_tensor input = voxel_tensor_make("coords", VOXEL_INT32, 1, 4, coords);
+    struct voxel_request request = {.model = "m", .inputs = &input, .inputs_count = 1};
+    struct voxel_geometry geometry = {.name = ""};
+    struct voxel_answer *answer;
+    for (int step = 0; step < 4; step++) {
+        coords[3] = step / 2;
+        ck_assert_int_eq(voxel_infer_geometry(client, &request, &geometry, &answer, NULL),
+                         VOXEL_OK);
+        ck_assert_int_eq(geometry.resent, step == 2);
+        ck_assert_int_eq(answer->sent_bytes > 50, step % 2 == 0);
+        voxel_answer_free(answer);
+    }
+    voxel_client_close(client);
+    server_stop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_call");
@@ -482,12 +484,12 @@ int main(void)
     tcase_add_loop_test(tcase, a_call_ends_and_gives_the_memory_back, 0, ENDS * STYLES);
     tcase_add_loop_test(tcase, many_in_flight_all_end, 0, 3);
     tcase_add_loop_test(tcase, closing_ends_what_is_in_flight, 0, 3);
-    tcase_add_test(tcase, an_absent_server_is_unavailable);
     tcase_add_test(tcase, bad_requests_never_leave);
     tcase_add_loop_test(tcase, an_answer_to_another_request_is_an_error, 0,
                         sizeof asked / sizeof *asked);
     tcase_add_test(tcase, an_empty_answer_is_an_answer);
     tcase_add_test(tcase, a_name_is_forgotten_with_the_server);
+    tcase_add_test(tcase, other_coordinates_are_sent);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

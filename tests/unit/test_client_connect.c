@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -92,6 +93,29 @@ START_TEST(a_server_that_comes_up_is_found_between_calls)
 }
 END_TEST
 
+START_TEST(an_absent_server_is_unavailable)
+{
+    struct voxel_client *client;
+    struct voxel_error error;
+    bool live;
+    ck_assert_int_eq(voxel_client_open("unix:/no/such/socket", NULL, &client, &error),
+                     VOXEL_OK);
+    ck_assert_int_eq(voxel_server_live(client, &live, &error), VOXEL_UNAVAILABLE);
+    ck_assert_uint_gt(strlen(error.text), 0);
+    voxel_client_close(client);
+    static const char *const wrong[] = {"", "localhost", NULL, "http://a:1",
+                                        "https://a:1"};
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(voxel_client_open(wrong[i], NULL, &client, &error),
+                         VOXEL_INVALID_ARGUMENT);
+        ck_assert_ptr_null(client);
+    }
+    const struct voxel_options many = {.threads = VOXEL_THREADS_MAX + 1};
+    ck_assert_int_eq(voxel_client_open("a:1", &many, &client, NULL),
+                     VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
 /* Closing does not wait for a connection that never comes. */
 START_TEST(a_client_of_an_absent_server_closes)
 {
@@ -114,6 +138,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, a_server_that_comes_up_is_found_between_calls, 0, 2);
+    tcase_add_test(tcase, an_absent_server_is_unavailable);
     tcase_add_loop_test(tcase, a_client_of_an_absent_server_closes, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
