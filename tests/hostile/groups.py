@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which attacks are made together in CI, and for how many seconds.
+"""Which attacks are made together, and for how many seconds.
 
 The gravest are alone; floods of one kind go together, which is worse than each of them alone.  Each
-attack by itself: judge.py.
+attack by itself: judge.py.  QUICK are those that CI has the time for; VX_HOSTILE=rest makes the rest.
 """
+import os
 
 TCP = {
     "bare_33": (("admin_bare_33",), 0.5),
@@ -29,6 +30,10 @@ TCP = {
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
     "answers_unread": (("answers_unread",), 1.5),
     "questions": (("questions", "unknown_methods", "bare_calls", "bad_requests"), 1.5),
+
+    "streams_whole": (("stream_pipelined",), 2.5),
+    "streams_unread": (("stream_unread",), 2),
+    "questions_large": (("questions_large", "questions_unread", "reflection_large"), 2.5),
 
     "lasting": (("watches", "reflections"), 1.5),
 
@@ -69,3 +74,19 @@ UNIX = {
     "connections": (("half_open", "churn"), 2),
     "mix_all": (("mix_all",), 2),
 }
+
+QUICK = {
+    "bare_48", "bare_200", "admin_heads", "admin_requests",
+    "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
+    "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large", "lasting",
+    "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
+    "half_open", "churn", "mix_all",
+    "crowd_calls",
+    "calls", "messages",
+}
+
+
+def chosen(groups):
+    """The names of those that this run makes."""
+    rest = os.environ.get("VX_HOSTILE") == "rest"
+    return [name for name in groups if (name not in QUICK) == rest]

@@ -133,7 +133,7 @@ def _varint(value):
     return bytes([*out, value])
 
 
-def _field(number, body):
+def field_of(number, body):
     return _varint(number << 3 | 2) + _varint(len(body)) + body
 
 
@@ -141,11 +141,11 @@ def infer_request(model, voxels, channels=4):
     """A ModelInferRequest of a row of voxels, features of ones."""
     coords = b"".join(struct.pack("<4i", 0, i % 4096, i // 4096, 0) for i in range(voxels))
     feats = struct.pack("<f", 1.0) * (voxels * channels)
-    out = _field(1, model.encode())
+    out = field_of(1, model.encode())
     for name, kind, width in (("coords", "INT32", 4), ("feats", "FP32", channels)):
-        out += _field(5, _field(1, name.encode()) + _field(2, kind.encode())
-                      + _field(3, _varint(voxels) + _varint(width)))
-    return out + _field(7, coords) + _field(7, feats)
+        out += field_of(5, field_of(1, name.encode()) + field_of(2, kind.encode())
+                      + field_of(3, _varint(voxels) + _varint(width)))
+    return out + field_of(7, coords) + field_of(7, feats)
 
 
 # ------- what a server says -------

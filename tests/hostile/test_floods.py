@@ -3,10 +3,10 @@
 import pytest
 
 from conftest import attacked
-from groups import CROWDS, TCP, UNIX
+from groups import CROWDS, TCP, UNIX, chosen
 
 
-@pytest.mark.parametrize("group", TCP)
+@pytest.mark.parametrize("group", chosen(TCP))
 def test_over_tcp(group, rigs):
     attacked(rigs, *TCP[group])
 
@@ -15,12 +15,12 @@ def test_nothing_is_left_of_what_came_over_tcp(rigs):
     assert not rigs.get().left_over()
 
 
-@pytest.mark.parametrize("group", CROWDS)
+@pytest.mark.parametrize("group", chosen(CROWDS))
 def test_crowds(group, crowd_rigs):
     attacked(crowd_rigs, *CROWDS[group])
 
 
-@pytest.mark.parametrize("group", UNIX)
+@pytest.mark.parametrize("group", chosen(UNIX))
 def test_over_unix(group, unix_rigs):
     attacked(unix_rigs, *UNIX[group])
 

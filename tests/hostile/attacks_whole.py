@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks with whole messages, which no meter of halves sees: pipelined, large, answers not read."""
+import h2
+from roster import attack
+
+WINDOW_MAX = 2**31 - 1
+
+
+def pipelined(path, messages, reads):
+    """One stream after another, on which these messages come again and again."""
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX if reads else 0)
+        if reads:
+            yield h2.window(0, WINDOW_MAX - 65535)
+        for stream in range(1, WINDOW_MAX, 2):
+            yield h2.headers(stream, h2.call_block(path))
+            while stream not in windows.ended:
+                unsent = {stream: messages}
+                while unsent and stream not in windows.ended:
+                    yield windows.take(unsent) or None
+    return script
+
+
+def requests(model):
+    """Good, of no model and damaged, empty, cut short."""
+    good = h2.infer_request(model, 16)
+    wrong = h2.infer_request("nosuch", 3) + b"\xff\xff"
+    return b"".join(h2.message(body) for body in (good, wrong, b"", good[:50])) * 40
+
+
+@attack("60 connections with a stream each, which pipelines whole requests, most of them wrong",
+        arena=True, seconds=4)
+def stream_pipelined(swarm, target):
+    swarm.add(60, target.grpc, pipelined(h2.STREAM, requests(target.model), True))
+
+
+@attack("the same, and no answer is read", arena=True, seconds=4)
+def stream_unread(swarm, target):
+    swarm.add(60, target.grpc, pipelined(h2.STREAM, requests(target.model), False))
+
+
+@attack("100 connections that ask reflection for names of 900 KB", seconds=4)
+def reflection_large(swarm, target):
+    path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    small = h2.message(h2.field_of(4, b"inference.GRPCInferenceService"))
+    asked = small * 50 + h2.message(h2.field_of(4, b"x" * 900000))
+    swarm.add(100, target.grpc, pipelined(path, asked, True))
+
+
+def unread(size):
+    """30 questions on a connection, and no answer is read."""
+    asked = h2.message(h2.field_of(4, b"x" * size))
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        for stream in range(1, 61, 2):
+            yield h2.headers(stream, h2.call_block(h2.SERVICE + "ServerLive"))
+            unsent = {stream: asked}
+            while unsent and stream not in windows.ended:
+                yield windows.take(unsent, h2.END_STREAM) or None
+    return script
+
+
+@attack("40 connections with 30 questions of 16 KB each, whose answers nobody reads", seconds=4)
+def questions_unread(swarm, target):
+    swarm.add(40, target.grpc, unread(16000))
+
+
+@attack("the same questions of 900 KB", seconds=4)
+def questions_large(swarm, target):
+    swarm.add(40, target.grpc, unread(900000))
