@@ -25,7 +25,7 @@ struct vx_admin {
     struct vx_workers *workers;
     struct vx_shared *shared;
     struct vx_regions *regions; /* NULL: not served */
-    const char *problem;        /* why there are no models; "" = not known */
+    const char *problem;        /* odd about the repository; "" = nothing */
     bool ready;
 };
 

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every version of the listing, and rows of versions that are no longer in it. */
-#define INDEX_MAX (VX_LISTING_MAX + VX_INSTANCES_MAX)
+/* Every version of the listing, models in it without one, and rows of versions that are no
+ * longer in it. */
+#define INDEX_MAX (VX_LISTING_MAX + VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX)
 
 struct index_entry {
     Inference__RepositoryIndexResponse__ModelIndex index;
@@ -20,6 +21,12 @@ struct index_answer {
     Inference__RepositoryIndexResponse response;
     Inference__RepositoryIndexResponse__ModelIndex *list[INDEX_MAX];
     struct index_entry entries[INDEX_MAX];
+};
+
+/* What the index is of. */
+struct index_asked {
+    struct vx_registry *registry;
+    const struct vx_repository_listing *listing; /* NULL: not known */
 };
 
 static const char *state_name(enum vx_instance_state state)
@@ -51,37 +58,65 @@ static bool row_is(const struct vx_instance *row, const char *name, i64 version)
            !strcmp(row->name, name);
 }
 
-/* One version: its best row, and what became of changed files beside it. */
-static void index_add(struct index_answer *answer, struct vx_registry *registry,
-                      char *name, i64 version)
+/* The rows of one version: how it is, and what became of changed files beside it. */
+struct index_rows {
+    const struct vx_instance *best, *beside;
+};
+
+static struct index_rows index_rows_of(struct vx_registry *registry, const char *name,
+                                       i64 version)
 {
-    struct index_entry *entry = &answer->entries[answer->response.n_models];
-    const struct vx_instance *best = NULL, *beside = NULL;
+    struct index_rows rows = {NULL, NULL};
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = vx_registry_row(registry, i);
         if (!row_is(row, name, version)) continue;
-        if (!best || state_rank(row->state) > state_rank(best->state)) {
-            beside = best;
-            best = row;
-        } else if (!beside || state_rank(row->state) > state_rank(beside->state)) {
-            beside = row;
+        if (!rows.best || state_rank(row->state) > state_rank(rows.best->state)) {
+            rows.beside = rows.best;
+            rows.best = row;
+        } else if (!rows.beside ||
+                   state_rank(row->state) > state_rank(rows.beside->state)) {
+            rows.beside = row;
         }
     }
+    return rows;
+}
+
+static void index_reason(const struct index_asked *asked, const struct index_rows *rows,
+                         const char *name, i64 version, struct index_entry *entry)
+{
+    const struct vx_instance *best = rows->best, *beside = rows->beside;
+    struct vx_why absent = {""};
+    bool is_absent = asked->listing &&
+                     vx_repository_why_absent(asked->listing, name, version, &absent);
+    entry->reason[0] = '\0';
     if (!best)
-        snprintf(entry->reason, sizeof entry->reason, "unloaded");
+        snprintf(entry->reason, sizeof entry->reason, "%s",
+                 is_absent ? absent.text : "unloaded");
     else if (best->reason[0])
         snprintf(entry->reason, sizeof entry->reason, "%s", best->reason);
     else if (beside && beside->reason[0])
         snprintf(entry->reason, sizeof entry->reason, "changed files are %s: %s",
                  state_name(beside->state), beside->reason);
-    else
-        entry->reason[0] = '\0';
-    snprintf(entry->version, sizeof entry->version, "%lld", (long long)version);
+    else if (is_absent)
+        snprintf(entry->reason, sizeof entry->reason, "changed files are %s",
+                 absent.text);
+}
+
+/* One version; 0 = a model without one. */
+static void index_add(struct index_answer *answer, const struct index_asked *asked,
+                      const char *name, i64 version)
+{
+    struct index_entry *entry = &answer->entries[answer->response.n_models];
+    struct index_rows rows = index_rows_of(asked->registry, name, version);
+    index_reason(asked, &rows, name, version, entry);
+    entry->version[0] = '\0';
+    if (version)
+        snprintf(entry->version, sizeof entry->version, "%lld", (long long)version);
     inference__repository_index_response__model_index__init(&entry->index);
-    entry->index.name = name;
+    entry->index.name = (char *)(uintptr_t)name;
     entry->index.version = entry->version;
     entry->index.state =
-        (char *)(uintptr_t)state_name(best ? best->state : VX_INSTANCE_FREE);
+        (char *)(uintptr_t)state_name(rows.best ? rows.best->state : VX_INSTANCE_FREE);
     entry->index.reason = entry->reason;
     answer->list[answer->response.n_models++] = &entry->index;
 }
@@ -95,6 +130,19 @@ static bool index_has(const struct index_answer *answer, const char *name, i64 v
             !strcmp(answer->list[i]->version, text))
             return true;
     return false;
+}
+
+static void index_add_listing(struct index_answer *answer,
+                              const struct index_asked *asked)
+{
+    for (i32 e = 0; e < asked->listing->count; e++) {
+        const struct vx_repository_entry *entry = &asked->listing->entries[e];
+        if (!index_has(answer, entry->name, entry->version))
+            index_add(answer, asked, entry->name, entry->version);
+    }
+    for (i32 i = 0; i < vx_repository_odds(asked->listing); i++)
+        if (asked->listing->odds[i].model)
+            index_add(answer, asked, asked->listing->odds[i].name, 0);
 }
 
 /* A repository's name alone is a model's: KServe's own SDK has the model's name in that
@@ -118,23 +166,16 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
     inference__repository_index_response__init(&answer->response);
     answer->response.models = answer->list;
-    struct vx_registry *registry = question->view->registry;
+    const struct vx_front_view *view = question->view;
+    const struct index_asked asked = {
+        view->registry, view->models ? vx_models_listing(view->models) : NULL};
     struct vx_instance *row;
-    for (i32 cursor = 0; (row = vx_registry_next(registry, &cursor));) {
+    for (i32 cursor = 0; (row = vx_registry_next(asked.registry, &cursor));) {
         if (request->ready && row->state != VX_INSTANCE_READY) continue;
         if (!index_has(answer, row->name, row->version))
-            index_add(answer, registry, row->name, row->version);
+            index_add(answer, &asked, row->name, row->version);
     }
-    if (question->view->models && !request->ready) {
-        const struct vx_repository_listing *listing =
-            vx_models_listing(question->view->models);
-        for (i32 e = 0; e < listing->count; e++) {
-            const struct vx_repository_entry *entry = &listing->entries[e];
-            if (!index_has(answer, entry->name, entry->version))
-                index_add(answer, registry, (char *)(uintptr_t)entry->name,
-                          entry->version);
-        }
-    }
+    if (asked.listing && !request->ready) index_add_listing(answer, &asked);
     question->answer = &answer->response.base;
     return VX_OK;
 }

@@ -118,7 +118,7 @@ struct vx_metrics_sources {
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
     struct vx_regions *regions; /* NULL: shared memory of clients is not served */
-    const char *problem;        /* why there are no models; NULL, "" = not known */
+    const char *problem;        /* odd about the repository; NULL, "" = nothing */
     bool ready;
 };
 

@@ -17,11 +17,13 @@ vx_status vx_models_open(const struct vx_models_options *options,
     (*models)->options = *options;
     _Static_assert(VX_INSTANCES_MAX <= 64, "loading has a bit for each row");
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) (*models)->reading[w] = -1;
+    vx_registry_explain(options->registry, &(*models)->listing);
     return VX_OK;
 }
 
 void vx_models_close(struct vx_models **models)
 {
+    if (*models) vx_registry_explain((*models)->options.registry, NULL);
     vx_free(*models);
     *models = NULL;
 }
@@ -33,7 +35,8 @@ const struct vx_repository_listing *vx_models_listing(const struct vx_models *mo
 
 const char *vx_models_problem(const struct vx_models *models)
 {
-    if (models->listing.problem.text[0]) return models->listing.problem.text;
+    const char *problem = vx_repository_problem(&models->listing);
+    if (problem[0]) return problem;
     if (models->mode == VX_MODELS_EXPLICIT && !models->wishes_count)
         return "no model is loaded: with model_control explicit, load_model and "
                "RepositoryModelLoad say which";
@@ -164,23 +167,58 @@ static bool models_compare(struct vx_models *models,
     return models_load(models, entry);
 }
 
+/* Whether another version of it serves, or will. */
+static bool models_have(const struct vx_models *models, const char *name)
+{
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
+            !strcmp(row->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* What found no row: said in one line, since there may be hundreds. */
+static void models_count_missed(struct vx_models *models, bool say)
+{
+    struct vx_repository_listing *listing = &models->listing;
+    const struct vx_repository_entry *first = NULL;
+    const char *last = "";
+    i32 versions = 0;
+    listing->missed = 0;
+    for (i32 e = 0; e < listing->count; e++) {
+        const struct vx_repository_entry *entry = &listing->entries[e];
+        if (!entry->no_row) continue;
+        versions++;
+        if (!first) first = entry;
+        if (strcmp(entry->name, last) && !models_have(models, entry->name))
+            listing->missed++;
+        last = entry->name;
+    }
+    if (say && first)
+        VX_LOG(REPOSITORY, VX_LOG_I64("versions", versions),
+               VX_LOG_TEXT("first_model", first->name),
+               VX_LOG_I64("first_version", first->version),
+               VX_LOG_I64("versions_max", VX_INSTANCES_MAX),
+               VX_LOG_TEXT("why", VX_REPOSITORY_NO_ROW));
+}
+
 /* Rows as the last listing has them. */
 static void models_follow_listing(struct vx_models *models, bool say)
 {
-    const struct vx_repository_listing *listing = &models->listing;
+    struct vx_repository_listing *listing = &models->listing;
     models->short_of_rows = models->row_freed = false;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) models->loads[i].listed = false;
     for (i32 e = 0; e < listing->count; e++) {
-        const struct vx_repository_entry *entry = &listing->entries[e];
+        struct vx_repository_entry *entry = &listing->entries[e];
         if (!vx_models_wants(models, entry->name)) continue;
-        if (models_compare(models, entry)) continue;
+        entry->no_row = !models_compare(models, entry);
+        if (!entry->no_row) continue;
         models->short_of_rows = true;
         vx_models_wanted_no_row(models, entry->name);
-        if (say)
-            VX_LOG(REPOSITORY, VX_LOG_TEXT("model", entry->name),
-                   VX_LOG_I64("version", entry->version),
-                   VX_LOG_I64("versions_max", VX_INSTANCES_MAX));
     }
+    models_count_missed(models, say);
     if (!listing->complete) return; /* what was not seen may still be there */
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = vx_models_row(models, i);
@@ -190,15 +228,35 @@ static void models_follow_listing(struct vx_models *models, bool say)
     }
 }
 
+static bool listing_has_odd(const struct vx_repository_listing *listing,
+                            const struct vx_repository_odd *odd)
+{
+    for (i32 i = 0; i < vx_repository_odds(listing); i++)
+        if (!strcmp(listing->odds[i].why.text, odd->why.text)) return true;
+    return false;
+}
+
+/* A poll says what it finds odd once, not every time. */
+static void models_log_odds(const struct vx_models *models,
+                            const struct vx_repository_listing *listing)
+{
+    for (i32 i = 0; i < vx_repository_odds(listing); i++) {
+        const struct vx_repository_odd *odd = &listing->odds[i];
+        if (!listing->quiet || !listing_has_odd(&models->listing, odd))
+            VX_LOG(REPOSITORY, VX_LOG_TEXT("why", odd->why.text));
+    }
+    i32 unsaid = listing->odds_count - vx_repository_odds(listing);
+    if (unsaid && (!listing->quiet || models->listing.odds_count != listing->odds_count))
+        VX_LOG(REPOSITORY, VX_LOG_I64("more", unsaid),
+               VX_LOG_TEXT("why", "more in it is odd than is said"));
+}
+
 void vx_models_on_listing(struct vx_models *models,
                           const struct vx_repository_listing *listing)
 {
-    /* A poll says what it finds odd once, not every time. */
-    bool news = !listing->quiet ||
-                strcmp(models->listing.problem.text, listing->problem.text) != 0;
-    if (news && listing->problem.text[0])
-        VX_LOG(REPOSITORY, VX_LOG_TEXT("why", listing->problem.text));
-    models->listing.problem = listing->problem;
+    models_log_odds(models, listing);
+    models->listing.odds_count = listing->odds_count;
+    memcpy(models->listing.odds, listing->odds, sizeof listing->odds);
     models->listing.begun_ns = listing->begun_ns;
     /* A repository that cannot be read takes no model away. */
     if (listing->readable) {

@@ -25,7 +25,8 @@
  *
  * Owner    the front; rows belong to the registry.
  * Thread   loop.
- * Limits   VX_INSTANCES_MAX rows; a version beyond them is logged and waits for a row.
+ * Limits   VX_INSTANCES_MAX rows; a version beyond them waits for a row, which the log, the
+ *          index and, when it is a model's only one, readiness say.
  *          VX_MODELS_WAITERS_MAX loads and unloads that somebody waits for.
  * Fails    start: INVALID_ARGUMENT for a setting.  ask: as the protocol has it.  Else never;
  *          what goes wrong is a row's state and reason, and a line in the log.
@@ -97,7 +98,7 @@ bool vx_models_forget(struct vx_models *models, const void *waiter);
 /* The server drains: everybody who waits is told so, and nobody may ask any more. */
 void vx_models_stop(struct vx_models *models);
 
-/* Why no model is there, for people; "" = not known. */
+/* What is odd about the repository, or why no model is there, for people; "" = nothing. */
 const char *vx_models_problem(const struct vx_models *models);
 
 /* The repository as it was last seen. */

@@ -235,8 +235,7 @@ void vx_models_wanted_before(struct vx_models *models)
     if (!models->wish_all) return;
     for (i32 e = 0; e < models->listing.count; e++)
         if (!wish_add(models, models->listing.entries[e].name))
-            VX_LOG(REPOSITORY, VX_LOG_TEXT("model", models->listing.entries[e].name),
-                   VX_LOG_I64("models_max", VX_INSTANCES_MAX));
+            models->listing.entries[e].no_row = true; /* as many wishes as rows */
     models->wish_all = !models->listing.complete;
 }
 

@@ -53,6 +53,28 @@ static bool model_is_missed(const struct vx_metrics_sources *s,
            vx_registry_pick(s->registry, model->name, 0, NULL, &other).fault;
 }
 
+/* The next model of the repository that has no row at all; NULL at the end. */
+static const struct vx_repository_entry *
+missed_next(const struct vx_metrics_sources *s, const struct vx_repository_entry *last)
+{
+    const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
+    if (!listing || !listing->missed) return NULL;
+    const struct vx_repository_entry *end = listing->entries + listing->count;
+    for (const struct vx_repository_entry *e = last ? last + 1 : listing->entries;
+         e < end; e++) {
+        i32 other = -1;
+        if (!e->no_row || (last && !strcmp(e->name, last->name))) continue;
+        if (vx_registry_find(s->registry, e->name, 0, NULL, &other).fault) return e;
+    }
+    return NULL;
+}
+
+static void entry_why(const struct vx_repository_entry *entry, char why[WHY_BYTES])
+{
+    snprintf(why, WHY_BYTES, "model '%s' version %lld is %s", entry->name,
+             (long long)entry->version, VX_REPOSITORY_NO_ROW);
+}
+
 static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
 {
     why[0] = '\0';
@@ -74,6 +96,11 @@ static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
         model_why(model, why);
         if (why[0]) return;
     }
+    const struct vx_repository_entry *entry = missed_next(s, NULL);
+    if (entry) {
+        entry_why(entry, why);
+        return;
+    }
     bool said = !rows && s->problem && s->problem[0];
     snprintf(why, WHY_BYTES, "%s",
              said ? s->problem : "the server is starting or stopping");
@@ -93,22 +120,34 @@ static void answer_live(struct vx_http_reply *reply)
     reply->length = (size_t)snprintf(reply->body, reply->capacity, "{\"live\":true}\n");
 }
 
+static void answer_not_ready(struct vx_text *text, const char *name, i64 version,
+                             const char *why)
+{
+    vx_text_add(text, "{\"name\":\"");
+    vx_text_json(text, name);
+    vx_text_print(text, "\",\"version\":\"%lld\",\"why\":\"", (long long)version);
+    vx_text_json(text, why);
+    vx_text_add(text, "\"}");
+}
+
 /* Every model that should serve and does not, with its reason. */
 static void answer_models(const struct vx_metrics_sources *s, struct vx_text *text)
 {
+    static const char first[] = ",\"not_ready\":[";
+    char why[WHY_BYTES];
     i32 cursor = 0, count = 0;
     for (const struct vx_instance *model;
          (model = vx_registry_next(s->registry, &cursor));) {
-        char why[WHY_BYTES];
         if (!model_is_missed(s, model)) continue;
         model_why(model, why);
-        vx_text_add(text, count++ ? "," : ",\"not_ready\":[");
-        vx_text_add(text, "{\"name\":\"");
-        vx_text_json(text, model->name);
-        vx_text_print(text, "\",\"version\":\"%lld\",\"why\":\"",
-                      (long long)model->version);
-        vx_text_json(text, why);
-        vx_text_add(text, "\"}");
+        vx_text_add(text, count++ ? "," : first);
+        answer_not_ready(text, model->name, model->version, why);
+    }
+    const struct vx_repository_entry *entry = NULL;
+    while ((entry = missed_next(s, entry))) {
+        entry_why(entry, why);
+        vx_text_add(text, count++ ? "," : first);
+        answer_not_ready(text, entry->name, entry->version, why);
     }
     if (count) vx_text_add(text, "]");
 }
@@ -126,9 +165,7 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
         vx_text_add(&text, "\"");
     }
     answer_models(s, &text);
-    i32 cursor = 0;
-    bool empty = !vx_registry_next(s->registry, &cursor);
-    if (s->ready && empty && s->problem && s->problem[0]) { /* ready, for nothing */
+    if (s->ready && s->problem && s->problem[0]) { /* ready, for less than was meant */
         vx_text_add(&text, ",\"note\":\"");
         vx_text_json(&text, s->problem);
         vx_text_add(&text, "\"");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 struct vx_registry {
+    const struct vx_repository_listing *listing; /* NULL: not known */
     struct vx_instance rows[VX_INSTANCES_MAX];
 };
 
@@ -22,6 +23,18 @@ void vx_registry_close(struct vx_registry **registry)
 {
     vx_free(*registry);
     *registry = NULL;
+}
+
+void vx_registry_explain(struct vx_registry *registry,
+                         const struct vx_repository_listing *listing)
+{
+    registry->listing = listing;
+}
+
+const struct vx_repository_listing *
+vx_registry_listing(const struct vx_registry *registry)
+{
+    return registry->listing;
 }
 
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
@@ -118,6 +131,12 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
         *instance = i;
     }
     if (best) return VX_OK;
+    struct vx_why absent;
+    if (registry->listing &&
+        vx_repository_why_absent(registry->listing, name, version, &absent))
+        VX_FAIL_WHY(why, NOT_FOUND, "a model is not loaded",
+                    "Request for unknown model: '%s' is not found: %s", name,
+                    absent.text);
     i32 other = -1;
     if (version && !vx_registry_find(registry, name, 0, NULL, &other).fault)
         VX_FAIL_WHY(why, NOT_FOUND, "unknown model version",
@@ -181,6 +200,7 @@ static bool row_has_ready_sibling(const struct vx_registry *registry,
 bool vx_registry_all_ready(struct vx_registry *registry)
 {
     bool any = false;
+    if (registry->listing && registry->listing->missed) return false;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         const struct vx_instance *row = &registry->rows[i];
         if (row->state == VX_INSTANCE_READY) any = true;

@@ -28,6 +28,7 @@
 #define VX_SERVER_REGISTRY_H
 
 #include "engine/engine.h"
+#include "server/repository.h"
 #include "server/sched.h"
 
 enum vx_instance_state {
@@ -93,6 +94,13 @@ struct vx_registry;
 VX_MUST_USE vx_status vx_registry_open(struct vx_registry **registry);
 void vx_registry_close(struct vx_registry **registry);
 
+/* What there is in the repository, borrowed until the next call: a name without a row is then
+ * answered with why it has none, and is a model that is not ready.  NULL: nothing is known. */
+void vx_registry_explain(struct vx_registry *registry,
+                         const struct vx_repository_listing *listing);
+const struct vx_repository_listing *
+vx_registry_listing(const struct vx_registry *registry);
+
 /* Row by number; state FREE is legal. */
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
 /* Takes a free row and makes it LOADING.  -1 when there is none. */
@@ -108,8 +116,8 @@ VX_MUST_USE vx_status vx_registry_find(struct vx_registry *registry, const char 
 /* Rows that are not FREE, ordered by name then version; call with *cursor = 0 first. NULL
  * at the end. */
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor);
-/* True when something is there and all of it is READY (UNAVAILABLE rows do not hold
- * readiness back once an older version of the same name serves). */
+/* True when something is there and all of it is READY (UNAVAILABLE rows, and versions without
+ * a row, do not hold readiness back once an older version of the same name serves). */
 bool vx_registry_all_ready(struct vx_registry *registry);
 
 #endif

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -55,53 +56,121 @@ static i64 scan_version(const char *name)
     return version <= INT32_MAX ? version : 0;
 }
 
+static bool has_file(const char *path, const char *name)
+{
+    char whole[PATH_MAX];
+    struct stat file;
+    int length = snprintf(whole, sizeof whole, "%s/%s", path, name);
+    return length > 0 && length < (int)sizeof whole && !stat(whole, &file) &&
+           S_ISREG(file.st_mode);
+}
+
+/* Something that is not served: said with its directory's name, "" = the repository's. */
+static struct vx_repository_odd *scan_odd(struct vx_repository_listing *listing,
+                                          const char *name)
+{
+    listing->odds_count++;
+    struct vx_repository_odd *odd = &listing->odds[vx_repository_odds(listing) - 1];
+    *odd = (struct vx_repository_odd){.model = false};
+    snprintf(odd->name, sizeof odd->name, "%s", name);
+    return odd;
+}
+
+/* What is left out when there is more than a limit allows, and what is loaded of what is
+ * left, does not depend on the file system: names and versions have an order. */
+static int entry_compare(const void *a, const void *b)
+{
+    const struct vx_repository_entry *first = a, *second = b;
+    int by_name = strcmp(first->name, second->name);
+    if (by_name) return by_name;
+    return (first->version > second->version) - (first->version < second->version);
+}
+
+static int odd_compare(const void *a, const void *b)
+{
+    const struct vx_repository_odd *first = a, *second = b;
+    return strcmp(first->name, second->name);
+}
+
+/* The place for one more: when there is none that of the last in order, which may be `added`
+ * itself; then NULL. */
+static struct vx_repository_entry *scan_place(struct vx_repository_listing *listing,
+                                              const struct vx_repository_entry *added)
+{
+    if (listing->count < VX_LISTING_MAX) return &listing->entries[listing->count++];
+    struct vx_repository_entry *last = &listing->entries[0];
+    for (i32 e = 1; e < VX_LISTING_MAX; e++)
+        if (entry_compare(&listing->entries[e], last) > 0) last = &listing->entries[e];
+    if (listing->complete) { /* the first time */
+        listing->complete = false;
+        vx_why_set(&scan_odd(listing, "")->why,
+                   "more than %d model versions: the first of them by name are seen, the "
+                   "rest is left out",
+                   VX_LISTING_MAX);
+    }
+    return entry_compare(added, last) < 0 ? last : NULL;
+}
+
 static void scan_add(struct vx_repository_listing *listing, const char *model_path,
                      const char *name, i64 version)
 {
-    if (listing->count == VX_LISTING_MAX) {
+    struct vx_repository_entry entry = {.version = version};
+    memcpy(entry.name, name, strlen(name) + 1);
+    struct vx_repository_entry *place = scan_place(listing, &entry);
+    if (!place) return;
+    *place = entry;
+    place->fingerprint = fingerprint_version(model_path, version, &place->weights_bytes);
+}
+
+/* A directory without a version: a model's when it has a model's files. */
+static void scan_odd_model(struct vx_repository_listing *listing, const char *path,
+                           const char *name)
+{
+    struct vx_repository_odd *odd = scan_odd(listing, name);
+    bool weights = has_file(path, "weights.safetensors");
+    odd->model = weights || has_file(path, "network.json");
+    vx_why_set(&odd->why,
+               "'%.45s' has no version: expected a directory with a number, with "
+               "%.45s/1/weights.safetensors in it%s",
+               name, name, weights ? ", got weights.safetensors beside it" : "");
+}
+
+static void scan_versions(struct vx_repository_listing *listing, const char *path,
+                          const char *name)
+{
+    DIR *directory = opendir(path);
+    if (!directory) {
+        char room[VX_ACCESS_BYTES];
+        int error = errno;
         listing->complete = false;
-        vx_why_set(&listing->problem, "more than %d model versions; the rest is left out",
-                   VX_LISTING_MAX);
+        vx_why_set(&scan_odd(listing, name)->why,
+                   "model directory '%.80s' cannot be read: %s", name,
+                   vx_access_text(path, error, room));
         return;
     }
-    struct vx_repository_entry *entry = &listing->entries[listing->count++];
-    memcpy(entry->name, name, strlen(name) + 1);
-    entry->version = version;
-    entry->fingerprint = fingerprint_version(model_path, version, &entry->weights_bytes);
+    bool any = false;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        i64 version = scan_version(entry->d_name);
+        if (!version) continue;
+        any = true;
+        scan_add(listing, path, name, version);
+    }
+    closedir(directory);
+    if (!any) scan_odd_model(listing, path, name);
 }
 
 static void scan_model(struct vx_repository_listing *listing, const char *root,
                        const char *name)
 {
     char path[PATH_MAX];
+    struct stat file;
     if (strlen(name) >= VX_NAME_BYTES ||
         snprintf(path, sizeof path, "%s/%s", root, name) >=
-            (int)sizeof path - VX_NAME_BYTES) {
-        vx_why_set(&listing->problem, "'%.60s...' is too long for a model's name", name);
-        return;
-    }
-    struct stat file;
-    if (stat(path, &file) || !S_ISDIR(file.st_mode))
-        return; /* a README beside the models */
-    DIR *directory = opendir(path);
-    if (!directory) {
-        char room[VX_ACCESS_BYTES];
-        listing->complete = false;
-        vx_why_set(&listing->problem, "model directory '%.80s' cannot be read: %s", name,
-                   vx_access_text(path, errno, room));
-        return;
-    }
-    i32 before = listing->count;
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        i64 version = scan_version(entry->d_name);
-        if (version) scan_add(listing, path, name, version);
-    }
-    closedir(directory);
-    if (listing->count == before)
-        vx_why_set(&listing->problem,
-                   "'%.100s' has no version: expected a directory with a number, such as "
-                   "%.60s/1",
-                   name, name);
+            (int)sizeof path - VX_NAME_BYTES)
+        vx_why_set(&scan_odd(listing, "")->why,
+                   "'%.60s...' is too long for a model's name", name);
+    else if (!stat(path, &file) && S_ISDIR(file.st_mode)) /* else a README beside them */
+        scan_versions(listing, path, name);
 }
 
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
@@ -110,28 +179,42 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
     DIR *directory = opendir(path);
     if (!directory) {
         char room[VX_ACCESS_BYTES];
-        vx_why_set(&listing->problem, "repository '%.80s' cannot be read: %s", path,
-                   vx_access_text(path, errno, room));
+        int error = errno;
+        vx_why_set(&scan_odd(listing, "")->why, "repository '%.80s' cannot be read: %s",
+                   path, vx_access_text(path, error, room));
         return;
     }
     listing->readable = listing->complete = true;
     for (struct dirent *entry; (entry = readdir(directory));)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);
-    if (!listing->count && !listing->problem.text[0])
-        vx_why_set(&listing->problem,
+    if (!listing->count && !listing->odds_count)
+        vx_why_set(&scan_odd(listing, "")->why,
                    "repository '%.100s' has no models: expected NAME/network.json and "
                    "NAME/1/weights.safetensors in it",
                    path);
+    qsort(listing->entries, (size_t)listing->count, sizeof *listing->entries,
+          entry_compare);
+    qsort(listing->odds, (size_t)vx_repository_odds(listing), sizeof *listing->odds,
+          odd_compare);
 }
 
-static bool has_file(const char *path, const char *name)
+bool vx_repository_why_absent(const struct vx_repository_listing *listing,
+                              const char *name, i64 version, struct vx_why *why)
 {
-    char whole[PATH_MAX];
-    struct stat file;
-    int length = snprintf(whole, sizeof whole, "%s/%s", path, name);
-    return length > 0 && length < (int)sizeof whole && !stat(whole, &file) &&
-           S_ISREG(file.st_mode);
+    for (i32 e = 0; e < listing->count; e++) {
+        const struct vx_repository_entry *entry = &listing->entries[e];
+        if (!entry->no_row || strcmp(entry->name, name)) continue;
+        if (version && entry->version != version) continue;
+        vx_why_set(why, "%s", VX_REPOSITORY_NO_ROW);
+        return true;
+    }
+    for (i32 i = 0; i < vx_repository_odds(listing); i++) {
+        if (!listing->odds[i].model || strcmp(listing->odds[i].name, name)) continue;
+        *why = listing->odds[i].why;
+        return true;
+    }
+    return false;
 }
 
 vx_status vx_repository_expect(const char *path, struct vx_why *why)

@@ -11,8 +11,9 @@
  *
  * Owner    the listing is the caller's memory.
  * Thread   any; one scan at a time per listing.
- * Limits   VX_LISTING_MAX versions; more are left out and said in `problem`.
- * Fails    scan never: what is not a model is said in `problem`, the rest is listed.
+ * Limits   VX_LISTING_MAX versions; more are left out, and `odds` says so.
+ *          VX_REPOSITORY_ODDS_MAX odd things are kept, all are counted.
+ * Fails    scan never: what is not a model is said in `odds`, the rest is listed.
  *          check: FAILED_PRECONDITION when the files are others.  expect: NOT_FOUND,
  *          INVALID_ARGUMENT.
  *
@@ -27,12 +28,29 @@
  * explicit most of them may lie and wait. */
 #define VX_LISTING_MAX (8 * VX_INSTANCES_MAX)
 
+/* Things that are not served, kept with their sentences. */
+#define VX_REPOSITORY_ODDS_MAX 16
+
+/* Why an entry that is wanted has no row. */
+#define VX_REPOSITORY_TEXT_(number_) #number_
+#define VX_REPOSITORY_TEXT(number_)  VX_REPOSITORY_TEXT_(number_)
+#define VX_REPOSITORY_NO_ROW                                                             \
+    "not loaded: at most " VX_REPOSITORY_TEXT(                                           \
+        VX_INSTANCES_MAX) " model versions are loaded at once, and others came first"
+
 struct vx_repository_entry {
     char name[VX_NAME_BYTES];
     i64 version;
     i64 weights_bytes; /* of weights.safetensors; 0 = there is none */
     u64 fingerprint;   /* of sizes and modification times of network.json and
                         weights.safetensors */
+    bool no_row;       /* set by who loads: wanted, and as many as can be are loaded */
+};
+/* Something in the repository that is not served. */
+struct vx_repository_odd {
+    char name[VX_NAME_BYTES]; /* of a directory in it; "" = of the repository itself */
+    bool model;               /* it has a model's files, and somebody will ask for it */
+    struct vx_why why;
 };
 struct vx_repository_listing {
     bool
@@ -42,9 +60,28 @@ struct vx_repository_listing {
     bool quiet; /* a look of the server's own: what failed is not tried again unchanged */
     i64 begun_ns; /* what was there then is in it */
     i32 count;
-    struct vx_repository_entry entries[VX_LISTING_MAX];
-    struct vx_why problem; /* the last thing that was odd; "" when all was well */
+    i32 missed;     /* set by who loads: models of which no version has a row */
+    i32 odds_count; /* of all; the first are kept, and the last */
+    struct vx_repository_entry entries[VX_LISTING_MAX]; /* by name, then version */
+    struct vx_repository_odd odds[VX_REPOSITORY_ODDS_MAX];
 };
+
+/* How many odd things are kept. */
+static inline i32 vx_repository_odds(const struct vx_repository_listing *listing)
+{
+    return listing->odds_count < VX_REPOSITORY_ODDS_MAX ? listing->odds_count
+                                                        : VX_REPOSITORY_ODDS_MAX;
+}
+/* The first of them; "" when all is well. */
+static inline const char *
+vx_repository_problem(const struct vx_repository_listing *listing)
+{
+    return listing->odds_count ? listing->odds[0].why.text : "";
+}
+/* Why a model that is in the repository is not loaded; `version` 0 = any.  False: nothing is
+ * known, or it is not there. */
+bool vx_repository_why_absent(const struct vx_repository_listing *listing,
+                              const char *name, i64 version, struct vx_why *why);
 
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing);
 

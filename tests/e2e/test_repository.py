@@ -84,6 +84,27 @@ def test_what_is_not_ready_is_named_with_its_reason(tmp_path):
         assert "'gud' is not found: this server has 'good'" in caught.value.message
 
 
+def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("flat", "good"):
+        ConvModel().write(repository, name)
+    (repository / "flat" / "1" / "weights.safetensors").rename(
+        repository / "flat" / "weights.safetensors")
+    (repository / "flat" / "1").rmdir()
+    (repository / "hollow").mkdir()  # what comes later must not hide it
+    expected = "'flat' has no version: expected a directory with a number, with flat/1/weights"
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_said(expected)
+        daemon.wait_said("'hollow' has no version")
+        code, text = status(daemon)
+        assert code == 0 and f"flat version - is not ready: UNAVAILABLE: {expected}" in text
+        assert "hollow" not in text
+        assert expected in json.loads(daemon.get("/v2/health/ready")[1])["note"]
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.model_metadata("flat")
+        assert f"'flat' is not found: {expected}" in caught.value.message
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_file_that_the_daemon_may_not_read_names_both_users():
     with tempfile.TemporaryDirectory() as folder:

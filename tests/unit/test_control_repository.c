@@ -135,12 +135,23 @@ START_TEST(repository_index_says_each_version_once_and_why)
         const char *name, *version, *state, *reason;
     } expected[] = {
         {"broken", "1", "UNAVAILABLE", "layer 3: no weights"},
-        {"busy", "1", "READY", ""},
+        {"busy", "1", "READY", "changed files are " VX_REPOSITORY_NO_ROW},
         {"loading", "3", "LOADING", ""},
         {"normals", "1", "READY", ""},
         {"normals", "2", "READY", "changed files are LOADING: 3 of 12 layers"},
         {"x", "7", "UNAVAILABLE", "unloaded"},
+        {"x", "8", "UNAVAILABLE", VX_REPOSITORY_NO_ROW},
+        {"flat", "", "UNAVAILABLE", "no version"},
     };
+    listing.entries[2] =
+        (struct vx_repository_entry){.name = "x", .version = 8, .no_row = true};
+    listing.entries[3] =
+        (struct vx_repository_entry){.name = "busy", .version = 1, .no_row = true};
+    listing.count = 4;
+    listing.odds[0] = (struct vx_repository_odd){.name = "docs", .why = {"no model"}};
+    listing.odds[1] =
+        (struct vx_repository_odd){.name = "flat", .model = true, .why = {"no version"}};
+    listing.odds_count = 2;
     const Inference__RepositoryIndexResponse *response = index_of(false);
     ck_assert_uint_eq(response->n_models, VX_COUNT(expected));
     for (size_t i = 0; i < VX_COUNT(expected); i++) {
@@ -228,7 +239,14 @@ START_TEST(as_many_versions_as_there_can_be)
     for (i32 i = 0; i < VX_INSTANCES_MAX - 5; i++)
         memset(add_row("full", i + 1, VX_INSTANCE_UNAVAILABLE)->reason, 'r',
                VX_WHY_BYTES - 1);
-    ck_assert_uint_eq(index_of(false)->n_models, VX_LISTING_MAX + VX_INSTANCES_MAX);
+    listing.odds_count = VX_REPOSITORY_ODDS_MAX;
+    for (i32 i = 0; i < VX_REPOSITORY_ODDS_MAX; i++) {
+        listing.odds[i].model = true;
+        memset(listing.odds[i].name, 'y', VX_NAME_BYTES - 1);
+        memset(listing.odds[i].why.text, 'r', VX_WHY_BYTES - 1);
+    }
+    ck_assert_uint_eq(index_of(false)->n_models,
+                      VX_LISTING_MAX + VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX);
 }
 END_TEST
 

@@ -113,6 +113,55 @@ START_TEST(a_version_without_a_row_gets_the_next_that_is_free)
 }
 END_TEST
 
+/* Named wherever somebody looks, and the server is not ready while a model is without any. */
+START_TEST(a_model_without_a_row_is_missed_until_it_has_one)
+{
+    char name[16];
+    struct vx_why why = {""};
+    i32 instance;
+    rig_worker_up(0);
+    rig_list_begin();
+    for (int i = 0; i < VX_INSTANCES_MAX + 2; i++) {
+        snprintf(name, sizeof name, "f%04d", i);
+        rig_list_add(name, 1, 10);
+    }
+    rig_list_give(false);
+    rig_answer_all(0);
+    ck_assert_int_eq(vx_models_listing(rig_models)->missed, 2);
+    ck_assert(!vx_registry_all_ready(rig_registry));
+    ck_assert_int_eq(rig_picked("f0000", 0),
+                     0); /* the first by name have what there is */
+    ck_assert_int_eq(
+        vx_status_code(vx_registry_find(rig_registry, name, 1, &why, &instance)),
+        VX_CODE_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(why.text, "is not found: " VX_REPOSITORY_NO_ROW));
+    ck_assert(vx_registry_find(rig_registry, name, 2, &why, &instance).fault);
+    ck_assert_ptr_null(
+        strstr(why.text, VX_REPOSITORY_NO_ROW)); /* there is no version 2 */
+    memmove(rig_listing.entries, rig_listing.entries + 2,
+            (size_t)(rig_listing.count -= 2) * sizeof *rig_listing.entries);
+    rig_list_give(true);
+    vx_models_step(rig_models);
+    rig_answer_all(0);
+    ck_assert_int_eq(vx_models_listing(rig_models)->missed, 0);
+    ck_assert(vx_registry_all_ready(rig_registry));
+    ck_assert_int_ge(rig_picked(name, 1), 0);
+}
+END_TEST
+
+START_TEST(a_version_without_a_row_beside_one_that_serves_is_not_missed)
+{
+    rig_worker_up(0);
+    rig_list_begin();
+    for (int i = 1; i <= VX_INSTANCES_MAX + 1; i++) rig_list_add("m", i, 10);
+    rig_list_give(false);
+    rig_answer_all(0);
+    ck_assert(vx_models_listing(rig_models)->entries[VX_INSTANCES_MAX].no_row);
+    ck_assert_int_eq(vx_models_listing(rig_models)->missed, 0);
+    ck_assert(vx_registry_all_ready(rig_registry));
+}
+END_TEST
+
 START_TEST(a_look_of_our_own_does_not_try_again_what_did_not_change)
 {
     start("poll", "");
@@ -424,6 +473,8 @@ int main(void)
     tcase_add_test(tcase, a_worker_has_one_load_at_a_time_and_what_serves_comes_first);
     tcase_add_test(tcase, a_row_that_failed_is_not_loaded_by_others_any_more);
     tcase_add_test(tcase, a_version_without_a_row_gets_the_next_that_is_free);
+    tcase_add_test(tcase, a_model_without_a_row_is_missed_until_it_has_one);
+    tcase_add_test(tcase, a_version_without_a_row_beside_one_that_serves_is_not_missed);
     tcase_add_test(tcase, a_look_of_our_own_does_not_try_again_what_did_not_change);
     tcase_add_test(tcase, poll_looks_when_it_is_time);
     tcase_add_test(tcase, only_the_workers_that_are_to_have_it_are_asked);

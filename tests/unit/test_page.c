@@ -73,6 +73,42 @@ START_TEST(health_says_why_not)
 }
 END_TEST
 
+START_TEST(a_model_without_a_row_is_named)
+{
+    static struct vx_repository_listing listing;
+    listing = (struct vx_repository_listing){.count = 4, .missed = 1};
+    strcpy(listing.entries[0].name, "extra");
+    strcpy(listing.entries[1].name, "extra");
+    strcpy(listing.entries[2].name, "normals");
+    strcpy(listing.entries[3].name, "unloaded");
+    for (i32 e = 0; e < 4; e++) {
+        listing.entries[e].version = e + 3;
+        listing.entries[e].no_row = e < 3;
+    }
+    vx_registry_explain(sample.registry, &listing);
+    expect_json("/v2/health/ready", 503, "model 'segment' version 4 is loading");
+    ck_assert_ptr_nonnull(
+        strstr(body, "{\"name\":\"extra\",\"version\":\"3\",\"why\":\"model 'extra' "
+                     "version 3 is " VX_REPOSITORY_NO_ROW "\"}]"));
+    expect_json("/v2/models/extra/ready", 404,
+                "'extra' is not found: not loaded: at most");
+    vx_registry_close(&sample.registry);
+    ck_assert(!vx_registry_open(&sample.registry).fault);
+    sample.sources.registry = sample.registry;
+    vx_registry_explain(sample.registry, &listing);
+    expect_json("/v2/health/ready", 503, "model 'extra' version 3 is not loaded");
+}
+END_TEST
+
+START_TEST(what_is_odd_is_noted_by_a_server_that_is_ready)
+{
+    sample.sources.ready = true;
+    sample.sources.problem = "'flat' has no version";
+    expect_json("/v2/health/ready", 200, NULL);
+    ck_assert_ptr_nonnull(strstr(body, "\"note\":\"'flat' has no version\""));
+}
+END_TEST
+
 START_TEST(draining_does_not_blame_a_model)
 {
     vx_registry_close(&sample.registry);
@@ -282,6 +318,8 @@ int main(void)
     tcase_set_timeout(tests, 10);
     tcase_add_test(tests, health_says_why_not);
     tcase_add_test(tests, draining_does_not_blame_a_model);
+    tcase_add_test(tests, a_model_without_a_row_is_named);
+    tcase_add_test(tests, what_is_odd_is_noted_by_a_server_that_is_ready);
     tcase_add_loop_test(tests, models_are_asked_by_name, 0, (int)VX_COUNT(models));
     tcase_add_loop_test(tests, unknown_paths_are_told_the_known_ones, 0,
                         (int)VX_COUNT(unknown));

@@ -247,7 +247,76 @@ START_TEST(a_scan_lists_versions_and_says_what_is_odd)
     ck_assert_ptr_nonnull(entry_find("m", 1));
     ck_assert_ptr_nonnull(entry_find("m", 12));
     ck_assert_ptr_nonnull(entry_find("n", 2));
-    ck_assert_ptr_nonnull(strstr(listing.problem.text, "'empty' has no version"));
+    ck_assert_ptr_nonnull(
+        strstr(vx_repository_problem(&listing), "'empty' has no version"));
+}
+END_TEST
+
+static const struct vx_repository_odd *odd_find(const char *name)
+{
+    for (i32 i = 0; i < vx_repository_odds(&listing); i++)
+        if (!strcmp(listing.odds[i].name, name)) return &listing.odds[i];
+    return NULL;
+}
+
+START_TEST(all_that_is_odd_is_said_and_what_looks_like_a_model_is_known)
+{
+    struct vx_why why;
+    make_folder("flat");
+    make_folder("named");
+    make_folder("named/v1");
+    make_file("flat/network.json", "{}");
+    make_file("flat/weights.safetensors", "x");
+    make_file("named/network.json", "{}");
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.odds_count, 3);
+    ck_assert(!odd_find("empty")->model && odd_find("flat")->model);
+    ck_assert_str_eq(
+        odd_find("flat")->why.text,
+        "'flat' has no version: expected a directory with a number, with "
+        "flat/1/weights.safetensors in it, got weights.safetensors beside it");
+    ck_assert_str_eq(odd_find("named")->why.text,
+                     "'named' has no version: expected a directory with a number, with "
+                     "named/1/weights.safetensors in it");
+    ck_assert(vx_repository_why_absent(&listing, "flat", 0, &why));
+    ck_assert_str_eq(why.text, odd_find("flat")->why.text);
+    ck_assert(!vx_repository_why_absent(&listing, "empty", 0, &why));
+    ck_assert(!vx_repository_why_absent(&listing, "m", 0, &why));
+}
+END_TEST
+
+START_TEST(more_odd_things_than_are_kept_are_counted)
+{
+    char name[32];
+    for (int i = 0; i < 2 * VX_REPOSITORY_ODDS_MAX; i++) {
+        snprintf(name, sizeof name, "zz%02d", i);
+        make_folder(name);
+    }
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.odds_count, 2 * VX_REPOSITORY_ODDS_MAX + 1);
+    ck_assert_int_eq(vx_repository_odds(&listing), VX_REPOSITORY_ODDS_MAX);
+}
+END_TEST
+
+/* What does not find room must not depend on the order that the file system has. */
+START_TEST(a_listing_is_in_order)
+{
+    char name[32];
+    for (int i = 40; i > 0; i--) {
+        snprintf(name, sizeof name, "o%d", i * 7 % 41);
+        make_folder(name);
+        snprintf(name, sizeof name, "o%d/1", i * 7 % 41);
+        make_folder(name);
+        snprintf(name, sizeof name, "n/%d", 100 + i * 7 % 41);
+        make_folder(name);
+    }
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.count, 83);
+    for (i32 e = 1; e < listing.count; e++) {
+        const struct vx_repository_entry *a = &listing.entries[e - 1], *b = a + 1;
+        int order = strcmp(a->name, b->name);
+        ck_assert(order < 0 || (!order && a->version < b->version));
+    }
 }
 END_TEST
 
@@ -306,6 +375,12 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
     ck_assert_int_le(listing.begun_ns, vx_clock_ns());
     ck_assert_int_eq(listing.count, VX_LISTING_MAX);
     ck_assert(!listing.complete);
+    /* m/1, m/12 and n/2 come first: of the others the highest are left out. */
+    ck_assert_int_eq(listing.entries[VX_LISTING_MAX - 1].version,
+                     100 + VX_LISTING_MAX - 4);
+    ck_assert_int_eq(listing.odds_count, 2); /* and 'empty' */
+    ck_assert_ptr_nonnull(
+        strstr(vx_repository_problem(&listing), "the rest is left out"));
     ck_assert(listing.readable);
 }
 END_TEST
@@ -317,7 +392,7 @@ START_TEST(a_repository_without_models_says_what_was_expected)
     vx_repository_scan(path, &listing);
     ck_assert(listing.readable);
     ck_assert_int_eq(listing.count, 0);
-    ck_assert_ptr_nonnull(strstr(listing.problem.text,
+    ck_assert_ptr_nonnull(strstr(vx_repository_problem(&listing),
                                  "has no models: expected NAME/network.json and "
                                  "NAME/1/weights.safetensors in it"));
 }
@@ -351,7 +426,7 @@ START_TEST(a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     vx_repository_scan("/nonexistent/models", &listing);
     ck_assert(!listing.readable);
-    ck_assert_ptr_nonnull(strstr(listing.problem.text, "/nonexistent/models"));
+    ck_assert_ptr_nonnull(strstr(vx_repository_problem(&listing), "/nonexistent/models"));
 }
 END_TEST
 
@@ -372,6 +447,10 @@ int main(void)
     TCase *repository = tcase_create("repository");
     tcase_add_checked_fixture(repository, make_repository, remove_repository);
     tcase_add_test(repository, a_scan_lists_versions_and_says_what_is_odd);
+    tcase_add_test(repository,
+                   all_that_is_odd_is_said_and_what_looks_like_a_model_is_known);
+    tcase_add_test(repository, more_odd_things_than_are_kept_are_counted);
+    tcase_add_test(repository, a_listing_is_in_order);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
     tcase_add_test(repository, a_worker_sees_that_files_are_others);
     tcase_add_test(repository, a_listing_says_when_it_began_and_that_it_is_full);
