@@ -65,13 +65,13 @@ static bool models_load(struct vx_models *models, const struct vx_repository_ent
     if (instance < 0) return false;
     struct vx_instance *row = vx_models_row(models, instance);
     row->load_started_ns = vx_clock_ns();
-    snprintf(row->reason, sizeof row->reason, "waiting for a worker");
     models->loads[instance] = (struct vx_model_load){
         .id = ++models->load_id,
         .placed = placed,
         .weights_bytes = entry->weights_bytes,
         .listed = true,
     };
+    vx_models_say_waiting(models, instance);
     VX_LOG(MODEL_LOADING, VX_LOG_TEXT("model", row->name),
            VX_LOG_I64("version", row->version));
     vx_models_ask_workers(models, instance);

@@ -86,6 +86,8 @@ void vx_models_feed(struct vx_models *models, i32 worker);
 /* Requests that wait for workers which will not have the row, since their memory is there,
  * wait in vain. */
 void vx_models_strand(struct vx_models *models, i32 instance);
+/* While no worker that is to have the row is up: the row's reason is what keeps them. */
+void vx_models_say_waiting(struct vx_models *models, i32 instance);
 /* Whether workers should have the row. */
 bool vx_models_is_wanted(const struct vx_models *models, i32 instance);
 

@@ -154,6 +154,43 @@ void vx_models_take_back(struct vx_models *models, i32 instance)
     models->loads[instance].retry = 0;
 }
 
+/* ------- why nobody has it ------- */
+
+static const char waiting[] = "waiting for a worker";
+
+/* One that is up, of those that are to have the row, or -1; *down is the first that has said
+ * why it is not. */
+static i32 placed_up(const struct vx_models *models, i32 instance, i32 *down)
+{
+    *down = -1;
+    for (i32 w = 0; w < models_workers(models); w++) {
+        if (!(models->loads[instance].placed & (1u << w))) continue;
+        if (worker_is_up(models, w)) return w;
+        bool said = vx_workers_info(*models->options.workers, w)->problem.text[0];
+        if (said && *down < 0) *down = w;
+    }
+    return -1;
+}
+
+void vx_models_say_waiting(struct vx_models *models, i32 instance)
+{
+    struct vx_instance *row = vx_models_row(models, instance);
+    bool loads = row->state == VX_INSTANCE_LOADING;
+    if (!loads && row->state != VX_INSTANCE_READY) return;
+    if (row->workers_loaded || models->loads[instance].retry) return;
+    i32 down, up = placed_up(models, instance, &down);
+    bool was_waiting = !strncmp(row->reason, waiting, sizeof waiting - 1);
+    if (up >= 0) { /* which says how far it is, or will */
+        if (was_waiting) snprintf(row->reason, sizeof row->reason, "%s", waiting);
+        return;
+    }
+    const struct vx_worker_info *info =
+        down < 0 ? NULL : vx_workers_info(*models->options.workers, down);
+    snprintf(row->reason, sizeof row->reason, "%s%s%.40s%s%.160s", waiting,
+             info ? ": that of " : "", info ? info->device : "", info ? " ended: " : "",
+             info ? info->problem.text : "");
+}
+
 static void models_send_unload(struct vx_models *models, i32 instance, i32 worker)
 {
     struct vx_message_head message = {.kind = VX_MESSAGE_UNLOAD, .instance = instance};
@@ -190,11 +227,12 @@ bool vx_models_is_wanted(const struct vx_models *models, i32 instance)
  * died of is asked for when its time has come. */
 void vx_models_on_worker_up(struct vx_models *models, i32 worker)
 {
-    for (int waiting = 0; waiting < 2; waiting++)
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) vx_models_say_waiting(models, i);
+    for (int later = 0; later < 2; later++)
         for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
             struct vx_model_load *load = &models->loads[i];
             bool serves = vx_models_row(models, i)->state == VX_INSTANCE_READY;
-            if (serves == waiting || !(load->placed & (1u << worker))) continue;
+            if (serves == later || !(load->placed & (1u << worker))) continue;
             if (!vx_models_is_wanted(models, i)) continue;
             if (load->retry & (1u << worker)) continue;
             if (!load->asked) load->ask = ++models->asks;
@@ -214,6 +252,7 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
     }
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
         if (suspects & 1ull << i) vx_models_on_load_death(models, i, worker);
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) vx_models_say_waiting(models, i);
     if (worker_may_come(models, worker)) return;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
         if (vx_models_row(models, i)->state != VX_INSTANCE_FREE)
@@ -294,6 +333,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     }
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
+    if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* it was waiting */
     row->weights_bytes[worker] = message->signature.weights_bytes;
     if (row->state == VX_INSTANCE_UNAVAILABLE) {
         vx_models_release(models, instance); /* another worker refused it meanwhile */

@@ -23,9 +23,10 @@ static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
     switch (model->state) {
     case VX_INSTANCE_READY:
         if (!model->workers_loaded)
-            snprintf(why, WHY_BYTES,
-                     "model '%s' version %lld waits for a worker that is up", model->name,
-                     (long long)model->version);
+            snprintf(why, WHY_BYTES, "model '%s' version %lld %s%s", model->name,
+                     (long long)model->version,
+                     model->reason[0] ? "is " : "waits for a worker that is up",
+                     model->reason);
         break;
     case VX_INSTANCE_LOADING:
         snprintf(why, WHY_BYTES, "model '%s' version %lld is loading%s%s", model->name,

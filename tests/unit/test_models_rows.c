@@ -133,6 +133,44 @@ START_TEST(the_smallest_worker_says_what_fits)
 }
 END_TEST
 
+static void reason_is(i32 instance, const char *text)
+{
+    ck_assert_str_eq(row(instance)->reason, text);
+}
+
+/* Whoever asks for the model learns what the log says of the device. */
+START_TEST(a_row_without_workers_says_what_keeps_them)
+{
+    struct vx_why why = {""};
+    i32 instance;
+    rig_list(1, 1);
+    reason_is(0, "waiting for a worker");
+    vx_why_set(&rig_infos[1].problem, "no CUDA driver");
+    rig_worker_down(1);
+    reason_is(0, "waiting for a worker: that of cuda:0 ended: no CUDA driver");
+    ck_assert(vx_registry_pick(rig_registry, "m", 0, &why, &instance).fault);
+    ck_assert_ptr_nonnull(strstr(why.text, "that of cuda:0 ended: no CUDA driver"));
+    rig_list_begin();
+    rig_list_add("m", 1, 1);
+    rig_list_add("new", 1, 1);
+    rig_list_give(false);
+    reason_is(1, "waiting for a worker: that of cuda:0 ended: no CUDA driver");
+    rig_worker_up(0);
+    reason_is(0, "waiting for a worker");
+    rig_answer_all(0);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY);
+    reason_is(0, "");
+    vx_why_set(&rig_infos[0].problem, "device lost");
+    rig_worker_down(0);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY);
+    reason_is(0, "waiting for a worker: that of cpu ended: device lost");
+    rig_worker_up(0);
+    reason_is(0, "waiting for a worker");
+    rig_answer_all(0);
+    reason_is(0, "");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("models_rows");
@@ -142,6 +180,7 @@ int main(void)
     tcase_add_test(tests, what_is_given_up_is_unloaded_once);
     tcase_add_loop_test(tests, words_about_another_load_are_not_believed, 0, 2);
     tcase_add_test(tests, who_has_loaded_takes_what_must_be_alone);
+    tcase_add_test(tests, a_row_without_workers_says_what_keeps_them);
     tcase_add_loop_test(tests, the_smallest_worker_says_what_fits, 0, RIG_WORKERS);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

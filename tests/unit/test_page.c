@@ -73,6 +73,19 @@ START_TEST(health_says_why_not)
 }
 END_TEST
 
+START_TEST(a_model_without_a_worker_says_what_keeps_it)
+{
+    struct vx_instance *model = vx_registry_row(sample.registry, 0);
+    model->workers_loaded = 0;
+    expect_json("/v2/models/normals/versions/1/ready", 503,
+                "model 'normals' version 1 waits for a worker that is up");
+    strcpy(model->reason, "waiting for a worker: that of cpu ended: device lost");
+    expect_json(
+        "/v2/models/normals/versions/1/ready", 503,
+        "model 'normals' version 1 is waiting for a worker: that of cpu ended: dev");
+}
+END_TEST
+
 START_TEST(a_model_without_a_row_is_named)
 {
     static struct vx_repository_listing listing;
@@ -318,6 +331,7 @@ int main(void)
     tcase_set_timeout(tests, 10);
     tcase_add_test(tests, health_says_why_not);
     tcase_add_test(tests, draining_does_not_blame_a_model);
+    tcase_add_test(tests, a_model_without_a_worker_says_what_keeps_it);
     tcase_add_test(tests, a_model_without_a_row_is_named);
     tcase_add_test(tests, what_is_odd_is_noted_by_a_server_that_is_ready);
     tcase_add_loop_test(tests, models_are_asked_by_name, 0, (int)VX_COUNT(models));
