@@ -44,8 +44,7 @@ static u64 fingerprint_version(const char *directory, i64 version, i64 *bytes)
     return fingerprint_file(network, path, bytes);
 }
 
-/* A version directory is a positive decimal number without a leading zero; else 0. */
-static i64 scan_version(const char *name)
+i64 vx_repository_version(const char *name)
 {
     i64 version = 0;
     if (name[0] == '0') return 0;
@@ -150,7 +149,7 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     }
     bool any = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
-        i64 version = scan_version(entry->d_name);
+        i64 version = vx_repository_version(entry->d_name);
         if (!version) continue;
         any = true;
         scan_add(listing, path, name, version);

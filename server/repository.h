@@ -83,6 +83,9 @@ vx_repository_problem(const struct vx_repository_listing *listing)
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why);
 
+/* A version's directory is a positive decimal number of 31 bits without a leading zero; else 0. */
+i64 vx_repository_version(const char *name);
+
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing);
 
 /* Whether the path can be a repository at all: a directory that can be read, and not a model's

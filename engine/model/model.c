@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/model/folder_hint.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
@@ -89,6 +90,22 @@ static enum vx_number model_number(const struct vx_model *model)
     return VX_NUMBER_F32;
 }
 
+/* Who named the repository, or a file, is told which folder is meant. */
+static vx_status model_read_network(struct vx_model *model, const struct paths *paths,
+                                    struct vx_arena *arena, struct vx_why *why)
+{
+    char directory[PATH_BYTES], hint[VX_FOLDER_HINT_BYTES];
+    vx_status status = vx_network_read(paths->network, paths->network_label, arena, why,
+                                       &model->network);
+    if (vx_status_code(status) != VX_CODE_NOT_FOUND || !why) return status;
+    snprintf(directory, sizeof directory, "%.*s",
+             (int)(strrchr(paths->network, '/') - paths->network), paths->network);
+    size_t used = strlen(why->text);
+    snprintf(why->text + used, VX_WHY_BYTES - used, "%s",
+             vx_folder_hint(directory, hint));
+    return status;
+}
+
 static vx_status model_read(struct vx_model *model, const struct paths *paths, bool gpu,
                             struct vx_why *why)
 {
@@ -98,8 +115,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths, b
     model->block = vx_alloc(ARENA_BYTES);
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
-    VX_TRY(vx_network_read(paths->network, paths->network_label, &arena, why,
-                           &model->network));
+    VX_TRY(model_read_network(model, paths, &arena, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file));
     VX_TRY(vx_weights_check(model->network, model->file, why));

@@ -1,6 +1,7 @@
 target_sources(engine PRIVATE
   model/describe.c
   model/dtype.c
+  model/folder_hint.c
   model/fuse.c
   model/layout.c
   model/model.c

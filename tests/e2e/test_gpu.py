@@ -225,6 +225,14 @@ def test_without_a_driver_the_front_lives_and_says_why(repository, tmp_path):
         assert "worker 0 (cuda:0)" in text
         assert daemon.get("/v2/health/live")[0] == 200
         assert NO_DRIVER in daemon.get("/")[1]
+        asked = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
+                               capture_output=True, text=True, timeout=PATIENCE)
+        assert asked.returncode == 1
+        assert ("conv version 1 is not ready: LOADING: waiting for a worker: that of cuda:0 ended: "
+                + NO_DRIVER) in asked.stdout
+        asked = subprocess.run([os.environ["VOXELD"], "health", "--http", daemon.http],
+                               capture_output=True, text=True, timeout=PATIENCE)
+        assert asked.returncode == 1 and NO_DRIVER in asked.stdout
         assert losses(daemon) == 0
         daemon.wait_said(f'how=exit status=1 why="{NO_DRIVER}')
 

@@ -105,6 +105,56 @@ def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_pa
         assert f"'flat' is not found: {expected}" in caught.value.message
 
 
+def check(folder, *words):
+    done = subprocess.run([os.environ["VOXELD"], "check", *words], cwd=folder,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stderr
+
+
+def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
+    names = ("a", "b", "c", "d")
+    for name in names:
+        ConvModel().write(tmp_path / "repository", name)
+    for path in ("repository", "repository/", "./repository//"):
+        code, said = check(tmp_path, path)
+        assert code == 1 and ("it is a repository of models (a, b, c and more): name one of "
+                              "them, such as a") in said
+    for path in ("network.json", "1", "1/", "1/weights.safetensors"):
+        code, said = check(tmp_path, f"repository/a/{path}")
+        assert code == 1 and "; give the model's folder, repository/a\n" in said
+    assert "; give the model's folder, .\n" in check(tmp_path / "repository" / "a", "1")[1]
+    (tmp_path / "none").mkdir()
+    for path in ("none", "nowhere", "nowhere/1"):
+        code, said = check(tmp_path, path)
+        assert code == 1 and said.endswith("No such file or directory\n")
+    compiled = subprocess.run([os.environ["VOXELD"], "compile", "--arch", "sm_90a", "--model",
+                               "repository"], cwd=tmp_path, capture_output=True, text=True,
+                              timeout=PATIENCE)
+    assert compiled.returncode and "it is a repository of models" in compiled.stderr
+
+
+def health(address):
+    done = subprocess.run([os.environ["VOXELD"], "health", "--http", address],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout
+
+
+def test_health_says_why_not_and_who_is_no_status_page(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("good", "normals"):
+        ConvModel().write(repository, name)
+    (repository / "normals" / "network.json").write_text("{}")
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon:
+        daemon.wait_said("MODEL_FAILED")
+        daemon.wait_said("MODEL_READY")
+        code, text = health(daemon.http)
+        assert code == 1
+        assert f"{daemon.http}: not ready: model 'normals' version 1 cannot be served: " in text
+        code, text = health(daemon.grpc)
+        assert code == 1 and "does not speak HTTP/1" in text and "may be that of gRPC" in text
+    assert health(daemon.http) == (1, "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_file_that_the_daemon_may_not_read_names_both_users():
     with tempfile.TemporaryDirectory() as folder:

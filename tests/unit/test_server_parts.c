@@ -252,6 +252,18 @@ START_TEST(a_scan_lists_versions_and_says_what_is_odd)
 }
 END_TEST
 
+START_TEST(a_version_is_a_number_as_people_write_it)
+{
+    static const char *const none[] = {"",    "0",  "01",         "1x",
+                                       "1.5", " 1", "1 ",         "-1",
+                                       "+1",  "v1", "2147483648", "99999999999999999999"};
+    for (size_t i = 0; i < VX_COUNT(none); i++)
+        ck_assert_msg(!vx_repository_version(none[i]), "'%s'", none[i]);
+    ck_assert_int_eq(vx_repository_version("1"), 1);
+    ck_assert_int_eq(vx_repository_version("2147483647"), INT32_MAX);
+}
+END_TEST
+
 static const struct vx_repository_odd *odd_find(const char *name)
 {
     for (i32 i = 0; i < vx_repository_odds(&listing); i++)
@@ -449,6 +461,7 @@ int main(void)
     tcase_add_test(repository, a_scan_lists_versions_and_says_what_is_odd);
     tcase_add_test(repository,
                    all_that_is_odd_is_said_and_what_looks_like_a_model_is_known);
+    tcase_add_test(repository, a_version_is_a_number_as_people_write_it);
     tcase_add_test(repository, more_odd_things_than_are_kept_are_counted);
     tcase_add_test(repository, a_listing_is_in_order);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/model/folder_hint.h"
+
+#include "engine/base/limits.h"
+#include "engine/base/types.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_BYTES  4096
+#define NAMES_SHOWN 3
+#define NAME_BYTES  32 /* shown of a name */
+
+static bool is_model(const char *directory, const char *name)
+{
+    char path[PATH_BYTES];
+    int length = snprintf(path, sizeof path, "%s%s%s/network.json", directory,
+                          *name ? "/" : "", name);
+    return length > 0 && length < PATH_BYTES && !access(path, F_OK);
+}
+
+/* Takes the last part away; false when there is none to take away. */
+static bool path_up(char *path)
+{
+    char *slash = strrchr(path, '/');
+    const char *last = slash ? slash + 1 : path;
+    if (!*last || !strcmp(last, ".") || !strcmp(last, "..")) return false;
+    if (!slash)
+        memcpy(path, ".", 2); /* it had a letter at least */
+    else
+        slash[slash == path] = '\0';
+    return true;
+}
+
+/* The names that come first, so that the sentence does not depend on the disk. */
+struct names {
+    char list[NAMES_SHOWN][VX_NAME_BYTES];
+    i32 count; /* of all */
+};
+
+static void names_add(struct names *names, const char *name)
+{
+    i32 kept = names->count < NAMES_SHOWN ? names->count : NAMES_SHOWN, at = kept;
+    while (at > 0 && strcmp(names->list[at - 1], name) > 0) at--;
+    names->count++;
+    if (at == NAMES_SHOWN) return;
+    if (kept == NAMES_SHOWN) kept--;
+    memmove(names->list[at + 1], names->list[at], (size_t)(kept - at) * VX_NAME_BYTES);
+    snprintf(names->list[at], VX_NAME_BYTES, "%s", name);
+}
+
+static void names_find(const char *path, struct names *names)
+{
+    DIR *directory = opendir(path);
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
+            is_model(path, entry->d_name))
+            names_add(names, entry->d_name);
+    closedir(directory);
+}
+
+static void hint_repository(const char *path, char out[VX_FOLDER_HINT_BYTES])
+{
+    struct names names = {.count = 0};
+    size_t used = 0;
+    names_find(path, &names);
+    if (!names.count) return;
+    for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
+        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s%.*s",
+                                 i ? ", " : "; it is a repository of models (",
+                                 NAME_BYTES, names.list[i]);
+    snprintf(out + used, VX_FOLDER_HINT_BYTES - used,
+             "%s): name one of them, such as %.*s",
+             names.count > NAMES_SHOWN ? " and more" : "", NAME_BYTES, names.list[0]);
+}
+
+const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES])
+{
+    char path[PATH_BYTES];
+    out[0] = '\0';
+    size_t length = strlen(directory);
+    while (length > 1 && directory[length - 1] == '/') length--;
+    if (!length || length >= sizeof path) return out;
+    snprintf(path, sizeof path, "%.*s", (int)length, directory);
+    hint_repository(path, out);
+    /* A file of the model, its version's folder, or a file in that. */
+    for (i32 up = 0; up < 2 && !out[0] && path_up(path); up++)
+        if (is_model(path, ""))
+            snprintf(out, VX_FOLDER_HINT_BYTES, "; give the model's folder, %.*s",
+                     VX_FOLDER_HINT_BYTES / 2, path);
+    return out;
+}
