@@ -5,6 +5,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/json.h"
+#include "engine/base/typed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +16,10 @@
 
 #define NAME_BYTES_MAX                                                                   \
     48 /* of a setting, twice the longest; longer words are cut in errors */
-#define WHERE_BYTES 160 /* "FILE: line L, column C: name", the path cut in front */
-#define SHOWN_BYTES 64  /* of a value, in an error sentence */
+#define WHERE_BYTES    160 /* "FILE: line L, column C: name", the path cut in front */
+#define SHOWN_BYTES    64  /* of a value, in an error sentence */
+#define NEAREST_BYTES  (NAME_BYTES_MAX + 24)
+#define SUFFIXES_BYTES 64
 
 enum kind { KIND_GROUP, KIND_TEXT, KIND_I64, KIND_FLAG, KIND_ENUM };
 
@@ -115,6 +118,20 @@ static void name_normalise(const char *written, size_t length, char name[NAME_BY
     name[length] = '\0';
 }
 
+static const char *name_spell(const char *name, char dash, char out[NAME_BYTES_MAX])
+{
+    snprintf(out, NAME_BYTES_MAX, "%s", name);
+    for (char *c = out; *c; c++)
+        if (*c == '_') *c = dash;
+    return out;
+}
+
+/* How a setting's name is written where it is written. */
+static const struct place {
+    char dash; /* between words */
+    const char *before, *after;
+} on_command_line = {'-', "--", ""}, in_file = {'_', "'", "'"};
+
 static const struct setting *setting_find(const char *name)
 {
     for (size_t i = 0; i < VX_COUNT(settings); i++)
@@ -123,48 +140,20 @@ static const struct setting *setting_find(const char *name)
     return NULL;
 }
 
-/* Letters to insert, delete or change to make one word of the other. */
-static int name_distance(const char *a, const char *b)
+/* "; the nearest is 'x'", in the spelling of the place of writing; "" when none is near. */
+static const char *setting_nearest(const char *name, const struct place *place,
+                                   char out[NEAREST_BYTES])
 {
-    int row[NAME_BYTES_MAX];
-    int b_length = (int)strlen(b);
-    VX_ASSERT(b_length < NAME_BYTES_MAX);
-    for (int k = 0; k <= b_length; k++) row[k] = k;
-    for (int i = 1; *a; a++, i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int k = 1; k <= b_length; k++) {
-            int best = diagonal + (*a != b[k - 1]);
-            if (row[k] + 1 < best) best = row[k] + 1;
-            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
-            diagonal = row[k];
-            row[k] = best;
-        }
-    }
-    return row[b_length];
-}
-
-static const struct setting *setting_nearest(const char *name)
-{
-    const struct setting *nearest = NULL;
-    int least = NAME_BYTES_MAX;
-    for (size_t i = 0; i < VX_COUNT(settings); i++) {
-        if (settings[i].kind == KIND_GROUP) continue;
-        int distance = name_distance(name, settings[i].name);
-        if (distance >= least) continue;
-        least = distance;
-        nearest = &settings[i];
-    }
-    return nearest;
-}
-
-/* `dash` is what the place of writing uses between words: '-' for flags, '_' in files. */
-static const char *name_spell(const struct setting *setting, char dash,
-                              char out[NAME_BYTES_MAX])
-{
-    snprintf(out, NAME_BYTES_MAX, "%s", setting->name);
-    for (char *c = out; *c; c++)
-        if (*c == '_') *c = dash;
+    const char *names[VX_COUNT(settings) + 1];
+    char spelt[NAME_BYTES_MAX];
+    for (size_t i = 0; i < VX_COUNT(settings); i++)
+        names[i] = settings[i].kind == KIND_GROUP ? NULL : settings[i].name;
+    names[VX_COUNT(settings)] = place->dash == '-' ? "config" : NULL;
+    const char *nearest = vx_nearest_word(name, names, VX_COUNT(names));
+    out[0] = '\0';
+    if (nearest)
+        snprintf(out, NEAREST_BYTES, "; the nearest is %s%s%s", place->before,
+                 name_spell(nearest, place->dash, spelt), place->after);
     return out;
 }
 
@@ -192,18 +181,32 @@ static bool number_parse(const struct setting *setting, const char *text, i64 *n
     return false;
 }
 
+/* ", with K, KiB, ... or none behind it": what may follow a number of the unit. */
+static const char *suffixes_text(const char *unit, char out[SUFFIXES_BYTES])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < VX_COUNT(suffixes); i++)
+        if (!strcmp(suffixes[i].unit, unit))
+            used += (size_t)snprintf(out + used, SUFFIXES_BYTES - used, "%s%s",
+                                     used ? ", " : ", with ", suffixes[i].text);
+    if (used) snprintf(out + used, SUFFIXES_BYTES - used, " or none behind it");
+    return out;
+}
+
 static vx_status set_number(struct vx_config *config, const struct setting *setting,
                             const char *where, const char *value, struct vx_why *why)
 {
     i64 number = 0;
     bool parsed = number_parse(setting, value, &number);
     char low[VX_CONFIG_NUMBER_BYTES], high[VX_CONFIG_NUMBER_BYTES];
+    char behind[SUFFIXES_BYTES];
     VX_ENSURE_WHY(parsed && number >= setting->min && number <= setting->max, why,
                   INVALID_ARGUMENT, "a setting's number is not what was expected",
-                  "%s: expected a whole number of %s from %s to %s, got '%.*s'", where,
+                  "%s: expected a whole number of %s from %s to %s%s, got '%.*s'", where,
                   setting->unit, vx_config_number_text(setting->min, setting->unit, low),
-                  vx_config_number_text(setting->max, setting->unit, high), SHOWN_BYTES,
-                  value);
+                  vx_config_number_text(setting->max, setting->unit, high),
+                  parsed ? "" : suffixes_text(setting->unit, behind), SHOWN_BYTES, value);
     *number_of(config, setting) = number;
     return VX_OK;
 }
@@ -284,20 +287,21 @@ static enum vx_json_kind member_kind(const struct setting *setting,
 static vx_status file_apply_member(struct vx_config *config, const struct vx_json *member,
                                    struct vx_why *why)
 {
-    char name[NAME_BYTES_MAX], where[WHERE_BYTES], number[32];
+    char name[NAME_BYTES_MAX], nearest[NEAREST_BYTES], where[WHERE_BYTES], number[32];
     name_normalise(member->key, strlen(member->key), name);
     const struct setting *setting = setting_find(member->key);
     VX_ENSURE_WHY(setting, why, INVALID_ARGUMENT,
                   "the configuration file has an unknown setting",
-                  "line %d, column %d: expected the name of a setting, got '%s'; the "
-                  "nearest is '%s'",
-                  member->line, member->column, name, setting_nearest(name)->name);
+                  "line %d, column %d: expected the name of a setting, got '%.*s'%s",
+                  member->line, member->column, SHOWN_BYTES, member->key,
+                  setting_nearest(name, &in_file, nearest));
     VX_TRY(vx_json_check_kind(member, member_kind(setting, member), why));
     snprintf(where, sizeof where, "line %d, column %d: %s", member->line, member->column,
              setting->name);
     const char *value = member->text;
-    if (member->kind == VX_JSON_I64) {
-        snprintf(number, sizeof number, "%lld", (long long)member->number);
+    i64 whole;
+    if (vx_json_whole(member, &whole)) {
+        snprintf(number, sizeof number, "%lld", (long long)whole);
         value = number;
     } else if (member->kind == VX_JSON_BOOL) {
         value = member->boolean ? "true" : "false";
@@ -365,12 +369,12 @@ static vx_status flag_read(int count, char **arguments, int *at, struct vx_why *
         if (flag->no) memmove(flag->name, flag->name + 3, strlen(flag->name) - 2);
     }
     flag->setting = setting_find(flag->name);
-    char spelt[NAME_BYTES_MAX];
+    char nearest[NEAREST_BYTES];
     bool is_config = !strcmp(flag->name, "config");
     VX_ENSURE_WHY(flag->setting || is_config, why, INVALID_ARGUMENT,
-                  "a setting is unknown",
-                  "unknown setting '%.*s'; the nearest is --%s (--help lists all)",
-                  SHOWN_BYTES, word, name_spell(setting_nearest(flag->name), '-', spelt));
+                  "a setting is unknown", "unknown setting '%.*s'%s (--help lists all)",
+                  SHOWN_BYTES, word,
+                  setting_nearest(flag->name, &on_command_line, nearest));
     if (flag->value) return VX_OK;
     if (flag->setting && flag->setting->kind == KIND_FLAG) {
         flag->value = flag->no ? "false" : "true";
@@ -404,7 +408,7 @@ vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
         VX_TRY(flag_read(count, arguments, &at, why, &flag));
         if (!flag.setting) continue;
         char where[WHERE_BYTES], spelt[NAME_BYTES_MAX];
-        snprintf(where, sizeof where, "--%s", name_spell(flag.setting, '-', spelt));
+        snprintf(where, sizeof where, "--%s", name_spell(flag.setting->name, '-', spelt));
         VX_TRY(setting_set(config, flag.setting, where, flag.value, why));
     }
     return VX_OK;

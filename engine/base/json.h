@@ -79,10 +79,13 @@ VX_MUST_USE vx_status vx_json_parse(const char *text, size_t bytes,
 /* The member of that name, or NULL.  `object` must be an OBJECT. */
 const struct vx_json *vx_json_find(const struct vx_json *object, const char *key);
 
+/* False when it is no whole number.  3.0 is one: programs write what they have as a double so. */
+bool vx_json_whole(const struct vx_json *value, i64 *number);
+
 /* "an object", "an integer", ... for sentences. */
 const char *vx_json_kind_name(enum vx_json_kind kind);
 
-/* All of these fail with INVALID_ARGUMENT and a why that names place, key, what was
+/* All of these take 3.0 for the integer 3, whose kind it does not have (vx_json_whole), and fail with INVALID_ARGUMENT and a why that names place, key, what was
  * expected and what came. */
 VX_MUST_USE vx_status vx_json_check_kind(const struct vx_json *value,
                                          enum vx_json_kind kind, struct vx_why *why);

@@ -58,11 +58,29 @@ static vx_status value_fail(const struct vx_json *value, struct vx_why *why,
                 key, expected, value_show(value, shown, sizeof shown));
 }
 
+/* Beyond this not every whole number is a double, and the text may have meant its neighbour. */
+#define WHOLE_MAX 9007199254740992.0
+
+bool vx_json_whole(const struct vx_json *value, i64 *number)
+{
+    if (value->kind == VX_JSON_I64) {
+        *number = value->number;
+        return true;
+    }
+    if (value->kind != VX_JSON_F64) return false;
+    bool inside = value->real >= -WHOLE_MAX && value->real <= WHOLE_MAX;
+    if (!inside || (f64)(i64)value->real != value->real) return false;
+    *number = (i64)value->real;
+    return true;
+}
+
 vx_status vx_json_check_kind(const struct vx_json *value, enum vx_json_kind kind,
                              struct vx_why *why)
 {
-    if (value->kind != kind) return value_fail(value, why, vx_json_kind_name(kind));
-    return VX_OK;
+    i64 ignored;
+    bool good =
+        kind == VX_JSON_I64 ? vx_json_whole(value, &ignored) : value->kind == kind;
+    return good ? VX_OK : value_fail(value, why, vx_json_kind_name(kind));
 }
 
 vx_status vx_json_read_bool(const struct vx_json *value, struct vx_why *why,
@@ -79,10 +97,10 @@ vx_status vx_json_read_i64(const struct vx_json *value, i64 min, i64 max,
     char expected[80];
     snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min,
              (long long)max);
-    bool good =
-        value->kind == VX_JSON_I64 && value->number >= min && value->number <= max;
+    i64 whole;
+    bool good = vx_json_whole(value, &whole) && whole >= min && whole <= max;
     if (!good) return value_fail(value, why, expected);
-    *number = value->number;
+    *number = whole;
     return VX_OK;
 }
 

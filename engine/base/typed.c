@@ -40,8 +40,8 @@ static size_t nearest_distance(const char *a, const char *b)
     return last[b_length];
 }
 
-const char *vx_nearest_text(const char *name, const char *const *known,
-                            size_t known_count, char out[VX_NEAREST_BYTES])
+const char *vx_nearest_word(const char *name, const char *const *known,
+                            size_t known_count)
 {
     const char *best = NULL;
     size_t best_distance = SIZE_MAX, length = strlen(name);
@@ -56,6 +56,13 @@ const char *vx_nearest_text(const char *name, const char *const *known,
         best = known[i];
         best_distance = distance;
     }
+    return best;
+}
+
+const char *vx_nearest_text(const char *name, const char *const *known,
+                            size_t known_count, char out[VX_NEAREST_BYTES])
+{
+    const char *best = vx_nearest_word(name, known, known_count);
     if (best) {
         snprintf(out, VX_NEAREST_BYTES, "; the nearest is \"%.*s\"", VX_NAME_SHOWN, best);
         return out;

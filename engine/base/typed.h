@@ -26,8 +26,11 @@
 /* Whether --help or -h is among the arguments. */
 bool vx_help_asked(int count, char **arguments);
 
-/* "; the nearest is "x"" when one of `known` (NULLs are skipped) differs from `name` by a
- * slip of the fingers, else "; known: a, b, c". */
+/* The one of `known` (NULLs are skipped) that differs from `name` by a slip of the fingers;
+ * NULL = none does. */
+const char *vx_nearest_word(const char *name, const char *const *known,
+                            size_t known_count);
+/* "; the nearest is "x"" when there is such a word, else "; known: a, b, c". */
 const char *vx_nearest_text(const char *name, const char *const *known,
                             size_t known_count, char out[VX_NEAREST_BYTES]);
 

@@ -118,6 +118,14 @@ static const struct {
     {{"--no-grpc"}, "unknown setting '--no-grpc'; the nearest is --"},
     {{"--no-access-log=true"},
      "unknown setting '--no-access-log=true'; the nearest is --access-log"},
+    {{"--confg=x"}, "unknown setting '--confg=x'; the nearest is --config (--help"},
+    {{"--zzzzzzzzzz"}, "unknown setting '--zzzzzzzzzz' (--help lists all)"},
+    {{"--rgpc", "x"},
+     "unknown setting '--rgpc'; the nearest is --grpc"}, /* a swap is one */
+    {{"--arena-bytes", "4GB"},
+     "--arena-bytes: expected a whole number of bytes from 16M to 1T, with K, KiB, M, "
+     "MiB, G, "
+     "GiB, T, TiB or none behind it, got '4GB'"},
     {{"serve"}, "expected a setting such as --grpc, got 'serve'"},
     {{"--"}, "expected a setting such as --grpc, got '--'"},
     {{"-v"}, "expected a setting such as --grpc, got '-v'"},
@@ -141,11 +149,11 @@ static const struct {
     {{"--queue-max=0x10"}, "got '0x10'"},
     {{"--queue-max=1K"}, "got '1K'"},
     {{"--queue-max=99999999999999999999"}, "got '99999999999999999999'"},
-    {{"--arena-bytes=9223372036854775807K"},
-     "from 16M to 1T, got '9223372036854775807K'"},
+    {{"--arena-bytes=9223372036854775807K"}, "got '9223372036854775807K'"},
     {{"--arena-bytes=20MB"}, "got '20MB'"},
     {{"--grace-ms=1500us"},
-     "--grace-ms: expected a whole number of ms from 0 to 600s, got '1500us'"},
+     "--grace-ms: expected a whole number of ms from 0 to 600s, with us, ms, s or none "
+     "behind it, got '1500us'"},
     {{"--grace-ms=1h"}, "got '1h'"},
     {{"--access-log=yes"}, "--access-log: expected true or false, got 'yes'"},
     {{"--log-level=warning"},
@@ -209,12 +217,15 @@ static const struct {
     {"{\n  \"grce_ms\": 1}",
      "line 2, column 14: expected the name of a setting, got 'grce_ms'; the "
      "nearest is 'grace_ms'"},
-    {"{\"grace-ms\": 1}", "got 'grace_ms'; the nearest is 'grace_ms'"},
+    {"{\"grace-ms\": 1}", "got 'grace-ms'; the nearest is 'grace_ms'"},
+    {"{\"--gracems\": 1}", "got '--gracems'; the nearest is 'grace_ms'"},
+    {"{\"swapped_grpc\": 1}", "expected the name of a setting, got 'swapped_grpc'"},
     {"{\"config\": \"x\"}", "expected the name of a setting, got 'config'"},
     {"{\"grace_ms\": 2.5}", "expected an integer, got 2.5"},
     {"{\"grace_ms\": true}", "expected an integer"},
-    {"{\"grace_ms\": \"2h\"}",
-     "grace_ms: expected a whole number of ms from 0 to 600s, got '2h'"},
+    {"{\"grace_ms\": \"2h\"}", "grace_ms: expected a whole number of ms from 0 to 600s, "
+                               "with us, ms, s or none behind "
+                               "it, got '2h'"},
     {"{\"grace_ms\": 600001}",
      "grace_ms: expected a whole number of ms from 0 to 600s, got '600001'"},
     {"{\"access_log\": \"true\"}", "expected true or false"},

@@ -268,6 +268,27 @@ START_TEST(a_full_arena_is_said)
 }
 END_TEST
 
+START_TEST(a_whole_number_may_be_written_as_a_double)
+{
+    struct vx_why why = {{0}};
+    const struct vx_json *root =
+        parse_good("{\"a\": 3.0, \"b\": -2e2, \"c\": 3.5, \"d\": 1e300, \"e\": \"3\", "
+                   "\"f\": 9007199254740994.0}");
+    i64 number = -1;
+    ck_assert(!vx_json_check_kind(vx_json_find(root, "a"), VX_JSON_I64, &why).fault);
+    ck_assert(!vx_json_read_i64(vx_json_find(root, "a"), 1, 3, &why, &number).fault);
+    ck_assert_int_eq(number, 3);
+    ck_assert(!vx_json_read_i64(vx_json_find(root, "b"), -200, 0, &why, &number).fault);
+    ck_assert_int_eq(number, -200);
+    for (const char *key = "cdef"; *key; key++) {
+        const struct vx_json *value = vx_json_find(root, (char[]){*key, '\0'});
+        ck_assert(vx_json_check_kind(value, VX_JSON_I64, &why).fault);
+        ck_assert(vx_json_read_i64(value, INT64_MIN, INT64_MAX, &why, &number).fault);
+    }
+    ck_assert_int_eq(number, -200);
+}
+END_TEST
+
 START_TEST(readers_say_what_they_expected)
 {
     struct vx_why why = {{0}};
@@ -324,6 +345,7 @@ int main(void)
     tcase_add_test(tcase, long_numbers_are_refused);
     tcase_add_loop_test(tcase, the_arena_bound_holds, 0, VX_COUNT(dear));
     tcase_add_test(tcase, a_full_arena_is_said);
+    tcase_add_test(tcase, a_whole_number_may_be_written_as_a_double);
     tcase_add_test(tcase, readers_say_what_they_expected);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
