@@ -28,11 +28,13 @@ static const i64 warmup_default[] = {1000, 30000};
 static vx_status parse_format(const struct vx_json *root, struct vx_why *why)
 {
     const struct vx_json *format;
+    i64 number;
     VX_TRY(vx_network_need(root, "format", VX_JSON_I64, why, &format));
-    VX_ENSURE_WHY(format->number == FORMAT_VERSION, why, INVALID_ARGUMENT,
+    VX_TRY(vx_json_read_i64(format, INT64_MIN, INT64_MAX, why, &number));
+    VX_ENSURE_WHY(number == FORMAT_VERSION, why, INVALID_ARGUMENT,
                   "network.json has a format this version does not read",
                   "line %d: \"format\": expected %d, got %lld", format->line,
-                  FORMAT_VERSION, (long long)format->number);
+                  FORMAT_VERSION, (long long)number);
     return VX_OK;
 }
 

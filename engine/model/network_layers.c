@@ -150,6 +150,25 @@ static vx_status layer_op(const struct reader *reader, const struct vx_json *obj
                 member->text, vx_op_hint(member->text, hint));
 }
 
+/* Words of other libraries for what a key of ours says, or for what is not there. */
+static vx_status layer_foreign_keys(const struct reader *reader,
+                                    const struct vx_json *object,
+                                    const char *const mine[VX_COUNT(key_names)])
+{
+    char hint[VX_OP_HINT_BYTES];
+    VX_JSON_EACH(member, object)
+    {
+        bool found = !vx_key_hint(member->key, hint)[0];
+        for (size_t i = 0; i < VX_COUNT(key_names) && !found; i++)
+            found = mine[i] && !strcmp(mine[i], member->key);
+        VX_ENSURE_WHY(found, reader->why, INVALID_ARGUMENT,
+                      "a key in network.json is not known",
+                      "line %d: unknown key \"%.*s\"%s", member->line, VX_NAME_SHOWN,
+                      member->key, hint);
+    }
+    return VX_OK;
+}
+
 static vx_status layer_keys(const struct reader *reader, const struct vx_json *object,
                             const struct vx_layer *layer)
 {
@@ -163,6 +182,7 @@ static vx_status layer_keys(const struct reader *reader, const struct vx_json *o
                       "line %d: the key \"%s\" does not belong to %s", member->line,
                       key_names[i], vx_op_name(layer->op));
     }
+    VX_TRY(layer_foreign_keys(reader, object, mine));
     return vx_network_check_keys(object, &(struct vx_words){mine, VX_COUNT(mine)},
                                  reader->why);
 }

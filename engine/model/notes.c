@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,30 @@ static bool is_all(const struct vx_safetensors *file, const char *name, f32 valu
     return same;
 }
 
+/* NaN or an infinity in a tensor that a layer reads makes rows of every answer so. */
+static bool is_finite_all(const struct vx_safetensors *file, const char *name)
+{
+    const struct vx_tensor *tensor = vx_safetensors_find(file, name);
+    f32 *values = vx_alloc((size_t)tensor->count * sizeof *values);
+    bool finite = true;
+    if (values && !vx_safetensors_read_f32(file, tensor, NULL, values).fault)
+        for (i64 i = 0; finite && i < tensor->count; i++) finite = isfinite(values[i]);
+    vx_free(values);
+    return finite;
+}
+
+static void notes_finite(const struct vx_network *network,
+                         const struct vx_safetensors *file, struct vx_page *page)
+{
+    struct note note = {page, "NaN or infinity in", 0};
+    for (i32 i = 0; i < network->layers_count; i++)
+        for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
+            const char *name = network->layers[i].tensors[role];
+            if (name && !is_finite_all(file, name)) note_name(&note, name);
+        }
+    note_end(&note, "; rows that it reaches are NaN or infinite in every answer");
+}
+
 /* Norms of batches whose statistics are those they were born with. */
 static void notes_fresh(const struct vx_network *network,
                         const struct vx_safetensors *file, struct vx_page *page)
@@ -123,6 +148,7 @@ void vx_notes_write(const struct vx_network *network, const struct vx_safetensor
                     struct vx_page *page)
 {
     notes_tensors(network, file, page);
+    notes_finite(network, file, page);
     notes_fresh(network, file, page);
     notes_eps(network, page);
     notes_layouts(network, page);

@@ -21,6 +21,22 @@ static const struct hint {
 #undef VX_ROW
 };
 
+#define NO_STRIDE "; there is none: the stride is 1, the voxels stay as they are"
+#define NO_PADDING                                                                       \
+    "; there is none: a submanifold convolution has a row out for each row in"
+#define NO_GROUPS "; there is none: every output channel reads every input channel"
+#define FOLLOWS   "; leave it out: it follows from the layer's input"
+#define OURS      "; leave it out: layers share maps and pick algorithms by themselves"
+#define TRAINING  "; leave it out: it matters in training alone"
+#define IN_THREE  "; leave it out: voxels have three axes"
+#define AS_LAYER  "; write it as a layer of its own behind this one"
+
+static const struct hint key_hints[] = {
+#define VX_ROW(word_, key_, text_) {word_, key_, text_},
+#include "engine/model/key_hints.def"
+#undef VX_ROW
+};
+
 /* "nn.BatchNorm1d" and "batch_norm" to "batchnorm": the word without its package, case,
  * underscores, "Minkowski" and number of dimensions. */
 static void word_bare(const char *word, char out[VX_NAME_BYTES])
@@ -74,5 +90,19 @@ const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])
         snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?%s", op, text, known);
     else
         snprintf(out, VX_OP_HINT_BYTES, "%s%s", text, known);
+    return out;
+}
+
+const char *vx_key_hint(const char *word, char out[VX_OP_HINT_BYTES])
+{
+    char bare[VX_NAME_BYTES];
+    word_bare(word, bare);
+    out[0] = '\0';
+    for (size_t i = 0; i < VX_COUNT(key_hints); i++) {
+        if (strcmp(key_hints[i].word, bare) != 0) continue;
+        const char *key = key_hints[i].op;
+        snprintf(out, VX_OP_HINT_BYTES, "%s%s%s%s", *key ? "; did you mean \"" : "", key,
+                 *key ? "\"?" : "", key_hints[i].text);
+    }
     return out;
 }

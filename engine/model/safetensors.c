@@ -6,6 +6,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/base/json.h"
+#include "engine/model/foreign_file.h"
 #include "engine/model/sentence.h"
 
 #include <errno.h>
@@ -299,6 +300,9 @@ static vx_status file_parse(struct vx_safetensors *file, const u8 *data, size_t 
                             struct vx_why *why)
 {
     u64 header_bytes;
+    const char *foreign = vx_foreign_file(data, bytes);
+    VX_ENSURE_WHY(!foreign, why, INVALID_ARGUMENT, "a file is no safetensors file",
+                  "%s: expected a safetensors file, got %s", file->label, foreign);
     VX_ENSURE_WHY(bytes >= LENGTH_BYTES, why, DATA_LOSS,
                   "a file is too short for a header length",
                   "%s: expected 8 bytes of header length, the file has %zu bytes",

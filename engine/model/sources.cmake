@@ -2,6 +2,7 @@ target_sources(engine PRIVATE
   model/describe.c
   model/dtype.c
   model/folder_hint.c
+  model/foreign_file.c
   model/fuse.c
   model/layout.c
   model/model.c

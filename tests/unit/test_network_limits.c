@@ -46,6 +46,32 @@ static void check(const char *says)
     ck_assert_msg(strstr(why.text, says) != NULL, "%s", why.text);
 }
 
+/* A number as json.dumps writes a float, and keys as other libraries call them. */
+START_TEST(how_a_layer_may_be_written)
+{
+    static const struct {
+        const char *keys, *says;
+    } cases[] = {
+        {"\"kernel\":3.0,\"channels\":4.0", NULL},
+        {"\"kernel\":[1,3.0,3],\"channels\":4", NULL},
+        {"\"kernel\":3.5,\"channels\":4",
+         "\"kernel\": expected an integer from 1 to 343, got 3.5"},
+        {"\"kernel_size\":3,\"channels\":4",
+         "unknown key \"kernel_size\"; did you mean \"kernel\"?"},
+        {"\"kernel\":3,\"channels\":4,\"stride\":1",
+         "unknown key \"stride\"; there is none: the stride is 1"},
+    };
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        (void)snprintf(text, sizeof text,
+                       HEAD
+                       "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":\"feats\",%s}],"
+                       "\"outputs\":[{\"name\":\"out\",\"layer\":\"y\"}]}",
+                       4, cases[i].keys);
+        check(cases[i].says);
+    }
+}
+END_TEST
+
 START_TEST(channels)
 {
     static const struct {
@@ -127,6 +153,7 @@ int main(void)
     Suite *suite = suite_create("network_limits");
     TCase *tcase = tcase_create("network_limits");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, how_a_layer_may_be_written);
     tcase_add_test(tcase, channels);
     tcase_add_test(tcase, channels_of_a_concat);
     tcase_add_test(tcase, names_of_inputs);

@@ -130,6 +130,57 @@ START_TEST(every_row_can_be_reached)
 }
 END_TEST
 
+START_TEST(keys_of_other_libraries_are_understood)
+{
+    static const char *const words[][2] = {
+        {"kernel_size", "; did you mean \"kernel\"?"},
+        {"out_channels", "; did you mean \"channels\"?"},
+        {"use_bias", "; did you mean \"bias\"?"},
+        {"stride", "; there is none: the stride is 1, the voxels stay as they are"},
+        {"padding",
+         "; there is none: a submanifold convolution has a row out for each row in"},
+        {"groups", "; there is none: every output channel reads every input channel"},
+        {"indice_key",
+         "; leave it out: layers share maps and pick algorithms by themselves"},
+        {"indiceKey", "; leave it out: layers share maps"},
+        {"in_channels", "; leave it out: it follows from the layer's input"},
+        {"inplace", ""},
+        {"", ""},
+    };
+    for (size_t i = 0; i < VX_COUNT(words); i++) {
+        char hint[VX_OP_HINT_BYTES];
+        vx_key_hint(words[i][0], hint);
+        ck_assert_msg(!strncmp(hint, words[i][1], strlen(words[i][1])), "%s%s",
+                      words[i][0], hint);
+        if (!words[i][1][0]) ck_assert_str_eq(hint, "");
+    }
+}
+END_TEST
+
+START_TEST(every_key_can_be_reached)
+{
+    static const char *const ours[] = {"name", "op",  "input",   "channels", "kernel",
+                                       "bias", "eps", "tensors", "affine"};
+    static const char *const rows[][2] = {
+#define VX_ROW(word_, key_, text_) {word_, key_},
+#include "engine/model/key_hints.def"
+#undef VX_ROW
+    };
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        char hint[VX_OP_HINT_BYTES];
+        vx_key_hint(rows[i][0], hint);
+        ck_assert_msg(hint[0], "%s", rows[i][0]);
+        bool found = !rows[i][1][0];
+        for (size_t k = 0; k < VX_COUNT(ours) && !found; k++)
+            found = !strcmp(ours[k], rows[i][1]);
+        ck_assert_msg(found, "%s is no key", rows[i][1]);
+        if (i)
+            ck_assert_msg(strcmp(rows[i - 1][0], rows[i][0]) < 0, "%s: not sorted",
+                          rows[i][0]);
+    }
+}
+END_TEST
+
 /* A word of any length is cut, never written beyond its place. */
 START_TEST(long_words_are_cut)
 {
@@ -138,6 +189,7 @@ START_TEST(long_words_are_cut)
     word[sizeof word - 1] = '\0';
     vx_op_hint(word, hint);
     ck_assert_msg(!strncmp(hint, "; known: add", 12), "%s", hint);
+    ck_assert_str_eq(vx_key_hint(word, hint), "");
 }
 END_TEST
 
@@ -149,6 +201,8 @@ int main(void)
                         VX_COUNT(meant));
     tcase_add_loop_test(tcase, other_words_get_what_is_true, 0, VX_COUNT(others));
     tcase_add_test(tcase, every_row_can_be_reached);
+    tcase_add_test(tcase, keys_of_other_libraries_are_understood);
+    tcase_add_test(tcase, every_key_can_be_reached);
     tcase_add_test(tcase, long_words_are_cut);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/alloc.h"
+#include "engine/model/foreign_file.h"
 #include "engine/model/safetensors.h"
 #include "tests/support/model_files.h"
 
@@ -343,6 +344,13 @@ START_TEST(what_is_no_file_is_refused)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_DATA_LOSS);
     ck_assert_str_eq(why.text,
                      LABEL ": expected 8 bytes of header length, the file has 7 bytes");
+    vx_test_write_file(path, "PK\x03\x04\0\0\x08\x08\0\0\0\0", 12);
+    status = vx_safetensors_open(path, LABEL, &why, &file);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_str_eq(why.text, LABEL
+                     ": expected a safetensors file, got a zip archive, as torch.save "
+                     "writes it (.pt, .pth); safetensors.torch.save_file writes one "
+                     "from its state_dict");
     snprintf(path, sizeof path, "%s/pipe", directory);
     ck_assert(!mkfifo(path, 0600));
     status =
@@ -378,6 +386,36 @@ START_TEST(a_header_beyond_the_limit_is_refused_unread)
 }
 END_TEST
 
+/* What has another format's mark is named; what a safetensors file may begin with is not. */
+START_TEST(files_of_other_formats_are_known)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *what; /* how it begins; NULL = nothing is said */
+    } files[] = {
+        {"PK\x03\x04\0\0\0\0\0\0", 10, "a zip archive, as torch.save"},
+        {"\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20", 10, "a pickle, as torch.save"},
+        {"\x89HDF\r\n\x1a\n\0", 9, "an HDF5 file"},
+        {"\x93NUMPY\x01\0v\0", 10, "a NumPy array"},
+        {"version https://git-lfs.\n", 25, "a Git LFS pointer"},
+        {"{\"format\": 1}", 13, "JSON text"},
+        {"<!DOCTYPE html>", 15, "a web page"},
+        {"PK", 2, NULL},
+        {"", 0, NULL},
+        {"\x80\x02\0\0\0\0\0\0{\"a\"", 12, NULL}, /* a header of 640 bytes */
+        {"<\0\0\0\0\0\0\0{\"a\"", 12, NULL},      /* of 60 */
+    };
+    for (size_t i = 0; i < VX_COUNT(files); i++) {
+        const char *what = vx_foreign_file((const u8 *)files[i].text, files[i].bytes);
+        ck_assert_msg(!what == !files[i].what, "%zu: %s", i, what ? what : "nothing");
+        if (what)
+            ck_assert_msg(!strncmp(what, files[i].what, strlen(files[i].what)), "%s",
+                          what);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("safetensors");
@@ -391,6 +429,7 @@ int main(void)
     tcase_add_test(tcase, every_flipped_bit_is_survived);
     tcase_add_test(tcase, what_is_no_file_is_refused);
     tcase_add_test(tcase, a_header_beyond_the_limit_is_refused_unread);
+    tcase_add_test(tcase, files_of_other_formats_are_known);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

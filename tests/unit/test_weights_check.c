@@ -8,6 +8,7 @@
 #include "tests/support/model_files.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,8 @@ END_TEST
 
 START_TEST(notes_say_what_may_be_wrong)
 {
-    static const f32 ones[4] = {1, 1, 1, 1}, some[4] = {1, 1, 1, 2};
+    static const f32 ones[4] = {1, 1, 1, 1}, some[4] = {1, 1, INFINITY, 2},
+                     bad[4] = {0, NAN, 0, 0}; /* no layer reads it */
     const struct vx_network *network = network_of(
         "{\"name\":\"c\",\"op\":\"subm_conv\",\"input\":\"feats\",\"channels\":4,"
         "\"kernel\":"
@@ -141,7 +143,7 @@ START_TEST(notes_say_what_may_be_wrong)
         {"n.running_var", "F32", {4}, 1, ones},
         {"n.num_batches_tracked", "I64", {0}, 0, NULL},
         {"m.running_var", "F32", {4}, 1, some},
-        {"head.weight", "F32", {4}, 1, NULL}};
+        {"head.weight", "F32", {4}, 1, bad}};
     char text[2048] = "";
     struct vx_page page = {text, sizeof text, 0};
     struct vx_safetensors *file = file_of(tensors, VX_COUNT(tensors));
@@ -149,17 +151,20 @@ START_TEST(notes_say_what_may_be_wrong)
     ck_assert_msg(!status.fault, "%s", why.text);
     vx_notes_write(network, file, &page);
     ck_assert_str_eq(
-        text, "  no layer reads head.weight; if the network was trained with it, a layer "
-              "is missing\n"
-              "  more than one layer reads n.running_mean; unless the layers share their "
-              "weights, a name is wrong\n"
-              "  running_mean is 0 and running_var 1 throughout in n; its statistics "
-              "were "
-              "never gathered\n"
-              "  no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
-              "file does not have it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
-              "  no \"layout\" is said for c; the shape of the weight has one reading, "
-              "shown above\n");
+        text,
+        "  no layer reads head.weight; if the network was trained with it, a layer "
+        "is missing\n"
+        "  more than one layer reads n.running_mean; unless the layers share their "
+        "weights, a name is wrong\n"
+        "  NaN or infinity in m.running_var; rows that it reaches are NaN or infinite "
+        "in every answer\n"
+        "  running_mean is 0 and running_var 1 throughout in n; its statistics "
+        "were "
+        "never gathered\n"
+        "  no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
+        "file does not have it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
+        "  no \"layout\" is said for c; the shape of the weight has one reading, "
+        "shown above\n");
     vx_safetensors_close(&file);
 }
 END_TEST
