@@ -209,10 +209,11 @@ vx_status vx_keys_check_unique(struct vx_cpu *cpu, const struct vx_keys *set,
     u64 key = 0;
     for (i64 i = 0; i < set->n; i++)
         if (set->rows[i] == first) key = set->keys[i];
+    /* Axes without names here as well; of three columns or of four they are the last three. */
     VX_FAIL_WHY(
         why, INVALID_ARGUMENT, "a voxel appears twice in coords",
-        "coords rows %d and %d are the same voxel (sample %d, x %d, y %d, z %d); each "
-        "voxel may appear once",
+        "coords rows %d and %d are the same voxel (sample %d, last three columns %d, %d, "
+        "%d); each voxel may appear once",
         first, second, vx_key_sample(key), vx_key_axis(key, 0), vx_key_axis(key, 1),
         vx_key_axis(key, 2));
 }

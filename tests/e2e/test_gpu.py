@@ -96,7 +96,8 @@ def gpu_daemon(repository, tmp_path_factory):
 def test_bad_coordinates_are_refused_in_the_same_words(gpu_daemon):
     with Client(gpu_daemon.grpc) as client, pytest.raises(Exception) as caught:
         client.infer("conv", [[0, 1, 2, 3], [0, 1, 2, 3]], np.ones((2, 4), np.float32))
-    assert "rows 0 and 1 are the same voxel (sample 0, x 1, y 2, z 3)" in str(caught.value)
+    assert ("rows 0 and 1 are the same voxel (sample 0, last three columns 1, 2, 3)"
+            in str(caught.value))
 
 
 def test_compiled_kernels_are_kept_across_starts(repository, tmp_path):

@@ -277,16 +277,19 @@ START_TEST(test_duplicates)
         const char *sentence;
     } cases[] = {
         {{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 9, 9, 9, 0, 9, 9, 9},
-         "coords rows 0 and 1 are the same voxel (sample 0, x 1, y 2, z 3); each voxel "
+         "coords rows 0 and 1 are the same voxel (sample 0, last three columns 1, 2, 3); "
+         "each voxel "
          "may appear "
          "once"},
         /* The pair that is complete first, though the other begins earlier. */
         {{7, -1, -2, -3, 0, 5, 5, 5, 0, 5, 5, 5, 7, -1, -2, -3, 0, 0, 0, 0},
-         "coords rows 1 and 2 are the same voxel (sample 0, x 5, y 5, z 5); each voxel "
+         "coords rows 1 and 2 are the same voxel (sample 0, last three columns 5, 5, 5); "
+         "each voxel "
          "may appear "
          "once"},
         {{7, -1, -2, -3, 0, 0, 5, 5, 0, 1, 5, 5, 7, -1, -2, -3, 7, -1, -2, -3},
-         "coords rows 0 and 3 are the same voxel (sample 7, x -1, y -2, z -3); each "
+         "coords rows 0 and 3 are the same voxel (sample 7, last three columns -1, -2, "
+         "-3); each "
          "voxel may "
          "appear once"},
     };
