@@ -113,6 +113,9 @@ def check_links(root, files):
             name = target[0] or target[1]
             if not re.match(r"\w+:", name) and not (root / path).parent.joinpath(name).exists():
                 found.append(f"{path}: link to {name}, which does not exist")
+        for name in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./*-]+)`", text):
+            if not any(root.glob(name)):
+                found.append(f"{path}: names {name}, which does not exist")
     return found
 
 
@@ -192,10 +195,17 @@ RULES = [
     ),
     TreeRule(
         "links",
-        "local links lead somewhere",
+        "local links, and files that are named, are there",
         check_links,
-        [{"README.md": "[a](none.md)\n"}, {"deploy/README.md": '<img src="no.png">\n'}],
-        [{"README.md": "[a](b.md#part) [b](https://x.y)\n```\n[c](none)\n```\n", "b.md": ""}],
+        [
+            {"README.md": "[a](none.md)\n"},
+            {"deploy/README.md": '<img src="no.png">\n'},
+            {"README.md": "as `tests/unit/none` says\n", "tests/unit/a.c": ""},
+        ],
+        [
+            {"README.md": "[a](b.md#part) [b](https://x.y)\n```\n[c](none)\n```\n", "b.md": ""},
+            {"README.md": "`server/a*`, `server/b.c`\n", "server/ab.c": "", "server/b.c": ""},
+        ],
     ),
     TreeRule(
         "commands",
