@@ -9,7 +9,6 @@
 #include "engine/base/thread.h"
 #include "server/admin.h"
 #include "server/control.h"
-#include "server/devices.h"
 #include "server/host.h"
 #include "server/ready_file.h"
 #include "server/regions.h"
@@ -344,14 +343,6 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     return VX_OK;
 }
 
-/* The real ones, and those that tests have in their place. */
-static bool front_all_are_gpus(const struct vx_front *front)
-{
-    for (i32 w = 0; w < vx_workers_count(front->workers); w++)
-        if (vx_device_id(vx_workers_info(front->workers, w)->device, w) < 0) return false;
-    return true;
-}
-
 static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
@@ -368,7 +359,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .slots = vx_shared_slots(front->shared),
         .arena_bytes = (u64)config->arena_bytes,
         .regions = front->regions,
-        .coords_in_place = front_all_are_gpus(front),
+        .coords_in_place = vx_workers_are_gpus(front->workers),
         .arrivals = &front->arrivals,
         .gone = &front->gone,
         .on_ended = front_ring,
@@ -376,7 +367,10 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .context = front,
     };
     vx_content_key_make(&options.content_key);
-    VX_TRY(vx_rpc_open(&options, why, &front->rpc));
+    struct vx_why said = {""};
+    vx_status status = vx_rpc_open(&options, &said, &front->rpc);
+    if (status.fault) vx_why_set(why, "grpc: %.240s", vx_status_text(status, &said));
+    VX_TRY(status);
     return vx_health_open(front->rpc, &front->health);
 }
 

@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "server/backoff.h"
+#include "server/devices.h"
 #include "server/timer.h"
 
 #include <string.h>
@@ -372,6 +373,13 @@ bool vx_workers_any_up(const struct vx_workers *workers)
     for (i32 w = 0; w < workers->count; w++)
         if (workers->processes[w].info.state == VX_WORKER_UP) return true;
     return false;
+}
+
+bool vx_workers_are_gpus(const struct vx_workers *workers)
+{
+    for (i32 w = 0; w < workers->count; w++)
+        if (vx_device_id(workers->processes[w].device, w) < 0) return false;
+    return true;
 }
 
 const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers, i32 worker)

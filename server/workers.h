@@ -76,6 +76,8 @@ VX_MUST_USE vx_status vx_workers_open(const struct vx_workers_options *options,
                                       struct vx_why *why, struct vx_workers **workers);
 i32 vx_workers_count(const struct vx_workers *workers);
 bool vx_workers_any_up(const struct vx_workers *workers);
+/* All of them: real ones, or those that tests have in their place. */
+bool vx_workers_are_gpus(const struct vx_workers *workers);
 const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers,
                                              i32 worker);
 /* False when the worker is not UP.  One that does not read is killed: false, and on_down

@@ -77,6 +77,15 @@ def test_words_that_are_not_known(words, nearest):
     assert done.returncode == 2 and nearest in done.stderr, done
 
 
+@pytest.mark.parametrize("flags,sentence", [
+    (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT or unix:PATH, got '18911'"),
+    (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
+])
+def test_an_address_that_is_none_names_its_setting(tmp_path, flags, sentence):
+    done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0", *flags)
+    assert done.returncode == 1 and sentence in done.stderr, done
+
+
 def test_no_command_is_an_error_with_the_help():
     done = run(VOXELD)
     assert done.returncode == 2 and "voxeld serve" in done.stderr and not done.stdout
