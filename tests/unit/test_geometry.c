@@ -309,11 +309,11 @@ START_TEST(test_first_duplicate_of_many)
         memcpy(coords + i * 4, coords + (i * 7919 % (n / 2)) * 4, 16);
     i64 first = n / 2 * 7919 % (n / 2);
     const i32 *at = coords + first * 4;
-    (void)snprintf(
-        sentence, sizeof sentence,
-        "coords rows %d and %d are the same voxel (sample %d, x %d, y %d, z %d); each "
-        "voxel may appear once",
-        (int)first, (int)(n / 2), at[0], at[1], at[2], at[3]);
+    (void)snprintf(sentence, sizeof sentence,
+                   "coords rows %d and %d are the same voxel (sample %d, last three "
+                   "columns %d, %d, %d); each "
+                   "voxel may appear once",
+                   (int)first, (int)(n / 2), at[0], at[1], at[2], at[3]);
     for (int again = 0; again < 3; again++) check_refused(coords, n, 4, sentence);
     vx_free(coords);
 }
