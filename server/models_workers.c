@@ -181,7 +181,8 @@ void vx_models_say_waiting(struct vx_models *models, i32 instance)
     i32 down, up = placed_up(models, instance, &down);
     bool was_waiting = !strncmp(row->reason, waiting, sizeof waiting - 1);
     if (up >= 0) { /* which says how far it is, or will */
-        if (was_waiting) snprintf(row->reason, sizeof row->reason, "%s", waiting);
+        if (was_waiting || (loads && !row->reason[0]))
+            snprintf(row->reason, sizeof row->reason, "%s", waiting);
         return;
     }
     const struct vx_worker_info *info =

@@ -168,6 +168,8 @@ START_TEST(a_row_without_workers_says_what_keeps_them)
     reason_is(0, "waiting for a worker");
     rig_answer_all(0);
     reason_is(0, "");
+    rig_list(1, 2); /* a worker is up and has not said how far it is */
+    reason_is(2, "waiting for a worker");
 }
 END_TEST
 
