@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks with whole messages, which no meter of halves sees: pipelined, large, answers not read."""
+"""Attacks with whole messages, which no meter of halves sees: pipelined, large, unread answers."""
 import h2
 from roster import attack
 

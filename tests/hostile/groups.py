@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which attacks are made together, and for how many seconds.
 
-The gravest are alone; floods of one kind go together, which is worse than each of them alone.  Each
-attack by itself: judge.py.  QUICK are those that CI has the time for; VX_HOSTILE=rest makes the rest.
+The gravest are alone; floods of one kind go together, which is worse than each of them alone.
+Each attack by itself: judge.py.  QUICK are those that CI has the time for; VX_HOSTILE=rest makes
+the rest.
 """
 import os
 
@@ -78,7 +79,8 @@ UNIX = {
 QUICK = {
     "bare_48", "bare_200", "admin_heads", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
-    "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large", "lasting",
+    "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large",
+    "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
     "crowd_calls",

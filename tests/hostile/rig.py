@@ -100,7 +100,7 @@ class Processors:
         """Seconds of all processors that were busy with others, ever."""
         tick = os.sysconf("SC_CLK_TCK")
         words = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-        user, nice, system, _idle, _wait, irq, soft = (int(word) for word in words[:7])
+        user, nice, system, _idle, _wait, irq, soft, steal = (int(word) for word in words[:8])
         parent, seconds = {}, {}
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class Processors:
             while pid and pid != os.getpid():
                 pid = parent.get(pid)
             return bool(pid)
-        return (user + nice + system + irq + soft) / tick - sum(
+        return (user + nice + system + irq + soft + steal) / tick - sum(
             took for pid, took in seconds.items() if ours(pid))
 
     def others(self):
