@@ -34,7 +34,8 @@ TCP = {
 
     "streams_whole": (("stream_pipelined",), 2.5),
     "streams_unread": (("stream_unread",), 2),
-    "questions_large": (("questions_large", "questions_unread", "reflection_large"), 2.5),
+    "questions_large": (("questions_large",), 2),
+    "questions_unread": (("questions_unread", "reflection_large"), 2),
 
     "lasting": (("watches", "reflections"), 1.5),
 
@@ -80,7 +81,7 @@ QUICK = {
     "bare_48", "bare_200", "admin_heads", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large",
-    "lasting",
+    "questions_unread", "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
     "crowd_calls",
