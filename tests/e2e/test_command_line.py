@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from model_files import random_grid
+from model_files import ConvModel, random_grid
+from voxeld_process import Daemon
 
 HEADER = ("ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\n"
           "property float z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n"
@@ -49,6 +50,22 @@ def refused(daemon, folder, sentence, *words):
     assert done.stdout == "" and sorted(folder.iterdir()) == before
 
 
+def test_features_that_nobody_named_are_told(tmp_path, folder):
+    """A model of one channel takes 1 everywhere: right only when the file has nothing better."""
+    ConvModel(ci=1).write(tmp_path / "repository")
+    np.savez(folder / "named.npz", coords=COORDS, features=FEATS[:, :1])
+    np.savez(folder / "bare.npz", coords=COORDS)
+    with Daemon(tmp_path / "repository", tmp_path) as daemon:
+        for words, has in ((("rgb.ply", "--voxel", "0.5"), "red, green, blue, intensity"),
+                           (("named.npz",), "features")):
+            done = voxel(daemon, folder, *words)
+            assert done.returncode == 0, done.stderr
+            assert ("no feats were named, so that 1 is sent everywhere; the file has: "
+                    f"{has} (--feats NAME)") in done.stderr
+            assert "no feats" not in voxel(daemon, folder, *words, "-q").stderr
+        assert "no feats" not in voxel(daemon, folder, "bare.npz").stderr
+
+
 def test_properties_of_a_ply_are_features(daemon, client, folder):
     done = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
                  "-o", "out.npz")
@@ -65,6 +82,7 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
     np.testing.assert_array_equal(np.load(folder / "quiet.npy"), out["out"])
     np.testing.assert_array_equal(np.load(folder / "quiet.coords.npy"), COORDS)
+    assert "no feats" not in done.stderr
     raw = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
                 "--raw-feats", "-o", "raw.npy")
     assert raw.returncode == 0 and "divided" not in raw.stderr
