@@ -93,7 +93,7 @@ struct vx_rpc_options {
 /* Why a connection was closed by us; rpc_govern.h. */
 enum vx_rpc_cut {
     VX_RPC_CUT_NONE,
-    VX_RPC_CUT_FLOOD,      /* calls and control frames in place of a message's rest */
+    VX_RPC_CUT_FLOOD,      /* control frames, or calls without a message, all the time */
     VX_RPC_CUT_HEADERS,    /* a header block without end */
     VX_RPC_CUT_IDLE,       /* it had no call, and others came */
     VX_RPC_CUT_LARGE,      /* a message far beyond message_bytes_max */

@@ -19,7 +19,7 @@
 /* Streams of all connections that may be open before time gives no more calls back: what a
  * call without a message costs is gRPC's for as long as its client likes. */
 #define STREAMS_ALL 8192
-/* What gRPC keeps of a connection and of a call. */
+/* About what gRPC keeps of a connection and of a call that has brought nothing yet. */
 #define CONNECTION_BYTES (32 << 10)
 #define STREAM_BYTES     (8 << 10)
 /* Of receive_bytes_max: what they leave to messages at least, and what all that are never held

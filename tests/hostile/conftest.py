@@ -54,7 +54,7 @@ def rigs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def crowd_rigs(tmp_path_factory):
-    """gRPC takes 25 KB for each connection that is open; how many may be is a setting."""
+    """How many connections may be open is a setting; this is its default."""
     one = Rigs(tmp_path_factory, "--connections-max", "1024")
     yield one
     one.close()
