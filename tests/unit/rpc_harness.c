@@ -15,7 +15,7 @@
 #include <time.h>
 
 /* Slots of one size in reserved address space: only what is used is ever touched. */
-#define SLOTS_COUNT 96
+#define SLOTS_COUNT 384
 #define SLOT_BYTES  ((u64)(32 << 20))
 
 struct rpc_server {

@@ -1,0 +1,323 @@
+/* The governor's own rules, on connections that nobody else reads: how much room halves of messages
+ * have, which connection goes for a new one, parts of the arena, and when memory is given back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/clock.h"
+#include "server/host.h"
+#include "server/rpc_private.h"
+#include "tests/unit/rpc_raw.h"
+
+#include <check.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#define CONNECTIONS_MAX   1024
+#define RECEIVE_BYTES_MAX (1 << 20)
+/* As in rpc_govern_cost.c. */
+#define CONNECTION_BYTES (32 << 10)
+#define STREAM_BYTES     (8 << 10)
+#define ROOM_PART        8
+
+/* Pairs of sockets: ours is what the governor reads, theirs what a client writes. */
+static struct vx_rpc_governor *governor;
+static int ours[CONNECTIONS_MAX], theirs[CONNECTIONS_MAX];
+static i32 count;
+
+static void on_bell(void *context)
+{
+    (void)context;
+}
+
+static void open_governor(u64 arena_bytes)
+{
+    struct vx_rpc_options options = {.message_bytes_max = 64 << 20,
+                                     .receive_bytes_max = RECEIVE_BYTES_MAX,
+                                     .receive_ns_max = 60 * VX_NS_PER_S,
+                                     .arena_bytes = arena_bytes};
+    vx_host_raise_files();
+    ck_assert_ptr_null(
+        vx_rpc_governor_open(&options, CONNECTIONS_MAX, on_bell, NULL, &governor).fault);
+    count = 0;
+}
+
+static struct vx_rpc_place place_of(i32 i)
+{
+    return (struct vx_rpc_place){ours[i], (u64)i + 1};
+}
+
+/* The number of a new connection. */
+static i32 connect_one(void)
+{
+    int pair[2];
+    ck_assert_int_eq(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    ours[count] = pair[0];
+    theirs[count] = pair[1];
+    vx_rpc_govern_begin(vx_rpc_governor_row(governor, count), place_of(count));
+    return count++;
+}
+
+static void close_governor(void)
+{
+    for (i32 i = 0; i < count; i++) {
+        vx_rpc_govern_end(vx_rpc_governor_row(governor, i));
+        close(ours[i]);
+        close(theirs[i]);
+    }
+    vx_rpc_governor_close(&governor);
+}
+
+static bool is_closed(i32 i)
+{
+    return vx_rpc_governor_row(governor, i)->cut != VX_RPC_CUT_NONE;
+}
+
+/* As gRPC does, until there is nothing, or nothing that may be read now. */
+static void read_all(i32 i)
+{
+    static u8 bytes[1 << 16];
+    struct iovec piece = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    while (vx_rpc_govern_read(ours[i], &message, 0) > 0)
+        message = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+}
+
+static i32 unread(i32 i)
+{
+    int left = 0;
+    ck_assert_int_eq(ioctl(ours[i], FIONREAD, &left), 0);
+    return left;
+}
+
+static void greet(i32 i)
+{
+    ck_assert_int_eq(write(theirs[i], HELLO, sizeof HELLO - 1), sizeof HELLO - 1);
+}
+
+static void call(i32 i, u32 id)
+{
+    struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, id, NULL, 14};
+    ck_assert(raw_send(theirs[i], &headers));
+}
+
+/* A call with a message of 32 MiB, as much of it as is read; bytes that were. */
+static i64 fill_with_half(i32 i)
+{
+    greet(i);
+    call(i, 1);
+    ck_assert(raw_message(theirs[i], 1, 32 << 20, 1000));
+    for (read_all(i); !unread(i); read_all(i)) ck_assert(raw_rest(theirs[i], 1, 16384));
+    return vx_rpc_governor_row(governor, i)->meter.held;
+}
+
+/* ------- room for halves of messages ------- */
+
+/* Each connection takes of it, and each call, but an eighth always stays. */
+START_TEST(room_is_less_beside_connections_and_calls)
+{
+    static const i32 beside[] = {0, 7, 15, 23, 27, 100};
+    static const i32 calls[] = {0, 1, 9};
+    i32 others = beside[_i], streams = calls[_i % (i32)VX_COUNT(calls)];
+    open_governor(0);
+    i32 one = connect_one();
+    for (i32 i = 0; i < others; i++) connect_one();
+    for (i32 i = 0; others && i < streams; i++) {
+        if (!i) greet(1);
+        call(1, (u32)(2 * i + 1));
+        read_all(1);
+    }
+    i64 weight = (i64)(others + 1) * CONNECTION_BYTES +
+                 (i64)(others ? streams + 1 : 1) * STREAM_BYTES;
+    i64 room = RECEIVE_BYTES_MAX - weight;
+    if (room < RECEIVE_BYTES_MAX / ROOM_PART) room = RECEIVE_BYTES_MAX / ROOM_PART;
+    ck_assert_int_eq(fill_with_half(one), room);
+    close_governor();
+}
+END_TEST
+
+/* ------- which connection goes for a new one ------- */
+
+enum what { SILENT, GREETED, SPOKEN, CALLED };
+
+static void make(i32 i, enum what what)
+{
+    if (what == SILENT) return;
+    greet(i);
+    if (what == SPOKEN) return; /* what it said has not been read */
+    read_all(i);
+    for (u32 id = 1; what == CALLED && id <= 3; id += 2) {
+        call(i, id);
+        read_all(i);
+    }
+}
+
+/* Of 513 connections that have begun no call, of 1024 places, one goes at once: the oldest that has
+ * said nothing, else the oldest that has only greeted, else the oldest whose words are unread. */
+START_TEST(of_fresh_connections_the_least_goes)
+{
+    static const struct {
+        enum what first[4], others;
+        i32 going;
+    } cases[] = {
+        {{SILENT, SILENT, SILENT, SILENT}, SILENT, 0},
+        {{CALLED, SPOKEN, GREETED, SILENT}, SILENT, 3},
+        {{SPOKEN, CALLED, GREETED, GREETED}, GREETED, 2},
+        {{GREETED, SPOKEN, SPOKEN, SILENT}, SPOKEN, 3},
+        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, 1},
+        {{CALLED, CALLED, CALLED, GREETED}, SPOKEN, 3},
+    };
+    open_governor(0);
+    i32 fresh = 0;
+    for (i32 i = 0; fresh < CONNECTIONS_MAX / 2; i++) {
+        enum what what =
+            i < (i32)VX_COUNT(cases[0].first) ? cases[_i].first[i] : cases[_i].others;
+        connect_one();
+        make(i, what);
+        fresh += what != CALLED;
+        ck_assert(!is_closed(i));
+    }
+    for (i32 i = 0; i < count; i++) ck_assert_msg(!is_closed(i), "%d went early", i);
+    i32 before = count;
+    connect_one();
+    for (i32 i = 0; i < before; i++)
+        ck_assert_msg(is_closed(i) == (i == cases[_i].going), "case %d: connection %d",
+                      _i, i);
+    close_governor();
+}
+END_TEST
+
+/* ------- parts of the arena ------- */
+
+START_TEST(arena_has_a_part_for_each)
+{
+    open_governor(1200);
+    for (i32 i = 0; i < 4; i++) connect_one();
+    ck_assert(vx_rpc_govern_take(place_of(0), 1200)); /* alone: all of it */
+    vx_rpc_govern_give(place_of(0), 700);             /* 500 */
+    ck_assert(vx_rpc_govern_take(place_of(1), 100));  /* 600 of 1200 are not crowded */
+    /* Of 900 each of two has 450. */
+    ck_assert(!vx_rpc_govern_take(place_of(0), 1));
+    ck_assert(!vx_rpc_govern_take(place_of(1), 351));
+    ck_assert(vx_rpc_govern_take(place_of(1), 350));
+    /* Of three, 300; who is no more than that finds something. */
+    ck_assert(!vx_rpc_govern_take(place_of(2), 301));
+    ck_assert(vx_rpc_govern_take(place_of(2), 250));
+    ck_assert(!vx_rpc_govern_take(place_of(1), 1));
+    ck_assert(vx_rpc_govern_take(place_of(2), 50));
+    /* Nothing is counted of what was refused: all of it comes back, and one is alone again. */
+    vx_rpc_govern_give(place_of(1), 450);
+    vx_rpc_govern_give(place_of(2), 300);
+    ck_assert(vx_rpc_govern_take(place_of(0), 700));
+    /* A connection that ends gives what it has. */
+    ck_assert(!vx_rpc_govern_take(place_of(3), 601));
+    vx_rpc_govern_end(vx_rpc_governor_row(governor, 0));
+    vx_rpc_govern_give(place_of(0), 1200);
+    ck_assert(vx_rpc_govern_take(place_of(3), 1200));
+    vx_rpc_govern_begin(vx_rpc_governor_row(governor, 0), place_of(0));
+    close_governor();
+}
+END_TEST
+
+/* ------- memory is given back ------- */
+
+#define LOOK_NS (VX_NS_PER_S / 2)
+#define WORTH   (16 << 20)
+
+/* So many bytes of whole messages come. */
+static void bring(i32 i, i64 bytes)
+{
+    for (; bytes > 0; bytes -= 16384) {
+        ck_assert(
+            raw_send(theirs[i], &(struct raw_frame){.type = 0xbe, .length = 16375}));
+        struct vx_rpc_govern *row = vx_rpc_governor_row(governor, i);
+        row->work = 2000; /* what comes is no subject here */
+        read_all(i);
+    }
+}
+
+/* Resident pages; 0 where another allocator stands in for glibc's. */
+static i64 resident_bytes(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 0;
+#else
+    long all, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    ck_assert(file && fscanf(file, "%ld %ld", &all, &resident) == 2);
+    fclose(file);
+    return (i64)resident * sysconf(_SC_PAGESIZE);
+#endif
+}
+
+/* Free memory between blocks that are in use: nobody but malloc_trim gives that back. */
+static void *leave_free(void)
+{
+    static void *blocks[4096];
+    for (size_t i = 0; i < VX_COUNT(blocks); i++) {
+        blocks[i] = malloc(16 << 10);
+        memset(blocks[i], 1, 16 << 10);
+    }
+    void *last = blocks[VX_COUNT(blocks) - 1];
+    for (size_t i = 0; i + 1 < VX_COUNT(blocks); i++) free(blocks[i]);
+    return last;
+}
+
+START_TEST(memory_is_given_back_while_much_comes)
+{
+    struct vx_rpc_memory memory = {0};
+    i64 now_ns = 100 * VX_NS_PER_S;
+    open_governor(0);
+    i32 one = connect_one();
+    greet(one);
+    read_all(one);
+    /* Nothing has come: nothing is due. */
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, governor, now_ns), VX_NEVER);
+    bring(one, WORTH - (64 << 10));
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, governor, now_ns), VX_NEVER);
+    bring(one, 128 << 10);
+    /* Not before the next look... */
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, governor, now_ns + 1), now_ns + LOOK_NS);
+    void *last = leave_free();
+    i64 before = resident_bytes();
+    now_ns += LOOK_NS;
+    /* ... then at each, until four in a row brought little. */
+    for (i32 look = 1; look <= 4; look++, now_ns += LOOK_NS) {
+        i64 until_ns = vx_rpc_memory_turn(&memory, governor, now_ns);
+        ck_assert_int_eq(until_ns, look < 4 ? now_ns + LOOK_NS : VX_NEVER);
+        if (look == 1 && before) ck_assert_int_lt(resident_bytes(), before - (48 << 20));
+    }
+    free(last);
+    /* As much again has to come. */
+    bring(one, WORTH - (1 << 20));
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, governor, now_ns), VX_NEVER);
+    bring(one, 1 << 20);
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, governor, now_ns), now_ns + LOOK_NS);
+    close_governor();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_governor");
+    TCase *tests = tcase_create("rpc_governor");
+    tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
+    tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
+    tcase_add_test(tests, arena_has_a_part_for_each);
+    tcase_add_test(tests, memory_is_given_back_while_much_comes);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
