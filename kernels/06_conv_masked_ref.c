@@ -2,38 +2,52 @@
 #include "kernels/06_conv_masked.h"
 #include "kernels/13_elementwise.h"
 
+#include <string.h>
+
 void vx_conv_masked_ref(const void *args, enum vx_number type);
 
-/* One row of `in` by one column of one offset's weights. */
-static double product(const struct vx_conv_device_args *a, enum vx_number type, int32_t v,
-                      int64_t from, int32_t column)
+/* So many columns at a time, so that a row of `in` is read once for all of them. */
+#define COLUMNS 16
+
+static int32_t columns_from(const struct vx_conv_device_args *a, int32_t column)
 {
-    double sum = 0;
-    for (int32_t ci = 0; ci < a->ci; ci++)
-        sum += vx_number_ref_read(a->in, type, from * a->ci + ci) *
-               vx_number_ref_read(a->weight, type,
-                                  ((int64_t)v * a->ci + ci) * a->co + column);
-    return sum;
+    return a->co - column < COLUMNS ? a->co - column : COLUMNS;
+}
+
+/* One row of `in` by the columns from `column` on of one offset's weights. */
+static void product(const struct vx_conv_device_args *a, enum vx_number type, int32_t v,
+                    int64_t from, int32_t column, double sum[COLUMNS])
+{
+    int32_t count = columns_from(a, column);
+    double weight[COLUMNS];
+    memset(sum, 0, sizeof(double[COLUMNS]));
+    for (int32_t ci = 0; ci < a->ci; ci++) {
+        double in = vx_number_ref_read(a->in, type, from * a->ci + ci);
+        vx_number_ref_read_row(a->weight, type,
+                               ((int64_t)v * a->ci + ci) * a->co + column, count, weight);
+        for (int32_t k = 0; k < count; k++) sum[k] += in * weight[k];
+    }
 }
 
 /* The sum over the offsets of a group, bit masks and tiles aside. */
-static double group_sum(const struct vx_conv_device_args *a, enum vx_number type,
-                        int64_t row, int32_t group, int32_t column)
+static void group_sum(const struct vx_conv_device_args *a, enum vx_number type,
+                      int64_t row, int32_t group, int32_t column, double sum[COLUMNS])
 {
     int32_t per_group = a->v / a->groups;
-    double sum = 0;
+    double part[COLUMNS];
+    memset(sum, 0, sizeof(double[COLUMNS]));
     for (int32_t v = group * per_group; v < (group + 1) * per_group; v++) {
         int64_t from = a->nbr ? a->nbr[row * a->nbr_stride + v] : row;
-        if (from >= 0) sum += product(a, type, v, from, column);
+        if (from < 0) continue;
+        product(a, type, v, from, column, part);
+        for (int32_t k = 0; k < COLUMNS; k++) sum[k] += part[k];
     }
-    return sum;
 }
 
-static void row_finish(const struct vx_conv_device_args *a, enum vx_number type,
-                       int64_t row, int32_t column)
+static void column_finish(const struct vx_conv_device_args *a, enum vx_number type,
+                          int64_t row, int32_t column, double sum)
 {
     int64_t at = row * a->co + column;
-    double sum = group_sum(a, type, row, 0, column);
     if (a->bias) sum += a->bias[column];
     if (a->residual) sum += vx_number_ref_read(a->residual, type, at);
     sum = vx_activation_ref_one((enum vx_activation)a->activation, sum);
@@ -41,13 +55,32 @@ static void row_finish(const struct vx_conv_device_args *a, enum vx_number type,
     vx_number_ref_write(a->out, type, at, sum);
 }
 
+/* One group of one row: into `partial` where there is one, else the answer. */
+static void row_sum(const struct vx_conv_device_args *a, enum vx_number type, int64_t row,
+                    int32_t group)
+{
+    double sum[COLUMNS];
+    for (int32_t column = 0; column < a->co; column += COLUMNS) {
+        group_sum(a, type, row, group, column, sum);
+        for (int32_t k = 0; k < columns_from(a, column); k++)
+            if (a->partial)
+                a->partial[((int64_t)group * a->n + row) * a->co + column + k] =
+                    (float)sum[k];
+            else
+                column_finish(a, type, row, column + k, sum[k]);
+    }
+}
+
 static void pairs_sum(const struct vx_conv_device_args *a, enum vx_number type)
 {
+    double sum[COLUMNS];
     for (int32_t v = 0; v < a->v; v++)
         for (int64_t p = a->starts[v]; p < a->starts[v + 1]; p++)
-            for (int32_t column = 0; column < a->co; column++)
-                a->partial[p * a->co + column] =
-                    (float)product(a, type, v, a->in_rows[p], column);
+            for (int32_t column = 0; column < a->co; column += COLUMNS) {
+                product(a, type, v, a->in_rows[p], column, sum);
+                for (int32_t k = 0; k < columns_from(a, column); k++)
+                    a->partial[p * a->co + column + k] = (float)sum[k];
+            }
 }
 
 void vx_conv_masked_ref(const void *args, enum vx_number type)
@@ -58,13 +91,6 @@ void vx_conv_masked_ref(const void *args, enum vx_number type)
         return;
     }
     for (int32_t group = 0; group < a->groups; group++)
-        for (int64_t at = 0; at < a->n; at++) {
-            int64_t row = a->order ? a->order[group * a->n + at] : at;
-            for (int32_t column = 0; column < a->co; column++)
-                if (a->partial)
-                    a->partial[((int64_t)group * a->n + row) * a->co + column] =
-                        (float)group_sum(a, type, row, group, column);
-                else
-                    row_finish(a, type, row, column);
-        }
+        for (int64_t at = 0; at < a->n; at++)
+            row_sum(a, type, a->order ? a->order[group * a->n + at] : at, group);
 }

@@ -95,6 +95,9 @@ void vx_convert_ref(const struct vx_convert_args *args);
 /* One element of a tensor of any type in double, and back with one rounding: what every
  * reference of a device kernel reads and writes with.  TF32 is stored as F32. */
 double vx_number_ref_read(const void *from, enum vx_number type, int64_t e);
+/* `count` numbers from `e` on. */
+void vx_number_ref_read_row(const void *from, enum vx_number type, int64_t e,
+                            int32_t count, double *row);
 void vx_number_ref_write(void *to, enum vx_number type, int64_t e, double value);
 
 #endif
