@@ -236,11 +236,14 @@ START_TEST(message_beyond_the_limit)
     for (u32 over = 0; over < 2; over++) {
         struct wire *wire = wire_make();
         frame(wire, KIND(HEADERS, 4), 1, "h", 1);
-        data(wire, 0, 1, MESSAGE_MAX + VX_H2_MESSAGE_EXCESS + over, 1000);
+        /* Nothing is walked after a fault: not even the end of its own stream. */
+        data(wire, over ? END_STREAM : 0, 1, MESSAGE_MAX + VX_H2_MESSAGE_EXCESS + over,
+             1000);
         struct vx_h2_meter meter = walk_all(wire);
         ck_assert_int_eq(meter.fault, over ? VX_H2_MESSAGE_LARGE : VX_H2_SOUND);
         if (!over) ck_assert_int_eq(meter.held, 1000);
         if (!over) ck_assert_int_eq(meter.unfinished, 1);
+        ck_assert_int_eq(meter.streams_count, 1);
     }
 }
 END_TEST
