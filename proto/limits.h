@@ -22,8 +22,8 @@
  * there may be as many as calls. */
 #define VX_QUESTION_BYTES_MAX (16 << 10)
 
-/* Its answer: an index of all models, the files of a service. */
-#define VX_CONTROL_BYTES_MAX (1 << 20)
+/* Its answer: the longest is the statistics of all models.  Stock clients take 4 MiB. */
+#define VX_ANSWER_BYTES_MAX (4 << 20)
 
 /* Inputs of one request: coords and feats, and room for the one that is unknown to be
  * named. */

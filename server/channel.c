@@ -10,8 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Room for every message that can be under way: VX_WORKER_DEPTH runs and one load per
- * instance, 64 x 4 KiB and some; the kernel doubles it for its own accounting. */
+/* Room for every message that can be under way: VX_WORKER_DEPTH runs, the one load that is
+ * read, and an unload for each instance, of which the kernel counts each as some 800 bytes; it
+ * doubles the room for its own accounting. */
 #define SOCKET_BUFFER_BYTES (1 << 20)
 /* A day: no time of a model is longer, and in nanoseconds it does not overflow. */
 #define TIME_US_MAX INT64_C(86400000000)

@@ -10,7 +10,7 @@
  *       ...models' on_ended(answer.waiter) comes, or regions' on_added(answer.waiter)...
  *
  * Thread   loop.
- * Limits   VX_QUESTION_BYTES_MAX in, VX_CONTROL_BYTES_MAX out.
+ * Limits   VX_QUESTION_BYTES_MAX in, VX_ANSWER_BYTES_MAX out.
  * Fails    the status codes and sentences of the Open Inference Protocol as stock clients
  * know them; UNIMPLEMENTED with a sentence for what this server does not serve.
  *
@@ -27,7 +27,7 @@
 struct vx_control_answer {
     struct vx_arena *scratch;   /* caller's; reset before */
     u8 *bytes;                  /* caller's buffer */
-    size_t capacity;            /* VX_CONTROL_BYTES_MAX */
+    size_t capacity;            /* VX_ANSWER_BYTES_MAX */
     size_t length;              /* out */
     const struct vx_peer *peer; /* whose question it is; NULL: not known */
     void *waiter; /* who asks, for what is answered later; NULL: that is refused */

@@ -17,16 +17,17 @@ struct index_entry {
     char version[VX_CONTROL_NUMBER_BYTES];
     char reason[VX_WHY_BYTES + 32];
 };
+/* Entries are taken one by one: all that there can be are a megabyte, which somebody would clear. */
 struct index_answer {
     Inference__RepositoryIndexResponse response;
     Inference__RepositoryIndexResponse__ModelIndex *list[INDEX_MAX];
-    struct index_entry entries[INDEX_MAX];
 };
 
 /* What the index is of. */
 struct index_asked {
     struct vx_registry *registry;
     const struct vx_repository_listing *listing; /* NULL: not known */
+    struct vx_arena *scratch;
 };
 
 static const char *state_name(enum vx_instance_state state)
@@ -67,7 +68,7 @@ static struct index_rows index_rows_of(struct vx_registry *registry, const char 
                                        i64 version)
 {
     struct index_rows rows = {NULL, NULL};
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_registry_end(registry); i++) {
         const struct vx_instance *row = vx_registry_row(registry, i);
         if (!row_is(row, name, version)) continue;
         if (!rows.best || state_rank(row->state) > state_rank(rows.best->state)) {
@@ -103,10 +104,11 @@ static void index_reason(const struct index_asked *asked, const struct index_row
 }
 
 /* One version; 0 = a model without one. */
-static void index_add(struct index_answer *answer, const struct index_asked *asked,
-                      const char *name, i64 version)
+static vx_status index_add(struct index_answer *answer, const struct index_asked *asked,
+                           const char *name, i64 version)
 {
-    struct index_entry *entry = &answer->entries[answer->response.n_models];
+    struct index_entry *entry = vx_arena_take(asked->scratch, sizeof *entry);
+    VX_ENSURE(entry, RESOURCE_EXHAUSTED, "no room for the answer");
     struct index_rows rows = index_rows_of(asked->registry, name, version);
     index_reason(asked, &rows, name, version, entry);
     entry->version[0] = '\0';
@@ -119,30 +121,22 @@ static void index_add(struct index_answer *answer, const struct index_asked *ask
         (char *)(uintptr_t)state_name(rows.best ? rows.best->state : VX_INSTANCE_FREE);
     entry->index.reason = entry->reason;
     answer->list[answer->response.n_models++] = &entry->index;
+    return VX_OK;
 }
 
-static bool index_has(const struct index_answer *answer, const char *name, i64 version)
-{
-    char text[VX_CONTROL_NUMBER_BYTES];
-    snprintf(text, sizeof text, "%lld", (long long)version);
-    for (size_t i = 0; i < answer->response.n_models; i++)
-        if (!strcmp(answer->list[i]->name, name) &&
-            !strcmp(answer->list[i]->version, text))
-            return true;
-    return false;
-}
-
-static void index_add_listing(struct index_answer *answer,
-                              const struct index_asked *asked)
+static vx_status index_add_listing(struct index_answer *answer,
+                                   const struct index_asked *asked)
 {
     for (i32 e = 0; e < asked->listing->count; e++) {
         const struct vx_repository_entry *entry = &asked->listing->entries[e];
-        if (!index_has(answer, entry->name, entry->version))
-            index_add(answer, asked, entry->name, entry->version);
+        /* With a row it was said. */
+        if (!index_rows_of(asked->registry, entry->name, entry->version).best)
+            VX_TRY(index_add(answer, asked, entry->name, entry->version));
     }
     for (i32 i = 0; i < vx_repository_odds(asked->listing); i++)
         if (asked->listing->odds[i].model)
-            index_add(answer, asked, asked->listing->odds[i].name, 0);
+            VX_TRY(index_add(answer, asked, asked->listing->odds[i].name, 0));
+    return VX_OK;
 }
 
 /* A repository's name alone is a model's: KServe's own SDK has the model's name in that
@@ -168,14 +162,17 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
     answer->response.models = answer->list;
     const struct vx_front_view *view = question->view;
     const struct index_asked asked = {
-        view->registry, view->models ? vx_models_listing(view->models) : NULL};
-    struct vx_instance *row;
+        view->registry, view->models ? vx_models_listing(view->models) : NULL,
+        question->scratch};
+    const struct vx_instance *row, *last = NULL;
     for (i32 cursor = 0; (row = vx_registry_next(asked.registry, &cursor));) {
         if (request->ready && row->state != VX_INSTANCE_READY) continue;
-        if (!index_has(answer, row->name, row->version))
-            index_add(answer, &asked, row->name, row->version);
+        /* In order: a reload stands behind its predecessor. */
+        if (!last || last->version != row->version || strcmp(last->name, row->name))
+            VX_TRY(index_add(answer, &asked, row->name, row->version));
+        last = row;
     }
-    if (asked.listing && !request->ready) index_add_listing(answer, &asked);
+    if (asked.listing && !request->ready) VX_TRY(index_add_listing(answer, &asked));
     question->answer = &answer->response.base;
     return VX_OK;
 }

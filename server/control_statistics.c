@@ -21,10 +21,10 @@ struct statistics_row {
     Inference__MemoryUsage memory[VX_WORKERS_MAX];
     Inference__MemoryUsage *memory_list[VX_WORKERS_MAX];
 };
+/* Rows are taken one by one: all that there can be are megabytes, which somebody would clear. */
 struct statistics_answer {
     Inference__ModelStatisticsResponse response;
     Inference__ModelStatistics *list[VX_INSTANCES_MAX];
-    struct statistics_row rows[VX_INSTANCES_MAX];
 };
 
 static Inference__StatisticDuration *statistics_duration(struct statistics_row *row,
@@ -143,9 +143,10 @@ vx_status vx_control_model_statistics(struct vx_control_question *question)
     size_t count = 0;
     while ((row = vx_registry_next(registry, &cursor))) {
         if (!statistics_wanted(row, request->name, version)) continue;
-        statistics_set_row(&answer->rows[count], row, question->view->workers);
-        answer->list[count] = &answer->rows[count].model;
-        count++;
+        struct statistics_row *said = vx_arena_take(question->scratch, sizeof *said);
+        VX_ENSURE(said, RESOURCE_EXHAUSTED, "no room for the answer");
+        statistics_set_row(said, row, question->view->workers);
+        answer->list[count++] = &said->model;
     }
     answer->response.n_model_stats = count;
     answer->response.model_stats = answer->list;

@@ -26,7 +26,7 @@ static bool front_is_ready(const struct vx_front *front)
 {
     if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;
     bool any = false; /* each turn asks: the rows as they lie, no order is needed */
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_registry_end(front->registry); i++) {
         const struct vx_instance *row = vx_registry_row(front->registry, i);
         if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
         any |= row->state != VX_INSTANCE_FREE;
@@ -97,7 +97,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
     struct vx_why why = {""};
     struct vx_control_answer answer = {.scratch = &front->scratch,
                                        .bytes = front->answer,
-                                       .capacity = VX_CONTROL_BYTES_MAX,
+                                       .capacity = VX_ANSWER_BYTES_MAX,
                                        .peer = &call->peer,
                                        .waiter = call};
     vx_arena_reset(&front->scratch);
@@ -336,7 +336,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                         .on_added = front_on_answered},
                            &front->regions));
     front->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
-    front->answer = vx_alloc(VX_CONTROL_BYTES_MAX);
+    front->answer = vx_alloc(VX_ANSWER_BYTES_MAX);
     VX_ENSURE(front->scratch_block && front->answer, RESOURCE_EXHAUSTED,
               "no memory for answering small questions");
     vx_arena_init(&front->scratch, front->scratch_block, VX_INFER_SCRATCH_BYTES);

@@ -37,8 +37,8 @@ vx_status vx_health_open(struct vx_rpc *rpc, struct vx_health **health)
     struct vx_health *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for health");
     made->rpc = rpc;
-    made->answer = (struct vx_control_answer){.bytes = vx_alloc(VX_CONTROL_BYTES_MAX),
-                                              .capacity = VX_CONTROL_BYTES_MAX};
+    made->answer = (struct vx_control_answer){.bytes = vx_alloc(VX_ANSWER_BYTES_MAX),
+                                              .capacity = VX_ANSWER_BYTES_MAX};
     *health = made;
     if (made->answer.bytes) return VX_OK;
     vx_health_close(health);
@@ -319,7 +319,7 @@ static u64 health_fingerprint(const struct vx_front_view *view)
 {
     /* FNV-1a, a word at a time. */
     u64 hash = 14695981039346656037u ^ (u64)view->ready ^ (u64)view->draining << 1;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_registry_end(view->registry); i++) {
         const struct vx_instance *row = vx_registry_row(view->registry, i);
         const u64 words[] = {(u64)row->state, (u64)row->load_started_ns,
                              (u64)row->version, (u64)vx_instance_serves(row)};

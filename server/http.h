@@ -39,7 +39,7 @@
 /* Replies that the kernel has not taken as a whole: to slow readers of long pages. */
 #define VX_HTTP_PAGES_MAX 16
 /* /metrics with every row of the registry and the longest names is 450 KiB. */
-#define VX_HTTP_BODY_BYTES_MAX (1024u * 1024)
+#define VX_HTTP_BODY_BYTES_MAX (8u * 1024 * 1024)
 
 struct vx_http;
 

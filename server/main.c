@@ -11,6 +11,7 @@
 #include "server/devices.h"
 #include "server/front.h"
 #include "server/host.h"
+#include "server/repository.h"
 #include "server/room.h"
 #include "server/tools.h"
 #include "server/worker.h"
@@ -41,11 +42,17 @@ static const char usage[] =
     "voxeld COMMAND --help explains each.\n"
     "\n" VX_TOOL_COORDS;
 
-static const char serve_usage[] = "voxeld serve --repository DIR [settings]\n"
-                                  "\n"
-                                  "Serves DIR/NAME/network.json with "
-                                  "DIR/NAME/VERSION/weights.safetensors, each as NAME.\n"
-                                  "\n" VX_TOOL_COORDS "\n";
+static const char serve_usage[] =
+    "voxeld serve --repository DIR [settings]\n"
+    "\n"
+    "Serves DIR/NAME/network.json with "
+    "DIR/NAME/VERSION/weights.safetensors, each as NAME.\n"
+    "At most " VX_REPOSITORY_TEXT(VX_INSTANCES_MAX) " versions of models are loaded "
+                                                    "at once: the first by name; what "
+                                                    "is left\n"
+                                                    "over is named, and keeps the "
+                                                    "server from being ready.\n"
+                                                    "\n" VX_TOOL_COORDS "\n";
 
 static const char worker_usage[] =
     "voxeld worker\n"

@@ -339,7 +339,7 @@ static bool model_is_said(struct vx_registry *registry, i32 instance)
 {
     const struct vx_instance *model = vx_registry_row(registry, instance);
     if (model->state == VX_INSTANCE_FREE) return false;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_registry_end(registry); i++) {
         const struct vx_instance *other = vx_registry_row(registry, i);
         bool same = i != instance && other->state != VX_INSTANCE_FREE &&
                     other->version == model->version && !strcmp(other->name, model->name);
@@ -355,7 +355,7 @@ static void render_models(const struct vx_metrics_sources *s, struct vx_text *te
 {
     char labels[VX_INSTANCES_MAX][LABELS_BYTES];
     i32 instances[VX_INSTANCES_MAX], count = 0;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_registry_end(s->registry); i++) {
         if (!model_is_said(s->registry, i)) continue;
         const struct vx_instance *model = vx_registry_row(s->registry, i);
         char version[24];

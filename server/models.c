@@ -15,7 +15,6 @@ vx_status vx_models_open(const struct vx_models_options *options,
     *models = vx_alloc_zero(sizeof **models);
     VX_ENSURE(*models, RESOURCE_EXHAUSTED, "no memory for the table of models");
     (*models)->options = *options;
-    _Static_assert(VX_INSTANCES_MAX <= 64, "loading has a bit for each row");
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) (*models)->reading[w] = -1;
     vx_registry_explain(options->registry, &(*models)->listing);
     return VX_OK;
@@ -114,7 +113,7 @@ static void models_publish(struct vx_models *models, i32 instance)
            VX_LOG_I64("version", row->version),
            VX_LOG_F64("seconds", (f64)row->load_ns / 1e9),
            VX_LOG_I64("weights_bytes", row->signature.weights_bytes));
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         struct vx_instance *other = vx_models_row(models, i);
         if (i == instance || other->state == VX_INSTANCE_FREE) continue;
         if (other->version != row->version || strcmp(other->name, row->name)) continue;
@@ -137,7 +136,7 @@ static void models_free(struct vx_models *models, i32 instance)
 static i32 models_match(struct vx_models *models, const struct vx_repository_entry *entry)
 {
     i32 newest = -1;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE || row->state == VX_INSTANCE_UNLOADING)
             continue;
@@ -170,7 +169,7 @@ static bool models_compare(struct vx_models *models,
 /* Whether another version of it serves, or will. */
 static bool models_have(const struct vx_models *models, const char *name)
 {
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
             !strcmp(row->name, name))
@@ -209,7 +208,7 @@ static void models_follow_listing(struct vx_models *models, bool say)
 {
     struct vx_repository_listing *listing = &models->listing;
     models->short_of_rows = models->row_freed = false;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) models->loads[i].listed = false;
+    for (i32 i = 0; i < vx_models_end(models); i++) models->loads[i].listed = false;
     for (i32 e = 0; e < listing->count; e++) {
         struct vx_repository_entry *entry = &listing->entries[e];
         if (!vx_models_wants(models, entry->name)) continue;
@@ -220,7 +219,7 @@ static void models_follow_listing(struct vx_models *models, bool say)
     }
     models_count_missed(models, say);
     if (!listing->complete) return; /* what was not seen may still be there */
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
             !models->loads[i].listed)
@@ -269,7 +268,7 @@ void vx_models_on_listing(struct vx_models *models,
 
 void vx_models_step(struct vx_models *models)
 {
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE) continue;
         bool jobs = vx_sched_instance_jobs(models->options.sched, i) > 0;

@@ -17,6 +17,7 @@
 
 #include "server/models.h"
 #include "server/placement.h"
+#include "server/rows.h"
 
 /* Beside each registry row: the load under way. */
 struct vx_model_load {
@@ -53,9 +54,9 @@ struct vx_models {
     bool batching_off, stopped;
     u64 load_id, asks;
     struct vx_model_load loads[VX_INSTANCES_MAX];
-    u64 loading[VX_WORKERS_MAX]; /* bit per row whose LOAD is with the worker */
-    i32 reading[VX_WORKERS_MAX]; /* the one of these that it reads; -1 */
-    i64 retry_look_ns;           /* when retries are looked at again */
+    struct vx_rows loading[VX_WORKERS_MAX]; /* whose LOAD is with the worker */
+    i32 reading[VX_WORKERS_MAX];            /* the one of these that it reads; -1 */
+    i64 retry_look_ns;                      /* when retries are looked at again */
     struct vx_placement placement;
     i64 polled_ns;
     bool short_of_rows; /* a version of the listing has no row */
@@ -71,6 +72,12 @@ static inline struct vx_instance *vx_models_row(const struct vx_models *models,
                                                 i32 instance)
 {
     return vx_registry_row(models->options.registry, instance);
+}
+
+/* Rows beyond were never used, and need not be looked at. */
+static inline i32 vx_models_end(const struct vx_models *models)
+{
+    return vx_registry_end(models->options.registry);
 }
 
 /* The row stops being picked; step frees it once nothing of it is under way. */

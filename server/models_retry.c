@@ -80,13 +80,13 @@ i32 vx_models_retry_due(const struct vx_models *models, i32 worker)
     i64 now = 0;
     i32 first = -1;
     if (vx_sched_worker_has_solo(models->options.sched, worker)) return -1;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_model_load *load = &models->loads[i];
         if (!(load->retry & (1u << worker))) continue;
         if (!vx_models_is_wanted(models, i)) continue;
         if (!now) now = retry_now_ns(models);
         i64 since = load->retry_ns[worker];
-        if (models->loading[worker]) since += ALONE_NS;
+        if (vx_rows_any(&models->loading[worker])) since += ALONE_NS;
         if (since > now) continue;
         if (first < 0 || retry_before(load, &models->loads[first], worker)) first = i;
     }
@@ -113,7 +113,7 @@ void vx_models_retry_now(struct vx_models *models, i32 instance)
 void vx_models_retry_step(struct vx_models *models)
 {
     u32 retries = 0;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) retries |= models->loads[i].retry;
+    for (i32 i = 0; i < vx_models_end(models); i++) retries |= models->loads[i].retry;
     if (!retries) return;
     i64 now = retry_now_ns(models);
     if (now < models->retry_look_ns) return;

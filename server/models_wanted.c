@@ -168,7 +168,7 @@ vx_status vx_models_ask_unload(struct vx_models *models, const char *name, void 
         VX_TRY(vx_registry_find(models->options.registry, name, 0, why, &instance));
     VX_TRY(waiter_add(models, name, waiter, why, &added));
     wish_remove(models, name);
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         bool there =
             row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING;
@@ -275,7 +275,7 @@ static vx_status load_ended(const struct vx_models *models,
 {
     bool serves = false;
     const struct vx_instance *failed = NULL, *dies = NULL;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE || strcmp(row->name, waiter->name)) continue;
         if (row->state == VX_INSTANCE_LOADING) {
@@ -308,7 +308,7 @@ static vx_status load_ended(const struct vx_models *models,
 static bool unload_ended(const struct vx_models *models,
                          const struct vx_models_waiter *waiter)
 {
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && models->loads[i].id <= waiter->load_id &&
             !strcmp(row->name, waiter->name))

@@ -40,7 +40,7 @@ u32 vx_models_place(const struct vx_models *models, const char *name)
     struct vx_placement_load load = {.count = models_workers(models)};
     u32 sibling = 0;
     u64 newest = 0;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE) continue;
         for (i32 w = 0; w < load.count; w++)
@@ -62,9 +62,8 @@ u32 vx_models_place(const struct vx_models *models, const char *name)
 static void models_guard(struct vx_models *models, i32 worker)
 {
     bool guarded = models->reading[worker] >= 0;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
-        if (models->loading[worker] & 1ull << i && models->loads[i].worker_deaths[worker])
-            guarded = true;
+    VX_ROWS_EACH(i, &models->loading[worker])
+    if (models->loads[i].worker_deaths[worker]) guarded = true;
     vx_sched_worker_loading(models->options.sched, worker, guarded);
 }
 
@@ -85,7 +84,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     /* One that does not get it does not die of it. */
     if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
         return;
-    models->loading[worker] |= 1ull << instance;
+    vx_rows_set(&models->loading[worker], instance, true);
     models->reading[worker] = instance;
     models_guard(models, worker);
 }
@@ -94,10 +93,10 @@ void vx_models_feed(struct vx_models *models, i32 worker)
 {
     if (models->reading[worker] >= 0 || !worker_is_up(models, worker)) return;
     i32 first = -1;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_model_load *load = &models->loads[i];
         if (!(load->asked & (1u << worker))) continue;
-        if (models->loading[worker] & 1ull << i) continue;
+        if (vx_rows_has(&models->loading[worker], i)) continue;
         if (first < 0 || load->ask < models->loads[first].ask) first = i;
     }
     if (first < 0) {
@@ -149,7 +148,7 @@ void vx_models_take_back(struct vx_models *models, i32 instance)
 {
     u32 sent = 0;
     for (i32 w = 0; w < VX_WORKERS_MAX; w++)
-        if (models->loading[w] & 1ull << instance) sent |= 1u << w;
+        if (vx_rows_has(&models->loading[w], instance)) sent |= 1u << w;
     models->loads[instance].asked &= sent;
     models->loads[instance].retry = 0;
 }
@@ -228,9 +227,9 @@ bool vx_models_is_wanted(const struct vx_models *models, i32 instance)
  * died of is asked for when its time has come. */
 void vx_models_on_worker_up(struct vx_models *models, i32 worker)
 {
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) vx_models_say_waiting(models, i);
+    for (i32 i = 0; i < vx_models_end(models); i++) vx_models_say_waiting(models, i);
     for (int later = 0; later < 2; later++)
-        for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        for (i32 i = 0; i < vx_models_end(models); i++) {
             struct vx_model_load *load = &models->loads[i];
             bool serves = vx_models_row(models, i)->state == VX_INSTANCE_READY;
             if (serves == later || !(load->placed & (1u << worker))) continue;
@@ -244,18 +243,17 @@ void vx_models_on_worker_up(struct vx_models *models, i32 worker)
 
 void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 {
-    u64 suspects = models->loading[worker];
-    models->loading[worker] = 0;
+    struct vx_rows suspects = models->loading[worker];
+    models->loading[worker] = (struct vx_rows){{0}};
     models->reading[worker] = -1;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < vx_models_end(models); i++) {
         models->loads[i].asked &= ~(1u << worker);
         vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
-        if (suspects & 1ull << i) vx_models_on_load_death(models, i, worker);
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) vx_models_say_waiting(models, i);
+    VX_ROWS_EACH(i, &suspects) vx_models_on_load_death(models, i, worker);
+    for (i32 i = 0; i < vx_models_end(models); i++) vx_models_say_waiting(models, i);
     if (worker_may_come(models, worker)) return;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+    for (i32 i = 0; i < vx_models_end(models); i++)
         if (vx_models_row(models, i)->state != VX_INSTANCE_FREE)
             vx_models_strand(models, i);
 }
@@ -376,7 +374,7 @@ static void models_on_answered(struct vx_models *models, i32 worker,
                                const struct vx_message_loaded *message)
 {
     i32 instance = message->head.instance;
-    models->loading[worker] &= ~(1ull << instance);
+    vx_rows_set(&models->loading[worker], instance, false);
     if (models->reading[worker] == instance) models->reading[worker] = -1;
     models_on_loaded(models, worker, message);
     models_guard(models, worker);
@@ -392,6 +390,6 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
     if (message->head.kind == VX_MESSAGE_PROGRESS)
         models_on_progress(models, worker, &message->progress);
     else if (message->head.kind == VX_MESSAGE_LOADED &&
-             models->loading[worker] & 1ull << instance)
+             vx_rows_has(&models->loading[worker], instance))
         models_on_answered(models, worker, &message->loaded);
 }

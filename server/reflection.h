@@ -7,7 +7,7 @@
  *   VX_TRY(vx_reflection_answer(call->message, scratch, &why, &answer));
  *
  * Thread   loop.
- * Limits   VX_REFLECTION_BYTES_MAX in, VX_CONTROL_BYTES_MAX out.
+ * Limits   VX_REFLECTION_BYTES_MAX in, VX_ANSWER_BYTES_MAX out.
  * Fails    INVALID_ARGUMENT for a longer question and for bytes that are none.
  *
  * SPDX-License-Identifier: Apache-2.0

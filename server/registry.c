@@ -9,6 +9,7 @@
 
 struct vx_registry {
     const struct vx_repository_listing *listing; /* NULL: not known */
+    i32 end; /* one beyond the last that ever was used */
     struct vx_instance rows[VX_INSTANCES_MAX];
 };
 
@@ -37,6 +38,11 @@ vx_registry_listing(const struct vx_registry *registry)
     return registry->listing;
 }
 
+i32 vx_registry_end(const struct vx_registry *registry)
+{
+    return registry->end;
+}
+
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
 {
     VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);
@@ -53,6 +59,7 @@ i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
         *row = (struct vx_instance){
             .state = VX_INSTANCE_LOADING, .version = version, .fingerprint = fingerprint};
         memcpy(row->name, name, strlen(name) + 1);
+        if (i >= registry->end) registry->end = i + 1;
         return i;
     }
     return -1;
@@ -84,7 +91,7 @@ static const struct vx_instance *name_next(const struct vx_registry *registry,
                                            i32 said_count)
 {
     const struct vx_instance *best = NULL;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < registry->end; i++) {
         const struct vx_instance *row = &registry->rows[i];
         bool known = row->state == VX_INSTANCE_FREE;
         for (i32 s = 0; s < said_count && !known; s++)
@@ -124,7 +131,7 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
                            struct vx_why *why, i32 *instance)
 {
     i64 best = 0;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < registry->end; i++) {
         i64 rank = row_rank(&registry->rows[i], name, version);
         if (rank <= best) continue;
         best = rank;
@@ -171,13 +178,13 @@ static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
 }
 
 /* Selection order without sorting: the cursor is the row said last, plus one; each step
- * finds the smallest row above it.  64 rows make that cheaper than keeping an index true.
- */
+ * finds the smallest row above it.  Of 512 rows that is some milliseconds, for a person's question;
+ * an index would have to be kept true. */
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
 {
     const struct vx_instance *last = *cursor ? &registry->rows[*cursor - 1] : NULL;
     struct vx_instance *best = NULL;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < registry->end; i++) {
         struct vx_instance *row = &registry->rows[i];
         if (row->state == VX_INSTANCE_FREE) continue;
         if (last && row_compare(row, last) <= 0) continue;
@@ -190,7 +197,7 @@ struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
 static bool row_has_ready_sibling(const struct vx_registry *registry,
                                   const struct vx_instance *row)
 {
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+    for (i32 i = 0; i < registry->end; i++)
         if (registry->rows[i].state == VX_INSTANCE_READY &&
             !strcmp(registry->rows[i].name, row->name))
             return true;
@@ -201,7 +208,7 @@ bool vx_registry_all_ready(struct vx_registry *registry)
 {
     bool any = false;
     if (registry->listing && registry->listing->missed) return false;
-    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+    for (i32 i = 0; i < registry->end; i++) {
         const struct vx_instance *row = &registry->rows[i];
         if (row->state == VX_INSTANCE_READY) any = true;
         bool wanted =

@@ -101,6 +101,8 @@ void vx_registry_explain(struct vx_registry *registry,
 const struct vx_repository_listing *
 vx_registry_listing(const struct vx_registry *registry);
 
+/* One beyond the last row that ever was used: all others are FREE. */
+i32 vx_registry_end(const struct vx_registry *registry);
 /* Row by number; state FREE is legal. */
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
 /* Takes a free row and makes it LOADING.  -1 when there is none. */

@@ -198,13 +198,30 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
           odd_compare);
 }
 
+/* The first entry that does not come before this one. */
+static i32 listing_from(const struct vx_repository_listing *listing,
+                        const struct vx_repository_entry *wanted)
+{
+    i32 low = 0, high = listing->count;
+    while (low < high) {
+        i32 middle = low + (high - low) / 2;
+        if (entry_compare(&listing->entries[middle], wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why)
 {
-    for (i32 e = 0; e < listing->count; e++) {
+    struct vx_repository_entry wanted = {.version = version};
+    snprintf(wanted.name, sizeof wanted.name, "%s", name);
+    for (i32 e = listing_from(listing, &wanted); e < listing->count; e++) {
         const struct vx_repository_entry *entry = &listing->entries[e];
-        if (!entry->no_row || strcmp(entry->name, name)) continue;
-        if (version && entry->version != version) continue;
+        if (strcmp(entry->name, name) || (version && entry->version != version)) break;
+        if (!entry->no_row) continue;
         vx_why_set(why, "%s", VX_REPOSITORY_NO_ROW);
         return true;
     }

@@ -26,7 +26,7 @@
 
 /* Versions in one repository: more than can be loaded at once, since with model_control
  * explicit most of them may lie and wait. */
-#define VX_LISTING_MAX (8 * VX_INSTANCES_MAX)
+#define VX_LISTING_MAX (4 * VX_INSTANCES_MAX)
 
 /* Things that are not served, kept with their sentences. */
 #define VX_REPOSITORY_ODDS_MAX 16

@@ -55,8 +55,9 @@
 
 /* Devices of one host: eight GPUs and their like, twice. */
 #define VX_WORKERS_MAX 16
-/* Model versions loaded or loading at once. */
-#define VX_INSTANCES_MAX 64
+/* Model versions loaded or loading at once.  Each costs 18 KB here and 4 KB in a worker, and every
+ * turn of the loop looks at those that ever were: with 512 some 10 us. */
+#define VX_INSTANCES_MAX 512
 /* Batches on one worker: as many as its device works on at once. */
 #define VX_WORKER_DEPTH VX_ENGINE_BATCHES_MAX
 /* Worker deaths a job may be part of; the one that dies again is the likely cause. */

@@ -144,8 +144,8 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
 {
     f64 sum_ns = 0;
     *joined_pairs = 0;
-    for (u64 left = sched->instances_waiting; left; left &= left - 1) {
-        i32 i = __builtin_ctzll(left);
+    VX_ROWS_EACH(i, &sched->instances_waiting)
+    {
         const struct sched_instance *instance = &sched->instances[i];
         struct sched_share share = share_of(instance, job, workers);
         if (!share.workers) continue;

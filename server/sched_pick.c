@@ -138,8 +138,9 @@ static void plan_begin(const struct vx_job *first, i32 worker, struct forming *f
 /* Somebody of a better level could use one of these workers. */
 static bool better_level_waits(const struct vx_sched *sched, u64 level, u32 workers)
 {
-    for (u64 left = sched->instances_waiting; left; left &= left - 1) {
-        const struct sched_instance *instance = &sched->instances[__builtin_ctzll(left)];
+    VX_ROWS_EACH(i, &sched->instances_waiting)
+    {
+        const struct sched_instance *instance = &sched->instances[i];
         if (!(instance->workers_ready & workers)) continue;
         const struct vx_job *job = vx_sched_head(instance);
         for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX;
@@ -207,26 +208,30 @@ struct cursor {
     i32 looked;
 };
 
+/* Of the active ones that whose job is served first; -1 = none is active. */
+static i32 cursors_first(const struct cursor *cursors, const struct vx_rows *active)
+{
+    i32 first = -1;
+    VX_ROWS_EACH(i, active)
+    if (first < 0 || vx_sched_before(cursors[i].job, cursors[first].job)) first = i;
+    return first;
+}
+
 /* Walks the lines of all instances together, in the order of service, to the first job
  * that can begin a batch. */
 static bool pick_first(struct vx_sched *sched, struct sched_look *look,
                        struct vx_batch_plan *plan)
 {
     struct cursor cursors[VX_INSTANCES_MAX];
-    u64 active = 0;
-    for (u64 left = sched->instances_waiting; left; left &= left - 1) {
-        i32 i = __builtin_ctzll(left);
+    struct vx_rows active = {{0}};
+    VX_ROWS_EACH(i, &sched->instances_waiting)
+    {
         u32 open = vx_sched_open_workers(sched, i, look);
         if (!open) continue;
         cursors[i] = (struct cursor){vx_sched_head(&sched->instances[i]), open, 0};
-        active |= left & -left;
+        vx_rows_set(&active, i, true);
     }
-    while (active) {
-        i32 first = __builtin_ctzll(active);
-        for (u64 left = active & (active - 1); left; left &= left - 1) {
-            i32 i = __builtin_ctzll(left);
-            if (vx_sched_before(cursors[i].job, cursors[first].job)) first = i;
-        }
+    for (i32 first; (first = cursors_first(cursors, &active)) >= 0;) {
         struct cursor *cursor = &cursors[first];
         enum started started = batch_start(sched, cursor->job, cursor->open, look, plan);
         if (started == STARTED) return true;
@@ -234,7 +239,7 @@ static bool pick_first(struct vx_sched *sched, struct sched_look *look,
         cursor->job = vx_sched_after(&sched->instances[first], cursor->job);
         if (started == STARTS_LATER || !cursor->job ||
             cursor->looked == VX_SCHED_LOOK_MAX)
-            active &= ~(UINT64_C(1) << first);
+            vx_rows_set(&active, first, false);
     }
     return false;
 }

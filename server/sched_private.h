@@ -19,6 +19,7 @@
 #define VX_SERVER_SCHED_PRIVATE_H
 
 #include "server/cost.h"
+#include "server/rows.h"
 #include "server/sched.h"
 
 /* Jobs of one instance that a pick looks at, at most: four full batches.  Beyond that a
@@ -80,7 +81,7 @@ struct vx_sched {
     i32 queued, running, queue_max;
     i64 queued_voxels, running_voxels;
     u64 sequence, batch_id;
-    u64 instances_waiting;  /* bit per instance that has a job in its lines */
+    struct vx_rows instances_waiting; /* that have a job in their lines */
     i64 wake_ns;            /* when the last pick would have said more; VX_NEVER */
     u32 workers_loading;    /* bit per worker that loads a model */
     struct sched_line solo; /* jobs that saw a death, of all instances */
@@ -91,7 +92,6 @@ struct vx_sched {
 };
 
 _Static_assert(VX_WORKERS_MAX <= 32, "workers_ready has a bit for each worker");
-_Static_assert(VX_INSTANCES_MAX <= 64, "instances_waiting has a bit for each instance");
 
 /* One pick's view of the workers: what they have, and what is left waiting for them by
  * choice, so that the jobs behind count with it. */

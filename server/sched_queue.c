@@ -110,7 +110,7 @@ void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
     } else {
         line_insert(&instance->lines[vx_sched_line_index(job->level)], job);
         vx_sched_load_add(&instance->waiting, job, 1);
-        sched->instances_waiting |= UINT64_C(1) << job->instance;
+        vx_rows_set(&sched->instances_waiting, job->instance, true);
     }
     heap_insert(sched, job);
     job->state = VX_JOB_QUEUED;
@@ -128,7 +128,7 @@ void vx_sched_remove(struct vx_sched *sched, struct vx_job *job)
         line_remove(&instance->lines[vx_sched_line_index(job->level)], job);
         vx_sched_load_add(&instance->waiting, job, -1);
         if (!instance->waiting.jobs)
-            sched->instances_waiting &= ~(UINT64_C(1) << job->instance);
+            vx_rows_set(&sched->instances_waiting, job->instance, false);
     }
     heap_remove(sched, job);
     job->state = VX_JOB_NEW;

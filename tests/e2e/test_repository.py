@@ -6,10 +6,11 @@ import pathlib
 import subprocess
 import tempfile
 
+import numpy as np
 import pytest
 
 import voxeld
-from model_files import ConvModel
+from model_files import ConvModel, random_grid
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
@@ -103,6 +104,28 @@ def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_pa
         with pytest.raises(voxeld.NotFound) as caught:
             client.model_metadata("flat")
         assert f"'flat' is not found: {expected}" in caught.value.message
+
+
+def test_a_hundred_models_are_served(tmp_path):
+    repository, names = tmp_path / "repository", [f"m{i:03}" for i in range(100)]
+    model = ConvModel()
+    model.network["warmup"] = [10]
+    for name in names:
+        model.write(repository, name)
+    coords, feats = random_grid(7, 20)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        listed = subprocess.run([os.environ["VOXEL"], "models", "--server", daemon.grpc],
+                                capture_output=True, text=True, timeout=PATIENCE).stdout
+        assert all(f"{name} version 1 READY\n" in listed for name in names)
+        code, text = status(daemon)
+        assert code == 0 and "not ready" not in text
+        for name in (names[0], names[63], names[64], names[99]):
+            out = client.infer(name, coords, feats)["out"]
+            assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
+        # One scrape holds them all, and so does the page.
+        scraped = daemon.get("/metrics")[1]
+        assert all(f'model="{name}"' in scraped for name in names)
+        assert all(name in daemon.get("/")[1] for name in names)
 
 
 def check(folder, *words):

@@ -11,7 +11,7 @@
 #include "server/models.h"
 
 #define RIG_WORKERS  2
-#define RIG_TOLD_MAX 512
+#define RIG_TOLD_MAX (512 + 2 * VX_INSTANCES_MAX)
 
 extern struct vx_worker_info rig_infos[RIG_WORKERS];
 extern struct vx_message_head rig_told[RIG_TOLD_MAX]; /* what was sent, in order */

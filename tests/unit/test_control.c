@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BYTES (4 << 20)
+#define ARENA_BYTES VX_INFER_SCRATCH_BYTES
 
 static struct vx_registry *registry;
 static struct vx_front_view view;
 static struct vx_arena scratch;
 static void *scratch_block;
-static u8 answer_bytes[VX_CONTROL_BYTES_MAX];
+static u8 answer_bytes[VX_ANSWER_BYTES_MAX];
 static struct vx_why why;
 
 static struct vx_instance *add_row(const char *name, i64 version,

@@ -19,7 +19,7 @@
 static struct vx_front_view view;
 static struct vx_arena scratch;
 static void *scratch_block;
-static u8 answer_bytes[VX_CONTROL_BYTES_MAX];
+static u8 answer_bytes[VX_ANSWER_BYTES_MAX];
 static struct vx_why why;
 static const char *said; /* the sentence of the last fault */
 static u64 connection = 1;

@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BYTES (4 << 20)
+#define ARENA_BYTES VX_INFER_SCRATCH_BYTES
 
 static struct vx_registry *registry;
 static struct vx_front_view view;
 static struct vx_arena scratch;
 static void *scratch_block;
-static u8 answer_bytes[VX_CONTROL_BYTES_MAX];
+static u8 answer_bytes[VX_ANSWER_BYTES_MAX];
 static struct vx_why why;
 
 /* What models was asked, in place of the real ones, which need workers. */
@@ -129,8 +129,10 @@ START_TEST(repository_index_says_each_version_once_and_why)
     /* Changed files beside those that serve. */
     strcpy(add_row("normals", 2, VX_INSTANCE_LOADING)->reason, "3 of 12 layers");
     listing = (struct vx_repository_listing){
-        .count = 2, .entries = {{.name = "normals", .version = 1}, {.name = "x"}}};
-    listing.entries[1].version = 7;
+        .entries = {{.name = "busy", .version = 1, .no_row = true},
+                    {.name = "normals", .version = 1},
+                    {.name = "x", .version = 7},
+                    {.name = "x", .version = 8, .no_row = true}}};
     static const struct {
         const char *name, *version, *state, *reason;
     } expected[] = {
@@ -143,10 +145,6 @@ START_TEST(repository_index_says_each_version_once_and_why)
         {"x", "8", "UNAVAILABLE", VX_REPOSITORY_NO_ROW},
         {"flat", "", "UNAVAILABLE", "no version"},
     };
-    listing.entries[2] =
-        (struct vx_repository_entry){.name = "x", .version = 8, .no_row = true};
-    listing.entries[3] =
-        (struct vx_repository_entry){.name = "busy", .version = 1, .no_row = true};
     listing.count = 4;
     listing.odds[0] = (struct vx_repository_odd){.name = "docs", .why = {"no model"}};
     listing.odds[1] =

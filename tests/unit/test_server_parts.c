@@ -175,8 +175,14 @@ START_TEST(a_peer_that_does_not_read_is_noticed)
     ck_assert(!vx_channel_pair(fds).fault);
     static struct vx_message_load load = {.head = {.kind = VX_MESSAGE_LOAD}};
     /* Every message that can be under way fits ... */
+    struct vx_message_head unload = {.kind = VX_MESSAGE_UNLOAD};
     for (int i = 0; i < VX_INSTANCES_MAX; i++)
-        ck_assert(!vx_channel_send(fds[0], &load.head, sizeof load).fault);
+        ck_assert(!vx_channel_send(fds[0], &unload, sizeof unload).fault);
+    ck_assert(!vx_channel_send(fds[0], &load.head, sizeof load).fault);
+    static struct vx_message_run run = {.head = {.kind = VX_MESSAGE_RUN},
+                                        .items_count = VX_BATCH_ITEMS_MAX};
+    for (int i = 0; i < VX_WORKER_DEPTH; i++)
+        ck_assert(!vx_channel_send(fds[0], &run.head, sizeof run).fault);
     /* ... and a flood ends in a status, not in a wait. */
     vx_status st = VX_OK;
     for (int i = 0; i < 100000 && !st.fault; i++)

@@ -79,7 +79,7 @@ struct pairs {
 static vx_status answer_of(i32 method, const ProtobufCMessage *request,
                            const ProtobufCMessageDescriptor *descriptor, void *answer)
 {
-    static u8 bytes[4096], answer_bytes[VX_CONTROL_BYTES_MAX];
+    static u8 bytes[4096], answer_bytes[VX_ANSWER_BYTES_MAX];
     struct vx_span span = {bytes, protobuf_c_message_pack(request, bytes)};
     struct vx_control_answer out = {.scratch = &scratch,
                                     .bytes = answer_bytes,

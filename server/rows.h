@@ -1,0 +1,53 @@
+/* rows - a set of rows of the registry, a bit each.
+ *
+ *   vx_rows_set(&rows, instance, true);
+ *   VX_ROWS_EACH(i, &rows) ...
+ *
+ * Owner    the caller.
+ * Thread   the owner's.
+ * Limits   VX_INSTANCES_MAX rows.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_ROWS_H
+#define VX_SERVER_ROWS_H
+
+#include "server/sched.h"
+
+struct vx_rows {
+    u64 words[(VX_INSTANCES_MAX + 63) / 64];
+};
+
+static inline void vx_rows_set(struct vx_rows *rows, i32 row, bool in)
+{
+    u64 bit = UINT64_C(1) << (row % 64), *word = &rows->words[row / 64];
+    *word = in ? *word | bit : *word & ~bit;
+}
+
+static inline bool vx_rows_has(const struct vx_rows *rows, i32 row)
+{
+    return rows->words[row / 64] >> (row % 64) & 1;
+}
+
+/* The first one from `row` on, or -1. */
+static inline i32 vx_rows_next(const struct vx_rows *rows, i32 row)
+{
+    for (i32 w = row / 64; w < (i32)VX_COUNT(rows->words); w++) {
+        u64 left = rows->words[w];
+        if (w == row / 64) left &= ~UINT64_C(0) << (row % 64);
+        if (left) return 64 * w + __builtin_ctzll(left);
+    }
+    return -1;
+}
+
+static inline bool vx_rows_any(const struct vx_rows *rows)
+{
+    return vx_rows_next(rows, 0) >= 0;
+}
+
+/* Rows in rising order; the one that it is at may be taken out meanwhile. */
+#define VX_ROWS_EACH(row_, rows_)                                                        \
+    for (i32 row_ = vx_rows_next(rows_, 0); row_ >= 0;                                   \
+         row_ = vx_rows_next(rows_, row_ + 1))
+
+#endif
