@@ -8,6 +8,9 @@ static const f64 OUTLIER = 4;
 /* Among so few, one that is far below the line shows that the outlier is in the line: it
  * is begun anew.  Later it is a batch whose items failed. */
 enum { EARLY = 8 };
+/* A line is believed as far as so many times the largest batch, and as so many pairs, which take no
+ * device long. */
+static const f64 NEAR = 4, NEAR_PAIRS = 1 << 16;
 /* Batches of one size say nothing about the slope.  The slope that was known is held with
  * the weight of a spread of 2 % of the mean, so that it fades only when there is a better
  * one. */
@@ -52,6 +55,7 @@ void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
 {
     cost_learn_build(cost, seen->build_ns, seen->build_voxels);
     f64 x = seen->pairs > 0 ? seen->pairs : 0, y = seen->ns > 0 ? (f64)seen->ns : 0;
+    if (x > cost->most) cost->most = x;
     if (cost->seen <= EARLY) cost->seen++;
     if (cost->seen == 1) return;
     if (cost->weight > 0) {
@@ -66,6 +70,11 @@ void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
     cost->xx = cost->xx * KEEP + x * x;
     cost->xy = cost->xy * KEEP + x * y;
     cost_fit(cost);
+}
+
+bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs)
+{
+    return pairs > NEAR_PAIRS && pairs > NEAR * cost->most;
 }
 
 bool vx_cost_is_known(const struct vx_cost *cost)

@@ -30,6 +30,7 @@
 /* Sums over what was seen, each older one worth less; zeros = nothing seen. */
 struct vx_cost {
     i32 seen, built; /* batches; those of them that built maps */
+    f64 most;        /* pairs of the largest batch */
     f64 weight, x, y, xx, xy;
     f64 slope_ns, fixed_ns; /* per pair; per batch */
     f64 build_weight, build_ns, build_voxels;
@@ -48,6 +49,8 @@ bool vx_cost_is_known(const struct vx_cost *cost);
 bool vx_cost_is_firm(const struct vx_cost *cost);
 /* Of one batch; at least 1 when it is known, 0 when it is not. */
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels);
+/* Whether a batch is so much larger than all that were seen that nothing is known of it. */
+bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs);
 /* What these add to a batch that goes anyhow; 0 when nothing is known. */
 i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs);
 /* Building the maps of that many voxels.  Until it was seen: as long as `otherwise_ns`. */

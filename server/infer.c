@@ -248,6 +248,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     const struct vx_instance *row = vx_infer_row(infer, call);
     VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
     call->job.voxels = call->admitted.voxels;
+    call->job.client = call->peer.connection;
     call->job.priority = request->priority;
     call->job.deadline_ns = call->deadline_ns;
     call->job.timeout_ns = infer_timeout_ns(call);

@@ -11,8 +11,8 @@ vx_status vx_sched_open(i32 queue_max, struct vx_sched **sched)
     struct vx_sched *s = vx_alloc_zero(sizeof *s);
     VX_ENSURE(s, RESOURCE_EXHAUSTED, "no memory for the scheduler");
     /* Jobs that come back from dead workers wait beyond queue_max. */
-    size_t waiting_max =
-        (size_t)queue_max + VX_WORKERS_MAX * VX_WORKER_DEPTH * VX_BATCH_ITEMS_MAX;
+    size_t waiting_max = (size_t)queue_max + VX_SCHED_QUEUE_RESERVED +
+                         VX_WORKERS_MAX * VX_WORKER_DEPTH * VX_BATCH_ITEMS_MAX;
     s->heap = vx_alloc(waiting_max * sizeof *s->heap);
     if (!s->heap) {
         vx_free(s);

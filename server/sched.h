@@ -16,6 +16,10 @@
  * the first job came, and not at all once the batch is full; a worker that is busy costs
  * no waiting, since jobs gather behind it anyhow.
  *
+ * Within a level clients take turns: each gets as much of the devices as any other, by voxels,
+ * however many requests it has waiting (weighted fair queueing: Demers, Keshav, Shenker, SIGCOMM
+ * 1989).  What one client sends is served in its order.
+ *
  * Predictions come from what batches took (server/cost.h), per instance and worker.  A job
  * that cannot end before its deadline, by the prediction, is refused when it is submitted.
  * A job whose geometry a worker holds goes to that worker, unless waiting for it takes
@@ -40,7 +44,8 @@
  *
  * Owner    jobs live in the caller's memory and are borrowed while QUEUED or RUNNING.
  * Thread   loop.
- * Limits   queue_max jobs waiting; VX_WORKERS_MAX workers; VX_INSTANCES_MAX model
+ * Limits   queue_max jobs waiting, and up to VX_SCHED_QUEUE_RESERVED more of clients that
+ *          have few waiting; VX_WORKERS_MAX workers; VX_INSTANCES_MAX model
  *          instances; VX_WORKER_DEPTH batches on a worker at once.
  * Fails    submit: UNAVAILABLE when a queue is full, with Triton's words, or when the
  *          request's `timeout` cannot be kept; DEADLINE_EXCEEDED when gRPC's deadline
@@ -63,6 +68,9 @@
 /* Worker deaths a job may be part of; the one that dies again is the likely cause. */
 #define VX_JOB_DEATHS_MAX 2
 
+/* Beyond queue_max, so that a client that fills the queue does not keep others out. */
+#define VX_SCHED_QUEUE_RESERVED 64
+
 enum vx_job_state { VX_JOB_NEW, VX_JOB_QUEUED, VX_JOB_RUNNING };
 
 struct vx_job {
@@ -72,6 +80,7 @@ struct vx_job {
     i64 voxels;      /* N */
     i64 pairs;       /* of the first map, when the front has seen this geometry; 0 = not
                         known, estimated */
+    u64 client;      /* who shares devices with others: its connection; 0 = not known */
     u64 priority;    /* 1 is highest; 0 = not said */
     i64 deadline_ns; /* gRPC's; VX_NEVER when none */
     i64 timeout_ns;  /* the parameter `timeout`, counted from submit; 0 = none */
@@ -85,6 +94,7 @@ struct vx_job {
     bool
         by_timeout; /* out: expires_ns comes from `timeout` or the policy, not from gRPC */
     u64 level;      /* out: of priority, as the policy has it */
+    u64 turn;       /* out: its place among all clients' jobs; sched_turn.c */
     u64 sequence;   /* out: order of arrival */
     i32 deaths;     /* out */
     i32 heap_index; /* the scheduler's, while it waits: among those that expire */

@@ -100,13 +100,28 @@ static void load_sum(struct sched_load *sum, const struct sched_load *load, i32 
     sum->pairless_voxels += sign * load->pairless_voxels;
 }
 
-/* The jobs of an instance that some workers serve before one of this level: their share of
- * what may go anywhere, and what is bound to them. */
-static struct sched_load load_ahead(const struct sched_instance *instance, u64 level,
+/* Takes out of the sums over a line those jobs of it whose turn is after this one. */
+static void load_take_behind(const struct sched_line *line, const struct vx_job *job,
+                             u32 workers, struct sched_load *ahead,
+                             struct sched_load *bound)
+{
+    for (const struct vx_job *other = line->last; other && vx_sched_before(job, other);
+         other = other->previous) {
+        if (!other->only)
+            vx_sched_load_add(ahead, other, -1);
+        else if (workers & (other->only & -other->only))
+            vx_sched_load_add(bound, other, -1);
+    }
+}
+
+/* The jobs of an instance that some workers serve before this one: their share of what may go
+ * anywhere, and what is bound to them. */
+static struct sched_load load_ahead(const struct sched_instance *instance,
+                                    const struct vx_job *job,
                                     const struct sched_share *share)
 {
     struct sched_load ahead = {0}, bound = {0};
-    for (i32 l = 0; l <= vx_sched_line_index(level); l++) {
+    for (i32 l = 0; l <= vx_sched_line_index(job->level); l++) {
         const struct sched_line *line = &instance->lines[l];
         if (!line->load.jobs) continue;
         load_sum(&ahead, &line->load, 1);
@@ -115,6 +130,7 @@ static struct sched_load load_ahead(const struct sched_instance *instance, u64 l
             load_sum(&ahead, &line->bound[w], -1);
             if (share->workers & (1u << w)) load_sum(&bound, &line->bound[w], 1);
         }
+        load_take_behind(line, job, share->workers, &ahead, &bound);
     }
     if (share->part < share->whole) {
         ahead.jobs = (i32)((i64)ahead.jobs * share->part / share->whole);
@@ -140,7 +156,7 @@ static struct sched_share share_of(const struct sched_instance *instance,
 /* Whole batches of what waits for the same workers.  What is left over of the job's own
  * instance goes with it, and is in *joined_pairs. */
 static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job,
-                          u64 level, u32 workers, f64 *joined_pairs)
+                          u32 workers, f64 *joined_pairs)
 {
     f64 sum_ns = 0;
     *joined_pairs = 0;
@@ -149,7 +165,7 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
         const struct sched_instance *instance = &sched->instances[i];
         struct sched_share share = share_of(instance, job, workers);
         if (!share.workers) continue;
-        struct sched_load ahead = load_ahead(instance, level, &share);
+        struct sched_load ahead = load_ahead(instance, job, &share);
         if (!ahead.jobs) continue;
         f64 pairs = sched_load_pairs(instance, &ahead);
         f64 batches = load_batches(instance, &ahead);
@@ -161,16 +177,16 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
     return (i64)sum_ns;
 }
 
-/* Jobs of a level that was not said yet are taken at `level`. */
+/* Of a job that has its place: level, turn, sequence. */
 static struct expected job_expect(const struct vx_sched *sched, const struct vx_job *job,
-                                  u64 level, i64 now_ns)
+                                  i64 now_ns)
 {
     const struct sched_instance *instance = &sched->instances[job->instance];
     u32 workers = vx_sched_job_workers(sched, job);
     struct expected expected = {0};
     i64 free_ns = 0;
     f64 joined_pairs;
-    i64 ahead_ns = queue_ahead_ns(sched, job, level, workers, &joined_pairs);
+    i64 ahead_ns = queue_ahead_ns(sched, job, workers, &joined_pairs);
     f64 pairs = sched_job_pairs(instance, job) + joined_pairs;
     for (; workers; workers &= workers - 1) {
         i32 w = __builtin_ctz(workers);
@@ -191,8 +207,11 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
 {
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
     const struct sched_instance *instance = &sched->instances[job->instance];
-    u64 level = job_level(&instance->batching, job->priority);
-    struct expected expected = job_expect(sched, job, level, now_ns);
+    struct vx_job last = *job; /* as if it were submitted now */
+    last.level = job_level(&instance->batching, job->priority);
+    last.turn = vx_sched_turn(sched, job);
+    last.sequence = sched->sequence + 1;
+    struct expected expected = job_expect(sched, &last, now_ns);
     return expected.run_ns ? expected.wait_ns + expected.run_ns : 0;
 }
 
@@ -213,7 +232,7 @@ static vx_status job_check_times(const struct vx_sched *sched, const struct vx_j
                                  i64 now_ns, struct vx_why *why)
 {
     if (job->expires_ns == VX_NEVER) return VX_OK;
-    struct expected expected = job_expect(sched, job, job->level, now_ns);
+    struct expected expected = job_expect(sched, job, now_ns);
     if (!expected.run_ns) return VX_OK;
     const struct vx_queue_policy *policy =
         vx_sched_policy(&sched->instances[job->instance], job->level);
@@ -233,13 +252,20 @@ static vx_status job_check_times(const struct vx_sched *sched, const struct vx_j
     return VX_OK;
 }
 
-static vx_status check_room(const struct vx_sched *sched,
-                            const struct sched_instance *instance, u64 level,
-                            struct vx_why *why)
+static vx_status check_room(const struct vx_sched *sched, const struct vx_job *job,
+                            u64 level, struct vx_why *why)
 {
-    VX_ENSURE_WHY(sched->queued < sched->queue_max, why, UNAVAILABLE,
-                  "Exceeds maximum queue size",
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    i32 own = sched->clients[vx_sched_client_index(job->client)].waiting;
+    VX_ENSURE_WHY(sched->queued < vx_sched_turn_room(sched, job->client), why,
+                  UNAVAILABLE, "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests wait already", sched->queued);
+    VX_ENSURE_WHY(
+        !vx_sched_turn_has_part(sched, job->client), why, UNAVAILABLE,
+        "Exceeds maximum queue size",
+        "Exceeds maximum queue size: %d requests wait already, and %d of them are "
+        "this client's",
+        sched->queued, own);
     i64 most = vx_sched_policy(instance, level)->max_queue_size;
     i32 waiting = vx_sched_level_jobs(instance, level);
     VX_ENSURE_WHY(most <= 0 || waiting < most, why, UNAVAILABLE,
@@ -253,9 +279,9 @@ static vx_status check_room(const struct vx_sched *sched,
 bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job)
 {
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
-    const struct sched_instance *instance = &sched->instances[job->instance];
-    u64 level = job_level(&instance->batching, job->priority);
-    return check_room(sched, instance, level, NULL).fault != NULL;
+    const struct vx_batching *batching = &sched->instances[job->instance].batching;
+    u64 level = job_level(batching, job->priority);
+    return check_room(sched, job, level, NULL).fault != NULL;
 }
 
 vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns,
@@ -269,12 +295,14 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     job->level = job_level(&instance->batching, job->priority);
     VX_ENSURE(!job->must_hold || job->holders, FAILED_PRECONDITION,
               "no device holds the geometry that the request names");
-    VX_TRY(check_room(sched, instance, job->level, why));
+    VX_TRY(check_room(sched, job, job->level, why));
     job->queued_ns = now_ns;
+    job->turn = vx_sched_turn(sched, job);
+    job->sequence = ++sched->sequence;
     job->deaths = 0;
     job_set_expiry(job, vx_sched_policy(instance, job->level));
     VX_TRY(job_check_times(sched, job, now_ns, why));
-    job->sequence = ++sched->sequence;
+    vx_sched_turn_take(sched, job);
     vx_sched_insert(sched, job);
     instance->jobs++;
     return VX_OK;

@@ -7,6 +7,9 @@
 /* A deadline that a batch is closed for is met with this to spare: the loop's timers are
  * no finer. */
 #define DEADLINE_SLACK_NS VX_NS_PER_MS
+/* No job joins a batch that would then take longer, by the prediction: whoever comes next waits for
+ * all of it, and a device is not slower for being asked four times a second. */
+#define BATCH_NS_MAX (VX_NS_PER_S / 4)
 
 /* A batch while it is put together. */
 struct forming {
@@ -33,8 +36,12 @@ static bool forming_fits(const struct sched_instance *instance,
 {
     const struct vx_batching *batching = &instance->batching;
     if (job->voxels > batching->voxels_max - plan->voxels) return false;
-    return batching->pairs_max <= 0 ||
-           forming->pairs + sched_job_pairs(instance, job) <= (f64)batching->pairs_max;
+    f64 pairs = forming->pairs + sched_job_pairs(instance, job);
+    if (batching->pairs_max > 0 && pairs > (f64)batching->pairs_max) return false;
+    const struct vx_cost *cost = &instance->costs[plan->worker];
+    i64 build = sched_holds(job, plan->worker) ? 0 : job->voxels;
+    return !vx_cost_is_far(cost, pairs) &&
+           vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <= BATCH_NS_MAX;
 }
 
 /* Times in the queue are kept by starting, deadlines of gRPC by ending. */
@@ -111,6 +118,7 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         .predicted_ns = plan->predicted_ns,
     };
     struct vx_job **end = &batch->jobs;
+    vx_sched_turn_begins(sched, plan);
     for (i32 j = 0; j < plan->jobs_count; j++) {
         struct vx_job *job = plan->jobs[j];
         vx_sched_remove(sched, job);

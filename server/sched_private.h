@@ -2,6 +2,7 @@
  *
  *   sched.c          the object: instances, workers, ends of batches, counts
  *   sched_queue.c    who waits, in which order, until when
+ *   sched_turn.c     whose turn it is: what each client had of the devices
  *   sched_admit.c    may it wait at all: levels, policies, expected waits
  *   sched_pick.c     which batch starts now: the look along the queue
  *   sched_place.c    where: which worker is done first, and has room
@@ -45,7 +46,7 @@ struct sched_load {
     i64 voxels, pairs, pairless_voxels;
 };
 struct sched_line {
-    struct vx_job *first, *last;             /* in order of (level, sequence) */
+    struct vx_job *first, *last;             /* in order of service: vx_sched_before */
     struct sched_load load;                  /* all of it */
     struct sched_load bound[VX_WORKERS_MAX]; /* of it, jobs with `only`: by their first
                                                 worker */
@@ -77,6 +78,13 @@ struct sched_instance {
     struct vx_cost costs[VX_WORKERS_MAX];
 };
 
+/* Clients by a hash of their numbers: two that share an entry share their turns. */
+#define SCHED_CLIENTS 4096
+struct sched_client {
+    u64 turn;    /* of its last job */
+    i32 waiting; /* jobs */
+};
+
 struct vx_sched {
     i32 queued, running, queue_max;
     i64 queued_voxels, running_voxels;
@@ -87,6 +95,10 @@ struct vx_sched {
     struct sched_line solo; /* jobs that saw a death, of all instances */
     struct vx_job **heap;   /* waiting jobs that expire, the earliest first */
     i32 heap_count;
+    u64 turn;            /* what each client could have had by now */
+    u64 turn_last;       /* the last that any job was given */
+    i32 clients_waiting; /* entries with a job that waits */
+    struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
     struct sched_instance instances[VX_INSTANCES_MAX];
 };
@@ -124,6 +136,23 @@ void vx_sched_job_leaves(struct vx_sched *sched, struct vx_job *job);
 const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *instance,
                                               u64 level);
 i32 vx_sched_line_index(u64 level);
+
+/* ------- sched_turn.c ------- */
+
+/* The client's entry. */
+i32 vx_sched_client_index(u64 client);
+/* Which turn the job would get now. */
+u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
+/* It gets that turn. */
+void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
+/* A batch begins; its jobs still wait. */
+void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
+/* One more job of the client waits, or one less. */
+void vx_sched_turn_waits(struct vx_sched *sched, const struct vx_job *job, i32 more);
+/* How many jobs may wait before one more of the client is refused. */
+i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client);
+/* Whether so many clients wait that this one has its part of the queue. */
+bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client);
 
 /* ------- sched_place.c ------- */
 

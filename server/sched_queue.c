@@ -6,7 +6,8 @@
 
 bool vx_sched_before(const struct vx_job *a, const struct vx_job *b)
 {
-    return a->level != b->level ? a->level < b->level : a->sequence < b->sequence;
+    if (a->level != b->level) return a->level < b->level;
+    return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
 }
 
 i32 vx_sched_line_index(u64 level)
@@ -80,8 +81,8 @@ static void line_count(struct sched_line *line, const struct vx_job *job, i32 si
     if (job->only) vx_sched_load_add(&line->bound[__builtin_ctz(job->only)], job, sign);
 }
 
-/* From the tail: an arrival belongs there, but in a line of many levels; a job that comes
- * back from a death walks past those of its fate that came after it. */
+/* From the tail: an arrival of a client that has many waiting belongs there; one of a client that
+ * has few walks past those. */
 static void line_insert(struct sched_line *line, struct vx_job *job)
 {
     struct vx_job *after = line->last;
@@ -114,6 +115,7 @@ void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
     }
     heap_insert(sched, job);
     job->state = VX_JOB_QUEUED;
+    vx_sched_turn_waits(sched, job, 1);
     sched->queued++;
     sched->queued_voxels += job->voxels;
 }
@@ -132,6 +134,7 @@ void vx_sched_remove(struct vx_sched *sched, struct vx_job *job)
     }
     heap_remove(sched, job);
     job->state = VX_JOB_NEW;
+    vx_sched_turn_waits(sched, job, -1);
     sched->queued--;
     sched->queued_voxels -= job->voxels;
 }

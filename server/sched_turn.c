@@ -1,0 +1,86 @@
+/* sched_turn - whose turn it is.
+ *
+ * Time is counted in voxels that each client could have had: a batch moves it on by its cost over
+ * the clients that wait.  The turn of a job is when it would end if its client had only its part of
+ * the devices: after the one before it, or after now, plus its own cost.  The earliest turn goes
+ * first.  So a small job of a client that has little waiting passes the many of another, and the jobs
+ * of one client keep their order.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/sched_private.h"
+
+#include "engine/base/check.h"
+
+/* What a job costs its client beside its voxels. */
+#define JOB_VOXELS 32
+/* From three quarters of the queue on, a client beside others has its part of it. */
+#define CROWDED_QUARTERS 3
+/* Of queue_max, as far as VX_SCHED_QUEUE_RESERVED: what is beyond it for who has few waiting. */
+#define QUEUE_RESERVED_PART 8
+
+i32 vx_sched_client_index(u64 client)
+{
+    /* Fibonacci hashing: connections are numbered one by one. */
+    return (i32)(client * 0x9E3779B97F4A7C15u >> 32) & (SCHED_CLIENTS - 1);
+}
+
+static u64 cost_of(const struct vx_job *job)
+{
+    return (u64)job->voxels + JOB_VOXELS;
+}
+
+/* Where all stand: who was away has saved nothing. */
+static u64 turn_now(const struct vx_sched *sched)
+{
+    return sched->queued ? sched->turn : sched->turn_last;
+}
+
+u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
+{
+    u64 own = sched->clients[vx_sched_client_index(job->client)].turn;
+    u64 now = turn_now(sched);
+    return (own > now ? own : now) + cost_of(job);
+}
+
+void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
+{
+    job->turn = vx_sched_turn(sched, job);
+    sched->turn = turn_now(sched);
+    sched->clients[vx_sched_client_index(job->client)].turn = job->turn;
+    if (job->turn > sched->turn_last) sched->turn_last = job->turn;
+}
+
+void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan)
+{
+    u64 cost = 0;
+    for (i32 j = 0; j < plan->jobs_count; j++) cost += cost_of(plan->jobs[j]);
+    sched->turn += cost / (u64)sched->clients_waiting;
+}
+
+void vx_sched_turn_waits(struct vx_sched *sched, const struct vx_job *job, i32 more)
+{
+    struct sched_client *client = &sched->clients[vx_sched_client_index(job->client)];
+    i32 before = client->waiting;
+    client->waiting += more;
+    VX_ASSERT(client->waiting >= 0);
+    sched->clients_waiting += (client->waiting > 0) - (before > 0);
+}
+
+/* The fewer of its jobs wait, the more of what is reserved: a client sends its next request before
+ * the last one is answered. */
+i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client)
+{
+    i32 own = sched->clients[vx_sched_client_index(client)].waiting;
+    i32 reserved = sched->queue_max / QUEUE_RESERVED_PART;
+    if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
+    return sched->queue_max + (own < reserved ? reserved - own : 0);
+}
+
+bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client)
+{
+    i32 own = sched->clients[vx_sched_client_index(client)].waiting;
+    i32 clients = sched->clients_waiting + !own;
+    bool crowded = sched->queued >= sched->queue_max / 4 * CROWDED_QUARTERS;
+    return clients > 1 && crowded && own >= sched->queue_max / clients;
+}
