@@ -171,6 +171,7 @@ static void on_arrive(void *context, bool ok)
     record->call.peer =
         vx_rpc_accept_peer(rpc->accept, record->grpc, &record->descriptor);
     vx_rpc_govern_arrived(vx_rpc_place_of(record));
+    record->arrived = true;
     if (method == VX_RPC_METHOD_UNKNOWN) {
         arrive_unknown(record);
         return;

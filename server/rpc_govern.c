@@ -114,10 +114,8 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 
 static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits)
 {
-    if (govern->waits == VX_RPC_WAIT_NONE) {
-        govern->governor->waiting++;
-        govern->governor->bell(govern->governor->context);
-    }
+    if (govern->waits == VX_RPC_WAIT_NONE) govern->governor->waiting++;
+    govern->governor->bell(govern->governor->context);
     govern->waits = waits;
     if (waits != VX_RPC_WAIT_BYTES) govern->held_up = true;
 }
@@ -159,6 +157,7 @@ static void owner_pass(struct vx_rpc_govern *govern, u64 finished_before)
     struct vx_rpc_governor *governor = govern->governor;
     if (governor->owner != govern) return;
     if (govern->meter.finished == finished_before && govern->meter.unfinished) return;
+    govern->passes = 0;
     governor->owner = NULL;
     ring(governor);
 }
@@ -192,7 +191,6 @@ static void account(struct vx_rpc_govern *govern, const struct msghdr *message,
     governor->holders += (meter->held > 0) - (before.held > 0);
     governor->fresh -= meter->calls && !before.calls;
     govern->active_ns = vx_clock_ns();
-    governor->streams_open += meter->streams_count - before.streams_count;
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
     if (before.held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
@@ -320,7 +318,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
     governor->live_count--;
     governor->going += govern->meter.held; /* gRPC frees it soon */
-    governor->streams_open -= govern->meter.streams_count;
+    governor->calls_open -= govern->shares[VX_RPC_SHARE_ARRIVED];
     governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;

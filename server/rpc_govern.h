@@ -10,8 +10,8 @@
  *            Given back with time and with each answer, which brings such frames about.
  *   bytes    of messages that are not whole, of all connections together.  Beyond
  *            receive_bytes_max, less what connections and calls weigh, one connection at a
- *            time goes on, the one with least to come, so that something ends; who holds no
- *            more than HELD_SMALL is never held up.
+ *            time goes on, the one with least to come, so that something ends: for as long as
+ *            it brings something.  Who holds no more than its small part is never held up.
  *
  * A connection that may cost nothing more now is not read; what it sends waits in the
  * network, and nobody else notices.  That slows a flood to a walk, and an honest client that
@@ -61,7 +61,8 @@ enum vx_rpc_wait {
 
 /* What connections have parts of. */
 enum vx_rpc_share {
-    VX_RPC_SHARE_CALLS,   /* calls in flight */
+    VX_RPC_SHARE_ARRIVED, /* calls that gRPC keeps something of: arrived, and not ended by us */
+    VX_RPC_SHARE_CALLS,   /* of them, those in flight */
     VX_RPC_SHARE_BODIES,  /* inferences whose message gRPC was asked for */
     VX_RPC_SHARE_AWAITED, /* inferences whose message is not here, the former among them */
     VX_RPC_SHARE_IDLE,    /* calls that last as long as their clients like; as the largest
@@ -91,7 +92,9 @@ struct vx_rpc_govern {
     bool held_up;             /* for calls or work, since the last look */
     bool slow;                /* brought little since the last look */
     i32 still, unread, flood; /* looks in a row */
-    i64 active_ns;            /* when it brought something last */
+    i32 passes;    /* turns to go beyond the room in which it brought nothing */
+    bool had_turn; /* since the last look */
+    i64 active_ns; /* when it brought something last */
     i32 shares[VX_RPC_SHARES_COUNT];
     u64 tensors;              /* bytes of the arena */
     int epoll;                /* gRPC's, -1 = not known yet */
@@ -118,7 +121,8 @@ void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
 /* What all connections ever brought; those that have ended, bytes of messages twice. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
 
-/* A call of it has arrived.  Of a connection that is gone: nothing, as below. */
+/* A call of it has arrived; vx_rpc_govern_share says when it has ended.  Of a connection that is
+ * gone: nothing, as below. */
 void vx_rpc_govern_arrived(struct vx_rpc_place place);
 /* So many bytes of an answer leave. */
 void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes);
@@ -132,6 +136,9 @@ i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
  * connection has its part already; then nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);
 void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
+/* Whether there is little left of the arena, and the connection has more than its part: it took
+ * that when there were fewer. */
+bool vx_rpc_govern_hoards(struct vx_rpc_place place);
 /* The connection that has most of a share, and how much; 0 = none has any. */
 u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
                             i32 *most);

@@ -16,12 +16,12 @@
 #define CALLS_UNSEEN_FEW 64
 /* While there are so many nobody is read. */
 #define CALLS_UNSEEN_MAX 1024
-/* Streams of all connections that may be open before time gives no more calls back: what a
- * call without a message costs is gRPC's for as long as its client likes. */
-#define STREAMS_ALL 8192
+/* Calls of all connections that may be open before time gives no more of them: what a call
+ * without a message costs is gRPC's for as long as its client likes. */
+#define CALLS_OPEN_ALL 8192
 /* About what gRPC keeps of a connection and of a call that has brought nothing yet. */
 #define CONNECTION_BYTES (32 << 10)
-#define STREAM_BYTES     (8 << 10)
+#define CALL_BYTES       (8 << 10)
 /* Of receive_bytes_max: what they leave to messages at least, and what all that are never held
  * up may have together. */
 #define ROOM_PART 8
@@ -77,11 +77,12 @@ static void calls_add(struct vx_rpc_govern *govern, i64 more)
         govern->calls = clamp(govern->calls + more, INT64_MIN, most);
 }
 
-static bool streams_many(const struct vx_rpc_govern *govern)
+/* A call that we have ended costs gRPC nothing more, though its client may keep the stream open. */
+static bool calls_many(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    return governor->streams_open >= STREAMS_ALL &&
-           govern->meter.streams_count >= STREAMS_ALL / governor->live_count;
+    return governor->calls_open >= CALLS_OPEN_ALL &&
+           govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
 /* Of calls that never arrive nobody would hear. */
@@ -89,6 +90,7 @@ static void unseen_heal(struct vx_rpc_governor *governor, i64 now_ns)
 {
     i64 step_ns = VX_NS_PER_S / (2 * CALLS_ALL);
     i64 steps = (now_ns - governor->filled_ns) / step_ns;
+    if (steps <= 0) return;
     governor->filled_ns += steps * step_ns;
     governor->unseen = clamp(governor->unseen - steps, 0, INT64_MAX);
 }
@@ -102,7 +104,7 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     if (steps <= 0) return;
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
-    if (!streams_many(govern)) calls_add(govern, steps);
+    if (!calls_many(govern)) calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
 
@@ -110,19 +112,34 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 static i64 room_of(const struct vx_rpc_governor *governor)
 {
     i64 most = governor->receive_bytes_max;
-    i64 weight =
-        governor->live_count * CONNECTION_BYTES + governor->streams_open * STREAM_BYTES;
+    i64 weight = (i64)governor->live_count * CONNECTION_BYTES +
+                 (i64)governor->calls_open * CALL_BYTES;
     return clamp(most - weight, most / ROOM_PART, most);
 }
 
-/* By how much it may add to what is held; without end for the owner. */
-static i64 bytes_allowed(const struct vx_rpc_govern *govern)
+/* Beyond the room there are all small parts, and as much again for the owner. */
+i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
+{
+    i64 beyond = 2 * governor->receive_bytes_max / ROOM_PART;
+    return room_of(governor) + beyond - governor->held;
+}
+
+i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
-    i64 small = clamp(part, HELD_SMALL_MIN, HELD_SMALL) - govern->meter.held;
+    return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
+}
+
+/* By how much it may add to what is held.  The owner without end: one message has one.  Of several
+ * one could be whole and the others not, so all of those stay within a part. */
+static i64 bytes_allowed(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 small = vx_rpc_govern_small(govern) - govern->meter.held;
     i64 room = room_of(governor) - governor->held;
-    if (governor->owner == govern) return INT64_MAX;
+    if (governor->owner == govern && govern->meter.unfinished <= 1) return INT64_MAX;
+    if (governor->owner == govern) room = vx_rpc_govern_room_owner(governor);
     return small > room ? small : room;
 }
 
@@ -179,6 +196,8 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (govern) govern->shares[VX_RPC_SHARE_ARRIVED]++;
+    if (governor) governor->calls_open++;
     if (governor && governor->unseen > 0 && --governor->unseen == CALLS_UNSEEN_MAX - 1)
         governor->bell(governor->context);
     earn(govern, 1, 0);
@@ -202,6 +221,7 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         VX_ASSERT(govern->shares[share] >= 0);
         if (share == VX_RPC_SHARE_CALLS)
             govern->governor->active += (before + more > 0) - (before > 0);
+        if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -233,8 +253,14 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
     return has;
 }
 
-/* While half of the arena is free nobody asks.  Of three quarters of it each has its part,
- * so that a newcomer finds something. */
+/* Of three quarters of the arena each that has some has its part, so that a newcomer finds
+ * something. */
+static u64 arena_part(const struct vx_rpc_governor *governor, u64 takers)
+{
+    return governor->arena_bytes / 4 * 3 / takers;
+}
+
+/* While half of the arena is free nobody asks. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
 {
     bool may = true;
@@ -242,10 +268,10 @@ bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
     if (govern && bytes && governor->arena_bytes) {
-        u64 all = governor->arena_bytes;
         u64 takers = (u64)governor->takers + !govern->tensors;
-        bool crowded = takers > 1 && governor->tensors + bytes > all / 2;
-        may = !crowded || govern->tensors + bytes <= all / 4 * 3 / takers;
+        bool crowded =
+            takers > 1 && governor->tensors + bytes > governor->arena_bytes / 2;
+        may = !crowded || govern->tensors + bytes <= arena_part(governor, takers);
     }
     if (govern && may && bytes) {
         governor->takers += !govern->tensors;
@@ -254,6 +280,18 @@ bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return may;
+}
+
+bool vx_rpc_govern_hoards(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    bool hoards = governor && govern->tensors && governor->takers > 1 &&
+                  governor->tensors > governor->arena_bytes / 4 * 3 &&
+                  govern->tensors > arena_part(governor, (u64)governor->takers);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return hoards;
 }
 
 void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)

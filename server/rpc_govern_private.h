@@ -32,12 +32,14 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *rows, *live;
     struct vx_h2_stream *streams; /* of all rows; pages are touched when used */
     i32 live_count, waiting;
-    i64 held, streams_open; /* of all */
+    i64 held;       /* of all */
+    i32 calls_open; /* of all, VX_RPC_SHARE_ARRIVED */
     i64 going; /* of `held`, what was of connections that have ended since the last look */
     i64 unseen; /* calls that were read and have not arrived */
     i64 filled_ns;
     u64 bytes, calls;            /* that ever came, or may be free again */
     struct vx_rpc_govern *owner; /* may go beyond receive_bytes_max */
+    i64 owner_ns;                /* since when */
     i64 freed_ns;                /* when much of `held` became whole last */
     i64 look_ns;
     i32 active;  /* connections with calls in flight */
@@ -63,6 +65,10 @@ void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
 /* What time has given back. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
+/* So much it may hold however little room there is. */
+i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
+/* What an owner with several messages may add. */
+i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
 /* True: a read brought far more than it was for. */

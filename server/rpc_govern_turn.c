@@ -8,6 +8,8 @@
 #define LOOK_NS (VX_NS_PER_S / 2)
 /* Who waits for what time gives back is looked at as often. */
 #define WAIT_NS (10 * VX_NS_PER_MS)
+/* Who may go beyond the room and has nothing to read after so long lets the next one go on. */
+#define OWNER_NS (5 * VX_NS_PER_MS)
 /* While somebody waits for its room a connection brings so many bytes from look to look, or
  * is closed after so many looks. */
 #define STILL_BYTES (128 << 10)
@@ -36,14 +38,53 @@
 
 /* ------- turns of the accept thread ------- */
 
+/* Who has spoken waits for us. */
+static bool has_spoken(const struct vx_rpc_govern *govern)
+{
+    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
+    return poll(&ask, 1, 0) > 0;
+}
+
+/* gRPC asks once more after the last byte: then only we wait, for the client. */
+static bool waits_for_us(const struct vx_rpc_govern *govern)
+{
+    if (govern->waits != VX_RPC_WAIT_BYTES) return govern->waits != VX_RPC_WAIT_NONE;
+    return has_spoken(govern);
+}
+
 /* What is left of its message: who is done soonest goes first, so that fewest wait. */
 static i64 rest_of(const struct vx_rpc_govern *govern)
 {
     return govern->meter.announced - govern->meter.held;
 }
 
+/* Whoever used its turns goes before who let them pass. */
+static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
+{
+    return a->passes != b->passes ? a->passes < b->passes : rest_of(a) < rest_of(b);
+}
+
+static void owner_check(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *owner = governor->owner;
+    if (!owner || now_ns - governor->owner_ns < OWNER_NS) return;
+    if (owner->waits == VX_RPC_WAIT_NONE && has_spoken(owner)) return;
+    owner->passes++;
+    governor->owner = NULL;
+}
+
+static void owner_set(struct vx_rpc_governor *governor, struct vx_rpc_govern *owner,
+                      i64 now_ns)
+{
+    governor->owner = owner;
+    governor->owner_ns = now_ns;
+    owner->had_turn = true;
+    vx_rpc_govern_wake(owner);
+}
+
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
+    owner_check(governor, now_ns);
     struct vx_rpc_govern *next = NULL;
     i64 next_ns = VX_NEVER;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
@@ -57,19 +98,18 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
         one->waits = waits;
         if (waits != VX_RPC_WAIT_BYTES)
             next_ns = now_ns + WAIT_NS;
-        else if (one->meter.unfinished <= 1 && (!next || rest_of(one) < rest_of(next)))
-            next = one; /* of several messages one could be whole and the others not */
+        else if ((!next || goes_before(one, next)) && has_spoken(one))
+            next = one;
     }
-    if (!next || governor->owner || governor->going) return next_ns;
-    governor->owner = next;
-    vx_rpc_govern_wake(next);
-    return next_ns;
+    if (!next || governor->going) return next_ns;
+    if (!governor->owner) owner_set(governor, next, now_ns);
+    return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
 
 static bool waits_for_room(const struct vx_rpc_governor *governor)
 {
     for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
-        if (one->waits == VX_RPC_WAIT_BYTES) return true;
+        if (one->waits == VX_RPC_WAIT_BYTES && has_spoken(one)) return true;
     return false;
 }
 
@@ -79,7 +119,9 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *most = NULL;
     if (governor->owner || now_ns - governor->freed_ns < STUCK_NS) return;
+    if (vx_rpc_govern_room_owner(governor) > 0) return;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->still) return; /* whoever stands still goes first */
         if (one->cut || one->meter.unfinished <= 1) continue;
         if (!most || one->meter.held > most->meter.held) most = one;
     }
@@ -107,11 +149,15 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
 {
     i64 late_ns = govern->governor->receive_ns_max;
     const struct vx_h2_meter *meter = &govern->meter;
-    bool waits = govern->waits != VX_RPC_WAIT_NONE;
+    bool waits = waits_for_us(govern);
     bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
-    bool holds = meter->held > HELD_SMALL && room_wanted && !waits;
+    bool holds = meter->held > vx_rpc_govern_small(govern) && room_wanted;
     bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
-    govern->still = still ? govern->still + 1 : 0;
+    if (!still)
+        govern->still = 0;
+    else if (!waits || govern->had_turn)
+        govern->still++;
+    govern->had_turn = false;
     govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
     govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
     govern->held_up = waits && govern->waits != VX_RPC_WAIT_BYTES;
@@ -154,13 +200,6 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-/* Who has spoken waits for us. */
-static bool has_spoken(const struct vx_rpc_govern *govern)
-{
-    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
-    return poll(&ask, 1, 0) > 0;
-}
-
 /* Who has not even greeted us goes first, and who has spoken last. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 {
@@ -190,7 +229,7 @@ void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
     i64 since_ns = vx_clock_ns() - IDLE_NS;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        bool busy = one->shares[VX_RPC_SHARE_CALLS] || one->meter.streams_count;
+        bool busy = one->shares[VX_RPC_SHARE_ARRIVED];
         if (busy || one->cut || one->active_ns > since_ns) continue;
         if (!idle || one->active_ns < idle->active_ns) idle = one;
     }

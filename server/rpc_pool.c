@@ -203,6 +203,9 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
     vx_rpc_await_end(record);
     vx_rpc_call_count(record, false);
+    if (record->arrived)
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ARRIVED, -1);
+    record->arrived = false;
     vx_rpc_govern_give(vx_rpc_place_of(record), record->tensors_bytes);
     record->tensors_bytes = 0;
     vx_rpc_stream_uncount(record);

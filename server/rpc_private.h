@@ -145,6 +145,7 @@ struct vx_rpc_record {
     bool awaits;    /* (lock) an inference whose message is not here, or idle for good */
     u64 tensors_bytes;  /* of the arena, counted for its connection */
     bool counted;       /* (lock) one of in_flight */
+    bool arrived;       /* its connection's share says so */
     bool metadata_sent; /* who may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
     struct vx_rpc_outbox outbox; /* (lock) */

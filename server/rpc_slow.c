@@ -4,6 +4,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 
+/* An answer may lie in the arena so long while there is little left of it. */
+#define HOARD_NS (5 * VX_NS_PER_S)
+
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
 {
     atomic_store_explicit(&record->wire_since_ns, vx_clock_ns(), memory_order_relaxed);
@@ -22,11 +25,17 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
     i64 since = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
     bool receives = wire == VX_RPC_RECEIVING;
     i64 most = receives ? rpc->options.receive_ns_max : rpc->options.send_ns_max;
+    bool hoards = wire == VX_RPC_SENDING && now_ns - since > HOARD_NS &&
+                  vx_rpc_govern_hoards(vx_rpc_place_of(record));
+    if (hoards && (!most || most > HOARD_NS)) most = HOARD_NS;
     if (wire == VX_RPC_IDLE || !most || now_ns - since <= most) return;
     struct vx_why why;
     vx_why_set(&why,
                receives ? "the request's message took longer than %lld ms to arrive"
-                        : "the client did not read its answer for %lld ms",
+               : hoards
+                   ? "the client did not read its answer for %lld ms while others waited "
+                     "for the memory that it holds"
+                   : "the client did not read its answer for %lld ms",
                (long long)(most / VX_NS_PER_MS));
     atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
                               memory_order_relaxed);

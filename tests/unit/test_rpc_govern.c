@@ -120,8 +120,7 @@ START_TEST(idle_watches_make_room_for_others)
 }
 END_TEST
 
-/* Half messages take all the room: small requests pass, and who stands still is closed, so that
- * a large one passes too. */
+/* Half messages take all the room and stand still: small requests pass, and so does a large one. */
 START_TEST(halves_do_not_keep_others_out)
 {
     struct rpc_server *server =
@@ -136,18 +135,18 @@ START_TEST(halves_do_not_keep_others_out)
     grpc_channel *channel = rpc_channel_open(server);
     for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
     rpc_infer_echo(channel, 2 << 20, 7);
-    ck_assert_uint_gt(cuts_of(server, VX_RPC_CUT_STILL), 0);
     grpc_channel_destroy(channel);
     for (i32 i = 0; i < 4; i++) close(fds[i]);
     end(server);
 }
 END_TEST
 
-/* One connection with halves on several streams fills all the room alone. */
+/* One connection with halves on several streams fills all the room alone, and a quarter beyond it:
+ * three of these have room there, and four have not. */
 START_TEST(halves_of_one_connection_end_it)
 {
     struct rpc_server *server =
-        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1 << 20});
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 760 << 10});
     int fd = raw_open(server);
     for (u32 i = 0; i < 4; i++) {
         ck_assert(raw_call(fd, 2 * i + 1, RPC_STREAM, NULL));

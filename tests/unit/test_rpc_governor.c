@@ -23,7 +23,7 @@
 #define RECEIVE_BYTES_MAX (1 << 20)
 /* As in rpc_govern_cost.c. */
 #define CONNECTION_BYTES (32 << 10)
-#define STREAM_BYTES     (8 << 10)
+#define CALL_BYTES       (8 << 10)
 #define ROOM_PART        8
 
 /* Pairs of sockets: ours is what the governor reads, theirs what a client writes. */
@@ -120,7 +120,8 @@ static i64 fill_with_half(i32 i)
 
 /* ------- room for halves of messages ------- */
 
-/* Each connection takes of it, and each call, but an eighth always stays. */
+/* Each connection takes of it, and each call that has arrived and not ended, but an eighth always
+ * stays. */
 START_TEST(room_is_less_beside_connections_and_calls)
 {
     static const i32 beside[] = {0, 7, 15, 23, 27, 100};
@@ -133,12 +134,80 @@ START_TEST(room_is_less_beside_connections_and_calls)
         if (!i) greet(1);
         call(1, (u32)(2 * i + 1));
         read_all(1);
+        vx_rpc_govern_arrived(place_of(1));
     }
-    i64 weight = (i64)(others + 1) * CONNECTION_BYTES +
-                 (i64)(others ? streams + 1 : 1) * STREAM_BYTES;
+    if (others && streams > 1) { /* one that we have ended, whatever its client says */
+        vx_rpc_govern_share(place_of(1), VX_RPC_SHARE_ARRIVED, -1);
+        streams--;
+    }
+    i64 weight =
+        (i64)(others + 1) * CONNECTION_BYTES + (i64)(others ? streams : 0) * CALL_BYTES;
     i64 room = RECEIVE_BYTES_MAX - weight;
     if (room < RECEIVE_BYTES_MAX / ROOM_PART) room = RECEIVE_BYTES_MAX / ROOM_PART;
     ck_assert_int_eq(fill_with_half(one), room);
+    close_governor();
+}
+END_TEST
+
+static void turns(i32 count_of_looks, i64 *now_ns)
+{
+    for (i32 i = 0; i < count_of_looks; i++) {
+        *now_ns += VX_NS_PER_S / 2;
+        vx_rpc_governor_turn(governor, *now_ns);
+    }
+}
+
+/* A half of a small message fills the room, and its rest is the least of all: it goes on first, as
+ * long as it brings something. */
+START_TEST(who_brings_nothing_lets_others_go_on)
+{
+    i64 now_ns = vx_clock_ns();
+    open_governor(0);
+    for (i32 i = 0; i < 3; i++) {
+        connect_one();
+        fill_with_half(i);
+    }
+    i32 going = -1;
+    for (i32 look = 0; look < 3; look++) {
+        turns(1, &now_ns);
+        i32 next = -1;
+        for (i32 i = 0; i < 3; i++)
+            if (vx_rpc_governor_row(governor, i)->waits == VX_RPC_WAIT_NONE) next = i;
+        ck_assert_int_ge(next, 0);
+        ck_assert_int_ne(next, going);
+        going = next;
+        read_all(going); /* it reads what there is, and nothing more comes */
+    }
+    close_governor();
+}
+END_TEST
+
+/* However many hold little each: who stands still while others wait for room is closed. */
+START_TEST(many_small_halves_make_room)
+{
+    i64 now_ns = vx_clock_ns();
+    open_governor(0);
+    i32 holders = 24;
+    for (i32 i = 0; i <= holders; i++) connect_one();
+    for (i32 i = 0; i < holders; i++) {
+        greet(i);
+        call(i, 1);
+        ck_assert(raw_message(theirs[i], 1, 60001, 60000 - 5));
+        read_all(i);
+    }
+    greet(holders);
+    call(holders, 1);
+    ck_assert(raw_message(theirs[holders], 1, 100000, 80000));
+    read_all(holders);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, holders)->waits, VX_RPC_WAIT_BYTES);
+    i32 closed = 0;
+    for (i32 look = 0; look < 20; look++) {
+        turns(1, &now_ns);
+        for (i32 i = 0; i < holders; i++) read_all(i);
+    }
+    for (i32 i = 0; i < holders; i++) closed += is_closed(i);
+    ck_assert_int_gt(closed, 0);
+    ck_assert(!is_closed(holders));
     close_governor();
 }
 END_TEST
@@ -158,6 +227,24 @@ static void make(i32 i, enum what what)
         read_all(i);
     }
 }
+
+/* When places are few, a call that we have ended does not keep a connection. */
+START_TEST(ended_calls_keep_no_place)
+{
+    open_governor(0);
+    for (i32 i = 0; i < 2; i++) {
+        make(connect_one(), CALLED);
+        for (i32 call_of = 0; call_of < 2; call_of++) vx_rpc_govern_arrived(place_of(i));
+        vx_rpc_governor_row(governor, i)->active_ns -= 10 * VX_NS_PER_S;
+    }
+    vx_rpc_governor_crowded(governor);
+    ck_assert(!is_closed(0) && !is_closed(1));
+    vx_rpc_govern_share(place_of(1), VX_RPC_SHARE_ARRIVED, -2);
+    vx_rpc_governor_crowded(governor);
+    ck_assert(!is_closed(0) && is_closed(1));
+    close_governor();
+}
+END_TEST
 
 /* Of 513 connections that have begun no call, of 1024 places, one goes at once: the oldest that has
  * said nothing, else the oldest that has only greeted, else the oldest whose words are unread. */
@@ -222,6 +309,24 @@ START_TEST(arena_has_a_part_for_each)
     vx_rpc_govern_give(place_of(0), 1200);
     ck_assert(vx_rpc_govern_take(place_of(3), 1200));
     vx_rpc_govern_begin(vx_rpc_governor_row(governor, 0), place_of(0));
+    close_governor();
+}
+END_TEST
+
+/* Who took much while few had some has more than its part once many have. */
+START_TEST(arena_is_hoarded_by_who_came_first)
+{
+    open_governor(1200);
+    for (i32 i = 0; i < 4; i++) connect_one();
+    ck_assert(vx_rpc_govern_take(place_of(0), 600));
+    ck_assert(vx_rpc_govern_take(place_of(1), 200));
+    ck_assert(vx_rpc_govern_take(place_of(2), 100));
+    for (i32 i = 0; i < 4; i++) ck_assert(!vx_rpc_govern_hoards(place_of(i)));
+    ck_assert(
+        vx_rpc_govern_take(place_of(3), 1)); /* more than three quarters are taken */
+    for (i32 i = 0; i < 4; i++) ck_assert(vx_rpc_govern_hoards(place_of(i)) == !i);
+    vx_rpc_govern_give(place_of(0), 400);
+    ck_assert(!vx_rpc_govern_hoards(place_of(0)));
     close_governor();
 }
 END_TEST
@@ -311,6 +416,10 @@ int main(void)
     Suite *suite = suite_create("rpc_governor");
     TCase *tests = tcase_create("rpc_governor");
     tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
+    tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
+    tcase_add_test(tests, many_small_halves_make_room);
+    tcase_add_test(tests, ended_calls_keep_no_place);
+    tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
