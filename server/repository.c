@@ -30,7 +30,11 @@ static u64 fingerprint_file(u64 fingerprint, const char *path, i64 *bytes)
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_size);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ino);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_sec);
-    return fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+    /* Tools set the time of modification (cp -p, rsync, image layers) and file systems give an
+     * inode's number to the next file.  Nobody sets the time of change. */
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_sec);
+    return fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_nsec);
 }
 
 /* Of one version; *bytes is its weights'. */

@@ -42,8 +42,8 @@ struct vx_repository_entry {
     char name[VX_NAME_BYTES];
     i64 version;
     i64 weights_bytes; /* of weights.safetensors; 0 = there is none */
-    u64 fingerprint;   /* of sizes and modification times of network.json and
-                        weights.safetensors */
+    u64 fingerprint;   /* of network.json and weights.safetensors: size, inode, times of
+                        modification and of change */
     bool no_row;       /* set by who loads: wanted, and as many as can be are loaded */
 };
 /* Something in the repository that is not served. */

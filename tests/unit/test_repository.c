@@ -2,11 +2,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#define _GNU_SOURCE
 #include "server/repository.h"
 
 #include "engine/base/clock.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +174,32 @@ START_TEST(a_change_on_disk_changes_the_fingerprint)
 }
 END_TEST
 
+/* cp -p over a file of the same size, which an image's build or rsync has given a fixed time. */
+START_TEST(a_file_with_the_old_times_size_and_inode_is_another)
+{
+    char path[256], directory[256];
+    struct stat before, after;
+    struct vx_why why = {""};
+    snprintf(path, sizeof path, "%s/m/1/weights.safetensors", root);
+    snprintf(directory, sizeof directory, "%s/m", root);
+    ck_assert_int_eq(stat(path, &before), 0);
+    vx_repository_scan(root, &listing);
+    u64 old = entry_find("m", 1)->fingerprint;
+    do { /* the clock of files ticks in milliseconds */
+        make_file("m/1/weights.safetensors", "y");
+        const struct timespec times[] = {before.st_atim, before.st_mtim};
+        ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+        ck_assert_int_eq(stat(path, &after), 0);
+    } while (!memcmp(&before.st_ctim, &after.st_ctim, sizeof before.st_ctim));
+    ck_assert_int_eq(before.st_size, after.st_size);
+    ck_assert_uint_eq(before.st_ino, after.st_ino);
+    ck_assert_int_eq(memcmp(&before.st_mtim, &after.st_mtim, sizeof before.st_mtim), 0);
+    ck_assert(vx_repository_check(directory, 1, old, &why).fault);
+    vx_repository_scan(root, &listing);
+    ck_assert_uint_ne(entry_find("m", 1)->fingerprint, old);
+}
+END_TEST
+
 START_TEST(a_worker_sees_that_files_are_others)
 {
     char path[256];
@@ -277,6 +305,7 @@ int main(void)
     tcase_add_test(repository, more_odd_things_than_are_kept_are_counted);
     tcase_add_test(repository, a_listing_is_in_order);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
+    tcase_add_test(repository, a_file_with_the_old_times_size_and_inode_is_another);
     tcase_add_test(repository, a_worker_sees_that_files_are_others);
     tcase_add_test(repository, a_listing_says_when_it_began_and_that_it_is_full);
     tcase_add_test(repository, a_directory_that_cannot_be_read_is_not_an_empty_one);
