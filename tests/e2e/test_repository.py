@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
@@ -103,6 +104,20 @@ def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_pa
         with pytest.raises(voxeld.NotFound) as caught:
             client.model_metadata("flat")
         assert f"'flat' is not found: {expected}" in caught.value.message
+
+
+def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    expected = "'conv' has the directory 'v2', not served: expected a version as a whole"
+    with Daemon(repository, tmp_path) as daemon:
+        ConvModel(seed=2).write(repository, version="v2")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said(expected)
+        code, text = status(daemon)
+        assert code == 0 and f"conv version 1 is ready: {expected}" in text
+        body = json.loads(daemon.get("/v2/health/ready")[1])
+        assert body["ready"] and expected in body["note"]
 
 
 def check(folder, *words):

@@ -106,7 +106,7 @@ START_TEST(all_that_is_odd_is_said_and_what_looks_like_a_model_is_known)
     make_file("flat/weights.safetensors", "x");
     make_file("named/network.json", "{}");
     vx_repository_scan(root, &listing);
-    ck_assert_int_eq(listing.odds_count, 3);
+    ck_assert_int_eq(listing.odds_count, 4); /* and a note of m */
     ck_assert(!odd_find("empty")->model && odd_find("flat")->model);
     ck_assert_str_eq(
         odd_find("flat")->why.text,
@@ -122,6 +122,50 @@ START_TEST(all_that_is_odd_is_said_and_what_looks_like_a_model_is_known)
 }
 END_TEST
 
+/* m has 007, -3, draft and a number of more than 31 bits beside versions 1 and 12. */
+START_TEST(what_is_no_version_beside_one_is_noted)
+{
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.odds_count, 2);
+    ck_assert_str_eq(listing.odds[0].name, "empty"); /* notes come last */
+    ck_assert(listing.odds[1].note && !listing.odds[1].model);
+    ck_assert_str_eq(
+        vx_repository_note(&listing, "m"),
+        "'m' has the directory '-3' and 3 more, not served: expected "
+        "a version as a whole number from 1 to 2147483647 without zeros before "
+        "it");
+    ck_assert_str_eq(vx_repository_note(&listing, "n"), "");
+    static const char *const silent[] = {"n/.git", "n/.ipynb_checkpoints",
+                                         "n/__pycache__", "n/lost+found"};
+    for (size_t i = 0; i < VX_COUNT(silent); i++) make_folder(silent[i]);
+    make_file("n/README", "a file");
+    vx_repository_scan(root, &listing);
+    ck_assert_str_eq(vx_repository_note(&listing, "n"), "");
+    make_folder("n/v2");
+    vx_repository_scan(root, &listing);
+    ck_assert_ptr_nonnull(
+        strstr(vx_repository_note(&listing, "n"), "the directory 'v2', not served"));
+}
+END_TEST
+
+START_TEST(a_note_hides_nothing_that_is_not_served)
+{
+    char name[32];
+    for (int i = 0; i < 2 * VX_REPOSITORY_ODDS_MAX; i++) {
+        snprintf(name, sizeof name, "a%02d", i);
+        make_folder(name);
+        snprintf(name, sizeof name, "a%02d/1", i);
+        make_folder(name);
+        snprintf(name, sizeof name, "a%02d/v2", i);
+        make_folder(name);
+    }
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.odds_count, 2 * VX_REPOSITORY_ODDS_MAX + 2);
+    ck_assert_str_eq(vx_repository_problem(&listing), listing.odds[0].why.text);
+    ck_assert_str_eq(listing.odds[0].name, "empty");
+}
+END_TEST
+
 START_TEST(more_odd_things_than_are_kept_are_counted)
 {
     char name[32];
@@ -130,7 +174,7 @@ START_TEST(more_odd_things_than_are_kept_are_counted)
         make_folder(name);
     }
     vx_repository_scan(root, &listing);
-    ck_assert_int_eq(listing.odds_count, 2 * VX_REPOSITORY_ODDS_MAX + 1);
+    ck_assert_int_eq(listing.odds_count, 2 * VX_REPOSITORY_ODDS_MAX + 2);
     ck_assert_int_eq(vx_repository_odds(&listing), VX_REPOSITORY_ODDS_MAX);
 }
 END_TEST
@@ -241,7 +285,7 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
     /* m/1, m/12 and n/2 come first: of the others the highest are left out. */
     ck_assert_int_eq(listing.entries[VX_LISTING_MAX - 1].version,
                      100 + VX_LISTING_MAX - 4);
-    ck_assert_int_eq(listing.odds_count, 2); /* and 'empty' */
+    ck_assert_int_eq(listing.odds_count, 3); /* and 'empty', and a note of m */
     ck_assert_ptr_nonnull(
         strstr(vx_repository_problem(&listing), "the rest is left out"));
     ck_assert(listing.readable);
@@ -302,6 +346,8 @@ int main(void)
     tcase_add_test(repository,
                    all_that_is_odd_is_said_and_what_looks_like_a_model_is_known);
     tcase_add_test(repository, a_version_is_a_number_as_people_write_it);
+    tcase_add_test(repository, what_is_no_version_beside_one_is_noted);
+    tcase_add_test(repository, a_note_hides_nothing_that_is_not_served);
     tcase_add_test(repository, more_odd_things_than_are_kept_are_counted);
     tcase_add_test(repository, a_listing_is_in_order);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
