@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include "engine/base/alloc.h"
-#include "engine/model/notes.h"
 #include "engine/model/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Five notes of a few names each. */
-#define NOTES_BYTES 8192
 
 /* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms; "" for all
  * else. */
@@ -131,33 +126,27 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     page_batching(page, signature);
 }
 
-/* Open in two steps: between them the weights file is there to be looked at. */
-static vx_status describe(const struct vx_model_source *source, struct vx_why *why,
-                          struct vx_page *page, struct vx_page *notes,
-                          struct vx_model **model)
+static void page_notes(struct vx_page *page, const char *notes)
 {
-    const struct vx_model_room room = {0};
-    VX_TRY(vx_model_begin(source, false, why, model));
-    vx_notes_write((*model)->network, (*model)->file, notes);
-    VX_TRY(vx_model_fit(*model, &room, why));
-    /* All of loading but the device: numbers too can be wrong. */
-    VX_TRY(vx_model_finish(*model, NULL, why));
-    page_model(page, *model);
-    if (notes->used) vx_page_add(page, "notes\n%s", notes->text);
-    return VX_OK;
+    if (*notes) vx_page_add(page, "notes\n");
+    for (size_t length; *notes; notes += length + (notes[length] != '\0')) {
+        length = strcspn(notes, "\n");
+        vx_page_add(page, "  %.*s\n", (int)length, notes);
+    }
 }
 
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
                             struct vx_signature *signature, char *text, size_t text_bytes)
 {
-    struct vx_model *model = NULL;
-    struct vx_page page = {text, text_bytes, 0}, notes = {.bytes = NOTES_BYTES};
+    /* All of loading but the device: numbers too can be wrong. */
+    const struct vx_model_options options = {.device_bytes = 0};
+    struct vx_page page = {text, text_bytes, 0};
+    struct vx_model *model;
     if (text_bytes) text[0] = '\0';
-    notes.text = vx_alloc(NOTES_BYTES);
-    VX_ENSURE(notes.text, RESOURCE_EXHAUSTED, "no memory to describe a model");
-    vx_status status = describe(source, why, &page, &notes, &model);
-    if (!status.fault) *signature = model->signature;
-    if (model) vx_model_close(&model);
-    vx_free(notes.text);
-    return status;
+    VX_TRY(vx_model_open(source, &options, why, &model));
+    page_model(&page, model);
+    page_notes(&page, vx_model_notes(model));
+    *signature = model->signature;
+    vx_model_close(&model);
+    return VX_OK;
 }

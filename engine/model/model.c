@@ -4,6 +4,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/model/folder_hint.h"
+#include "engine/model/notes.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
@@ -12,6 +13,7 @@
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
 #define PATH_BYTES  4096 /* PATH_MAX of Linux */
+#define NOTES_BYTES 8192 /* six notes of a few names each */
 
 /* The names of a model's two files, and how sentences call them. */
 struct paths {
@@ -185,10 +187,20 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     return VX_OK;
 }
 
+static vx_status model_note(struct vx_model *model)
+{
+    model->notes = vx_alloc_zero(NOTES_BYTES);
+    VX_ENSURE(model->notes, RESOURCE_EXHAUSTED, "no memory for notes about a model");
+    struct vx_page page = {model->notes, NOTES_BYTES, 0};
+    vx_notes_write(model->network, model->file, &page);
+    return VX_OK;
+}
+
 vx_status vx_model_finish(struct vx_model *model, const struct vx_progress *progress,
                           struct vx_why *why)
 {
     VX_TRY(vx_weights_open(model->graph, model->file, progress, why, &model->weights));
+    VX_TRY(model_note(model));
     vx_safetensors_close(&model->file);
     model_sign(model);
     return VX_OK;
@@ -230,6 +242,7 @@ void vx_model_close(struct vx_model **model)
     VX_ASSERT(!it->gpu); /* its device releases it first */
     vx_safetensors_close(&it->file);
     vx_weights_close(&it->weights);
+    vx_free(it->notes);
     vx_free(it->block);
     vx_free(it);
 }
@@ -238,4 +251,10 @@ const struct vx_signature *vx_model_signature(const struct vx_model *model)
 {
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
     return &model->signature;
+}
+
+const char *vx_model_notes(const struct vx_model *model)
+{
+    VX_ASSERT(model->magic == VX_MODEL_MAGIC);
+    return model->notes;
 }

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import tempfile
 
+import numpy as np
 import pytest
 
 import voxeld
-from model_files import ConvModel
+from model_files import ConvModel, random_grid
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
@@ -118,6 +119,24 @@ def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path
         assert code == 0 and f"conv version 1 is ready: {expected}" in text
         body = json.loads(daemon.get("/v2/health/ready")[1])
         assert body["ready"] and expected in body["note"]
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
+    model = ConvModel()
+    model.tensors["conv.bias"][2] = np.nan
+    model.tensors["bn.weight"] = np.ones(8, np.float32)  # the layer was forgotten
+    model.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path, "--device", devices) as daemon:
+        for worker in daemon.workers():  # what is loaded again was said
+            os.kill(worker, signal.SIGKILL)
+        daemon.wait_said("WORKER_READY", 2 * len(devices.split(",")))
+        with Client(daemon.grpc) as client:
+            client.infer("conv", *random_grid(1, 10))
+        said = [line for line in daemon.log().splitlines() if "MODEL_NOTE" in line]
+    assert len(said) == 2 and all("model=conv version=1" in line for line in said), said
+    assert "no layer reads bn.weight; if the network was trained with it" in said[0]
+    assert "NaN or infinity in conv.bias" in said[1] and " warn " in said[1]
 
 
 def check(folder, *words):
