@@ -86,6 +86,15 @@ def test_an_address_that_is_none_names_its_setting(tmp_path, flags, sentence):
     assert done.returncode == 1 and sentence in done.stderr, done
 
 
+@pytest.mark.parametrize("flags,sentence", [
+    (["--repository-poll-ms", "1s"], "--repository-poll-ms: expected --model-control poll with it"),
+    (["--repository", "other"], "--repository: expected it once, got '"),
+])
+def test_a_setting_that_does_nothing_ends_the_start(tmp_path, flags, sentence):
+    done = run(VOXELD, "serve", "--repository", str(tmp_path), *flags)
+    assert done.returncode == 2 and sentence in done.stderr, done
+
+
 def test_no_command_is_an_error_with_the_help():
     done = run(VOXELD)
     assert done.returncode == 2 and "voxeld serve" in done.stderr and not done.stdout
