@@ -22,7 +22,20 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
                  d[2]);
 }
 
-static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index)
+/* Of the column of kernels: a dilated one needs more. */
+static int kernel_width(const struct vx_network *network)
+{
+    char kernel[64];
+    int width = 10;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        kernel_text(&network->layers[i], kernel, sizeof kernel);
+        if ((int)strlen(kernel) > width) width = (int)strlen(kernel);
+    }
+    return width;
+}
+
+static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index,
+                       int width)
 {
     const struct vx_layer *layer = &graph->network->layers[index];
     const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
@@ -33,8 +46,8 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
     if (layer->op == VX_OP_ADD) channels_in = layer->channels_in;
     kernel_text(layer, kernel, sizeof kernel);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
-    vx_page_add(page, "  %-24s %-10s %-14s %-10s %-11s %12lld%s%s\n", layer->name,
-                vx_op_name(layer->op), shape, kernel,
+    vx_page_add(page, "  %-24s %-10s %-14s %-*s %-11s %12lld%s%s\n", layer->name,
+                vx_op_name(layer->op), shape, width, kernel,
                 layer->op == VX_OP_SUBM_CONV ? vx_layout_name(layer->layout) : "",
                 (long long)vx_layer_parameters(layer), runs == layer ? "" : "  part of ",
                 runs == layer ? "" : runs->name);
@@ -92,6 +105,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
     const struct vx_signature *signature = &model->signature;
+    const int width = kernel_width(network);
     i64 parameters = 0;
     for (i32 i = 0; i < network->layers_count; i++)
         parameters += vx_layer_parameters(&network->layers[i]);
@@ -105,9 +119,10 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
-    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-10s %-11s %12s\n", "name", "op",
-                "channels", "kernel", "layout", "parameters");
-    for (i32 i = 0; i < network->layers_count; i++) page_layer(page, model->graph, i);
+    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-*s %-11s %12s\n", "name", "op",
+                "channels", width, "kernel", "layout", "parameters");
+    for (i32 i = 0; i < network->layers_count; i++)
+        page_layer(page, model->graph, i, width);
     vx_page_add(page, "outputs\n");
     for (i32 i = 0; i < signature->outputs_count; i++)
         vx_page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,

@@ -108,8 +108,23 @@ static vx_status model_read_network(struct vx_model *model, const struct paths *
     return status;
 }
 
-static vx_status model_read(struct vx_model *model, const struct paths *paths, bool gpu,
-                            struct vx_why *why)
+static vx_status model_open_weights(struct vx_model *model, const struct paths *paths,
+                                    i32 version, struct vx_why *why)
+{
+    char directory[PATH_BYTES], hint[VX_FOLDER_HINT_BYTES];
+    vx_status status =
+        vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file);
+    if (vx_status_code(status) != VX_CODE_NOT_FOUND || !why) return status;
+    snprintf(directory, sizeof directory, "%.*s",
+             (int)(strrchr(paths->network, '/') - paths->network), paths->network);
+    size_t used = strlen(why->text);
+    snprintf(why->text + used, VX_WHY_BYTES - used, "%s",
+             vx_version_hint(directory, version, hint));
+    return status;
+}
+
+static vx_status model_read(struct vx_model *model, const struct paths *paths,
+                            i32 version, bool gpu, struct vx_why *why)
 {
     const struct vx_fuse_options fuse = {
         .fold_norms = true, .fuse_activations = true, .fuse_residuals = gpu};
@@ -119,7 +134,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths, b
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
-    VX_TRY(vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file));
+    VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
     struct vx_plan_options plan = vx_plan_cpu;
@@ -137,7 +152,7 @@ vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
     struct vx_model *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a model");
     made->magic = VX_MODEL_MAGIC;
-    vx_status status = model_read(made, &paths, gpu, why);
+    vx_status status = model_read(made, &paths, source->version, gpu, why);
     if (status.fault)
         vx_model_close(&made);
     else
@@ -175,7 +190,7 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
         must <= fits, why, RESOURCE_EXHAUSTED,
         "the voxels a model promises to take do not fit in the device memory",
         "%s: limits and warmup ask for %lld voxels, which need %zu bytes of device "
-        "memory (%s); it has %zu: at most %lld voxels fit",
+        "memory (%s); device_bytes gives %zu: at most %lld voxels fit",
         network->label, (long long)must, room->need(room->context, must), room->what,
         room->bytes, (long long)fits);
     if (signature->voxels_max > fits) signature->voxels_max = fits;

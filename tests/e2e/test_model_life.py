@@ -225,7 +225,8 @@ def test_explicit_control(tmp_path):
         # What cannot be.
         assert control.refused("RepositoryModelLoad", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND,
-            "failed to load 'nowhere', failed to poll from model repository")
+            "failed to load 'nowhere', failed to poll from model repository "
+            f"'{str(repository)[:100]}': it has no model of that name with a version")
         assert control.refused("RepositoryModelUnload", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found: "
             "this server has 'a', 'b', 'c'")

@@ -167,6 +167,22 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
     assert compiled.returncode and "it is a repository of models" in compiled.stderr
 
 
+def test_a_check_without_the_version_says_what_is_there(tmp_path):
+    model = tmp_path / "m"
+    ConvModel().write(tmp_path, "m", version="v1")
+    expected = "m/1/weights.safetensors: cannot be opened: No such file or directory; "
+    assert expected + "there is no directory 1, there is 'v1'\n" in check(tmp_path, "m")[1]
+    (model / "v1").rename(model / "1")
+    (model / "1" / "weights.safetensors").rename(model / "1" / "model.safetensors")
+    assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]
+    (model / "1" / "model.safetensors").unlink()
+    assert expected + "the directory 1 has nothing\n" in check(tmp_path, "m")[1]
+    for version in range(2, 6):
+        (model / str(version)).mkdir()
+    assert "there is no directory 7, there is '1', '2', '3' and more\n" in check(
+        tmp_path, "m", "7")[1]
+
+
 def health(address):
     done = subprocess.run([os.environ["VOXELD"], "health", "--http", address],
                           capture_output=True, text=True, timeout=PATIENCE)
