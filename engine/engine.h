@@ -238,6 +238,8 @@ VX_MUST_USE vx_status vx_engine_warm(struct vx_engine *engine, struct vx_model *
                                      struct vx_why *why);
 void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
 const struct vx_signature *vx_model_signature(const struct vx_model *model);
+/* What loads, and may still not be what was trained: one note a line, "" = nothing. */
+const char *vx_model_notes(const struct vx_model *model);
 
 /* A batch never fails as a whole: each item carries its own status, and its answer is the
  * same, bit for bit, alone or in any batch.

@@ -73,6 +73,12 @@ static vx_status parameter_geometry(const struct place *place, const Parameter *
                   PLACE_FORMAT ": expected string_param, got %s", PLACE_TEXT(place),
                   value_kind_name(value));
     const char *text = value->string_param;
+    bool zeros = strspn(text, "0") == 32 && !text[32];
+    VX_ENSURE_WHY(!zeros, why, INVALID_ARGUMENT, "a parameter is no name of a geometry",
+                  PLACE_FORMAT
+                  ": expected \"\" or a name that an answer gave, got 32 zeros, "
+                  "which are the name of no geometry",
+                  PLACE_TEXT(place));
     VX_ENSURE_WHY(!text[0] || vx_content_parse(text, &request->coords_ref), why,
                   INVALID_ARGUMENT, "a parameter is no name of a geometry",
                   PLACE_FORMAT

@@ -55,6 +55,7 @@ struct vx_message_load {
     struct vx_message_head head;
     i32 version;
     u64 fingerprint; /* of the files that the front means: vx_repository_check */
+    bool notes;      /* the worker is to log what is odd about them */
     char directory[VX_PATH_BYTES];
 };
 

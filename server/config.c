@@ -27,6 +27,7 @@ struct setting {
     enum kind kind;
     const char *name; /* with '_'; of a group, its title */
     size_t offset;    /* in struct vx_config */
+    size_t said;      /* offset in struct vx_config_said */
     const char *text; /* the default of TEXT and ENUM */
     i64 number;       /* the default of I64 and FLAG */
     i64 min, max;
@@ -34,9 +35,10 @@ struct setting {
     const char *help;
 };
 
-#define AT(name_) offsetof(struct vx_config, name_)
+#define AT(name_)                                                                        \
+    offsetof(struct vx_config, name_), offsetof(struct vx_config_said, name_)
 static const struct setting settings[] = {
-#define VX_GROUP(title_) {KIND_GROUP, title_, 0, NULL, 0, 0, 0, NULL, NULL},
+#define VX_GROUP(title_) {KIND_GROUP, title_, 0, 0, NULL, 0, 0, 0, NULL, NULL},
 #define VX_TEXT(name_, default_, unit_, help_)                                           \
     {KIND_TEXT, #name_, AT(name_), default_, 0, 0, 0, unit_, help_},
 #define VX_I64(name_, default_, min_, max_, unit_, help_)                                \
@@ -82,6 +84,11 @@ static i64 *number_of(struct vx_config *config, const struct setting *setting)
 static bool *flag_of(struct vx_config *config, const struct setting *setting)
 {
     return (bool *)((char *)config + setting->offset);
+}
+
+static bool *said_of(struct vx_config *config, const struct setting *setting)
+{
+    return (bool *)&config->said + setting->said;
 }
 
 static size_t text_bytes(const struct setting *setting)
@@ -224,6 +231,7 @@ static bool choice_has(const char *choices, const char *value)
 static vx_status setting_set(struct vx_config *config, const struct setting *setting,
                              const char *where, const char *value, struct vx_why *why)
 {
+    *said_of(config, setting) = true;
     if (setting->kind == KIND_I64) return set_number(config, setting, where, value, why);
     if (setting->kind == KIND_FLAG) {
         bool yes = !strcmp(value, "true");
@@ -389,12 +397,27 @@ static vx_status flag_read(int count, char **arguments, int *at, struct vx_why *
     return VX_OK;
 }
 
+/* Of most settings the last flag binds, so that a script's can be overridden.  These are given
+ * twice by who wants both, as other servers take them. */
+static vx_status flag_check_once(const struct vx_config *config, const struct flag *flag,
+                                 const bool *given, struct vx_why *why)
+{
+    bool list = !strcmp(flag->name, "load_model");
+    if (!*given || (!list && strcmp(flag->name, "repository") != 0)) return VX_OK;
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a setting is given twice",
+                "--%s: expected it once%s, got '%.60s' and '%.60s'",
+                list ? "load-model" : "repository",
+                list ? ", with names separated by commas" : "",
+                list ? config->load_model : config->repository, flag->value);
+}
+
 vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
                           struct vx_config *config)
 {
     vx_config_defaults(config);
     struct flag flag;
     const char *path = NULL;
+    bool given[VX_COUNT(settings)] = {false};
     for (int at = 0; at < count;) {
         VX_TRY(flag_read(count, arguments, &at, why, &flag));
         if (flag.setting) continue;
@@ -408,6 +431,9 @@ vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
         VX_TRY(flag_read(count, arguments, &at, why, &flag));
         if (!flag.setting) continue;
         char where[WHERE_BYTES], spelt[NAME_BYTES_MAX];
+        bool *before = &given[flag.setting - settings];
+        VX_TRY(flag_check_once(config, &flag, before, why));
+        *before = true;
         snprintf(where, sizeof where, "--%s", name_spell(flag.setting->name, '-', spelt));
         VX_TRY(setting_set(config, flag.setting, where, flag.value, why));
     }

@@ -9,7 +9,7 @@
  *   if (st.fault) ...vx_status_text(st, &why) is the sentence for the person...
  *   serve(config.grpc, config.queue_max);
  *
- * What binds: flags, over the file of --config FILE, over defaults.  The file is one JSON
+ * What binds: flags, the last of two, over the file of --config FILE, over defaults.  The file is one JSON
  * object with the names of config.def as keys; a number with a unit may be a text.
  *
  * Owner    the caller; all texts are inside the struct, which may be copied.
@@ -30,7 +30,23 @@
 /* A file with every setting and its longest text is under 16 KiB. */
 #define VX_CONFIG_FILE_BYTES_MAX 65536
 
+/* Which settings somebody has said, whatever their values. */
+struct vx_config_said {
+#define VX_GROUP(title_)
+#define VX_TEXT(name_, default_, unit_, help_)            bool name_;
+#define VX_I64(name_, default_, min_, max_, unit_, help_) bool name_;
+#define VX_FLAG(name_, default_, help_)                   bool name_;
+#define VX_ENUM(name_, default_, choices_, help_)         bool name_;
+#include "server/config.def"
+#undef VX_GROUP
+#undef VX_TEXT
+#undef VX_I64
+#undef VX_FLAG
+#undef VX_ENUM
+};
+
 struct vx_config {
+    struct vx_config_said said;
 #define VX_GROUP(title_)
 #define VX_TEXT(name_, default_, unit_, help_)            char name_[VX_CONFIG_TEXT_BYTES];
 #define VX_I64(name_, default_, min_, max_, unit_, help_) i64 name_;
@@ -64,6 +80,10 @@ void vx_config_defaults(struct vx_config *config);
 /* `arguments` are the flags alone, without program and subcommand. */
 VX_MUST_USE vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
                                       struct vx_config *config);
+
+/* What serving needs beyond that: a setting that another makes meaningless is refused when
+ * somebody has said it.  A worker is told all of its settings, and is not asked. */
+VX_MUST_USE vx_status vx_config_check(const struct vx_config *config, struct vx_why *why);
 
 /* All settings as text for --help, in groups.  Returns the bytes it needs with the NUL;
  * with fewer in `out` the end is missing. */

@@ -80,7 +80,7 @@ size_t vx_config_help(char *out, size_t bytes)
     vx_text_init(&text, out, bytes);
     vx_text_add(&text,
                 "Settings.  Flags bind over the file of --config, the file over the "
-                "[default; range].\n"
+                "[default; range];\nof two flags the last binds.\n"
                 "Sizes take K, M, G, T (powers of 1024), times take ms and s: "
                 "--arena-bytes 4G --grace-ms=5s.\n\n");
     help_text(&text, "config", "", "path",

@@ -101,6 +101,9 @@ static void index_reason(const struct index_asked *asked, const struct index_row
     else if (is_absent)
         snprintf(entry->reason, sizeof entry->reason, "changed files are %s",
                  absent.text);
+    else if (asked->listing && best->state == VX_INSTANCE_READY)
+        snprintf(entry->reason, sizeof entry->reason, "%s",
+                 vx_repository_note(asked->listing, name));
 }
 
 /* One version; 0 = a model without one. */

@@ -310,6 +310,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
     VX_TRY(vx_repository_expect(config->repository, why));
+    VX_TRY(vx_ready_file_expect(config, why));
     VX_TRY(vx_shared_open((u64)config->arena_bytes, why, &front->shared));
     VX_TRY(vx_registry_open(&front->registry));
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));

@@ -33,7 +33,9 @@ static int parse_on_headers(llhttp_t *llhttp)
 {
     struct vx_http_parser *parser = llhttp->data;
     if (llhttp->method != HTTP_GET && llhttp->method != HTTP_HEAD)
-        return parse_refuse(parser, 405, "only GET and HEAD are served here");
+        return parse_refuse(parser, 405,
+                            "only GET and HEAD are served here; inference is asked for "
+                            "on the gRPC port (--grpc)");
     if (llhttp->content_length > 0 || (llhttp->flags & F_TRANSFER_ENCODING))
         return parse_refuse(parser, 413, "a request with a body is not served here");
     if (llhttp->http_major != 1)

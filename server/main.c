@@ -112,6 +112,12 @@ static int main_serve(int count, char **arguments)
     }
     vx_host_heap_open();
     if (!main_configure(count, arguments, "front", &config)) return 2;
+    struct vx_why why = {""};
+    vx_status st = vx_config_check(&config, &why);
+    if (st.fault) {
+        vx_print_error("voxeld: %s\n", vx_status_text(st, &why));
+        return 2;
+    }
     if (!config.repository[0]) {
         vx_print_error(
             "voxeld serve: --repository DIR is missing: where the models are\n");

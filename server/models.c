@@ -35,11 +35,12 @@ const struct vx_repository_listing *vx_models_listing(const struct vx_models *mo
 const char *vx_models_problem(const struct vx_models *models)
 {
     const char *problem = vx_repository_problem(&models->listing);
-    if (problem[0]) return problem;
+    bool note = models->listing.odds_count && models->listing.odds[0].note;
+    if (problem[0] && !note) return problem;
     if (models->mode == VX_MODELS_EXPLICIT && !models->wishes_count)
         return "no model is loaded: with model_control explicit, load_model and "
                "RepositoryModelLoad say which";
-    return "";
+    return problem;
 }
 
 static void models_log(enum vx_log_event event, const struct vx_instance *row)

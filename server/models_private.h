@@ -31,8 +31,10 @@ struct vx_model_load {
     i32 deaths;        /* of workers that were loading it while none had it, in a row */
     i32 worker_deaths[VX_WORKERS_MAX]; /* of each one that was loading it, in a row */
     i64 retry_ns[VX_WORKERS_MAX];
-    bool failed; /* and it was said so */
-    bool listed; /* seen in the listing that is being compared */
+    i32 notes_by; /* the worker that logs what is odd about the files, plus one; 0 = none
+                     yet */
+    bool failed;  /* and it was said so */
+    bool listed;  /* seen in the listing that is being compared */
 };
 
 enum vx_models_mode { VX_MODELS_ALL, VX_MODELS_POLL, VX_MODELS_EXPLICIT };

@@ -53,6 +53,7 @@ void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
 {
     struct vx_model_load *load = &models->loads[instance];
     bool serves = vx_models_row(models, instance)->workers_loaded != 0;
+    if (load->notes_by == worker + 1) load->notes_by = 0; /* it may not have come to it */
     load->worker_deaths[worker]++;
     load->deaths = serves ? 0 : load->deaths + 1;
     if (vx_models_is_wanted(models, instance)) {

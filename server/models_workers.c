@@ -70,13 +70,15 @@ static void models_guard(struct vx_models *models, i32 worker)
 static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
 {
     const struct vx_instance *row = vx_models_row(models, instance);
-    static struct vx_message_load message; /* the loop's alone; 4 KiB of path */
+    static struct vx_message_load message;          /* the loop's alone; 4 KiB of path */
+    bool notes = !models->loads[instance].notes_by; /* once, however many load it */
     message = (struct vx_message_load){
         .head = {.kind = VX_MESSAGE_LOAD,
                  .instance = instance,
                  .batch = models->loads[instance].id},
         .version = (i32)row->version,
         .fingerprint = row->fingerprint,
+        .notes = notes,
     };
     int length = snprintf(message.directory, sizeof message.directory, "%s/%s",
                           models->options.repository, row->name);
@@ -84,6 +86,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     /* One that does not get it does not die of it. */
     if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
         return;
+    if (notes) models->loads[instance].notes_by = worker + 1;
     vx_rows_set(&models->loading[worker], instance, true);
     models->reading[worker] = instance;
     models_guard(models, worker);

@@ -2,13 +2,16 @@
 #define _GNU_SOURCE
 #include "server/ready_file.h"
 
+#include "engine/base/access.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool is_unix(const char *address)
@@ -68,6 +71,29 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
     if (!written || rename(beside, config->ready_file))
         VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
                VX_LOG_TEXT("problem", "it could not be written"));
+}
+
+vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)
+{
+    char folder[PATH_MAX], room[VX_ACCESS_BYTES];
+    struct stat there;
+    if (!config->ready_file[0]) return VX_OK;
+    const char *slash = strrchr(config->ready_file, '/');
+    int length = slash ? (int)(slash - config->ready_file) + 1 : 0;
+    snprintf(folder, sizeof folder, "%.*s", slash ? length : 1,
+             slash ? config->ready_file : ".");
+    bool good = !faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
+    int error = errno;
+    VX_ENSURE_WHY(
+        good, why, NOT_FOUND, "the ready file cannot be written",
+        "ready_file: '%.100s' cannot be written: %s; expected a path in a directory "
+        "that voxeld may write to",
+        config->ready_file, vx_access_text(folder, error, room));
+    bool taken = !stat(config->ready_file, &there) && S_ISDIR(there.st_mode);
+    VX_ENSURE_WHY(!taken, why, NOT_FOUND, "the ready file is a directory",
+                  "ready_file: expected the path of a file, got the directory '%.100s'",
+                  config->ready_file);
+    return VX_OK;
 }
 
 static struct {

@@ -9,7 +9,8 @@
  * thread of libuv's pool.  A pipe in the file's place is not waited for either.
  *
  * Thread   post: loop, once.  write: any.
- * Fails    a file that cannot be written is logged; serving goes on.
+ * Fails    expect: NOT_FOUND, when the file could not be made where it is to be.  A file that
+ *          cannot be written later is logged; serving goes on.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,6 +21,10 @@
 
 #include <uv.h>
 
+/* At start, when somebody is still there to read it: whether there is a directory to write
+ * into.  Blocks. */
+VX_MUST_USE vx_status vx_ready_file_expect(const struct vx_config *config,
+                                           struct vx_why *why);
 /* `config` stays. */
 void vx_ready_file_post(uv_loop_t *loop, const struct vx_config *config, i32 grpc_port,
                         i32 http_port);

@@ -72,8 +72,7 @@ struct vx_instance {
     enum vx_instance_state state;
     char name[VX_NAME_BYTES];
     i64 version;
-    u64 fingerprint; /* of network.json and weights: size and time, to see a change on
-                        disk */
+    u64 fingerprint; /* of its entry in the listing: another one is a change on disk */
     char reason[VX_WHY_BYTES];     /* of UNAVAILABLE, or the progress of LOADING ("3 of 12
                                       layers") */
     struct vx_signature signature; /* valid from READY on */

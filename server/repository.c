@@ -30,7 +30,11 @@ static u64 fingerprint_file(u64 fingerprint, const char *path, i64 *bytes)
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_size);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ino);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_sec);
-    return fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
+    /* Tools set the time of modification (cp -p, rsync, image layers) and file systems give an
+     * inode's number to the next file.  Nobody sets the time of change. */
+    fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_sec);
+    return fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_nsec);
 }
 
 /* Of one version; *bytes is its weights'. */
@@ -64,12 +68,22 @@ static bool has_file(const char *path, const char *name)
            S_ISREG(file.st_mode);
 }
 
+/* The place for one more; of a full list a note's, else the last. */
+static struct vx_repository_odd *scan_odd_place(struct vx_repository_listing *listing)
+{
+    if (listing->odds_count < VX_REPOSITORY_ODDS_MAX)
+        return &listing->odds[listing->odds_count++];
+    listing->odds_count++;
+    for (i32 i = 0; i < VX_REPOSITORY_ODDS_MAX; i++)
+        if (listing->odds[i].note) return &listing->odds[i];
+    return &listing->odds[VX_REPOSITORY_ODDS_MAX - 1];
+}
+
 /* Something that is not served: said with its directory's name, "" = the repository's. */
 static struct vx_repository_odd *scan_odd(struct vx_repository_listing *listing,
                                           const char *name)
 {
-    listing->odds_count++;
-    struct vx_repository_odd *odd = &listing->odds[vx_repository_odds(listing) - 1];
+    struct vx_repository_odd *odd = scan_odd_place(listing);
     *odd = (struct vx_repository_odd){.model = false};
     snprintf(odd->name, sizeof odd->name, "%s", name);
     return odd;
@@ -88,6 +102,7 @@ static int entry_compare(const void *a, const void *b)
 static int odd_compare(const void *a, const void *b)
 {
     const struct vx_repository_odd *first = a, *second = b;
+    if (first->note != second->note) return first->note - second->note;
     return strcmp(first->name, second->name);
 }
 
@@ -134,9 +149,45 @@ static void scan_odd_model(struct vx_repository_listing *listing, const char *pa
                name, name, weights ? ", got weights.safetensors beside it" : "");
 }
 
+/* Directories beside a model's versions that somebody may take for one. */
+struct strays {
+    char first[NAME_MAX +
+               1]; /* by name, so that the sentence does not depend on the disk */
+    i32 count;
+};
+
+static void strays_add(struct strays *strays, DIR *model, const char *name)
+{
+    struct stat file;
+    bool tool =
+        name[0] == '.' || !strcmp(name, "__pycache__") || !strcmp(name, "lost+found");
+    if (tool || fstatat(dirfd(model), name, &file, 0) || !S_ISDIR(file.st_mode)) return;
+    if (!strays->count++ || strcmp(name, strays->first) < 0)
+        snprintf(strays->first, sizeof strays->first, "%s", name);
+}
+
+/* Who put a checkpoint there believes that it is served. */
+static void scan_note_strays(struct vx_repository_listing *listing, const char *name,
+                             const struct strays *strays)
+{
+    char more[32] = "";
+    if (listing->odds_count >= VX_REPOSITORY_ODDS_MAX) {
+        listing->odds_count++; /* what is not a note is worth the place more */
+        return;
+    }
+    struct vx_repository_odd *odd = scan_odd(listing, name);
+    odd->note = true;
+    if (strays->count > 1) snprintf(more, sizeof more, " and %d more", strays->count - 1);
+    vx_why_set(&odd->why,
+               "'%.45s' has the directory '%.45s'%s, not served: expected a version as a "
+               "whole number from 1 to %d without zeros before it",
+               name, strays->first, more, INT32_MAX);
+}
+
 static void scan_versions(struct vx_repository_listing *listing, const char *path,
                           const char *name)
 {
+    struct strays strays = {.count = 0};
     DIR *directory = opendir(path);
     if (!directory) {
         char room[VX_ACCESS_BYTES];
@@ -150,12 +201,17 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     bool any = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
         i64 version = vx_repository_version(entry->d_name);
-        if (!version) continue;
-        any = true;
-        scan_add(listing, path, name, version);
+        any |= version != 0;
+        if (version)
+            scan_add(listing, path, name, version);
+        else
+            strays_add(&strays, directory, entry->d_name);
     }
     closedir(directory);
-    if (!any) scan_odd_model(listing, path, name);
+    if (!any)
+        scan_odd_model(listing, path, name);
+    else if (strays.count)
+        scan_note_strays(listing, name, &strays);
 }
 
 static void scan_model(struct vx_repository_listing *listing, const char *root,
@@ -231,6 +287,15 @@ bool vx_repository_why_absent(const struct vx_repository_listing *listing,
         return true;
     }
     return false;
+}
+
+const char *vx_repository_note(const struct vx_repository_listing *listing,
+                               const char *name)
+{
+    for (i32 i = 0; i < vx_repository_odds(listing); i++)
+        if (listing->odds[i].note && !strcmp(listing->odds[i].name, name))
+            return listing->odds[i].why.text;
+    return "";
 }
 
 vx_status vx_repository_expect(const char *path, struct vx_why *why)

@@ -42,14 +42,15 @@ struct vx_repository_entry {
     char name[VX_NAME_BYTES];
     i64 version;
     i64 weights_bytes; /* of weights.safetensors; 0 = there is none */
-    u64 fingerprint;   /* of sizes and modification times of network.json and
-                        weights.safetensors */
+    u64 fingerprint;   /* of network.json and weights.safetensors: size, inode, times of
+                        modification and of change */
     bool no_row;       /* set by who loads: wanted, and as many as can be are loaded */
 };
 /* Something in the repository that is not served. */
 struct vx_repository_odd {
     char name[VX_NAME_BYTES]; /* of a directory in it; "" = of the repository itself */
     bool model;               /* it has a model's files, and somebody will ask for it */
+    bool note; /* a model serves beside it, and is as ready as without it */
     struct vx_why why;
 };
 struct vx_repository_listing {
@@ -61,7 +62,7 @@ struct vx_repository_listing {
     i64 begun_ns; /* what was there then is in it */
     i32 count;
     i32 missed;     /* set by who loads: models of which no version has a row */
-    i32 odds_count; /* of all; the first are kept, and the last */
+    i32 odds_count; /* of all; the first are kept, and the last; notes go first */
     struct vx_repository_entry entries[VX_LISTING_MAX]; /* by name, then version */
     struct vx_repository_odd odds[VX_REPOSITORY_ODDS_MAX];
 };
@@ -82,6 +83,9 @@ vx_repository_problem(const struct vx_repository_listing *listing)
  * known, or it is not there. */
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why);
+/* What lies in a model's directory and is not served, though the model is; "" = nothing. */
+const char *vx_repository_note(const struct vx_repository_listing *listing,
+                               const char *name);
 
 /* A version's directory is a positive decimal number of 31 bits without a leading zero; else 0. */
 i64 vx_repository_version(const char *name);

@@ -11,6 +11,7 @@
 #include "server/worker_device.h"
 #include "server/worker_private.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -64,6 +65,21 @@ static vx_status main_check_files(struct vx_worker_load *load)
                                load->message.fingerprint, &load->why);
 }
 
+/* What voxeld check prints under notes, a line each. */
+static void main_log_notes(const struct vx_worker_load *load)
+{
+    const char *directory = load->message.directory, *slash = strrchr(directory, '/');
+    const char *model = slash ? slash + 1 : directory;
+    char note[VX_LOG_LINE_BYTES];
+    const char *at = vx_model_notes(load->model);
+    for (size_t length; *at; at += length + (at[length] != '\0')) {
+        length = strcspn(at, "\n");
+        snprintf(note, sizeof note, "%.*s", (int)length, at);
+        VX_LOG(MODEL_NOTE, VX_LOG_TEXT("model", model),
+               VX_LOG_I64("version", load->message.version), VX_LOG_TEXT("why", note));
+    }
+}
+
 static void main_make_model(struct vx_worker *worker, struct vx_worker_load *load)
 {
     struct vx_model_source source = {load->message.directory, load->message.version};
@@ -75,6 +91,7 @@ static void main_make_model(struct vx_worker *worker, struct vx_worker_load *loa
         load->status =
             vx_engine_load(worker->engine, &source, &progress, &load->why, &load->model);
     if (!load->status.fault) load->status = main_check_files(load);
+    if (!load->status.fault && load->message.notes) main_log_notes(load);
     vx_mailbox_give(&worker->to_device, &load->link);
 }
 

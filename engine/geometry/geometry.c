@@ -193,16 +193,16 @@ static vx_status take_piece(struct vx_geometry_cache *cache, size_t bytes,
     /* What can never fit throws nothing out. */
     VX_ENSURE_WHY(vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
                   "the geometry does not fit in the geometry cache",
-                  "the geometry needs a piece of %zu bytes more in the geometry cache, "
-                  "which has %zu bytes and never so large a piece",
+                  "the geometry needs a piece of %zu bytes more in the geometry cache: "
+                  "cache_bytes gives it %zu, and never so large a piece",
                   bytes, cache->bytes);
     while (!vx_buddy_take(cache->buddy, bytes, offset)) {
         if (evict(cache)) continue;
-        VX_FAIL_WHY(
-            why, RESOURCE_EXHAUSTED, "the geometry does not fit in the geometry cache",
-            "the geometry needs a piece of %zu bytes more in the geometry cache, which "
-            "has %zu bytes, %llu of them in use by this request",
-            bytes, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy));
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED,
+                    "the geometry does not fit in the geometry cache",
+                    "the geometry needs a piece of %zu bytes more in the geometry cache: "
+                    "cache_bytes gives it %zu, %llu of them in use by this request",
+                    bytes, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy));
     }
     return VX_OK;
 }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include "engine/base/alloc.h"
-#include "engine/model/notes.h"
 #include "engine/model/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Five notes of a few names each. */
-#define NOTES_BYTES 8192
 
 /* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms; "" for all
  * else. */
@@ -27,7 +22,20 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
                  d[2]);
 }
 
-static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index)
+/* Of the column of kernels: a dilated one needs more. */
+static int kernel_width(const struct vx_network *network)
+{
+    char kernel[64];
+    int width = 10;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        kernel_text(&network->layers[i], kernel, sizeof kernel);
+        if ((int)strlen(kernel) > width) width = (int)strlen(kernel);
+    }
+    return width;
+}
+
+static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index,
+                       int width)
 {
     const struct vx_layer *layer = &graph->network->layers[index];
     const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
@@ -38,8 +46,8 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
     if (layer->op == VX_OP_ADD) channels_in = layer->channels_in;
     kernel_text(layer, kernel, sizeof kernel);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
-    vx_page_add(page, "  %-24s %-10s %-14s %-10s %-11s %12lld%s%s\n", layer->name,
-                vx_op_name(layer->op), shape, kernel,
+    vx_page_add(page, "  %-24s %-10s %-14s %-*s %-11s %12lld%s%s\n", layer->name,
+                vx_op_name(layer->op), shape, width, kernel,
                 layer->op == VX_OP_SUBM_CONV ? vx_layout_name(layer->layout) : "",
                 (long long)vx_layer_parameters(layer), runs == layer ? "" : "  part of ",
                 runs == layer ? "" : runs->name);
@@ -97,6 +105,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
     const struct vx_signature *signature = &model->signature;
+    const int width = kernel_width(network);
     i64 parameters = 0;
     for (i32 i = 0; i < network->layers_count; i++)
         parameters += vx_layer_parameters(&network->layers[i]);
@@ -110,9 +119,10 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
-    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-10s %-11s %12s\n", "name", "op",
-                "channels", "kernel", "layout", "parameters");
-    for (i32 i = 0; i < network->layers_count; i++) page_layer(page, model->graph, i);
+    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-*s %-11s %12s\n", "name", "op",
+                "channels", width, "kernel", "layout", "parameters");
+    for (i32 i = 0; i < network->layers_count; i++)
+        page_layer(page, model->graph, i, width);
     vx_page_add(page, "outputs\n");
     for (i32 i = 0; i < signature->outputs_count; i++)
         vx_page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,
@@ -131,33 +141,27 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     page_batching(page, signature);
 }
 
-/* Open in two steps: between them the weights file is there to be looked at. */
-static vx_status describe(const struct vx_model_source *source, struct vx_why *why,
-                          struct vx_page *page, struct vx_page *notes,
-                          struct vx_model **model)
+static void page_notes(struct vx_page *page, const char *notes)
 {
-    const struct vx_model_room room = {0};
-    VX_TRY(vx_model_begin(source, false, why, model));
-    vx_notes_write((*model)->network, (*model)->file, notes);
-    VX_TRY(vx_model_fit(*model, &room, why));
-    /* All of loading but the device: numbers too can be wrong. */
-    VX_TRY(vx_model_finish(*model, NULL, why));
-    page_model(page, *model);
-    if (notes->used) vx_page_add(page, "notes\n%s", notes->text);
-    return VX_OK;
+    if (*notes) vx_page_add(page, "notes\n");
+    for (size_t length; *notes; notes += length + (notes[length] != '\0')) {
+        length = strcspn(notes, "\n");
+        vx_page_add(page, "  %.*s\n", (int)length, notes);
+    }
 }
 
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
                             struct vx_signature *signature, char *text, size_t text_bytes)
 {
-    struct vx_model *model = NULL;
-    struct vx_page page = {text, text_bytes, 0}, notes = {.bytes = NOTES_BYTES};
+    /* All of loading but the device: numbers too can be wrong. */
+    const struct vx_model_options options = {.device_bytes = 0};
+    struct vx_page page = {text, text_bytes, 0};
+    struct vx_model *model;
     if (text_bytes) text[0] = '\0';
-    notes.text = vx_alloc(NOTES_BYTES);
-    VX_ENSURE(notes.text, RESOURCE_EXHAUSTED, "no memory to describe a model");
-    vx_status status = describe(source, why, &page, &notes, &model);
-    if (!status.fault) *signature = model->signature;
-    if (model) vx_model_close(&model);
-    vx_free(notes.text);
-    return status;
+    VX_TRY(vx_model_open(source, &options, why, &model));
+    page_model(&page, model);
+    page_notes(&page, vx_model_notes(model));
+    *signature = model->signature;
+    vx_model_close(&model);
+    return VX_OK;
 }

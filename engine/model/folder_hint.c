@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_BYTES  4096
@@ -92,5 +93,44 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
         if (is_model(path, ""))
             snprintf(out, VX_FOLDER_HINT_BYTES, "; give the model's folder, %.*s",
                      VX_FOLDER_HINT_BYTES / 2, path);
+    return out;
+}
+
+/* Entries of a directory that are no hidden ones; `folders`: directories alone. */
+static bool entries_find(const char *path, bool folders, struct names *names)
+{
+    DIR *directory = opendir(path);
+    struct stat file;
+    if (!directory) return false;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
+            !fstatat(dirfd(directory), entry->d_name, &file, 0) &&
+            (!folders || S_ISDIR(file.st_mode)))
+            names_add(names, entry->d_name);
+    closedir(directory);
+    return true;
+}
+
+const char *vx_version_hint(const char *directory, int version,
+                            char out[VX_FOLDER_HINT_BYTES])
+{
+    char path[PATH_BYTES];
+    struct names names = {.count = 0};
+    out[0] = '\0';
+    int length = snprintf(path, sizeof path, "%s/%d", directory, version);
+    if (length < 0 || length >= PATH_BYTES) return out;
+    bool there = entries_find(path, false, &names);
+    if (!there && !entries_find(directory, true, &names)) return out;
+    size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
+                                   there ? "; the directory %d has "
+                                         : "; there is no directory %d, there is ",
+                                   version);
+    for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
+        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s'%.*s'",
+                                 i ? ", " : "", NAME_BYTES, names.list[i]);
+    snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s",
+             !names.count                ? "nothing"
+             : names.count > NAMES_SHOWN ? " and more"
+                                         : "");
     return out;
 }

@@ -20,5 +20,8 @@
 
 /* `directory` has no network.json that can be opened. */
 const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]);
+/* A model's directory has no weights of that version: what there is instead. */
+const char *vx_version_hint(const char *directory, int version,
+                            char out[VX_FOLDER_HINT_BYTES]);
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 #include "engine/model/folder_hint.h"
+#include "engine/model/notes.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
@@ -12,6 +13,7 @@
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
 #define PATH_BYTES  4096 /* PATH_MAX of Linux */
+#define NOTES_BYTES 8192 /* six notes of a few names each */
 
 /* The names of a model's two files, and how sentences call them. */
 struct paths {
@@ -106,8 +108,23 @@ static vx_status model_read_network(struct vx_model *model, const struct paths *
     return status;
 }
 
-static vx_status model_read(struct vx_model *model, const struct paths *paths, bool gpu,
-                            struct vx_why *why)
+static vx_status model_open_weights(struct vx_model *model, const struct paths *paths,
+                                    i32 version, struct vx_why *why)
+{
+    char directory[PATH_BYTES], hint[VX_FOLDER_HINT_BYTES];
+    vx_status status =
+        vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file);
+    if (vx_status_code(status) != VX_CODE_NOT_FOUND || !why) return status;
+    snprintf(directory, sizeof directory, "%.*s",
+             (int)(strrchr(paths->network, '/') - paths->network), paths->network);
+    size_t used = strlen(why->text);
+    snprintf(why->text + used, VX_WHY_BYTES - used, "%s",
+             vx_version_hint(directory, version, hint));
+    return status;
+}
+
+static vx_status model_read(struct vx_model *model, const struct paths *paths,
+                            i32 version, bool gpu, struct vx_why *why)
 {
     const struct vx_fuse_options fuse = {
         .fold_norms = true, .fuse_activations = true, .fuse_residuals = gpu};
@@ -117,7 +134,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths, b
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
-    VX_TRY(vx_safetensors_open(paths->weights, paths->weights_label, why, &model->file));
+    VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
     struct vx_plan_options plan = vx_plan_cpu;
@@ -135,7 +152,7 @@ vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
     struct vx_model *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a model");
     made->magic = VX_MODEL_MAGIC;
-    vx_status status = model_read(made, &paths, gpu, why);
+    vx_status status = model_read(made, &paths, source->version, gpu, why);
     if (status.fault)
         vx_model_close(&made);
     else
@@ -173,7 +190,7 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
         must <= fits, why, RESOURCE_EXHAUSTED,
         "the voxels a model promises to take do not fit in the device memory",
         "%s: limits and warmup ask for %lld voxels, which need %zu bytes of device "
-        "memory (%s); it has %zu: at most %lld voxels fit",
+        "memory (%s); device_bytes gives %zu: at most %lld voxels fit",
         network->label, (long long)must, room->need(room->context, must), room->what,
         room->bytes, (long long)fits);
     if (signature->voxels_max > fits) signature->voxels_max = fits;
@@ -185,10 +202,20 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     return VX_OK;
 }
 
+static vx_status model_note(struct vx_model *model)
+{
+    model->notes = vx_alloc_zero(NOTES_BYTES);
+    VX_ENSURE(model->notes, RESOURCE_EXHAUSTED, "no memory for notes about a model");
+    struct vx_page page = {model->notes, NOTES_BYTES, 0};
+    vx_notes_write(model->network, model->file, &page);
+    return VX_OK;
+}
+
 vx_status vx_model_finish(struct vx_model *model, const struct vx_progress *progress,
                           struct vx_why *why)
 {
     VX_TRY(vx_weights_open(model->graph, model->file, progress, why, &model->weights));
+    VX_TRY(model_note(model));
     vx_safetensors_close(&model->file);
     model_sign(model);
     return VX_OK;
@@ -230,6 +257,7 @@ void vx_model_close(struct vx_model **model)
     VX_ASSERT(!it->gpu); /* its device releases it first */
     vx_safetensors_close(&it->file);
     vx_weights_close(&it->weights);
+    vx_free(it->notes);
     vx_free(it->block);
     vx_free(it);
 }
@@ -238,4 +266,10 @@ const struct vx_signature *vx_model_signature(const struct vx_model *model)
 {
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
     return &model->signature;
+}
+
+const char *vx_model_notes(const struct vx_model *model)
+{
+    VX_ASSERT(model->magic == VX_MODEL_MAGIC);
+    return model->notes;
 }

@@ -42,6 +42,7 @@ struct vx_model {
     struct vx_weights *weights;  /* in f32; NULL when a GPU has its own */
     struct vx_safetensors *file; /* from begin to finish */
     struct vx_gpu_model *gpu;    /* NULL on the CPU */
+    char *notes;                 /* from finish on (notes.h) */
     i64 warmed;  /* pieces of its warm-up that the device has run; the device thread's */
     void *block; /* of the arena that holds network, graph and plan */
 };
@@ -69,7 +70,7 @@ struct vx_model_room {
 };
 VX_MUST_USE vx_status vx_model_fit(struct vx_model *model,
                                    const struct vx_model_room *room, struct vx_why *why);
-/* Reads the weights and closes their file. */
+/* Reads the weights, notes what is odd about them, and closes their file. */
 VX_MUST_USE vx_status vx_model_finish(struct vx_model *model,
                                       const struct vx_progress *progress,
                                       struct vx_why *why);

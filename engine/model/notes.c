@@ -3,7 +3,6 @@
 
 #include "engine/base/alloc.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +18,7 @@ struct note {
 
 static void note_name(struct note *note, const char *name)
 {
-    if (!note->count) vx_page_add(note->page, "  %s ", note->first);
+    if (!note->count) vx_page_add(note->page, "%s ", note->first);
     if (note->count < NAMES_SHOWN)
         vx_page_add(note->page, "%s%.*s", note->count ? ", " : "", VX_NAME_SHOWN, name);
     note->count++;
@@ -83,17 +82,6 @@ static bool is_all(const struct vx_safetensors *file, const char *name, f32 valu
 }
 
 /* NaN or an infinity in a tensor that a layer reads makes rows of every answer so. */
-static bool is_finite_all(const struct vx_safetensors *file, const char *name)
-{
-    const struct vx_tensor *tensor = vx_safetensors_find(file, name);
-    f32 *values = vx_alloc((size_t)tensor->count * sizeof *values);
-    bool finite = true;
-    if (values && !vx_safetensors_read_f32(file, tensor, NULL, values).fault)
-        for (i64 i = 0; finite && i < tensor->count; i++) finite = isfinite(values[i]);
-    vx_free(values);
-    return finite;
-}
-
 static void notes_finite(const struct vx_network *network,
                          const struct vx_safetensors *file, struct vx_page *page)
 {
@@ -101,7 +89,8 @@ static void notes_finite(const struct vx_network *network,
     for (i32 i = 0; i < network->layers_count; i++)
         for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
             const char *name = network->layers[i].tensors[role];
-            if (name && !is_finite_all(file, name)) note_name(&note, name);
+            if (name && !vx_tensor_is_finite(vx_safetensors_find(file, name)))
+                note_name(&note, name);
         }
     note_end(&note, "; rows that it reaches are NaN or infinite in every answer");
 }
@@ -141,7 +130,8 @@ static void notes_layouts(const struct vx_network *network, struct vx_page *page
         if (layer->op == VX_OP_SUBM_CONV && !layer->layout_said)
             note_name(&note, layer->name);
     }
-    note_end(&note, "; the shape of the weight has one reading, shown above");
+    note_end(&note,
+             "; the shape of the weight has one reading, which voxeld check shows");
 }
 
 void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,

@@ -2,7 +2,7 @@
  *
  * A checkpoint does not say everything about its network, and a description that leaves
  * something out can load without an error.  What the two files show together is said here,
- * for `voxeld check` and the log: tensors that nothing reads, tensors that two layers read,
+ * for `voxeld check` and the log of `voxeld serve`: tensors that nothing reads, tensors that two layers read,
  * norms whose statistics were never gathered, an eps that nobody said.
  *
  *   vx_notes_write(network, file, &page);
@@ -21,7 +21,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
-/* The files have passed vx_weights_check.  Adds nothing when there is nothing to say. */
+/* One note a line.  The files have passed vx_weights_check.  Adds nothing when there is nothing to say. */
 void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,
                     struct vx_page *page);
 

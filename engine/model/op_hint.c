@@ -11,6 +11,7 @@
 #define SUBM    " (stride 1: the voxels stay as they are)"
 #define NEW_SET "; ops that change the set of voxels are not served yet"
 #define NOT_YET "; it is not served yet"
+#define EXACT   "; gelu is the exact one, with erf: an approximation of it is not served"
 #define NOTHING "; it does nothing when a network is served: leave the layer out"
 
 static const struct hint {
@@ -29,6 +30,7 @@ static const struct hint {
 #define OURS      "; leave it out: layers share maps and pick algorithms by themselves"
 #define TRAINING  "; leave it out: it matters in training alone"
 #define IN_THREE  "; leave it out: voxels have three axes"
+#define ERF       "; leave it out: gelu is the exact one, with erf; none other is served"
 #define AS_LAYER  "; write it as a layer of its own behind this one"
 
 static const struct hint key_hints[] = {

@@ -425,6 +425,26 @@ bool vx_tensor_is_readable(const struct vx_tensor *tensor)
     return dtype_find(tensor->dtype)->reading != READ_NOT;
 }
 
+bool vx_tensor_is_finite(const struct vx_tensor *tensor)
+{
+    /* An exponent of ones is an infinity or NaN. */
+    enum reading reading = dtype_find(tensor->dtype)->reading;
+    u16 ones = reading == READ_F16 ? 0x7c00 : 0x7f80;
+    bool finite = true;
+    for (i64 i = 0; reading == READ_F32 && i < tensor->count; i++) {
+        u32 bits;
+        memcpy(&bits, tensor->data + i * 4, sizeof bits);
+        finite &= (bits & 0x7f800000) != 0x7f800000;
+    }
+    for (i64 i = 0; reading != READ_F32 && reading != READ_NOT && i < tensor->count;
+         i++) {
+        u16 bits;
+        memcpy(&bits, tensor->data + i * 2, sizeof bits);
+        finite &= (bits & ones) != ones;
+    }
+    return finite;
+}
+
 /* Exact: every half is a float.  Half subnormals are a small integer times 2^-24. */
 static f32 f32_of_f16(u16 half)
 {

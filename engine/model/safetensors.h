@@ -72,6 +72,9 @@ VX_MUST_USE vx_status vx_safetensors_read_f32(const struct vx_safetensors *file,
                                               const struct vx_tensor *tensor,
                                               struct vx_why *why, f32 *out);
 bool vx_tensor_is_readable(const struct vx_tensor *tensor);
+/* Whether a readable tensor has neither NaN nor an infinity in it.  Looks at its bytes where
+ * they lie: of a file that was just read no disk is asked again. */
+bool vx_tensor_is_finite(const struct vx_tensor *tensor);
 
 /* "[32, 3, 3, 3, 1]", cut to fit. */
 const char *vx_shape_text(const i64 *shape, i32 rank, char out[VX_SHAPE_TEXT_BYTES]);

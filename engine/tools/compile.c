@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "compile --arch ARCH (--all | --model DIR [--version N]) [--cache DIR]\n"
@@ -32,6 +33,7 @@ struct compile {
     struct vx_jit *jit;
     struct vx_jit_wanted *wanted; /* VX_JIT_IMAGES_MAX */
     i32 count;
+    i64 tenths_said; /* of the kernels that are compiled */
 };
 
 /* Flags without a value are taken out before the others are parsed. */
@@ -192,8 +194,13 @@ static vx_status check_spills(struct compile *compile, struct vx_why *why)
 
 static void on_progress(void *context, i64 done, i64 total)
 {
-    (void)context;
+    struct compile *compile = context;
     vx_tool_progress("compiling", done, total);
+    /* Where nobody sees a bar, in a log, a line for each tenth says that it goes on. */
+    i64 tenths = total > 0 ? done * 10 / total : 0;
+    if (isatty(STDERR_FILENO) || tenths == compile->tenths_said) return;
+    compile->tenths_said = tenths;
+    vx_print_error("compile: %lld of %lld binaries\n", (long long)done, (long long)total);
 }
 
 static vx_status run(struct compile *compile, struct vx_why *why)
@@ -214,7 +221,7 @@ static vx_status run(struct compile *compile, struct vx_why *why)
     VX_ENSURE(compile->wanted, RESOURCE_EXHAUSTED, "no memory for a list of kernels");
     if (compile->all) VX_TRY(want_all(compile));
     if (compile->model) VX_TRY(want_model(compile, why));
-    const struct vx_progress progress = {on_progress, NULL};
+    const struct vx_progress progress = {on_progress, compile};
     i64 begin_ns = vx_clock_ns();
     VX_TRY(vx_jit_build(compile->jit, compile->wanted, compile->count, &progress, why));
     i64 bytes = 0;

@@ -2,9 +2,11 @@
 """voxeld at a terminal: every subcommand explains itself, and knows what was probably meant."""
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
+from model_files import ConvModel
 from voxeld_process import PATIENCE
 
 VOXELD = os.environ["VOXELD"]
@@ -80,10 +82,29 @@ def test_words_that_are_not_known(words, nearest):
 @pytest.mark.parametrize("flags,sentence", [
     (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT or unix:PATH, got '18911'"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
+    (["--ready-file", "/nowhere/r"], "ready_file: '/nowhere/r' cannot be written: No such file"),
 ])
 def test_an_address_that_is_none_names_its_setting(tmp_path, flags, sentence):
     done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0", *flags)
     assert done.returncode == 1 and sentence in done.stderr, done
+
+
+@pytest.mark.parametrize("flags,sentence", [
+    (["--repository-poll-ms", "1s"], "--repository-poll-ms: expected --model-control poll with it"),
+    (["--repository", "other"], "--repository: expected it once, got '"),
+])
+def test_a_setting_that_does_nothing_ends_the_start(tmp_path, flags, sentence):
+    done = run(VOXELD, "serve", "--repository", str(tmp_path), *flags)
+    assert done.returncode == 2 and sentence in done.stderr, done
+
+
+def test_a_compile_in_a_log_says_how_far_it_is(tmp_path):
+    ConvModel().write(tmp_path)
+    done = run(VOXELD, "compile", "--arch", "fake", "--model", str(tmp_path / "conv"))
+    assert done.returncode == 0, done
+    lines = [line for line in done.stderr.splitlines() if line.startswith("compile: ")]
+    last = re.fullmatch(r"compile: (\d+) of (\d+) binaries", lines[-1])
+    assert last[1] == last[2] and len(lines) <= 10, done
 
 
 def test_no_command_is_an_error_with_the_help():

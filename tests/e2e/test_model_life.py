@@ -128,6 +128,31 @@ def put_weights(repository, model, version=1):
     os.rename(folder / "new", folder / "weights.safetensors")
 
 
+@pytest.mark.parametrize("control", ["none", "explicit"])
+@pytest.mark.parametrize("anew", [False, True])  # cp -p; rm, then cp -p
+def test_weights_with_the_old_size_and_times_are_new(tmp_path, control, anew):
+    repository = tmp_path / "repository"
+    ConvModel(seed=1).write(repository)
+    weights = repository / "conv" / "1" / "weights.safetensors"
+    before = weights.stat()
+    flags = ("--model-control", control) + (("--load-model", "conv") if control != "none" else ())
+    coords, feats = random_grid(3, 100)
+    with serving(repository, tmp_path, *flags) as (daemon, client, asked):
+        if anew:
+            weights.unlink()
+        write_safetensors(weights, ConvModel(seed=2).tensors)
+        os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+        now = weights.stat()
+        assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        if control == "explicit":
+            asked.load("conv")
+        else:
+            daemon.process.send_signal(signal.SIGHUP)
+            daemon.wait_said("MODEL_READY", 2)
+        np.testing.assert_allclose(client.infer("conv", coords, feats)["out"],
+                                   ConvModel(seed=2).answer(coords, feats), atol=1e-3)
+
+
 @pytest.mark.parametrize("version", [1, 2])  # changed files, a new version
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
 def test_a_swap_under_load_fails_no_request(tmp_path, version, devices):
@@ -200,7 +225,8 @@ def test_explicit_control(tmp_path):
         # What cannot be.
         assert control.refused("RepositoryModelLoad", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND,
-            "failed to load 'nowhere', failed to poll from model repository")
+            "failed to load 'nowhere', failed to poll from model repository "
+            f"'{str(repository)[:100]}': it has no model of that name with a version")
         assert control.refused("RepositoryModelUnload", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found: "
             "this server has 'a', 'b', 'c'")

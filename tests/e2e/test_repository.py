@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
@@ -128,6 +129,38 @@ def test_a_hundred_models_are_served(tmp_path):
         assert all(name in daemon.get("/")[1] for name in names)
 
 
+def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    expected = "'conv' has the directory 'v2', not served: expected a version as a whole"
+    with Daemon(repository, tmp_path) as daemon:
+        ConvModel(seed=2).write(repository, version="v2")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said(expected)
+        code, text = status(daemon)
+        assert code == 0 and f"conv version 1 is ready: {expected}" in text
+        body = json.loads(daemon.get("/v2/health/ready")[1])
+        assert body["ready"] and expected in body["note"]
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
+    model = ConvModel()
+    model.tensors["conv.bias"][2] = np.nan
+    model.tensors["bn.weight"] = np.ones(8, np.float32)  # the layer was forgotten
+    model.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path, "--device", devices) as daemon:
+        for worker in daemon.workers():  # what is loaded again was said
+            os.kill(worker, signal.SIGKILL)
+        daemon.wait_said("WORKER_READY", 2 * len(devices.split(",")))
+        with Client(daemon.grpc) as client:
+            client.infer("conv", *random_grid(1, 10))
+        said = [line for line in daemon.log().splitlines() if "MODEL_NOTE" in line]
+    assert len(said) == 2 and all("model=conv version=1" in line for line in said), said
+    assert "no layer reads bn.weight; if the network was trained with it" in said[0]
+    assert "NaN or infinity in conv.bias" in said[1] and " warn " in said[1]
+
+
 def check(folder, *words):
     done = subprocess.run([os.environ["VOXELD"], "check", *words], cwd=folder,
                           capture_output=True, text=True, timeout=PATIENCE)
@@ -154,6 +187,22 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
                                "repository"], cwd=tmp_path, capture_output=True, text=True,
                               timeout=PATIENCE)
     assert compiled.returncode and "it is a repository of models" in compiled.stderr
+
+
+def test_a_check_without_the_version_says_what_is_there(tmp_path):
+    model = tmp_path / "m"
+    ConvModel().write(tmp_path, "m", version="v1")
+    expected = "m/1/weights.safetensors: cannot be opened: No such file or directory; "
+    assert expected + "there is no directory 1, there is 'v1'\n" in check(tmp_path, "m")[1]
+    (model / "v1").rename(model / "1")
+    (model / "1" / "weights.safetensors").rename(model / "1" / "model.safetensors")
+    assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]
+    (model / "1" / "model.safetensors").unlink()
+    assert expected + "the directory 1 has nothing\n" in check(tmp_path, "m")[1]
+    for version in range(2, 6):
+        (model / str(version)).mkdir()
+    assert "there is no directory 7, there is '1', '2', '3' and more\n" in check(
+        tmp_path, "m", "7")[1]
 
 
 def health(address):

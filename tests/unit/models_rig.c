@@ -10,6 +10,7 @@
 struct vx_worker_info rig_infos[RIG_WORKERS];
 struct vx_message_head rig_told[RIG_TOLD_MAX];
 i32 rig_told_to[RIG_TOLD_MAX], rig_told_count;
+i32 rig_notes_asked[RIG_WORKERS];
 struct vx_registry *rig_registry;
 struct vx_sched *rig_sched;
 struct vx_models *rig_models;
@@ -45,6 +46,9 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
     ck_assert_int_eq(rig_infos[worker].state, VX_WORKER_UP);
     ck_assert_int_lt(rig_told_count, RIG_TOLD_MAX);
     if (rig_refuses) return false;
+    if (message->kind == VX_MESSAGE_LOAD)
+        rig_notes_asked[worker] +=
+            ((const struct vx_message_load *)(const void *)message)->notes;
     rig_told_to[rig_told_count] = worker;
     rig_told[rig_told_count++] = *message;
     return true;
@@ -90,6 +94,7 @@ void rig_set_up(void)
     rig_refuses = false;
     rig_now_ns = 1;
     rig_told_count = rig_lost = rig_looks = 0;
+    memset(rig_notes_asked, 0, sizeof rig_notes_asked);
     rig_channels = 4;
     rig_ended = NULL;
     vx_config_defaults(&rig_config);

@@ -16,6 +16,7 @@
 extern struct vx_worker_info rig_infos[RIG_WORKERS];
 extern struct vx_message_head rig_told[RIG_TOLD_MAX]; /* what was sent, in order */
 extern i32 rig_told_to[RIG_TOLD_MAX], rig_told_count;
+extern i32 rig_notes_asked[RIG_WORKERS]; /* LOADs that wanted notes */
 extern struct vx_registry *rig_registry;
 extern struct vx_sched *rig_sched;
 extern struct vx_models *rig_models;

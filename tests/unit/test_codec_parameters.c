@@ -169,7 +169,7 @@ static const struct {
     {GOOD "4{1'coords_ref' 2{3'0123456789ABCDEF0123456789abcdef'}}", INVALID,
      "lower-case"},
     {GOOD "4{1'coords_ref' 2{3'00000000000000000000000000000000'}}", INVALID,
-     "coords_ref"},
+     "got 32 zeros, which are the name of no geometry"},
     {GOOD "4{1'coords_ref' 2{3@3000}}", INVALID, "coords_ref"},
     {GOOD "4{1'triton_final_response' 2{1:1}}", INVALID, "triton_final_response"},
     {GOOD "4{1'triton_' 2{1:1}}", INVALID, "'triton_'"},

@@ -163,6 +163,10 @@ static const struct {
     {{"--kernel-cache-bytes=1M"},
      "--kernel-cache-bytes: expected a whole number of bytes from 16M to 1T, got '1M'"},
     {{"--log-level=inf"}, "got 'inf'"},
+    {{"--repository=a", "--repository=b"},
+     "--repository: expected it once, got 'a' and 'b'"},
+    {{"--load-model=a,b", "--load-model=c"},
+     "--load-model: expected it once, with names separated by commas, got 'a,b' and 'c'"},
     {{"--log-level="}, "got ''"},
     {{"--log-format=text|json"}, "got 'text|json'"},
 };
@@ -172,6 +176,46 @@ START_TEST(bad_arguments_are_refused)
     vx_status st = parse(refused[_i].arguments);
     ck_assert(st.fault);
     ck_assert_msg(strstr(why.text, refused[_i].sentence) != NULL, "%s", why.text);
+}
+END_TEST
+
+static const struct {
+    const char *arguments[4];
+    const char *sentence; /* NULL: nothing is wrong */
+} together[] = {
+    {{NULL}, NULL},
+    {{"--repository-poll-ms=1s"},
+     "--repository-poll-ms: expected --model-control poll with it; without that it does "
+     "nothing"},
+    {{"--repository-poll-ms=15s"}, "--repository-poll-ms: "}, /* the default, and said */
+    {{"--repository-poll-ms=1s", "--model-control=explicit"}, "--repository-poll-ms: "},
+    {{"--repository-poll-ms=1s", "--model-control=poll"}, NULL},
+    {{"--client-shm-bytes=1G"},
+     "--client-shm-bytes: expected --client-shm unix or local"},
+    {{"--client-shm-bytes=1G", "--client-shm=unix"}, NULL},
+    {{"--kernel-cache-bytes=1G", "--kernel-cache="},
+     "--kernel-cache-bytes: expected a directory as --kernel-cache with it"},
+    {{"--kernel-cache-bytes=1G"}, NULL}, /* it has one by default */
+};
+
+START_TEST(settings_that_another_makes_meaningless_are_refused)
+{
+    ck_assert(!parse(together[_i].arguments).fault);
+    vx_status st = vx_config_check(&config, &why);
+    ck_assert_int_eq(st.fault != NULL, together[_i].sentence != NULL);
+    if (st.fault)
+        ck_assert_msg(strstr(why.text, together[_i].sentence) == why.text, "%s",
+                      why.text);
+}
+END_TEST
+
+START_TEST(what_a_file_says_is_said)
+{
+    const char *path = file_with("{\"repository_poll_ms\": \"1s\"}", 28);
+    ck_assert(!PARSE("--config", path).fault);
+    unlink(path);
+    ck_assert(vx_config_check(&config, &why).fault);
+    ck_assert(config.said.repository_poll_ms && !config.said.load_model);
 }
 END_TEST
 
@@ -343,6 +387,9 @@ int main(void)
     tcase_add_loop_test(tests, sizes_have_suffixes, 0, (int)VX_COUNT(sizes));
     tcase_add_test(tests, times_have_units);
     tcase_add_loop_test(tests, bad_arguments_are_refused, 0, (int)VX_COUNT(refused));
+    tcase_add_loop_test(tests, settings_that_another_makes_meaningless_are_refused, 0,
+                        (int)VX_COUNT(together));
+    tcase_add_test(tests, what_a_file_says_is_said);
     tcase_add_test(tests, long_text_is_refused);
     tcase_add_test(tests, file_binds_under_flags);
     tcase_add_loop_test(tests, bad_files_are_refused, 0, (int)VX_COUNT(bad_files));

@@ -217,7 +217,8 @@ START_TEST(a_model_is_described)
         ("column 0 the sample, 0 to 511; columns 1 to 3 "
          "the voxel, -131072 to 131071,"),
         "in the order of training, which kernels follow",
-        "3x3x3      spconv               656\n",
+        "channels       kernel              layout        parameters\n",
+        "3x3x3               spconv               656\n",
         "5x1x3 dilated 1x2x2 vio ",
         "eps 0.001 ",
         "notes\n  no \"eps\" is said for join_bn, plain_ln;",

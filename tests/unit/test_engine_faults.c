@@ -134,8 +134,8 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
     ck_assert_ptr_null(load.model);
     ck_assert_msg(strstr(load.why.text,
                          "limits and warmup ask for 10000 voxels, which need 81920000 "
-                         "bytes of device memory (2048 channels each); it has "
-                         "67108864: at most 8192 voxels fit") != NULL,
+                         "bytes of device memory (2048 channels each); device_bytes "
+                         "gives 67108864: at most 8192 voxels fit") != NULL,
                   "%s", load.why.text);
 }
 END_TEST

@@ -145,7 +145,8 @@ static const struct {
     const char *sentence; /* part of the body */
 } refused[] = {
     {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 405,
-     "only GET and HEAD"},
+     "only GET and HEAD are served here; inference is asked for on the gRPC port "
+     "(--grpc)"},
     {"DELETE /x HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},
     {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},
     {"GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 413, "with a body"},

@@ -64,6 +64,30 @@ START_TEST(the_model_that_was_loading_is_blamed_and_no_other)
 }
 END_TEST
 
+/* Both workers load "m"; its notes are for the log once, and one of them says them. */
+START_TEST(notes_are_asked_for_until_a_worker_has_said_them)
+{
+    rig_list(1, 10);
+    rig_worker_up(0);
+    rig_worker_up(1);
+    ck_assert_int_eq(rig_notes_asked[0], 1);
+    ck_assert_int_eq(rig_notes_asked[1], 0);
+    rig_worker_down(0); /* perhaps before it came to them */
+    rig_worker_up(0);
+    rig_later(250 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig_notes_asked[0], 2);
+    rig_answer(0, VX_CODE_OK);
+    rig_answer(1, VX_CODE_OK);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_notes_asked[0], 2);
+    rig_list(1, 11); /* other files */
+    ck_assert_int_eq(rig_notes_asked[0], 3);
+    ck_assert_int_eq(rig_notes_asked[1], 0);
+}
+END_TEST
+
 /* Two were with the worker that died: each is tried alone, so that the next death names its
  * cause; but one that takes long does not hold up the other for ever. */
 START_TEST(suspects_are_loaded_one_by_one)
@@ -312,6 +336,7 @@ int main(void)
     Suite *suite = suite_create("models_retry");
     TCase *tcase = tcase_create("retry");
     tcase_add_checked_fixture(tcase, rig_set_up, rig_tear_down);
+    tcase_add_test(tcase, notes_are_asked_for_until_a_worker_has_said_them);
     tcase_add_test(tcase, a_long_warm_up_holds_up_no_other_model);
     tcase_add_test(tcase, the_model_that_was_loading_is_blamed_and_no_other);
     tcase_add_test(tcase, suspects_are_loaded_one_by_one);

@@ -46,11 +46,40 @@ START_TEST(line_is_as_promised)
 }
 END_TEST
 
+static const struct {
+    const char *path, *said; /* NULL: it can be written */
+} places[] = {
+    {"", NULL},
+    {"/tmp/test_ready_file", NULL},
+    {"test_ready_file", NULL}, /* where the test runs */
+    {"/nowhere/ready", "ready_file: '/nowhere/ready' cannot be written: No such file or "
+                       "directory; expected a "
+                       "path in a directory that voxeld may write to"},
+    {"/dev/null/ready",
+     "ready_file: '/dev/null/ready' cannot be written: Not a directory"},
+    {"/tmp", "ready_file: expected the path of a file, got the directory '/tmp'"},
+};
+
+START_TEST(a_place_that_cannot_be_written_is_said_at_start)
+{
+    struct vx_config config;
+    struct vx_why why = {""};
+    vx_config_defaults(&config);
+    snprintf(config.ready_file, sizeof config.ready_file, "%s", places[_i].path);
+    vx_status st = vx_ready_file_expect(&config, &why);
+    ck_assert_msg(!st.fault == !places[_i].said, "%s", why.text);
+    if (st.fault)
+        ck_assert_msg(strstr(why.text, places[_i].said) == why.text, "%s", why.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ready_file");
     TCase *tests = tcase_create("ready_file");
     tcase_add_loop_test(tests, line_is_as_promised, 0, (int)VX_COUNT(cases));
+    tcase_add_loop_test(tests, a_place_that_cannot_be_written_is_said_at_start, 0,
+                        (int)VX_COUNT(places));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -65,6 +65,7 @@ START_TEST(reads_what_was_written)
         ck_assert_int_eq(tensor->rank, tensors[i].rank);
         ck_assert_int_eq(tensor->count, 6);
         ck_assert(!vx_safetensors_read_f32(file, tensor, &why, out).fault);
+        ck_assert(vx_tensor_is_finite(tensor));
         for (size_t j = 0; j < 6; j++) {
             f32 expected = j == 4 && i == 2 ? 65536.0f : values[j]; /* bf16 has 8 bits */
             ck_assert_msg(out[j] == expected && signbit(out[j]) == signbit(expected),
@@ -81,6 +82,30 @@ START_TEST(reads_what_was_written)
                    .fault);
     vx_safetensors_close(&file);
     ck_assert_ptr_null(file);
+    vx_test_remove(directory);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_seen_in_every_type)
+{
+    char directory[VX_TEST_PATH_BYTES], path[VX_TEST_PATH_BYTES + 32];
+    static const f32 bad[][3] = {{1, 2, INFINITY}, {-INFINITY, 2, 3}, {1, NAN, 3}};
+    static const f32 large[3] = {65504, -65504, 0};
+    static const char *const types[] = {"F32", "F16", "BF16"};
+    struct vx_safetensors *file;
+    struct vx_why why = {{0}};
+    vx_test_directory(directory);
+    snprintf(path, sizeof path, "%s/w.safetensors", directory);
+    for (size_t type = 0; type < VX_COUNT(types); type++)
+        for (size_t i = 0; i <= VX_COUNT(bad); i++) {
+            const f32 *values_of = i < VX_COUNT(bad) ? bad[i] : large;
+            const struct vx_test_tensor tensor = {"w", types[type], {3}, 1, values_of};
+            vx_test_write_safetensors(path, &tensor, 1);
+            ck_assert(!vx_safetensors_open(path, LABEL, &why, &file).fault);
+            bool finite = vx_tensor_is_finite(vx_safetensors_get(file, 0));
+            ck_assert_msg(finite == (i == VX_COUNT(bad)), "%s %zu", types[type], i);
+            vx_safetensors_close(&file);
+        }
     vx_test_remove(directory);
 }
 END_TEST
@@ -421,6 +446,7 @@ int main(void)
     Suite *suite = suite_create("safetensors");
     TCase *tcase = tcase_create("safetensors");
     tcase_add_test(tcase, reads_what_was_written);
+    tcase_add_test(tcase, what_is_not_finite_is_seen_in_every_type);
     tcase_add_test(tcase, every_half_is_exact);
     tcase_add_loop_test(tcase, lies_are_refused, 0, VX_COUNT(bad));
     tcase_add_loop_test(tcase, empty_tensors_lie_where_others_begin, 0,

@@ -152,19 +152,19 @@ START_TEST(notes_say_what_may_be_wrong)
     vx_notes_write(network, file, &page);
     ck_assert_str_eq(
         text,
-        "  no layer reads head.weight; if the network was trained with it, a layer "
+        "no layer reads head.weight; if the network was trained with it, a layer "
         "is missing\n"
-        "  more than one layer reads n.running_mean; unless the layers share their "
+        "more than one layer reads n.running_mean; unless the layers share their "
         "weights, a name is wrong\n"
-        "  NaN or infinity in m.running_var; rows that it reaches are NaN or infinite "
+        "NaN or infinity in m.running_var; rows that it reaches are NaN or infinite "
         "in every answer\n"
-        "  running_mean is 0 and running_var 1 throughout in n; its statistics "
+        "running_mean is 0 and running_var 1 throughout in n; its statistics "
         "were "
         "never gathered\n"
-        "  no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
+        "no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
         "file does not have it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
-        "  no \"layout\" is said for c; the shape of the weight has one reading, "
-        "shown above\n");
+        "no \"layout\" is said for c; the shape of the weight has one reading, "
+        "which voxeld check shows\n");
     vx_safetensors_close(&file);
 }
 END_TEST
@@ -182,7 +182,7 @@ START_TEST(long_notes_are_counted_and_good_models_have_none)
     }
     struct vx_safetensors *file = file_of(tensors, 12);
     vx_notes_write(network, file, &page);
-    ck_assert_str_eq(text, "  no layer reads t01, t02, t03, t04, t05, t06, t07, t08 "
+    ck_assert_str_eq(text, "no layer reads t01, t02, t03, t04, t05, t06, t07, t08 "
                            "and 3 more; if the network was trained with it, a layer is "
                            "missing\n");
     vx_safetensors_close(&file);
