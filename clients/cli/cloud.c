@@ -118,6 +118,7 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     if (cloud->whole) cloud->size = 1.0;
     cloud->scaled = points->scaled;
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
+    memcpy(cloud->unused, points->unused, sizeof cloud->unused);
     if (!(cloud->size > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

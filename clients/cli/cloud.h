@@ -37,7 +37,7 @@ struct cloud {
     int64_t merged;   /* points that fell into a voxel already there */
     int64_t dropped;  /* points without a position: NaN or infinite */
     bool scaled;      /* of points */
-    char offers[OFFERS_BYTES];
+    char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 
 /* size 0 = as the points say: their voxel_size, or 1 when they are whole. */

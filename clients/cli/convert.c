@@ -2,6 +2,8 @@
 #include "clients/cli/convert.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t bits_of(float value)
@@ -86,4 +88,13 @@ float convert_cell(const struct voxel_tensor *tensor, int64_t index)
     case VOXEL_BYTES: break;
     }
     return 0.0f;
+}
+
+const char *convert_text(double value, char text[CONVERT_TEXT_BYTES])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, CONVERT_TEXT_BYTES, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    return text;
 }

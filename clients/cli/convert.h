@@ -1,4 +1,4 @@
-/* convert - 16-bit floats to and from float, and a tensor's cells as float.
+/* convert - numbers: 16-bit floats to and from float, a tensor's cells as float, digits.
  *
  *   float x = convert_from_half(0x3c00);
  *
@@ -21,5 +21,9 @@ uint16_t convert_to_bfloat(float value); /* round to nearest even */
 
 /* Cell `index` of a tensor in row-major order. */
 float convert_cell(const struct voxel_tensor *tensor, int64_t index);
+
+#define CONVERT_TEXT_BYTES 32
+/* For sentences: as many digits as tell the value from others.  Returns `text`. */
+const char *convert_text(double value, char text[CONVERT_TEXT_BYTES]);
 
 #endif

@@ -4,8 +4,8 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -207,16 +207,15 @@ static enum voxel_code read_samples(const struct npy *coords, struct points *poi
 {
     points->sample = voxel_memory_take((size_t)points->count, sizeof *points->sample);
     if (!points->sample) return voxel_error_memory(error, "samples", 0);
+    char text[CONVERT_TEXT_BYTES];
     for (int64_t i = 0; i < points->count; i++) {
         double sample = npy_cell(coords, i, 0);
-        if (!(sample >= -2147483648.0 && sample <= 2147483647.0) ||
-            sample != floor(sample))
+        if (!samples_take(sample, &points->sample[i]))
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
-                "row %lld: column 0 is the sample, a whole number, not %g; "
+                "row %lld: column 0 is the sample, a whole number from 0 to %d, not %s; "
                 "of three axes and an intensity keep [N,3]",
-                (long long)i, sample);
-        points->sample[i] = (int32_t)sample;
+                (long long)i, SAMPLE_MAX, convert_text(sample, text));
     }
     return VOXEL_OK;
 }

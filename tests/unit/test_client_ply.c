@@ -133,7 +133,7 @@ static const struct {
      "no number of its type"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int sample\n" XYZ
      "end_header\n3000000000 1 2 3\n",
-     "no number of its type"},
+     "from 0 to 511, not 3000000000"},
     {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
     {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
     {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
