@@ -3,12 +3,12 @@
 
 #include "clients/c/digest.h"
 #include "clients/c/error.h"
-#include "clients/cli/convert.h"
 #include "clients/cli/coords_ref.h"
 #include "clients/cli/out.h"
 #include "clients/cli/render.h"
 #include "clients/cli/save.h"
 #include "clients/cli/shm.h"
+#include "clients/cli/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,9 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* Channels that the summary shows. */
-#define CHANNELS_SHOWN 16
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
@@ -134,71 +131,6 @@ static int check_options(const struct command *command, struct infer_options *op
                            options->coords_ref);
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return check_view(command, options);
-}
-
-static void print_channels(const struct voxel_tensor *output)
-{
-    int64_t channels = 1;
-    for (int32_t i = 1; i < output->rank; i++) channels *= output->shape[i];
-    int64_t rows = output->rank > 0 ? output->shape[0] : 1;
-    if (rows == 0 || channels == 0) return;
-    printf("  %7s %11s %11s %11s\n", "channel", "min", "mean", "max");
-    for (int64_t c = 0; c < channels && c < CHANNELS_SHOWN; c++) {
-        double low = INFINITY;
-        double high = -INFINITY;
-        double sum = 0;
-        int64_t numbers = 0; /* of those that are: NaN is counted, not summed */
-        for (int64_t row = 0; row < rows; row++) {
-            double v = (double)convert_cell(output, row * channels + c);
-            if (isnan(v)) continue;
-            low = v < low ? v : low;
-            high = v > high ? v : high;
-            sum += v;
-            numbers++;
-        }
-        double mean = numbers ? sum / (double)numbers : NAN;
-        if (numbers == 0) low = high = NAN;
-        printf("  %7" PRId64 " %11.4f %11.4f %11.4f", c, low, mean, high);
-        if (numbers < rows) printf("  NaN in %" PRId64 " rows", rows - numbers);
-        printf("\n");
-    }
-    if (channels > CHANNELS_SHOWN)
-        printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
-}
-
-static void print_parameters(const struct voxel_answer *answer)
-{
-    for (int32_t i = 0; i < answer->parameters_count; i++) {
-        const struct voxel_parameter *p = &answer->parameters[i];
-        printf("%s%s ", i ? ", " : "server: ", p->name);
-        if (p->kind == VOXEL_PARAMETER_STRING)
-            printf("%s", p->text);
-        else if (p->kind == VOXEL_PARAMETER_DOUBLE)
-            printf("%g", p->number);
-        else if (p->kind == VOXEL_PARAMETER_BOOL)
-            printf("%s", p->int64 ? "yes" : "no");
-        else if (p->kind == VOXEL_PARAMETER_UINT64)
-            printf("%" PRIu64, p->uint64);
-        else
-            printf("%" PRId64, p->int64);
-    }
-    if (answer->parameters_count) printf("\n");
-}
-
-static void print_summary(const struct infer_options *options, const struct cloud *cloud,
-                          const struct voxel_answer *answer)
-{
-    printf("%s: %" PRId64 " voxels of %g", options->file, cloud->count, cloud->size);
-    printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
-           answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
-           cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
-    print_parameters(answer);
-    for (int32_t i = 0; i < answer->outputs_count; i++) {
-        const struct voxel_tensor *output = &answer->outputs[i];
-        printf("output %s %s\n", output->name,
-               cli_shape(voxel_type_name(output->type), output->shape, output->rank));
-        if (output->type != VOXEL_BYTES) print_channels(output);
-    }
 }
 
 /* Writes the file and the picture. */
@@ -389,7 +321,7 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     if (!code && run_request(options, &sending, &answer, &error)) {
         code = cli_say_error("infer", options->server, &error);
     } else if (!code) {
-        if (!options->quiet) print_summary(options, cloud, answer);
+        if (!options->quiet) summary_print(options->file, cloud, answer);
         print_name(options, &sending, answer);
         fflush(stdout);
         code = deliver(options, cloud, answer);
