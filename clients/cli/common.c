@@ -52,12 +52,6 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
                 "voxel %s: %s: left out %" PRId64
                 " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
-    if (!cloud->channels && *cloud->offers)
-        fprintf(
-            stderr,
-            "voxel %s: %s: no feats were named, so that 1 is sent everywhere; the file "
-            "has: %s (--feats NAME)\n",
-            command, file, cloud->offers);
     if (cloud->channels && *cloud->unused)
         fprintf(stderr, "voxel %s: %s: not used: %s\n", command, file, cloud->unused);
     if (cloud->scaled)

@@ -234,11 +234,11 @@ static int check_name(const struct infer_options *options, const struct sending 
     char came[COORDS_REF_BYTES];
     if (!options->coords_ref || options->resend) return CLI_DONE;
     if (!coords_ref_has_digest(&here)) {
-        if (!options->quiet)
-            fprintf(stderr,
-                    "voxel infer: --coords-ref: a name without its digest: whether it is "
-                    "of the coords of %s was not looked at\n",
-                    options->file);
+        fprintf(
+            stderr,
+            "voxel infer: warning: --coords-ref: a name without its digest: whether it "
+            "is of the coords of %s was not looked at\n",
+            options->file);
         return CLI_DONE;
     }
     here.digest = sending->digest;
@@ -249,6 +249,17 @@ static int check_name(const struct infer_options *options, const struct sending 
             options->file, coords_ref_text(&options->geometry, expected),
             coords_ref_text(&here, came));
     return CLI_USAGE;
+}
+
+/* 1 everywhere is right only where the file has nothing better: said also with --quiet. */
+static void warn_of_ones(const struct infer_options *options, const struct cloud *cloud)
+{
+    if (cloud->channels || !*cloud->offers) return;
+    fprintf(
+        stderr,
+        "voxel infer: warning: %s: no feats were named, so that 1 is sent everywhere; "
+        "the file has: %s (--feats NAME)\n",
+        options->file, cloud->offers);
 }
 
 /* What the model takes, and whether the cloud has it. */
@@ -272,6 +283,7 @@ static int ask_model(const struct infer_options *options, struct sending *sendin
             (int)inputs.channels);
     if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, &error);
     if (code) return cli_say_input("infer", &error);
+    warn_of_ones(options, cloud);
     const struct voxel_request coords = {.inputs = sending->tensors.list,
                                          .inputs_count = 1};
     voxel_digest_coords(&coords, &sending->digest);
