@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,6 +74,26 @@ static bool is_placed(const double *xyz)
     return isfinite(xyz[0]) && isfinite(xyz[1]) && isfinite(xyz[2]);
 }
 
+/* Adds the point's feats to those of its voxel. */
+static enum voxel_code add_feats(const struct points *points, int64_t i,
+                                 struct cloud *cloud, int64_t row,
+                                 struct voxel_error *error)
+{
+    int32_t channels = cloud->channels;
+    for (int32_t c = 0; c < channels; c++) {
+        float *sum = &cloud->feats[row * channels + c];
+        double exact = (double)*sum + (double)points->feats[i * channels + c];
+        if (convert_overflows(exact, VOXEL_FP32))
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "row %lld, channel %d of feats: with the other points of "
+                "its voxel the sum is beyond FP32",
+                (long long)i, (int)c);
+        *sum = (float)exact;
+    }
+    return VOXEL_OK;
+}
+
 static enum voxel_code place_points(const struct points *points, struct cloud *cloud,
                                     struct index *index, float *weights,
                                     struct voxel_error *error)
@@ -100,8 +121,8 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
             cloud->merged++;
         if (!cloud->feats) continue;
         weights[row] += 1.0f;
-        for (int32_t c = 0; c < channels; c++)
-            cloud->feats[row * channels + c] += points->feats[i * channels + c];
+        code = add_feats(points, i, cloud, row, error);
+        if (code) return code;
     }
     for (int64_t row = 0; cloud->feats && row < cloud->count; row++)
         for (int32_t c = 0; c < channels; c++)

@@ -16,7 +16,8 @@
  * Limits   POINTS_MAX; coordinates fit int32 (the server's range is smaller and it says
  *          so).
  * Fails    INVALID_ARGUMENT when float points come without a size, a coordinate is too
- *          large, or two rows of a file of voxels are the same.
+ *          large, two rows of a file of voxels are the same, or feats sum to more than
+ *          a float holds.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -245,8 +245,12 @@ static enum voxel_code read_feats(const struct npy *feats, struct points *points
     points->feats = voxel_memory_take((size_t)points->count, channels * sizeof(float));
     if (!points->feats) return voxel_error_memory(error, "feats", 0);
     for (int64_t i = 0; i < points->count; i++)
-        for (int32_t c = 0; c < points->channels; c++)
-            points->feats[i * points->channels + c] = (float)npy_cell(feats, i, c);
+        for (int32_t c = 0; c < points->channels; c++) {
+            const struct convert_cell cell = {i, c, npy_cell(feats, i, c)};
+            if (convert_overflows(cell.value, VOXEL_FP32))
+                return convert_refuse(&cell, VOXEL_FP32, error);
+            points->feats[i * points->channels + c] = (float)cell.value;
+        }
     return VOXEL_OK;
 }
 

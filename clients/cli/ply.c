@@ -394,9 +394,12 @@ static enum voxel_code put_vertex(struct points *points, const struct vertex_pla
 {
     char text[CONVERT_TEXT_BYTES];
     for (int k = 0; k < 3; k++) points->xyz[3 * i + k] = values[plan->axes[k]];
-    for (int32_t c = 0; c < plan->feats_count; c++)
-        points->feats[i * plan->feats_count + c] =
-            (float)(values[plan->feats[c]] / plan->scales[c]);
+    for (int32_t c = 0; c < plan->feats_count; c++) {
+        const struct convert_cell cell = {i, c, values[plan->feats[c]] / plan->scales[c]};
+        if (convert_overflows(cell.value, VOXEL_FP32))
+            return convert_refuse(&cell, VOXEL_FP32, error);
+        points->feats[i * plan->feats_count + c] = (float)cell.value;
+    }
     if (plan->sample < 0 || samples_take(values[plan->sample], &points->sample[i]))
         return VOXEL_OK;
     return voxel_error_set(

@@ -78,6 +78,65 @@ def test_what_only_looks_like_samples_is_left_alone(daemon, grid, tmp_path):
         assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
+BIG = "row 1, channel 2 of feats: expected a number that fits "
+
+
+@pytest.mark.parametrize("value,dtype,words,said", [
+    (65520, "<f4", ("--dtype", "fp16"), "FP16, at most 65504, got 65520; --dtype fp32 takes it"),
+    (-9e4, "<f8", ("--dtype", "fp16"), "FP16, at most 65504, got -90000; --dtype"),
+    (3.4e38, "<f4", ("--dtype", "bf16"), "BF16, at most 3.38953"),
+    (1e300, "<f8", (), "FP32, at most 3.40282"),
+])
+def test_a_number_that_would_become_infinite_is_refused(daemon, grid, tmp_path, value, dtype, words,
+                                                        said):
+    coords, feats = grid
+    feats = feats.astype(dtype)
+    feats[1, 2] = value
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", *words, "-q", "-o", "out.npz")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+    write_ply(tmp_path / "a.ply", {
+        kind.replace("float", "double"): values for kind, values in columns_of(grid).items()
+    } | {"double r_": feats[:, 2]})
+    done = voxel(daemon, tmp_path, "a.ply", "--feats", ",".join(NAMES), *words, "-o", "out.npz")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+    done = voxel(daemon, tmp_path, "a.npz", *words, command="bench")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("value,words", [
+    (65519.9, ("--dtype", "fp16")), (np.inf, ("--dtype", "fp16")), (np.nan, ("--dtype", "bf16")),
+    (-np.inf, ()), (3.4e38, ()), (3.39e38, ("--dtype", "bf16"))])
+def test_what_fits_or_was_infinite_before_is_sent(daemon, grid, tmp_path, value, words):
+    coords, feats = grid
+    feats = feats.copy()
+    feats[1, 2] = value
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    assert voxel(daemon, tmp_path, "a.npz", *words).returncode == 0
+
+
+def test_a_mean_of_numbers_does_not_become_infinite(daemon, tmp_path):
+    feats = np.full((2, 4), 3e38, np.float32)
+    np.savez(tmp_path / "a.npz", coords=np.zeros((2, 3), np.float32), feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", "--voxel", "1")
+    assert done.returncode == 2, done.stdout
+    assert "row 1, channel 0 of feats: with the other points of its voxel" in done.stderr
+
+
+def test_python_makes_no_infinity_either(client, grid):
+    coords, feats = grid
+    feats = feats.copy()
+    feats[3, 1] = 3.4e38
+    with pytest.raises(ValueError, match="fit bfloat16, at most 3.38953e.38, got 3.3999.* in "
+                                         "row 3, channel 1"):
+        client.infer("conv", coords, feats, bf16=True)
+    for value in (np.inf, np.nan, 3.38953e38):
+        feats[3, 1] = value
+        client.infer("conv", coords, feats, bf16=True)
+    with pytest.raises(ValueError, match="expected float32 or float16"):
+        client.infer("conv", coords, feats.astype(np.float64))
+
+
 def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
     columns = columns_of(grid) | {"float weight": grid[1][:, 0], "int label": grid[0][:, 1]}
     write_ply(tmp_path / "a.ply", columns)
