@@ -99,13 +99,14 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
                                     struct voxel_error *error)
 {
     int32_t channels = cloud->channels;
+    double step = cloud->whole ? 1.0 : cloud->size;
     for (int64_t i = 0; i < points->count; i++) {
         if (!is_placed(&points->xyz[3 * i])) {
             cloud->dropped++;
             continue;
         }
         int32_t *key = &cloud->coords[4 * cloud->count];
-        enum voxel_code code = point_to_voxel(points, i, cloud->size, key, error);
+        enum voxel_code code = point_to_voxel(points, i, step, key, error);
         if (code) return code;
         int64_t row = index_find_or_add(index, cloud->coords, key, cloud->count);
         if (row < cloud->count && cloud->whole)
@@ -136,7 +137,7 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     memset(cloud, 0, sizeof *cloud);
     cloud->size = size > 0 ? size : points->voxel_size;
     cloud->whole = points->whole && size <= 0;
-    if (cloud->whole) cloud->size = 1.0;
+    if (cloud->whole && !(cloud->size > 0)) cloud->size = 1.0;
     cloud->scaled = points->scaled;
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
     memcpy(cloud->unused, points->unused, sizeof cloud->unused);

@@ -52,7 +52,10 @@ static const char examples[] =
     "nothing about coords: --coords-ref then takes those of FILE for its own unseen, and "
     "with\n"
     "--resend sends them.\n\n"
-    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy.\n\n"
+    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy. The "
+    "voxel_size of\n"
+    "a file of integers (a comment of a .ply, a number in a .npz) moves nothing and goes "
+    "into OUT.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -108,6 +111,24 @@ static enum voxel_code check_paths(const struct infer_options *options,
     return code;
 }
 
+static int check_idle(const struct command *command, const struct infer_options *o)
+{
+    static const char drawn[] = "it is for --render PNG";
+    const char *ending = strrchr(o->file, '.');
+    bool ply = ending && strcmp(ending, ".ply") == 0;
+    const struct option_idle idle[] = {
+        {"sample", !o->picture, drawn},
+        {"view", !o->picture, drawn},
+        {"size", !o->picture, drawn},
+        {"up", !o->picture, drawn},
+        {"isometric", !o->picture, drawn},
+        {"raw-feats", !ply,
+         "it is for a .ply; feats of other files are sent as they are"},
+        {"raw-feats", !o->feats, "it is for --feats NAMES"},
+    };
+    return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
+}
+
 /* What the table cannot check. */
 static int check_options(const struct command *command, struct infer_options *options)
 {
@@ -129,8 +150,21 @@ static int check_options(const struct command *command, struct infer_options *op
         return options_bad(command, "coords-ref",
                            "what --name-geometry printed, NAME:DIGEST, or NAME",
                            options->coords_ref);
+    if (check_idle(command, options)) return CLI_USAGE;
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return check_view(command, options);
+}
+
+/* Which of several outputs it was is not to be read from the file's name. */
+static void say_wrote(const struct infer_options *options, const char *path,
+                      const struct voxel_answer *answer,
+                      const struct voxel_tensor *output)
+{
+    if (options->quiet) return;
+    if (answer->outputs_count == 1)
+        printf("wrote %s\n", path);
+    else
+        printf("wrote %s: output %s (--output NAME takes another)\n", path, output->name);
 }
 
 /* Writes the file and the picture. */
@@ -155,7 +189,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         if (save_output(options->out, cloud, output, &beside, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
-        if (!options->quiet) printf("wrote %s\n", options->out);
+        say_wrote(options, options->out, answer, output);
         if (!options->quiet && *beside.path)
             printf("wrote %s: the voxel of each row (sample, then the axes)\n",
                    beside.path);
@@ -167,7 +201,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         if (render_png(options->picture, &scene, &options->render, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
-        if (!options->quiet) printf("wrote %s\n", options->picture);
+        say_wrote(options, options->picture, answer, output);
     }
     return CLI_DONE;
 }
@@ -391,6 +425,7 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
 int command_infer(int argc, char **argv)
 {
     struct infer_options o = {.server = CLI_SERVER, .up = "z", .sample = -1};
+    uint64_t given = 0;
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
@@ -404,6 +439,7 @@ int command_infer(int argc, char **argv)
         .after = examples,
         .options = options,
         .options_count = sizeof options / sizeof *options,
+        .given = &given,
         .positional = &o.file,
     };
     int code;

@@ -172,7 +172,7 @@ static enum voxel_code read_array(struct archive *archive, const char *name,
         if (!read_entry(file, &at, &entry))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "entry %zu of the zip's directory is damaged", i);
-        if (!is_array(&entry, "coords"))
+        if (!is_array(&entry, "coords") && !is_array(&entry, "voxel_size"))
             offers_add(archive->others, (const char *)entry.name, name_bytes(&entry));
         if (!is_array(&entry, name)) continue;
         enum voxel_code code = read_content(file, &entry, content, error);
@@ -222,6 +222,19 @@ static enum voxel_code check_samples(struct bytes file, const struct feats_asked
                            misnamed);
 }
 
+/* The size that save.c writes beside voxels.  An array of that name that is no such number says
+ * nothing of a voxel, and is left alone. */
+static double read_size(struct archive *archive)
+{
+    uint8_t *content;
+    struct npy array;
+    double size = 0;
+    enum voxel_code code = read_array(archive, "voxel_size", &content, &array, NULL);
+    if (!code && content && array.rank == 0) size = npy_cell(&array, 0, 0);
+    voxel_memory_give(content);
+    return size > 0 && size < 1e300 ? size : 0;
+}
+
 enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
                                 struct points *points, struct voxel_error *error)
 {
@@ -246,6 +259,8 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
     if (!code) code = check_samples(file, asked, &coords, error);
     if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
+    /* Beside positions it would decide where they are put: that is --voxel's. */
+    if (points->whole) points->voxel_size = read_size(&archive);
     voxel_memory_give(coords_bytes);
     voxel_memory_give(feats_bytes);
     return code;

@@ -130,6 +130,10 @@ static enum voxel_code header_property(struct ply *ply, char *save, const char *
     if (bytes > NAME_BYTES_MAX)
         return bad_line(error, line, "a property's name must be shorter than 48 bytes");
     memcpy(property.name, name, bytes);
+    for (int32_t p = 0; p < element->properties_count && element->vertex; p++)
+        if (strcmp(element->properties[p].name, name) == 0)
+            return bad_line(error, line,
+                            "the vertex has a property of that name already");
     if (element->vertex && !property.count && strlen(name) == 1 && *name >= 'x' &&
         *name <= 'z')
         property.axis = *name - 'x';
@@ -150,13 +154,18 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
                     "expected ascii, binary_little_endian or binary_big_endian");
 }
 
-static void header_comment(struct ply *ply, char *save)
+static enum voxel_code header_comment(struct ply *ply, char *save, const char *line,
+                                      struct voxel_error *error)
 {
     const char *word = strtok_r(NULL, " \t", &save);
     const char *number = strtok_r(NULL, " \t", &save);
-    if (!word || !number || strcmp(word, "voxel_size") != 0) return;
+    if (!word || !number || strcmp(word, "voxel_size") != 0) return VOXEL_OK;
     double size = strtod(number, NULL);
-    if (size > 0 && size < 1e300) ply->voxel_size = size;
+    if (!(size > 0 && size < 1e300)) return VOXEL_OK;
+    if (ply->voxel_size > 0 && ply->voxel_size != size)
+        return bad_line(error, line, "a comment before it says another voxel_size");
+    ply->voxel_size = size;
+    return VOXEL_OK;
 }
 
 static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
@@ -181,7 +190,7 @@ static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
             code = header_format(ply, save, line, error);
             format = true;
         } else if (strcmp(word, "comment") == 0) {
-            header_comment(ply, save);
+            code = header_comment(ply, save, line, error);
         } else if (strcmp(word, "element") == 0) {
             code = header_element(ply, save, line, error);
         } else if (strcmp(word, "property") == 0) {

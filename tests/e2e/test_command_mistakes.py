@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `voxel` must not take without a word: each of these was a wrong answer with exit code 0."""
+import asyncio
 import os
 import subprocess
 
 import numpy as np
 import pytest
 
-from model_files import random_grid
-from voxeld_process import PATIENCE
+from model_files import ConvModel, random_grid
+from voxeld import AsyncClient, Client, Unavailable
+from voxeld_process import PATIENCE, Daemon
 
 NAMES = ("p", "q", "r_", "s")
 
@@ -144,3 +146,85 @@ def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
     done = voxel(daemon, tmp_path, *words)
     assert done.returncode == 0 and "a.ply: not used: weight, label\n" in done.stderr
     assert voxel(daemon, tmp_path, *words, "-q").stderr == ""
+
+
+@pytest.mark.parametrize("option,words", [
+    ("view", ("--view", "10,20")), ("size", ("--size", "160x100")), ("up", ("--up", "y")),
+    ("isometric", ("--isometric",)), ("sample", ("--sample", "0")),
+    ("raw-feats", ("--raw-feats",)), ("raw-feats", ("--raw-feats", "--feats", "feats"))])
+def test_infer_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    write_ply(tmp_path / "a.ply", columns_of(grid))
+    for file in ("a.npz",) if "--feats" in words else ("a.npz", "a.ply"):
+        done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
+        assert done.returncode == 2 and f"--{option} would do nothing: it is for" in done.stderr
+        assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("option,words", [
+    ("voxels", ("a.npz", "-n", "500")), ("concurrency", ("--rate", "50", "-c", "4")),
+    ("concurrency", ("--rate", "50", "--concurrency=1")), ("voxel", ("--voxel", "0.1")),
+    ("seed", ("--seed", "2"))])
+def test_bench_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    done = voxel(daemon, tmp_path, *words, "--requests", "2", command="bench")
+    assert done.returncode == 2 and f"--{option} would do nothing: " in done.stderr, done.stderr
+
+
+def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
+    model = ConvModel()
+    model.network["outputs"].append({"name": "hidden", "layer": "act"})
+    model.write(tmp_path / "repository")
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    words = ("a.npz", "-o", "out.npz", "--render", "out.png", "--size", "100x80", "--sample", "0")
+    with Daemon(tmp_path / "repository", tmp_path) as two:
+        done = voxel(two, tmp_path, *words)
+        for path in ("out.npz", "out.png"):
+            assert f"wrote {path}: output out (--output NAME takes another)\n" in done.stdout
+        assert "wrote out.npz\n" in voxel(two, tmp_path, *words, "--output", "hidden").stdout
+        done = voxel(two, tmp_path, *words, "--output", "depth")
+        assert done.returncode == 1 and "it has 'out', 'hidden'" in done.stderr
+
+
+def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
+    """points -> npz -> npz -> ply -> npz: where a voxel is, is decided once."""
+    coords, feats = random_grid(12, 60)
+    np.savez(tmp_path / "points.npz", coords=coords[:, 1:] * 0.25, feats=feats)
+    named = "out_0,out_1,out_2,out_0"
+    for source, target, words in (("points.npz", "a.npz", ("--voxel", "0.25")),
+                                  ("a.npz", "b.npz", ()), ("b.npz", "c.ply", ()),
+                                  ("c.ply", "d.npz", ("--feats", named))):
+        if source in ("a.npz", "b.npz"):
+            with np.load(tmp_path / source) as file:
+                arrays = dict(file, feats=feats)
+            np.savez(tmp_path / source, **arrays)
+        done = voxel(daemon, tmp_path, source, *words, "-o", target)
+        assert done.returncode == 0 and "voxels of 0.25\n" in done.stdout, done.stderr
+    assert b"comment voxel_size 0.25\n" in (tmp_path / "c.ply").read_bytes()
+    last = np.load(tmp_path / "d.npz")
+    assert last["voxel_size"] == 0.25
+    np.testing.assert_array_equal(last["coords"], coords)
+
+
+def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
+    coords, feats = grid
+    for size in (np.full(3, 0.1), np.float64(-1), "5 cm", np.float64(1)):
+        np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
+        assert voxel(daemon, tmp_path, "a.npz", "-o", "out.npz").returncode == 0
+        assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
+    # Beside floats it would decide where points are put, and they may be voxels already.
+    np.savez(tmp_path / "a.npz", coords=coords * 1.0, feats=feats, voxel_size=0.5)
+    done = voxel(daemon, tmp_path, "a.npz")
+    assert done.returncode == 2 and "of a floating type: give a voxel's size" in done.stderr
+
+
+def test_python_knows_the_port_of_the_status_page(daemon):
+    hint = "speaks HTTP/1, as voxeld's status page does: gRPC is at another port, 8001"
+    with Client(daemon.http) as client, pytest.raises(Unavailable, match=hint):
+        client.model_metadata("conv")
+
+    async def ask():
+        async with AsyncClient(daemon.http) as client:
+            await client.model_metadata("conv")
+    with pytest.raises(Unavailable, match=hint):
+        asyncio.run(ask())

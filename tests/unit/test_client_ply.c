@@ -134,6 +134,12 @@ static const struct {
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int sample\n" XYZ
      "end_header\n3000000000 1 2 3\n",
      "from 0 to 511, not 3000000000"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty float p\n" XYZ "property int p\n",
+     "header line 'property int p': the vertex has a property of that name already"},
+    {"ply\nformat ascii 1.0\nelement vertex 1\n" XYZ "property int x\n",
+     "has a property of that name already"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0.1\ncomment voxel_size 0.2\n",
+     "header line 'comment voxel_size 0.2': a comment before it says another voxel_size"},
     {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
     {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
     {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
