@@ -134,20 +134,41 @@ static i32 admit_output_number(const struct vx_signature *signature, const char 
     return -1;
 }
 
+#define OUTPUTS_TEXT_BYTES 128
+
+/* "'a', 'b'": all, or as many as leave room for the sentence they are in. */
+static const char *admit_outputs_text(const struct vx_signature *signature,
+                                      char text[OUTPUTS_TEXT_BYTES])
+{
+    static const char rest[] = " and others";
+    size_t used = 0;
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        const char *name = signature->outputs[o].name;
+        size_t bytes = strnlen(name, 60) + (o ? 4 : 2);
+        if (used + bytes + sizeof rest > OUTPUTS_TEXT_BYTES) {
+            snprintf(text + used, OUTPUTS_TEXT_BYTES - used, "%s", rest);
+            break;
+        }
+        snprintf(text + used, OUTPUTS_TEXT_BYTES - used, "%s'%.60s'", o ? ", " : "",
+                 name);
+        used += bytes;
+    }
+    return text;
+}
+
 static vx_status admit_outputs(const char *model, const struct vx_signature *signature,
                                const struct vx_request *request, struct vx_why *why,
                                struct vx_admitted *admitted)
 {
     bool named[VX_OUTPUTS_MAX] = {false};
+    char has[OUTPUTS_TEXT_BYTES];
     bool all = request->outputs_count == 0;
     admitted->outputs_count = all ? signature->outputs_count : request->outputs_count;
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = all ? i : admit_output_number(signature, request->outputs[i]);
-        VX_ENSURE_WHY(
-            o >= 0, why, INVALID_ARGUMENT, "unknown output",
-            "unexpected inference output '%.60s' for model '%.60s': it has '%.60s'%s",
-            request->outputs[i], model, signature->outputs[0].name,
-            signature->outputs_count > 1 ? " and others" : "");
+        VX_ENSURE_WHY(o >= 0, why, INVALID_ARGUMENT, "unknown output",
+                      "unexpected inference output '%.60s' for model '%.60s': it has %s",
+                      request->outputs[i], model, admit_outputs_text(signature, has));
         VX_ENSURE_WHY(!named[o], why, INVALID_ARGUMENT, "an output is named twice",
                       "output '%.60s' is named twice", signature->outputs[o].name);
         named[o] = true;

@@ -231,6 +231,17 @@ static int run_bench(const struct bench_options *o, const struct cloud *cloud)
     return code;
 }
 
+static int check_idle(const struct command *command, const struct bench_options *o)
+{
+    const struct option_idle idle[] = {
+        {"voxels", o->file, "the voxels of FILE are sent"},
+        {"voxel", !o->file, "it is for points of FILE"},
+        {"concurrency", o->rate > 0, "--rate sends whatever is under way"},
+        {"seed", o->rate <= 0, "it is of the times of --rate"},
+    };
+    return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
+}
+
 int command_bench(int argc, char **argv)
 {
     struct bench_options o = {.server = CLI_SERVER,
@@ -239,6 +250,7 @@ int command_bench(int argc, char **argv)
                               .warmup = 20,
                               .seed = 1,
                               .timeout_ms = 60000};
+    uint64_t given = 0;
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
@@ -252,6 +264,7 @@ int command_bench(int argc, char **argv)
         .after = examples,
         .options = options,
         .options_count = sizeof options / sizeof *options,
+        .given = &given,
         .positional = &o.file,
     };
     int code;
@@ -261,6 +274,7 @@ int command_bench(int argc, char **argv)
                 "voxel bench: --model NAME is needed; `voxel models` lists them\n");
         return CLI_USAGE;
     }
+    if (check_idle(&command, &o)) return CLI_USAGE;
     if (o.duration_s <= 0 && o.requests == 0) o.duration_s = SECONDS_DEFAULT;
     /* Answers of megabytes are freed and taken again: without this glibc gives them back
      * to the kernel each time, and the client measures its own page faults. */

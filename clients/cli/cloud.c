@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,18 +74,39 @@ static bool is_placed(const double *xyz)
     return isfinite(xyz[0]) && isfinite(xyz[1]) && isfinite(xyz[2]);
 }
 
+/* Adds the point's feats to those of its voxel. */
+static enum voxel_code add_feats(const struct points *points, int64_t i,
+                                 struct cloud *cloud, int64_t row,
+                                 struct voxel_error *error)
+{
+    int32_t channels = cloud->channels;
+    for (int32_t c = 0; c < channels; c++) {
+        float *sum = &cloud->feats[row * channels + c];
+        double exact = (double)*sum + (double)points->feats[i * channels + c];
+        if (convert_overflows(exact, VOXEL_FP32))
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "row %lld, channel %d of feats: with the other points of "
+                "its voxel the sum is beyond FP32",
+                (long long)i, (int)c);
+        *sum = (float)exact;
+    }
+    return VOXEL_OK;
+}
+
 static enum voxel_code place_points(const struct points *points, struct cloud *cloud,
                                     struct index *index, float *weights,
                                     struct voxel_error *error)
 {
     int32_t channels = cloud->channels;
+    double step = cloud->whole ? 1.0 : cloud->size;
     for (int64_t i = 0; i < points->count; i++) {
         if (!is_placed(&points->xyz[3 * i])) {
             cloud->dropped++;
             continue;
         }
         int32_t *key = &cloud->coords[4 * cloud->count];
-        enum voxel_code code = point_to_voxel(points, i, cloud->size, key, error);
+        enum voxel_code code = point_to_voxel(points, i, step, key, error);
         if (code) return code;
         int64_t row = index_find_or_add(index, cloud->coords, key, cloud->count);
         if (row < cloud->count && cloud->whole)
@@ -100,8 +122,8 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
             cloud->merged++;
         if (!cloud->feats) continue;
         weights[row] += 1.0f;
-        for (int32_t c = 0; c < channels; c++)
-            cloud->feats[row * channels + c] += points->feats[i * channels + c];
+        code = add_feats(points, i, cloud, row, error);
+        if (code) return code;
     }
     for (int64_t row = 0; cloud->feats && row < cloud->count; row++)
         for (int32_t c = 0; c < channels; c++)
@@ -115,9 +137,10 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     memset(cloud, 0, sizeof *cloud);
     cloud->size = size > 0 ? size : points->voxel_size;
     cloud->whole = points->whole && size <= 0;
-    if (cloud->whole) cloud->size = 1.0;
+    if (cloud->whole && !(cloud->size > 0)) cloud->size = 1.0;
     cloud->scaled = points->scaled;
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
+    memcpy(cloud->unused, points->unused, sizeof cloud->unused);
     if (!(cloud->size > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

@@ -16,7 +16,8 @@
  * Limits   POINTS_MAX; coordinates fit int32 (the server's range is smaller and it says
  *          so).
  * Fails    INVALID_ARGUMENT when float points come without a size, a coordinate is too
- *          large, or two rows of a file of voxels are the same.
+ *          large, two rows of a file of voxels are the same, or feats sum to more than
+ *          a float holds.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,15 +33,16 @@ struct cloud {
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
-    double size;      /* of a voxel in the file's units */
-    bool whole;       /* coordinates were integers and are as in the file */
-    int64_t merged;   /* points that fell into a voxel already there */
-    int64_t dropped;  /* points without a position: NaN or infinite */
-    bool scaled;      /* of points */
-    char offers[OFFERS_BYTES];
+    double
+        size;   /* of a voxel in the file's units; of integers what the file says, or 1 */
+    bool whole; /* coordinates were integers and are as in the file */
+    int64_t merged;  /* points that fell into a voxel already there */
+    int64_t dropped; /* points without a position: NaN or infinite */
+    bool scaled;     /* of points */
+    char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 
-/* size 0 = as the points say: their voxel_size, or 1 when they are whole. */
+/* size 0 = as the points say: their voxel_size, which does not move whole ones. */
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
                            struct voxel_error *error);
 /* A synthetic closed surface of exactly `count` voxels, the same for the same count. */

@@ -52,12 +52,8 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
                 "voxel %s: %s: left out %" PRId64
                 " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
-    if (!cloud->channels && *cloud->offers)
-        fprintf(
-            stderr,
-            "voxel %s: %s: no feats were named, so that 1 is sent everywhere; the file "
-            "has: %s (--feats NAME)\n",
-            command, file, cloud->offers);
+    if (cloud->channels && *cloud->unused)
+        fprintf(stderr, "voxel %s: %s: not used: %s\n", command, file, cloud->unused);
     if (cloud->scaled)
         fprintf(
             stderr,
@@ -193,20 +189,27 @@ enum voxel_code answer_check_model(const struct voxel_answer *answer,
     return VOXEL_OK;
 }
 
-static void fill_feats(const struct cloud *cloud, const struct model_inputs *inputs,
-                       void *out)
+static enum voxel_code fill_feats(const struct cloud *cloud,
+                                  const struct model_inputs *inputs, void *out,
+                                  struct voxel_error *error)
 {
     int64_t cells = cloud->count * inputs->channels;
     float *wide = out;
     uint16_t *narrow = out;
     for (int64_t i = 0; i < cells; i++) {
         float value = cloud->feats ? cloud->feats[i] : 1.0f;
+        if (convert_overflows((double)value, inputs->type)) {
+            const struct convert_cell cell = {
+                i / inputs->channels, (int32_t)(i % inputs->channels), (double)value};
+            return convert_refuse(&cell, inputs->type, error);
+        }
         if (inputs->type == VOXEL_FP32)
             wide[i] = value;
         else
             narrow[i] = inputs->type == VOXEL_FP16 ? convert_to_half(value)
                                                    : convert_to_bfloat(value);
     }
+    return VOXEL_OK;
 }
 
 enum voxel_code request_tensors_make(const struct cloud *cloud,
@@ -229,7 +232,11 @@ enum voxel_code request_tensors_make(const struct cloud *cloud,
     for (int64_t i = 0; i < cloud->count; i++)
         memcpy(&coords[i * inputs->columns], &cloud->coords[4 * i + skip],
                (size_t)inputs->columns * sizeof(int32_t));
-    fill_feats(cloud, inputs, tensors->memory[1]);
+    enum voxel_code code = fill_feats(cloud, inputs, tensors->memory[1], error);
+    if (code) {
+        request_tensors_fini(tensors);
+        return code;
+    }
     tensors->list[0] = voxel_tensor_make(inputs->coords->name, VOXEL_INT32, cloud->count,
                                          inputs->columns, tensors->memory[0]);
     tensors->list[1] = voxel_tensor_make(inputs->feats->name, inputs->type, cloud->count,

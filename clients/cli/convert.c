@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/convert.h"
 
+#include "clients/c/error.h"
+
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t bits_of(float value)
@@ -56,6 +60,37 @@ uint16_t convert_to_bfloat(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+struct range {
+    double most;   /* the largest number */
+    double beyond; /* half a step above it: the tie goes to even, which is infinity */
+};
+
+static struct range range_of(enum voxel_type type)
+{
+    if (type == VOXEL_FP16) return (struct range){65504, 65520};
+    if (type == VOXEL_BF16) return (struct range){0x1.fep127, 0x1.ffp127};
+    return (struct range){0x1.fffffep127, 0x1.ffffffp127};
+}
+
+bool convert_overflows(double value, enum voxel_type type)
+{
+    return isfinite(value) && fabs(value) >= range_of(type).beyond;
+}
+
+enum voxel_code convert_refuse(const struct convert_cell *cell, enum voxel_type type,
+                               struct voxel_error *error)
+{
+    char came[CONVERT_TEXT_BYTES];
+    char most[CONVERT_TEXT_BYTES];
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "row %lld, channel %d of feats: expected a number that fits %s, at "
+        "most %s, got %s%s",
+        (long long)cell->row, (int)cell->channel, voxel_type_name(type),
+        convert_text(range_of(type).most, most), convert_text(cell->value, came),
+        type == VOXEL_FP32 ? "" : "; --dtype fp32 takes it");
+}
+
 #define CELL(type)                                                                       \
     do {                                                                                 \
         type cell;                                                                       \
@@ -86,4 +121,13 @@ float convert_cell(const struct voxel_tensor *tensor, int64_t index)
     case VOXEL_BYTES: break;
     }
     return 0.0f;
+}
+
+const char *convert_text(double value, char text[CONVERT_TEXT_BYTES])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, CONVERT_TEXT_BYTES, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    return text;
 }

@@ -3,12 +3,12 @@
 
 #include "clients/c/digest.h"
 #include "clients/c/error.h"
-#include "clients/cli/convert.h"
 #include "clients/cli/coords_ref.h"
 #include "clients/cli/out.h"
 #include "clients/cli/render.h"
 #include "clients/cli/save.h"
 #include "clients/cli/shm.h"
+#include "clients/cli/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,9 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* Channels that the summary shows. */
-#define CHANNELS_SHOWN 16
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
@@ -55,7 +52,10 @@ static const char examples[] =
     "nothing about coords: --coords-ref then takes those of FILE for its own unseen, and "
     "with\n"
     "--resend sends them.\n\n"
-    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy.\n\n"
+    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy. The "
+    "voxel_size of\n"
+    "a file of integers (a comment of a .ply, a number in a .npz) moves nothing and goes "
+    "into OUT.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -111,6 +111,24 @@ static enum voxel_code check_paths(const struct infer_options *options,
     return code;
 }
 
+static int check_idle(const struct command *command, const struct infer_options *o)
+{
+    static const char drawn[] = "it is for --render PNG";
+    const char *ending = strrchr(o->file, '.');
+    bool ply = ending && strcmp(ending, ".ply") == 0;
+    const struct option_idle idle[] = {
+        {"sample", !o->picture, drawn},
+        {"view", !o->picture, drawn},
+        {"size", !o->picture, drawn},
+        {"up", !o->picture, drawn},
+        {"isometric", !o->picture, drawn},
+        {"raw-feats", !ply,
+         "it is for a .ply; feats of other files are sent as they are"},
+        {"raw-feats", !o->feats, "it is for --feats NAMES"},
+    };
+    return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
+}
+
 /* What the table cannot check. */
 static int check_options(const struct command *command, struct infer_options *options)
 {
@@ -132,73 +150,21 @@ static int check_options(const struct command *command, struct infer_options *op
         return options_bad(command, "coords-ref",
                            "what --name-geometry printed, NAME:DIGEST, or NAME",
                            options->coords_ref);
+    if (check_idle(command, options)) return CLI_USAGE;
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return check_view(command, options);
 }
 
-static void print_channels(const struct voxel_tensor *output)
+/* Which of several outputs it was is not to be read from the file's name. */
+static void say_wrote(const struct infer_options *options, const char *path,
+                      const struct voxel_answer *answer,
+                      const struct voxel_tensor *output)
 {
-    int64_t channels = 1;
-    for (int32_t i = 1; i < output->rank; i++) channels *= output->shape[i];
-    int64_t rows = output->rank > 0 ? output->shape[0] : 1;
-    if (rows == 0 || channels == 0) return;
-    printf("  %7s %11s %11s %11s\n", "channel", "min", "mean", "max");
-    for (int64_t c = 0; c < channels && c < CHANNELS_SHOWN; c++) {
-        double low = INFINITY;
-        double high = -INFINITY;
-        double sum = 0;
-        int64_t numbers = 0; /* of those that are: NaN is counted, not summed */
-        for (int64_t row = 0; row < rows; row++) {
-            double v = (double)convert_cell(output, row * channels + c);
-            if (isnan(v)) continue;
-            low = v < low ? v : low;
-            high = v > high ? v : high;
-            sum += v;
-            numbers++;
-        }
-        double mean = numbers ? sum / (double)numbers : NAN;
-        if (numbers == 0) low = high = NAN;
-        printf("  %7" PRId64 " %11.4f %11.4f %11.4f", c, low, mean, high);
-        if (numbers < rows) printf("  NaN in %" PRId64 " rows", rows - numbers);
-        printf("\n");
-    }
-    if (channels > CHANNELS_SHOWN)
-        printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
-}
-
-static void print_parameters(const struct voxel_answer *answer)
-{
-    for (int32_t i = 0; i < answer->parameters_count; i++) {
-        const struct voxel_parameter *p = &answer->parameters[i];
-        printf("%s%s ", i ? ", " : "server: ", p->name);
-        if (p->kind == VOXEL_PARAMETER_STRING)
-            printf("%s", p->text);
-        else if (p->kind == VOXEL_PARAMETER_DOUBLE)
-            printf("%g", p->number);
-        else if (p->kind == VOXEL_PARAMETER_BOOL)
-            printf("%s", p->int64 ? "yes" : "no");
-        else if (p->kind == VOXEL_PARAMETER_UINT64)
-            printf("%" PRIu64, p->uint64);
-        else
-            printf("%" PRId64, p->int64);
-    }
-    if (answer->parameters_count) printf("\n");
-}
-
-static void print_summary(const struct infer_options *options, const struct cloud *cloud,
-                          const struct voxel_answer *answer)
-{
-    printf("%s: %" PRId64 " voxels of %g", options->file, cloud->count, cloud->size);
-    printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
-           answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
-           cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
-    print_parameters(answer);
-    for (int32_t i = 0; i < answer->outputs_count; i++) {
-        const struct voxel_tensor *output = &answer->outputs[i];
-        printf("output %s %s\n", output->name,
-               cli_shape(voxel_type_name(output->type), output->shape, output->rank));
-        if (output->type != VOXEL_BYTES) print_channels(output);
-    }
+    if (options->quiet) return;
+    if (answer->outputs_count == 1)
+        printf("wrote %s\n", path);
+    else
+        printf("wrote %s: output %s (--output NAME takes another)\n", path, output->name);
 }
 
 /* Writes the file and the picture. */
@@ -223,7 +189,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         if (save_output(options->out, cloud, output, &beside, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
-        if (!options->quiet) printf("wrote %s\n", options->out);
+        say_wrote(options, options->out, answer, output);
         if (!options->quiet && *beside.path)
             printf("wrote %s: the voxel of each row (sample, then the axes)\n",
                    beside.path);
@@ -235,7 +201,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         if (render_png(options->picture, &scene, &options->render, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
-        if (!options->quiet) printf("wrote %s\n", options->picture);
+        say_wrote(options, options->picture, answer, output);
     }
     return CLI_DONE;
 }
@@ -302,11 +268,11 @@ static int check_name(const struct infer_options *options, const struct sending 
     char came[COORDS_REF_BYTES];
     if (!options->coords_ref || options->resend) return CLI_DONE;
     if (!coords_ref_has_digest(&here)) {
-        if (!options->quiet)
-            fprintf(stderr,
-                    "voxel infer: --coords-ref: a name without its digest: whether it is "
-                    "of the coords of %s was not looked at\n",
-                    options->file);
+        fprintf(
+            stderr,
+            "voxel infer: warning: --coords-ref: a name without its digest: whether it "
+            "is of the coords of %s was not looked at\n",
+            options->file);
         return CLI_DONE;
     }
     here.digest = sending->digest;
@@ -317,6 +283,17 @@ static int check_name(const struct infer_options *options, const struct sending 
             options->file, coords_ref_text(&options->geometry, expected),
             coords_ref_text(&here, came));
     return CLI_USAGE;
+}
+
+/* 1 everywhere is right only where the file has nothing better: said also with --quiet. */
+static void warn_of_ones(const struct infer_options *options, const struct cloud *cloud)
+{
+    if (cloud->channels || !*cloud->offers) return;
+    fprintf(
+        stderr,
+        "voxel infer: warning: %s: no feats were named, so that 1 is sent everywhere; "
+        "the file has: %s (--feats NAME)\n",
+        options->file, cloud->offers);
 }
 
 /* What the model takes, and whether the cloud has it. */
@@ -340,6 +317,7 @@ static int ask_model(const struct infer_options *options, struct sending *sendin
             (int)inputs.channels);
     if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, &error);
     if (code) return cli_say_input("infer", &error);
+    warn_of_ones(options, cloud);
     const struct voxel_request coords = {.inputs = sending->tensors.list,
                                          .inputs_count = 1};
     voxel_digest_coords(&coords, &sending->digest);
@@ -389,7 +367,7 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     if (!code && run_request(options, &sending, &answer, &error)) {
         code = cli_say_error("infer", options->server, &error);
     } else if (!code) {
-        if (!options->quiet) print_summary(options, cloud, answer);
+        if (!options->quiet) summary_print(options->file, cloud, answer);
         print_name(options, &sending, answer);
         fflush(stdout);
         code = deliver(options, cloud, answer);
@@ -447,6 +425,7 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
 int command_infer(int argc, char **argv)
 {
     struct infer_options o = {.server = CLI_SERVER, .up = "z", .sample = -1};
+    uint64_t given = 0;
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
@@ -460,6 +439,7 @@ int command_infer(int argc, char **argv)
         .after = examples,
         .options = options,
         .options_count = sizeof options / sizeof *options,
+        .given = &given,
         .positional = &o.file,
     };
     int code;

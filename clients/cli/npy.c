@@ -4,8 +4,8 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -207,16 +207,15 @@ static enum voxel_code read_samples(const struct npy *coords, struct points *poi
 {
     points->sample = voxel_memory_take((size_t)points->count, sizeof *points->sample);
     if (!points->sample) return voxel_error_memory(error, "samples", 0);
+    char text[CONVERT_TEXT_BYTES];
     for (int64_t i = 0; i < points->count; i++) {
         double sample = npy_cell(coords, i, 0);
-        if (!(sample >= -2147483648.0 && sample <= 2147483647.0) ||
-            sample != floor(sample))
+        if (!samples_take(sample, &points->sample[i]))
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
-                "row %lld: column 0 is the sample, a whole number, not %g; "
+                "row %lld: column 0 is the sample, a whole number from 0 to %d, not %s; "
                 "of three axes and an intensity keep [N,3]",
-                (long long)i, sample);
-        points->sample[i] = (int32_t)sample;
+                (long long)i, SAMPLE_MAX, convert_text(sample, text));
     }
     return VOXEL_OK;
 }
@@ -246,8 +245,12 @@ static enum voxel_code read_feats(const struct npy *feats, struct points *points
     points->feats = voxel_memory_take((size_t)points->count, channels * sizeof(float));
     if (!points->feats) return voxel_error_memory(error, "feats", 0);
     for (int64_t i = 0; i < points->count; i++)
-        for (int32_t c = 0; c < points->channels; c++)
-            points->feats[i * points->channels + c] = (float)npy_cell(feats, i, c);
+        for (int32_t c = 0; c < points->channels; c++) {
+            const struct convert_cell cell = {i, c, npy_cell(feats, i, c)};
+            if (convert_overflows(cell.value, VOXEL_FP32))
+                return convert_refuse(&cell, VOXEL_FP32, error);
+            points->feats[i * points->channels + c] = (float)cell.value;
+        }
     return VOXEL_OK;
 }
 

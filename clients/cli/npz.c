@@ -6,6 +6,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/samples.h"
 
 #include <string.h>
 
@@ -139,6 +140,12 @@ static bool is_array(const struct zip_entry *entry, const char *name)
            memcmp(entry->name + bytes, ".npy", 4) == 0;
 }
 
+/* Of NAME, where the entry is NAME.npy. */
+static size_t name_bytes(const struct zip_entry *entry)
+{
+    return entry->name_bytes > 4 ? entry->name_bytes - 4 : entry->name_bytes;
+}
+
 /* A zip, and the names of the arrays in it but coords. */
 struct archive {
     struct bytes file;
@@ -165,15 +172,67 @@ static enum voxel_code read_array(struct archive *archive, const char *name,
         if (!read_entry(file, &at, &entry))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "entry %zu of the zip's directory is damaged", i);
-        if (!is_array(&entry, "coords"))
-            offers_add(archive->others, (const char *)entry.name,
-                       entry.name_bytes > 4 ? entry.name_bytes - 4 : entry.name_bytes);
+        if (!is_array(&entry, "coords") && !is_array(&entry, "voxel_size"))
+            offers_add(archive->others, (const char *)entry.name, name_bytes(&entry));
         if (!is_array(&entry, name)) continue;
         enum voxel_code code = read_content(file, &entry, content, error);
         if (!code) code = npy_parse((struct bytes){*content, entry.size}, array, error);
         return code;
     }
     return VOXEL_OK;
+}
+
+/* Whether it is an array with a number for each row. */
+static bool is_column(struct bytes file, const struct zip_entry *entry, int64_t rows)
+{
+    struct npy array;
+    uint8_t *content;
+    if (read_content(file, entry, &content, NULL)) return false;
+    bool column = !npy_parse((struct bytes){content, entry->size}, &array, NULL) &&
+                  (array.rank == 1 || (array.rank == 2 && array.shape[1] == 1)) &&
+                  array.shape[0] == rows;
+    voxel_memory_give(content);
+    return column;
+}
+
+/* Samples beside coords of three columns would be an answer about other neighbours. */
+static enum voxel_code check_samples(struct bytes file, const struct feats_asked *asked,
+                                     const struct npy *coords, struct voxel_error *error)
+{
+    struct samples_names names = {0};
+    struct zip_entry entry;
+    const uint8_t *end = find_end(file);
+    size_t count = end && coords->shape[1] == 3 ? u16(end + 10) : 0;
+    size_t at = end ? u32(end + 16) : 0;
+    for (size_t i = 0; i < count && read_entry(file, &at, &entry); i++) {
+        const char *name = (const char *)entry.name;
+        struct samples_names one = {0};
+        if (asked->names && is_array(&entry, asked->names)) continue;
+        samples_see(&one, name, name_bytes(&entry));
+        if (samples_misnamed(&one) && !is_column(file, &entry, coords->shape[0]))
+            continue;
+        samples_see(&names, name, name_bytes(&entry));
+    }
+    const char *misnamed = samples_misnamed(&names);
+    if (!misnamed) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "the array '%s' would not be used: expected samples as column "
+                           "0 of coords [N,4]; put it "
+                           "there, leave it out, or take it with --feats",
+                           misnamed);
+}
+
+/* The size that save.c writes beside voxels.  An array of that name that is no such number says
+ * nothing of a voxel, and is left alone. */
+static double read_size(struct archive *archive)
+{
+    uint8_t *content;
+    struct npy array;
+    double size = 0;
+    enum voxel_code code = read_array(archive, "voxel_size", &content, &array, NULL);
+    if (!code && content && array.rank == 0) size = npy_cell(&array, 0, 0);
+    voxel_memory_give(content);
+    return size > 0 && size < 1e300 ? size : 0;
 }
 
 enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
@@ -197,7 +256,11 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
                                "the .npz has no array named %s; beside coords it has: %s",
                                name, *archive.others ? archive.others : "nothing");
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
+    if (!code) code = check_samples(file, asked, &coords, error);
+    if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
+    /* Beside positions it would decide where they are put: that is --voxel's. */
+    if (points->whole) points->voxel_size = read_size(&archive);
     voxel_memory_give(coords_bytes);
     voxel_memory_give(feats_bytes);
     return code;

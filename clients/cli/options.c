@@ -114,6 +114,25 @@ static bool take_positional(const struct command *command, const char *argument,
     return false;
 }
 
+static void mark_given(const struct command *command, const struct option *option)
+{
+    if (command->given) *command->given |= 1ull << (option - command->options);
+}
+
+int options_refuse_idle(const struct command *command, const struct option_idle *idle,
+                        size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t o = 0; o < command->options_count && idle[i].idle; o++) {
+            if (strcmp(command->options[o].name, idle[i].name) != 0) continue;
+            if (!(*command->given >> o & 1)) continue;
+            fprintf(stderr, "voxel %s: --%s would do nothing: %s\n", command->name,
+                    idle[i].name, idle[i].why);
+            return CLI_USAGE;
+        }
+    return CLI_DONE;
+}
+
 bool options_parse(const struct command *command, int argc, char **argv, int *code)
 {
     bool only_positional = false;
@@ -148,6 +167,7 @@ bool options_parse(const struct command *command, int argc, char **argv, int *co
             value = argv[++i];
         }
         if (!set_option(command, option, value, code)) return false;
+        mark_given(command, option);
     }
     return true;
 }

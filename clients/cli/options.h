@@ -9,7 +9,7 @@
  *
  * Owner    values point into argv.
  * Thread   main.
- * Limits   one positional argument per command.
+ * Limits   one positional argument and 64 options per command.
  * Fails    prints what was expected and returns false with the exit code to use.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -48,6 +48,7 @@ struct command {
     const struct option *options;
     size_t options_count;
     const char **positional; /* NULL = none allowed */
+    uint64_t *given;         /* bit i: option i was there; NULL = nobody asks */
 };
 
 /* argv[0] is the command's name. */
@@ -56,5 +57,15 @@ bool options_parse(const struct command *command, int argc, char **argv, int *co
 /* "--name: expected ..., not 'text'" on stderr; returns CLI_USAGE. */
 int options_bad(const struct command *command, const char *name, const char *expected,
                 const char *text);
+
+/* An option that the others leave without an effect. */
+struct option_idle {
+    const char *name;
+    bool idle;
+    const char *why; /* after "would do nothing: " */
+};
+/* Says which idle option was given and returns CLI_USAGE; CLI_DONE = none was. */
+int options_refuse_idle(const struct command *command, const struct option_idle *idle,
+                        size_t count);
 
 #endif

@@ -315,6 +315,18 @@ static int run_offline(const struct command *command, struct perf_run *run)
     return run_with_inputs(command, run);
 }
 
+static int check_idle(const struct command *command, const struct perf_options *o)
+{
+    static const char model[] = "the model says it";
+    const struct option_idle idle[] = {
+        {"voxel", !o->from, "it is for points of --from"},
+        {"coords-name", o->model, model},
+        {"feats-name", o->model, model},
+        {"version", !o->model, "it is for --model"},
+    };
+    return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
+}
+
 static int check_options(const struct command *command, const struct perf_options *o)
 {
     if (!o->voxels == !o->from)
@@ -325,7 +337,7 @@ static int check_options(const struct command *command, const struct perf_option
     if (strcmp(o->form, "b64") != 0 && strcmp(o->form, "numbers") != 0 &&
         strcmp(o->form, "files") != 0)
         return options_bad(command, "as", "b64, numbers or files", o->form);
-    return CLI_DONE;
+    return check_idle(command, o);
 }
 
 int command_perf_data(int argc, char **argv)
@@ -335,6 +347,7 @@ int command_perf_data(int argc, char **argv)
                              .feats_name = "feats",
                              .form = "b64",
                              .seed = 1};
+    uint64_t given = 0;
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &o.member_, {low_, high_}, help_},
@@ -349,6 +362,7 @@ int command_perf_data(int argc, char **argv)
         .after = examples,
         .options = options,
         .options_count = sizeof options / sizeof *options,
+        .given = &given,
     };
     int code;
     if (!options_parse(&command, argc, argv, &code)) return code;

@@ -1,11 +1,13 @@
-/* Reads .ply: from the element `vertex` x, y and z of any numeric type, an integer `sample`,
- * and the properties asked for as features; all else is skipped.
+/* Reads .ply: from the element `vertex` x, y, z and `sample` of any numeric type, and the
+ * properties asked for as features; what else there is goes by its name into `unused`.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/points.h"
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/convert.h"
+#include "clients/cli/samples.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -128,11 +130,14 @@ static enum voxel_code header_property(struct ply *ply, char *save, const char *
     if (bytes > NAME_BYTES_MAX)
         return bad_line(error, line, "a property's name must be shorter than 48 bytes");
     memcpy(property.name, name, bytes);
+    for (int32_t p = 0; p < element->properties_count && element->vertex; p++)
+        if (strcmp(element->properties[p].name, name) == 0)
+            return bad_line(error, line,
+                            "the vertex has a property of that name already");
     if (element->vertex && !property.count && strlen(name) == 1 && *name >= 'x' &&
         *name <= 'z')
         property.axis = *name - 'x';
-    property.sample = element->vertex && !property.count && property.type->kind != 'f' &&
-                      strcmp(name, "sample") == 0;
+    property.sample = element->vertex && !property.count && strcmp(name, "sample") == 0;
     element->properties[element->properties_count++] = property;
     return VOXEL_OK;
 }
@@ -149,13 +154,18 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
                     "expected ascii, binary_little_endian or binary_big_endian");
 }
 
-static void header_comment(struct ply *ply, char *save)
+static enum voxel_code header_comment(struct ply *ply, char *save, const char *line,
+                                      struct voxel_error *error)
 {
     const char *word = strtok_r(NULL, " \t", &save);
     const char *number = strtok_r(NULL, " \t", &save);
-    if (!word || !number || strcmp(word, "voxel_size") != 0) return;
+    if (!word || !number || strcmp(word, "voxel_size") != 0) return VOXEL_OK;
     double size = strtod(number, NULL);
-    if (size > 0 && size < 1e300) ply->voxel_size = size;
+    if (!(size > 0 && size < 1e300)) return VOXEL_OK;
+    if (ply->voxel_size > 0 && ply->voxel_size != size)
+        return bad_line(error, line, "a comment before it says another voxel_size");
+    ply->voxel_size = size;
+    return VOXEL_OK;
 }
 
 static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
@@ -180,7 +190,7 @@ static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
             code = header_format(ply, save, line, error);
             format = true;
         } else if (strcmp(word, "comment") == 0) {
-            header_comment(ply, save);
+            code = header_comment(ply, save, line, error);
         } else if (strcmp(word, "element") == 0) {
             code = header_element(ply, save, line, error);
         } else if (strcmp(word, "property") == 0) {
@@ -343,6 +353,36 @@ static enum voxel_code plan_feats(const struct ply_element *element,
     return VOXEL_OK;
 }
 
+static bool is_planned(const struct vertex_plan *plan, int32_t property)
+{
+    for (int32_t c = 0; c < plan->feats_count; c++)
+        if (plan->feats[c] == property) return true;
+    return property == plan->sample;
+}
+
+/* What nobody uses is named; samples among it would be an answer about other neighbours. */
+static enum voxel_code plan_rest(const struct ply_element *element,
+                                 const struct vertex_plan *plan, struct points *points,
+                                 struct voxel_error *error)
+{
+    struct samples_names names = {0};
+    for (int32_t p = 0; p < element->properties_count; p++) {
+        const struct ply_property *property = &element->properties[p];
+        if (property->axis >= 0 || is_planned(plan, p)) continue;
+        samples_see(&names, property->name, strlen(property->name));
+        if (!property->count)
+            offers_add(points->unused, property->name, strlen(property->name));
+    }
+    const char *misnamed = plan->sample < 0 ? samples_misnamed(&names) : NULL;
+    if (!misnamed) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "the property '%s' would not be used: expected samples as a number for each "
+        "vertex "
+        "with the name 'sample'; name it so, leave it out, or take it with --feats",
+        misnamed);
+}
+
 static bool take_points(struct points *points, const struct vertex_plan *plan,
                         size_t count)
 {
@@ -356,19 +396,26 @@ static bool take_points(struct points *points, const struct vertex_plan *plan,
            (!channels || points->feats);
 }
 
-/* Puts row i of the file where it belongs; false when its sample is no 32-bit integer. */
-static bool put_vertex(struct points *points, const struct vertex_plan *plan, int64_t i,
-                       const double *values)
+/* Puts row i of the file where it belongs. */
+static enum voxel_code put_vertex(struct points *points, const struct vertex_plan *plan,
+                                  int64_t i, const double *values,
+                                  struct voxel_error *error)
 {
+    char text[CONVERT_TEXT_BYTES];
     for (int k = 0; k < 3; k++) points->xyz[3 * i + k] = values[plan->axes[k]];
-    for (int32_t c = 0; c < plan->feats_count; c++)
-        points->feats[i * plan->feats_count + c] =
-            (float)(values[plan->feats[c]] / plan->scales[c]);
-    if (plan->sample < 0) return true;
-    double sample = values[plan->sample];
-    if (!(sample >= INT32_MIN && sample <= INT32_MAX)) return false;
-    points->sample[i] = (int32_t)sample;
-    return true;
+    for (int32_t c = 0; c < plan->feats_count; c++) {
+        const struct convert_cell cell = {i, c, values[plan->feats[c]] / plan->scales[c]};
+        if (convert_overflows(cell.value, VOXEL_FP32))
+            return convert_refuse(&cell, VOXEL_FP32, error);
+        points->feats[i * plan->feats_count + c] = (float)cell.value;
+    }
+    if (plan->sample < 0 || samples_take(values[plan->sample], &points->sample[i]))
+        return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "vertex %lld: the property sample must be a whole number from 0 to "
+        "%d, not %s",
+        (long long)i, SAMPLE_MAX, convert_text(values[plan->sample], text));
 }
 
 static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *element,
@@ -379,6 +426,7 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     double values[PROPERTIES_MAX];
     enum voxel_code code = plan_vertex(element, &plan, points, error);
     if (!code) code = plan_feats(element, asked, &plan, points, error);
+    if (!code) code = plan_rest(element, &plan, points, error);
     if (code) return code;
     /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
     if (element->count > (ply->end - ply->at))
@@ -388,12 +436,15 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
             (long long)element->count, (long long)(ply->end - ply->at));
     if (!take_points(points, &plan, (size_t)element->count))
         return voxel_error_memory(error, "points", (size_t)element->count * 24);
-    for (int64_t i = 0; i < element->count; i++)
-        if (!read_row(ply, element, values) || !put_vertex(points, &plan, i, values))
+    for (int64_t i = 0; i < element->count; i++) {
+        if (!read_row(ply, element, values))
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "vertex %lld of %lld is cut off, has more values than "
                                    "properties, or one that is no number of its type",
                                    (long long)i, (long long)element->count);
+        code = put_vertex(points, &plan, i, values, error);
+        if (code) return code;
+    }
     points->count = element->count;
     return VOXEL_OK;
 }

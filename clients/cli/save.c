@@ -155,7 +155,7 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
     struct out out;
     enum voxel_code code = out_open(&out, path, error);
     if (code) return code;
-    if (!npz_write(out.file, arrays, cloud->whole ? 2 : 3)) {
+    if (!npz_write(out.file, arrays, cloud->whole && cloud->size == 1.0 ? 2 : 3)) {
         out_drop(&out);
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%s: an array of 4 GiB fits no .npz: write a .npy", path);

@@ -5,8 +5,8 @@
  * A .ply has x y z (the voxel's centre in the scan's units, or its integer coordinates
  * when the scan had integers), the sample where there is another than 0, and the channels as
  * float: nx ny nz for three channels of an output named normals, else NAME_0, NAME_1 ...
- * A .npz has coords INT32 [N,4], the output under its name and, for points put on a grid,
- * voxel_size.  A .npy has the output alone; NAME.coords.npy beside NAME.npy has coords.
+ * A .npz has coords INT32 [N,4], the output under its name and, for points put on a grid
+ * or where the scan said it, voxel_size.  A .npy has the output alone; NAME.coords.npy beside NAME.npy has coords.
  * Tensors are as they came, BF16 widened to float.
  *
  * Owner    borrows all.

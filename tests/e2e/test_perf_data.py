@@ -131,6 +131,16 @@ def test_what_cannot_be_is_said(tmp_path, words, says):
     assert not out.exists()
 
 
+def test_options_that_do_nothing_are_refused(daemon, tmp_path):
+    model = ("--server", daemon.grpc, "-m", "conv", "--voxels", 5, "-o", tmp_path / "out.json")
+    for option, words in (("voxel", (*model, "--voxel", 1)),
+                          ("feats-name", (*model, "--feats-name", "a")),
+                          ("coords-name", (*model, "--coords-name", "a")),
+                          ("version", ("--channels", 4, "--voxels", 5, "--version", 1,
+                                       *model[-2:]))):
+        assert f"--{option} would do nothing: " in perf_data(*words, code=2)
+
+
 def test_what_the_model_does_not_take(daemon, tmp_path):
     server = ("--server", daemon.grpc, "--voxels", 5, "-o", tmp_path / "out.json")
     assert "takes FP32" in perf_data(*server, "-m", "conv", "--dtype", "fp16", code=2)

@@ -3,6 +3,7 @@
 
 Changed are only ports (free ones), and that pip takes what it needs from the tests' own venv.
 """
+import json
 import os
 import pathlib
 import re
@@ -15,11 +16,16 @@ import time
 import numpy as np
 
 from conftest import ROOT
+from model_files import write_safetensors
 from voxeld_process import PATIENCE
 
 BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
 STEPS = dict(re.findall(r"^<!-- step: (\S+) -->\n```\w+\n(.*?)^```$",
                         (ROOT / "README.md").read_text(), re.M | re.S))
+
+MODELS = {name: json.loads(text) for name, text in
+          re.findall(r"^<!-- model: (\S+) -->\n```json\n(.*?)^```$",
+                     (ROOT / "README.md").read_text(), re.M | re.S)}
 
 
 def run(text, folder, environment):
@@ -83,3 +89,29 @@ def test_a_newcomer_reaches_the_end(tmp_path):
     finally:
         daemon.send_signal(signal.SIGINT)
         assert daemon.wait(60) == 0
+
+
+def check(folder, network, tensors):
+    """What `voxeld check` says of a model with these shapes."""
+    (folder / "1").mkdir(parents=True)
+    (folder / "network.json").write_text(json.dumps(network))
+    write_safetensors(folder / "1" / "weights.safetensors",
+                      {name: np.ones(shape, np.float32) for name, shape in tensors.items()})
+    done = subprocess.run([os.environ["VOXELD"], "check", folder], capture_output=True, text=True,
+                          timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_networks_of_the_readme_are_read(tmp_path):
+    """Beside what state_dict() of such modules has: the names are PyTorch's, not ours."""
+    def norm(name):
+        return {f"{name}.{part}": (32,) for part in ("weight", "bias", "running_mean",
+                                                     "running_var")}
+    network = MODELS["network.json"]
+    head = {"head.weight": (20, 32), "head.bias": (20,)}
+    check(tmp_path / "spconv", network,
+          norm("bn") | norm("block.bn1") | head | {"stem.weight": (32, 3, 3, 3, 4),
+                                                   "block.conv1.weight": (32, 3, 3, 3, 32)})
+    output = {"name": "head", "op": "linear", "input": "bn", "channels": 20}
+    network = dict(network, layers=[*MODELS["minkowski"], output])
+    check(tmp_path / "minkowski", network, norm("bn.bn") | head | {"stem.kernel": (27, 4, 32)})

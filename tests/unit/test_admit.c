@@ -190,7 +190,8 @@ static const struct {
     {change_most, VX_CODE_OK, ""},
     {change_many, VX_CODE_RESOURCE_EXHAUSTED,
      "at most 1000 voxels in one request, got 1001"},
-    {change_output, VX_CODE_INVALID_ARGUMENT, "unexpected inference output 'depth'"},
+    {change_output, VX_CODE_INVALID_ARGUMENT,
+     "unexpected inference output 'depth' for model 'm': it has 'normals', 'score'"},
     {change_output_twice, VX_CODE_INVALID_ARGUMENT, "'score' is named twice"},
 };
 
@@ -209,6 +210,38 @@ START_TEST(a_case_has_its_code_and_sentence)
     ck_assert_str_eq(admitted.coords->name, "coords");
     ck_assert_int_eq(admitted.voxels, admitted.feats->shape[0]);
     ck_assert_int_eq(admitted.outputs_count, 2);
+}
+END_TEST
+
+/* Eight outputs: all are named, unless their names leave the sentence no room. */
+static const struct {
+    const char *stem;
+    const char *ends;
+} outputs[] = {
+    {"level",
+     "'level0', 'level1', 'level2', 'level3', 'level4', 'level5', 'level6', 'level7'"},
+    {"a_long_name_for_one_output_of_a_level_",
+     "_level_0', 'a_long_name_for_one_output_of_a_level_1'"
+     " and others"},
+};
+
+START_TEST(all_outputs_are_named_that_have_room)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    struct vx_why why = {""};
+    signature.outputs_count = VX_OUTPUTS_MAX;
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+        snprintf(signature.outputs[o].name, sizeof signature.outputs[o].name, "%s%d",
+                 outputs[_i].stem, o);
+    change_output(&request);
+    ck_assert(vx_admit("m", &signature, &request, &why, &admitted).fault);
+    const char *ends = outputs[_i].ends;
+    size_t length = strlen(why.text);
+    ck_assert_msg(length >= strlen(ends) &&
+                      !strcmp(why.text + length - strlen(ends), ends),
+                  "%s", why.text);
 }
 END_TEST
 
@@ -251,6 +284,8 @@ int main(void)
     TCase *tcase = tcase_create("table");
     tcase_add_loop_test(tcase, a_case_has_its_code_and_sentence, 0,
                         (int)(sizeof cases / sizeof cases[0]));
+    tcase_add_loop_test(tcase, all_outputs_are_named_that_have_room, 0,
+                        sizeof outputs / sizeof *outputs);
     tcase_add_test(tcase, a_name_stands_for_coords);
     tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
     suite_add_tcase(suite, tcase);

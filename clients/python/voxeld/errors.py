@@ -75,6 +75,10 @@ _CLASSES = {
 }
 
 
+# What gRPC says, in its several versions, when the first bytes are no HTTP/2.
+_OF_HTTP_1 = ("http1.x server", "Expected SETTINGS frame")
+
+
 def from_rpc_error(error):
     """The VoxeldError for a grpc.RpcError.
 
@@ -85,4 +89,7 @@ def from_rpc_error(error):
                                               or sentence.startswith("Received RST_STREAM")):
         code, sentence = grpc.StatusCode.UNAVAILABLE, (
             "the server ended the call without an answer, as one that stops does")
+    if code == grpc.StatusCode.UNAVAILABLE and any(words in sentence for words in _OF_HTTP_1):
+        sentence += ("; what answers there speaks HTTP/1, as voxeld's status page does: gRPC is at "
+                     "another port, 8001 unless `voxeld serve --grpc` says otherwise")
     return _CLASSES.get(code, VoxeldError)(code, sentence)

@@ -66,6 +66,11 @@ def _feats_array(feats, bf16):
         bits = np.ascontiguousarray(feats, dtype="<f4").view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         nan = np.isnan(feats)
+        lost = np.argwhere(((rounded & 0x7FFF) == 0x7F80) & np.isfinite(feats))
+        if len(lost):
+            row, channel = lost[0]
+            raise ValueError(f"feats: expected numbers that fit bfloat16, at most 3.38953e+38, got "
+                             f"{feats[row, channel]} in row {row}, channel {channel}")
         return np.where(nan, (bits >> 16) | 0x40, rounded).astype("<u2"), "BF16"
     if native == np.float16:
         return np.ascontiguousarray(feats, dtype="<f2"), "FP16"

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/samples.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+bool samples_take(double value, int32_t *sample)
+{
+    if (!(value >= 0 && value <= SAMPLE_MAX) || value != floor(value)) return false;
+    *sample = (int32_t)value;
+    return true;
+}
+
+/* In small letters, without what separates words, and without the prefix that CloudCompare gives a scalar. */
+static void plain_name(const char *name, size_t bytes, char plain[SAMPLES_NAME_BYTES])
+{
+    static const char prefix[] = "scalar_";
+    size_t skip = sizeof prefix - 1;
+    size_t used = 0;
+    if (bytes <= skip || memcmp(name, prefix, skip) != 0) skip = 0;
+    for (size_t i = skip; i < bytes; i++)
+        if (isalnum((unsigned char)name[i]))
+            plain[used++] = (char)tolower((unsigned char)name[i]);
+    plain[used] = '\0';
+}
+
+static bool means_sample(const char *plain)
+{
+    static const char *const nouns[] = {"sample", "batch"};
+    static const char *const ends[] = {"", "s", "es", "id", "ids", "idx", "index", "no"};
+    for (size_t n = 0; n < sizeof nouns / sizeof *nouns; n++) {
+        size_t length = strlen(nouns[n]);
+        if (strncmp(plain, nouns[n], length) != 0) continue;
+        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
+            if (strcmp(plain + length, ends[e]) == 0) return true;
+    }
+    return false;
+}
+
+static void keep_first(char kept[SAMPLES_NAME_BYTES], const char *name, size_t bytes)
+{
+    if (*kept) return;
+    memcpy(kept, name, bytes);
+    kept[bytes] = '\0';
+}
+
+void samples_see(struct samples_names *names, const char *name, size_t bytes)
+{
+    char plain[SAMPLES_NAME_BYTES];
+    if (bytes >= SAMPLES_NAME_BYTES) return;
+    plain_name(name, bytes, plain);
+    if (means_sample(plain)) keep_first(names->name, name, bytes);
+    if (strcmp(plain, "b") == 0) keep_first(names->letter, name, bytes);
+    if (strcmp(plain, "g") == 0 || strcmp(plain, "a") == 0) names->colours = true;
+}
+
+const char *samples_misnamed(const struct samples_names *names)
+{
+    if (*names->name) return names->name;
+    return *names->letter && !names->colours ? names->letter : NULL;
+}

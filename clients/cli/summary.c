@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/summary.h"
+
+#include "clients/cli/commands.h"
+#include "clients/cli/convert.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* Channels that the summary shows. */
+#define CHANNELS_SHOWN 16
+
+static void print_channels(const struct voxel_tensor *output)
+{
+    int64_t channels = 1;
+    for (int32_t i = 1; i < output->rank; i++) channels *= output->shape[i];
+    int64_t rows = output->rank > 0 ? output->shape[0] : 1;
+    if (rows == 0 || channels == 0) return;
+    printf("  %7s %11s %11s %11s\n", "channel", "min", "mean", "max");
+    for (int64_t c = 0; c < channels && c < CHANNELS_SHOWN; c++) {
+        double low = INFINITY;
+        double high = -INFINITY;
+        double sum = 0;
+        int64_t numbers = 0; /* of those that are: NaN is counted, not summed */
+        for (int64_t row = 0; row < rows; row++) {
+            double v = (double)convert_cell(output, row * channels + c);
+            if (isnan(v)) continue;
+            low = v < low ? v : low;
+            high = v > high ? v : high;
+            sum += v;
+            numbers++;
+        }
+        double mean = numbers ? sum / (double)numbers : NAN;
+        if (numbers == 0) low = high = NAN;
+        printf("  %7" PRId64 " %11.4f %11.4f %11.4f", c, low, mean, high);
+        if (numbers < rows) printf("  NaN in %" PRId64 " rows", rows - numbers);
+        printf("\n");
+    }
+    if (channels > CHANNELS_SHOWN)
+        printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
+}
+
+static void print_parameters(const struct voxel_answer *answer)
+{
+    for (int32_t i = 0; i < answer->parameters_count; i++) {
+        const struct voxel_parameter *p = &answer->parameters[i];
+        printf("%s%s ", i ? ", " : "server: ", p->name);
+        if (p->kind == VOXEL_PARAMETER_STRING)
+            printf("%s", p->text);
+        else if (p->kind == VOXEL_PARAMETER_DOUBLE)
+            printf("%g", p->number);
+        else if (p->kind == VOXEL_PARAMETER_BOOL)
+            printf("%s", p->int64 ? "yes" : "no");
+        else if (p->kind == VOXEL_PARAMETER_UINT64)
+            printf("%" PRIu64, p->uint64);
+        else
+            printf("%" PRId64, p->int64);
+    }
+    if (answer->parameters_count) printf("\n");
+}
+
+void summary_print(const char *file, const struct cloud *cloud,
+                   const struct voxel_answer *answer)
+{
+    printf("%s: %" PRId64 " voxels of %g", file, cloud->count, cloud->size);
+    printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
+           answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
+           cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
+    print_parameters(answer);
+    for (int32_t i = 0; i < answer->outputs_count; i++) {
+        const struct voxel_tensor *output = &answer->outputs[i];
+        printf("output %s %s\n", output->name,
+               cli_shape(voxel_type_name(output->type), output->shape, output->rank));
+        if (output->type != VOXEL_BYTES) print_channels(output);
+    }
+}

@@ -1,0 +1,20 @@
+/* summary - what an answer is, in a few lines on stdout.
+ *
+ *   summary_print("scan.ply", &cloud, answer);
+ *
+ * Owner    borrows all.
+ * Thread   main.
+ * Limits   shows the least, mean and largest of the first 16 channels of each output.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_SUMMARY_H
+#define VOXEL_CLIENTS_CLI_SUMMARY_H
+
+#include "clients/cli/cloud.h"
+
+void summary_print(const char *file, const struct cloud *cloud,
+                   const struct voxel_answer *answer);
+
+#endif

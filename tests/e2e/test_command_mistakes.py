@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `voxel` must not take without a word: each of these was a wrong answer with exit code 0."""
+import asyncio
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from model_files import ConvModel, random_grid
+from voxeld import AsyncClient, Client, Unavailable
+from voxeld_process import PATIENCE, Daemon
+
+NAMES = ("p", "q", "r_", "s")
+
+
+@pytest.fixture(scope="module")
+def grid():
+    """Two samples whose voxels are no one's twice, so that as one sample they would pass too."""
+    coords, feats = random_grid(11, 120)
+    coords[:, 0] = np.arange(len(coords)) % 2
+    return coords, feats
+
+
+def voxel(daemon, folder, *words, command="infer", model="conv"):
+    return subprocess.run([os.environ["VOXEL"], command, "--server", daemon.grpc, "--model", model,
+                           *map(str, words)], cwd=folder, capture_output=True, text=True,
+                          timeout=PATIENCE)
+
+
+def write_ply(path, columns, header=""):
+    """columns: {"TYPE NAME": values}."""
+    rows = zip(*columns.values())
+    count = len(next(iter(columns.values())))
+    path.write_text(f"ply\nformat ascii 1.0\n{header}element vertex {count}\n"
+                    + "".join(f"property {name}\n" for name in columns) + "end_header\n"
+                    + "".join(" ".join(map(str, row)) + "\n" for row in rows))
+
+
+def columns_of(grid, sample="int sample"):
+    coords, feats = grid
+    columns = {f"int {axis}": coords[:, k + 1] for k, axis in enumerate("xyz")}
+    columns |= {f"float {name}": feats[:, k] for k, name in enumerate(NAMES)}
+    return columns | ({sample: coords[:, 0]} if sample else {})
+
+
+@pytest.mark.parametrize("sample", ["int sample", "float sample", "double sample"])
+def test_samples_of_a_ply_are_of_any_type(daemon, client, grid, tmp_path, sample):
+    write_ply(tmp_path / "a.ply", columns_of(grid, sample))
+    done = voxel(daemon, tmp_path, "a.ply", "--feats", ",".join(NAMES), "-o", "a.npz")
+    assert done.returncode == 0, done.stderr
+    out = np.load(tmp_path / "a.npz")
+    np.testing.assert_array_equal(out["coords"], grid[0])
+    np.testing.assert_array_equal(out["out"], client.infer("conv", *grid)["out"])
+    assert "not used" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["batch", "batch_idx", "b", "sample_id", "Sample"])
+def test_samples_under_another_name_are_refused(daemon, grid, tmp_path, name):
+    coords, feats = grid
+    write_ply(tmp_path / "a.ply", columns_of(grid, f"float {name}"))
+    np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats, **{name: coords[:, 0]})
+    for file, what, words in (("a.ply", "property", ("--feats", ",".join(NAMES))),
+                              ("a.npz", "array", ())):
+        done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
+        assert done.returncode == 2 and f"the {what} '{name}' would not be used" in done.stderr
+        assert not (tmp_path / "out.npz").exists()
+
+
+def test_what_only_looks_like_samples_is_left_alone(daemon, grid, tmp_path):
+    """A scan's name, a number of scans, samples that column 0 has already, and blue."""
+    coords, feats = grid
+    blue = feats[:, 0]
+    np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats, sample="scan 7", batch=4)
+    np.savez(tmp_path / "b.npz", coords=coords, feats=feats, batch=coords[:, 0])
+    np.savez(tmp_path / "c.npz", coords=coords[:, 1:], feats=feats, r=blue, g=blue, b=blue)
+    np.savez(tmp_path / "d.npz", coords=coords[:, 1:], batch=feats)
+    for words in (("a.npz",), ("b.npz",), ("c.npz",), ("d.npz", "--feats", "batch")):
+        done = voxel(daemon, tmp_path, *words)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+BIG = "row 1, channel 2 of feats: expected a number that fits "
+
+
+@pytest.mark.parametrize("value,dtype,words,said", [
+    (65520, "<f4", ("--dtype", "fp16"), "FP16, at most 65504, got 65520; --dtype fp32 takes it"),
+    (-9e4, "<f8", ("--dtype", "fp16"), "FP16, at most 65504, got -90000; --dtype"),
+    (3.4e38, "<f4", ("--dtype", "bf16"), "BF16, at most 3.38953"),
+    (1e300, "<f8", (), "FP32, at most 3.40282"),
+])
+def test_a_number_that_would_become_infinite_is_refused(daemon, grid, tmp_path, value, dtype, words,
+                                                        said):
+    coords, feats = grid
+    feats = feats.astype(dtype)
+    feats[1, 2] = value
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", *words, "-q", "-o", "out.npz")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+    write_ply(tmp_path / "a.ply", {
+        kind.replace("float", "double"): values for kind, values in columns_of(grid).items()
+    } | {"double r_": feats[:, 2]})
+    done = voxel(daemon, tmp_path, "a.ply", "--feats", ",".join(NAMES), *words, "-o", "out.npz")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+    done = voxel(daemon, tmp_path, "a.npz", *words, command="bench")
+    assert done.returncode == 2 and BIG + said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("value,words", [
+    (65519.9, ("--dtype", "fp16")), (np.inf, ("--dtype", "fp16")), (np.nan, ("--dtype", "bf16")),
+    (-np.inf, ()), (3.4e38, ()), (3.39e38, ("--dtype", "bf16"))])
+def test_what_fits_or_was_infinite_before_is_sent(daemon, grid, tmp_path, value, words):
+    coords, feats = grid
+    feats = feats.copy()
+    feats[1, 2] = value
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    assert voxel(daemon, tmp_path, "a.npz", *words).returncode == 0
+
+
+def test_a_mean_of_numbers_does_not_become_infinite(daemon, tmp_path):
+    feats = np.full((2, 4), 3e38, np.float32)
+    np.savez(tmp_path / "a.npz", coords=np.zeros((2, 3), np.float32), feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", "--voxel", "1")
+    assert done.returncode == 2, done.stdout
+    assert "row 1, channel 0 of feats: with the other points of its voxel" in done.stderr
+
+
+def test_python_makes_no_infinity_either(client, grid):
+    coords, feats = grid
+    feats = feats.copy()
+    feats[3, 1] = 3.4e38
+    with pytest.raises(ValueError, match="fit bfloat16, at most 3.38953e.38, got 3.3999.* in "
+                                         "row 3, channel 1"):
+        client.infer("conv", coords, feats, bf16=True)
+    for value in (np.inf, np.nan, 3.38953e38):
+        feats[3, 1] = value
+        client.infer("conv", coords, feats, bf16=True)
+    with pytest.raises(ValueError, match="expected float32 or float16"):
+        client.infer("conv", coords, feats.astype(np.float64))
+
+
+def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
+    columns = columns_of(grid) | {"float weight": grid[1][:, 0], "int label": grid[0][:, 1]}
+    write_ply(tmp_path / "a.ply", columns)
+    words = ("a.ply", "--feats", ",".join(NAMES))
+    done = voxel(daemon, tmp_path, *words)
+    assert done.returncode == 0 and "a.ply: not used: weight, label\n" in done.stderr
+    assert voxel(daemon, tmp_path, *words, "-q").stderr == ""
+
+
+@pytest.mark.parametrize("option,words", [
+    ("view", ("--view", "10,20")), ("size", ("--size", "160x100")), ("up", ("--up", "y")),
+    ("isometric", ("--isometric",)), ("sample", ("--sample", "0")),
+    ("raw-feats", ("--raw-feats",)), ("raw-feats", ("--raw-feats", "--feats", "feats"))])
+def test_infer_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    write_ply(tmp_path / "a.ply", columns_of(grid))
+    for file in ("a.npz",) if "--feats" in words else ("a.npz", "a.ply"):
+        done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
+        assert done.returncode == 2 and f"--{option} would do nothing: it is for" in done.stderr
+        assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("option,words", [
+    ("voxels", ("a.npz", "-n", "500")), ("concurrency", ("--rate", "50", "-c", "4")),
+    ("concurrency", ("--rate", "50", "--concurrency=1")), ("voxel", ("--voxel", "0.1")),
+    ("seed", ("--seed", "2"))])
+def test_bench_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    done = voxel(daemon, tmp_path, *words, "--requests", "2", command="bench")
+    assert done.returncode == 2 and f"--{option} would do nothing: " in done.stderr, done.stderr
+
+
+def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
+    model = ConvModel()
+    model.network["outputs"].append({"name": "hidden", "layer": "act"})
+    model.write(tmp_path / "repository")
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    words = ("a.npz", "-o", "out.npz", "--render", "out.png", "--size", "100x80", "--sample", "0")
+    with Daemon(tmp_path / "repository", tmp_path) as two:
+        done = voxel(two, tmp_path, *words)
+        for path in ("out.npz", "out.png"):
+            assert f"wrote {path}: output out (--output NAME takes another)\n" in done.stdout
+        assert "wrote out.npz\n" in voxel(two, tmp_path, *words, "--output", "hidden").stdout
+        done = voxel(two, tmp_path, *words, "--output", "depth")
+        assert done.returncode == 1 and "it has 'out', 'hidden'" in done.stderr
+
+
+def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
+    """points -> npz -> npz -> ply -> npz: where a voxel is, is decided once."""
+    coords, feats = random_grid(12, 60)
+    np.savez(tmp_path / "points.npz", coords=coords[:, 1:] * 0.25, feats=feats)
+    named = "out_0,out_1,out_2,out_0"
+    for source, target, words in (("points.npz", "a.npz", ("--voxel", "0.25")),
+                                  ("a.npz", "b.npz", ()), ("b.npz", "c.ply", ()),
+                                  ("c.ply", "d.npz", ("--feats", named))):
+        if source in ("a.npz", "b.npz"):
+            with np.load(tmp_path / source) as file:
+                arrays = dict(file, feats=feats)
+            np.savez(tmp_path / source, **arrays)
+        done = voxel(daemon, tmp_path, source, *words, "-o", target)
+        assert done.returncode == 0 and "voxels of 0.25\n" in done.stdout, done.stderr
+    assert b"comment voxel_size 0.25\n" in (tmp_path / "c.ply").read_bytes()
+    last = np.load(tmp_path / "d.npz")
+    assert last["voxel_size"] == 0.25
+    np.testing.assert_array_equal(last["coords"], coords)
+
+
+def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
+    coords, feats = grid
+    for size in (np.full(3, 0.1), np.float64(-1), "5 cm", np.float64(1)):
+        np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
+        assert voxel(daemon, tmp_path, "a.npz", "-o", "out.npz").returncode == 0
+        assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
+    # Beside floats it would decide where points are put, and they may be voxels already.
+    np.savez(tmp_path / "a.npz", coords=coords * 1.0, feats=feats, voxel_size=0.5)
+    done = voxel(daemon, tmp_path, "a.npz")
+    assert done.returncode == 2 and "of a floating type: give a voxel's size" in done.stderr
+
+
+def test_python_knows_the_port_of_the_status_page(daemon):
+    hint = "speaks HTTP/1, as voxeld's status page does: gRPC is at another port, 8001"
+    with Client(daemon.http) as client, pytest.raises(Unavailable, match=hint):
+        client.model_metadata("conv")
+
+    async def ask():
+        async with AsyncClient(daemon.http) as client:
+            await client.model_metadata("conv")
+    with pytest.raises(Unavailable, match=hint):
+        asyncio.run(ask())

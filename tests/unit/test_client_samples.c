@@ -1,0 +1,163 @@
+/* Samples in a file: taken where they are said, refused under another name, never dropped.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/samples.h"
+
+#include "clients/cli/points.h"
+#include "engine/base/limits.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(SAMPLE_MAX == VX_SAMPLE_MAX,
+               "a file may have as many samples as a request");
+
+static const struct {
+    double value;
+    bool taken;
+} numbers[] = {
+    {0, true},      {511, true},          {-0.0, true},        {1, true},
+    {-1, false},    {512, false},         {0.5, false},        {NAN, false},
+    {1e300, false}, {1.000000001, false}, {4294967296, false}, {-INFINITY, false},
+};
+
+START_TEST(a_sample_is_a_whole_number_of_the_range)
+{
+    int32_t sample = -7;
+    ck_assert_int_eq(samples_take(numbers[_i].value, &sample), numbers[_i].taken);
+    ck_assert_int_eq(sample, numbers[_i].taken ? (int32_t)numbers[_i].value : -7);
+}
+END_TEST
+
+/* Columns in their order, and which of them has the samples. */
+static const struct {
+    const char *columns;
+    const char *misnamed;
+} columns[] = {
+    {"batch", "batch"},
+    {"p,Batch_Idx,batch", "Batch_Idx"},
+    {"batch_index", "batch_index"},
+    {"sample_id", "sample_id"},
+    {"Sample", "Sample"},
+    {"SAMPLES", "SAMPLES"},
+    {"scalar_Sample", "scalar_Sample"},
+    {"b", "b"},
+    {"B,intensity", "B"},
+    /* Blue, and b of Lab. */
+    {"r,g,b", NULL},
+    {"b,g,r", NULL},
+    {"L,a,b", NULL},
+    {"r,g,b,batch_id", "batch_id"},
+    {"red,green,blue,nx,b1,sampled,sample_weight,batchnorm,scalar_", NULL},
+    {"", NULL},
+};
+
+START_TEST(a_column_that_has_samples_is_known_by_its_name)
+{
+    struct samples_names names = {0};
+    const char *name = columns[_i].columns;
+    for (;;) {
+        size_t bytes = strcspn(name, ",");
+        samples_see(&names, name, bytes);
+        if (!name[bytes]) break;
+        name += bytes + 1;
+    }
+    const char *misnamed = samples_misnamed(&names);
+    ck_assert_msg(!misnamed == !columns[_i].misnamed, "%s: %s", columns[_i].columns,
+                  misnamed);
+    if (misnamed) ck_assert_str_eq(misnamed, columns[_i].misnamed);
+}
+END_TEST
+
+/* Two vertices, of sample 0 and of what is said, with one more property. */
+static const struct {
+    const char *property;
+    const char *value;
+    const char *feats;
+    const char *refused; /* NULL = the second is of sample 1 */
+} plys[] = {
+    {"float sample", "1", NULL, NULL},
+    {"double sample", "1.0", NULL, NULL},
+    {"uchar sample", "1", NULL, NULL},
+    {"float sample", "0.5", NULL,
+     "vertex 1: the property sample must be a whole number from 0 to 511, not 0.5"},
+    {"float sample", "nan", NULL, "from 0 to 511, not nan"},
+    {"float sample", "512", NULL, "from 0 to 511, not 512"},
+    {"int sample", "-1", NULL, "from 0 to 511, not -1"},
+    {"double sample", "1.000000001", NULL, "from 0 to 511, not 1.000000001"},
+    {"float batch", "1", NULL,
+     "the property 'batch' would not be used: expected samples as"},
+    {"int b", "1", NULL, "the property 'b' would not be used"},
+    {"int Sample", "1", "p", "the property 'Sample' would not be used"},
+    {"list uchar int sample", "1 1", NULL, "the property 'sample' would not be used"},
+};
+
+static enum voxel_code read_ply(const char *property, const char *value,
+                                const char *feats, struct points *points,
+                                struct voxel_error *error)
+{
+    char text[512];
+    const struct feats_asked asked = {.names = feats};
+    int size = snprintf(text, sizeof text,
+                        "ply\nformat ascii 1.0\nelement vertex 2\nproperty int x\n"
+                        "property int y\nproperty int z\nproperty %s\nproperty float p\n"
+                        "end_header\n0 0 0 0 5\n1 0 0 %s 6\n",
+                        property, value);
+    return points_read_ply((struct bytes){(const uint8_t *)text, (size_t)size}, &asked,
+                           points, error);
+}
+
+START_TEST(a_sample_of_a_ply_is_of_any_type)
+{
+    struct points points;
+    struct voxel_error error = {0};
+    enum voxel_code code =
+        read_ply(plys[_i].property, plys[_i].value, plys[_i].feats, &points, &error);
+    ck_assert_msg(!code == !plys[_i].refused, "%s", error.text);
+    if (plys[_i].refused) {
+        ck_assert_msg(strstr(error.text, plys[_i].refused), "%s", error.text);
+        return;
+    }
+    ck_assert_int_eq(points.sample[0], 0);
+    ck_assert_int_eq(points.sample[1], 1);
+    ck_assert_str_eq(points.unused, "p");
+    points_fini(&points);
+}
+END_TEST
+
+START_TEST(a_batch_that_is_a_feature_is_one)
+{
+    struct points points;
+    struct voxel_error error = {0};
+    ck_assert_msg(!read_ply("float batch", "1", "p,batch", &points, &error), "%s",
+                  error.text);
+    ck_assert_int_eq(points.channels, 2);
+    ck_assert_ptr_null(points.sample);
+    ck_assert_str_eq(points.unused, "");
+    points_fini(&points);
+    ck_assert(!read_ply("float weight", "1", "p", &points, &error));
+    ck_assert_str_eq(points.unused, "weight");
+    points_fini(&points);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_samples");
+    TCase *tcase = tcase_create("all");
+    tcase_add_loop_test(tcase, a_sample_is_a_whole_number_of_the_range, 0,
+                        sizeof numbers / sizeof *numbers);
+    tcase_add_loop_test(tcase, a_column_that_has_samples_is_known_by_its_name, 0,
+                        sizeof columns / sizeof *columns);
+    tcase_add_loop_test(tcase, a_sample_of_a_ply_is_of_any_type, 0,
+                        sizeof plys / sizeof *plys);
+    tcase_add_test(tcase, a_batch_that_is_a_feature_is_one);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
