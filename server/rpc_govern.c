@@ -14,6 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* The bell rings no more often than this for those that wait already, whatever they send. */
+#define BELL_NS (5 * VX_NS_PER_MS)
+
 /* By descriptor, since that is all a read has; for all governors of the process.  Made
  * once and kept, as gRPC's threads may outlive a governor.  What was ours and has ended is
  * `ended` until the number is given again. */
@@ -112,10 +115,13 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 
 /* ------- waiting ------- */
 
-static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits)
+/* One that waits already may have had nothing to read until now: the last look passed it over. */
+static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64 now_ns)
 {
-    if (govern->waits == VX_RPC_WAIT_NONE) govern->governor->waiting++;
-    govern->governor->bell(govern->governor->context);
+    struct vx_rpc_governor *governor = govern->governor;
+    bool first = govern->waits == VX_RPC_WAIT_NONE;
+    governor->waiting += first;
+    if (first || now_ns - governor->turn_ns > BELL_NS) governor->bell(governor->context);
     govern->waits = waits;
     if (waits != VX_RPC_WAIT_BYTES) govern->held_up = true;
 }
@@ -244,7 +250,7 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
     size_t most = 0;
     if (waits) {
-        wait_begin(govern, waits);
+        wait_begin(govern, waits, now_ns);
     } else {
         wait_end(govern);
         most = vx_rpc_govern_read_bytes(govern);

@@ -41,10 +41,10 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *owner; /* may go beyond receive_bytes_max */
     i64 owner_ns;                /* since when */
     i64 freed_ns;                /* when much of `held` became whole last */
-    i64 look_ns;
-    i32 active;  /* connections with calls in flight */
-    i32 holders; /* connections that hold bytes of unfinished messages */
-    i32 takers;  /* connections that have some of the arena */
+    i64 look_ns, turn_ns;        /* the last of each */
+    i32 active;                  /* connections with calls in flight */
+    i32 holders;                 /* connections that hold bytes of unfinished messages */
+    i32 takers;                  /* connections that have some of the arena */
     u64 tensors, arena_bytes;
     struct vx_rpc_govern *oldest; /* the other end of `live` */
     i32 fresh;                    /* connections that have begun no call */

@@ -192,6 +192,7 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     i64 next_ns = VX_NEVER;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     bool looks = governor->live || governor->going;
+    governor->turn_ns = now_ns;
     if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
     if (governor->waiting) next_ns = turn_wake(governor, now_ns);
     if (looks && governor->look_ns + LOOK_NS < next_ns)
