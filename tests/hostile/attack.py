@@ -25,6 +25,7 @@ import attacks_calls  # noqa: F401
 import attacks_frames  # noqa: F401
 import attacks_connections  # noqa: F401
 import attacks_crowds  # noqa: F401
+import attacks_shares  # noqa: F401
 import attacks_whole  # noqa: F401
 from roster import ATTACKS, Target
 from swarm import Swarm

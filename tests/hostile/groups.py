@@ -37,6 +37,11 @@ TCP = {
     "questions_large": (("questions_large",), 2),
     "questions_unread": (("questions_unread", "reflection_large"), 2),
 
+    "queue_filled": (("queue_filled",), 3),
+    "queue_large": (("queue_large",), 3),
+    "almost_whole": (("almost_whole",), 3),
+    "calls_ended": (("calls_ended",), 2),
+
     "lasting": (("watches", "reflections"), 1.5),
 
     "continuation": (("continuation",), 3),
