@@ -82,5 +82,5 @@ bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client)
     i32 own = sched->clients[vx_sched_client_index(client)].waiting;
     i32 clients = sched->clients_waiting + !own;
     bool crowded = sched->queued >= sched->queue_max / 4 * CROWDED_QUARTERS;
-    return clients > 1 && crowded && own >= sched->queue_max / clients;
+    return crowded && own >= sched->queue_max / clients;
 }

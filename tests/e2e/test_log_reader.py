@@ -114,7 +114,8 @@ def test_where_lines_are_missing_it_says_how_many(repository, tmp_path):
         accesses = [line for line in lines if " ACCESS " in line]
         assert len(accesses) + told == REQUESTS + 10
         assert " STOP " in lines[-1]  # told where they are missing, not at the end
-        assert [line[:24] for line in lines] == sorted(line[:24] for line in lines)
+        # Each thread's own lines are in order; another's may have taken its time a moment before.
+        assert [line[:24] for line in accesses] == sorted(line[:24] for line in accesses)
 
 
 def test_a_reader_that_leaves_costs_nothing(repository, tmp_path):

@@ -115,6 +115,43 @@ START_TEST(nobody_saves_turns)
 }
 END_TEST
 
+/* Nor does a newcomer have what others had before it came. */
+START_TEST(a_newcomer_shares_from_now_on)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    static struct vx_job first[100], late[100];
+    i32 of_first = 0;
+    for (size_t i = 0; i < 100; i++) {
+        first[i] = job_of(1, 1000);
+        rig_submit(sched, &first[i], 0);
+    }
+    for (i32 i = 0; i < 50; i++) run_one(sched, 1);
+    for (size_t i = 0; i < 100; i++) {
+        late[i] = job_of(2, 1000);
+        rig_submit(sched, &late[i], 2);
+    }
+    for (i32 i = 0; i < 40; i++) of_first += run_one(sched, 3) == 1;
+    ck_assert_int_ge(of_first, 18);
+    ck_assert_int_le(of_first, 22);
+    rig_close(&sched);
+}
+END_TEST
+
+/* Nor does anybody owe anything once nobody waits: not for what it has cancelled either. */
+START_TEST(nobody_owes_turns)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    struct vx_job gone = job_of(1, 100000), small = job_of(1, 1000),
+                  large = job_of(2, 2000);
+    rig_submit(sched, &gone, 0);
+    ck_assert(vx_sched_cancel(sched, &gone));
+    rig_submit(sched, &small, 1);
+    rig_submit(sched, &large, 1);
+    ck_assert_uint_eq(run_one(sched, 2), 1);
+    rig_close(&sched);
+}
+END_TEST
+
 static bool is_taken(struct vx_sched *sched, struct vx_job *job)
 {
     struct vx_why why = {""};
@@ -234,6 +271,8 @@ int main(void)
     tcase_add_test(tests, a_small_job_passes_large_ones);
     tcase_add_test(tests, shares_are_the_same_by_voxels);
     tcase_add_test(tests, nobody_saves_turns);
+    tcase_add_test(tests, a_newcomer_shares_from_now_on);
+    tcase_add_test(tests, nobody_owes_turns);
     tcase_add_test(tests, the_queue_has_places_for_others);
     tcase_add_test(tests, in_a_crowd_each_has_its_part_of_the_queue);
     tcase_add_test(tests, a_newcomer_expects_no_long_wait);
