@@ -283,14 +283,13 @@ def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_pa
             client.infer("slow", coords, feats)
             alone = min(alone, time.monotonic() - begin)
 
-        async def crowd():
-            async with AsyncClient(daemon.grpc) as many:
-                await asyncio.gather(*(many.infer("slow", coords, feats, timeout=PATIENCE)
-                                       for _ in range(24)))
-        crowd_thread = threading.Thread(target=asyncio.run, args=(crowd(),))
+        # Of one client, whose own requests are served in their order.
+        crowd = [threading.Thread(target=client.infer, args=("slow", coords, feats),
+                                  kwargs={"timeout": PATIENCE}) for _ in range(24)]
         # Frozen: on a busy machine the crowd may come more slowly than it is served.
         with daemon.frozen(daemon.workers()[0]):
-            crowd_thread.start()
+            for call in crowd:
+                call.start()
             daemon.wait_for("a queue", lambda: daemon.metrics()["voxeld_queued_requests"] >= 16)
 
             def refused():
@@ -304,7 +303,8 @@ def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_pa
                              timeout=PATIENCE)
             assert "Request timeout expired: the expected wait is" in caught.value.message
             assert daemon.metrics()["voxeld_deadline_refusals_total"] >= 2
-        crowd_thread.join()
+        for call in crowd:
+            call.join()
         # With nobody ahead both are served.
         client.infer("slow", coords, feats, timeout=PATIENCE, queue_timeout_us=PATIENCE * 500_000)
 
