@@ -72,6 +72,10 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     message_end(meter, stream);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
+    if (meter->stream == at)
+        meter->stream = -1;
+    else if (meter->stream > at)
+        meter->stream--;
 }
 
 /* ------- messages ------- */
@@ -152,14 +156,24 @@ static void headers_begin(struct vx_h2_meter *meter)
     if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);
 }
 
+static u32 head_length(const u8 *head)
+{
+    return (u32)head[0] << 16 | (u32)head[1] << 8 | head[2];
+}
+
+static u32 head_id(const u8 *head)
+{
+    u32 id = (u32)head[5] << 24 | (u32)head[6] << 16 | (u32)head[7] << 8 | head[8];
+    return id & INT32_MAX;
+}
+
 static void frame_begin(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->head;
-    meter->left = (u32)head[0] << 16 | (u32)head[1] << 8 | head[2];
+    meter->left = head_length(head);
     meter->type = head[3];
     meter->flags = head[4];
-    meter->id = ((u32)head[5] << 24 | (u32)head[6] << 16 | (u32)head[7] << 8 | head[8]) &
-                INT32_MAX;
+    meter->id = head_id(head);
     meter->pad = 0;
     meter->pad_due = false;
     meter->stream = -1;
@@ -200,13 +214,12 @@ static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     return taken;
 }
 
-static u32 head_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
+static u32 head_take(u8 *head, u32 *have, const u8 *bytes, u32 count)
 {
-    u32 taken = VX_H2_HEAD_BYTES - meter->head_have;
+    u32 taken = VX_H2_HEAD_BYTES - *have;
     if (taken > count) taken = count;
-    memcpy(meter->head + meter->head_have, bytes, taken);
-    meter->head_have += taken;
-    if (meter->head_have == VX_H2_HEAD_BYTES) frame_begin(meter);
+    memcpy(head + *have, bytes, taken);
+    *have += taken;
     return taken;
 }
 
@@ -218,7 +231,8 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
             taken = piece < meter->preface_left ? piece : meter->preface_left;
             meter->preface_left -= taken;
         } else if (meter->head_have < VX_H2_HEAD_BYTES) {
-            taken = head_take(meter, bytes, piece);
+            taken = head_take(meter->head, &meter->head_have, bytes, piece);
+            if (meter->head_have == VX_H2_HEAD_BYTES) frame_begin(meter);
         } else {
             taken = payload_take(meter, bytes, piece);
         }
@@ -226,6 +240,27 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
         count -= taken;
         if (meter->fault) return;
         if (meter->head_have == VX_H2_HEAD_BYTES && !meter->left) frame_end(meter);
+    }
+}
+
+void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
+{
+    struct vx_h2_sent *sent = &meter->sent;
+    while (count) {
+        u32 piece = count > UINT32_MAX ? UINT32_MAX : (u32)count, taken;
+        if (sent->have < VX_H2_HEAD_BYTES) {
+            taken = head_take(sent->head, &sent->have, bytes, piece);
+            if (sent->have == VX_H2_HEAD_BYTES) sent->left = head_length(sent->head);
+        } else {
+            taken = piece < sent->left ? piece : sent->left;
+            sent->left -= taken;
+        }
+        bytes += taken;
+        count -= taken;
+        if (sent->have < VX_H2_HEAD_BYTES || sent->left) continue;
+        sent->have = 0;
+        if (sent->head[3] == RST_STREAM)
+            stream_close(meter, stream_find(meter, head_id(sent->head)));
     }
 }
 

@@ -1,4 +1,4 @@
-/* h2_meter - weighs the HTTP/2 frames that one client sends.
+/* h2_meter - weighs the HTTP/2 frames of one client's connection.
  *
  * gRPC parses every frame and keeps what it makes of it, and says nothing of either.  The
  * meter walks the same bytes without keeping them: nine bytes of each frame, five of each
@@ -6,8 +6,12 @@
  * beside that, and how many bytes lie in gRPC for messages that are not whole.  What is too
  * much is for others to say.
  *
+ * A stream that we reset is over, and its client need not say so: gRPC's clients do not.  So
+ * the meter walks what we send as well, for the resets in it.
+ *
  *   vx_h2_meter_init(&meter, streams, VX_H2_STREAMS_MAX, message_bytes_max);
  *   vx_h2_meter_walk(&meter, bytes, count);      in any pieces, from the preface on
+ *   vx_h2_meter_sent(&meter, bytes, count);      in any pieces: what the client was sent
  *   if (meter.fault) ...
  *
  * Owner    the caller's, with the rows of its streams.
@@ -49,6 +53,13 @@ struct vx_h2_stream {
     bool spoke;       /* any byte of a message has come */
 };
 
+/* Where the walk of what we send stands. */
+struct vx_h2_sent {
+    u8 head[VX_H2_HEAD_BYTES];
+    u32 have; /* bytes of it */
+    u32 left; /* of the frame's payload */
+};
+
 enum vx_h2_fault {
     VX_H2_SOUND,
     VX_H2_BLOCK_LONG,    /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
@@ -83,11 +94,13 @@ struct vx_h2_meter {
     i32 stream; /* DATA: the row it is for; -1 = none */
     u8 type, flags;
     bool pad_due; /* the next byte says how much padding there is */
+    struct vx_h2_sent sent;
 };
 
 void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                       i32 streams_max, i64 message_bytes_max);
 void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
+void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 /* Bytes of the message that the present DATA frame is of which have not come; 0 = the walk
  * stands anywhere else. */
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter);

@@ -175,33 +175,49 @@ static const enum vx_rpc_cut faults[] = {
     [VX_H2_MESSAGE_LARGE] = VX_RPC_CUT_LARGE,
 };
 
-/* What a read brought. */
-static void account(struct vx_rpc_govern *govern, const struct msghdr *message,
-                    size_t got)
+typedef void (*meter_step)(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
+
+static void walk(struct vx_h2_meter *meter, meter_step step, const struct msghdr *message,
+                 size_t count)
+{
+    for (size_t i = 0; i < message->msg_iovlen && count; i++) {
+        size_t piece = message->msg_iov[i].iov_len;
+        if (piece > count) piece = count;
+        step(meter, message->msg_iov[i].iov_base, piece);
+        count -= piece;
+    }
+}
+
+/* What messages hold that are not whole. */
+static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter *before)
 {
     struct vx_rpc_governor *governor = govern->governor;
-    governor->bytes += got;
+    const struct vx_h2_meter *meter = &govern->meter;
+    governor->held += meter->held - before->held;
+    governor->holders += (meter->held > 0) - (before->held > 0);
+    if (before->held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
+    if (meter->held < before->held) ring(governor);
+    owner_pass(govern, before->finished);
+}
+
+/* What a read brought. */
+static void account_read(struct vx_rpc_govern *govern, const struct msghdr *message,
+                         size_t got)
+{
+    struct vx_rpc_governor *governor = govern->governor;
     struct vx_h2_meter *meter = &govern->meter, before = *meter;
-    for (size_t i = 0; i < message->msg_iovlen && got; i++) {
-        size_t piece = message->msg_iov[i].iov_len;
-        if (piece > got) piece = got;
-        vx_h2_meter_walk(meter, message->msg_iov[i].iov_base, piece);
-        got -= piece;
-    }
+    walk(meter, vx_h2_meter_walk, message, got);
+    governor->bytes += got;
     govern->calls -= (i64)(meter->calls - before.calls);
     govern->work -= (i64)(meter->work - before.work);
     governor->calls += meter->calls - before.calls;
     governor->unseen += (i64)(meter->calls - before.calls);
     govern->spent += meter->calls - before.calls + meter->work - before.work;
-    governor->held += meter->held - before.held;
-    governor->holders += (meter->held > 0) - (before.held > 0);
     governor->fresh -= meter->calls && !before.calls;
     govern->active_ns = vx_clock_ns();
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
-    if (before.held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
-    if (meter->held < before.held) ring(governor);
-    owner_pass(govern, before.finished);
+    account_held(govern, &before);
     if (meter->fault) vx_rpc_govern_close(govern, faults[meter->fault]);
     if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
 }
@@ -261,12 +277,29 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     ssize_t got = read_some(fd, message, flags, most);
     int error = errno;
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    if (got > 0) account(govern, message, (size_t)got);
+    if (got > 0) account_read(govern, message, (size_t)got);
     govern->readers--;
     bool closed = govern->cut != VX_RPC_CUT_NONE;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;
     return closed ? read_nothing(message, true) : got;
+}
+
+ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+    int error = errno;
+    if (sent <= 0) return sent;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = by_descriptor[fd];
+    if (govern && govern != &ended) {
+        struct vx_h2_meter before = govern->meter;
+        walk(&govern->meter, vx_h2_meter_sent, message, (size_t)sent);
+        account_held(govern, &before);
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    errno = error;
+    return sent;
 }
 
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)

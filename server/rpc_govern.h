@@ -13,6 +13,8 @@
  *            time goes on, the one with least to come, so that something ends: for as long as
  *            it brings something.  Who holds no more than its small part is never held up.
  *
+ * What we send is walked for the resets in it (sendmsg): a call that we end costs nothing more.
+ *
  * A connection that may cost nothing more now is not read; what it sends waits in the
  * network, and nobody else notices.  That slows a flood to a walk, and an honest client that
  * is only fast hardly.  What no honest client does closes the connection: a header block
@@ -148,9 +150,10 @@ bool vx_rpc_govern_may_ask(struct vx_rpc_place place);
 /* Whether a message of it is due that does not come: nothing of it is here, or little comes. */
 bool vx_rpc_govern_is_due(struct vx_rpc_place place);
 
-/* rpc_intercept.c: in place of the system's.  A descriptor that nobody governs is read as
- * ever. */
+/* rpc_intercept.c: in place of the system's.  A descriptor that nobody governs is read and
+ * written as ever. */
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
+ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event);
 /* False: it is certainly not one of ours.  Takes no lock. */
 bool vx_rpc_govern_may_have(int fd);

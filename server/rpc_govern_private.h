@@ -1,9 +1,9 @@
 /* rpc_govern_private - what the files of rpc_govern share; nobody else includes it.
  *
- *   rpc_govern.c       rows, reads, the end
+ *   rpc_govern.c       rows, reads, writes, the end
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
  *   rpc_govern_turn.c  who may go on, who is closed
- *   rpc_intercept.c    recvmsg and epoll_ctl
+ *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
  *
  * Owner    as rpc_govern.h says.
  * Thread   everything here is under vx_rpc_govern_lock.

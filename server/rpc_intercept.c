@@ -1,8 +1,8 @@
-/* rpc_intercept - recvmsg and epoll_ctl as gRPC's library finds them.
+/* rpc_intercept - recvmsg, sendmsg and epoll_ctl as gRPC's library finds them.
  *
  * gRPC 1.51 has no hook between a socket and its parser, and a copy through a second socket
  * would cost each tensor once more.  A program's own definition of a function comes before
- * that of a library, for all libraries that were linked with it; so these two are the
+ * that of a library, for all libraries that were linked with it; so these are the
  * system's calls, and for the descriptors of governed connections a little more.  Everybody
  * else who calls them, libuv say, gets what the system does.
  *
@@ -21,6 +21,12 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     if (vx_rpc_govern_may_have(fd) && !(flags & MSG_ERRQUEUE))
         return vx_rpc_govern_read(fd, message, flags);
     return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    if (vx_rpc_govern_may_have(fd)) return vx_rpc_govern_write(fd, message, flags);
+    return syscall(SYS_sendmsg, fd, message, flags);
 }
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */

@@ -18,13 +18,12 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
     return &batching->policies[own ? level : 0];
 }
 
-/* The level of a job: its own number, or as the model's priority_levels say: a number beyond
- * them is the default, as with Triton, whose clients expect an answer and no refusal. */
+/* The level of a job.  As with Triton a number beyond the model's priority_levels is the default,
+ * since clients expect an answer and no refusal; and a model without levels has one, so that
+ * nobody passes others by a number that its owner never gave a meaning. */
 static u64 job_level(const struct vx_batching *batching, u64 priority)
 {
     u64 levels = batching->priority_levels > 0 ? (u64)batching->priority_levels : 0;
-    if (!levels && !priority) return VX_LEVEL_UNSAID;
-    if (!levels) return priority > VX_LEVEL_MAX ? VX_LEVEL_MAX : priority;
     if (priority && priority <= levels) return priority;
     return batching->default_priority_level > 0 ? (u64)batching->default_priority_level
                                                 : 1;

@@ -27,18 +27,11 @@
  * better fit is not worth the walk, which is on the path of every batch. */
 #define VX_SCHED_LOOK_MAX 256
 
-/* job.level beyond what a client can say; see vx_sched_level. */
+/* job.level of who comes after all others of the model; see queue_policy.timeout_delay. */
 #define VX_LEVEL_DELAYED UINT64_MAX
-#define VX_LEVEL_UNSAID  (UINT64_MAX - 1)
-#define VX_LEVEL_MAX     (UINT64_MAX - 2)
 
-/* Levels 1 to VX_PRIORITY_LEVELS_MAX, then all beyond, then unsaid, then delayed. */
-enum {
-    SCHED_LINE_BEYOND = VX_PRIORITY_LEVELS_MAX,
-    SCHED_LINE_UNSAID,
-    SCHED_LINE_DELAYED,
-    SCHED_LINES
-};
+/* Levels 1 to VX_PRIORITY_LEVELS_MAX, then delayed. */
+enum { SCHED_LINE_DELAYED = VX_PRIORITY_LEVELS_MAX, SCHED_LINES };
 
 /* A sum over jobs; pairs where they are known, voxels where they are not. */
 struct sched_load {

@@ -13,9 +13,8 @@ bool vx_sched_before(const struct vx_job *a, const struct vx_job *b)
 i32 vx_sched_line_index(u64 level)
 {
     if (level == VX_LEVEL_DELAYED) return SCHED_LINE_DELAYED;
-    if (level == VX_LEVEL_UNSAID) return SCHED_LINE_UNSAID;
-    VX_ASSERT(level > 0);
-    return level <= VX_PRIORITY_LEVELS_MAX ? (i32)level - 1 : SCHED_LINE_BEYOND;
+    VX_ASSERT(level > 0 && level <= VX_PRIORITY_LEVELS_MAX);
+    return (i32)level - 1;
 }
 
 /* ------- jobs that expire: a binary heap, the earliest on top ------- */

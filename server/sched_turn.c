@@ -14,8 +14,8 @@
 
 /* What a job costs its client beside its voxels. */
 #define JOB_VOXELS 32
-/* From three quarters of the queue on, a client beside others has its part of it. */
-#define CROWDED_QUARTERS 3
+/* While this part of the queue is free nobody's own part counts. */
+#define QUEUE_FREE_PART 4
 /* Of queue_max, as far as VX_SCHED_QUEUE_RESERVED: what is beyond it for who has few waiting. */
 #define QUEUE_RESERVED_PART 8
 
@@ -81,6 +81,6 @@ bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client)
 {
     i32 own = sched->clients[vx_sched_client_index(client)].waiting;
     i32 clients = sched->clients_waiting + !own;
-    bool crowded = sched->queued >= sched->queue_max / 4 * CROWDED_QUARTERS;
-    return crowded && own >= sched->queue_max / clients;
+    i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
+    return own && sched->queued >= crowded && own >= sched->queue_max / clients;
 }

@@ -1,5 +1,5 @@
-/* Any bytes through the meter of a client's frames: its sums are those of its rows, and how the
- * network tears the bytes apart changes nothing.
+/* Any bytes through the meter of a client's frames, and any of them as what it was sent: its sums
+ * are those of its rows, and how the network tears the bytes apart changes nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,13 +11,18 @@
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
-static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t piece)
+/* The last `sent` bytes are what the client was sent in the end. */
+static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t piece)
 {
     struct vx_h2_stream rows[STREAMS];
     struct vx_h2_meter meter;
     vx_h2_meter_init(&meter, rows, STREAMS, MESSAGE_MAX);
+    bytes -= sent;
     for (size_t at = 0; at < bytes; at += piece)
         vx_h2_meter_walk(&meter, data + at, bytes - at < piece ? bytes - at : piece);
+    for (size_t at = 0; at < sent; at += piece)
+        vx_h2_meter_sent(&meter, data + bytes + at,
+                         sent - at < piece ? sent - at : piece);
     i64 held = 0, announced = 0;
     i32 unfinished = 0, silent = 0;
     for (i32 i = 0; i < meter.streams_count; i++) {
@@ -37,12 +42,13 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t piece)
     return meter;
 }
 
-/* The first byte says how the rest is torn. */
+/* The first byte says how the rest is torn, and whether half of it goes the other way. */
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
 {
     if (bytes < 2) return 0;
-    struct vx_h2_meter whole = feed(data + 1, bytes - 1, bytes);
-    struct vx_h2_meter torn = feed(data + 1, bytes - 1, 1 + data[0] % 37u);
+    size_t sent = data[0] & 128 ? bytes / 2 : 0;
+    struct vx_h2_meter whole = feed(data + 1, bytes - 1, sent, bytes);
+    struct vx_h2_meter torn = feed(data + 1, bytes - 1, sent, 1 + data[0] % 37u);
     VX_ASSERT(whole.calls == torn.calls);
     VX_ASSERT(whole.work == torn.work);
     VX_ASSERT(whole.bytes == torn.bytes);

@@ -315,6 +315,58 @@ START_TEST(streams_are_bounded)
 }
 END_TEST
 
+/* Frames that we send, in pieces of every size.  Only a reset ends a stream, and a message that
+ * is under way on another goes on. */
+START_TEST(stream_that_we_reset_is_over)
+{
+    struct vx_h2_stream rows[STREAMS];
+    struct vx_h2_meter meter;
+    size_t piece = (size_t)_i + 1;
+    struct wire *came = wire_make(), *sent = wire_make();
+    frame(came, KIND(HEADERS, 4), 1, "h", 1);
+    frame(came, KIND(HEADERS, 4), 3, "h", 1);
+    frame(came, KIND(HEADERS, 4), 5, "h", 1);
+    data(came, 0, 1, 600, 300);
+    data(came, 0, 5, 600, 200);
+    came->length -= 100; /* in the middle of that frame */
+    walk(&meter, rows, came, came->length);
+    sent->length = 0; /* we do not greet */
+    frame(sent, KIND(SETTINGS, 0), 0, NULL, 12);
+    frame(sent, KIND(DATA, END_STREAM), 5, "\0\0\0\3", 4); /* like a reset of 3 */
+    frame(sent, KIND(RST_STREAM, 0), 7, NULL, 4);          /* not one of those */
+    frame(sent, KIND(RST_STREAM, 0), 1, NULL, 4);
+    frame(sent, KIND(HEADERS, END_STREAM), 3, NULL, 40);
+    frame(sent, KIND(RST_STREAM, 0), 3, NULL, 4);
+    for (size_t at = 0; at < sent->length; at += piece) {
+        size_t left = sent->length - at;
+        vx_h2_meter_sent(&meter, sent->bytes + at, left < piece ? left : piece);
+    }
+    ck_assert_int_eq(meter.streams_count, 1);
+    ck_assert_int_eq(meter.silent, 0);
+    ck_assert_int_eq(meter.unfinished, 1);
+    ck_assert_int_eq(meter.held, 100);
+    ck_assert_int_eq(meter.announced, 600);
+    vx_h2_meter_walk(&meter, came->bytes + came->length, 100);
+    ck_assert_int_eq(meter.held, 200);
+    /* Its own turn: the rest of the frame under way is for nobody. */
+    came->length = 0;
+    data(came, 0, 5, 0, 300);
+    vx_h2_meter_walk(&meter, came->bytes, 200);
+    sent->length = 0;
+    frame(sent, KIND(RST_STREAM, 0), 5, NULL, 4);
+    vx_h2_meter_sent(&meter, sent->bytes, sent->length);
+    ck_assert_int_eq(meter.held, 0);
+    ck_assert_int_eq(meter.streams_count, 0);
+    vx_h2_meter_walk(&meter, came->bytes + 200, came->length - 200);
+    ck_assert_int_eq(meter.held, 0);
+    ck_assert_int_eq(meter.unfinished, 0);
+    ck_assert_int_eq(meter.announced, 0);
+    ck_assert_int_eq(meter.fault, VX_H2_SOUND);
+    free(came);
+    free(sent);
+}
+END_TEST
+
 /* Any bytes: what is held is what the rows say, and never below nothing. */
 START_TEST(random_bytes_keep_the_sums)
 {
@@ -363,6 +415,7 @@ int main(void)
     tcase_add_test(tests, everything_else_is_work);
     tcase_add_test(tests, header_block_has_an_end);
     tcase_add_test(tests, streams_are_bounded);
+    tcase_add_loop_test(tests, stream_that_we_reset_is_over, 0, 40);
     tcase_add_loop_test(tests, random_bytes_keep_the_sums, 0, 50);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

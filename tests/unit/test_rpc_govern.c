@@ -2,12 +2,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "server/h2_meter.h"
 #include "tests/support/wait.h"
 #include "tests/unit/rpc_raw.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static struct vx_rpc_counters counters_of(struct rpc_server *server)
@@ -272,6 +274,34 @@ START_TEST(honest_haste_is_not_closed)
 }
 END_TEST
 
+/* What the server has said, unread. */
+static void discard(int fd)
+{
+    u8 bytes[16384];
+    while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+}
+
+/* A call whose answer leaves before its message is whole is over, though its client never says so:
+ * it counts no more as open, as silent, or as holding bytes. */
+START_TEST(calls_that_were_answered_are_over)
+{
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
+    int fd = raw_open(server);
+    u32 calls = VX_H2_STREAMS_MAX + 100;
+    for (u32 i = 0; i < calls; i++) {
+        ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, "1n"));
+        if (_i) ck_assert(raw_message(fd, 2 * i + 1, 1000, 300));
+        discard(fd);
+    }
+    ck_assert(raw_call(fd, 2 * calls + 1, RPC_INFER, NULL));
+    VX_WAIT_UNTIL((discard(fd), counters_of(server).in_flight) == 1);
+    ck_assert_uint_eq(cuts_all(server), 0);
+    close(fd);
+    end(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_govern");
@@ -287,6 +317,7 @@ int main(void)
     tcase_add_loop_test(tests, floods_are_closed_and_nobody_else, 0, VX_COUNT(floods));
     tcase_add_test(tests, header_block_without_end_is_closed);
     tcase_add_test(tests, honest_haste_is_not_closed);
+    tcase_add_loop_test(tests, calls_that_were_answered_are_over, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

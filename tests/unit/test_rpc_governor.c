@@ -149,6 +149,24 @@ START_TEST(room_is_less_beside_connections_and_calls)
 }
 END_TEST
 
+/* Who is answered before its message is whole holds nothing of it any more, whatever it says. */
+START_TEST(what_we_reset_gives_its_room_back)
+{
+    u8 reset[] = {0, 0, 4, RAW_RESET, 0, 0, 0, 0, 1, 0, 0, 0, 0};
+    struct iovec pieces[] = {{reset, 5}, {reset + 5, sizeof reset - 5}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = VX_COUNT(pieces)};
+    open_governor(0);
+    i32 one = connect_one(), other = connect_one();
+    i64 room = fill_with_half(one);
+    ck_assert_int_eq(vx_rpc_govern_write(ours[one], &message, 0), sizeof reset);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, one)->meter.held, 0);
+    read_all(one); /* the rest is for nobody */
+    ck_assert_int_eq(unread(one), 0);
+    ck_assert_int_eq(fill_with_half(other), room);
+    close_governor();
+}
+END_TEST
+
 static void turns(i32 count_of_looks, i64 *now_ns)
 {
     for (i32 i = 0; i < count_of_looks; i++) {
@@ -421,6 +439,7 @@ int main(void)
     Suite *suite = suite_create("rpc_governor");
     TCase *tests = tcase_create("rpc_governor");
     tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
+    tcase_add_test(tests, what_we_reset_gives_its_room_back);
     tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
     tcase_add_test(tests, many_small_halves_make_room);
     tcase_add_test(tests, ended_calls_keep_no_place);

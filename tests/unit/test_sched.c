@@ -55,9 +55,12 @@ END_TEST
 
 START_TEST(order_is_priority_then_arrival)
 {
-    struct vx_sched *sched = rig_open(&one_by_one, 0);
-    static const u64 priorities[] = {0, 2, 1, 2, 40, UINT64_MAX, 9, 40, 0, 12};
-    static const int served[] = {2, 1, 3, 6, 9, 4, 7, 5, 0, 8};
+    struct vx_batching batching = one_by_one;
+    batching.priority_levels = VX_PRIORITY_LEVELS_MAX;
+    batching.default_priority_level = 5;
+    struct vx_sched *sched = rig_open(&batching, 0);
+    static const u64 priorities[] = {0, 2, 1, 2, 8, UINT64_MAX, 7, 8, 0, 9};
+    static const int served[] = {2, 1, 3, 0, 5, 8, 9, 6, 4, 7};
     struct vx_job jobs[VX_COUNT(priorities)];
     for (size_t i = 0; i < VX_COUNT(priorities); i++) {
         jobs[i] = job_make(priorities[i], VX_NEVER);
@@ -75,10 +78,31 @@ START_TEST(order_is_priority_then_arrival)
 }
 END_TEST
 
-START_TEST(order_holds_across_instances)
+/* A number that the model gives no meaning passes nobody. */
+START_TEST(without_levels_order_is_arrival)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 0);
-    vx_sched_instance_set(sched, 5, &one_by_one, true);
+    struct vx_job jobs[] = {job_make(0, VX_NEVER), job_make(3, VX_NEVER),
+                            job_make(1, VX_NEVER), job_make(UINT64_MAX, VX_NEVER)};
+    for (size_t i = 0; i < VX_COUNT(jobs); i++) rig_submit(sched, &jobs[i], (i64)i);
+    vx_sched_worker_up(sched, 0);
+    vx_sched_instance_ready(sched, 0, 0, true);
+    struct vx_batch_plan plan;
+    for (size_t i = 0; i < VX_COUNT(jobs); i++) {
+        rig_pick(sched, 9, &plan);
+        ck_assert_ptr_eq(plan.jobs[0], &jobs[i]);
+        rig_finish(sched, &plan, 9);
+    }
+    rig_close(&sched);
+}
+END_TEST
+
+START_TEST(order_holds_across_instances)
+{
+    struct vx_batching two_levels = one_by_one;
+    two_levels.priority_levels = two_levels.default_priority_level = 2;
+    struct vx_sched *sched = rig_open(&two_levels, 0);
+    vx_sched_instance_set(sched, 5, &two_levels, true);
     struct vx_job jobs[3] = {job_make(0, VX_NEVER), job_make(0, VX_NEVER),
                              job_make(1, VX_NEVER)};
     static const int served[3] = {2, 0, 1};
@@ -149,13 +173,15 @@ static const struct {
 } level_rows[] = {
     {3, 1, 1},          {3, 3, 3},
     {3, 0, 2},          {3, 4, 2}, /* as Triton: beyond the levels is the default */
-    {3, UINT64_MAX, 2}, {0, 4, 4},
+    {3, UINT64_MAX, 2}, {0, 4, 1},
+    {0, 0, 1},          {0, UINT64_MAX, 1},
 };
 
 START_TEST(a_priority_is_a_level)
 {
     struct vx_batching batching = levels;
     batching.priority_levels = level_rows[_i].levels;
+    if (!batching.priority_levels) batching.default_priority_level = 0;
     struct vx_sched *sched = rig_open(&batching, 0);
     struct vx_job job = job_make(level_rows[_i].priority, VX_NEVER);
     struct vx_why why = {""};
@@ -442,6 +468,7 @@ int main(void)
     TCase *table = tcase_create("table");
     tcase_add_test(table, nothing_runs_without_a_ready_worker);
     tcase_add_test(table, order_is_priority_then_arrival);
+    tcase_add_test(table, without_levels_order_is_arrival);
     tcase_add_test(table, order_holds_across_instances);
     tcase_add_test(table, a_worker_holds_no_more_than_its_depth);
     tcase_add_test(table, a_full_queue_says_so);

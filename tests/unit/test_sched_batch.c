@@ -307,7 +307,8 @@ END_TEST
 
 START_TEST(an_expected_wait_knows_batches_levels_and_workers)
 {
-    const struct vx_batching batching = {.voxels_max = 100000, .requests_max = 10};
+    const struct vx_batching batching = {
+        .voxels_max = 100000, .requests_max = 10, .priority_levels = 3};
     struct vx_sched *sched = rig_open(&batching, 2);
     for (i32 w = 0; w < 2; w++)
         rig_teach(

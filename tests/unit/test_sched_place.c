@@ -283,8 +283,9 @@ END_TEST
 
 START_TEST(a_job_that_must_be_alone_keeps_its_level_and_loses_its_timeout)
 {
-    struct vx_batching batching = {.voxels_max = 1000, .requests_max = 4};
-    batching.policies[0].allow_timeout_override = true;
+    struct vx_batching batching = {
+        .voxels_max = 1000, .requests_max = 4, .priority_levels = 2};
+    batching.policies[2].allow_timeout_override = true;
     struct vx_sched *sched = rig_open(&batching, 1);
     struct vx_job suspect = rig_job(10), better = rig_job(10), equal = rig_job(10);
     struct vx_batch_plan plan;

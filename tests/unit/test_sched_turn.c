@@ -198,6 +198,18 @@ START_TEST(in_a_crowd_each_has_its_part_of_the_queue)
 }
 END_TEST
 
+/* More clients than the queue has places: one job of each, as long as there is room. */
+START_TEST(a_client_without_a_job_has_no_part_yet)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    i32 most = RIG_QUEUE_MAX + VX_SCHED_QUEUE_RESERVED, taken = 0;
+    while (taken < most && fill(sched, (u64)taken + 1, &queue[0][taken], 1)) taken++;
+    ck_assert_int_eq(taken, most);
+    ck_assert_int_eq(fill(sched, (u64)taken + 1, &queue[0][taken], 1), 0);
+    rig_close(&sched);
+}
+END_TEST
+
 /* The expected wait of a newcomer is not that of all who wait. */
 START_TEST(a_newcomer_expects_no_long_wait)
 {
@@ -274,6 +286,7 @@ int main(void)
     tcase_add_test(tests, a_newcomer_shares_from_now_on);
     tcase_add_test(tests, nobody_owes_turns);
     tcase_add_test(tests, the_queue_has_places_for_others);
+    tcase_add_test(tests, a_client_without_a_job_has_no_part_yet);
     tcase_add_test(tests, in_a_crowd_each_has_its_part_of_the_queue);
     tcase_add_test(tests, a_newcomer_expects_no_long_wait);
     tcase_add_test(tests, a_batch_is_not_long);
