@@ -6,7 +6,7 @@ if(VX_SERVER)
     SOURCES tests/unit/test_codec_cases.c tests/unit/codec_harness.c)
   vx_unit_test(NAME test_codec_parameters LIBS proto
     SOURCES tests/unit/test_codec_parameters.c tests/unit/codec_harness.c)
-  vx_unit_test(NAME test_codec_random LIBS proto
+  vx_unit_test(NAME test_codec_random LIBS proto LABELS mixes
     SOURCES tests/unit/test_codec_random.c tests/unit/codec_harness.c tests/unit/codec_judge.c)
   vx_unit_test(NAME test_reply SOURCES tests/unit/test_reply.c LIBS proto)
   vx_unit_test(NAME test_descriptors SOURCES tests/unit/test_descriptors.c LIBS proto)
