@@ -147,7 +147,7 @@ static void data_begin(struct vx_h2_meter *meter)
 
 static void headers_begin(struct vx_h2_meter *meter)
 {
-    bool begins = meter->id > meter->last_id;
+    bool begins = meter->id > meter->last_id && meter->id % 2; /* even ones are ours */
     meter->block = meter->left;
     meter->work += units(meter->left) - begins;
     if (!begins) return;
@@ -267,4 +267,9 @@ void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter)
 {
     return meter->stream < 0 ? 0 : meter->streams[meter->stream].left;
+}
+
+i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter)
+{
+    return meter->stream < 0 ? 0 : meter->left;
 }

@@ -69,7 +69,7 @@ enum vx_h2_fault {
 
 struct vx_h2_meter {
     /* What it found. */
-    u64 calls;      /* streams that were begun */
+    u64 calls;      /* streams that were begun, by odd ids: gRPC passes others over */
     u64 work;       /* units of all frames that are neither that nor messages */
     u64 bytes;      /* of messages */
     u64 finished;   /* messages that are whole */
@@ -104,5 +104,7 @@ void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 /* Bytes of the message that the present DATA frame is of which have not come; 0 = the walk
  * stands anywhere else. */
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter);
+/* Bytes of that frame which have not come. */
+i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter);
 
 #endif

@@ -211,7 +211,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     govern->calls -= (i64)(meter->calls - before.calls);
     govern->work -= (i64)(meter->work - before.work);
     governor->calls += meter->calls - before.calls;
-    governor->unseen += (i64)(meter->calls - before.calls);
+    vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
     govern->spent += meter->calls - before.calls + meter->work - before.work;
     governor->fresh -= meter->calls && !before.calls;
     govern->active_ns = vx_clock_ns();
@@ -358,6 +358,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->live_count--;
     governor->going += govern->meter.held; /* gRPC frees it soon */
     governor->calls_open -= govern->shares[VX_RPC_SHARE_ARRIVED];
+    governor->unseen -= govern->unseen;
     governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;

@@ -85,6 +85,7 @@ struct vx_rpc_govern {
     i32 readers; /* gRPC's threads inside of a read: one, or none */
     enum vx_rpc_cut cut;
     i64 calls, work; /* what it may still cost; below 0 it owes */
+    i64 unseen;      /* calls that were read and have not arrived */
     i64 filled_ns;
     enum vx_rpc_wait waits;
     i64 begun_ns;

@@ -10,11 +10,11 @@
 #define CALLS_ALL      512
 #define CALLS_ONE_MAX  64
 #define CALLS_ONE_MIN  2
-#define CALLS_PER_S    100 /* calls that gRPC refuses itself never arrive */
-#define CALL_BYTES_MIN 14  /* a frame's head and five fields of one byte */
+#define CALLS_PER_S    100
+#define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
 /* While so few calls of all connections are unseen, nobody's reads are made short. */
 #define CALLS_UNSEEN_FEW 64
-/* While there are so many nobody is read. */
+/* While there are so many nobody is read that has some. */
 #define CALLS_UNSEEN_MAX 1024
 /* Calls of all connections that may be open before time gives no more of them: what a call
  * without a message costs is gRPC's for as long as its client likes. */
@@ -85,14 +85,11 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
-/* Of calls that never arrive nobody would hear. */
-static void unseen_heal(struct vx_rpc_governor *governor, i64 now_ns)
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
 {
-    i64 step_ns = VX_NS_PER_S / (2 * CALLS_ALL);
-    i64 steps = (now_ns - governor->filled_ns) / step_ns;
-    if (steps <= 0) return;
-    governor->filled_ns += steps * step_ns;
-    governor->unseen = clamp(governor->unseen - steps, 0, INT64_MAX);
+    if (more < -govern->unseen) more = -govern->unseen;
+    govern->unseen += more;
+    govern->governor->unseen += more;
 }
 
 /* What time gives back.  In whole units, so that many small looks give as much as one. */
@@ -100,10 +97,11 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 {
     i64 step_ns = VX_NS_PER_S / CALLS_PER_S;
     i64 steps = (now_ns - govern->filled_ns) / step_ns;
-    unseen_heal(govern->governor, now_ns);
     if (steps <= 0) return;
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
+    vx_rpc_govern_unseen(govern,
+                         -steps); /* those that gRPC refuses itself never arrive */
     if (!calls_many(govern)) calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
@@ -147,20 +145,22 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
-    if (govern->governor->unseen >= CALLS_UNSEEN_MAX) return VX_RPC_WAIT_CALLS;
+    bool many = govern->governor->unseen >= CALLS_UNSEEN_MAX;
+    if (many && govern->unseen) return VX_RPC_WAIT_CALLS;
     if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
     return VX_RPC_WAIT_NONE;
 }
 
-/* Nothing that fits into so many bytes costs more than the connection may, but for what a
- * client sends instead of the rest of a message, and for some calls while few are unseen. */
+/* Nothing that fits into so many bytes costs more than the connection may, but while few calls are
+ * unseen: for some calls, and for what a client sends instead of the rest of a message. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 {
     bool few = govern->governor->unseen < CALLS_UNSEEN_FEW;
     i64 most = few ? READ_BYTES : clamp(govern->calls * CALL_BYTES_MIN, 0, READ_BYTES);
-    i64 left = vx_h2_meter_left(&govern->meter);
+    const struct vx_h2_meter *meter = &govern->meter;
+    i64 left = few ? vx_h2_meter_left(meter) : vx_h2_meter_frame_left(meter);
     most = clamp(most, 0, govern->work * VX_H2_HEAD_BYTES);
     left += left / VX_H2_UNIT_BYTES; /* the frames' heads */
     if (left > most) most = clamp(left, 0, READ_BYTES_BODY);
@@ -198,8 +198,7 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
     struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
     if (govern) govern->shares[VX_RPC_SHARE_ARRIVED]++;
     if (governor) governor->calls_open++;
-    if (governor && governor->unseen > 0 && --governor->unseen == CALLS_UNSEEN_MAX - 1)
-        governor->bell(governor->context);
+    if (govern) vx_rpc_govern_unseen(govern, -1);
     earn(govern, 1, 0);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -35,8 +35,7 @@ struct vx_rpc_governor {
     i64 held;       /* of all */
     i32 calls_open; /* of all, VX_RPC_SHARE_ARRIVED */
     i64 going; /* of `held`, what was of connections that have ended since the last look */
-    i64 unseen; /* calls that were read and have not arrived */
-    i64 filled_ns;
+    i64 unseen;                  /* of all */
     u64 bytes, calls;            /* that ever came, or may be free again */
     struct vx_rpc_govern *owner; /* may go beyond receive_bytes_max */
     i64 owner_ns;                /* since when */
@@ -62,6 +61,8 @@ void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
 /* rpc_govern_cost.c */
 /* What a new connection may cost. */
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
+/* So many more of its calls were read and have not arrived; or fewer. */
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
 /* What time has given back. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);

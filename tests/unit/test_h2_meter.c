@@ -196,6 +196,21 @@ START_TEST(end_of_a_stream_drops_its_message)
 }
 END_TEST
 
+/* gRPC passes over streams with even ids, which would be ours to begin. */
+START_TEST(even_stream_is_no_call)
+{
+    struct wire *wire = wire_make();
+    frame(wire, KIND(HEADERS, 4), 2, "h", 1);
+    data(wire, 0, 2, 600, 300);
+    frame(wire, KIND(HEADERS, 4), 1, "h", 1);
+    struct vx_h2_meter meter = walk_all(wire);
+    ck_assert_uint_eq(meter.calls, 1);
+    ck_assert_uint_eq(meter.work, 2);
+    ck_assert_int_eq(meter.streams_count, 1);
+    ck_assert_int_eq(meter.held, 0);
+}
+END_TEST
+
 START_TEST(trailers_end_a_stream_and_begin_no_call)
 {
     struct wire *wire = wire_make();
@@ -409,6 +424,7 @@ int main(void)
     tcase_add_test(tests, rest_of_the_message_is_known);
     tcase_add_test(tests, several_messages_of_one_stream);
     tcase_add_test(tests, end_of_a_stream_drops_its_message);
+    tcase_add_test(tests, even_stream_is_no_call);
     tcase_add_test(tests, trailers_end_a_stream_and_begin_no_call);
     tcase_add_test(tests, padding_is_no_message);
     tcase_add_test(tests, message_beyond_the_limit);

@@ -167,6 +167,80 @@ START_TEST(what_we_reset_gives_its_room_back)
 }
 END_TEST
 
+static size_t put_head(u8 *out, u8 type, u32 id, u8 length)
+{
+    u8 head[] = {0, 0, length, type, RAW_END_HEADERS, 0, 0, (u8)(id >> 8), (u8)id};
+    memcpy(out, head, sizeof head);
+    return sizeof head;
+}
+
+/* Reads are sized for the rest of a message while a frame of it is under way: what comes are heads
+ * of calls, more than a connection may bring. */
+static void flood_with_calls(i32 i, u32 calls)
+{
+    static u8 out[64 << 10];
+    u8 message[5] = {0, 0, 4, 0, 0}; /* 256 KiB */
+    greet(i);
+    call(i, 1);
+    size_t length = put_head(out, RAW_DATA, 1, 100);
+    memcpy(out + length, message, sizeof message);
+    ck_assert_int_eq(write(theirs[i], out, length + 99), (ssize_t)length + 99);
+    read_all(i);
+    length = 1; /* the rest of that frame */
+    for (u32 k = 1; k <= calls; k++)
+        length += put_head(out + length, RAW_HEADERS, 2 * k + 1, 0);
+    ck_assert_int_eq(write(theirs[i], out, length), (ssize_t)length);
+    read_all(i);
+}
+
+/* Calls that were read and never arrive hold up their own connection, and nobody else. */
+START_TEST(calls_that_never_arrive_are_their_own)
+{
+    open_governor(0);
+    i32 cut = connect_one(), many = connect_one(), good = connect_one();
+    flood_with_calls(cut, 2000);
+    ck_assert(is_closed(cut)); /* what it brought never got anywhere */
+    vx_rpc_govern_end(vx_rpc_governor_row(governor, cut));
+    flood_with_calls(many, 1100);
+    ck_assert(!is_closed(many));
+    ck_assert_int_gt(vx_rpc_governor_row(governor, many)->unseen, 1024);
+    /* One that has none is read, and then waits for those that it brought. */
+    greet(good);
+    call(good, 1);
+    read_all(good);
+    ck_assert_int_eq(unread(good), 0);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, good)->unseen, 1);
+    call(good, 3);
+    read_all(good);
+    ck_assert_int_gt(unread(good), 0);
+    vx_rpc_govern_arrived(place_of(good));
+    read_all(good);
+    ck_assert_int_eq(unread(good), 0);
+    /* Its own time gives them back. */
+    vx_rpc_governor_turn(governor, vx_clock_ns() + 20 * VX_NS_PER_S);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, good)->unseen, 0);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, many)->unseen, 0);
+    vx_rpc_govern_begin(vx_rpc_governor_row(governor, cut), place_of(cut));
+    close_governor();
+}
+END_TEST
+
+/* While few calls are unseen a message is read in large pieces, whatever comes in it. */
+START_TEST(many_at_once_bring_few_calls_each)
+{
+    open_governor(0);
+    i32 first = connect_one(), second = connect_one();
+    flood_with_calls(first, 1100);
+    ck_assert_int_eq(vx_rpc_governor_row(governor, first)->unseen, 1101);
+    for (i32 k = 0; k < 1000; k++) vx_rpc_govern_arrived(place_of(first));
+    flood_with_calls(second, 1100);
+    ck_assert(!is_closed(second));
+    ck_assert_int_gt(unread(second), 0);
+    ck_assert_int_le(vx_rpc_governor_row(governor, second)->unseen, 200);
+    close_governor();
+}
+END_TEST
+
 static void turns(i32 count_of_looks, i64 *now_ns)
 {
     for (i32 i = 0; i < count_of_looks; i++) {
@@ -440,6 +514,8 @@ int main(void)
     TCase *tests = tcase_create("rpc_governor");
     tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
     tcase_add_test(tests, what_we_reset_gives_its_room_back);
+    tcase_add_test(tests, calls_that_never_arrive_are_their_own);
+    tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
     tcase_add_test(tests, many_small_halves_make_room);
     tcase_add_test(tests, ended_calls_keep_no_place);
