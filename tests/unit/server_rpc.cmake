@@ -11,9 +11,9 @@ if(VX_SERVER)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c tests/unit/rpc_raw.c LIBS server)
   endforeach()
-  foreach(name test_rpc_governor test_rpc_share)
+  foreach(name test_rpc_governor test_rpc_governor_calls test_rpc_share)
     vx_unit_test(NAME ${name}
-      SOURCES tests/unit/${name}.c tests/unit/rpc_harness.c tests/unit/rpc_client.c tests/unit/rpc_raw.c LIBS server)
+      SOURCES tests/unit/${name}.c tests/unit/governor_rig.c tests/unit/rpc_harness.c tests/unit/rpc_client.c tests/unit/rpc_raw.c LIBS server)
   endforeach()
   vx_unit_test(NAME test_h2_meter SOURCES tests/unit/test_h2_meter.c LIBS server)
   vx_unit_test(NAME test_rpc_regions SOURCES tests/unit/test_rpc_regions.c LIBS server)
