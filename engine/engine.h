@@ -127,6 +127,12 @@ struct vx_gpu_settings {
     i64 lose_launch; /* FAKE, for tests: this launch loses the device; 0 = none */
 };
 
+/* report(context, done, total) is called step by step from the thread that is inside. */
+struct vx_progress {
+    void (*report)(void *context, i64 done, i64 total);
+    void *context;
+};
+
 struct vx_engine_options {
     enum vx_device_kind kind;
     const struct vx_gpu_settings *gpu; /* NULL for the CPU */
@@ -136,6 +142,9 @@ struct vx_engine_options {
     size_t
         cache_bytes; /* geometry cache; of a CPU also the room to build one, so that a larger one is
                             refused */
+    /* CPU device: maps and layers of a request that are done, of its batch; report NULL = nobody
+     * asks.  A GPU's batches do not keep the device thread. */
+    struct vx_progress running;
 };
 
 /* Of an item's memory: what lies on the device itself, in memory of another process
@@ -212,11 +221,6 @@ VX_MUST_USE vx_status vx_engine_open(const struct vx_engine_options *options,
                                      struct vx_why *why, struct vx_engine **engine);
 void vx_engine_close(struct vx_engine **engine);
 
-/* report(context, done, total) is called step by step from the thread that is inside. */
-struct vx_progress {
-    void (*report)(void *context, i64 done, i64 total);
-    void *context;
-};
 VX_MUST_USE vx_status vx_engine_load(struct vx_engine *engine,
                                      const struct vx_model_source *source,
                                      const struct vx_progress *progress,

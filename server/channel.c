@@ -188,6 +188,7 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
         return bytes == sizeof message->unmap && region_is_one(message->unmap.region);
     case VX_MESSAGE_MAPPED:
         return bytes == sizeof message->mapped && mapped_is_sound(&message->mapped);
+    case VX_MESSAGE_WORKING:
     case VX_MESSAGE_UNLOAD:
     case VX_MESSAGE_STATS: return bytes == sizeof message->head;
     }

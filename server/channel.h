@@ -38,6 +38,7 @@ enum vx_message_kind {
     VX_MESSAGE_UNMAP,
     VX_MESSAGE_UP,
     VX_MESSAGE_PROGRESS,
+    VX_MESSAGE_WORKING, /* the device thread is inside of a batch and goes on; for the watchdog */
     VX_MESSAGE_LOADED,
     VX_MESSAGE_DONE,
     VX_MESSAGE_STATED,

@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* PROGRESS at most this often: for people, who read no faster. */
+/* PROGRESS and WORKING at most this often: for people, who read no faster. */
 #define PROGRESS_NS (100 * VX_NS_PER_MS)
 
 void vx_worker_say(const struct vx_worker *worker, const struct vx_message_head *message,
@@ -124,11 +124,24 @@ static void device_ring(void *context)
     VX_ASSERT(write(worker->bell, &one, sizeof one) == sizeof one);
 }
 
+static void device_on_running(void *context, i64 done, i64 total)
+{
+    struct vx_worker *worker = context;
+    i64 now = vx_clock_ns();
+    (void)done;
+    (void)total;
+    if (now - worker->working_said_ns < PROGRESS_NS) return;
+    worker->working_said_ns = now;
+    const struct vx_message_head message = {.kind = VX_MESSAGE_WORKING};
+    vx_worker_say(worker, &message, sizeof message);
+}
+
 static void device_open_and_serve(struct vx_worker *worker)
 {
     struct vx_why why = {""};
-    vx_status st =
-        vx_worker_device_open(worker->config, worker->shared, &why, &worker->engine);
+    const struct vx_progress running = {device_on_running, worker};
+    vx_status st = vx_worker_device_open(worker->config, worker->shared, &running, &why,
+                                         &worker->engine);
     if (st.fault) {
         vx_worker_say_end(worker, false, vx_status_text(st, &why));
         worker->exit_code = VX_WORKER_EXIT_NO_DEVICE;

@@ -88,7 +88,8 @@ static void device_near(const struct vx_engine *engine)
 }
 
 vx_status vx_worker_device_open(const struct vx_config *config,
-                                const struct vx_shared *shared, struct vx_why *why,
+                                const struct vx_shared *shared,
+                                const struct vx_progress *running, struct vx_why *why,
                                 struct vx_engine **engine)
 {
     static char path[CACHE_PATH_BYTES]; /* the engine borrows it; a process has one */
@@ -115,6 +116,7 @@ vx_status vx_worker_device_open(const struct vx_config *config,
         .threads = (i32)config->threads,
         .device_bytes = (size_t)config->device_bytes,
         .cache_bytes = (size_t)config->cache_bytes,
+        .running = *running,
     };
     VX_TRY(vx_engine_open(&options, why, engine));
     if (config->numa) device_near(*engine);

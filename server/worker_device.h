@@ -1,6 +1,6 @@
 /* worker_device - opens the engine of a worker's device as its settings say.
  *
- *   VX_TRY(vx_worker_device_open(config, shared, &why, &engine));
+ *   VX_TRY(vx_worker_device_open(config, shared, &running, &why, &engine));
  *
  * Owner    the caller owns the engine; config and shared outlive it.
  * Thread   device.
@@ -18,6 +18,7 @@
 
 VX_MUST_USE vx_status vx_worker_device_open(const struct vx_config *config,
                                             const struct vx_shared *shared,
+                                            const struct vx_progress *running,
                                             struct vx_why *why,
                                             struct vx_engine **engine);
 

@@ -189,6 +189,7 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_UNMAP: vx_worker_on_unmap(worker, &worker->in.unmap); return;
     case VX_MESSAGE_UP:
     case VX_MESSAGE_PROGRESS:
+    case VX_MESSAGE_WORKING:
     case VX_MESSAGE_LOADED:
     case VX_MESSAGE_DONE:
     case VX_MESSAGE_STATED:

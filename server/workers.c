@@ -114,6 +114,7 @@ static void worker_take(struct worker_process *process, const union vx_message *
         workers_place(workers);
         workers->options.on_up(workers->options.context, process->index);
         return;
+    case VX_MESSAGE_WORKING: return; /* vx_workers_watch_heard */
     case VX_MESSAGE_STATED: process->info.stats = message->up.stats; return;
     case VX_MESSAGE_ENDS: worker_take_end(process, &message->ends); return;
     default:

@@ -54,6 +54,8 @@ void vx_workers_watch_heard(struct worker_process *process,
     watch->heard_ns = now;
     switch (message->head.kind) {
     case VX_MESSAGE_UP: watch->starting = false; return;
+    /* A piece of a warm-up waits for that batch. */
+    case VX_MESSAGE_WORKING: watch->batches.word_ns = watch->warms.word_ns = now; return;
     case VX_MESSAGE_STATED: watch->asked = false; return;
     case VX_MESSAGE_DONE: vx_watchdog_answered(&watch->batches, now); return;
     case VX_MESSAGE_LOADED:

@@ -102,8 +102,10 @@ static vx_status cpu_open_parts(struct device *device,
 {
     VX_TRY(vx_cpu_open(options->threads, why, &device->cpu));
     VX_TRY(vx_geometry_open(options->cache_bytes, why, &device->cache));
-    return vx_exec_open(options->device_bytes, device->cpu, device->cache, why,
-                        &device->exec);
+    VX_TRY(vx_exec_open(options->device_bytes, device->cpu, device->cache, why,
+                        &device->exec));
+    vx_exec_tell(device->exec, &options->running);
+    return VX_OK;
 }
 
 static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why *why,

@@ -21,6 +21,7 @@ struct vx_exec {
     u8 *block;
     size_t bytes;
     size_t used_max;
+    struct vx_progress running;
 };
 
 /* One request on its way through a plan. */
@@ -54,7 +55,8 @@ vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cach
     /* Fewer page faults and TLB misses where the kernel can; a refusal changes nothing.
      */
     (void)madvise(block, bytes, MADV_HUGEPAGE);
-    *made = (struct vx_exec){EXEC_MAGIC, cpu, cache, block, bytes, 0};
+    *made = (struct vx_exec){
+        .magic = EXEC_MAGIC, .cpu = cpu, .cache = cache, .block = block, .bytes = bytes};
     *exec = made;
     return VX_OK;
 }
@@ -69,6 +71,11 @@ void vx_exec_close(struct vx_exec **exec)
     it->magic = 0;
     munmap(it->block, it->bytes);
     vx_free(it);
+}
+
+void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running)
+{
+    exec->running = *running;
 }
 
 size_t vx_exec_bytes(const struct vx_exec *exec)
@@ -119,6 +126,14 @@ static const f32 *job_input(const struct job *job, const struct vx_launch *launc
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
+/* A large request takes many seconds: whoever watches hears of its steps. */
+static void job_tell(const struct job *job, i64 done)
+{
+    const struct vx_progress *running = &job->exec->running;
+    i64 total = (i64)job->plan->maps_count + job->plan->launches_count;
+    if (running->report) running->report(running->context, done, total);
+}
+
 static vx_status job_geometry(struct job *job)
 {
     struct vx_item *item = job->item;
@@ -126,9 +141,11 @@ static vx_status job_geometry(struct job *job)
     const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
                                         item->content};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
-    for (i32 i = 0; i < job->plan->maps_count; i++)
+    for (i32 i = 0; i < job->plan->maps_count; i++) {
+        job_tell(job, i);
         VX_TRY(vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i], &item->why,
                                &job->maps[i]));
+    }
     item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
     item->geometry_kept = vx_geometry_kept(job->geometry);
@@ -290,9 +307,11 @@ static void job_launch(const struct job *job, i32 index)
 static void job_launch_all(const struct job *job)
 {
     for (i32 i = 0; i < job->plan->launches_count; i++) {
+        job_tell(job, job->plan->maps_count + i);
         vx_panic_note("launch", (u64)i);
         job_launch(job, i);
     }
+    job_tell(job, job->plan->maps_count + job->plan->launches_count);
 }
 
 /* What is wanted and does not lie where the caller wants it yet. */

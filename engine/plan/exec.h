@@ -34,6 +34,9 @@ VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
                                    struct vx_exec **exec);
 void vx_exec_close(struct vx_exec **exec);
 
+/* Is told of each map and each layer of a request that is done; before the first of them. */
+void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
+
 /* The item has voxels and has been through vx_item_begin. */
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);

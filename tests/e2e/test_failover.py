@@ -108,6 +108,35 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
         daemon.wait_said("how=signal signal=9 why=\"it owed a word", count)
 
 
+def test_a_long_request_is_no_hang(tmp_path):
+    """A layer of it is a word.  On a busy machine one layer may take as long as all did before: then
+    both become longer."""
+    deep = ConvModel(hidden=8)
+    layers = deep.network["layers"]
+    for i in range(40):
+        layers[-1:-1] = [{"name": f"conv{i}", "op": "subm_conv", "input": layers[-2]["name"], "channels": 8,
+                          "kernel": 3, "layout": "oxyzi"}]
+        deep.tensors[f"conv{i}.weight"] = deep.tensors["conv.weight"][:, :, :, :, :1].repeat(8, 4) / 8
+        deep.tensors[f"conv{i}.bias"] = deep.tensors["conv.bias"]
+    layers[-1]["input"] = layers[-2]["name"]
+    deep.network["warmup"] = [10]
+    deep.write(tmp_path / "repository")
+    watchdog_ms = WATCHDOG_MS
+    for _ in range(4):
+        with Daemon(tmp_path / "repository", tmp_path, "--threads", "1", "--watchdog-ms",
+                    str(watchdog_ms)) as daemon, Client(daemon.grpc) as client:
+            voxels, took_ms = 10000, 0
+            while took_ms < 2 * watchdog_ms and not hangs(daemon) and voxels < 200000:
+                coords, feats = random_grid(4, voxels)
+                answer = client.infer("conv", coords, feats, timing=True, timeout=PATIENCE)
+                took_ms = answer.parameters["compute_ns"] / 1e6
+                voxels = min(2 * voxels, 200000)
+            if took_ms >= 2 * watchdog_ms and not hangs(daemon):
+                return
+        watchdog_ms = 2 * watchdog_ms if took_ms >= 2 * watchdog_ms else watchdog_ms // 2
+    raise AssertionError(f"a request of {took_ms} ms under a watchdog of {watchdog_ms} ms")
+
+
 def test_a_worker_that_hangs_with_nothing_to_do_is_found_by_a_question(repository, tmp_path):
     with Daemon(repository, tmp_path, "--watchdog-ms", str(WATCHDOG_MS)) as daemon, \
             Client(daemon.grpc) as client:

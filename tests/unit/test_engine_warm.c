@@ -80,6 +80,46 @@ START_TEST(requests_run_between_the_pieces)
 }
 END_TEST
 
+struct steps {
+    i64 said, done, total;
+};
+
+static void on_step(void *context, i64 done, i64 total)
+{
+    struct steps *steps = context;
+    ck_assert_int_eq(done, steps->said % (total + 1));
+    *steps = (struct steps){steps->said + 1, done, total};
+}
+
+/* A request says each step that it has done, in order: one map, two convolutions, a linear layer
+ * and a norm.  A warm-up says nothing, as each of its pieces is one. */
+START_TEST(a_request_tells_of_its_steps)
+{
+    struct steps steps = {0};
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = 64 << 20,
+                                              .cache_bytes = 8 << 20,
+                                              .running = {on_step, &steps}};
+    struct vx_why why = {""};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+    struct vx_model *model = load_slow("100");
+    ck_assert(!vx_engine_warm(vx_rig_engine, model, &why).fault);
+    ck_assert_int_eq(steps.said, 0);
+    struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    for (i64 run = 1; run <= 3; run++) {
+        vx_rig_run(model, &request->item);
+        ck_assert(!request->item.status.fault);
+        ck_assert_int_eq(steps.total, 1 + 4);
+        ck_assert_int_eq(steps.done, steps.total);
+        ck_assert_int_eq(steps.said, run * (steps.total + 1));
+    }
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_free(request);
+}
+END_TEST
+
 /* The cache holds the geometry of the warm-up and not those of all requests: these have the
  * room, and the warm-up comes to its end all the same. */
 START_TEST(a_warm_up_gives_way)
@@ -150,6 +190,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, vx_rig_set_up, vx_rig_tear_down);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, requests_run_between_the_pieces);
+    tcase_add_test(tcase, a_request_tells_of_its_steps);
     tcase_add_test(tcase, a_warm_up_gives_way);
     tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
     tcase_add_test(tcase, a_model_may_go_in_the_middle);
