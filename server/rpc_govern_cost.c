@@ -100,8 +100,8 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     if (steps <= 0) return;
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
-    vx_rpc_govern_unseen(govern,
-                         -steps); /* those that gRPC refuses itself never arrive */
+    /* Those that gRPC refuses itself never arrive. */
+    vx_rpc_govern_unseen(govern, -steps);
     if (!calls_many(govern)) calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }

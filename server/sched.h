@@ -96,6 +96,7 @@ struct vx_job {
     u64 level;      /* out: of priority, as the policy has it */
     u64 turn;       /* out: its place among all clients' jobs; sched_turn.c */
     u64 sequence;   /* out: order of arrival */
+    i32 client_row; /* the scheduler's, while it waits */
     i32 deaths;     /* out */
     i32 heap_index; /* the scheduler's, while it waits: among those that expire */
 };

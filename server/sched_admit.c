@@ -255,7 +255,7 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
                             u64 level, struct vx_why *why)
 {
     const struct sched_instance *instance = &sched->instances[job->instance];
-    i32 own = sched->clients[vx_sched_client_index(job->client)].waiting;
+    i32 own = vx_sched_client_jobs(sched, job->client);
     VX_ENSURE_WHY(sched->queued < vx_sched_turn_room(sched, job->client), why,
                   UNAVAILABLE, "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests wait already", sched->queued);

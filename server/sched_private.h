@@ -71,9 +71,11 @@ struct sched_instance {
     struct vx_cost costs[VX_WORKERS_MAX];
 };
 
-/* Clients by a hash of their numbers: two that share an entry share their turns. */
+/* Clients that have a job waiting, or have had more than their part: by a hash of their numbers, in
+ * the first free entry from there on. */
 #define SCHED_CLIENTS 4096
 struct sched_client {
+    u64 client;
     u64 turn;    /* of its last job */
     i32 waiting; /* jobs */
 };
@@ -132,8 +134,8 @@ i32 vx_sched_line_index(u64 level);
 
 /* ------- sched_turn.c ------- */
 
-/* The client's entry. */
-i32 vx_sched_client_index(u64 client);
+/* How many jobs of the client wait. */
+i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
 /* Which turn the job would get now. */
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
 /* It gets that turn. */
@@ -141,7 +143,7 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
 /* A batch begins; its jobs still wait. */
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
 /* One more job of the client waits, or one less. */
-void vx_sched_turn_waits(struct vx_sched *sched, const struct vx_job *job, i32 more);
+void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more);
 /* How many jobs may wait before one more of the client is refused. */
 i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client);
 /* Whether so many clients wait that this one has its part of the queue. */

@@ -14,16 +14,12 @@
 
 /* What a job costs its client beside its voxels. */
 #define JOB_VOXELS 32
+/* Entries that a client's may be in. */
+#define CLIENT_LOOKS 16
 /* While this part of the queue is free nobody's own part counts. */
 #define QUEUE_FREE_PART 4
 /* Of queue_max, as far as VX_SCHED_QUEUE_RESERVED: what is beyond it for who has few waiting. */
 #define QUEUE_RESERVED_PART 8
-
-i32 vx_sched_client_index(u64 client)
-{
-    /* Fibonacci hashing: connections are numbered one by one. */
-    return (i32)(client * 0x9E3779B97F4A7C15u >> 32) & (SCHED_CLIENTS - 1);
-}
 
 static u64 cost_of(const struct vx_job *job)
 {
@@ -36,9 +32,40 @@ static u64 turn_now(const struct vx_sched *sched)
     return sched->queued ? sched->turn : sched->turn_last;
 }
 
+/* The client's entry; else one that means nothing any more.  Where there is none nearby it shares
+ * the first, which takes as many clients that wait as there are looks. */
+static i32 client_row(const struct vx_sched *sched, u64 client)
+{
+    /* Fibonacci hashing: connections are numbered one by one. */
+    u32 home = (u32)(client * 0x9E3779B97F4A7C15u >> 32);
+    i32 free = -1;
+    for (u32 i = 0; i < CLIENT_LOOKS; i++) {
+        i32 row = (i32)((home + i) % SCHED_CLIENTS);
+        const struct sched_client *one = &sched->clients[row];
+        bool means = one->waiting || one->turn > turn_now(sched);
+        if (means && one->client == client) return row;
+        if (!means && free < 0) free = row;
+    }
+    return free >= 0 ? free : (i32)(home % SCHED_CLIENTS);
+}
+
+/* The same, as its own. */
+static i32 client_take(struct vx_sched *sched, u64 client)
+{
+    i32 row = client_row(sched, client);
+    struct sched_client *one = &sched->clients[row];
+    if (!one->waiting && one->turn <= turn_now(sched)) one->client = client;
+    return row;
+}
+
+i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client)
+{
+    return sched->clients[client_row(sched, client)].waiting;
+}
+
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
 {
-    u64 own = sched->clients[vx_sched_client_index(job->client)].turn;
+    u64 own = sched->clients[client_row(sched, job->client)].turn;
     u64 now = turn_now(sched);
     return (own > now ? own : now) + cost_of(job);
 }
@@ -47,7 +74,7 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
 {
     job->turn = vx_sched_turn(sched, job);
     sched->turn = turn_now(sched);
-    sched->clients[vx_sched_client_index(job->client)].turn = job->turn;
+    sched->clients[client_take(sched, job->client)].turn = job->turn;
     if (job->turn > sched->turn_last) sched->turn_last = job->turn;
 }
 
@@ -58,9 +85,10 @@ void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *pl
     sched->turn += cost / (u64)sched->clients_waiting;
 }
 
-void vx_sched_turn_waits(struct vx_sched *sched, const struct vx_job *job, i32 more)
+void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
 {
-    struct sched_client *client = &sched->clients[vx_sched_client_index(job->client)];
+    if (more > 0) job->client_row = client_take(sched, job->client);
+    struct sched_client *client = &sched->clients[job->client_row];
     i32 before = client->waiting;
     client->waiting += more;
     VX_ASSERT(client->waiting >= 0);
@@ -71,7 +99,7 @@ void vx_sched_turn_waits(struct vx_sched *sched, const struct vx_job *job, i32 m
  * the last one is answered. */
 i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client)
 {
-    i32 own = sched->clients[vx_sched_client_index(client)].waiting;
+    i32 own = vx_sched_client_jobs(sched, client);
     i32 reserved = sched->queue_max / QUEUE_RESERVED_PART;
     if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
     return sched->queue_max + (own < reserved ? reserved - own : 0);
@@ -79,7 +107,7 @@ i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client)
 
 bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client)
 {
-    i32 own = sched->clients[vx_sched_client_index(client)].waiting;
+    i32 own = vx_sched_client_jobs(sched, client);
     i32 clients = sched->clients_waiting + !own;
     i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
     return own && sched->queued >= crowded && own >= sched->queue_max / clients;

@@ -109,15 +109,16 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
 
 
 def test_a_long_request_is_no_hang(tmp_path):
-    """A layer of it is a word.  On a busy machine one layer may take as long as all did before: then
-    both become longer."""
+    """A layer of it is a word.  On a busy machine one layer may take as long as all did before:
+    then both become longer."""
     deep = ConvModel(hidden=8)
     layers = deep.network["layers"]
     for i in range(40):
-        layers[-1:-1] = [{"name": f"conv{i}", "op": "subm_conv", "input": layers[-2]["name"], "channels": 8,
+        name, before = f"conv{i}", layers[-2]["name"]
+        layers[-1:-1] = [{"name": name, "op": "subm_conv", "input": before, "channels": 8,
                           "kernel": 3, "layout": "oxyzi"}]
-        deep.tensors[f"conv{i}.weight"] = deep.tensors["conv.weight"][:, :, :, :, :1].repeat(8, 4) / 8
-        deep.tensors[f"conv{i}.bias"] = deep.tensors["conv.bias"]
+        deep.tensors[f"{name}.weight"] = deep.tensors["conv.weight"][..., :1].repeat(8, 4) / 8
+        deep.tensors[f"{name}.bias"] = deep.tensors["conv.bias"]
     layers[-1]["input"] = layers[-2]["name"]
     deep.network["warmup"] = [10]
     deep.write(tmp_path / "repository")

@@ -50,6 +50,33 @@ START_TEST(who_has_little_passes_who_has_much)
 }
 END_TEST
 
+/* Nobody shares the turns of another, whatever its number: those of 8,192 connections have each
+ * entry of the table at least once. */
+START_TEST(no_number_is_another_client)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    static struct vx_job many[8];
+    for (size_t i = 0; i < VX_COUNT(many); i++) {
+        many[i] = job_of(1, 100000);
+        rig_submit(sched, &many[i], 0);
+    }
+    struct vx_batch_plan plan;
+    rig_pick(sched, 0, &plan);
+    for (u64 client = 2; client < 8192; client++) {
+        struct vx_job few = job_of(client, 10);
+        rig_submit(sched, &few, 1);
+        struct vx_job *first = NULL;
+        u64 turn = few.turn;
+        for (size_t i = 1; i < VX_COUNT(many); i++)
+            if (!first && many[i].turn <= turn) first = &many[i];
+        ck_assert_msg(!first, "client %llu comes after client 1",
+                      (unsigned long long)client);
+        ck_assert(vx_sched_cancel(sched, &few));
+    }
+    rig_close(&sched);
+}
+END_TEST
+
 /* A small job passes the large ones of others that came at the same time. */
 START_TEST(a_small_job_passes_large_ones)
 {
@@ -280,6 +307,7 @@ int main(void)
     Suite *suite = suite_create("sched_turn");
     TCase *tests = tcase_create("sched_turn");
     tcase_add_test(tests, who_has_little_passes_who_has_much);
+    tcase_add_test(tests, no_number_is_another_client);
     tcase_add_test(tests, a_small_job_passes_large_ones);
     tcase_add_test(tests, shares_are_the_same_by_voxels);
     tcase_add_test(tests, nobody_saves_turns);
