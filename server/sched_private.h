@@ -71,8 +71,7 @@ struct sched_instance {
     struct vx_cost costs[VX_WORKERS_MAX];
 };
 
-/* Clients that have a job waiting, or have had more than their part: by a hash of their numbers, in
- * the first free entry from there on. */
+/* Clients by a hash of their numbers, each in an entry of its own not far from there. */
 #define SCHED_CLIENTS 4096
 struct sched_client {
     u64 client;

@@ -32,21 +32,21 @@ static u64 turn_now(const struct vx_sched *sched)
     return sched->queued ? sched->turn : sched->turn_last;
 }
 
-/* The client's entry; else one that means nothing any more.  Where there is none nearby it shares
- * the first, which takes as many clients that wait as there are looks. */
+/* The client's entry; else the one nearby whose client loses least by it.  Where jobs of others wait
+ * in all of them it shares one: that takes as many clients as there are looks. */
 static i32 client_row(const struct vx_sched *sched, u64 client)
 {
     /* Fibonacci hashing: connections are numbered one by one. */
     u32 home = (u32)(client * 0x9E3779B97F4A7C15u >> 32);
-    i32 free = -1;
+    i32 best = (i32)(home % SCHED_CLIENTS);
     for (u32 i = 0; i < CLIENT_LOOKS; i++) {
         i32 row = (i32)((home + i) % SCHED_CLIENTS);
-        const struct sched_client *one = &sched->clients[row];
-        bool means = one->waiting || one->turn > turn_now(sched);
-        if (means && one->client == client) return row;
-        if (!means && free < 0) free = row;
+        const struct sched_client *one = &sched->clients[row],
+                                  *other = &sched->clients[best];
+        if (one->client == client) return row;
+        if (!one->waiting && (other->waiting || one->turn < other->turn)) best = row;
     }
-    return free >= 0 ? free : (i32)(home % SCHED_CLIENTS);
+    return best;
 }
 
 /* The same, as its own. */
@@ -54,7 +54,8 @@ static i32 client_take(struct vx_sched *sched, u64 client)
 {
     i32 row = client_row(sched, client);
     struct sched_client *one = &sched->clients[row];
-    if (!one->waiting && one->turn <= turn_now(sched)) one->client = client;
+    if (!one->waiting && one->client != client)
+        *one = (struct sched_client){.client = client};
     return row;
 }
 
@@ -65,8 +66,9 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client)
 
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
 {
-    u64 own = sched->clients[client_row(sched, job->client)].turn;
-    u64 now = turn_now(sched);
+    const struct sched_client *client = &sched->clients[client_row(sched, job->client)];
+    bool is_own = client->waiting || client->client == job->client;
+    u64 own = is_own ? client->turn : 0, now = turn_now(sched);
     return (own > now ? own : now) + cost_of(job);
 }
 

@@ -77,6 +77,23 @@ START_TEST(no_number_is_another_client)
 }
 END_TEST
 
+/* Whoever has had more than its part owes that, though others come whose numbers have its hash. */
+START_TEST(what_is_owed_stays)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    struct vx_job busy = job_of(3, 1000), first = job_of(1, 100000);
+    struct vx_job other = job_of(7038, 10), again = job_of(1, 10); /* 7038: as 1 */
+    rig_submit(sched, &busy, 0);
+    rig_submit(sched, &first, 0);
+    ck_assert(vx_sched_cancel(sched, &first));
+    rig_submit(sched, &other, 0);
+    rig_submit(sched, &again, 0);
+    ck_assert_uint_gt(again.turn, first.turn);
+    ck_assert_uint_lt(other.turn, first.turn);
+    rig_close(&sched);
+}
+END_TEST
+
 /* A small job passes the large ones of others that came at the same time. */
 START_TEST(a_small_job_passes_large_ones)
 {
@@ -308,6 +325,7 @@ int main(void)
     TCase *tests = tcase_create("sched_turn");
     tcase_add_test(tests, who_has_little_passes_who_has_much);
     tcase_add_test(tests, no_number_is_another_client);
+    tcase_add_test(tests, what_is_owed_stays);
     tcase_add_test(tests, a_small_job_passes_large_ones);
     tcase_add_test(tests, shares_are_the_same_by_voxels);
     tcase_add_test(tests, nobody_saves_turns);
