@@ -85,7 +85,7 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
     vx_panic_note("batch", run->head.batch);
     struct vx_worker_batch *batch = device_take_batch(worker);
     batch->head = run->head;
-    batch->received_ns = vx_clock_ns();
+    batch->received_ns = worker->working_said_ns = vx_clock_ns();
     for (i32 i = 0; i < run->items_count; i++)
         batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
                                       &batch->uses[i]);

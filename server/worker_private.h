@@ -110,7 +110,7 @@ struct vx_worker {
     struct vx_model *models[VX_INSTANCES_MAX];             /* device thread's */
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
-    i64 working_said_ns;       /* device thread's */
+    i64 working_said_ns;       /* or when the batch began; device thread's */
     i32 warming;               /* loads in that state; device thread's */
     i64 piece_ns, piece_ended; /* how long the last piece took, and when it ended */
     struct vx_worker_regions regions; /* device thread's, but for what main is at */

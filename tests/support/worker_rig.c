@@ -54,7 +54,8 @@ void worker_rig_expect(enum vx_message_kind kind, u64 batch)
     do
         ck_assert_msg(worker_rig_hear(VX_WAIT_SECONDS * 1000), "waited for message %d",
                       kind);
-    while (worker_rig.in.head.kind == VX_MESSAGE_PROGRESS);
+    while (worker_rig.in.head.kind == VX_MESSAGE_PROGRESS ||
+           worker_rig.in.head.kind == VX_MESSAGE_WORKING);
     ck_assert_int_eq(worker_rig.in.head.kind, kind);
     ck_assert_uint_eq(worker_rig.in.head.batch, batch);
 }
