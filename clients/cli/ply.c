@@ -43,6 +43,15 @@ static bool is_space(uint8_t c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
+/* Whether the type can hold it: in a binary file it could not stand. */
+static bool type_holds(const struct ply_type *type, double value)
+{
+    if (type->kind == 'f') return true;
+    double values = ldexp(1, 8 * type->bytes);
+    double low = type->kind == 'i' ? -values / 2 : 0;
+    return value == floor(value) && value >= low && value < low + values;
+}
+
 static bool read_ascii(struct ply *ply, const struct ply_type *type, double *value)
 {
     char token[64];
@@ -55,8 +64,7 @@ static bool read_ascii(struct ply *ply, const struct ply_type *type, double *val
     token[used] = '\0';
     char *end;
     *value = strtod(token, &end);
-    if (type->kind != 'f' && *value != floor(*value)) return false;
-    return used > 0 && *end == '\0';
+    return used > 0 && *end == '\0' && type_holds(type, *value);
 }
 
 static bool read_value(struct ply *ply, const struct ply_type *type, double *value)
@@ -134,13 +142,25 @@ static int32_t find_property(const struct ply_element *element, const char *name
     return -1;
 }
 
+/* Names of a .ply have no blanks: those around one are the list's. */
+static size_t trim_blanks(const char **name, size_t bytes)
+{
+    while (bytes && **name == ' ') {
+        ++*name;
+        bytes--;
+    }
+    while (bytes && (*name)[bytes - 1] == ' ') bytes--;
+    return bytes;
+}
+
 static enum voxel_code plan_feats(const struct ply_element *element,
                                   const struct feats_asked *asked,
                                   struct vertex_plan *plan, struct points *points,
                                   struct voxel_error *error)
 {
     for (const char *name = asked->names; name;) {
-        size_t bytes = strcspn(name, ",");
+        const char *next = strchr(name, ',');
+        size_t bytes = trim_blanks(&name, next ? (size_t)(next - name) : strlen(name));
         int32_t p = find_property(element, name, bytes);
         if (p < 0)
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
@@ -157,7 +177,7 @@ static enum voxel_code plan_feats(const struct ply_element *element,
         plan->scales[plan->feats_count] = scaled ? 255 : 1;
         plan->feats[plan->feats_count++] = p;
         points->scaled |= scaled;
-        name = name[bytes] ? name + bytes + 1 : NULL;
+        name = next ? next + 1 : NULL;
     }
     points->channels = plan->feats_count;
     return VOXEL_OK;
