@@ -192,6 +192,7 @@ static bool is_planned(const struct vertex_plan *plan, int32_t property)
 
 /* What nobody uses is named; samples among it would be an answer about other neighbours. */
 static enum voxel_code plan_rest(const struct ply_element *element,
+                                 const struct feats_asked *asked,
                                  const struct vertex_plan *plan, struct points *points,
                                  struct voxel_error *error)
 {
@@ -203,13 +204,18 @@ static enum voxel_code plan_rest(const struct ply_element *element,
         if (!property->count)
             offers_add(points->unused, property->name, strlen(property->name));
     }
-    const char *misnamed = plan->sample < 0 ? samples_misnamed(&names) : NULL;
-    if (!misnamed) return VOXEL_OK;
+    if (asked->one_sample && plan->sample >= 0)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "--one-sample: expected no property sample, and the vertex "
+            "has one");
+    const char *misnamed = samples_misnamed(&names);
+    if (!misnamed || plan->sample >= 0 || asked->one_sample) return VOXEL_OK;
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
         "the property '%s' would not be used: expected samples as a number for each "
-        "vertex "
-        "with the name 'sample'; name it so, leave it out, or take it with --feats",
+        "vertex with the name 'sample'; name it so, take it with --feats, or say "
+        "--one-sample if all are of one",
         misnamed);
 }
 
@@ -256,7 +262,7 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     double values[PLY_PROPERTIES_MAX];
     enum voxel_code code = plan_vertex(element, &plan, points, error);
     if (!code) code = plan_feats(element, asked, &plan, points, error);
-    if (!code) code = plan_rest(element, &plan, points, error);
+    if (!code) code = plan_rest(element, asked, &plan, points, error);
     if (code) return code;
     /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
     if (element->count > (ply->end - ply->at))
