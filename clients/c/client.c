@@ -62,19 +62,8 @@ static enum voxel_code options_check(const char *address,
                                      const struct voxel_options *options,
                                      struct voxel_error *error)
 {
-    if (!address || !*address)
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "the server's address is empty: expected host:port or unix:path");
-    if (strncmp(address, "unix:", 5) != 0 && !strrchr(address, ':'))
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "the server's address is '%s': expected host:port or unix:path", address);
-    if (strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the server's address is '%s': expected host:port without "
-                               "http, the port being that of gRPC",
-                               address);
+    enum voxel_code code = voxel_address_check(address, error);
+    if (code) return code;
     if (options->threads < 0 || options->threads > VOXEL_THREADS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "threads must be 0..%d, not %d", VOXEL_THREADS_MAX,

@@ -50,6 +50,9 @@ struct voxel_client {
     bool connecting;      /* it has not settled yet */
 };
 
+/* What gRPC would take otherwise than it is meant, or fail at with the first call, is refused. */
+enum voxel_code voxel_address_check(const char *address, struct voxel_error *error);
+
 struct voxel_queue *voxel_queue_take(struct voxel_client *client); /* NULL: no memory */
 void voxel_queue_give(struct voxel_client *client, struct voxel_queue *queue);
 

@@ -139,7 +139,7 @@ struct voxel_options {
 };
 #define VOXEL_THREADS_MAX 16
 
-/* `address` is "host:port" or "unix:path".  Opening does not connect: the first call
+/* `address` is "host:port", "[v6]:port" or "unix:path".  Opening does not connect: the first call
  * does, so a server that is away is UNAVAILABLE there.  From then on the client connects by
  * itself, on a thread that ends when there is a connection: a server that comes up is found
  * within about a second of it, also by a program that only calls and sleeps.  Until then calls

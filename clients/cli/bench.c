@@ -19,7 +19,7 @@ struct bench_options {
     const char *server, *model, *file, *dtype;
     int64_t version, voxels, channels, concurrency, requests, warmup, seed;
     double rate, duration_s, timeout_ms, voxel;
-    bool json, shm;
+    bool json, shm, one_sample;
 };
 
 /* One request, sent again and again. */
@@ -65,8 +65,10 @@ static int make_cloud(const struct bench_options *o, struct cloud *cloud)
     struct voxel_error error;
     struct points points;
     enum voxel_code code;
+    /* Nobody reads the answers: in which scale feats are is all the same. */
+    const struct feats_asked asked = {.raw = true, .one_sample = o->one_sample};
     if (o->file) {
-        code = points_read_file(o->file, &(struct feats_asked){0}, &points, &error);
+        code = points_read_file(o->file, &asked, &points, &error);
         if (!code) code = cloud_make(&points, o->voxel, cloud, &error);
         if (!code) cli_say_cloud("bench", o->file, cloud);
         points_fini(&points);
@@ -236,6 +238,7 @@ static int check_idle(const struct command *command, const struct bench_options 
     const struct option_idle idle[] = {
         {"voxels", o->file, "the voxels of FILE are sent"},
         {"voxel", !o->file, "it is for points of FILE"},
+        {"one-sample", !o->file, "it is for points of FILE"},
         {"concurrency", o->rate > 0, "--rate sends whatever is under way"},
         {"seed", o->rate <= 0, "it is of the times of --rate"},
     };

@@ -22,7 +22,7 @@ struct infer_options {
         *id, *coords_ref, *feats;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not said */
-    bool isometric, quiet, name_geometry, resend, shm, raw_feats;
+    bool isometric, quiet, name_geometry, resend, shm, raw_feats, one_sample;
     struct render_view render;
     struct voxel_geometry geometry; /* of --coords-ref */
 };
@@ -42,8 +42,14 @@ static const char examples[] =
     "those that share a voxel are merged, their feats averaged. 8-bit unsigned feats of "
     "a "
     ".ply\n"
-    "(colours) are divided by 255. Without feats a model of one channel gets 1 "
-    "everywhere.\n\n"
+    "(colours) are divided by 255, of a .npz refused; --raw-feats takes them as they "
+    "are. "
+    "Without\n"
+    "feats a model of one channel gets 1 everywhere. Samples elsewhere than said above "
+    "are "
+    "refused,\n"
+    "and so are arrays that may be some, as [N] integers beside coords [N,3], but for "
+    "--one-sample.\n\n"
     "--name-geometry prints NAME:DIGEST. Where the coords of FILE are others than those, "
     "or "
     "in\n"
@@ -116,15 +122,16 @@ static int check_idle(const struct command *command, const struct infer_options 
     static const char drawn[] = "it is for --render PNG";
     const char *ending = strrchr(o->file, '.');
     bool ply = ending && strcmp(ending, ".ply") == 0;
+    bool npy = ending && strcmp(ending, ".npy") == 0;
     const struct option_idle idle[] = {
         {"sample", !o->picture, drawn},
         {"view", !o->picture, drawn},
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
-        {"raw-feats", !ply,
-         "it is for a .ply; feats of other files are sent as they are"},
-        {"raw-feats", !o->feats, "it is for --feats NAMES"},
+        {"raw-feats", npy, "it is for 8-bit feats of a .ply or .npz"},
+        {"raw-feats", ply && !o->feats, "it is for --feats NAMES"},
+        {"one-sample", npy, "it is for a .ply or .npz, which may have more than coords"},
     };
     return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
 }
@@ -406,7 +413,8 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
 {
     struct points points;
     struct voxel_error error;
-    const struct feats_asked asked = {options->feats, options->raw_feats};
+    const struct feats_asked asked = {options->feats, options->raw_feats,
+                                      options->one_sample};
     cli_progress("reading");
     enum voxel_code code = points_read_file(options->file, &asked, &points, &error);
     if (!code) {

@@ -129,7 +129,9 @@ static enum voxel_code parse_descr(struct npy *array, const char *descr,
     return VOXEL_OK;
 }
 
-enum voxel_code npy_parse(struct bytes file, struct npy *array, struct voxel_error *error)
+/* The header, which ends where *data begins. */
+static enum voxel_code read_header(struct bytes file, struct npy *array, char descr[16],
+                                   size_t *data, struct voxel_error *error)
 {
     memset(array, 0, sizeof *array);
     if (file.size < 10 || memcmp(file.data, "\x93NUMPY", 6) != 0)
@@ -147,22 +149,37 @@ enum voxel_code npy_parse(struct bytes file, struct npy *array, struct voxel_err
                                header);
     const char *first = (const char *)file.data + begin;
     struct literal text = {first, first + header};
+    *data = begin + header;
+    if (parse_header(&text, array, descr)) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "the .npy header is damaged, or describes a structured array");
+}
+
+bool npy_describe(struct bytes head, struct npy *array)
+{
     char descr[16] = "";
-    if (!parse_header(&text, array, descr))
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "the .npy header is damaged, or describes a structured array");
-    enum voxel_code code = parse_descr(array, descr, error);
+    size_t data;
+    if (read_header(head, array, descr, &data, NULL)) return false;
+    array->kind = *descr ? descr[1] : '\0';
+    return array->kind != '\0';
+}
+
+enum voxel_code npy_parse(struct bytes file, struct npy *array, struct voxel_error *error)
+{
+    char descr[16] = "";
+    size_t data;
+    enum voxel_code code = read_header(file, array, descr, &data, error);
+    if (!code) code = parse_descr(array, descr, error);
     if (code) return code;
     size_t bytes = (size_t)array->size;
     bool fits = true;
     for (int32_t i = 0; i < array->rank && fits; i++)
         fits = !__builtin_mul_overflow(bytes, (size_t)array->shape[i], &bytes);
-    if (!fits || bytes > file.size - begin - header)
+    if (!fits || bytes > file.size - data)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the array's shape takes %zu bytes, the file has %zu",
-                               fits ? bytes : SIZE_MAX, file.size - begin - header);
-    array->data = file.data + begin + header;
+                               fits ? bytes : SIZE_MAX, file.size - data);
+    array->data = file.data + data;
     return VOXEL_OK;
 }
 

@@ -20,7 +20,7 @@
 #define NPY_RANK_MAX 8
 
 struct npy {
-    char kind;    /* 'i', 'u', 'f' or 'b', as NumPy names them */
+    char kind;    /* 'i', 'u', 'f' or 'b', as NumPy names them; others are not read */
     int32_t size; /* bytes of an element */
     bool fortran; /* columns first */
     int32_t rank;
@@ -30,6 +30,9 @@ struct npy {
 
 enum voxel_code npy_parse(struct bytes file, struct npy *array,
                           struct voxel_error *error);
+/* Of the first bytes of a file: kind, rank and shape, whether the type is one that is read or not.
+ * False when there is no such header in them. */
+bool npy_describe(struct bytes head, struct npy *array);
 /* Of an array of rank 2. */
 double npy_cell(const struct npy *array, int64_t row, int64_t column);
 

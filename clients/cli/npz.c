@@ -1,5 +1,8 @@
-/* A .npz is a zip of .npy files, stored or deflated.  Only what that needs of the zip
- * format is here: the directory at the end, one entry's bytes, their checksum.
+/* A .npz is a zip of .npy files.
+ *
+ * Samples beside coords of three columns would be left out without a word, and the answer be one
+ * about other neighbours.  What an array is for only its owner knows: so each that could hold
+ * samples is refused, whatever its name, unless the user says that all is of one.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/npy.h"
@@ -7,224 +10,175 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 #include "clients/cli/samples.h"
+#include "clients/cli/zip.h"
 
 #include <string.h>
 
-#include <zlib.h>
+/* The header of an array that NumPy writes is below 200 bytes. */
+#define HEAD_BYTES 4096
 
-#define END_BYTES      22 /* the end record without its comment */
-#define ENTRY_BYTES    46
-#define LOCAL_BYTES    30
-#define METHOD_STORED  0
-#define METHOD_DEFLATE 8
-/* Deflate cannot do better than 1032 to 1; a claim beyond that is a lie or a bomb. */
-#define INFLATE_RATIO_MAX 1040
-
-struct zip_entry {
-    const uint8_t *name;
-    size_t name_bytes;
-    unsigned method;
-    uint32_t crc;
-    size_t packed;
-    size_t size;
-    size_t local; /* offset of the local header */
-};
-
-static uint32_t u16(const uint8_t *at)
+/* Of NAME, where the entry is NAME.npy; else all of it. */
+static size_t name_bytes(const struct zip_entry *entry)
 {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8;
-}
-
-static uint32_t u32(const uint8_t *at)
-{
-    return u16(at) | u16(at + 2) << 16;
-}
-
-/* The end record is the last thing in the file but for a comment of at most 65535 bytes.
- */
-static const uint8_t *find_end(struct bytes file)
-{
-    if (file.size < END_BYTES) return NULL;
-    size_t reach = file.size - END_BYTES;
-    size_t first = reach > 65535 ? reach - 65535 : 0;
-    for (size_t at = reach + 1; at-- > first;)
-        if (memcmp(file.data + at, "PK\x05\x06", 4) == 0) return file.data + at;
-    return NULL;
-}
-
-static bool read_entry(struct bytes file, size_t *at, struct zip_entry *entry)
-{
-    if (*at > file.size || file.size - *at < ENTRY_BYTES) return false;
-    const uint8_t *record = file.data + *at;
-    if (memcmp(record, "PK\x01\x02", 4) != 0) return false;
-    *entry = (struct zip_entry){.name = record + ENTRY_BYTES,
-                                .name_bytes = u16(record + 28),
-                                .method = u16(record + 10),
-                                .crc = u32(record + 16),
-                                .packed = u32(record + 20),
-                                .size = u32(record + 24),
-                                .local = u32(record + 42)};
-    size_t bytes = ENTRY_BYTES + entry->name_bytes + u16(record + 30) + u16(record + 32);
-    if (file.size - *at < bytes) return false;
-    *at += bytes;
-    return true;
-}
-
-static bool inflate_into(const uint8_t *packed, const struct zip_entry *entry,
-                         uint8_t *out)
-{
-    z_stream stream = {0};
-    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return false;
-    /* zlib counts in unsigned int; entries are below 4 GiB, as this zip's sizes are
-     * 32-bit. */
-    stream.next_in = (Bytef *)(uintptr_t)packed;
-    stream.avail_in = (uInt)entry->packed;
-    stream.next_out = out;
-    stream.avail_out = (uInt)entry->size;
-    int result = inflate(&stream, Z_FINISH);
-    bool good = result == Z_STREAM_END && stream.avail_out == 0;
-    inflateEnd(&stream);
-    return good;
-}
-
-/* The entry's content, inflated and checked, in new memory. */
-static enum voxel_code read_content(struct bytes file, const struct zip_entry *entry,
-                                    uint8_t **content, struct voxel_error *error)
-{
-    int length = (int)entry->name_bytes;
-    const char *name = (const char *)entry->name;
-    *content = NULL;
-    if (entry->packed == UINT32_MAX || entry->size == UINT32_MAX ||
-        entry->local == UINT32_MAX)
-        return voxel_error_set(error, VOXEL_UNIMPLEMENTED,
-                               "%.*s is larger than 4 GiB, which is not read", length,
-                               name);
-    if (entry->method != METHOD_STORED && entry->method != METHOD_DEFLATE)
-        return voxel_error_set(error, VOXEL_UNIMPLEMENTED,
-                               "%.*s is packed by method %u; expected stored or deflated",
-                               length, name, entry->method);
-    bool good = entry->local <= file.size && file.size - entry->local >= LOCAL_BYTES;
-    size_t begin = entry->local + LOCAL_BYTES;
-    if (good)
-        begin += u16(file.data + entry->local + 26) + u16(file.data + entry->local + 28);
-    good = good && memcmp(file.data + entry->local, "PK\x03\x04", 4) == 0;
-    good = good && begin <= file.size && file.size - begin >= entry->packed;
-    if (good && entry->method == METHOD_STORED) good = entry->packed == entry->size;
-    if (good) good = entry->size / INFLATE_RATIO_MAX <= entry->packed;
-    if (!good)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the entry %.*s is damaged: its bytes are not in the file",
-                               length, name);
-    uint8_t *out = voxel_memory_take_bytes(entry->size);
-    if (!out) return voxel_error_memory(error, "an array", entry->size);
-    if (entry->method == METHOD_STORED)
-        memcpy(out, file.data + begin, entry->size);
-    else
-        good = inflate_into(file.data + begin, entry, out);
-    good = good && crc32_z(crc32_z(0, NULL, 0), out, entry->size) == entry->crc;
-    if (!good) {
-        voxel_memory_give(out);
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the entry %.*s is damaged: its checksum is wrong", length,
-                               name);
-    }
-    *content = out;
-    return VOXEL_OK;
+    size_t bytes = entry->name_bytes;
+    return bytes > 4 && memcmp(entry->name + bytes - 4, ".npy", 4) == 0 ? bytes - 4
+                                                                        : bytes;
 }
 
 /* Whether the entry is NAME.npy. */
 static bool is_array(const struct zip_entry *entry, const char *name)
 {
     size_t bytes = strlen(name);
-    return entry->name_bytes == bytes + 4 && memcmp(entry->name, name, bytes) == 0 &&
-           memcmp(entry->name + bytes, ".npy", 4) == 0;
+    return entry->name_bytes == bytes + 4 && name_bytes(entry) == bytes &&
+           memcmp(entry->name, name, bytes) == 0;
 }
 
-/* Of NAME, where the entry is NAME.npy. */
-static size_t name_bytes(const struct zip_entry *entry)
-{
-    return entry->name_bytes > 4 ? entry->name_bytes - 4 : entry->name_bytes;
-}
-
-/* A zip, and the names of the arrays in it but coords. */
+/* A zip, and what is read of it. */
 struct archive {
-    struct bytes file;
+    struct zip zip;    /* before its first entry */
+    const char *feats; /* the array that gives them */
     char others[OFFERS_BYTES];
+    char unused[OFFERS_BYTES];
 };
 
-/* Finds NAME.npy; *content stays NULL when there is none: `others` is then complete. */
-static enum voxel_code read_array(struct archive *archive, const char *name,
+/* Looks at each entry once: names of arrays, and whether one of those read is there twice. */
+static enum voxel_code archive_open(struct bytes file, const char *feats,
+                                    struct archive *archive, struct voxel_error *error)
+{
+    const char *const read[] = {"coords", feats, "voxel_size"};
+    bool seen[] = {false, false, false};
+    *archive = (struct archive){.feats = feats};
+    enum voxel_code code = zip_open(file, &archive->zip, error);
+    struct zip zip = archive->zip;
+    for (size_t i = 0; !code && i < zip.count; i++) {
+        struct zip_entry entry;
+        bool used = false;
+        if (!zip_next(&zip, &entry))
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "entry %zu of the zip's directory is damaged", i);
+        for (size_t r = 0; r < sizeof read / sizeof *read; r++) {
+            if (!is_array(&entry, read[r])) continue;
+            /* NumPy takes the last, others the first. */
+            if (seen[r])
+                return voxel_error_set(
+                    error, VOXEL_INVALID_ARGUMENT,
+                    "the .npz has the array %s twice: expected it once", read[r]);
+            seen[r] = used = true;
+        }
+        if (!is_array(&entry, "coords") && !is_array(&entry, "voxel_size"))
+            offers_add(archive->others, entry.name, name_bytes(&entry));
+        if (!used) offers_add(archive->unused, entry.name, name_bytes(&entry));
+    }
+    return code;
+}
+
+/* Reads NAME.npy; *content stays NULL when there is none. */
+static enum voxel_code read_array(const struct archive *archive, const char *name,
                                   uint8_t **content, struct npy *array,
                                   struct voxel_error *error)
 {
-    struct bytes file = archive->file;
-    const uint8_t *end = find_end(file);
+    struct zip zip = archive->zip;
+    struct zip_entry entry;
     *content = NULL;
-    if (!end)
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "this is no .npz: a zip's directory is missing at its end");
-    size_t count = u16(end + 10);
-    size_t at = u32(end + 16);
-    archive->others[0] = '\0';
-    for (size_t i = 0; i < count; i++) {
-        struct zip_entry entry;
-        if (!read_entry(file, &at, &entry))
-            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "entry %zu of the zip's directory is damaged", i);
-        if (!is_array(&entry, "coords") && !is_array(&entry, "voxel_size"))
-            offers_add(archive->others, (const char *)entry.name, name_bytes(&entry));
+    for (size_t i = 0; i < zip.count && zip_next(&zip, &entry); i++) {
         if (!is_array(&entry, name)) continue;
-        enum voxel_code code = read_content(file, &entry, content, error);
+        enum voxel_code code = zip_content(zip.file, &entry, content, error);
         if (!code) code = npy_parse((struct bytes){*content, entry.size}, array, error);
         return code;
     }
     return VOXEL_OK;
 }
 
-/* Whether it is an array with a number for each row. */
-static bool is_column(struct bytes file, const struct zip_entry *entry, int64_t rows)
+/* Where an entry is an array of one line of numbers: its header. */
+static bool read_line(struct bytes file, const struct zip_entry *entry, struct npy *array)
 {
-    struct npy array;
-    uint8_t *content;
-    if (read_content(file, entry, &content, NULL)) return false;
-    bool column = !npy_parse((struct bytes){content, entry->size}, &array, NULL) &&
-                  (array.rank == 1 || (array.rank == 2 && array.shape[1] == 1)) &&
-                  array.shape[0] == rows;
-    voxel_memory_give(content);
-    return column;
+    uint8_t head[HEAD_BYTES];
+    size_t bytes = zip_head(file, entry, head, sizeof head);
+    if (!npy_describe((struct bytes){head, bytes}, array)) return false;
+    return strchr("iufb", array->kind) &&
+           (array->rank == 1 || (array->rank == 2 && array->shape[1] == 1));
 }
 
-/* Samples beside coords of three columns would be an answer about other neighbours. */
-static enum voxel_code check_samples(struct bytes file, const struct feats_asked *asked,
+/* Whether an array can hold samples: a whole number for each row, or, under a name for it, any
+ * number for each, or several for all, as where each sample ends. */
+static bool may_be_samples(struct bytes file, const struct zip_entry *entry, int64_t rows,
+                           struct samples_names *names)
+{
+    struct npy array;
+    struct samples_names one = {0};
+    size_t bytes = name_bytes(entry);
+    bool line = read_line(file, entry, &array);
+    bool column = line && array.shape[0] == rows;
+    bool whole = line && array.kind != 'f' && array.kind != 'b';
+    samples_see(&one, entry->name, bytes);
+    if (column || !samples_misnamed(&one)) samples_see(names, entry->name, bytes);
+    if (column && whole) return true;
+    return (column || (whole && array.shape[0] > 1)) && samples_split(entry->name, bytes);
+}
+
+static enum voxel_code refuse_samples(const char *name, size_t bytes,
+                                      struct voxel_error *error)
+{
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "the array '%.*s' would not be used, and may say of which sample a row is: "
+        "expected samples as column 0 of coords [N,4]; put them there, or say "
+        "--one-sample if all rows are of one",
+        (int)bytes, name);
+}
+
+static enum voxel_code check_samples(const struct archive *archive,
                                      const struct npy *coords, struct voxel_error *error)
 {
-    struct samples_names names = {0};
+    struct zip zip = archive->zip;
     struct zip_entry entry;
-    const uint8_t *end = find_end(file);
-    size_t count = end && coords->shape[1] == 3 ? u16(end + 10) : 0;
-    size_t at = end ? u32(end + 16) : 0;
-    for (size_t i = 0; i < count && read_entry(file, &at, &entry); i++) {
-        const char *name = (const char *)entry.name;
-        struct samples_names one = {0};
-        if (asked->names && is_array(&entry, asked->names)) continue;
-        samples_see(&one, name, name_bytes(&entry));
-        if (samples_misnamed(&one) && !is_column(file, &entry, coords->shape[0]))
-            continue;
-        samples_see(&names, name, name_bytes(&entry));
+    struct samples_names names = {0};
+    for (size_t i = 0; i < zip.count && zip_next(&zip, &entry); i++) {
+        if (is_array(&entry, "coords") || is_array(&entry, archive->feats)) continue;
+        if (may_be_samples(zip.file, &entry, coords->shape[0], &names))
+            return refuse_samples(entry.name, name_bytes(&entry), error);
     }
     const char *misnamed = samples_misnamed(&names);
-    if (!misnamed) return VOXEL_OK;
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                           "the array '%s' would not be used: expected samples as column "
-                           "0 of coords [N,4]; put it "
-                           "there, leave it out, or take it with --feats",
-                           misnamed);
+    return misnamed ? refuse_samples(misnamed, strlen(misnamed), error) : VOXEL_OK;
+}
+
+/* Samples are in column 0, or there is one, as the user says or nothing contradicts. */
+static enum voxel_code settle_samples(const struct archive *archive,
+                                      const struct feats_asked *asked,
+                                      const struct npy *coords, struct voxel_error *error)
+{
+    bool column = coords->shape[1] == 4;
+    if (!asked->one_sample)
+        return column ? VOXEL_OK : check_samples(archive, coords, error);
+    if (!column) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "--one-sample: expected coords [N,3], got [N,4], whose column 0 "
+        "is the sample");
+}
+
+/* Of 8 bits may be colours, which are 0 to 1 from a .ply: which of the two a network was trained
+ * with is not to be read in the file. */
+static enum voxel_code check_scale(const struct feats_asked *asked, const char *name,
+                                   const struct npy *feats, struct voxel_error *error)
+{
+    if (asked->raw || feats->size != 1 || feats->kind == 'i') return VOXEL_OK;
+    if (feats->kind == 'b')
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "the array '%s' is bool: expected numbers; store it as "
+                               "float, or say --raw-feats for 0 and 1",
+                               name);
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "the array '%s' is uint8: expected a type that says whether it is 0 to 1 or 0 to "
+        "255; store it as float, divided by 255 as 8-bit values of a .ply are, or say "
+        "--raw-feats for 0 to 255",
+        name);
 }
 
 /* The size that save.c writes beside voxels.  An array of that name that is no such number says
  * nothing of a voxel, and is left alone. */
-static double read_size(struct archive *archive)
+static double read_size(const struct archive *archive)
 {
     uint8_t *content;
     struct npy array;
@@ -242,23 +196,26 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
     struct npy feats;
     uint8_t *coords_bytes = NULL;
     uint8_t *feats_bytes = NULL;
-    struct archive archive = {.file = file};
+    struct archive archive;
     memset(points, 0, sizeof *points);
     const char *name = asked->names ? asked->names : "feats";
-    enum voxel_code code = read_array(&archive, "coords", &coords_bytes, &coords, error);
+    enum voxel_code code = archive_open(file, name, &archive, error);
+    if (!code) code = read_array(&archive, "coords", &coords_bytes, &coords, error);
     if (!code && !coords_bytes)
         code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the .npz has no array named coords; it has: %s",
-                               archive.others);
+                               *archive.others ? archive.others : "nothing");
     if (!code) code = read_array(&archive, name, &feats_bytes, &feats, error);
     if (!code && !feats_bytes && asked->names)
         code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the .npz has no array named %s; beside coords it has: %s",
                                name, *archive.others ? archive.others : "nothing");
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
-    if (!code) code = check_samples(file, asked, &coords, error);
+    if (!code && feats_bytes) code = check_scale(asked, name, &feats, error);
+    if (!code) code = settle_samples(&archive, asked, &coords, error);
     if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
+    memcpy(points->unused, archive.unused, sizeof archive.unused);
     /* Beside positions it would decide where they are put: that is --voxel's. */
     if (points->whole) points->voxel_size = read_size(&archive);
     voxel_memory_give(coords_bytes);

@@ -24,6 +24,7 @@ struct perf_options {
         *out;
     int64_t version, count, seed, channels;
     double voxel;
+    bool one_sample;
 };
 
 /* What is made again and again: either sizes or files. */
@@ -143,7 +144,9 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     if (!run->options->from)
         return cloud_make_shell(run->list.voxels[which], cloud, error);
     struct points points;
-    const struct feats_asked asked = {.names = NULL};
+    /* Nobody reads the answers: in which scale feats are is all the same. */
+    const struct feats_asked asked = {.raw = true,
+                                      .one_sample = run->options->one_sample};
     const char *file = run->list.files[which];
     enum voxel_code code = points_read_file(file, &asked, &points, error);
     if (code) return code;
@@ -320,6 +323,7 @@ static int check_idle(const struct command *command, const struct perf_options *
     static const char model[] = "the model says it";
     const struct option_idle idle[] = {
         {"voxel", !o->from, "it is for points of --from"},
+        {"one-sample", !o->from, "it is for points of --from"},
         {"coords-name", o->model, model},
         {"feats-name", o->model, model},
         {"version", !o->model, "it is for --model"},

@@ -2,7 +2,7 @@
  * properties asked for as features; what else there is goes by its name into `unused`.
  *
  * SPDX-License-Identifier: Apache-2.0 */
-#include "clients/cli/points.h"
+#include "clients/cli/ply.h"
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
@@ -10,198 +10,8 @@
 #include "clients/cli/samples.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ELEMENTS_MAX   16
-#define PROPERTIES_MAX 128
-#define LINE_BYTES_MAX 1024
-#define NAME_BYTES_MAX 48
-
-struct ply_type {
-    const char *name;
-    const char *other; /* the newer spelling */
-    int32_t bytes;
-    char kind; /* i, u or f */
-};
-static const struct ply_type types[] = {
-    {"char", "int8", 1, 'i'},     {"uchar", "uint8", 1, 'u'},
-    {"short", "int16", 2, 'i'},   {"ushort", "uint16", 2, 'u'},
-    {"int", "int32", 4, 'i'},     {"uint", "uint32", 4, 'u'},
-    {"float", "float32", 4, 'f'}, {"double", "float64", 8, 'f'},
-};
-
-struct ply_property {
-    const struct ply_type *count; /* of a list, else NULL */
-    const struct ply_type *type;
-    int32_t axis; /* 0..2 for x, y, z of a vertex, else -1 */
-    bool sample;  /* of a vertex: which sample it is of */
-    char name[NAME_BYTES_MAX];
-};
-
-struct ply_element {
-    bool vertex;
-    int64_t count;
-    int32_t properties_count;
-    struct ply_property properties[PROPERTIES_MAX];
-};
-
-struct ply {
-    bool ascii;
-    bool swapped; /* big-endian */
-    double voxel_size;
-    int32_t elements_count;
-    struct ply_element elements[ELEMENTS_MAX];
-    const uint8_t *at; /* the body */
-    const uint8_t *end;
-};
-
-static enum voxel_code bad_line(struct voxel_error *error, const char *line,
-                                const char *why)
-{
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "header line '%.80s': %s", line,
-                           why);
-}
-
-/* The next header line without its end; false when there is none or it is too long. */
-static bool next_line(struct ply *ply, char line[LINE_BYTES_MAX])
-{
-    size_t room = (size_t)(ply->end - ply->at);
-    const uint8_t *end = room ? memchr(ply->at, '\n', room) : NULL;
-    if (!end || end - ply->at >= LINE_BYTES_MAX) return false;
-    size_t bytes = (size_t)(end - ply->at);
-    memcpy(line, ply->at, bytes);
-    if (bytes && line[bytes - 1] == '\r') bytes--;
-    line[bytes] = '\0';
-    ply->at = end + 1;
-    return true;
-}
-
-static const struct ply_type *type_of(const char *name)
-{
-    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, name) == 0 || strcmp(types[i].other, name) == 0)
-            return &types[i];
-    return NULL;
-}
-
-static enum voxel_code header_element(struct ply *ply, char *save, const char *line,
-                                      struct voxel_error *error)
-{
-    const char *name = strtok_r(NULL, " \t", &save);
-    const char *number = strtok_r(NULL, " \t", &save);
-    char *end = NULL;
-    long long count = number ? strtoll(number, &end, 10) : -1;
-    if (!name || !end || *end || count < 0)
-        return bad_line(error, line, "expected 'element NAME COUNT'");
-    if (ply->elements_count == ELEMENTS_MAX)
-        return bad_line(error, line, "more than 16 elements are not read");
-    struct ply_element *element = &ply->elements[ply->elements_count++];
-    element->vertex = strcmp(name, "vertex") == 0;
-    element->count = count;
-    if (element->vertex && count > POINTS_MAX)
-        return bad_line(error, line, "more than 268435456 points are not read");
-    return VOXEL_OK;
-}
-
-static enum voxel_code header_property(struct ply *ply, char *save, const char *line,
-                                       struct voxel_error *error)
-{
-    if (ply->elements_count == 0)
-        return bad_line(error, line, "it comes before any element");
-    struct ply_element *element = &ply->elements[ply->elements_count - 1];
-    if (element->properties_count == PROPERTIES_MAX)
-        return bad_line(error, line, "more than 128 properties are not read");
-    struct ply_property property = {.axis = -1};
-    const char *word = strtok_r(NULL, " \t", &save);
-    if (word && strcmp(word, "list") == 0) {
-        property.count = type_of(strtok_r(NULL, " \t", &save));
-        if (!property.count || property.count->kind == 'f')
-            return bad_line(error, line, "a list's count must be of an integer type");
-        word = strtok_r(NULL, " \t", &save);
-    }
-    property.type = type_of(word);
-    const char *name = strtok_r(NULL, " \t", &save);
-    if (!property.type || !name)
-        return bad_line(error, line,
-                        "expected 'property TYPE NAME' with a type of PLY 1.0");
-    size_t bytes = strlen(name) + 1;
-    if (bytes > NAME_BYTES_MAX)
-        return bad_line(error, line, "a property's name must be shorter than 48 bytes");
-    memcpy(property.name, name, bytes);
-    for (int32_t p = 0; p < element->properties_count && element->vertex; p++)
-        if (strcmp(element->properties[p].name, name) == 0)
-            return bad_line(error, line,
-                            "the vertex has a property of that name already");
-    if (element->vertex && !property.count && strlen(name) == 1 && *name >= 'x' &&
-        *name <= 'z')
-        property.axis = *name - 'x';
-    property.sample = element->vertex && !property.count && strcmp(name, "sample") == 0;
-    element->properties[element->properties_count++] = property;
-    return VOXEL_OK;
-}
-
-static enum voxel_code header_format(struct ply *ply, char *save, const char *line,
-                                     struct voxel_error *error)
-{
-    const char *name = strtok_r(NULL, " \t", &save);
-    ply->ascii = name && strcmp(name, "ascii") == 0;
-    ply->swapped = name && strcmp(name, "binary_big_endian") == 0;
-    if (ply->ascii || ply->swapped || (name && strcmp(name, "binary_little_endian") == 0))
-        return VOXEL_OK;
-    return bad_line(error, line,
-                    "expected ascii, binary_little_endian or binary_big_endian");
-}
-
-static enum voxel_code header_comment(struct ply *ply, char *save, const char *line,
-                                      struct voxel_error *error)
-{
-    const char *word = strtok_r(NULL, " \t", &save);
-    const char *number = strtok_r(NULL, " \t", &save);
-    if (!word || !number || strcmp(word, "voxel_size") != 0) return VOXEL_OK;
-    double size = strtod(number, NULL);
-    if (!(size > 0 && size < 1e300)) return VOXEL_OK;
-    if (ply->voxel_size > 0 && ply->voxel_size != size)
-        return bad_line(error, line, "a comment before it says another voxel_size");
-    ply->voxel_size = size;
-    return VOXEL_OK;
-}
-
-static enum voxel_code parse_header(struct ply *ply, struct voxel_error *error)
-{
-    char line[LINE_BYTES_MAX];
-    char copy[LINE_BYTES_MAX];
-    bool format = false;
-    if (!next_line(ply, line) || strcmp(line, "ply") != 0)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "this is no .ply: its first line is not 'ply'");
-    while (next_line(ply, line)) {
-        enum voxel_code code = VOXEL_OK;
-        char *save = NULL;
-        memcpy(copy, line, sizeof copy);
-        const char *word = strtok_r(copy, " \t", &save);
-        if (!word || strcmp(word, "obj_info") == 0) continue;
-        if (strcmp(word, "end_header") == 0) {
-            if (format) return VOXEL_OK;
-            return bad_line(error, line, "no format line came before it");
-        }
-        if (strcmp(word, "format") == 0) {
-            code = header_format(ply, save, line, error);
-            format = true;
-        } else if (strcmp(word, "comment") == 0) {
-            code = header_comment(ply, save, line, error);
-        } else if (strcmp(word, "element") == 0) {
-            code = header_element(ply, save, line, error);
-        } else if (strcmp(word, "property") == 0) {
-            code = header_property(ply, save, line, error);
-        } else {
-            return bad_line(error, line, "expected format, comment, element or property");
-        }
-        if (code) return code;
-    }
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "the .ply header has no end");
-}
 
 static bool read_binary(struct ply *ply, const struct ply_type *type, double *value)
 {
@@ -233,6 +43,15 @@ static bool is_space(uint8_t c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
+/* Whether the type can hold it: in a binary file it could not stand. */
+static bool type_holds(const struct ply_type *type, double value)
+{
+    if (type->kind == 'f') return true;
+    double values = ldexp(1, 8 * type->bytes);
+    double low = type->kind == 'i' ? -values / 2 : 0;
+    return value == floor(value) && value >= low && value < low + values;
+}
+
 static bool read_ascii(struct ply *ply, const struct ply_type *type, double *value)
 {
     char token[64];
@@ -245,8 +64,7 @@ static bool read_ascii(struct ply *ply, const struct ply_type *type, double *val
     token[used] = '\0';
     char *end;
     *value = strtod(token, &end);
-    if (type->kind != 'f' && *value != floor(*value)) return false;
-    return used > 0 && *end == '\0';
+    return used > 0 && *end == '\0' && type_holds(type, *value);
 }
 
 static bool read_value(struct ply *ply, const struct ply_type *type, double *value)
@@ -284,8 +102,8 @@ struct vertex_plan {
     int32_t axes[3];
     int32_t sample; /* -1 = there is none */
     int32_t feats_count;
-    int32_t feats[PROPERTIES_MAX];
-    double scales[PROPERTIES_MAX];
+    int32_t feats[PLY_PROPERTIES_MAX];
+    double scales[PLY_PROPERTIES_MAX];
 };
 
 static enum voxel_code plan_vertex(const struct ply_element *element,
@@ -324,13 +142,25 @@ static int32_t find_property(const struct ply_element *element, const char *name
     return -1;
 }
 
+/* Names of a .ply have no blanks: those around one are the list's. */
+static size_t trim_blanks(const char **name, size_t bytes)
+{
+    while (bytes && **name == ' ') {
+        ++*name;
+        bytes--;
+    }
+    while (bytes && (*name)[bytes - 1] == ' ') bytes--;
+    return bytes;
+}
+
 static enum voxel_code plan_feats(const struct ply_element *element,
                                   const struct feats_asked *asked,
                                   struct vertex_plan *plan, struct points *points,
                                   struct voxel_error *error)
 {
     for (const char *name = asked->names; name;) {
-        size_t bytes = strcspn(name, ",");
+        const char *next = strchr(name, ',');
+        size_t bytes = trim_blanks(&name, next ? (size_t)(next - name) : strlen(name));
         int32_t p = find_property(element, name, bytes);
         if (p < 0)
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
@@ -338,16 +168,16 @@ static enum voxel_code plan_feats(const struct ply_element *element,
                                    "beside x, y, z it has: %s",
                                    (int)bytes, name,
                                    *points->offers ? points->offers : "nothing");
-        if (plan->feats_count == PROPERTIES_MAX)
+        if (plan->feats_count == PLY_PROPERTIES_MAX)
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "more than %d feats of a .ply are not read",
-                                   PROPERTIES_MAX);
+                                   PLY_PROPERTIES_MAX);
         const struct ply_type *type = element->properties[p].type;
         bool scaled = !asked->raw && type->kind == 'u' && type->bytes == 1;
         plan->scales[plan->feats_count] = scaled ? 255 : 1;
         plan->feats[plan->feats_count++] = p;
         points->scaled |= scaled;
-        name = name[bytes] ? name + bytes + 1 : NULL;
+        name = next ? next + 1 : NULL;
     }
     points->channels = plan->feats_count;
     return VOXEL_OK;
@@ -362,6 +192,7 @@ static bool is_planned(const struct vertex_plan *plan, int32_t property)
 
 /* What nobody uses is named; samples among it would be an answer about other neighbours. */
 static enum voxel_code plan_rest(const struct ply_element *element,
+                                 const struct feats_asked *asked,
                                  const struct vertex_plan *plan, struct points *points,
                                  struct voxel_error *error)
 {
@@ -373,13 +204,18 @@ static enum voxel_code plan_rest(const struct ply_element *element,
         if (!property->count)
             offers_add(points->unused, property->name, strlen(property->name));
     }
-    const char *misnamed = plan->sample < 0 ? samples_misnamed(&names) : NULL;
-    if (!misnamed) return VOXEL_OK;
+    if (asked->one_sample && plan->sample >= 0)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "--one-sample: expected no property sample, and the vertex "
+            "has one");
+    const char *misnamed = samples_misnamed(&names);
+    if (!misnamed || plan->sample >= 0 || asked->one_sample) return VOXEL_OK;
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
         "the property '%s' would not be used: expected samples as a number for each "
-        "vertex "
-        "with the name 'sample'; name it so, leave it out, or take it with --feats",
+        "vertex with the name 'sample'; name it so, take it with --feats, or say "
+        "--one-sample if all are of one",
         misnamed);
 }
 
@@ -423,10 +259,10 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
                                      struct points *points, struct voxel_error *error)
 {
     struct vertex_plan plan;
-    double values[PROPERTIES_MAX];
+    double values[PLY_PROPERTIES_MAX];
     enum voxel_code code = plan_vertex(element, &plan, points, error);
     if (!code) code = plan_feats(element, asked, &plan, points, error);
-    if (!code) code = plan_rest(element, &plan, points, error);
+    if (!code) code = plan_rest(element, asked, &plan, points, error);
     if (code) return code;
     /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
     if (element->count > (ply->end - ply->at))
@@ -489,7 +325,7 @@ enum voxel_code points_read_ply(struct bytes file, const struct feats_asked *ask
     if (!ply) return voxel_error_memory(error, "a .ply header", sizeof *ply);
     ply->at = file.data;
     ply->end = file.data + file.size;
-    enum voxel_code code = parse_header(ply, error);
+    enum voxel_code code = ply_header(ply, error);
     if (!code) code = read_body(ply, asked, points, error);
     points->voxel_size = ply->voxel_size;
     voxel_memory_give(ply);

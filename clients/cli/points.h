@@ -2,8 +2,9 @@
  *
  * Features are what is asked for: properties of a .ply by name, in that order, or an array of
  * a .npz (feats, if none is named).  8-bit unsigned properties, which colours are, are divided
- * by 255 unless raw values are wanted; `scaled` says that it was done.  A .ply may have a
- * property `sample` of whole numbers; samples under another name are an error.
+ * by 255 unless raw values are wanted; `scaled` says that it was done.  Such an array of a .npz
+ * is an error unless they are.  A .ply may have a property `sample` of whole numbers; samples
+ * under another name, or in another array, are an error unless there is one only.
  *
  * Readers work on memory, so that a damaged file is a unit test and not a file. Positions
  * are doubles whatever the file has; `whole` says that the file had integers, which then
@@ -40,6 +41,7 @@
 struct feats_asked {
     const char *names; /* "red,green,blue"; NULL = none of a .ply, `feats` of a .npz */
     bool raw;          /* 8-bit values as they are */
+    bool one_sample;   /* what looks like samples under another name is something else */
 };
 
 struct points {
@@ -52,7 +54,7 @@ struct points {
     double voxel_size;         /* the file's own word on it; 0 = it has none */
     bool scaled;               /* some feats were divided by 255 */
     char offers[OFFERS_BYTES]; /* "intensity, red"; cut when there are more */
-    char unused[OFFERS_BYTES]; /* of a .ply: those of them that were not asked for */
+    char unused[OFFERS_BYTES]; /* those of them that were not asked for */
 };
 
 /* By the file's ending. */

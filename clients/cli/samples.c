@@ -25,17 +25,26 @@ static void plain_name(const char *name, size_t bytes, char plain[SAMPLES_NAME_B
     plain[used] = '\0';
 }
 
+/* Batches begin with these, however the name goes on: batch_inds, bidxs. */
+static bool means_batch(const char *plain)
+{
+    return strncmp(plain, "batch", 5) == 0 || strncmp(plain, "bidx", 4) == 0;
+}
+
+static bool is_one_of(const char *plain, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(plain, *words) == 0) return true;
+    return false;
+}
+
+/* A sample_weight is none. */
 static bool means_sample(const char *plain)
 {
-    static const char *const nouns[] = {"sample", "batch"};
-    static const char *const ends[] = {"", "s", "es", "id", "ids", "idx", "index", "no"};
-    for (size_t n = 0; n < sizeof nouns / sizeof *nouns; n++) {
-        size_t length = strlen(nouns[n]);
-        if (strncmp(plain, nouns[n], length) != 0) continue;
-        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
-            if (strcmp(plain + length, ends[e]) == 0) return true;
-    }
-    return false;
+    static const char *const ends[] = {"",     "s",    "es",      "id",    "ids", "idx",
+                                       "idxs", "inds", "indices", "index", "no",  NULL};
+    if (means_batch(plain)) return true;
+    return strncmp(plain, "sample", 6) == 0 && is_one_of(plain + 6, ends);
 }
 
 static void keep_first(char kept[SAMPLES_NAME_BYTES], const char *name, size_t bytes)
@@ -59,4 +68,15 @@ const char *samples_misnamed(const struct samples_names *names)
 {
     if (*names->name) return names->name;
     return *names->letter && !names->colours ? names->letter : NULL;
+}
+
+bool samples_split(const char *name, size_t bytes)
+{
+    static const char *const words[] = {"offset",  "offsets", "ptr",    "scene",
+                                        "scenes",  "frame",   "frames", "sceneid",
+                                        "frameid", NULL};
+    char plain[SAMPLES_NAME_BYTES];
+    if (bytes >= SAMPLES_NAME_BYTES) return false;
+    plain_name(name, bytes, plain);
+    return means_sample(plain) || is_one_of(plain, words);
 }

@@ -39,4 +39,9 @@ void samples_see(struct samples_names *names, const char *name, size_t bytes);
 /* The column that has the samples; NULL = there is none that looks so. */
 const char *samples_misnamed(const struct samples_names *names);
 
+/* Whether an array of whole numbers beside coords, of that name, says where samples end or what
+ * they are: offset, as Pointcept has it.  Of a point's property it would say less: a map has a
+ * frame for each point, and is one. */
+bool samples_split(const char *name, size_t bytes);
+
 #endif

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import zipfile
 
 import numpy as np
 import pytest
@@ -65,19 +66,86 @@ def test_samples_under_another_name_are_refused(daemon, grid, tmp_path, name):
         done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
         assert done.returncode == 2 and f"the {what} '{name}' would not be used" in done.stderr
         assert not (tmp_path / "out.npz").exists()
+        done = voxel(daemon, tmp_path, file, *words, "--one-sample")
+        assert done.returncode == 0 and f"{file}: not used: {name}\n" in done.stderr
+
+
+@pytest.mark.parametrize("arrays", [
+    {"anything": 0}, {"labels": 0, "weight": 1}, {"offset": 2}, {"batch_offsets": 2}])
+def test_an_array_that_may_be_samples_is_refused(daemon, client, grid, tmp_path, arrays):
+    """Whatever its name: as one sample its rows would be neighbours across samples."""
+    coords, feats = grid
+    values = (coords[:, 0], feats[:, 0], np.array([50, 120]))
+    np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats,
+             **{name: values[which] for name, which in arrays.items()})
+    for words, command in ((("-o", "out.npz"), "infer"), (("--requests", "1"), "bench")):
+        done = voxel(daemon, tmp_path, "a.npz", *words, command=command)
+        assert done.returncode == 2 and f"the array '{next(iter(arrays))}' would" in done.stderr
+        assert command == "bench" or not (tmp_path / "out.npz").exists()
+        done = voxel(daemon, tmp_path, "a.npz", *words, "--one-sample", command=command)
+        assert done.returncode == 0 and f"not used: {', '.join(arrays)}\n" in done.stderr
+    alone = np.c_[np.zeros(len(coords), int), coords[:, 1:]]
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["out"],
+                                  client.infer("conv", alone, feats)["out"])
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", "--one-sample")
+    assert done.returncode == 2 and "--one-sample: expected coords [N,3], got [N,4]" in done.stderr
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool])
+def test_feats_of_8_bits_are_of_no_known_scale(daemon, client, grid, tmp_path, dtype):
+    coords, feats = grid[0], (np.abs(grid[1]) * 90).astype(dtype)
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
+    assert done.returncode == 2 and "--raw-feats" in done.stderr and "as float" in done.stderr
+    assert not (tmp_path / "out.npz").exists()
+    done = voxel(daemon, tmp_path, "a.npz", "--raw-feats", "-o", "out.npz")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["out"],
+                                  client.infer("conv", coords, feats.astype("<f4"))["out"])
+    assert voxel(daemon, tmp_path, "a.npz", "--requests", "1", command="bench").returncode == 0
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_is_there_twice_is_refused(daemon, grid, tmp_path):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as file:
+        file.writestr("feats.npy", file.read("feats.npy"))
+    done = voxel(daemon, tmp_path, "a.npz")
+    assert done.returncode == 2 and "has the array feats twice: expected it once" in done.stderr
+
+
+def test_version_0_is_not_the_highest(daemon, client, grid, tmp_path):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    for command in ("infer", "bench"):
+        done = voxel(daemon, tmp_path, "a.npz", "--version", "0", command=command)
+        assert done.returncode == 2 and "a whole number from 1 to" in done.stderr
+    # Which 01 is the server says: 1.
+    assert client.infer("conv", *grid, version="01").model_version == "1"
+    assert client.infer("conv", *grid, version=1).model_version == "1"
+
+
+def test_a_port_is_not_taken_modulo_65536(daemon, grid, tmp_path):
+    np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    host, port = daemon.grpc.rsplit(":", 1)
+    done = voxel(daemon, tmp_path, "a.npz", "--server", f"{host}:{int(port) + 65536}")
+    assert done.returncode == 2 and "with a port from 1 to 65535" in done.stderr, done
 
 
 def test_what_only_looks_like_samples_is_left_alone(daemon, grid, tmp_path):
-    """A scan's name, a number of scans, samples that column 0 has already, and blue."""
+    """A scan's name, a number of scans, samples that column 0 has already, and blue: said only."""
     coords, feats = grid
     blue = feats[:, 0]
     np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats, sample="scan 7", batch=4)
     np.savez(tmp_path / "b.npz", coords=coords, feats=feats, batch=coords[:, 0])
     np.savez(tmp_path / "c.npz", coords=coords[:, 1:], feats=feats, r=blue, g=blue, b=blue)
     np.savez(tmp_path / "d.npz", coords=coords[:, 1:], batch=feats)
-    for words in (("a.npz",), ("b.npz",), ("c.npz",), ("d.npz", "--feats", "batch")):
+    for words, unused in ((("a.npz",), "sample, batch"), (("b.npz",), "batch"),
+                          (("c.npz",), "r, g, b"), (("d.npz", "--feats", "batch"), "")):
         done = voxel(daemon, tmp_path, *words)
-        assert done.returncode == 0 and done.stderr == "", done.stderr
+        said = f"voxel infer: {words[0]}: not used: {unused}\n" if unused else ""
+        assert done.returncode == 0 and done.stderr == said, done.stderr
+        assert voxel(daemon, tmp_path, *words, "-q").stderr == ""
 
 
 BIG = "row 1, channel 2 of feats: expected a number that fits "
@@ -151,11 +219,13 @@ def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
 @pytest.mark.parametrize("option,words", [
     ("view", ("--view", "10,20")), ("size", ("--size", "160x100")), ("up", ("--up", "y")),
     ("isometric", ("--isometric",)), ("sample", ("--sample", "0")),
-    ("raw-feats", ("--raw-feats",)), ("raw-feats", ("--raw-feats", "--feats", "feats"))])
+    ("raw-feats", ("--raw-feats",)), ("one-sample", ("--one-sample",))])
 def test_infer_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
     np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
+    np.save(tmp_path / "a.npy", grid[0])
     write_ply(tmp_path / "a.ply", columns_of(grid))
-    for file in ("a.npz",) if "--feats" in words else ("a.npz", "a.ply"):
+    files = {"raw-feats": ("a.npy", "a.ply"), "one-sample": ("a.npy",)}
+    for file in files.get(option, ("a.npz", "a.ply")):
         done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
         assert done.returncode == 2 and f"--{option} would do nothing: it is for" in done.stderr
         assert not (tmp_path / "out.npz").exists()

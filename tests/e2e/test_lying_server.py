@@ -378,7 +378,10 @@ def test_random_damage_is_an_answer_or_an_error(server):
     ({"outputs": "out"}, "outputs: expected a list of str"),
     ({"id": 7}, "id: expected a str"), ({"parameters": {"a": None}}, "'a': expected a bool"),
     ({"parameters": {1: 2}}, "expected a str as name"), ({"parameters": [1]}, "expected a dict"),
-    ({"queue_timeout_us": 0.5}, "integer"), ({"priority": "high"}, "integer"),
+    ({"queue_timeout_us": 0.5}, "queue_timeout_us: expected an integer, got 0.5"),
+    ({"priority": "high"}, "priority: expected an integer, got 'high'"),
+    ({"version": 1.0}, "version: expected an int or a str, got 1.0"),
+    ({"version": False}, "version: expected an int or a str, got False"),
     ({"coords_ref": 5}, "coords_ref: expected a str"),
     ({"outputs_in": ["out"]}, "outputs_in: expected a dict, got list"),
     ({"outputs_in": {"out": None}}, "expected an array for 'out', got NoneType"),
@@ -403,6 +406,7 @@ def test_an_option_that_is_not_known_is_a_type_error(server, option, sentence):
     ((COORDS, FEATS.astype(np.float64)), "got float64"),
     ((np.ma.array(COORDS, mask=COORDS == 5), FEATS), "coords: expected an array without masked"),
     ((COORDS, np.ma.array(FEATS, mask=FEATS == 1)), "feats: expected an array without masked"),
+    ((COORDS, None), "feats: expected an array, got None"),
     ((COORDS, [[1.0]] * 3), "got float64"), ((COORDS, FEATS[:, 0]), r"\[N, C\], got \[3\]"),
 ])
 def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence):
@@ -415,6 +419,11 @@ def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence
             for value in (-1, 10 ** 30):
                 with pytest.raises(ValueError, match=f"{option}: expected 0 to"):
                     client.infer("sums", COORDS, FEATS, **{option: value})
+        for version in (0, -1, np.int64(0)):
+            with pytest.raises(ValueError, match="version: expected 1 or more, or None for the"):
+                client.infer("sums", COORDS, FEATS, version=version)
+            with pytest.raises(ValueError, match="version: expected 1 or more"):
+                client.model_ready("sums", version)
         with pytest.raises(TypeError):
             client.region(10.5)
 
@@ -427,10 +436,30 @@ def test_arrays_are_sent_as_they_are_meant(server):
                    np.repeat(COORDS, 2, 0)[::2], COORDS.astype(np.uint8)):
         for other in (feats.astype(">f4"), np.repeat(feats, 2, 1)[:, ::2]):
             assert messages.pack_infer("sums", coords, other, {}) == good
-    for address in ("localhost", "", "http://127.0.0.1:8001", "https://a:1"):
-        for kind in (Client, AsyncClient):
-            with pytest.raises(ValueError, match="expected host:port"):
-                kind(address)
+
+
+@pytest.mark.parametrize("address", [
+    "localhost", "", "http://127.0.0.1:8001", "https://a:1", "grpc://x:1", ":8001", "[]:8001",
+    "::1:8001", "a:0", "a:65536", "a:73537", "a:-1", "a:", "a:8001/", "dns:///a:73537", "unix:"])
+def test_an_address_that_no_server_has_is_a_value_error(address):
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="address: expected host:port"):
+            kind(address)
+
+
+@pytest.mark.parametrize("address", [
+    "localhost:1", "127.0.0.1:65535", "[::1]:8001", "unix:/a/b:c", "dns:///a:1",
+    "ipv4:127.0.0.1:1"])
+def test_an_address_is_taken(address):
+    Client(address).close()
+
+
+def test_a_version_is_the_same_however_many_zeros_it_has(server):
+    with Client(server.address) as client:
+        assert client.infer("sums", COORDS, FEATS, version="01", id="7")["out"].shape == OUT.shape
+        for other in ("10", "01x", "2"):
+            with pytest.raises(VoxeldError, match=f"version {other} was asked"):
+                client.infer("sums", COORDS, FEATS, version=other, id="7")
 
 
 def test_parameters_of_numpy_are_what_they_are():

@@ -10,7 +10,10 @@ if(VX_SERVER)
   vx_unit_test(NAME test_client_answer SOURCES tests/unit/test_client_answer.c LIBS voxelclient wire)
   vx_unit_test(NAME test_client_place SOURCES tests/unit/test_client_place.c LIBS voxelclient wire)
   vx_unit_test(NAME test_client_region SOURCES tests/unit/test_client_region.c LIBS voxelclient wire)
-  vx_unit_test(NAME test_client_files SOURCES tests/unit/test_client_files.c LIBS voxelcli)
+  vx_unit_test(NAME test_client_files SOURCES tests/unit/test_client_files.c tests/unit/npy_rig.c
+    LIBS voxelcli)
+  vx_unit_test(NAME test_client_npz SOURCES tests/unit/test_client_npz.c tests/unit/npy_rig.c
+    LIBS voxelcli)
   vx_unit_test(NAME test_client_save SOURCES tests/unit/test_client_save.c LIBS voxelcli)
   vx_unit_test(NAME test_client_ply SOURCES tests/unit/test_client_ply.c LIBS voxelcli)
   vx_unit_test(NAME test_client_samples SOURCES tests/unit/test_client_samples.c LIBS voxelcli)

@@ -200,6 +200,52 @@ START_TEST(codes_have_their_names)
 }
 END_TEST
 
+static const struct {
+    const char *address;
+    const char *expected; /* NULL = it is one */
+} addresses[] = {
+    {"127.0.0.1:8001", NULL},
+    {"localhost:1", NULL},
+    {"gpu-7.example:65535", NULL},
+    {"[::1]:8001", NULL},
+    {"unix:/run/voxeld/grpc", NULL},
+    {"unix:///run/a:b", NULL},
+    {"dns:///gpu-7:8001", NULL},
+    {"ipv4:127.0.0.1:8001", NULL},
+    {"127.0.0.1:65536",
+     "'127.0.0.1:65536': expected host:port with a port from 1 to 65535"},
+    {"127.0.0.1:73537", "a port from 1 to 65535"},
+    {"127.0.0.1:4294967297", "a port from 1 to 65535"},
+    {"127.0.0.1:0", "a port from 1 to 65535"},
+    {"127.0.0.1:-1", "a port from 1 to 65535"},
+    {"127.0.0.1:", "a port from 1 to 65535"},
+    {"127.0.0.1:80x", "a port from 1 to 65535"},
+    {"dns:///gpu-7:73537", "a port from 1 to 65535"},
+    {":8001", "':8001': expected host:port, [v6]:port or unix:path"},
+    {"[]:8001", "expected host:port, [v6]:port"},
+    {"::1:8001", "expected host:port, [v6]:port"},
+    {"grpc://127.0.0.1:8001", "expected host:port, [v6]:port"},
+    {"127.0.0.1:8001/", "a port from 1 to 65535"},
+    {"http://127.0.0.1:8001", "expected host:port without http"},
+    {"localhost", "expected host:port or unix:path"},
+    {"unix:", "expected a path behind unix:"},
+    {"", "is empty: expected host:port or unix:path"},
+};
+
+START_TEST(an_address_is_one_or_says_why_not)
+{
+    struct voxel_client *client = NULL;
+    struct voxel_error error = {0};
+    enum voxel_code code =
+        voxel_client_open(addresses[_i].address, NULL, &client, &error);
+    voxel_client_close(client);
+    const char *expected = addresses[_i].expected;
+    ck_assert_msg(code == (expected ? VOXEL_INVALID_ARGUMENT : VOXEL_OK), "%s: %s",
+                  addresses[_i].address, error.text);
+    if (expected) ck_assert_msg(strstr(error.text, expected), "%s", error.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_limits");
@@ -210,6 +256,8 @@ int main(void)
     tcase_add_test(tcase, varints_have_64_bits);
     tcase_add_test(tcase, requests_at_their_limits);
     tcase_add_test(tcase, codes_have_their_names);
+    tcase_add_loop_test(tcase, an_address_is_one_or_says_why_not, 0,
+                        sizeof addresses / sizeof *addresses);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -131,7 +131,7 @@ static const struct {
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty float y\n"
      "property float z\nend_header\n1.5 2 3\n",
      "no number of its type"},
-    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int sample\n" XYZ
+    {"ply\nformat ascii 1.0\nelement vertex 1\nproperty uint sample\n" XYZ
      "end_header\n3000000000 1 2 3\n",
      "from 0 to 511, not 3000000000"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty float p\n" XYZ "property int p\n",
@@ -206,6 +206,7 @@ static const struct {
     {"red,green", true, false, 2, {{255, 51}, {0, 102}}},
     /* Only 8 bits are colours. */
     {"time", false, false, 1, {{65535}, {3}}},
+    {" red,  intensity ", false, true, 2, {{1, 0.5f}, {0, -2}}},
     {"x,x", false, false, 2, {{1, 1}, {4, 4}}},
 };
 
@@ -213,7 +214,7 @@ START_TEST(properties_are_features)
 {
     struct points points;
     struct voxel_error error;
-    asked = (struct feats_asked){colours[_i].names, colours[_i].raw};
+    asked = (struct feats_asked){.names = colours[_i].names, .raw = colours[_i].raw};
     enum voxel_code code = read_exact(COLOURED, sizeof COLOURED - 1, &points, &error);
     ck_assert_msg(code == VOXEL_OK, "%s", error.text);
     ck_assert_int_eq(points.channels, colours[_i].channels);
@@ -243,6 +244,54 @@ START_TEST(a_property_that_is_not_there_is_named)
 }
 END_TEST
 
+/* A value beside the type that the header says is another file's: 16-bit colours under uchar. */
+static const struct {
+    const char *type;
+    const char *value;
+    bool taken;
+} typed[] = {
+    {"uchar", "255", true},
+    {"uchar", "256", false},
+    {"uchar", "-1", false},
+    {"uint8", "300", false},
+    {"char", "-128", true},
+    {"char", "127", true},
+    {"char", "128", false},
+    {"char", "-129", false},
+    {"short", "32767", true},
+    {"short", "40000", false},
+    {"ushort", "65535", true},
+    {"ushort", "65536", false},
+    {"int", "-2147483648", true},
+    {"int", "2147483648", false},
+    {"int", "inf", false},
+    {"uint", "4294967295", true},
+    {"uint", "4294967296", false},
+    {"uint", "-1", false},
+    {"float", "40000.5", true},
+    {"list uchar int", "300 1", false},
+    {"list uchar char", "1 200", false},
+};
+
+START_TEST(a_number_is_one_of_its_type)
+{
+    char text[512];
+    struct points points;
+    struct voxel_error error = {0};
+    asked = (struct feats_asked){.names = NULL};
+    int size = snprintf(text, sizeof text,
+                        "ply\nformat ascii 1.0\nelement vertex 1\n" XYZ
+                        "property %s p\nend_header\n1 2 3 %s\n",
+                        typed[_i].type, typed[_i].value);
+    enum voxel_code code = read_exact(text, (size_t)size, &points, &error);
+    ck_assert_msg(!code == typed[_i].taken, "%s %s: %s", typed[_i].type, typed[_i].value,
+                  error.text);
+    if (code)
+        ck_assert_msg(strstr(error.text, "no number of its type"), "%s", error.text);
+    points_fini(&points);
+}
+END_TEST
+
 START_TEST(big_endian_is_turned)
 {
     static const char file[] =
@@ -267,6 +316,8 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, ascii_with_lists_around);
     tcase_add_test(tcase, binary_with_lists_inside);
+    tcase_add_loop_test(tcase, a_number_is_one_of_its_type, 0,
+                        sizeof typed / sizeof *typed);
     tcase_add_test(tcase, big_endian_is_turned);
     tcase_add_loop_test(tcase, properties_are_features, 0,
                         sizeof colours / sizeof *colours);

@@ -50,7 +50,13 @@ static const struct {
     {"b,g,r", NULL},
     {"L,a,b", NULL},
     {"r,g,b,batch_id", "batch_id"},
-    {"red,green,blue,nx,b1,sampled,sample_weight,batchnorm,scalar_", NULL},
+    {"batch_indices", "batch_indices"},
+    {"batch_inds", "batch_inds"},
+    {"nx,bidx", "bidx"},
+    {"sample_idxs", "sample_idxs"},
+    /* A map has a frame for each point, and is one. */
+    {"frame,scene,offset", NULL},
+    {"red,green,blue,nx,b1,sampled,sample_weight,scalar_", NULL},
     {"", NULL},
 };
 
@@ -127,6 +133,48 @@ START_TEST(a_sample_of_a_ply_is_of_any_type)
 }
 END_TEST
 
+static const struct {
+    const char *name;
+    bool split;
+} splits[] = {
+    {"offset", true},       {"offsets", true}, {"ptr", true},
+    {"scene_id", true},     {"frame", true},   {"batch", true},
+    {"batch_sizes", true},  {"bidx", true},    {"offset_xyz", false},
+    {"origin", false},      {"labels", false}, {"framerate", false},
+    {"sample_rate", false}, {"", false},
+};
+
+START_TEST(an_array_that_splits_is_known_by_its_name)
+{
+    const char *name = splits[_i].name;
+    ck_assert_msg(samples_split(name, strlen(name)) == splits[_i].split, "%s", name);
+}
+END_TEST
+
+START_TEST(one_sample_is_what_the_user_says)
+{
+    static const char batch[] =
+        "ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty int y\n"
+        "property int z\nproperty int batch\nend_header\n0 0 0 3\n";
+    static const char sample[] =
+        "ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty int y\n"
+        "property int z\nproperty int sample\nend_header\n0 0 0 3\n";
+    const struct feats_asked one = {.one_sample = true};
+    struct points points;
+    struct voxel_error error = {0};
+    ck_assert_msg(
+        !points_read_ply((struct bytes){(const uint8_t *)batch, sizeof batch - 1}, &one,
+                         &points, &error),
+        "%s", error.text);
+    ck_assert_ptr_null(points.sample);
+    points_fini(&points);
+    ck_assert(points_read_ply((struct bytes){(const uint8_t *)sample, sizeof sample - 1},
+                              &one, &points, &error));
+    ck_assert_msg(strstr(error.text, "--one-sample: expected no property sample"), "%s",
+                  error.text);
+}
+END_TEST
+
 START_TEST(a_batch_that_is_a_feature_is_one)
 {
     struct points points;
@@ -154,6 +202,9 @@ int main(void)
     tcase_add_loop_test(tcase, a_sample_of_a_ply_is_of_any_type, 0,
                         sizeof plys / sizeof *plys);
     tcase_add_test(tcase, a_batch_that_is_a_feature_is_one);
+    tcase_add_loop_test(tcase, an_array_that_splits_is_known_by_its_name, 0,
+                        sizeof splits / sizeof *splits);
+    tcase_add_test(tcase, one_sample_is_what_the_user_says);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

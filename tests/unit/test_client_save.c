@@ -150,7 +150,7 @@ START_TEST(samples_are_kept_apart)
     ck_assert_int_eq(save_output(path, &cloud, &output, &beside, &error), VOXEL_OK);
     ck_assert_int_eq(*beside.path != 0, _i == 2);
     const struct feats_asked both[] = {
-        {"logits_0,logits_1", false}, {"logits", false}, {0}};
+        {.names = "logits_0,logits_1"}, {.names = "logits"}, {0}};
     const char *from = _i == 2 ? beside.path : path;
     enum voxel_code code = points_read_file(from, &both[_i], &points, &error);
     ck_assert_msg(code == VOXEL_OK, "%s", error.text);

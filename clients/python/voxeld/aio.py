@@ -61,7 +61,7 @@ class AsyncClient:
 
     async def _ask_outputs(self, model, feats, options, timeout):
         try:
-            info = await self.model_metadata(model, options.get("version") or "", timeout)
+            info = await self.model_metadata(model, options.get("version"), timeout)
         except Unimplemented:
             return
         self._places.settle(model, feats, options, info)

@@ -5,6 +5,7 @@ What cannot be read, and what contradicts the request, is a VoxeldError: never a
 """
 import functools
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ _NUMPY_OF = {
     "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
     "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BF16": np.uint16,
 }
+
+_DIGITS = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -192,11 +195,17 @@ def _placed(tensor, raw, place, cells):
         here.view(dtype).reshape(tensor.shape))
 
 
+def _same_version(asked, came):
+    """The server takes 01 for 1, and says 1."""
+    digits = _DIGITS.fullmatch(asked) and _DIGITS.fullmatch(came)
+    return came in ("", asked) or bool(digits) and asked.lstrip("0") == came.lstrip("0")
+
+
 def _check_names(answer, tensors, wanted):
     """A server may leave out what it has nothing to say about; what it says must be true."""
     if wanted.model and answer.model_name not in ("", wanted.model):
         raise _wrong(f"model '{wanted.model}' was asked, the answer is of '{answer.model_name}'")
-    if wanted.version and answer.model_version not in ("", wanted.version):
+    if wanted.version and not _same_version(wanted.version, answer.model_version):
         raise _wrong(f"version {wanted.version} was asked, the answer is of "
                      f"'{answer.model_version}'")
     if wanted.id and answer.id != wanted.id:

@@ -23,7 +23,7 @@ CHANNEL_OPTIONS = (
 class Client:
     """A connection to one server.  Threads may share it.
 
-    address      "host:port", "[ipv6]:port" or "unix:path"
+    address      "host:port", "[ipv6]:port" or "unix:path"; ValueError for what is none
     credentials  grpc.ChannelCredentials for TLS; None = plain text
     """
 
@@ -78,10 +78,12 @@ class Client:
         an array has the output's dtype (bfloat16: any of 2 bytes) and its shape, or more rows; the
         model is asked once what its outputs are.
 
-        Options: version, id, outputs (names; default all), priority (1 highest), timing (stage
-        times in the answer's parameters), queue_timeout_us, bf16, parameters (dict), input_names.
+        Options: version (1 or more; default the highest), id, outputs (names; default all),
+        priority (1 highest), timing (stage times in the answer's parameters), queue_timeout_us,
+        bf16, parameters (dict), input_names.
 
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
+        The arrays are read-only; bfloat16 comes as float32.
         Raises ValueError for arrays that cannot be sent, TypeError for an option it does not know,
         VoxeldError for what the server refuses and for an answer that is damaged or contradicts
         the request: another model or id, a missing output, other rows than were sent.
@@ -104,7 +106,7 @@ class Client:
 
     def _ask_outputs(self, model, feats, options, timeout):
         try:
-            info = self.model_metadata(model, options.get("version") or "", timeout)
+            info = self.model_metadata(model, options.get("version"), timeout)
         except Unimplemented:
             return
         self._places.settle(model, feats, options, info)

@@ -3,6 +3,7 @@
 import difflib
 import numbers
 import operator
+import re
 import struct
 from collections.abc import Mapping
 
@@ -20,18 +21,32 @@ SERVICE = "/inference.GRPCInferenceService/"
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
            "priority", "queue_timeout_us", "resend", "timing", "version")
 
+# A name, an address of v4, or one of v6, which has colons, in brackets.
+_HOST = re.compile(r"\[[^\]]+\]|[^\[:/][^:/]*")
+_PORT = re.compile(r"[0-9]{1,5}")
+
 
 def check_address(address):
     """What no gRPC server listens at is an error here, not a failed look-up at the first call."""
     if not isinstance(address, str):
         raise TypeError(f"address: expected a str, got {type(address).__name__}")
-    if ":" not in address or address.startswith(("http://", "https://")):
-        raise ValueError(f"address: expected host:port (the port being that of gRPC) or "
-                         f"unix:path, got '{address}'")
+    form = "expected host:port (the port being that of gRPC), [v6]:port or unix:path"
+    if address.startswith(("unix:", "unix-abstract:")) and address != "unix:":
+        return
+    host, colon, port = address.rpartition(":")
+    # What a resolver of gRPC's is given stands in gRPC's own words.
+    named = address.startswith(("dns:", "ipv4:", "ipv6:"))
+    if not colon or not (named or _HOST.fullmatch(host)):
+        raise ValueError(f"address: {form}, got '{address}'")
+    # gRPC itself takes it modulo 65536: another server might answer.
+    if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
+        raise ValueError(f"address: {form}, with a port from 1 to 65535, got '{address}'")
 
 
 def _array(what, value):
-    """As np.asarray, which would take what lies under a mask for values."""
+    """As np.asarray, which would take what lies under a mask for values, and None for one."""
+    if value is None:
+        raise ValueError(f"{what}: expected an array, got None")
     if np.ma.is_masked(value):
         raise ValueError(f"{what}: expected an array without masked values")
     return np.asarray(value)
@@ -160,15 +175,30 @@ def _text(what, value):
 
 def _count(what, value):
     """A whole number of 0 or more; None is 0."""
-    value = operator.index(value or 0)
+    try:
+        value = operator.index(0 if value is None else value)
+    except TypeError:
+        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
     if not 0 <= value < 1 << 63:
         raise ValueError(f"{what}: expected 0 to 2^63-1, got {value}")
     return value
 
 
+def version_text(value):
+    """As it goes over the wire; None and "" are the highest there is."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"version: expected an int or a str, got {value!r}")
+    if value < 1:
+        raise ValueError(f"version: expected 1 or more, or None for the highest, got {value}")
+    return str(int(value))
+
+
 def _head(model, options):
     """Fields 1 to 4: names and parameters."""
-    parts = [wire.text(1, _text("model", model)), wire.text(2, str(options.get("version") or "")),
+    parts = [wire.text(1, _text("model", model)),
+             wire.text(2, version_text(options.get("version"))),
              wire.text(3, _text("id", options.get("id") or ""))]
     given = options.get("parameters") or {}
     if not isinstance(given, Mapping):
@@ -176,8 +206,9 @@ def _head(model, options):
     parameters = dict(given)
     if options.get("timing"):
         parameters["timing"] = True
-    if _count("queue_timeout_us", options.get("queue_timeout_us")):
-        parameters["timeout"] = operator.index(options["queue_timeout_us"])
+    timeout = _count("queue_timeout_us", options.get("queue_timeout_us"))
+    if timeout:
+        parameters["timeout"] = timeout
     if options.get("coords_ref") is not None:
         parameters["coords_ref"] = options["coords_ref"]
     parts += [wire.message(4, _parameter(*item)) for item in parameters.items()]
@@ -215,7 +246,7 @@ def pack_infer(model, coords, feats, options, regions=()):
 def wanted(model, feats, options):
     """What the answer to a request of these arguments must be."""
     places = dict(options.get("outputs_in") or {})
-    return Wanted(model, str(options.get("version") or ""), options.get("id") or "",
+    return Wanted(model, version_text(options.get("version")), options.get("id") or "",
                   tuple(options.get("outputs") or ()) + tuple(places), len(feats), places)
 
 
@@ -255,4 +286,4 @@ def split_geometry(coords, options, names):
 
 def pack_name(name, version=""):
     """ModelReady, ModelMetadata, ModelStatistics: name 1, version 2."""
-    return wire.text(1, name) + wire.text(2, str(version or ""))
+    return wire.text(1, name) + wire.text(2, version_text(version))
