@@ -165,6 +165,24 @@ def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
     assert "NaN or infinity in conv.bias" in said[1] and " warn " in said[1]
 
 
+def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
+    repository = tmp_path / "repository"
+    for version in (1, 2, 3):
+        ConvModel(version).write(repository, "conv", version)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.infer("conv", *random_grid(1, 10), version=7)
+        assert "version 7 is not found: this server has versions 1, 2, 3" in caught.value.message
+        model = ConvModel(4)  # its network is another, and so is that of 1, 2 and 3 from now on
+        model.network["layers"][1]["op"] = "silu"
+        model.write(repository, "conv", 4)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said("MODEL_NETWORK", 1)
+        said, = [line for line in daemon.log().splitlines() if "MODEL_NETWORK" in line]
+    assert " warn " in said and 'model=conv versions="1, 2, 3"' in said, said
+    assert "network.json was written anew and is of all versions" in said
+
+
 def check(folder, *words):
     done = subprocess.run([os.environ["VOXELD"], "check", *words], cwd=folder,
                           capture_output=True, text=True, timeout=PATIENCE)
