@@ -119,6 +119,18 @@ static const f32 *job_input(const struct job *job, const struct vx_launch *launc
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
+/* The first `count` maps of those that the plan wants, the largest first: what fits then fits
+ * whatever lay in the cache before. */
+static vx_status job_maps(struct job *job, i32 count)
+{
+    const struct vx_plan *plan = job->plan;
+    for (i32 i = 0; i < count; i++)
+        VX_TRY(vx_geometry_map(job->geometry, job->exec->cpu, plan->maps_by_size[i],
+                               &job->item->why,
+                               &job->maps[plan->maps_by_size[i] - plan->maps]));
+    return VX_OK;
+}
+
 static vx_status job_geometry(struct job *job)
 {
     struct vx_item *item = job->item;
@@ -126,9 +138,7 @@ static vx_status job_geometry(struct job *job)
     const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
                                         item->content};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
-    for (i32 i = 0; i < job->plan->maps_count; i++)
-        VX_TRY(vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i], &item->why,
-                               &job->maps[i]));
+    VX_TRY(job_maps(job, job->plan->maps_count));
     item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
     item->geometry_kept = vx_geometry_kept(job->geometry);
@@ -382,10 +392,7 @@ static vx_status warm_geometry(struct job *job, i32 maps_count)
             vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
         vx_warm_coords_close(&rows, item->voxels);
     }
-    for (i32 i = 0; i < maps_count && !status.fault; i++)
-        status = vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i],
-                                 &item->why, &job->maps[i]);
-    return status;
+    return status.fault ? status : job_maps(job, maps_count);
 }
 
 vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
