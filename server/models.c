@@ -68,6 +68,8 @@ static bool models_load(struct vx_models *models, const struct vx_repository_ent
     models->loads[instance] = (struct vx_model_load){
         .id = ++models->load_id,
         .placed = placed,
+        .network = entry->network,
+        .weights = entry->weights,
         .weights_bytes = entry->weights_bytes,
         .listed = true,
     };
@@ -179,6 +181,41 @@ static bool models_have(const struct vx_models *models, const char *name)
     return false;
 }
 
+/* Whether this version serves, and will answer out of another network.json with the weights
+ * that it has. */
+static bool models_network_changed(struct vx_models *models,
+                                   const struct vx_repository_entry *entry)
+{
+    i32 instance = models_match(models, entry);
+    return instance >= 0 && vx_models_row(models, instance)->state == VX_INSTANCE_READY &&
+           models->loads[instance].network != entry->network &&
+           models->loads[instance].weights == entry->weights;
+}
+
+/* Of the model whose entries begin at `from`; returns where the next model's begin.  Who edits
+ * network.json for a new version changes the answers of all others, and may not know it. */
+static i32 models_say_network(struct vx_models *models, i32 from)
+{
+    const struct vx_repository_listing *listing = &models->listing;
+    const char *name = listing->entries[from].name;
+    char versions[VX_WHY_BYTES] = "";
+    size_t used = 0;
+    i32 e = from;
+    for (; e < listing->count && !strcmp(listing->entries[e].name, name); e++)
+        if (used < sizeof versions &&
+            models_network_changed(models, &listing->entries[e]))
+            used += (size_t)snprintf(versions + used, sizeof versions - used, "%s%lld",
+                                     used ? ", " : "",
+                                     (long long)listing->entries[e].version);
+    if (used)
+        VX_LOG(MODEL_NETWORK, VX_LOG_TEXT("model", name),
+               VX_LOG_TEXT("versions", versions),
+               VX_LOG_TEXT("why", "network.json was written anew and is of all versions: "
+                                  "these are loaded again with it, and may answer "
+                                  "otherwise than before"));
+    return e;
+}
+
 /* What found no row: said in one line, since there may be hundreds. */
 static void models_count_missed(struct vx_models *models, bool say)
 {
@@ -210,6 +247,11 @@ static void models_follow_listing(struct vx_models *models, bool say)
     struct vx_repository_listing *listing = &models->listing;
     models->short_of_rows = models->row_freed = false;
     for (i32 i = 0; i < vx_models_end(models); i++) models->loads[i].listed = false;
+    for (i32 e = 0; e < listing->count;)
+        if (vx_models_wants(models, listing->entries[e].name))
+            e = models_say_network(models, e);
+        else
+            e++;
     for (i32 e = 0; e < listing->count; e++) {
         struct vx_repository_entry *entry = &listing->entries[e];
         if (!vx_models_wants(models, entry->name)) continue;

@@ -27,6 +27,7 @@ struct vx_model_load {
     u32 asked;  /* bit per worker: LOAD to be sent or sent, LOADED not yet heard */
     u32 retry;  /* bit per worker that died of it: to be asked again at retry_ns */
     u64 ask; /* when it was asked for, in asks of all rows: workers load in that order */
+    u64 network, weights; /* of its entry: which of the files has changed */
     i64 weights_bytes; /* of the file: what placement counts before a worker says more */
     i32 deaths;        /* of workers that were loading it while none had it, in a row */
     i32 worker_deaths[VX_WORKERS_MAX]; /* of each one that was loading it, in a row */

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "server/ready_file.h"
 
-#include "engine/base/access.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 
@@ -75,7 +74,7 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
 
 vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)
 {
-    char folder[PATH_MAX], room[VX_ACCESS_BYTES];
+    char folder[PATH_MAX], who[64] = "";
     struct stat there;
     if (!config->ready_file[0]) return VX_OK;
     const char *slash = strrchr(config->ready_file, '/');
@@ -84,11 +83,13 @@ vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *wh
              slash ? config->ready_file : ".");
     bool good = !faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
     int error = errno;
+    if (error == EACCES)
+        snprintf(who, sizeof who, ": voxeld runs as user %u", (unsigned)geteuid());
     VX_ENSURE_WHY(
         good, why, NOT_FOUND, "the ready file cannot be written",
-        "ready_file: '%.100s' cannot be written: %s; expected a path in a directory "
+        "ready_file: '%.100s' cannot be written: %s%s; expected a path in a directory "
         "that voxeld may write to",
-        config->ready_file, vx_access_text(folder, error, room));
+        config->ready_file, strerror(error), who);
     bool taken = !stat(config->ready_file, &there) && S_ISDIR(there.st_mode);
     VX_ENSURE_WHY(!taken, why, NOT_FOUND, "the ready file is a directory",
                   "ready_file: expected the path of a file, got the directory '%.100s'",

@@ -127,6 +127,46 @@ static void names_text(const struct vx_registry *registry, const char *name,
     if (!count) snprintf(out, VX_WHY_BYTES, ": this server has no models");
 }
 
+/* The least version of the name above `above`; 0 = none. */
+static i64 version_next(const struct vx_registry *registry, const char *name, i64 above)
+{
+    i64 next = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_FREE || strcmp(row->name, name)) continue;
+        if (row->version > above && (!next || row->version < next)) next = row->version;
+    }
+    return next;
+}
+
+/* "version 1", "versions 1, 2, 3", and of many the first ones and the last. */
+#define VERSIONS_SAID 8
+static void versions_text(const struct vx_registry *registry, const char *name, i64 last,
+                          char out[VX_WHY_BYTES])
+{
+    i64 version = version_next(registry, name, 0);
+    size_t used = (size_t)snprintf(out, VX_WHY_BYTES, "version%s %lld",
+                                   version == last ? "" : "s", (long long)version);
+    for (i32 said = 1; version < last && used < VX_WHY_BYTES; said++) {
+        bool more = said == VERSIONS_SAID;
+        version = more ? last : version_next(registry, name, version);
+        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s%lld",
+                                 more ? " and more up to " : ", ", (long long)version);
+    }
+}
+
+static i64 version_last(const struct vx_registry *registry, const char *name)
+{
+    i64 last = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state != VX_INSTANCE_FREE && !strcmp(row->name, name) &&
+            row->version > last)
+            last = row->version;
+    }
+    return last;
+}
+
 vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 version,
                            struct vx_why *why, i32 *instance)
 {
@@ -144,13 +184,15 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
         VX_FAIL_WHY(why, NOT_FOUND, "a model is not loaded",
                     "Request for unknown model: '%s' is not found: %s", name,
                     absent.text);
-    i32 other = -1;
-    if (version && !vx_registry_find(registry, name, 0, NULL, &other).fault)
+    char names[VX_WHY_BYTES] = "";
+    i64 last = version_last(registry, name);
+    if (version && last) {
+        versions_text(registry, name, last, names);
         VX_FAIL_WHY(why, NOT_FOUND, "unknown model version",
                     "Request for unknown model: '%s' version %lld is not found: this "
-                    "server has version %lld",
-                    name, (long long)version, (long long)registry->rows[other].version);
-    char names[VX_WHY_BYTES] = "";
+                    "server has %s",
+                    name, (long long)version, names);
+    }
     if (why) names_text(registry, name, names);
     VX_FAIL_WHY(why, NOT_FOUND, "unknown model",
                 "Request for unknown model: '%s' is not found%s", name, names);

@@ -37,15 +37,17 @@ static u64 fingerprint_file(u64 fingerprint, const char *path, i64 *bytes)
     return fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_nsec);
 }
 
-/* Of one version; *bytes is its weights'. */
-static u64 fingerprint_version(const char *directory, i64 version, i64 *bytes)
+/* Of the entry's version. */
+static void fingerprint_entry(const char *directory, struct vx_repository_entry *entry)
 {
     char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path, and what is in it */
+    i64 bytes;
     snprintf(path, sizeof path, "%.*s/network.json", PATH_MAX - 1, directory);
-    u64 network = fingerprint_file(0, path, bytes);
+    entry->network = fingerprint_file(0, path, &bytes);
     snprintf(path, sizeof path, "%.*s/%lld/weights.safetensors", PATH_MAX - 1, directory,
-             (long long)version);
-    return fingerprint_file(network, path, bytes);
+             (long long)entry->version);
+    entry->weights = fingerprint_file(0, path, &entry->weights_bytes);
+    entry->fingerprint = fingerprint_mix(entry->network, entry->weights);
 }
 
 i64 vx_repository_version(const char *name)
@@ -133,7 +135,7 @@ static void scan_add(struct vx_repository_listing *listing, const char *model_pa
     struct vx_repository_entry *place = scan_place(listing, &entry);
     if (!place) return;
     *place = entry;
-    place->fingerprint = fingerprint_version(model_path, version, &place->weights_bytes);
+    fingerprint_entry(model_path, place);
 }
 
 /* A directory without a version: a model's when it has a model's files. */
@@ -323,8 +325,9 @@ vx_status vx_repository_expect(const char *path, struct vx_why *why)
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
                               struct vx_why *why)
 {
-    i64 bytes;
-    if (fingerprint_version(directory, version, &bytes) == fingerprint) return VX_OK;
+    struct vx_repository_entry entry = {.version = version};
+    fingerprint_entry(directory, &entry);
+    if (entry.fingerprint == fingerprint) return VX_OK;
     VX_FAIL_WHY(why, FAILED_PRECONDITION, "the model's files changed on disk",
                 "the model's files changed on disk since the repository was read "
                 "(network.json or %lld/weights.safetensors): have it read again, with "

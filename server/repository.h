@@ -44,7 +44,8 @@ struct vx_repository_entry {
     i64 weights_bytes; /* of weights.safetensors; 0 = there is none */
     u64 fingerprint;   /* of network.json and weights.safetensors: size, inode, times of
                         modification and of change */
-    bool no_row;       /* set by who loads: wanted, and as many as can be are loaded */
+    u64 network, weights; /* of one file each; network.json is of all versions */
+    bool no_row;          /* set by who loads: wanted, and as many as can be are loaded */
 };
 /* Something in the repository that is not served. */
 struct vx_repository_odd {

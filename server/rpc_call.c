@@ -140,12 +140,15 @@ static bool arrive_refused_full(struct vx_rpc_record *record)
     if (stream ? vx_rpc_stream_admit(record) : vx_rpc_record_admit(record)) return false;
     struct vx_why why;
     if (stream)
-        vx_why_set(
-            &why, "the server has %d streams open, its limit; end one, or use ModelInfer",
-            options->streams_max);
+        vx_why_set(&why,
+                   "the server has %d streams open, its limit (streams_max); end one, or "
+                   "use ModelInfer",
+                   options->streams_max);
     else
-        vx_why_set(&why, "the server has %d calls in flight, its limit; try again later",
-                   options->calls_max);
+        vx_why_set(
+            &why,
+            "the server has %d calls in flight, its limit (calls_max); try again later",
+            options->calls_max);
     count(&record->rpc->refused_full, 1);
     vx_rpc_call_end(record, VX_CODE_RESOURCE_EXHAUSTED, why.text);
     return true;

@@ -139,6 +139,11 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
     u16 port;
     i32 count = 0;
     while (addresses_next(&addresses, address)) {
+        VX_ENSURE_WHY(!address_is_unix(address) ||
+                          strlen(strchr(address, ':')) <= sizeof at.sun_path,
+                      why, INVALID_ARGUMENT, "the path of a Unix socket is too long",
+                      "expected a Unix socket's path of at most %zu bytes, got '%s'",
+                      sizeof at.sun_path - 1, address);
         bool good = strlen(address) < VX_RPC_ADDRESS_BYTES - 1 &&
                     (address_is_unix(address) ? address_unix(address, &at) != 0
                                               : address_split(address, host, &port));

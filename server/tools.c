@@ -52,8 +52,8 @@ int vx_tool_check(int count, char **arguments)
     if (!text) return 1;
     vx_status st = vx_model_describe(&source, &why, &signature, text, DESCRIPTION_BYTES);
     if (st.fault)
-        vx_print_error("%s: %s\n", vx_code_name(vx_status_code(st)),
-                       vx_status_text(st, &why));
+        vx_print_error("voxeld check %s: %s: %s\n", arguments[0],
+                       vx_code_name(vx_status_code(st)), vx_status_text(st, &why));
     else
         vx_print("%s", text);
     vx_free(text);

@@ -18,7 +18,6 @@ import numpy as np
 CHANNELS = 32
 BLOCKS = ((1, 1), (1, 1), (2, 2), (1, 1))  # dilations of each residual block's two layers
 TAP = 2  # the head reads the output of this block and of the last
-VOXELS_MAX = 4 << 20
 DESCRIPTION = (
     "Surface normals from bare occupancy. feats is 1 for each voxel; normals is [N,3], "
     "unit length. Occupancy does not tell inside from outside: normals point to the side "
@@ -77,7 +76,6 @@ def describe():
         "inputs": {"coords": "coords", "feats": {"name": "feats", "channels": 1}},
         "layers": layers,
         "outputs": [{"name": "normals", "layer": "normals"}],
-        "limits": {"voxels_max": VOXELS_MAX},
         "warmup": [1000, 30000],
     }
 

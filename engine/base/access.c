@@ -1,16 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/access.h"
 
+#include "engine/base/types.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Where a link leads that leads nowhere; false when the path is none. */
+static bool link_target(const char *path, char *target, size_t bytes)
+{
+    ssize_t length = readlink(path, target, bytes - 1);
+    if (length >= 0) target[length] = '\0';
+    return length >= 0;
+}
+
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES])
 {
     struct stat about;
-    if (error != EACCES)
+    char target[64];
+    if (error == ENOENT && link_target(path, target, sizeof target))
+        snprintf(out, VX_ACCESS_BYTES, "%s: it is a link to '%s', which is not there",
+                 strerror(error), target);
+    else if (error != EACCES)
         snprintf(out, VX_ACCESS_BYTES, "%s", strerror(error));
     else if (stat(path, &about))
         snprintf(out, VX_ACCESS_BYTES,

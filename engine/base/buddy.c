@@ -74,23 +74,28 @@ void vx_buddy_close(struct vx_buddy **buddy)
 }
 
 /* Of the least piece that holds so many bytes. */
-static int order_of(const struct vx_buddy *buddy, u64 bytes)
+static int order_of(u64 unit, u64 bytes)
 {
-    u64 units = bytes / buddy->unit + (bytes % buddy->unit != 0);
+    u64 units = bytes / unit + (bytes % unit != 0);
     return units ? vx_bit_length(units - 1) : 0;
+}
+
+u64 vx_buddy_piece(u64 unit, u64 bytes)
+{
+    return unit << order_of(unit, bytes);
 }
 
 bool vx_buddy_could(const struct vx_buddy *buddy, u64 bytes)
 {
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
     /* The largest piece begins where the range does. */
-    return order_of(buddy, bytes) < vx_bit_length(buddy->units);
+    return order_of(buddy->unit, bytes) < vx_bit_length(buddy->units);
 }
 
 bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
 {
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
-    int want = order_of(buddy, bytes);
+    int want = order_of(buddy->unit, bytes);
     if (want > buddy->levels || buddy->nodes[1] <= want) return false;
     u64 node = 1;
     int order = buddy->levels;
@@ -127,4 +132,10 @@ u64 vx_buddy_used(const struct vx_buddy *buddy)
 {
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
     return buddy->used;
+}
+
+u64 vx_buddy_largest(const struct vx_buddy *buddy)
+{
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
+    return buddy->nodes[1] ? buddy->unit << (buddy->nodes[1] - 1) : 0;
 }

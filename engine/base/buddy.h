@@ -29,6 +29,9 @@ VX_MUST_USE bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset);
 void vx_buddy_give(struct vx_buddy *buddy, u64 offset);
 /* Whether take would find a piece when all were free. */
 bool vx_buddy_could(const struct vx_buddy *buddy, u64 bytes);
-u64 vx_buddy_used(const struct vx_buddy *buddy); /* bytes in pieces that are out */
+u64 vx_buddy_used(const struct vx_buddy *buddy);    /* bytes in pieces that are out */
+u64 vx_buddy_largest(const struct vx_buddy *buddy); /* free piece; 0 = none is free */
+/* What take takes for so many bytes. */
+u64 vx_buddy_piece(u64 unit, u64 bytes);
 
 #endif

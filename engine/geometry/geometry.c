@@ -7,15 +7,13 @@
 #include "engine/base/check.h"
 #include "engine/geometry/keys.h"
 #include "engine/geometry/map.h"
+#include "engine/geometry/room.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #define CACHE_MAGIC    0x76784743u /* "vxGC" */
 #define GEOMETRY_MAGIC 0x76784745u /* "vxGE" */
-
-/* A page: what the kernel hands out, so that a small geometry touches no more than it needs. */
-#define UNIT_BYTES 4096
 
 #define NONE (-1)
 
@@ -79,9 +77,10 @@ vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
                            struct vx_geometry_cache **cache)
 {
     *cache = NULL;
-    size_t bytes = cache_bytes / UNIT_BYTES * UNIT_BYTES;
+    size_t bytes = cache_bytes / VX_GEOMETRY_UNIT_BYTES * VX_GEOMETRY_UNIT_BYTES;
     VX_ENSURE_WHY(bytes, why, INVALID_ARGUMENT, "the geometry cache is too small",
-                  "cache_bytes: expected at least %d, got %zu", UNIT_BYTES, cache_bytes);
+                  "cache_bytes: expected at least %d, got %zu", VX_GEOMETRY_UNIT_BYTES,
+                  cache_bytes);
     struct vx_geometry_cache *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the geometry cache");
     made->magic = CACHE_MAGIC;
@@ -95,7 +94,7 @@ vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
     }
     made->range = range;
     made->bytes = bytes;
-    vx_status status = vx_buddy_open(bytes, UNIT_BYTES, &made->buddy);
+    vx_status status = vx_buddy_open(bytes, VX_GEOMETRY_UNIT_BYTES, &made->buddy);
     if (status.fault)
         vx_geometry_close(&made);
     else
@@ -191,18 +190,23 @@ static vx_status take_piece(struct vx_geometry_cache *cache, size_t bytes,
                             struct vx_why *why, u64 *offset)
 {
     /* What can never fit throws nothing out. */
-    VX_ENSURE_WHY(vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
-                  "the geometry does not fit in the geometry cache",
-                  "the geometry needs a piece of %zu bytes more in the geometry cache: "
-                  "cache_bytes gives it %zu, and never so large a piece",
-                  bytes, cache->bytes);
+    unsigned long long piece = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
+    VX_ENSURE_WHY(
+        vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
+        "the geometry does not fit in the geometry cache",
+        "the geometry needs %zu bytes more in the geometry cache, in a piece of "
+        "%llu (a power of two): cache_bytes gives it %zu, and never so large a "
+        "piece",
+        bytes, piece, cache->bytes);
     while (!vx_buddy_take(cache->buddy, bytes, offset)) {
         if (evict(cache)) continue;
-        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED,
-                    "the geometry does not fit in the geometry cache",
-                    "the geometry needs a piece of %zu bytes more in the geometry cache: "
-                    "cache_bytes gives it %zu, %llu of them in use by this request",
-                    bytes, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy));
+        VX_FAIL_WHY(
+            why, RESOURCE_EXHAUSTED, "the geometry does not fit in the geometry cache",
+            "the geometry needs %zu bytes more in the geometry cache, in a piece "
+            "of %llu (a power of two): cache_bytes gives it %zu, pieces of this "
+            "request have %llu, the largest free one is %llu",
+            bytes, piece, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy),
+            (unsigned long long)vx_buddy_largest(cache->buddy));
     }
     return VX_OK;
 }
@@ -211,8 +215,7 @@ static vx_status take_set(struct vx_geometry_cache *cache, i64 n, struct vx_why 
                           u64 *offset, struct vx_keys *set)
 {
     size_t rows = (size_t)n + 1;
-    VX_TRY(
-        take_piece(cache, rows * (sizeof *set->keys + sizeof *set->rows), why, offset));
+    VX_TRY(take_piece(cache, vx_geometry_set_bytes(n), why, offset));
     set->n = n;
     set->keys = (u64 *)(void *)(cache->range + *offset);
     set->rows = (i32 *)(void *)(set->keys + rows);
@@ -386,9 +389,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     struct vx_geometry_cache *cache = geometry->cache;
     struct vx_map map = {.key = *key, .v = vx_map_offsets(key), .n = geometry->scan.n};
     u64 offset = 0;
-    if (map.n)
-        VX_TRY(take_piece(cache, (size_t)map.v * (size_t)map.n * sizeof *map.nbr, why,
-                          &offset));
+    if (map.n) VX_TRY(take_piece(cache, vx_geometry_map_bytes(key, map.n), why, &offset));
     while (cache->maps_free == NONE && evict(cache)) continue;
     if (cache->maps_free == NONE) {
         if (map.n) vx_buddy_give(cache->buddy, offset);

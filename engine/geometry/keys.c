@@ -103,11 +103,12 @@ static vx_status scan_fail(const struct vx_coords_view *view, u64 bad, struct vx
     bool sample = view->columns == 4 && column == 0;
     /* The axes have no names: training may have had them as x, y, z or as z, y, x. */
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a coordinate is out of range",
-                "coords row %lld, column %d (%s): expected %d to %d, got %d",
+                "coords row %lld, column %d (%s): expected %d to %d, got %d%s",
                 (long long)row, column,
                 sample ? "the sample, which comes first" : "an axis of the voxel",
                 sample ? 0 : VX_AXIS_MIN, sample ? VX_SAMPLE_MAX : VX_AXIS_MAX,
-                view->rows[row * view->columns + column]);
+                view->rows[row * view->columns + column],
+                sample ? "" : "; subtract an origin from all");
 }
 
 vx_status vx_keys_scan(struct vx_cpu *cpu, const struct vx_coords_view *view,

@@ -3,6 +3,7 @@ target_sources(engine PRIVATE
   geometry/geometry.c
   geometry/keys.c
   geometry/map.c
+  geometry/room.c
   geometry/sort.c
 )
 # The walk over sorted keys is the price of a map: unrolled and with its invariants out of the way.

@@ -112,8 +112,12 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
     VX_TRY(load_choose(load, model));
     VX_TRY(load_maps(model));
     const struct need need = {gpu->choices, &gpu->places};
-    const struct vx_model_room room = {load->bytes, need_bytes, &need,
-                                       "activations, neighbour maps, workspaces"};
+    const struct vx_model_room room = {.bytes = load->bytes,
+                                       .need = need_bytes,
+                                       .context = &need,
+                                       .memory = "device memory",
+                                       .setting = "device_bytes",
+                                       .what = "activations, neighbour maps, workspaces"};
     VX_TRY(vx_model_fit(model, &room, why));
     VX_TRY(vx_gpu_wanted_model(wanted, gpu->choices, model->signature.voxels_max, why));
 

@@ -81,13 +81,16 @@ static void page_policy(struct vx_page *page, i32 level,
                                                : "does not count");
 }
 
-static void page_batching(struct vx_page *page, const struct vx_signature *signature)
+static void page_batching(struct vx_page *page, const struct vx_model *model)
 {
+    const struct vx_signature *signature = &model->signature;
     const struct vx_batching *batching = &signature->batching;
     vx_page_add(
-        page, "at most %lld voxels in a request, %lld in a batch, which waits %lld us\n",
-        (long long)signature->voxels_max, (long long)batching->voxels_max,
-        (long long)batching->delay_us);
+        page,
+        "at most %lld voxels in a request%s, %lld in a batch, which waits %lld us\n",
+        (long long)signature->voxels_max,
+        model->network->voxels_max_said ? "" : ", or what fits the device",
+        (long long)batching->voxels_max, (long long)batching->delay_us);
     vx_page_add(page, "at most %d requests in a batch", batching->requests_max);
     if (batching->pairs_max)
         vx_page_add(page, ", and %lld pairs", (long long)batching->pairs_max);
@@ -138,7 +141,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
                 network->precision ? vx_precision_name(network->precision)
                                    : "what the weights are (precision auto)");
-    page_batching(page, signature);
+    page_batching(page, model);
 }
 
 static void page_notes(struct vx_page *page, const char *notes)

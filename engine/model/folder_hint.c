@@ -6,6 +6,7 @@
 #include "engine/base/types.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,12 +65,26 @@ static void names_find(const char *path, struct names *names)
     closedir(directory);
 }
 
+/* Somebody put the description beside a version's weights. */
+static bool is_number(const char *name)
+{
+    return name[strspn(name, "0123456789")] == '\0';
+}
+
 static void hint_repository(const char *path, char out[VX_FOLDER_HINT_BYTES])
 {
     struct names names = {.count = 0};
     size_t used = 0;
     names_find(path, &names);
     if (!names.count) return;
+    if (is_number(names.list[0])) {
+        snprintf(
+            out, VX_FOLDER_HINT_BYTES,
+            "; there is %.*s/network.json: expected it beside the directory %.*s, as it "
+            "is of all versions",
+            NAME_BYTES, names.list[0], NAME_BYTES, names.list[0]);
+        return;
+    }
     for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
         used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s%.*s",
                                  i ? ", " : "; it is a repository of models (",
@@ -116,10 +131,15 @@ const char *vx_version_hint(const char *directory, int version,
 {
     char path[PATH_BYTES];
     struct names names = {.count = 0};
+    struct stat link;
     out[0] = '\0';
-    int length = snprintf(path, sizeof path, "%s/%d", directory, version);
+    int length =
+        snprintf(path, sizeof path, "%s/%d/weights.safetensors", directory, version);
     if (length < 0 || length >= PATH_BYTES) return out;
+    if (!lstat(path, &link)) return out; /* a link into nothing, and that was said */
+    *strrchr(path, '/') = '\0';
     bool there = entries_find(path, false, &names);
+    if (!there && errno != ENOENT) return out; /* it is there, and may not be read */
     if (!there && !entries_find(directory, true, &names)) return out;
     size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
                                    there ? "; the directory %d has "

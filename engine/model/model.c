@@ -3,6 +3,7 @@
 
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
+#include "engine/geometry/room.h"
 #include "engine/model/folder_hint.h"
 #include "engine/model/notes.h"
 #include "engine/model/safetensors.h"
@@ -13,7 +14,7 @@
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
 #define PATH_BYTES  4096 /* PATH_MAX of Linux */
-#define NOTES_BYTES 8192 /* six notes of a few names each */
+#define NOTES_BYTES 8192 /* seven notes of a few names each */
 
 /* The names of a model's two files, and how sentences call them. */
 struct paths {
@@ -139,6 +140,8 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
     struct vx_plan_options plan = vx_plan_cpu;
     if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
+    model->signature.voxels_max = model->network->voxels_max;
+    model->signature.batching = model->network->batching;
     return vx_plan_build(model->graph, &plan, &arena, &model->plan);
 }
 
@@ -174,25 +177,40 @@ static i64 room_voxels(const struct vx_model_room *room)
     return fits;
 }
 
+/* What network.json asks for, in the words of its key. */
+struct ask {
+    const char *key;
+    i64 voxels, fits;
+};
+static vx_status model_ask(const struct vx_model *model, const struct vx_model_room *room,
+                           const struct ask *ask, struct vx_why *why)
+{
+    VX_ENSURE_WHY(
+        ask->voxels <= ask->fits, why, RESOURCE_EXHAUSTED,
+        "the voxels a model promises to take do not fit",
+        "%s: %s asks for %lld voxels, which need %zu bytes of %s (%s); %s gives "
+        "%zu: at most %lld voxels fit",
+        model->network->label, ask->key, (long long)ask->voxels,
+        room->need(room->context, ask->voxels), room->memory, room->what, room->setting,
+        room->bytes, (long long)ask->fits);
+    return VX_OK;
+}
+
 vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
                        struct vx_why *why)
 {
     const struct vx_network *network = model->network;
     struct vx_signature *signature = &model->signature;
-    signature->voxels_max = network->voxels_max;
-    signature->batching = network->batching;
     if (!room->bytes) return VX_OK;
     i64 fits = room_voxels(room);
-    i64 must = network->voxels_max_said ? network->voxels_max : 1;
-    for (i32 i = 0; network->warmup_said && i < network->warmup_count; i++)
-        if (network->warmup[i] > must) must = network->warmup[i];
-    VX_ENSURE_WHY(
-        must <= fits, why, RESOURCE_EXHAUSTED,
-        "the voxels a model promises to take do not fit in the device memory",
-        "%s: limits and warmup ask for %lld voxels, which need %zu bytes of device "
-        "memory (%s); device_bytes gives %zu: at most %lld voxels fit",
-        network->label, (long long)must, room->need(room->context, must), room->what,
-        room->bytes, (long long)fits);
+    struct ask ask = {"limits.voxels_max", 1, fits};
+    if (network->voxels_max_said) ask.voxels = network->voxels_max;
+    VX_TRY(model_ask(model, room, &ask, why));
+    ask.key = "warmup";
+    for (i32 i = 0; network->warmup_said && i < network->warmup_count; i++) {
+        ask.voxels = network->warmup[i];
+        VX_TRY(model_ask(model, room, &ask, why));
+    }
     if (signature->voxels_max > fits) signature->voxels_max = fits;
     /* Where requests run one by one, a batch may hold more than the largest of them: there
      * memory was counted up to the network's own limit only. */
@@ -226,19 +244,41 @@ static size_t plan_need(const void *context, i64 n)
     return vx_plan_bytes(context, n);
 }
 
+static size_t geometry_need(const void *context, i64 n)
+{
+    const struct vx_plan *plan = context;
+    return vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+}
+
+static vx_status model_fit_cpu(struct vx_model *model,
+                               const struct vx_model_options *options, struct vx_why *why)
+{
+    char what[64];
+    struct vx_model_room room = {.bytes = options->device_bytes,
+                                 .need = plan_need,
+                                 .context = model->plan,
+                                 .memory = "device memory",
+                                 .setting = "device_bytes",
+                                 .what = what};
+    snprintf(what, sizeof what, "%lld channels each", (long long)model->plan->channels);
+    VX_TRY(vx_model_fit(model, &room, why));
+    room.bytes = options->cache_bytes;
+    room.need = geometry_need;
+    room.memory = "geometry cache";
+    room.setting = "cache_bytes";
+    snprintf(what, sizeof what, "%d maps, in powers of two", model->plan->maps_count);
+    return vx_model_fit(model, &room, why);
+}
+
 vx_status vx_model_open(const struct vx_model_source *source,
                         const struct vx_model_options *options, struct vx_why *why,
                         struct vx_model **model)
 {
     struct vx_model *made;
-    char what[64];
     vx_status status;
     *model = NULL;
     VX_TRY(vx_model_begin(source, false, why, &made));
-    snprintf(what, sizeof what, "%lld channels each", (long long)made->plan->channels);
-    const struct vx_model_room room = {options->device_bytes, plan_need, made->plan,
-                                       what};
-    VX_TRY_OR(status, out, vx_model_fit(made, &room, why));
+    VX_TRY_OR(status, out, model_fit_cpu(made, options, why));
     VX_TRY_OR(status, out, vx_model_finish(made, options->progress, why));
     *model = made;
     return VX_OK;

@@ -49,6 +49,7 @@ struct vx_model {
 
 struct vx_model_options {
     size_t device_bytes; /* for activations; 0 = no device, nothing to fit */
+    size_t cache_bytes;  /* for a geometry; likewise */
     const struct vx_progress *progress;
 };
 
@@ -60,13 +61,14 @@ VX_MUST_USE vx_status vx_model_open(const struct vx_model_source *source,
  * tensors padded and of the network's precision. */
 VX_MUST_USE vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
                                      struct vx_why *why, struct vx_model **model);
-/* Checks what the file promises against the room there is; what it does not promise
- * becomes what fits. */
+/* Checks what the file promises against the room there is, one room a call; what it does not
+ * promise becomes what fits. */
 struct vx_model_room {
-    size_t bytes;                               /* of device memory; 0 = no device */
+    size_t bytes;                               /* 0 = no device, nothing to fit */
     size_t (*need)(const void *context, i64 n); /* of N voxels; never falls with N */
     const void *context;
-    const char *what; /* that needs them, for the sentence */
+    const char *memory, *setting; /* what it is, and what says how much there is of it */
+    const char *what;             /* that needs them, for the sentence */
 };
 VX_MUST_USE vx_status vx_model_fit(struct vx_model *model,
                                    const struct vx_model_room *room, struct vx_why *why);

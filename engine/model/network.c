@@ -97,6 +97,12 @@ static vx_status parse_output(struct vx_network *network, const struct vx_json *
         vx_network_nearest(network, network->layers_count, layer->text, nearest));
     const struct vx_json *name = vx_json_find(object, "name");
     VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
+    /* Clients address tensors by name, shared memory among them. */
+    VX_ENSURE_WHY(strcmp(output->name, network->coords_name) != 0 &&
+                      strcmp(output->name, network->feats_name) != 0,
+                  why, INVALID_ARGUMENT, "an output has the name of an input",
+                  "line %d: expected a name of the output's own, got \"%s\", an input's",
+                  object->line, output->name);
     for (i32 i = 0; i < network->outputs_count; i++)
         VX_ENSURE_WHY(strcmp(network->outputs[i].name, output->name) != 0, why,
                       INVALID_ARGUMENT, "two outputs have one name",

@@ -122,6 +122,19 @@ static void notes_eps(const struct vx_network *network, struct vx_page *page)
                     "(OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
 }
 
+/* spconv's norm_fn has momentum beside eps: 0.01 and 0.1 are momenta. */
+#define EPS_USUAL_MAX 1e-2
+static void notes_eps_large(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "\"eps\" is 0.01 or more for", 0};
+    for (i32 i = 0; i < network->layers_count; i++)
+        if (network->layers[i].eps_said && network->layers[i].eps >= EPS_USUAL_MAX)
+            note_name(&note, network->layers[i].name);
+    note_end(&note,
+             "; training has 1e-8 to 1e-3 as a rule, and momentum, which is 0.01 or "
+             "0.1, stands beside it");
+}
+
 static void notes_layouts(const struct vx_network *network, struct vx_page *page)
 {
     struct note note = {page, "no \"layout\" is said for", 0};
@@ -141,5 +154,6 @@ void vx_notes_write(const struct vx_network *network, const struct vx_safetensor
     notes_finite(network, file, page);
     notes_fresh(network, file, page);
     notes_eps(network, page);
+    notes_eps_large(network, page);
     notes_layouts(network, page);
 }

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 struct device {
-    size_t bytes;
+    size_t bytes, cache_bytes;
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;
     struct vx_exec *exec;
@@ -114,6 +114,7 @@ static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why
     struct device *made = *device = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a device");
     made->bytes = options->device_bytes;
+    made->cache_bytes = options->cache_bytes;
     vx_status status = cpu_open_parts(made, options, why);
     if (status.fault) cpu_close(device);
     return status;
@@ -126,7 +127,7 @@ static vx_status cpu_load(void *device, const struct vx_model_source *source,
                           struct vx_model **model)
 {
     const struct device *it = device;
-    const struct vx_model_options options = {it->bytes, progress};
+    const struct vx_model_options options = {it->bytes, it->cache_bytes, progress};
     return vx_model_open(source, &options, why, model);
 }
 

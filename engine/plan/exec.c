@@ -32,6 +32,7 @@ struct job {
     struct vx_item *item;
     u8 *block; /* where the plan's offsets count from */
     size_t bytes;
+    struct vx_progress running; /* of a request; of a warm-up nobody */
     struct vx_geometry *geometry;
     const struct vx_map *maps[VX_LAYERS_MAX];
     const f32 *feats; /* tensor 0 as it is read */
@@ -129,9 +130,22 @@ static const f32 *job_input(const struct job *job, const struct vx_launch *launc
 /* A large request takes many seconds: whoever watches hears of its steps. */
 static void job_tell(const struct job *job, i64 done)
 {
-    const struct vx_progress *running = &job->exec->running;
     i64 total = (i64)job->plan->maps_count + job->plan->launches_count;
-    if (running->report) running->report(running->context, done, total);
+    if (job->running.report) job->running.report(job->running.context, done, total);
+}
+
+/* The first `count` maps of those that the plan wants, the largest first: what fits then fits
+ * whatever lay in the cache before. */
+static vx_status job_maps(struct job *job, i32 count)
+{
+    const struct vx_plan *plan = job->plan;
+    for (i32 i = 0; i < count; i++) {
+        job_tell(job, i);
+        VX_TRY(vx_geometry_map(job->geometry, job->exec->cpu, plan->maps_by_size[i],
+                               &job->item->why,
+                               &job->maps[plan->maps_by_size[i] - plan->maps]));
+    }
+    return VX_OK;
 }
 
 static vx_status job_geometry(struct job *job)
@@ -141,11 +155,7 @@ static vx_status job_geometry(struct job *job)
     const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
                                         item->content};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
-    for (i32 i = 0; i < job->plan->maps_count; i++) {
-        job_tell(job, i);
-        VX_TRY(vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i], &item->why,
-                               &job->maps[i]));
-    }
+    VX_TRY(job_maps(job, job->plan->maps_count));
     item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
     item->geometry_kept = vx_geometry_kept(job->geometry);
@@ -370,6 +380,7 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
     struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
     job.block = exec->block;
     job.bytes = exec->bytes;
+    job.running = exec->running;
     item->status = job_run(&job);
 }
 
@@ -401,10 +412,7 @@ static vx_status warm_geometry(struct job *job, i32 maps_count)
             vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
         vx_warm_coords_close(&rows, item->voxels);
     }
-    for (i32 i = 0; i < maps_count && !status.fault; i++)
-        status = vx_geometry_map(job->geometry, exec->cpu, &job->plan->maps[i],
-                                 &item->why, &job->maps[i]);
-    return status;
+    return status.fault ? status : job_maps(job, maps_count);
 }
 
 vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,

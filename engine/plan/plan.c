@@ -2,6 +2,7 @@
 #include "engine/plan/plan.h"
 
 #include "engine/base/check.h"
+#include "engine/geometry/map.h"
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -36,6 +37,17 @@ static i32 plan_map(struct vx_plan *plan, const struct vx_layer *layer)
         if (!memcmp(&plan->maps[i], &key, sizeof key)) return i;
     plan->maps[plan->maps_count] = key;
     return plan->maps_count++;
+}
+
+/* In this order they need the least room (vx_geometry_room); of equal size as they come. */
+static void plan_sort_maps(struct vx_plan *plan)
+{
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        i32 at = i, v = vx_map_offsets(&plan->maps[i]);
+        for (; at && vx_map_offsets(plan->maps_by_size[at - 1]) < v; at--)
+            plan->maps_by_size[at] = plan->maps_by_size[at - 1];
+        plan->maps_by_size[at] = &plan->maps[i];
+    }
 }
 
 static void plan_launch(struct vx_plan *plan, i32 index)
@@ -102,10 +114,12 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     made->launches = vx_arena_take_array(arena, nodes, sizeof *made->launches);
     made->tensors = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensors);
     made->maps = vx_arena_take_array(arena, nodes, sizeof *made->maps);
-    bool good = made->launches && made->tensors && made->maps;
+    made->maps_by_size = vx_arena_take_array(arena, nodes, sizeof *made->maps_by_size);
+    bool good = made->launches && made->tensors && made->maps && made->maps_by_size;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
+    plan_sort_maps(made);
     plan_outputs(made);
     made->channels = (options->staged ? vx_memory_plan_staged : vx_memory_plan)(
         made->tensors, made->tensors_count);

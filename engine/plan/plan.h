@@ -58,6 +58,7 @@ struct vx_plan {
     i32 tensors_count;
     i64 channels; /* of 4 bytes per voxel, of all tensors together */
     struct vx_map_key *maps;
+    const struct vx_map_key **maps_by_size; /* the same, largest first */
     i32 maps_count;
     i32 outputs[VX_OUTPUTS_MAX]; /* tensors */
     i32 staged_feats;            /* tensors of a staged plan */

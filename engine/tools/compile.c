@@ -72,7 +72,13 @@ static bool parse(int count, char **arguments, struct compile *compile)
     bool tuned =
         !compile->table == !compile->device && (compile->model || !compile->table);
     if (compile->arch && (compile->all || compile->model) && tuned) return true;
-    vx_print_error("%s", usage);
+    vx_print_error("voxeld compile: %s\n\n%s",
+                   !compile->arch ? "expected --arch ARCH"
+                   : !compile->all && !compile->model
+                       ? "expected --all or --model DIR: which kernels are compiled"
+                       : "expected --tune-table FILE and --device NAME together, with "
+                         "--model DIR",
+                   usage);
     return false;
 }
 

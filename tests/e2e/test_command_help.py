@@ -65,6 +65,8 @@ def test_help_behind_other_words(words):
     (["bench", "--algoritm", "auto"], 'unknown option "--algoritm"; the nearest is "--algorithm"'),
     (["tune", "--shape", "a"], 'unknown option "--shape"; the nearest is "--shapes"'),
     (["compile", "--modle", "m"], 'unknown option "--modle"; the nearest is "--model"'),
+    (["compile", "--arch", "sm_90a"], "voxeld compile: expected --all or --model DIR"),
+    (["compile", "--all"], "voxeld compile: expected --arch ARCH"),
     (["check", "--modle"], "expected MODEL_DIRECTORY [VERSION], got --modle"),
     (["check", "m", "1x"], 'expected VERSION as a whole number from 1 to 2147483647, got "1x"'),
     (["check", "m", " 1"], 'from 1 to 2147483647, got " 1"'),
@@ -81,6 +83,8 @@ def test_words_that_are_not_known(words, nearest):
 
 @pytest.mark.parametrize("flags,sentence", [
     (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT or unix:PATH, got '18911'"),
+    (["--grpc", "unix:/tmp/" + "0" * 103],
+     "grpc: expected a Unix socket's path of at most 107 bytes, got 'unix:/tmp/00"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
     (["--ready-file", "/nowhere/r"], "ready_file: '/nowhere/r' cannot be written: No such file"),
 ])

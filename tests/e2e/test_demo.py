@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+import voxeld
 from conftest import ROOT, SANITIZED
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
@@ -37,6 +38,17 @@ def test_mean_angular_error_on_unseen_shapes(daemon, capsys):
         print("\n" + score.table())
     assert len(score.angles) >= 4
     assert score.mean() < DEGREES_MAX
+
+
+def test_what_it_takes_is_what_fits_the_cache(daemon):
+    """512 MiB: two maps of 27 * 4 bytes a voxel in pieces of 128 MiB, and the keys."""
+    checked = subprocess.run([os.environ["VOXELD"], "check", str(DEMO / "repository" / "normals")],
+                             capture_output=True, text=True, timeout=PATIENCE)
+    assert "at most 4194304 voxels in a request, or what fits the device" in checked.stdout
+    coords = np.zeros((1242757, 4), np.int32)
+    with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
+        client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
+    assert "serves at most 1242756 voxels in one request, got 1242757" in caught.value.message
 
 
 def test_the_picture(daemon, tmp_path):

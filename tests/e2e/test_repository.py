@@ -165,6 +165,24 @@ def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
     assert "NaN or infinity in conv.bias" in said[1] and " warn " in said[1]
 
 
+def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
+    repository = tmp_path / "repository"
+    for version in (1, 2, 3):
+        ConvModel(version).write(repository, "conv", version)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.infer("conv", *random_grid(1, 10), version=7)
+        assert "version 7 is not found: this server has versions 1, 2, 3" in caught.value.message
+        model = ConvModel(4)  # its network is another, and so is that of 1, 2 and 3 from now on
+        model.network["layers"][1]["op"] = "silu"
+        model.write(repository, "conv", 4)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said("MODEL_NETWORK", 1)
+        said, = [line for line in daemon.log().splitlines() if "MODEL_NETWORK" in line]
+    assert " warn " in said and 'model=conv versions="1, 2, 3"' in said, said
+    assert "network.json was written anew and is of all versions" in said
+
+
 def check(folder, *words):
     done = subprocess.run([os.environ["VOXELD"], "check", *words], cwd=folder,
                           capture_output=True, text=True, timeout=PATIENCE)
@@ -187,6 +205,12 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
     for path in ("none", "nowhere", "nowhere/1"):
         code, said = check(tmp_path, path)
         assert code == 1 and said.endswith("No such file or directory\n")
+        assert said.startswith(f"voxeld check {path}: NOT_FOUND: ")
+    ConvModel().write(tmp_path / "inner")
+    inner = tmp_path / "inner" / "conv"
+    (inner / "network.json").rename(inner / "1" / "network.json")
+    assert ("; there is 1/network.json: expected it beside the directory 1, as it is of all "
+            "versions\n") in check(tmp_path, "inner/conv")[1]
     compiled = subprocess.run([os.environ["VOXELD"], "compile", "--arch", "sm_90a", "--model",
                                "repository"], cwd=tmp_path, capture_output=True, text=True,
                               timeout=PATIENCE)
@@ -203,6 +227,9 @@ def test_a_check_without_the_version_says_what_is_there(tmp_path):
     assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]
     (model / "1" / "model.safetensors").unlink()
     assert expected + "the directory 1 has nothing\n" in check(tmp_path, "m")[1]
+    (model / "1" / "weights.safetensors").symlink_to("../../blobs/5e7a")
+    assert ("m/1/weights.safetensors: cannot be opened: No such file or directory: it is a link to "
+            "'../../blobs/5e7a', which is not there\n") in check(tmp_path, "m")[1]
     for version in range(2, 6):
         (model / str(version)).mkdir()
     assert "there is no directory 7, there is '1', '2', '3' and more\n" in check(
@@ -243,10 +270,19 @@ def test_a_file_that_the_daemon_may_not_read_names_both_users():
         program = repository / "voxeld"  # the build folder may not be the stranger's to enter
         program.write_bytes(pathlib.Path(os.environ["VOXELD"]).read_bytes())
         program.chmod(0o755)
-        done = subprocess.run(["setpriv", "--reuid", STRANGER, "--clear-groups", str(program),
-                               "check", str(repository / "conv")],
-                              capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode, done.stdout
+        def stranger(*words):
+            done = subprocess.run(["setpriv", "--reuid", STRANGER, "--clear-groups", str(program),
+                                   *words], capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode, done.stdout
+            return done.stdout + done.stderr
+        model = repository / "conv"
         assert ("weights.safetensors: cannot be opened: Permission denied: it belongs to user 0 "
                 f"and has mode 0600, and voxeld runs as user {STRANGER}: chmod a+r it"
-                ) in done.stdout + done.stderr
+                ) in stranger("check", str(model))
+        (model / "1").chmod(0o700)  # nothing is said of what cannot be seen
+        assert stranger("check", str(model)).endswith(
+            f"voxeld runs as user {STRANGER}, who may not enter a directory above it\n")
+        # No advice to open a directory that is not the daemon's: it would not be enough, either.
+        said = stranger("serve", "--repository", folder, "--ready-file", f"{model}/1/ready")
+        assert (f"cannot be written: Permission denied: voxeld runs as user {STRANGER}; expected a "
+                "path in a directory that voxeld may write to") in said and "chmod" not in said

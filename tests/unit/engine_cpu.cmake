@@ -10,7 +10,7 @@ foreach(name hash bricks order conv pointwise)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/unit/test_kernels_${name}.c tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
-foreach(name geometry geometry_cache)
+foreach(name geometry geometry_cache geometry_room)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/unit/test_${name}.c tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()

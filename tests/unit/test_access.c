@@ -75,6 +75,12 @@ END_TEST
 START_TEST(other_reasons_are_the_systems)
 {
     char room[VX_ACCESS_BYTES];
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(symlink("../blobs/5e7a", path), 0);
+    ck_assert_str_eq(
+        vx_access_text(path, ENOENT, room),
+        "No such file or directory: it is a link to '../blobs/5e7a', which is "
+        "not there");
     ck_assert_str_eq(vx_access_text("/nowhere", ENOENT, room),
                      "No such file or directory");
 }

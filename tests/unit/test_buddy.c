@@ -82,8 +82,11 @@ START_TEST(test_could)
         for (u64 want = 0; want <= 140; want++)
             for (u64 more = 0; more < 2; more++) {
                 bool could = vx_buddy_could(buddy, want * UNIT + more);
+                u64 piece = vx_buddy_piece(UNIT, want * UNIT + more);
+                ck_assert_int_eq(could, piece <= vx_buddy_largest(buddy));
                 bool taken = vx_buddy_take(buddy, want * UNIT + more, &offset);
                 ck_assert_int_eq(could, taken);
+                if (taken) ck_assert_uint_eq(vx_buddy_used(buddy), piece);
                 if (taken) ck_assert(vx_buddy_could(buddy, want * UNIT + more));
                 if (taken) vx_buddy_give(buddy, offset);
             }

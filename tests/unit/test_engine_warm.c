@@ -168,6 +168,47 @@ START_TEST(coordinates_of_a_warm_up_are_no_part_of_the_device_memory)
 }
 END_TEST
 
+/* What voxels_max says is what the cache holds as well, and the default warm-up is of it: 2,000
+ * voxels fit here and 30,000 do not. */
+START_TEST(what_is_taken_fits_the_cache)
+{
+    const char *json = VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":[1,1,3]")
+        VX_RIG_CONV("b", "a", "8",
+                    ",\"kernel\":3") "{\"name\":\"y\",\"op\":\"linear\",\"input\":"
+                                     "\"b\",\"channels\":4}],"
+                                     "\"outputs\":[{\"layer\":\"y\"}]%s}";
+    static const struct {
+        const char *more, *said;
+    } rows[] = {
+        {",\"limits\":{\"voxels_max\":10000}",
+         "limits.voxels_max asks for 10000 voxels, which need 4194304 bytes of geometry "
+         "cache (2 maps, in powers of two); cache_bytes gives 1048576: at most 4854 "
+         "voxels "
+         "fit"},
+        {",\"warmup\":[1000,30000]",
+         "warmup asks for 30000 voxels, which need 8388608 bytes of geometry cache (2 "
+         "maps, "
+         "in powers of two); cache_bytes gives 1048576: at most 4854 voxels fit"}};
+    char text[1024];
+    struct vx_why why = {""};
+    reopen(64 << 20, 1 << 20);
+    snprintf(text, sizeof text, json, "");
+    vx_rig_write_model(vx_rig_root, text, 3);
+    struct vx_model *model = vx_rig_load(vx_rig_root);
+    ck_assert_int_eq(vx_model_signature(model)->voxels_max, 4854);
+    vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    vx_engine_unload(vx_rig_engine, &model);
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        snprintf(text, sizeof text, json, rows[i].more);
+        vx_rig_write_model(vx_rig_root, text, 3);
+        struct vx_rig_load load = vx_rig_load_any(vx_rig_root, 1);
+        ck_assert_int_eq(vx_status_code(load.status), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_msg(strstr(load.why.text, rows[i].said) != NULL, "%s", load.why.text);
+    }
+}
+END_TEST
+
 /* The front stops, or the model is not wanted any more. */
 START_TEST(a_model_may_go_in_the_middle)
 {
@@ -193,6 +234,7 @@ int main(void)
     tcase_add_test(tcase, a_request_tells_of_its_steps);
     tcase_add_test(tcase, a_warm_up_gives_way);
     tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
+    tcase_add_test(tcase, what_is_taken_fits_the_cache);
     tcase_add_test(tcase, a_model_may_go_in_the_middle);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -210,19 +210,19 @@ START_TEST(test_out_of_range)
         {4,
          {0, 0, 0, 131072, -5, 0, 0, 1, 0, 0, 0, 2},
          "coords row 0, column 3 (an axis of the voxel): expected -131072 to 131071, got "
-         "131072"},
+         "131072; subtract an origin from all"},
         {4,
          {0, -2147483647 - 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2},
          "coords row 0, column 1 (an axis of the voxel): expected -131072 to 131071, got "
-         "-2147483648"},
+         "-2147483648; subtract an origin from all"},
         {3,
          {0, 0, 0, 1, 2147483647, 3},
          "coords row 1, column 1 (an axis of the voxel): expected -131072 to 131071, got "
-         "2147483647"},
+         "2147483647; subtract an origin from all"},
         {3,
          {-131073, 0, 0, 1, 2, 3},
          "coords row 0, column 0 (an axis of the voxel): expected -131072 to 131071, got "
-         "-131073"},
+         "-131073; subtract an origin from all"},
     };
     i64 n = cases[_i].columns == 4 ? 3 : 2;
     check_refused(cases[_i].rows, n, cases[_i].columns, cases[_i].sentence);
@@ -235,7 +235,7 @@ START_TEST(test_one_beyond_each_end)
     const i32 field = _i / 2;
     const i32 least = field ? VX_AXIS_MIN : 0, most = field ? VX_AXIS_MAX : VX_SAMPLE_MAX;
     const i32 end = _i % 2 ? most : least, beyond = _i % 2 ? end + 1 : end - 1;
-    char sentence[128];
+    char sentence[160];
     for (i32 columns = field ? 3 : 4; columns <= 4; columns++) {
         i32 coords[3 * 4] = {0};
         const i32 column = field + columns - 4;
@@ -248,9 +248,10 @@ START_TEST(test_one_beyond_each_end)
         vx_geometry_drop(rig.cache, &geometry);
         coords[1 * columns + column] = beyond;
         (void)snprintf(sentence, sizeof sentence,
-                       "coords row 1, column %d (%s): expected %d to %d, got %d", column,
+                       "coords row 1, column %d (%s): expected %d to %d, got %d%s",
+                       column,
                        field ? "an axis of the voxel" : "the sample, which comes first",
-                       least, most, beyond);
+                       least, most, beyond, field ? "; subtract an origin from all" : "");
         check_refused(coords, 3, columns, sentence);
     }
 }
@@ -265,7 +266,7 @@ START_TEST(test_first_bad_row_of_many)
     for (i64 i = 54321; i < n; i++) coords[i * 4 + 2] = 1 << 20;
     check_refused(coords, n, 4,
                   "coords row 54321, column 2 (an axis of the voxel): expected -131072 "
-                  "to 131071, got 1048576");
+                  "to 131071, got 1048576; subtract an origin from all");
     vx_free(coords);
 }
 END_TEST

@@ -164,8 +164,9 @@ START_TEST(test_never_fits)
     ck_assert_int_eq(stats.evictions, 0);
     ck_assert_int_eq(stats.bytes, 40 * 4096);
     ck_assert_str_eq(rig.why.text,
-                     "the geometry needs a piece of 135168 bytes more in the geometry "
-                     "cache: cache_bytes gives it 196608, and never so large a piece");
+                     "the geometry needs 135168 bytes more in the geometry cache, in a "
+                     "piece of 262144 (a power of two): cache_bytes gives it 196608, and "
+                     "never so large a piece");
     geometry = rig_hold(coords, 32 * 4096 / 12 - 1);
     vx_geometry_drop(rig.cache, &geometry);
     vx_geometry_stats_get(rig.cache, &stats);

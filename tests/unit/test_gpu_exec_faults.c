@@ -132,7 +132,7 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
     vx_gpu_rig_write("fp16", text, 1);
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     ck_assert_int_eq(vx_status_code(load.status), VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_msg(strstr(load.why.text, "limits and warmup ask for 1000000 voxels") !=
+    ck_assert_msg(strstr(load.why.text, "limits.voxels_max asks for 1000000 voxels") !=
                       NULL,
                   "%s", load.why.text);
 }

@@ -5,6 +5,7 @@
 #include "tests/unit/models_rig.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -52,6 +53,33 @@ START_TEST(a_change_that_is_seen_again_takes_no_other_row)
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_FREE);
     rig_list(1, 2);
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_FREE);
+}
+END_TEST
+
+/* network.json is of all versions: who edits it for a new one is told whose answers change.  A
+ * version that comes with weights of its own, or does not serve, is no news. */
+START_TEST(a_network_of_versions_that_serve_is_said)
+{
+    const struct {
+        u64 network, weights;
+        u64 said; /* so far */
+    } looks[] = {{1, 1, 0}, {2, 1, 1}, {2, 1, 1}, {3, 2, 1}};
+    rig_worker_up(0);
+    rig_worker_up(1);
+    for (size_t i = 0; i < VX_COUNT(looks); i++) {
+        rig_list_begin();
+        for (i64 version = 1; version <= 2; version++) {
+            rig_list_add("m", version, 10 * looks[i].network + looks[i].weights);
+            rig_listing.entries[version - 1].network = looks[i].network;
+            rig_listing.entries[version - 1].weights = looks[i].weights;
+        }
+        rig_list_give(false);
+        ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_NETWORK), looks[i].said);
+        rig_answer_all(0);
+        rig_answer_all(1);
+        vx_models_step(rig_models);
+        ck_assert_int_ge(rig_picked("m", 2), 0);
+    }
 }
 END_TEST
 
@@ -179,6 +207,7 @@ int main(void)
     TCase *tests = tcase_create("rows");
     tcase_add_checked_fixture(tests, rig_set_up, rig_tear_down);
     tcase_add_test(tests, a_change_that_is_seen_again_takes_no_other_row);
+    tcase_add_test(tests, a_network_of_versions_that_serve_is_said);
     tcase_add_test(tests, what_is_given_up_is_unloaded_once);
     tcase_add_loop_test(tests, words_about_another_load_are_not_believed, 0, 2);
     tcase_add_test(tests, who_has_loaded_takes_what_must_be_alone);

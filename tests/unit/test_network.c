@@ -274,6 +274,8 @@ static const struct {
      "line 1: expected the key \"layer\", it is missing"},
     {TAIL("\"outputs\":[{\"layer\":\"feats\"}]"),
      "line 1: \"layer\": expected the name of a layer, got \"feats\"; known: y"},
+    {TAIL("\"outputs\":[{\"layer\":\"y\",\"name\":\"feats\"}]"),
+     "line 1: expected a name of the output's own, got \"feats\", an input's"},
     {TAIL("\"outputs\":[{\"layer\":\"y\"},{\"layer\":\"y\"}]"),
      "line 1: the output \"y\" is there twice"},
     {TAIL("\"outputs\":[{\"layer\":\"y\",\"datatype\":\"FP64\"}]"),

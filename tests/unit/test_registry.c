@@ -46,7 +46,6 @@ START_TEST(an_unknown_name_tells_what_there_is)
     struct vx_why why = {""};
     i32 got;
     add("segment", 1, VX_INSTANCE_READY);
-    add("normals", 2, VX_INSTANCE_LOADING);
     add("normals", 1, VX_INSTANCE_READY);
     ck_assert(vx_registry_pick(registry, "nromals", 0, &why, &got).fault);
     ck_assert_str_eq(why.text, "Request for unknown model: 'nromals' is not found: this "
@@ -54,6 +53,18 @@ START_TEST(an_unknown_name_tells_what_there_is)
     ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
     ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
                                "found: this server has version 1");
+    add("normals", 2, VX_INSTANCE_LOADING);
+    add("normals", 3, VX_INSTANCE_UNAVAILABLE);
+    add("normals", 2, VX_INSTANCE_READY); /* a reload beside its predecessor */
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has versions 1, 2, 3");
+    for (i32 version = 30; version > 10; version--)
+        add("normals", version, VX_INSTANCE_READY);
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has versions 1, 2, 3, 11, 12, 13, 14, "
+                               "15 and more up to 30");
     add("b", 1, VX_INSTANCE_READY);
     add("c", 1, VX_INSTANCE_READY);
     add("a", 1, VX_INSTANCE_READY);

@@ -178,8 +178,9 @@ START_TEST(one_call_too_many_is_refused_unread)
     for (i32 i = 0; i < 2 * VX_METHODS_COUNT; i++) {
         rpc_unary(channel, RPC_INFER, body, length, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
-        ck_assert_str_eq(result.text,
-                         "the server has 4 calls in flight, its limit; try again later");
+        ck_assert_str_eq(
+            result.text,
+            "the server has 4 calls in flight, its limit (calls_max); try again later");
         rpc_result_clear(&result);
     }
     rpc_unary(channel, RPC_LIVE, "ok", 2, &result); /* a probe is answered all the same */

@@ -380,9 +380,8 @@ START_TEST(one_stream_too_many_is_refused)
     }
     rpc_client_close(&clients[2], &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
-    ck_assert_str_eq(
-        result.text,
-        "the server has 2 streams open, its limit; end one, or use ModelInfer");
+    ck_assert_str_eq(result.text, "the server has 2 streams open, its limit "
+                                  "(streams_max); end one, or use ModelInfer");
     rpc_result_clear(&result);
     rpc_infer_echo(channel, 100, 1); /* idle streams are in nobody's way */
     for (i32 c = 0; c < 2; c++) {

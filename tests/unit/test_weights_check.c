@@ -131,7 +131,7 @@ START_TEST(notes_say_what_may_be_wrong)
         "\"kernel\":"
         "3,\"bias\":false},"
         "{\"name\":\"n\",\"op\":\"batch_norm\",\"input\":\"c\"},"
-        "{\"name\":\"m\",\"op\":\"batch_norm\",\"input\":\"n\",\"eps\":1e-3,\"affine\":"
+        "{\"name\":\"m\",\"op\":\"batch_norm\",\"input\":\"n\",\"eps\":1e-2,\"affine\":"
         "false,"
         "\"tensors\":{\"running_mean\":\"n.running_mean\"}},"
         "{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"m\",\"affine\":false}");
@@ -163,6 +163,8 @@ START_TEST(notes_say_what_may_be_wrong)
         "never gathered\n"
         "no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
         "file does not have it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
+        "\"eps\" is 0.01 or more for m; training has 1e-8 to 1e-3 as a rule, and "
+        "momentum, which is 0.01 or 0.1, stands beside it\n"
         "no \"layout\" is said for c; the shape of the weight has one reading, "
         "which voxeld check shows\n");
     vx_safetensors_close(&file);
