@@ -18,7 +18,6 @@ import random
 import re
 import struct
 
-VOXELS_MAX = 2 << 20
 NOISE = 1 << 14  # random halves that are repeated: a million draws are slow in plain Python
 
 
@@ -59,8 +58,7 @@ def network(channels, layers):
                        "bias": False}], "mix"
     return {"format": 1, "description": "a bench's model",
             "inputs": {"coords": "coords", "feats": {"name": "feats", "channels": channels}},
-            "layers": rows, "outputs": [{"name": "out", "layer": last, "datatype": "FP16"}],
-            "limits": {"voxels_max": VOXELS_MAX}}
+            "layers": rows, "outputs": [{"name": "out", "layer": last, "datatype": "FP16"}]}
 
 
 def weights(channels, layers):

@@ -264,10 +264,14 @@ def test_a_worker_that_ends_at_once_is_tried_less_and_less_often(repository, tmp
         assert "out" in client.infer("conv", *random_grid(1, 100), timeout=PATIENCE)
 
 
-def test_what_does_not_fit_fails_alone(repository, tmp_path):
-    """A neighbour map of 27 x 4 bytes a voxel, and 1 MB for maps."""
+def test_what_does_not_fit_fails_alone(tmp_path):
+    """A neighbour map of 27 x 4 bytes a voxel, and 1 MB for maps; the model says no limit."""
     small, large = random_grid(1, 20), random_grid(2, 60000)
-    with Daemon(repository, tmp_path, "--cache-bytes", "1M") as daemon, \
+    model = ConvModel()
+    model.network["warmup"] = [10]
+    del model.network["limits"]
+    model.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path, "--cache-bytes", "1M") as daemon, \
             Client(daemon.grpc) as client:
         pids = daemon.workers()
         expected = client.infer("conv", *small, timeout=PATIENCE)["out"]
