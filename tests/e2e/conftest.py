@@ -25,6 +25,15 @@ def repository(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def small_repository(tmp_path_factory):
+    """Its model fits a geometry cache of 8 MB."""
+    path, model = tmp_path_factory.mktemp("small"), ConvModel()
+    model.network["limits"] = {"voxels_max": 10000}
+    model.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
 def daemon(repository, tmp_path_factory):
     with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--message-bytes-max", "8M") as one:
         yield one

@@ -110,8 +110,8 @@ def test_one_name_serves_every_model_of_the_worker(tmp_path):
         assert by_name.coords_ref == name
 
 
-def test_what_was_thrown_out_is_unknown_until_it_is_sent_again(repository, tmp_path):
-    with Daemon(repository, tmp_path, "--cache-bytes", "8M") as daemon, \
+def test_what_was_thrown_out_is_unknown_until_it_is_sent_again(small_repository, tmp_path):
+    with Daemon(small_repository, tmp_path, "--cache-bytes", "8M") as daemon, \
             Client(daemon.grpc) as client:
         coords, feats = random_grid(9, 1000)
         first = client.infer("conv", coords, feats, coords_ref="")
@@ -186,13 +186,13 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
                         lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
 
 
-def test_a_holder_that_has_it_no_more_passes_it_on(repository, tmp_path):
+def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
     """Two workers have it; one throws it out, is asked first, and the other one answers."""
     coords, feats = random_grid(120, 1000)
     with contextlib.ExitStack() as open_now:
         daemon = open_now.enter_context(Daemon(
-            repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--batching", "off",
-            "--cache-bytes", "8M", "--watchdog-ms", "0"))
+            small_repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--batching",
+            "off", "--cache-bytes", "8M", "--watchdog-ms", "0"))
         client = open_now.enter_context(Client(daemon.grpc))
         pool = open_now.enter_context(concurrent.futures.ThreadPoolExecutor(8))
         daemon.wait_for("both workers", lambda: sum(

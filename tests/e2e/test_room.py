@@ -16,6 +16,11 @@ MIB = 1 << 20
 SMALL = ("--device-bytes", "64M", "--cache-bytes", "16M", "--threads", "1")
 
 
+@pytest.fixture(scope="module")
+def repository(small_repository):
+    return small_repository
+
+
 needs_little_address_space = pytest.mark.skipif(
     SANITIZED, reason="a sanitizer reserves terabytes of addresses")
 
