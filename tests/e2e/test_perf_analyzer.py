@@ -87,7 +87,7 @@ def tasks(pid):
 def run_program(daemon, arguments):
     """Its CompletedProcess, or None when it has lost count of its requests: now and then its
     threads have ended, no connection has a byte to send or to read, and its main thread sleeps for
-    ever (seen with gdb, in the open loop).  A request that never ended would still have a thread."""
+    ever (seen with gdb, in the open loop).  A request that never ended would have a thread."""
     with subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
         most = silent = 0
