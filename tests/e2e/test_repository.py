@@ -173,6 +173,7 @@ def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
         with pytest.raises(voxeld.NotFound) as caught:
             client.infer("conv", *random_grid(1, 10), version=7)
         assert "version 7 is not found: this server has versions 1, 2, 3" in caught.value.message
+        daemon.wait_said("MODEL_READY", 3)
         model = ConvModel(4)  # its network is another, and so is that of 1, 2 and 3 from now on
         model.network["layers"][1]["op"] = "silu"
         model.write(repository, "conv", 4)
