@@ -56,7 +56,7 @@ struct vx_batching {
     i64 pairs_max;              /* most (row, offset) pairs, as estimated; 0 = no bound */
     i64 delay_us;               /* how long a batch may wait for company */
     i32 requests_max;           /* 1 .. VX_BATCH_ITEMS_MAX; 1 = batching is off */
-    i32 priority_levels;        /* 0 = a request's number is its level, without bound */
+    i32 priority_levels;        /* 0 = one, whatever requests say */
     i32 default_priority_level; /* of a request that says none; 1 = highest */
     struct vx_queue_policy policies[VX_PRIORITY_LEVELS_MAX + 1]; /* [0] the default's */
 };

@@ -203,8 +203,9 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     struct vx_signature *signature = &model->signature;
     if (!room->bytes) return VX_OK;
     i64 fits = room_voxels(room);
-    struct ask ask = {"limits.voxels_max", 1, fits};
-    if (network->voxels_max_said) ask.voxels = network->voxels_max;
+    struct ask ask = {"the smallest request", 1, fits};
+    if (network->voxels_max_said)
+        ask = (struct ask){"limits.voxels_max", network->voxels_max, fits};
     VX_TRY(model_ask(model, room, &ask, why));
     ask.key = "warmup";
     for (i32 i = 0; network->warmup_said && i < network->warmup_count; i++) {

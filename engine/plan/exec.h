@@ -34,7 +34,7 @@ VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
                                    struct vx_exec **exec);
 void vx_exec_close(struct vx_exec **exec);
 
-/* Is told of each map and each layer of a request that is done; before the first of them. */
+/* Whom to tell of a request's progress: before each map and each layer, and at the end. */
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 
 /* The item has voxels and has been through vx_item_begin. */
