@@ -58,6 +58,7 @@ START_TEST(body_that_does_not_come_is_cut)
     rpc_wait_in_flight(server, 1);
     VX_WAIT_UNTIL(receives(server));
     rpc_infer_echo(channel, 100, 1);
+    rpc_wait_in_flight(server, 1); /* its answer is sent, for the server as well */
     i64 late_ns = vx_clock_ns() + LIMIT_NS + 1;
     cut(server, vx_clock_ns());
     cuts(server, 0, 0); /* not yet */
