@@ -9,13 +9,13 @@
 
 #define ENGINE_MAGIC 0x7678454eu /* "vxEN" */
 
-/* Less than this holds no useful request and is a unit forgotten in a setting. */
+/* Less than this holds no useful request: the setting lacks its unit. */
 #define DEVICE_BYTES_MIN (1 << 20)
 
 struct vx_engine {
     u32 magic;
     const struct vx_backend *backend;
-    void *device; /* of the backend */
+    void *device; /* the backend's state */
     i32 under_way;
 };
 
@@ -125,7 +125,7 @@ struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
 void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch)
 {
-    VX_ASSERT(!engine->under_way); /* else collect could answer another's */
+    VX_ASSERT(!engine->under_way); /* else collect could return another batch */
     vx_engine_submit(engine, model, batch);
     VX_ASSERT(vx_engine_collect(engine, true) == batch);
 }

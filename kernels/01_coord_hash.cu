@@ -10,7 +10,7 @@
 #define VX_THREADS 256
 #endif
 
-/* Puts the key where the slot is free; answers what was there. */
+/* Stores the key if the slot is free; returns what the slot held. */
 VX_DEVICE uint64_t swap_in(const struct vx_hash_table *table, uint64_t slot, uint64_t key)
 {
 #if VX_KEY_BITS == 64
@@ -25,7 +25,7 @@ VX_DEVICE uint64_t swap_in(const struct vx_hash_table *table, uint64_t slot, uin
 VX_KERNEL(VX_THREADS, 4) hash_insert(const struct vx_hash_insert_args args)
 {
     struct vx_hash_table table = args.table;
-    table.key_bits = VX_KEY_BITS; /* known to the compiler */
+    table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */
     int64_t i = (int64_t)vx_block_x() * VX_THREADS + vx_thread();
     if (i >= args.n) return;
     int32_t at[4];

@@ -1,21 +1,24 @@
 /* 01_coord_hash - coordinates packed into 64-bit keys, and a hash table from key to row.
  *
- * Math     key = sample | x + 2^17 | y + 2^17 | z + 2^17 in fields of 9, 18, 18, 18 bits,
- *          so that keys sort by sample, x, y, z.  slot(key) = mix(key) mod S, then the
- *          next free one.
- * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0; keys (N); slots_key,
- *          slots_row (S)
- * Types    i32 in, u64 keys, i32 rows.
- * Idea     One number instead of four makes equality one compare and a neighbour one
- *          addition.  S is a power of two at least 2 N: probes stay short (1.5 on average
- *          when found).  Key and row are separate arrays: a miss reads only keys.
- * Steps    1 check ranges   2 pack   3 insert in the order of rows; meeting one's own key
- *          is a duplicate, and the row already there is the first of the pair.
+ * Math     key       = sample << 54 | (x + 2^17) << 36 | (y + 2^17) << 18 | (z + 2^17)
+ *          slot(key) = mix(key) mod S, then the next free slot
+ *          The fields have 9, 18, 18 and 18 bits: keys sort by sample, x, y, z.
+ * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0
+ *          keys (N)  slots_key, slots_row (S)
+ * Types    i32 coords, u64 keys, i32 rows.
+ * Idea     With one number instead of four, equality is one compare and a neighbour is
+ *          one addition.  S is a power of two, at least 2 N, so that probes stay short
+ *          (1.5 on average for a key that is found).  Keys and rows are separate arrays:
+ *          a miss reads keys only.
+ * Steps    1 check the ranges
+ *          2 pack
+ *          3 insert in the order of rows; a row that finds its own key is a duplicate,
+ *            and the row stored there is the first of the pair
  * Tiles    rows.
  * Cost     bytes 24*N + 12*S, about 1.5 random accesses per row.
  * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17; N < 2^31; S a power of two > N.
- *          bad_row says what was out of range, first row, then first column.
- * Order    the pair named is that with the smallest second row: it does not depend on the
+ *          Out of range: bad_row is the first such row, bad_column its first such column.
+ * Order    of all duplicates the pair with the smallest second row is reported, on every
  *          machine.
  * Oracle   01_coord_hash_ref.c, tests/unit/test_kernels.c.
  * Source   Knuth, TAOCP 3, 6.4 (linear probing); the mix is the finaliser of splitmix64
@@ -34,7 +37,7 @@
 #define VX_KEY_AXIS_BITS   18
 #define VX_KEY_AXIS_MASK   ((UINT64_C(1) << VX_KEY_AXIS_BITS) - 1)
 #define VX_KEY_AXIS_BIAS   (1 << (VX_KEY_AXIS_BITS - 1))
-/* Never a key: keys have 63 bits. */
+/* No key has this value: keys have 63 bits. */
 #define VX_KEY_EMPTY (~UINT64_C(0))
 
 VX_BOTH uint64_t vx_key_pack(int32_t sample, int32_t x, int32_t y, int32_t z)
@@ -72,8 +75,9 @@ struct vx_coord_hash_args {
     uint64_t *keys;        /* (N) out */
     uint64_t *slots_key;   /* (slots_count) out; VX_KEY_EMPTY where free */
     int32_t *slots_row;    /* (slots_count) out */
-    int64_t bad_row; /* out: first row out of range, -1 none; nothing else is then set */
-    int32_t bad_column;    /* out */
+    /* out: the first row out of range, -1 none; if >= 0, no key or slot is written */
+    int64_t bad_row;
+    int32_t bad_column;    /* out: its first column out of range, -1 none */
     int64_t first, second; /* out: the first pair of equal rows, -1 none */
 };
 

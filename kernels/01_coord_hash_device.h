@@ -1,19 +1,22 @@
-/* 01_coord_hash_device - 01_coord_hash as a device does it: every voxel inserts itself.
+/* 01_coord_hash_device - 01_coord_hash on a device: every voxel inserts itself.
  *
- * Math     slot(key) = mix(key) mod S, then the next free one.  64 bits: key as in
- *          01_coord_hash.  32 bits: key = ((sample*X + x)*Y + y)*Z + z in the bounding box
- *          (least, size), which must have fewer than 2^32 - 1 places.
- * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0; slots_key, slots_row (S)
- * Types    i32 in, u64 or u32 keys, i32 rows.
- * Idea     The plain design that bricks (03_brick_index) are measured against.  Keys of 32
- *          bits halve the table.
- * Steps    1 slots_key is all ones already   2 pack   3 swap the key into the first free
- *          slot and write the row beside it.
- * Tiles    VX_KEY_BITS 64 or 32; key_bits of the arguments says the same.
+ * Math     slot(key) = mix(key) mod S, then the next free slot
+ *          64 bits:  key as in 01_coord_hash
+ *          32 bits:  key = ((sample*X + x)*Y + y)*Z + z, counted from `least`, in a box
+ *                    of `size` that has fewer than 2^32 - 1 places
+ * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0
+ *          slots_key, slots_row (S)
+ * Types    i32 coords, u64 or u32 keys, i32 rows.
+ * Idea     The plain design against which bricks (03_brick_index) are measured.  Keys of
+ *          32 bits halve the table.
+ * Steps    1 slots_key is all ones before the launch
+ *          2 pack
+ *          3 swap the key into the first free slot and write the row beside it
+ * Tiles    VX_KEY_BITS 64 or 32; key_bits of the table has the same value.
  * Cost     bytes 16*N + key bytes*S; 1.5 random accesses to keys and one to rows per row.
- * Limits   64 bits: those of 01_coord_hash; 32: the box.  Out of range raises fault[0], a
- *          voxel twice fault[1].  S a power of two >= 2*N.
- * Order    which of the slots a key has depends on the run, what is found does not.
+ * Limits   64 bits: those of 01_coord_hash; 32 bits: the box.  A voxel out of range sets
+ *          fault[0], a duplicate sets fault[1].  S a power of two >= 2*N.
+ * Order    which slot a key gets depends on the run; what is found does not.
  * Oracle   01_coord_hash_device_ref.c, tests/oracle.
  * Source   as 01_coord_hash.
  *
@@ -36,7 +39,7 @@ struct vx_hash_insert_args {
     int32_t columns;       /* 3 or 4 */
     const int32_t *coords; /* (N, columns) */
     struct vx_hash_table table;
-    uint32_t *fault; /* (2), zero before */
+    uint32_t *fault; /* (2) zeros before the launch */
 };
 
 void vx_hash_insert_ref(const struct vx_hash_insert_args *args);
@@ -60,7 +63,7 @@ VX_BOTH uint64_t vx_hash_key(const struct vx_hash_table *table, const int32_t at
     return key;
 }
 
-/* What slot `slot` holds. */
+/* The key in a slot, VX_KEY_EMPTY when it is free. */
 VX_BOTH uint64_t vx_hash_slot(const struct vx_hash_table *table, uint64_t slot)
 {
     if (table->key_bits == 64) return ((const uint64_t *)table->slots_key)[slot];

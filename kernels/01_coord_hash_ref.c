@@ -27,7 +27,7 @@ static void insert(struct vx_coord_hash_args *args, int64_t row)
     uint64_t slot = vx_key_mix(key) & (args->slots_count - 1);
     while (args->slots_key[slot] != VX_KEY_EMPTY) {
         if (args->slots_key[slot] == key) {
-            if (args->second >= 0) return; /* a later pair */
+            if (args->second >= 0) return; /* only the first pair is reported */
             args->first = args->slots_row[slot];
             args->second = row;
             return;

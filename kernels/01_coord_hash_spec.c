@@ -5,7 +5,7 @@
 
 extern const struct vx_kernel_spec vx_hash_insert_spec;
 
-/* VX_THREADS of the text: nothing is shared in a block, so any would do. */
+/* Equal to VX_THREADS of the text.  Threads share nothing, so any size works. */
 #define THREADS 256
 
 static const char *const macros[] = {"VX_KEY_BITS"};

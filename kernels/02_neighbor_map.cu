@@ -17,7 +17,8 @@ VX_DEVICE void write(const struct vx_hash_map_args *args, int64_t row, int32_t v
     (void)vx_atomic_or(&args->masks[row * args->words + v / 32], 1u << v % 32);
 }
 
-/* One row and one offset of the first half, with its mirror; answers the pairs. */
+/* Looks up one offset of the first half for one row and writes the entry and its mirror;
+ * offset 0 also writes the middle entry.  Returns the pairs written. */
 VX_DEVICE uint32_t look(const struct vx_hash_map_args *args,
                         const struct vx_hash_table *table, int64_t row, int32_t v)
 {
@@ -38,8 +39,8 @@ VX_KERNEL(VX_THREADS, 4) hash_map(const struct vx_hash_map_args args)
 {
     VX_SHARED uint64_t sum;
     struct vx_hash_table table = args.table;
-    table.key_bits = VX_KEY_BITS; /* known to the compiler */
-    /* As many rows at a time as have a thread for each offset of the first half. */
+    table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */
+    /* A thread for each row and offset of the first half: so many rows at a time. */
     uint32_t half = args.v > 1 ? (uint32_t)args.v / 2 : 1;
     uint32_t rows = VX_THREADS / half, mine = vx_thread() / half;
     int32_t v = (int32_t)(vx_thread() % half);

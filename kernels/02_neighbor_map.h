@@ -1,21 +1,22 @@
-/* 02_neighbor_map - for every voxel and every kernel offset, the row of the voxel found
- * there.
+/* 02_neighbor_map - for every voxel and every kernel offset, the row of the voxel there.
  *
- * Math     nbr[v,i] = row of key(i) + offset(v), -1 if there is none.  For v = (kx*Ky +
- *          ky)*Kz + kz offset(v) = ((kx - Kx/2)*dx, (ky - Ky/2)*dy, (kz - Kz/2)*dz), in
- *          the same sample.
+ * Math     nbr[v,i]  = row of the voxel at coordinates(i) + offset(v) in the same sample,
+ *                      -1 if there is none
+ *          offset(v) = ((kx - Kx/2)*dx, (ky - Ky/2)*dy, (kz - Kz/2)*dz)
+ *          v         = (kx*Ky + ky)*Kz + kz
  * Shapes   keys (N)  slots_key, slots_row (S), 01_coord_hash.h  nbr (V,N)
  * Types    u64 keys, i32 rows.
- * Idea     The set is its own neighbourhood: if j stands at offset v from i, then i
- *          stands at the opposite offset V-1-v from j.  So half of the offsets are looked
- *          up and both entries are written; the middle offset is the voxel itself.
- * Steps    1 all entries -1   2 middle: nbr[V/2,i] = i   3 for v < V/2: look up, write
- *          both.
- * Tiles    rows; entries of one row are written by the owners of other rows, so step 1
- *          ends before step 3 begins.  No two of them write the same entry.
+ * Idea     Neighbours are mutual: if j is at offset v from i, then i is at the opposite
+ *          offset V-1-v from j.  So only half of the offsets are looked up, and each hit
+ *          writes both entries.  The middle offset is the voxel itself.
+ * Steps    1 set all entries to -1
+ *          2 middle: nbr[V/2,i] = i
+ *          3 for v < V/2: look up, write both entries
+ * Tiles    rows.  An entry of a row may be written by the owner of another row, so step 1
+ *          ends before step 3 begins.  No entry is written by two of them.
  * Cost     (V-1)/2 look-ups per voxel; bytes 4*V*N written twice (step 1 and the hits).
  * Limits   kernel odd, V <= 343, dilation >= 1.  A neighbour beyond the coordinate range
- *          does not exist: an addition may not carry from one field of the key into the
+ *          does not exist: the addition must not carry from one field of the key into the
  *          next.
  * Order    exact.
  * Oracle   02_neighbor_map_ref.c, tests/unit/test_kernels.c (against all pairs).
@@ -36,7 +37,7 @@ struct vx_neighbor_map_args {
     int64_t n;
     int32_t kernel[3];   /* odd, along x y z */
     int32_t dilation[3]; /* >= 1 */
-    int32_t *nbr; /* (V, N) out: row of the neighbour, -1 empty; v = (kx*Ky+ky)*Kz+kz */
+    int32_t *nbr;        /* (V, N) out: row of the neighbour, -1 empty */
 };
 
 void vx_neighbor_map_ref(const struct vx_neighbor_map_args *args);

@@ -1,16 +1,21 @@
-/* 02_neighbor_map_device - 02_neighbor_map as a device does it: row-major, with masks.
+/* 02_neighbor_map_device - 02_neighbor_map on a device: row-major, with masks.
  *
- * Math     as 02_neighbor_map; masks[i] has bit v when nbr[i,v] >= 0, pairs counts those.
- * Shapes   coords (N,4) or (N,3); the table of 01_coord_hash_device  nbr (N,S), S = V
- *          rounded up to 4, the rest of a row -1  masks (N,W), W = V/32 rounded up
+ * Math     nbr[i,v] = row of the neighbour at offset v, as in 02_neighbor_map
+ *          masks[i]   has bit v set when nbr[i,v] >= 0
+ *          pairs    = number of entries >= 0
+ * Shapes   coords (N,4) or (N,3); the table of 01_coord_hash_device
+ *          nbr (N,S), S = V rounded up to 4, entries past V are -1
+ *          masks (N,W), W = V/32 rounded up
  * Types    i32 in and out, u32 masks.
- * Idea     The plain design that bricks (03_brick_map) are measured against.  Half of the
- *          offsets are looked up and both entries written; rows are those of the request.
- * Steps    1 nbr is -1, masks and pairs are 0 already   2 a thread per row and offset of
- *          the first half: look up, write both   3 pairs of the block.
- * Tiles    VX_KEY_BITS 64 or 32; key_bits of the table says the same.
- * Cost     (V-1)/2 look-ups per voxel at 1.5 to 2.5 random accesses; bytes 4*N*S twice, 2
- *          atomics on masks for each pair found.
+ * Idea     The plain design against which bricks (03_brick_map) are measured.  Half of
+ *          the offsets are looked up, each hit writes both entries; rows are those of the
+ *          request.
+ * Steps    1 before the launch nbr is -1, masks and pairs are 0
+ *          2 a thread per row and offset of the first half: look up, write both entries
+ *          3 add up the pairs of the block
+ * Tiles    VX_KEY_BITS 64 or 32; key_bits of the table has the same value.
+ * Cost     (V-1)/2 look-ups per voxel of 1.5 to 2.5 random accesses; bytes 4*N*S twice; 2
+ *          atomics on masks for each hit.
  * Limits   kernel odd, V <= 343, dilation >= 1.  A neighbour beyond the coordinate range
  *          does not exist.
  * Order    exact.
@@ -35,9 +40,9 @@ struct vx_hash_map_args {
     int32_t words;       /* of one mask */
     int32_t nbr_stride;  /* entries of one row of nbr */
     uint32_t blocks;     /* of the launch */
-    int32_t *nbr;        /* (N, nbr_stride) out; -1 before */
-    uint32_t *masks;     /* (N, words) out; 0 before */
-    uint64_t *pairs;     /* (1) out; 0 before */
+    int32_t *nbr;        /* (N, nbr_stride) out; -1 before the launch */
+    uint32_t *masks;     /* (N, words) out; 0 before the launch */
+    uint64_t *pairs;     /* (1) out; 0 before the launch */
 };
 
 void vx_hash_map_ref(const struct vx_hash_map_args *args);

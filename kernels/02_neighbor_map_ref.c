@@ -3,8 +3,7 @@
 
 #include "kernels/01_coord_hash.h"
 
-/* The key at `offset` from `key`, or VX_KEY_EMPTY when that is beyond the coordinate
- * range. */
+/* The key at `offset` from `key`, VX_KEY_EMPTY beyond the coordinate range. */
 static uint64_t key_at(uint64_t key, const int32_t offset[3])
 {
     int32_t at[3];

@@ -5,7 +5,8 @@
 
 extern const struct vx_kernel_spec vx_hash_map_spec;
 
-/* VX_THREADS of the text: more than the 171 offsets of half of 7^3. */
+/* Equal to VX_THREADS of the text.  A row takes a thread for each of its offsets, at most
+ * 171: half of 7^3. */
 #define THREADS 256
 
 static const char *const macros[] = {"VX_KEY_BITS"};

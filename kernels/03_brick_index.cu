@@ -8,8 +8,8 @@
 #endif
 #define VX_WAVES (VX_THREADS / VX_WAVE)
 
-/* Takes `count` of a counter for each thread of the block, with one atomic: answers the
- * first of this thread's. */
+/* Takes `count` numbers of a counter for this thread; one atomic serves the whole block.
+ * Returns the first of this thread's numbers. */
 VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
 {
     VX_SHARED uint32_t sums[VX_WAVES];
@@ -29,12 +29,12 @@ VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
     if (vx_thread() == 0) first = all ? vx_atomic_add(counter, all) : 0;
     vx_barrier();
     uint32_t taken = first + before + sum - count;
-    vx_barrier(); /* the next call writes `first` and `sums` anew */
+    vx_barrier(); /* before the next call overwrites `first` and `sums` */
     return taken;
 }
 
-/* Finds the brick or makes it.  A free slot that is read may be taken already: the swap
- * tells.  A taken one never changes. */
+/* Finds the brick or creates it; *made becomes 1 if this thread created it.  A slot that
+ * reads as free may be taken by now: the swap decides.  A taken slot keeps its key. */
 VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
                            uint32_t *made)
 {
@@ -51,7 +51,8 @@ VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
     }
 }
 
-/* Voxels first .. first + VX_THREADS - 1; all threads of the block arrive. */
+/* Inserts voxels first .. first + VX_THREADS - 1.  Every thread of the block must call
+ * it. */
 VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
 {
     int64_t i = first + vx_thread();
@@ -76,7 +77,8 @@ VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
     if (made) args->list[brick] = slot;
 }
 
-/* Listed bricks, VX_THREADS at a time, every `blocks`th time. */
+/* Gives each listed brick its rows.  The blocks take VX_THREADS bricks at a time, in
+ * turn. */
 VX_DEVICE void number(const struct vx_brick_index_args *args, uint32_t block,
                       uint32_t blocks)
 {
@@ -119,7 +121,7 @@ VX_KERNEL(VX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
     rank(&args, (int64_t)vx_block_x() * VX_THREADS + vx_thread());
 }
 
-/* One block does everything, zeros included. */
+/* One block does all three steps, after it has zeroed the counts and the slots. */
 VX_DEVICE void small(const struct vx_brick_index_args *args)
 {
     if (vx_thread() == 0) {
@@ -143,7 +145,8 @@ VX_KERNEL(VX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
     small(&args);
 }
 
-/* A copy of the arguments, so that they stay in registers whatever is stored. */
+/* The arguments are copied into registers: where they lie, any store might change them,
+ * and the compiler would load them again. */
 VX_KERNEL(VX_THREADS, 1) brick_small_many(const struct vx_brick_small_many_args many)
 {
     struct vx_brick_index_args args = many.sets[vx_block_x()];

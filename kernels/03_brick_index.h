@@ -1,31 +1,34 @@
-/* 03_brick_index - the active set as bricks of 4^3 voxels: a hash table from brick to its
- * 64-bit mask, and a numbering of the voxels brick by brick.
+/* 03_brick_index - the active set as bricks of 4^3 voxels, and its rows brick by brick.
  *
- * Math     brick of a voxel = sample, floor(x/4), floor(y/4), floor(z/4); its bit in the
- *          mask = 16*(x mod 4) + 4*(y mod 4) + z mod 4.  row = base[brick] + number of
- *          mask bits below the voxel's, where base is a running sum of the masks' bits.
- * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0  slots, base (S)
- *          list, places, rows (N)
- * Types    i32 in, u64 keys and masks, i32 rows.
- * Idea     One entry for up to 64 voxels: a surface has 14 voxels in a brick, so that the
- *          table in use is a fourteenth of one of voxels, and stays in cache.  A voxel's
- *          neighbours lie in at most 27 bricks, and their rows follow from masks by
- *          counting bits (03_brick_map).  Rows in this order are near in memory when
- *          they are near in space.  A table starts as zeros: key 0 is a free slot.
- * Steps    1 insert: find or make the brick, set the bit, list a new brick   2 number:
- *          count the bits of each listed brick, take that many rows   3 rank: the row of
- *          each voxel.  small does all of it, zeros included, in one block; small_many
- *          that for each of many sets, a block to a set.
+ * Math     brick(voxel) = sample, floor(x/4), floor(y/4), floor(z/4)
+ *          bit(voxel)   = 16*(x mod 4) + 4*(y mod 4) + z mod 4
+ *          mask(brick)  = the bits of its voxels
+ *          base(brick)  = number of mask bits of all bricks before it
+ *          row(voxel)   = base(brick) + number of mask bits below bit(voxel)
+ * Shapes   coords (N,4) sample x y z, or (N,3) x y z of sample 0
+ *          slots, base (S)  list, places, rows (N)
+ * Types    i32 coords, u64 keys and masks, i32 rows.
+ * Idea     The slots are a hash table from brick to mask.  One entry serves up to 64
+ *          voxels: a surface has 14 voxels in a brick, so that the table in use is a
+ *          fourteenth of one of voxels, and stays in cache.  A voxel's neighbours lie in
+ *          at most 27 bricks, and their rows follow from masks by counting bits
+ *          (03_brick_map).  Rows in this order are near in memory when they are near in
+ *          space.  A table starts as zeros: key 0 is a free slot.
+ * Steps    1 insert: find or create the brick, set the bit, list a new brick
+ *          2 number: count the bits of each listed brick, take that many rows
+ *          3 rank: write the row of each voxel
+ *          small zeroes the table and does all three in one block; small_many does so for
+ *          many sets, one block to each.
  * Tiles    VX_THREADS voxels or bricks to a block.
- * Cost     bytes 16*S zeros + 20*N coordinates and places + 12*N places and rows; three
+ * Cost     bytes 16*S zeroed, 20*N coordinates and places, 12*N places and rows; three
  *          random accesses per voxel to insert, two to rank.
- * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17, else fault[0] and the voxel has no
- *          row; a voxel twice raises fault[1].  N <= 2^30; S a power of two >= 2*N and
- *          >= VX_BRICK_GROUP.  With a fault, rows past counts->rows are their own number:
- *          everything later stays inside its memory.  small, small_many: N <=
- *          VX_BRICK_SMALL is meant, not needed.
- * Order    the reference numbers bricks in the order of their first voxel; a device in any
- *          order, not the same in two runs.  Compare through `rows`.
+ * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17: a voxel out of range sets fault[0]
+ *          and has no row.  A duplicate sets fault[1].  N <= 2^30; S a power of two >=
+ *          2*N and >= VX_BRICK_GROUP.  After a fault each row from counts->rows on gets
+ *          its own number, so that later kernels stay inside their memory.  small and
+ *          small_many are meant for N <= VX_BRICK_SMALL and right for any N.
+ * Order    the reference numbers bricks in the order of their first voxels; a device in
+ *          any order, another one in each run.  Compare through `rows`.
  * Oracle   03_brick_index_ref.c, tests/oracle.
  * Source   Museth, VDB (ACM TOG 2013) for masks and counting; Knuth, TAOCP 3, 6.4.
  *
@@ -38,15 +41,15 @@
 
 #include "kernels/both.h"
 
-/* Every key has this bit, so that zeros are free slots. */
+/* Every key has this bit, so that key 0 is a free slot. */
 #define VX_BRICK_THERE 0x8000000000000000ull
-/* The lowest bit of each axis: which of a group of 2^3 bricks. */
+/* The lowest bit of each axis of a key: which brick of its group of 2^3. */
 #define VX_BRICK_LOCAL 0x0000000100010001ull
-/* Slots of one group: 8 times 16 bytes, a line of cache.  The 27 bricks around a brick
- * lie in 8 groups. */
+/* Slots of one group: 8 times 16 bytes, a cache line.  A brick and its 26 neighbours lie
+ * in 8 groups. */
 #define VX_BRICK_GROUP 8
 #define VX_BRICK_NONE  (~0ull)
-/* Sets up to this many voxels are indexed by one block: below, launches cost more. */
+/* One block indexes a set of up to this many voxels: three launches would take longer. */
 #define VX_BRICK_SMALL 2048
 
 struct __attribute__((aligned(16))) vx_brick_slot {
@@ -54,12 +57,12 @@ struct __attribute__((aligned(16))) vx_brick_slot {
     uint64_t mask; /* bit b: the voxel is there */
 };
 
-/* Lies in front of the slots and starts as zeros like them. */
+/* Lies in front of the slots and is zeroed with them. */
 struct __attribute__((aligned(64))) vx_brick_counts {
-    uint32_t fault[2]; /* [0] a coordinate out of range, [1] a voxel twice */
+    uint32_t fault[2]; /* [0] a coordinate out of range, [1] a duplicate */
     uint32_t bricks;   /* in `list` */
     uint32_t rows;     /* given to bricks; N unless there is a fault */
-    uint64_t tally;    /* of 03_brick_map; zero between launches */
+    uint64_t tally;    /* for 03_brick_map; zero between launches */
 };
 
 struct vx_brick_index_args {
@@ -67,18 +70,18 @@ struct vx_brick_index_args {
     int32_t columns;             /* 3 or 4 */
     uint32_t blocks;             /* of the launch that goes brick by brick */
     uint64_t slots_count;        /* power of two, >= 2 N */
-    uint64_t seed;               /* of the places: vx_brick_start */
+    uint64_t seed;               /* of the hash: vx_brick_start */
     const int32_t *coords;       /* (N, columns) */
     struct vx_brick_slot *slots; /* (slots_count) */
     struct vx_brick_counts *counts;
-    int32_t *base;    /* (slots_count) first row of a brick; set where there is one */
-    uint32_t *list;   /* (N) slots of the bricks as they were made */
+    int32_t *base;    /* (slots_count) first row of a brick; set only where one is */
+    uint32_t *list;   /* (N) slots of the bricks, in order of creation */
     uint64_t *places; /* (N) 64 * slot + bit, or VX_BRICK_NONE */
-    int32_t *rows;    /* (N) out: which voxel a row is */
-    uint32_t *fault;  /* (2) out of number, small: counts->fault again; or NULL */
+    int32_t *rows;    /* (N) out: the voxel of each row */
+    uint32_t *fault;  /* (2) out of number, small: a copy of counts->fault; or NULL */
 };
 
-/* Sets that know nothing of each other, in one launch. */
+/* Independent sets in one launch. */
 struct vx_brick_small_many_args {
     int64_t count;
     const struct vx_brick_index_args *sets; /* (count) in device memory */
@@ -106,7 +109,7 @@ VX_BOTH uint32_t vx_brick_bit(int32_t x, int32_t y, int32_t z)
     return ((uint32_t)x & 3u) << 4 | ((uint32_t)y & 3u) << 2 | ((uint32_t)z & 3u);
 }
 
-/* The key of the brick that many bricks further, 0 beyond the coordinate range. */
+/* The key of the brick x, y, z bricks further, 0 beyond the coordinate range. */
 VX_BOTH uint64_t vx_brick_beside(uint64_t key, int32_t x, int32_t y, int32_t z)
 {
     uint32_t ux = (uint32_t)(key >> 32 & 0xffffu) + (uint32_t)x;
@@ -116,9 +119,10 @@ VX_BOTH uint64_t vx_brick_beside(uint64_t key, int32_t x, int32_t y, int32_t z)
     return (key >> 48 << 48) | (uint64_t)ux << 32 | (uint64_t)(uy << 16 | uz);
 }
 
-/* Where the search for a key begins: bricks of one group share a line of slots.  The seed
- * is a secret of the process and goes in twice, because who knows the mix can turn it
- * round: without a seed, coordinates chosen to meet in one group cost N/2 probes each. */
+/* The slot where the search for a key begins; bricks of one group share a line of slots.
+ * The seed is a secret of the process and is mixed in twice, because the mix alone can be
+ * inverted: without a seed, a client could choose coordinates that all meet in one group
+ * and cost N/2 probes each. */
 VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t seed)
 {
     uint64_t group = (key & ~VX_BRICK_LOCAL) ^ seed;
@@ -130,7 +134,7 @@ VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t see
     return (uint32_t)(group * VX_BRICK_GROUP & (slots_count - 1)) | local;
 }
 
-/* The next slot to look at: round the group, then the group after it. */
+/* The next slot to probe: all of a group, wrapping around, then the next group. */
 VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_count)
 {
     uint32_t local = (slot + 1) % VX_BRICK_GROUP;
@@ -140,7 +144,8 @@ VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_cou
     return group | local;
 }
 
-/* The slot of a brick and its mask; the mask is 0 when there is no such brick. */
+/* Returns the slot of a brick and its mask; for an unknown brick, mask 0 and the free
+ * slot where the search ended. */
 VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots_count,
                                uint64_t seed, uint64_t key, uint64_t *mask)
 {

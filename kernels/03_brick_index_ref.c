@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The slot of the brick, made and listed when there was none. */
+/* The slot of the brick; creates and lists the brick if there is none. */
 static uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key)
 {
     uint64_t mask;

@@ -9,7 +9,8 @@ extern const struct vx_kernel_spec vx_brick_rank_spec;
 extern const struct vx_kernel_spec vx_brick_small_spec;
 extern const struct vx_kernel_spec vx_brick_small_many_spec;
 
-/* VX_THREADS of the text: one atomic per block and 512 voxels keeps the counters cool. */
+/* Equal to VX_THREADS of the text.  One atomic per 512 voxels keeps the contention on the
+ * counters low. */
 #define THREADS 512
 
 static int32_t threads_of(const struct vx_tile *tile)

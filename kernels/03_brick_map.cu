@@ -6,30 +6,30 @@
 #ifndef VX_WORDS
 #define VX_WORDS 1
 #endif
-/* Of one processor at once: a brick begins with four reads that wait for each other, so
- * that the more waves the better; 48 registers are left to each thread. */
+/* Blocks per processor.  A brick begins with four dependent reads, so more waves
+ * hide more latency; with five blocks a thread has 48 registers. */
 #define VX_BLOCKS 5
-/* Of many sets: arguments that a launch keeps in constant memory are in registers here,
- * 64 of them; with 48 the compiler spills. */
+/* For many sets.  The arguments are in registers, not in constant memory: a thread needs
+ * 64 registers; with 48 the compiler spills. */
 #define VX_BLOCKS_MANY 4
 #define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
-/* Eight lanes of four entries make one word of mask. */
+/* Eight lanes with four entries each make one word of mask. */
 #define VX_LANES 8
-/* The bricks around a brick, and one that is always empty for entries past V. */
+/* A brick, its 26 neighbours, and one brick that is always empty, for entries past V. */
 #define VX_NEAR 28
 
-/* One half of a brick's mask, and the rows in front of it less 1. */
+/* One half of a brick's mask, and the number of the row before its first voxel. */
 struct __attribute__((aligned(8))) near_half {
     uint32_t bits;
     uint32_t before;
 };
-/* Four entries of the table: 64 * brick among the 27 + 32 * half + how far the bit is from
- * the top. */
+/* Four entries of the table.  An entry is 64 * brick + 32 * half + the left shift that
+ * brings the voxel's bit to the top of its half.  Brick 27 is the empty one. */
 struct __attribute__((aligned(8))) quad {
     uint16_t entries[4];
 };
 
-/* A brick in the hands of a wave. */
+/* The brick that a wave works on. */
 struct brick {
     uint64_t key, mask;
     int64_t base;
@@ -45,7 +45,7 @@ VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t l
     return brick;
 }
 
-/* Rows that have no brick, because of a fault: no neighbours. */
+/* After a fault some rows have no brick: they get no neighbours. */
 VX_DEVICE void map_nothing(const struct vx_brick_map_args *args)
 {
     int64_t step = (int64_t)args->blocks * VX_BRICK_MAP_THREADS;
@@ -58,8 +58,8 @@ VX_DEVICE void map_nothing(const struct vx_brick_map_args *args)
     }
 }
 
-/* Adds the pairs of all threads in `shared`; the last block writes the sum and leaves
- * zero. */
+/* Adds up the pairs of the block in `shared` and those of the launch in the tally.  The
+ * last block writes the sum and sets the tally back to zero. */
 VX_DEVICE void tally(const struct vx_brick_map_args *args, uint64_t pairs,
                      uint64_t *shared)
 {
@@ -78,7 +78,7 @@ VX_DEVICE void tally(const struct vx_brick_map_args *args, uint64_t pairs,
 
 /* --- near: every neighbour is in one of 27 bricks --- */
 
-/* From a voxel at `place` of its brick: the entry of what lies `far` away. */
+/* The entry for the neighbour `far` away from a voxel at `place` in its brick. */
 VX_DEVICE uint32_t entry_of(uint32_t place, const int32_t far[3])
 {
     uint32_t x = (place >> 4) + 4 + (uint32_t)far[0];
@@ -105,7 +105,7 @@ VX_DEVICE void fill_table(const struct vx_brick_map_args *args, struct quad *tab
     }
 }
 
-/* The bricks around a brick, a lane to each, and the places of its voxels. */
+/* Looks up the bricks around a brick, one to a lane, and lists its voxels' places. */
 VX_DEVICE void look_around(const struct vx_brick_map_args *args,
                            const struct brick *brick, struct near_half *near,
                            uint8_t *places)
@@ -136,12 +136,12 @@ VX_DEVICE void look_around(const struct vx_brick_map_args *args,
 VX_DEVICE uint32_t row_of(const struct near_half *near, uint32_t entry, uint32_t *there)
 {
     struct near_half half = near[entry >> 5];
-    uint32_t upto = half.bits << (entry & 31u); /* the bits down from the voxel's own */
+    uint32_t upto = half.bits << (entry & 31u); /* the voxel's bit and those below it */
     *there = upto >> 31;
     return *there ? half.before + (uint32_t)vx_count_bits(upto) : ~0u;
 }
 
-/* Every row of a brick, VX_WAVE / VX_LANES at a time; answers the pairs. */
+/* Writes every row of a brick, VX_WAVE / VX_LANES at a time.  Returns the pairs. */
 VX_DEVICE uint32_t map_rows(const struct vx_brick_map_args *args,
                             const struct brick *brick, const struct near_half *near,
                             const uint8_t *places, const struct quad *table)
@@ -193,10 +193,10 @@ VX_DEVICE void map_near(const struct vx_brick_map_args *args)
         look_around(args, &brick, near[wave], places[wave]);
         vx_wave_barrier();
         pairs += map_rows(args, &brick, near[wave], places[wave], table);
-        vx_wave_barrier(); /* before the next brick takes the place of this one */
+        vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
     }
     map_nothing(args);
-    tally(args, pairs, (uint64_t *)near); /* the table of 7^3 leaves no room beside */
+    tally(args, pairs, (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
@@ -204,7 +204,7 @@ VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_a
     map_near(&args);
 }
 
-/* A copy of the arguments, so that they stay in registers whatever is stored. */
+/* The arguments are copied into registers, as in brick_small_many. */
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 brick_map_many(const struct vx_brick_map_many_args many)
 {
@@ -212,7 +212,7 @@ brick_map_many(const struct vx_brick_map_many_args many)
     if (vx_block_x() < args.blocks) map_near(&args);
 }
 
-/* --- far: any offset; a look-up for each entry --- */
+/* --- far: any offset, one look-up per entry --- */
 
 VX_DEVICE int32_t row_far(const struct vx_brick_map_args *args, uint64_t key,
                           uint32_t place, const int32_t far[3])
@@ -228,7 +228,7 @@ VX_DEVICE int32_t row_far(const struct vx_brick_map_args *args, uint64_t key,
     return args->base[slot] + vx_count_bits64(mask & (((uint64_t)1 << bit) - 1));
 }
 
-/* One row, a lane to each offset. */
+/* Writes one row, a lane to each offset. */
 VX_DEVICE uint32_t map_row_far(const struct vx_brick_map_args *args, uint64_t key,
                                int64_t row, uint32_t place)
 {

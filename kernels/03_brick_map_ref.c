@@ -14,7 +14,7 @@ static int32_t row_at(const struct vx_brick_map_args *args, int32_t sample,
     return row;
 }
 
-/* One row of nbr and of masks; voxel: sample, x, y, z. */
+/* Writes one row of nbr and of masks.  voxel: sample, x, y, z; NULL = it has none. */
 static void map_row(const struct vx_brick_map_args *args, int64_t row,
                     const int32_t voxel[4])
 {

@@ -8,7 +8,7 @@ extern const struct vx_kernel_spec vx_brick_map_far_spec;
 extern const struct vx_kernel_spec vx_brick_map_many_spec;
 extern const struct vx_kernel_spec vx_brick_map_far_many_spec;
 
-/* Words of mask: 3^3; 5^3; 7^3.  The table is 4 KB a word. */
+/* Words of mask that 3^3, 5^3 and 7^3 need.  The table has 4 KiB per word. */
 static const char *const macros[] = {"VX_WORDS"};
 static const struct vx_tile tiles[] = {{{1}}, {{4}}, {{11}}};
 
@@ -57,7 +57,7 @@ const struct vx_kernel_spec vx_brick_map_spec = {
     .ref = map_ref,
 };
 
-/* Of the same text and tiles; one tile is enough: it has no table. */
+/* The same text.  The first tile serves every V, since this kernel has no table. */
 const struct vx_kernel_spec vx_brick_map_far_spec = {
     .name = "brick_map_far",
     .source = "03_brick_map.cu",

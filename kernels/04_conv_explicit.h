@@ -1,21 +1,22 @@
 /* 04_conv_explicit - submanifold sparse convolution as one matrix product per offset.
  *
- * Math     out[i,:] = act(bias + sum over v with nbr[v,i] >= 0 of in[nbr[v,i],:] .
- *          weight[v,:,:])
- * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co) or NULL  nbr (V,N) i32, -1 empty  out
- *          (N,Co)
+ * Math     out[i,:] = act(bias + sum over v with nbr[v,i] >= 0 of
+ *                         in[nbr[v,i],:] . weight[v,:,:])
+ * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co) or NULL  nbr (V,N) i32, -1 empty
+ *          out (N,Co)
  * Types    f32 everywhere; the reference sums in f64 and rounds once.
  * Idea     For one offset the rows that have a neighbour are gathered into a dense panel;
- *          panel times weight[v] is an ordinary matrix product; its rows are added where
- *          they belong. No row is multiplied that has no neighbour, so nothing is wasted
- *          but the gather.
- * Steps    1 out = bias   2 for each v: compact the present rows, gather, multiply,
- *          scatter-add 3 activation.
+ *          panel times weight[v] is an ordinary matrix product, and its rows are added to
+ *          the rows of out that they belong to.  Only rows with a neighbour are
+ *          multiplied: the gather is the only overhead.
+ * Steps    1 out = bias
+ *          2 for each v: compact the present rows, gather, multiply, scatter-add
+ *          3 activation
  * Tiles    rows of out per tile, so that gathered panel and tile stay in the nearest
  *          cache.
  * Cost     flops 2*Ci*Co*pairs; bytes 4*(pairs*(Ci + 2*Co) + V*Ci*Co + N*Co) + 4*V*N.
  * Limits   1 <= V <= 343; every entry of nbr < N; out overlaps no input.
- * Order    offsets in rising v, channels in rising ci, bias first: the bits of a row
+ * Order    bias first, then offsets in rising v, channels in rising ci: the bits of a row
  *          depend on nothing but its own inputs.
  * Oracle   04_conv_explicit_ref.c, tests/unit/test_cpu_ops.c.
  * Source   Graham, Engelcke, van der Maaten, CVPR 2018 (submanifold); Choy et al., CVPR

@@ -1,15 +1,15 @@
-/* 04_conv_gather - the left side of the explicit GEMM: every row's neighbours beside each
- * other.
+/* 04_conv_gather - the left operand of the explicit GEMM: a row's neighbours in a line.
  *
- * Math     panel[r, v*Ci + c] = in[nbr[first + r, v], c], 0 where there is none
+ * Math     panel[r, v*Ci + c] = in[nbr[first + r, v], c], 0 where there is no neighbour
  * Shapes   in (N,Ci)  nbr (N,S) i32, S = V rounded up to 4  panel (rows, V*Ci)
- * Types    VX_TYPE in and panel.
+ * Types    VX_TYPE, in and panel.
  * Idea     What im2col is to images.  The panel is V times as large as the features, so
  *          it is made and multiplied a slice of rows at a time.  The first rung of the
  *          ladder: every later one avoids this copy.
- * Steps    1 read the neighbour's row number   2 copy 16 bytes or write zeros.
- * Tiles    none: any split of the panel into 16 bytes is legal.
- * Cost     bytes: panel written once, the present part of it read.
+ * Steps    1 read the neighbour's row number
+ *          2 copy 16 bytes or write zeros
+ * Tiles    none: a thread takes any 16 bytes of the panel.
+ * Cost     bytes: the panel written once, its entries with a neighbour read once.
  * Limits   Ci a multiple of VX_CHANNELS_UNIT; the panel at most 2^31 times 16 bytes.
  * Order    exact.
  * Oracle   04_conv_gather_ref.c, tests/oracle.
@@ -25,7 +25,7 @@
 #define VX_GATHER_THREADS 256
 
 struct vx_conv_gather_args {
-    int64_t first, rows; /* of the map: this slice */
+    int64_t first, rows; /* this slice: rows first .. first + rows - 1 of the map */
     int32_t v, nbr_stride, ci;
     const int32_t *nbr; /* (N, nbr_stride) */
     const void *in;     /* (N, ci) */

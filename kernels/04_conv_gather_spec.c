@@ -10,8 +10,8 @@ static int32_t threads(const struct vx_tile *tile)
     return VX_GATHER_THREADS;
 }
 
-/* Sized for the longest chunk count: that of 2-byte types is half of what 4-byte ones
- * have, and surplus blocks return at once. */
+/* Sized for 4-byte types.  2-byte types have half as many chunks, and the surplus blocks
+ * end at once. */
 static struct vx_grid grid(const struct vx_tile *tile, const void *args)
 {
     const struct vx_conv_gather_args *a = args;

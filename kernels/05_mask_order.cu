@@ -9,7 +9,7 @@
 #define ITEMS       (VX_ORDER_TILE / VX_ORDER_THREADS)
 #define SMALL_ITEMS (VX_ORDER_SMALL_ROWS / VX_ORDER_SMALL_THREADS)
 
-/* A thread adds up the counters of two digits, both halves of one word. */
+/* A thread of the large sort adds up the counters of two digits, the halves of a word. */
 #if VX_ORDER_THREADS != BIN_PAIRS
 #error "05_mask_order.cu wants a thread of the large sort for every two digits"
 #endif
@@ -39,14 +39,15 @@ VX_DEVICE uint32_t rank_bits(const struct vx_mask_order_args *args, const uint32
     uint32_t key = mask_bits(mask, begin, count);
     if (!args->gray) return key;
     for (int32_t step = 1; step < 32; step *= 2) key ^= key >> step;
-    /* The bits above turn every bit below them. */
+    /* In the Gray code an odd number of bits above inverts every bit below. */
     int32_t above = 0;
     for (int32_t at = begin + count; at < end; at += 32)
         above += vx_count_bits(mask_bits(mask, at, end - at < 32 ? end - at : 32));
     return above % 2 ? key ^ ones(count) : key;
 }
 
-/* How many lanes below, and rounds of this wave before, brought the same digit. */
+/* How often lower lanes, and earlier rounds of this wave, have had the same digit.  Adds
+ * this round to the wave's counters. */
 VX_DEVICE uint32_t rank_in_wave(uint16_t *counts, uint32_t digit, int32_t valid)
 {
     vx_lanes peers = vx_lanes_said(valid);
@@ -64,8 +65,8 @@ VX_DEVICE uint32_t rank_in_wave(uint16_t *counts, uint32_t digit, int32_t valid)
     return before + vx_lanes_count(below);
 }
 
-/* Each wave's counters of two digits become the counts of the waves before it; answers
- * those of all waves, both halves. */
+/* Replaces each wave's counters of two digits, the halves of a word, by the sums over the
+ * waves before it.  Returns the sums over all waves, again as halves. */
 VX_DEVICE uint32_t sum_over_waves(uint32_t *counts, int32_t waves)
 {
     uint32_t sum = 0;
@@ -95,7 +96,7 @@ VX_DEVICE uint32_t group_word(const struct vx_mask_order_args *args, int32_t gro
     return low < high ? ones(high) & ~ones(low) : 0;
 }
 
-/* The lanes of 32 places together write one block mask.  `found` is this lane's word. */
+/* The lanes of 32 places write one word of a block mask; `found` is this lane's part. */
 VX_DEVICE void block_word(const struct vx_mask_order_args *args, int32_t group,
                           int64_t place, int32_t word, uint32_t found)
 {
@@ -107,7 +108,7 @@ VX_DEVICE void block_word(const struct vx_mask_order_args *args, int32_t group,
     }
 }
 
-/* All lanes of the wave arrive, those past the end with `place` >= n. */
+/* Every lane of the wave must call it; lanes past the end have `place` >= n. */
 VX_DEVICE void block_of_row(const struct vx_mask_order_args *args, int32_t group,
                             int64_t place, int64_t row)
 {
@@ -130,7 +131,7 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks(struct vx_mask_order_args args)
         block_of_row(&args, group, place, row);
         return;
     }
-    /* The sorted keys lie in order, the masks would have to be gathered. */
+    /* The sorted keys are read in order; masks would have to be gathered. */
     uint32_t key = place < args.n ? args.keys_in[at] : 0;
     uint32_t bits = args.gray ? key ^ key >> 1 : key;
     int32_t low = group * args.bits / 32;
@@ -151,12 +152,15 @@ struct small_memory {
 };
 
 struct small_pass {
-    int32_t low;  /* of the piece of the rank */
-    int32_t bits; /* of the piece if this is its first digit, 0 = carried; -1 = windows */
+    int32_t low; /* first bit of the rank that the key has */
+    /* > 0: the key is made from the mask, with so many bits; 0: it is in the element; -1:
+     * the pass sorts by window. */
+    int32_t bits;
     int32_t rounds; /* rows of one thread */
 };
 
-/* What a row brings to a pass: itself with the digits that are still to come above it. */
+/* The row of an element, with the digits of its key that later passes sort by above it;
+ * *digit is the digit of this pass. */
 VX_DEVICE uint32_t small_element(const struct vx_mask_order_args *args,
                                  const struct small_pass *pass, uint32_t element,
                                  uint32_t *digit)
@@ -256,7 +260,7 @@ VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
 
 /* --- the large sort --- */
 
-/* The tile of this block: places of its group. */
+/* The tile of this block: places begin .. end - 1 of a group. */
 struct order_tile {
     int32_t group;
     int64_t begin, end;
@@ -314,8 +318,8 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_count(struct vx_mask_order_args args)
             counts[bin];
 }
 
-/* Counters of one thread in a round: a tile of counters has 2048, as many as 4 million
- * rows have tiles. */
+/* Counters of one thread in a round.  A round has 2048 counters, the tiles of 4 million
+ * rows. */
 #define SCAN_ITEMS 8
 
 VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
@@ -344,7 +348,7 @@ VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
 }
 
 struct scatter_memory {
-    uint32_t counts[WAVES * BIN_PAIRS]; /* halves: (waves, digits) */
+    uint32_t counts[WAVES * BIN_PAIRS]; /* 16 bits each: (waves, digits) */
     uint32_t keys[VX_ORDER_TILE];
     int32_t rows[VX_ORDER_TILE];
     uint32_t begins[VX_ORDER_BINS]; /* where a digit begins in the sorted tile */
@@ -352,7 +356,7 @@ struct scatter_memory {
     uint32_t sums[WAVES], totals_sums[WAVES];
 };
 
-/* Thread t: the digits 2t and 2t + 1. */
+/* Fills `begins` and `moves`; thread t does the digits 2t and 2t + 1. */
 VX_DEVICE void scatter_place_digits(const struct vx_mask_order_args *args,
                                     struct scatter_memory *memory)
 {
@@ -382,7 +386,7 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
 {
     VX_SHARED struct scatter_memory memory;
     struct order_tile tile = tile_of_block(&args);
-    if (tile.begin >= tile.end) return; /* the whole block */
+    if (tile.begin >= tile.end) return; /* all threads of the block */
     uint16_t *own = (uint16_t *)(memory.counts + vx_wave() * BIN_PAIRS);
     uint32_t count = (uint32_t)(tile.end - tile.begin);
     uint32_t first = vx_wave() * ITEMS * VX_WAVE + vx_lane();

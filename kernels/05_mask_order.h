@@ -1,25 +1,32 @@
-/* 05_mask_order - rows sorted by their masks, once per group of offsets, and the union of
- * the masks of every 32 rows.
+/* 05_mask_order - rows sorted by mask, and the union of the masks of every 32 rows.
  *
- * Math     order[g] = the rows sorted by (window(i), rank(mask(i) & group g)), equal keys
- *          in rising i; window(i) = i / span; rank = the bits of the group as a number,
- *          or their place in the Gray code: bit k = xor of the bits from k up.
- *          block_masks[g,b] = union over the rows order[g, 32b .. 32b+31] of mask & group
+ * Math     order[g]         = the rows sorted by (window(i), rank(mask(i) & group g)),
+ *                             equal keys in rising i
+ *          window(i)        = i / span
+ *          rank             = the bits of the group as a number, or their place in the
+ *                             Gray code: bit k = xor of the bits from k up
+ *          block_masks[g,b] = union over the rows order[g, 32b .. 32b+31] of
+ *                             mask & group g
  * Shapes   masks (N,W)  order (G,N)  block_masks (G,B,W), B = N/32 rounded up
  *          keys, rows (G,N)  counts (G*windows, bins, tiles)  totals (G*windows, bins)
  * Types    u32 masks and keys, i32 rows.
- * Idea     A stable radix sort from the lowest digit up.  A window is sorted on its own,
- *          as a segment, so it costs no bits of the key.  Digits have up to 9 bits: the 27
- *          offsets of 3^3 are three passes, one plane of them a single one.  A key is made
- *          from the mask when it is first needed, 32 bits (of a wider mask 27) at a time,
- *          and carried until they are used up.  A set of at most VX_ORDER_SMALL_ROWS rows
- *          is sorted by one block in shared memory, where a row and the 18 bits of key
- *          that are still to come share one word.
- * Steps    small: all in one launch.  large, for each digit: 1 order_count: how often each
- *          value occurs in each tile   2 count_scan: how often in the tiles before
- *          3 order_scatter: ranks inside the tile by ballots, sorted in shared memory,
- *          written in runs.  Then order_blocks.
- * Tiles    VX_ORDER_TILE rows; each wave ranks rows that lie together.
+ * Idea     A stable radix sort from the lowest digit up, once for each group of offsets.
+ *          A window is sorted on its own, as a segment, so it costs no bits of the key.
+ *          Digits have up to 9 bits: the 27 offsets of 3^3 take three passes, one plane
+ *          of them a single one.  A key is made from the mask in the first pass that
+ *          needs it and carried through the passes that use it up; it has 27 bits of
+ *          the rank, or in the large sort all of up to 32.  A set of at most
+ *          VX_ORDER_SMALL_ROWS rows is sorted by one block in shared memory, where one
+ *          word has a row and the bits of its key that are still to be sorted by, 18 at
+ *          most.
+ * Steps    small: order_small does everything.
+ *          large, for each digit:
+ *          1 order_count: how often each value occurs in each tile
+ *          2 count_scan: how often it occurs in the tiles before
+ *          3 order_scatter: rank inside the tile by ballots, sort in shared memory, write
+ *            in runs
+ *          and after the last digit order_blocks.
+ * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
  * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter).
  * Limits   V <= 343; N <= 2^30; windows <= 32.
  * Order    exact: a stable sort has one answer.
@@ -36,22 +43,25 @@
 
 #include "kernels/06_conv_masked.h"
 
-/* Bits of one digit.  9 makes 27 bits three passes; a wave's counters of two digits share
- * one word, so 512 of them cost what 256 would. */
+/* Bits of one digit.  With 9, 27 bits take three passes.  A wave's counters have 16 bits,
+ * two to a word, so that 512 of them take 256 words. */
 #define VX_ORDER_DIGIT 9
 #define VX_ORDER_BINS  (1 << VX_ORDER_DIGIT)
 /* Rows of one block of the large sort: 256 threads with 8 rows each fill an H200 from
  * 270,000 rows on. */
 #define VX_ORDER_THREADS 256
 #define VX_ORDER_TILE    2048
-/* Rows that one block sorts in shared memory: 16 for each thread.  A row has 14 bits, so
- * that two more digits fit beside it. */
+/* Rows that one block sorts in shared memory: 8 for each thread.  A row has 13 bits, so
+ * that two more digits fit beside it in a word. */
 #define VX_ORDER_SMALL_THREADS 1024
 #define VX_ORDER_SMALL_BITS    13
 #define VX_ORDER_SMALL_ROWS    (1 << VX_ORDER_SMALL_BITS)
-/* Bits of a key that travel together: three digits. */
+/* Bits of the rank in one key: three digits.  In the large sort a rank of up to 32 bits
+ * is one key. */
 #define VX_ORDER_CHUNK (3 * VX_ORDER_DIGIT)
 
+/* The arguments of all order_ kernels.  A name behind ';' is a kernel that writes the
+ * field; counts and totals belong to count, count_scan and scatter. */
 struct vx_mask_order_args {
     int64_t n;
     int64_t span;  /* rows of a window: N / windows rounded up */
@@ -61,8 +71,8 @@ struct vx_mask_order_args {
     int32_t groups;
     int32_t windows;
     int32_t gray;              /* 0 or 1 */
-    int32_t key_low, key_bits; /* the piece of the rank that is sorted by: 1..32 bits */
-    int32_t shift, digit_bits; /* the digit inside the piece: 1..VX_ORDER_DIGIT bits */
+    int32_t key_low, key_bits; /* the bits of the rank that the key has: 1..32 */
+    int32_t shift, digit_bits; /* the digit inside the key: 1..VX_ORDER_DIGIT bits */
     const uint32_t *masks;     /* (N, words) */
     const uint32_t *keys_in;   /* (groups, N); NULL = made from masks */
     const int32_t *rows_in;    /* (groups, N); NULL = rows as they are */
@@ -73,7 +83,7 @@ struct vx_mask_order_args {
     uint32_t *block_masks;     /* (groups, blocks of 32, words); small, blocks */
 };
 
-/* counts (rows, tiles): each becomes the sum of those before it in its row. */
+/* counts (rows, tiles): each count becomes the sum of the counts before it in its row. */
 struct vx_count_scan_args {
     int64_t rows, tiles;
     uint32_t *counts;

@@ -16,8 +16,8 @@ static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
     return mask[bit / 32] >> bit % 32 & 1u;
 }
 
-/* Does `a` stand before `b`?  At the highest bit in which two masks differ their ranks
- * differ too, and the ranks of all above are equal. */
+/* True when row `a` comes before row `b`.  The highest bit in which two masks differ is
+ * also the highest in which their ranks differ. */
 static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, int64_t a,
                           int64_t b)
 {
@@ -25,7 +25,7 @@ static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, 
     const uint32_t *mask_a = args->masks + a * args->words;
     const uint32_t *mask_b = args->masks + b * args->words;
     int32_t begin = group * args->bits;
-    uint32_t odd = 0; /* of the bits above, equal in both */
+    uint32_t odd = 0; /* parity of the bits above, which are equal in both */
     for (int32_t bit = begin + args->bits - 1; bit >= begin; bit--) {
         uint32_t bit_a = mask_bit(mask_a, bit);
         if (bit_a != mask_bit(mask_b, bit)) return (bit_a ^ odd) == 0;
@@ -34,7 +34,7 @@ static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, 
     return a < b;
 }
 
-/* Lets the row at `top` sink to its place in the heap, the last row on top. */
+/* Moves the row at `top` down to its place in the heap, whose root is the last row. */
 static void heap_sink(const struct vx_mask_order_args *args, int32_t group, int64_t top,
                       int64_t count)
 {
@@ -50,7 +50,7 @@ static void heap_sink(const struct vx_mask_order_args *args, int32_t group, int6
     rows[top] = sinking;
 }
 
-/* The word `word` of a mask with the bits of one group, all set. */
+/* Word `word` of the mask that has all bits of one group and no others. */
 static uint32_t group_word(const struct vx_mask_order_args *args, int32_t group,
                            int32_t word)
 {
@@ -60,7 +60,7 @@ static uint32_t group_word(const struct vx_mask_order_args *args, int32_t group,
     return bits;
 }
 
-/* What a key of the last pass was made of: the mask's bits of its group. */
+/* One word of the mask, within its group, that a key of the last pass was made from. */
 static uint32_t key_word(const struct vx_mask_order_args *args, int32_t group,
                          uint32_t key, int32_t word)
 {

@@ -35,7 +35,7 @@ static int32_t small_shared(const struct vx_tile *tile, enum vx_number type)
     return VX_ORDER_SMALL_ROWS * 4 + VX_ORDER_SMALL_THREADS / 32 * VX_ORDER_BINS * 2;
 }
 
-/* Beside it lies struct small_memory: where each digit begins, a sum for each wave. */
+/* struct small_memory, which is static: a begin for each digit, a sum for each wave. */
 #define SMALL_SHARED_BESIDE (VX_ORDER_BINS * 4 + VX_ORDER_SMALL_THREADS / 32 * 4)
 
 static bool small_fits(const struct vx_tile *tile, enum vx_number type,

@@ -1,40 +1,45 @@
-/* 06_conv_masked - submanifold sparse convolution as a masked implicit GEMM; the
- * argument struct of every device convolution.
+/* 06_conv_masked - submanifold sparse convolution as a masked implicit GEMM.
  *
- * Math     out[i,:] = act(bias + residual[i,:] + sum over v with nbr[i,v] >= 0 of
- *          in[nbr[i,v],:] . weight[v,:,:])
- *          split: partial[g,i,:] = the same sum over the offsets of group g alone;
- *          07_conv_reduce adds the groups and does the rest.
- *          pairs: partial[p,:] = in[in_rows[p],:] . weight[v,:,:] for every pair p of
- *          offset v; 07_conv_reduce's pair_reduce adds them.
- * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co)  residual, out (N,Co)  nbr (N,S) i32,
- *          S = V rounded up to 4, -1 empty  masks (N,W) u32, W = V/32 rounded up
- *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up  partial (G,N,Co) f32
+ * Math     out[i,:]       = act(bias + residual[i,:] + sum over v with nbr[i,v] >= 0 of
+ *                               in[nbr[i,v],:] . weight[v,:,:])
+ *          split:
+ *          partial[g,i,:] = the same sum over the offsets of group g alone; conv_reduce
+ *                           (07_conv_reduce) adds the groups and does the rest
+ *          pairs:
+ *          partial[p,:]   = in[in_rows[p],:] . weight[v,:,:] for each pair p of offset v;
+ *                           pair_reduce (07_conv_reduce) adds them and does the rest
+ * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co)  residual, out (N,Co)
+ *          nbr (N,S) i32, S = V rounded up to 4, -1 empty
+ *          masks (N,W) u32, W = V/32 rounded up
+ *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up
+ *          partial (G,N,Co) or (pairs,Co) f32
  * Types    VX_TYPE: F16, BF16 with tensor cores; TF32 (stored as F32) with tensor cores;
  *          F32 with fused multiply-add.  Sums in f32; bias and residual added in f32, one
  *          rounding at the end.
- * Idea     A GEMM with M = N and K = V*Ci whose left side is never stored: a tile of rows
- *          gathers what it needs.  Rows are visited in `order`, sorted by mask
- *          (05_mask_order), so that the rows of one tile want the same offsets; a tile
+ * Idea     A GEMM with M = N and K = V*Ci whose left operand is never stored: a tile of
+ *          rows gathers what it needs.  Rows are visited in `order`, sorted by mask
+ *          (05_mask_order), so that the rows of one tile need the same offsets.  A tile
  *          walks only the union of its masks, and inside it a warp multiplies only if one
  *          of its own rows has the offset.  The walk over (offset, block of channels) is
- *          one pipeline that never drains.
- * Steps    1 union of the tile's block masks   2 neighbour rows of the tile to shared
- *          memory, 32 offsets at a time   3 for each present offset and block of Ci:
- *          cp.async of gathered rows and weights, VX_STAGES deep; mma   4 epilogue
- *          through `order`.
+ *          one pipeline, which drains only after every WALK offsets (conv_tile.cuh).
+ * Steps    1 union of the tile's block masks
+ *          2 neighbour rows of the tile to shared memory, WALK offsets at a time
+ *          3 for each present offset and block of Ci: cp.async of gathered rows and
+ *            weights, VX_STAGES deep; multiply
+ *          4 epilogue through `order`
  *          On Hopper 16-bit types are multiplied by wgmma (tile_wgmma_sm90.cuh), all
  *          else by mma.sync (tile_mma.cuh); the rest is one text (conv_tile.cuh).
  * Tiles    VX_TILE_N rows x VX_TILE_CO columns x VX_TILE_CI of the sum, VX_STAGES,
- *          VX_WARPS_N x VX_WARPS_CO warps, VX_BLOCKS on one processor; the laws are in
- *          06_conv_masked_spec.c.
+ *          VX_WARPS_N x VX_WARPS_CO warps, VX_BLOCKS on one processor; which of them a
+ *          device runs is in 06_conv_masked_spec.c.
  * Cost     flops 2*Ci*Co*(rows x union of masks); bytes from the second-level cache: per
  *          tile and offset VX_TILE_N*Ci + Ci*VX_TILE_CO elements.
- * Limits   Ci, Co multiples of VX_CHANNELS_UNIT; V <= 343; N < 2^31; offsets of elements
- *          are 64-bit, N*Ci may pass 2^31.
+ * Limits   Ci, Co multiples of VX_CHANNELS_UNIT; V <= 343; N < 2^31.  Offsets of elements
+ *          have 64 bits: N*Ci may exceed 2^31.
  * Order    offsets in rising v, channels in rising ci, always in the same steps of one
- *          mma: the bits of a row depend on type, Ci, V and groups, and on nothing else.
- *          An empty neighbour adds exact zeros.
+ *          instruction (wgmma, mma or fma): the bits of a row depend on that, its own
+ *          inputs, type, Ci, V and groups, and on nothing else.  An empty neighbour adds
+ *          exact zeros.
  * Oracle   06_conv_masked_ref.c, tests/oracle.
  * Source   Graham et al. CVPR 2018 (submanifold); spconv 2 (mask sort); TorchSparse++
  *          (Tang et al. MICRO 2023).
@@ -49,11 +54,12 @@
 #include "kernels/10_activation.h"
 #include "kernels/both.h"
 
-/* Rows whose masks are joined in one word of block_masks: the finest tile. */
+/* Rows whose masks are united in one block mask: the rows of the smallest tile. */
 #define VX_MASK_BLOCK 32
 
-/* A group of offsets: 1 = all; Kx = the planes of equal kx; Kx*Ky = the columns.  Group
- * g holds the offsets [g*V/groups, (g+1)*V/groups). */
+/* The arguments of every convolution on a device.  `groups` divides the offsets: 1 = all
+ * together; Kx = planes of equal kx; Kx*Ky = columns of equal kx and ky.  Group g has the
+ * offsets [g*V/groups, (g+1)*V/groups). */
 struct vx_conv_device_args {
     int64_t n;
     int32_t v;          /* offsets of the kernel */
@@ -62,8 +68,8 @@ struct vx_conv_device_args {
     int32_t ci, co;     /* padded channels, multiples of VX_CHANNELS_UNIT */
     int32_t groups;     /* divides V */
     int32_t activation; /* enum vx_activation */
-    int32_t used; /* columns that are real, 0 = all: the rest are written as zeros */
-    const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1 and every row its own */
+    int32_t used; /* columns that are real, 0 = all; the rest of out becomes zeros */
+    const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1, a row its own neighbour */
     const uint32_t *masks; /* (N, words) */
     const int32_t *order;  /* (groups, N); NULL = rows as they are */
     const uint32_t *block_masks; /* (groups, blocks of 32, words); NULL = every offset */
@@ -73,12 +79,12 @@ struct vx_conv_device_args {
     const void *residual;        /* (N, co) or NULL */
     void *out;                   /* (N, co); overlaps no input but may be residual */
     float *partial;              /* (groups, N, co) when the sums are split, or NULL */
-    /* Lists of pairs (08_pair_list.h): groups is V, row p of partial is pair p. */
+    /* For pairs (08_pair_list.h): groups is V, and row p of partial is that of pair p. */
     const int32_t *starts;  /* (V+1) or NULL: where each offset's pairs begin */
     const int32_t *in_rows; /* (pairs): the row of `in` of each pair */
 };
 
-/* Bytes that nbr, masks, order and block masks of N rows have, in elements of 4 bytes. */
+/* Words of one mask, entries of one row of nbr, block masks of N rows. */
 VX_BOTH int32_t vx_mask_words(int32_t v)
 {
     return (v + 31) / 32;

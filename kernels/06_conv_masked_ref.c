@@ -4,7 +4,7 @@
 
 void vx_conv_masked_ref(const void *args, enum vx_number type);
 
-/* So many columns at a time, so that a row of `in` is read once for all of them. */
+/* Columns that are summed together: a row of `in` is read once for all of them. */
 #define COLUMNS 16
 
 struct columns {
@@ -20,7 +20,7 @@ static struct columns columns_from(const struct vx_conv_device_args *a,
     return (struct columns){type, first, left < COLUMNS ? left : COLUMNS, {0}};
 }
 
-/* Adds one row of `in` by the columns of one offset's weights. */
+/* Adds the product of one row of `in` and these columns of the weights of offset v. */
 static void product_add(const struct vx_conv_device_args *a, int32_t v, int64_t from,
                         struct columns *columns)
 {
@@ -34,7 +34,7 @@ static void product_add(const struct vx_conv_device_args *a, int32_t v, int64_t 
     for (int32_t k = 0; k < columns->count; k++) columns->sum[k] += sum[k];
 }
 
-/* The sum over the offsets of a group, bit masks and tiles aside. */
+/* Adds the offsets of one group.  Masks and tiles make no difference here. */
 static void group_add(const struct vx_conv_device_args *a, int64_t row, int32_t group,
                       struct columns *columns)
 {
@@ -63,7 +63,7 @@ static void partial_write(const struct vx_conv_device_args *a, int64_t row,
     for (int32_t k = 0; k < columns->count; k++) to[k] = (float)columns->sum[k];
 }
 
-/* One group of one row: into `partial` where there is one, else the answer. */
+/* One group of one row: writes `partial` if there is one, else `out`. */
 static void row_sum(const struct vx_conv_device_args *a, enum vx_number type, int64_t row,
                     int32_t group)
 {

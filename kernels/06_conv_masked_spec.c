@@ -9,9 +9,10 @@ static const char *const macros[] = {"VX_TILE_N", "VX_TILE_CO", "VX_TILE_CI",
                                      "VX_WGMMA",  "VX_BLOCKS"};
 enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA, BLOCKS, MACROS };
 
-/* Wide tiles reuse what they load and need many rows; low ones fill a device when rows are
- * few; narrow ones waste nothing on a layer of few channels.  Measured on an H200: the
- * first five win from 128 channels up, 128x64x64 at 64, 128x32x32 at 32. */
+/* Tiles of many columns reuse what they load and need many rows; tiles of few rows fill a
+ * device when rows are few; tiles of few columns waste nothing on a layer of few
+ * channels.  Measured on an H200: the first five win from 128 channels up, 128x64x64 at
+ * 64, 128x32x32 at 32. */
 static const struct vx_tile tiles[] = {
     {{128, 256, 64, 4, 8, 1, 1, 1}},
     {{256, 128, 64, 4, 16, 1, 1, 1}},
@@ -46,14 +47,14 @@ static const struct vx_tile tiles[] = {
     {{128, 16, 16, 4, 4, 1, 0, 1}},
 };
 
-/* The list of present offsets, neighbour rows and row numbers: struct tile_memory. */
+/* Bytes of struct tile_memory: row numbers, neighbour rows, lists of present offsets. */
 #define WALK        28
 #define PRESENT_MAX 344
 static int32_t memory_bytes(const struct vx_tile *tile)
 {
     int32_t n = tile->values[TILE_N];
     int32_t bytes = 4 * n + 4 * WALK * (n + 1) + 3 * PRESENT_MAX + 12;
-    return (bytes + 1023) / 1024 * 1024; /* the stages behind it begin on such a line */
+    return (bytes + 1023) / 1024 * 1024; /* the stages begin behind it */
 }
 
 static int32_t threads(const struct vx_tile *tile)
@@ -61,7 +62,7 @@ static int32_t threads(const struct vx_tile *tile)
     return 32 * tile->values[WARPS_N] * tile->values[WARPS_CO];
 }
 
-/* The stages, whose place the sums take when they leave. */
+/* The stages; at the end the sums take their place. */
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;
@@ -71,15 +72,15 @@ static int32_t shared(const struct vx_tile *tile, enum vx_number type)
     return stages > sums ? stages : sums;
 }
 
-/* Hopper multiplies 16-bit numbers with wgmma and with nothing else: one instruction, one
- * order of sums, whatever the tile. */
+/* On Hopper 16-bit types use wgmma and nothing else: with one instruction the order of
+ * sums is the same for every tile. */
 static bool wgmma(enum vx_number type, const struct vx_caps *caps)
 {
     return caps->arch == 90 && vx_number_bytes(type) == 2;
 }
 
-/* Sums of one thread: with more the fragments no longer fit in registers beside them.
- * Fused multiply-adds hold more of the operands than a matrix instruction does. */
+/* The most sums of one thread: with more, the operands no longer fit in registers beside
+ * them.  Fused multiply-adds hold more operands than a matrix instruction does. */
 static int32_t sums_max(enum vx_number type)
 {
     switch (type) {
@@ -95,7 +96,7 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
     const int32_t *t = tile->values;
     if (t[WGMMA] != wgmma(type, caps)) return false;
     if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type)) return false;
-    /* Rows of 4-byte numbers are twice as long: deeper blocks add nothing. */
+    /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;
     return shared(tile, type) + memory_bytes(tile) <= caps->shared_block;
 }
@@ -108,7 +109,7 @@ static struct vx_grid grid(const struct vx_tile *tile, const void *args)
     return (struct vx_grid){(uint32_t)(tiles_n * tiles_co * a->groups), 1, 1};
 }
 
-/* Two entry points with the same tiles and laws. */
+/* Two entry points with the same tiles and the same functions. */
 #define TILED(name_, source_)                                                            \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \

@@ -11,7 +11,7 @@ struct __attribute__((aligned(4 * sizeof(vx_element)))) reduce_four {
     vx_element x, y, z, w;
 };
 
-/* The sum of one row so far: the first part is taken as it is. */
+/* The sum of one row so far: the first part is copied, the others are added. */
 struct reduce_sum {
     struct vx_floats4 value;
     int32_t begun;
@@ -33,13 +33,13 @@ VX_DEVICE struct reduce_sum reduce_begin(void)
     return sum;
 }
 
-/* What follows the sum, for the four channels `column` of a row. */
+/* The epilogue of four channels of a row. */
 struct reduce_end {
     struct vx_floats4 bias;
     const struct reduce_four *residual;
     struct reduce_four *out;
     int32_t activation;
-    int32_t real; /* of the four channels; the rest are padding */
+    int32_t real; /* real channels from here on; the rest of the four are padding */
 };
 
 VX_DEVICE struct vx_floats4 reduce_bias(const float *bias, int32_t column)
@@ -68,7 +68,7 @@ VX_DEVICE void reduce_finish(const struct reduce_end *end, struct vx_floats4 sum
     end->out[four] = out;
 }
 
-/* Has the row an offset of [first, last)?  Its mask is one to eleven words. */
+/* True when the row has an offset in [first, last).  A mask has one to eleven words. */
 VX_DEVICE int32_t reduce_there(const uint32_t *mask, int32_t first, int32_t last)
 {
     uint32_t found = 0;

@@ -43,8 +43,8 @@ VX_KERNEL(VX_PAIRS_TILE, 4) pairs_count(struct vx_pair_list_args args)
         args.counts[v * args.tiles + vx_block_x()] = counts[v];
 }
 
-/* Each wave's counters become the place of its first pair.  Thread t: the offsets 2t and
- * 2t + 1. */
+/* Turns each wave's counters into the places of its first pairs.  Thread t has the
+ * offsets 2t and 2t + 1. */
 VX_DEVICE void pairs_place(const struct vx_pair_list_args *args, uint32_t *counts,
                            uint32_t *sums)
 {

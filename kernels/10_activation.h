@@ -1,20 +1,23 @@
-/* 10_activation - the curves between layers, one number at a time.
+/* 10_activation - the activations between layers, one number at a time.
  *
- * Math     none     y = x relu     y = max(x, 0) silu     y = x / (1 + exp(-x)) gelu
- *          y = x * (1 + erf(x / sqrt 2)) / 2, the exact one, as torch.nn.GELU() sigmoid
- *          y = 1 / (1 + exp(-x))
+ * Math     none     y = x
+ *          relu     y = max(x, 0)
+ *          silu     y = x / (1 + exp(-x))
+ *          gelu     y = x * (1 + erf(x / sqrt 2)) / 2, the exact one, as torch.nn.GELU()
+ *          sigmoid  y = 1 / (1 + exp(-x))
  * Shapes   in (N,C)  out (N,C), may be in.
- * Types    f32 in and out.  On the device VX_TYPE (F32, F16, BF16; TF32 as F32) in rows of
- *          Cp channels, the curve in f32, one rounding.
- * Idea     Cheap beside any layer that precedes it, but a pass over memory of its own
- *          costs as much as a narrow layer: other kernels take an activation and apply it
- *          before they store.
- * Steps    1 read   2 curve   3 write.
+ * Types    f32 in and out.  Device: VX_TYPE (F32, F16, BF16; TF32 as F32) in rows of Cp
+ *          channels, computed in f32, one rounding.
+ * Idea     An activation is cheap beside any layer before it, but a pass over memory of
+ *          its own costs as much as a narrow layer: other kernels take an activation and
+ *          apply it before they store.
+ * Steps    1 read   2 compute   3 write.
  * Tiles    none: any split of N*C is legal.  Device: pointwise.h.
  * Cost     flops about 1 (relu) to 30 (gelu) per element; bytes 8*N*C (device: read and
  *          write of N*Cp elements).
- * Limits   N*C < 2^63.  NaN stays NaN; relu of NaN is NaN, as torch says.  Device: Cp a
- *          multiple of 16; padded lanes get the curve of what they hold, which is finite.
+ * Limits   N*C < 2^63.  NaN stays NaN; relu of NaN is NaN, as in torch.  Device: Cp a
+ *          multiple of 16; padded channels get the activation of what they hold, which is
+ *          finite.
  * Order    elements are independent.
  * Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c; device:
  *          10_activation_device_ref.c.
@@ -52,7 +55,7 @@ struct vx_activation_device_args {
 };
 
 void vx_activation_ref(const struct vx_activation_args *args);
-/* One element in double: what every reference with a fused activation applies. */
+/* One element in double, for every reference with an activation of its own. */
 double vx_activation_ref_one(enum vx_activation activation, double x);
 
 #endif

@@ -11,7 +11,7 @@ double vx_activation_ref_one(enum vx_activation activation, double x)
     case VX_ACTIVATION_NONE: return x;
     case VX_ACTIVATION_RELU: return x < 0.0 ? 0.0 : x; /* NaN is not less */
     case VX_ACTIVATION_SILU: return x / (1.0 + exp(-x));
-    /* erfc, because 1 + erf has no digits left for x below -6. */
+    /* erfc, because 1 + erf keeps no digits for x below -6. */
     case VX_ACTIVATION_GELU: return 0.5 * x * erfc(-x * SQRT_HALF);
     case VX_ACTIVATION_SIGMOID: return 1.0 / (1.0 + exp(-x));
     }

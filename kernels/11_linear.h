@@ -5,11 +5,13 @@
  * Types    f32 everywhere; the reference sums in f64 and rounds once.
  * Idea     One dense matrix product; the activation is applied before the row leaves the
  *          cache.
- * Steps    1 out = bias   2 out += in . weight   3 activation.
+ * Steps    1 out = bias
+ *          2 out += in . weight
+ *          3 activation
  * Tiles    rows of out per tile.
  * Cost     flops 2*N*Ci*Co; bytes 4*(N*(Ci + Co) + Ci*Co).
  * Limits   out overlaps no input.
- * Order    channels in rising ci, then the bias.
+ * Order    bias first, then channels in rising ci (on a GPU as 06_conv_masked).
  * Oracle   11_linear_ref.c, tests/unit/test_cpu_ops.c.
  * Source   torch.nn.Linear with the weight transposed.
  *

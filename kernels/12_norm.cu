@@ -35,8 +35,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args a
     }
 }
 
-/* Numbers of a vector whose first channel is `first`; what is beyond C counts as 0, so
- * that the sums are those of the real channels. */
+/* The sum of a vector whose first channel is `first`.  Channels from C on count as 0, so
+ * that only real ones are in the sum. */
 VX_DEVICE float norm_sum(struct vx_words4 words, int32_t first, int32_t c)
 {
     float x[VX_LANES], sum = 0.0f;
@@ -56,8 +56,8 @@ VX_DEVICE float norm_squares(struct vx_words4 words, int32_t first, int32_t c, f
     return sum;
 }
 
-/* Weight or bias has C numbers, not Cp: a vector that reaches over its end is read one
- * by one. */
+/* Loads a vector of weight or bias.  They have C numbers, not Cp: a vector that reaches
+ * over the end is read one by one. */
 VX_DEVICE void norm_load(const float *base, int32_t first, int32_t c, float none,
                          float *to)
 {
@@ -102,7 +102,7 @@ VX_DEVICE struct vx_words4 norm_apply(const struct vx_layer_norm_device_args *ar
     return vx_vector_pack(x);
 }
 
-/* Every lane of an aligned group of `lanes` gets the same bits: a tree over the group. */
+/* The sum over an aligned group of `lanes`: a tree, and every lane gets the same bits. */
 VX_DEVICE float norm_group_sum(float value, uint32_t lanes)
 {
     for (uint32_t mask = 1; mask < lanes; mask *= 2)
@@ -110,7 +110,7 @@ VX_DEVICE float norm_group_sum(float value, uint32_t lanes)
     return value;
 }
 
-/* What a lane holds of its rows: two rows of one unit, or one row of four units. */
+/* A lane holds one unit of each of two rows, or up to four units of one row. */
 #define ROWS_MAX    2
 #define UNITS_MAX   4
 #define UNIT        (VX_LAYER_NORM_UNIT / VX_LANES) /* vectors of a unit */
@@ -140,8 +140,8 @@ VX_DEVICE struct norm_row norm_statistics(const struct vx_layer_norm_device_args
     return row;
 }
 
-/* A group of lanes to a row.  `rows` and `vectors` are numbers where this is called, so
- * that what is held stays in registers. */
+/* A group of lanes computes a row.  `rows` and `vectors` are constants at each call, so
+ * that what a lane holds stays in registers. */
 VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_t lanes,
                            int32_t rows, int32_t vectors)
 {
@@ -182,7 +182,7 @@ VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_
     }
 }
 
-/* The same for all threads, waves in their order. */
+/* The sum over the block, the same for all threads: waves are added in their order. */
 VX_DEVICE float norm_block_sum(float value)
 {
     VX_SHARED float waves[VX_POINTWISE_THREADS / VX_WAVE];
@@ -196,7 +196,7 @@ VX_DEVICE float norm_block_sum(float value)
     return sum;
 }
 
-/* A block to a row, read three times: it stays in the first-level cache. */
+/* A block computes a row, and reads it three times: it stays in the first-level cache. */
 VX_DEVICE void norm_block(const struct vx_layer_norm_device_args *args)
 {
     struct norm_row row;

@@ -1,28 +1,31 @@
-/* 12_norm - batch norm with its statistics folded, and layer norm over the channels of a
- * voxel.
+/* 12_norm - batch norm with folded statistics, and layer norm over a voxel's channels.
  *
- * Math     batch_norm  out[i,c] = act(in[i,c] * scale[c] + shift[c]), where scale =
- *          weight / sqrt(var + eps) and shift = bias - mean * scale layer_norm  m = mean
- *          over c, s = mean over c of (in[i,c] - m)^2 out[i,c] = act((in[i,c] - m) /
- *          sqrt(s + eps) * weight[c] + bias[c])
- * Shapes   in (N,C)  scale, shift (C)  weight (C) or NULL  bias (C) or NULL  out (N,C),
- *          may be in
+ * Math     batch_norm  out[i,c] = act(in[i,c] * scale[c] + shift[c])
+ *                      scale    = weight / sqrt(var + eps)
+ *                      shift    = bias - mean * scale
+ *          layer_norm  out[i,c] = act(x * weight[c] + bias[c])
+ *                      x        = (in[i,c] - m) / sqrt(s + eps)
+ *                      m        = mean over c of in[i,c]
+ *                      s        = mean over c of (in[i,c] - m)^2
+ * Shapes   in (N,C)  scale, shift (C)  weight (C) or NULL  bias (C) or NULL
+ *          out (N,C), may be in
  * Types    f32; the references compute in f64 and round once.  Device: in and out (N,Cp)
  *          VX_TYPE (F32, F16, BF16; TF32 as F32); scale, shift, weight, bias and all sums
  *          f32, one rounding at the end.
  * Idea     Batch norm at inference is one multiply-add; most of them are folded into the
- *          layer before and never run.  Layer norm reads a row twice while it is in the
- *          cache: mean first, then squares of differences, because E[x^2] - m^2 loses all
- *          digits when the mean is large.
- * Steps    1 statistics of the row (layer norm)   2 multiply-add, activation, write.
- * Tiles    rows.  Device: pointwise.h; layer norm gives a row to 2 to 32 lanes, and one
- *          beyond 1024 channels to a block.
+ *          layer before and never run.  Layer norm passes over a row twice while it is in
+ *          registers or cache: first for the mean, then for the squares of differences,
+ *          because E[x^2] - m^2 loses all digits when the mean is large.
+ * Steps    1 statistics of the row (layer norm)
+ *          2 multiply-add, activation, write
+ * Tiles    rows.  Device: pointwise.h; layer norm gives a row to 2 to 32 lanes, and a row
+ *          of more than 1024 channels to a block.
  * Cost     flops 2 (batch) or 7 (layer) per element; bytes 8*N*C (device: read and write
  *          of N*Cp elements, once each).
- * Limits   C >= 1, eps >= 0.  Device: Cp a multiple of 16, scale and shift (Cp) with zeros
- *          behind C, weight and bias (C); all begin at multiples of 16 bytes.  Layer norm
- *          does not look at padded lanes and writes 0 there; batch norm writes
- *          act(0 * what is there + 0).
+ * Limits   C >= 1, eps >= 0.  Device: Cp a multiple of 16, scale and shift (Cp) with
+ *          zeros behind C, weight and bias (C); all begin at multiples of 16 bytes.
+ *          Layer norm does not look at padded channels and writes 0 there; batch norm
+ *          writes act(0 * what is there + 0).
  * Order    a row's sums depend on C alone (device: and on VX_TYPE).
  * Oracle   12_norm_ref.c, tests/unit/test_cpu_ops.c; device: 12_norm_device_ref.c.
  * Source   Ioffe and Szegedy 2015; Ba, Kiros and Hinton 2016.

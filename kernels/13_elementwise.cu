@@ -29,7 +29,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) add(struct vx_add_device_args args)
     }
 }
 
-/* Where one element of the rows out comes from; data NULL = the tail, zeros. */
+/* Where one channel of out comes from; data NULL = padding, zero. */
 struct concat_source {
     const vx_element *data; /* of row 0 */
     int32_t stride;         /* elements from row to row */
@@ -53,7 +53,8 @@ VX_DEVICE struct concat_source concat_find(const struct vx_concat_device_args *a
     return source;
 }
 
-/* A whole vector of one input, aligned in it: the common case, widths of 8 and more. */
+/* Copies a vector that lies in one input and is aligned there: the common case, since
+ * widths are mostly multiples of 8. */
 VX_DEVICE void concat_copy(void *out, int32_t columns, struct vx_walk walk,
                            struct concat_source source)
 {
@@ -75,7 +76,7 @@ VX_DEVICE void concat_copy(void *out, int32_t columns, struct vx_walk walk,
     }
 }
 
-/* A vector that joins inputs, or begins at an odd channel of one, or holds the tail. */
+/* Joins a vector from several inputs, from one that is not aligned, or with padding. */
 VX_DEVICE void concat_join(const struct vx_concat_device_args *args, int32_t columns,
                            struct vx_walk walk)
 {

@@ -1,8 +1,8 @@
 /* 13_elementwise - add, concat, and conversion between the three float types.
  *
- * Math     add      out[i,c] = act(a[i,c] + b[i,c]) concat   out[i,:] = inputs[0][i,:] |
- *          inputs[1][i,:] | ... convert  to[e] = from[e] rounded to the nearest, ties to
- *          even
+ * Math     add      out[i,c] = act(a[i,c] + b[i,c])
+ *          concat   out[i,:] = inputs[0][i,:] | inputs[1][i,:] | ...
+ *          convert  to[e]    = from[e] rounded to the nearest, ties to even
  * Shapes   a, b, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
  * Types    add and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
  *          copy.  Device: add and concat in VX_TYPE (F32, F16, BF16; TF32 as F32), rows
@@ -67,18 +67,19 @@ struct vx_concat_device_args {
     int64_t n;
     struct vx_concat_device_input inputs[VX_CONCAT_INPUTS_MAX];
     int32_t inputs_count;
-    int32_t cp; /* of out: not below the sum of the inputs' c */
+    int32_t cp; /* of out: at least the sum of the inputs' c */
     void *out;  /* (N, cp) */
 };
 
-/* The numbers are those of the engine's dtypes, so that one may be cast to the other.
- * Device kernels know them as the macro VX_TYPE. */
+/* Types of numbers.  F32, F16 and BF16 have the values of the engine's enum vx_dtype and
+ * may be cast; TF32 has no dtype.  In device code the macro VX_TYPE has these values. */
 enum vx_number {
     VX_NUMBER_F32 = 1,
     VX_NUMBER_F16 = 2,
     VX_NUMBER_BF16 = 3,
-    VX_NUMBER_TF32 = 4, /* stored as F32, multiplied with 10 bits of fraction: kernels
-                           that multiply on a GPU; nothing converts to it */
+    /* Stored as F32, multiplied with 10 bits of fraction: only for kernels that multiply
+     * on a GPU.  Nothing converts to it. */
+    VX_NUMBER_TF32 = 4,
 };
 struct vx_convert_args {
     int64_t count;
@@ -92,8 +93,8 @@ void vx_add_ref(const struct vx_add_args *args);
 void vx_concat_ref(const struct vx_concat_args *args);
 void vx_convert_ref(const struct vx_convert_args *args);
 
-/* One element of a tensor of any type in double, and back with one rounding: what every
- * reference of a device kernel reads and writes with.  TF32 is stored as F32. */
+/* One element of a tensor of any type as a double, and back with one rounding.  Every
+ * reference of a device kernel reads and writes with them.  TF32 is stored as F32. */
 double vx_number_ref_read(const void *from, enum vx_number type, int64_t e);
 /* `count` numbers from `e` on. */
 void vx_number_ref_read_row(const void *from, enum vx_number type, int64_t e,

@@ -22,15 +22,16 @@ void vx_concat_ref(const struct vx_concat_args *args)
                 *out++ = args->inputs[k].data[i * args->inputs[k].c + c];
 }
 
-/* A 16-bit float by its numbers: exponent and fraction bits decide everything. */
+/* A 16-bit float: its exponent and fraction bits define everything else. */
 struct half_format {
     int exponent_bits, fraction_bits;
 };
 static const struct half_format f16_format = {5, 10};
 static const struct half_format bf16_format = {8, 7};
 
-/* A normal number has the same form in a double, with more bits of each.  The fake device reads
- * nearly all of its numbers here, so each format is a function of its own and calls nothing. */
+/* A normal number has the same fields in a double, with more bits in each.  The fake
+ * device reads nearly all of its numbers here: inline, so that each format is compiled
+ * with its own constants and a normal number needs no call. */
 static inline double half_to_double(uint16_t bits, struct half_format format)
 {
     int exponent_max = (1 << format.exponent_bits) - 1;
@@ -61,8 +62,7 @@ static uint16_t half_of_double(double value, struct half_format format)
     if (value == 0.0) return sign;
     if (isinf(value)) return (uint16_t)(sign | exponent_max << format.fraction_bits);
     if (biased < 1) biased = 1; /* subnormal: the same step as the smallest normal */
-    /* rint rounds ties to even; a carry out of the fraction is a carry into the exponent.
-     */
+    /* rint rounds ties to even; a carry out of the fraction goes into the exponent. */
     double steps = rint(ldexp(fabs(value), bias + format.fraction_bits - biased));
     if (steps >= ldexp(2.0, format.fraction_bits)) {
         steps /= 2;
@@ -76,8 +76,7 @@ static uint16_t half_of_double(double value, struct half_format format)
                       (whole - (1 << format.fraction_bits)));
 }
 
-/* NaN is moved as bits: quiet, sign and as many top fraction bits as there is room for.
- */
+/* A NaN as f32, made quiet, with its sign and its top bits of fraction; 0 if no NaN. */
 static uint32_t nan_read(const void *from, enum vx_number type, int64_t e)
 {
     uint32_t bits;

@@ -2,18 +2,18 @@
 #include "kernels/14_rows.h"
 #include "kernels/vector.cuh"
 
-/* What the request holds, and how it may be read: numbers where a block is called, so
- * that each case is compiled for itself. */
+/* The request side: its type, and how it may be accessed.  Constants at each call, so
+ * that each case is compiled on its own. */
 struct rows_kind {
     int32_t number; /* VX_TYPE_F32, VX_TYPE_F16, VX_TYPE_BF16 */
-    int32_t wide;   /* 16 bytes at a time: VX_LANES numbers of 4 bytes, or of 2 */
+    int32_t wide;   /* 1: VX_LANES numbers in accesses of 8 or 16 bytes; 0: one by one */
 };
 
 struct __attribute__((aligned(8))) words2 {
     uint32_t x, y;
 };
 
-/* VX_LANES numbers of the request as they lie: a word each, or two to a word. */
+/* VX_LANES numbers of the request, not converted: one to a word, or two of 2 bytes. */
 struct rows_raw {
     uint32_t words[VX_LANES];
 };
@@ -103,8 +103,7 @@ VX_DEVICE void rows_store_each(char *at, int32_t bytes, int32_t left,
     }
 }
 
-/* The rows of the request that a thread's next VX_ROUNDS device rows belong to; -1 = none
- * left. */
+/* The request's rows of a thread's next VX_ROUNDS device rows; -1 beyond the last. */
 VX_DEVICE void rows_numbers(const struct vx_rows_args *args, int64_t row,
                             const struct vx_walk *walk, int64_t *numbers)
 {
@@ -154,7 +153,7 @@ VX_DEVICE void rows_in_block(const struct vx_rows_args *args, struct rows_kind k
 
 VX_DEVICE void rows_out_block(const struct vx_rows_args *args, struct rows_kind kind)
 {
-    int32_t columns = args->cp / VX_LANES; /* of a row as it lies */
+    int32_t columns = args->cp / VX_LANES; /* of a row, with its padding */
     int32_t used = (args->c + VX_LANES - 1) / VX_LANES;
     int32_t bytes = kind.number == VX_TYPE_F32 ? 4 : 2;
     struct vx_walk walk = vx_walk_begin(args->n, args->cp, used);

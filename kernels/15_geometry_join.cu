@@ -3,17 +3,17 @@
 
 #include "kernels/15_geometry_join.h"
 
-/* Loads side by side, before the first of them is used. */
+/* Before a loop that must be unrolled, so that all its loads come first. */
 #define VX_UNROLL _Pragma("unroll")
 
-/* The way of one thread over its piece's units. */
+/* The way of one thread over the units of its block's piece. */
 struct walk {
     int64_t piece;
     int64_t unit, step;
 };
 
-/* The piece is the last whose share has begun: an empty share begins where the one behind
- * it does.  Whole waves arrive. */
+/* The piece is the last whose share begins at or before this block; an empty share begins
+ * where the next one does.  Every lane of a wave must call it. */
 VX_DEVICE struct walk walk_begin(const struct vx_join_share *shares, int64_t count)
 {
     struct walk walk = {-1, 0, 0};
@@ -55,8 +55,8 @@ VX_DEVICE uint32_t raised(uint32_t row, int32_t base)
     return (int32_t)row < 0 ? ~0u : row + (uint32_t)base;
 }
 
-/* Masks are words that may begin anywhere on either side: as many bytes as a 27th of the
- * map, so that words are wide enough. */
+/* Copies the masks.  On either side they may begin at any word, and they are a 28th of
+ * the map's bytes with 3^3, so they are copied word by word. */
 VX_DEVICE void join_masks(const struct vx_join_map_args *args,
                           const struct vx_join_map_piece *piece, struct walk walk)
 {
@@ -114,7 +114,7 @@ VX_DEVICE uint32_t differ_each(const struct vx_words_pair *pair, int64_t first,
     return found;
 }
 
-/* Bits that differ in this thread's units, each of four words; the last may have fewer. */
+/* The bits that differ in this thread's units of four words; the last may have fewer. */
 VX_DEVICE uint32_t differ_found(const struct vx_words_pair *pair, struct walk walk)
 {
     const struct vx_words4 *a = (const struct vx_words4 *)pair->a;
@@ -159,7 +159,7 @@ VX_KERNEL(VX_JOIN_THREADS, 4) words_differ(const struct vx_words_differ_args arg
     args.pairs[walk.piece].tally = 0;
 }
 
-/* --- told --- */
+/* --- reported --- */
 
 VX_KERNEL(VX_JOIN_THREADS, 1) piece_results(const struct vx_piece_results_args args)
 {

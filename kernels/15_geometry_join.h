@@ -1,28 +1,32 @@
-/* 15_geometry_join - the geometries of a batch: compared with those that are known, joined
- * to one, and what the host asks of each.
+/* 15_geometry_join - the geometries of a batch: compared, joined to one, and reported.
  *
- * Math     join_rows      out[base_p + r] = base_p + rows_p[r]
- *          join_map       nbr[base_p + r, v] = nbr_p[r,v] + base_p where nbr_p[r,v] >= 0,
- *                         else -1; masks[base_p + r] = masks_p[r]
- *          words_differ   differs_p = 1 if a_p[i] != b_p[i] for any i, else 0
- *          piece_results  results[p] = the fault, differs and pairs of piece p
- * Shapes   piece p: rows_p (N_p), nbr_p (N_p,S), masks_p (N_p,W), a_p, b_p (N_p words);
+ * Math     join_rows      out[base_p + r]   = base_p + rows_p[r]
+ *          join_map       nbr[base_p + r,v] = nbr_p[r,v] + base_p where nbr_p[r,v] >= 0,
+ *                                             else -1
+ *                         masks[base_p + r] = masks_p[r]
+ *          words_differ   differs_p         = 1 if a_p[i] != b_p[i] for any i, else 0
+ *          piece_results  results[p]        = the fault, differs and pairs of piece p
+ * Shapes   piece p: rows_p (N_p), nbr_p (N_p,S), masks_p (N_p,W), a_p, b_p (N_p words)
  *          whole: out (N), nbr (N,S), masks (N,W), N = sum of N_p; results (pieces)
  * Types    i32 rows, u32 masks and words, u64 pairs.
  * Idea     Samples of a batch have no neighbours in each other, so that the map of the
- *          batch is the maps of its pieces, row numbers raised: a batch whose pieces are
- *          known needs no search.  One launch for all pieces, however different in size:
- *          each has a share of the launch's blocks, and a block finds its piece by looking
- *          at all shares at once, a lane to each.
- * Steps    1 which piece   2 loads, VX_JOIN_ROUNDS of a thread side by side   3 stores.
- *          words_differ: the blocks of a pair count themselves and what they found in
- *          one word; the last writes the answer and leaves zero.
+ *          batch is the maps of its pieces with row numbers raised: a batch whose pieces
+ *          are known needs no search.  words_differ compares a piece's coordinates with
+ *          those of a known geometry.  One launch serves all pieces, however different in
+ *          size: each has a share of the launch's blocks, and a block finds its piece by
+ *          looking at all shares at once, a lane to each.
+ * Steps    1 find the piece
+ *          2 load, VX_JOIN_ROUNDS of a thread side by side
+ *          3 store
+ *          words_differ: the blocks of a pair count themselves and what they found in one
+ *          word; the last writes the answer and leaves zero.
  * Tiles    VX_JOIN_CHUNK units to a block at a time; a unit is 16 bytes of a map or of
  *          words, or one row.
- * Cost     bytes: 8*N rows; 8*N*(S+W) map; 8*N_p compared; 56 each result.
+ * Cost     bytes: 8*N rows; 8*N*(S+W) map; 8*N_p compared; 68 each result.
  * Limits   S a multiple of 4; nbr, nbr_p at multiples of 16 bytes; N <= 2^30.  words are
  *          compared 16 bytes at a time where a_p and b_p are at multiples of 16, else one
- *          by one.  Shares follow each other from block 0 on and are N_p units or less.
+ *          by one.  Shares follow each other from block 0 on; a share has at most one
+ *          block for each chunk of its piece.
  * Order    exact.
  * Oracle   15_geometry_join_ref.c, tests/oracle.
  * Source   collation of sparse tensors: Choy et al., MinkowskiEngine, CVPR 2019.
@@ -37,11 +41,11 @@
 #include "kernels/both.h"
 
 #define VX_JOIN_THREADS 256
-/* Units of one thread that are on their way together: 64 bytes. */
+/* Units that one thread loads together: 64 bytes. */
 #define VX_JOIN_ROUNDS 4
 #define VX_JOIN_CHUNK  (VX_JOIN_THREADS * VX_JOIN_ROUNDS)
 
-/* Blocks first .. first + blocks - 1 of a launch are a piece's own. */
+/* Blocks first .. first + blocks - 1 of a launch work for one piece. */
 struct vx_join_share {
     uint32_t first, blocks;
 };
@@ -76,9 +80,10 @@ struct vx_join_map_args {
 struct vx_words_pair {
     int64_t n;             /* words; >= 1 */
     const uint32_t *a, *b; /* (n) */
-    uint32_t *differs;     /* (1) out: 1 or 0; nobody needs to clear it */
-    uint64_t tally;        /* zero between launches: blocks that are done, and above 32
-                              bits how many of them found a difference */
+    uint32_t *differs;     /* (1) out: 1 or 0; needs no clearing */
+    /* Zero between launches.  Low 32 bits: finished blocks; high: those of them that
+     * found a difference. */
+    uint64_t tally;
 };
 struct vx_words_differ_args {
     int64_t count; /* pairs */
@@ -93,7 +98,7 @@ struct vx_piece_result {
     uint32_t unused; /* 0 */
     uint64_t pairs;
 };
-/* Where each lies; NULL = 0. */
+/* Where the parts of a result lie; NULL = 0. */
 struct vx_piece_places {
     const uint32_t *fault;   /* (2) */
     const uint32_t *differs; /* (1) */
@@ -110,7 +115,7 @@ void vx_join_map_ref(const struct vx_join_map_args *args);
 void vx_words_differ_ref(const struct vx_words_differ_args *args);
 void vx_piece_results_ref(const struct vx_piece_results_args *args);
 
-/* Units of a piece as its share counts them, and the chunks that they are. */
+/* Units of n rows of `each` words, four words to a unit; chunks of so many units. */
 VX_BOTH int64_t vx_join_quads(int64_t n, int32_t each)
 {
     return (n * each + 3) / 4;

@@ -1,4 +1,4 @@
-/* activation - the curves of 10_activation.h on the device: what every epilogue applies.
+/* activation - the activations of 10_activation.h on the device, for every epilogue.
  *
  * Owner    -
  * Thread   device code.

@@ -1,4 +1,4 @@
-/* conv_body - a tile from beginning to end: what every entry point of 06 runs.
+/* conv_body - computes one tile from beginning to end: what both entry points of 06 run.
  *
  * Owner    -
  * Thread   device code, every thread of the block.
@@ -33,7 +33,7 @@ VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
     vx_copy_wait_all();
     vx_barrier();
     int present = memory->present_count;
-    /* A group that no row of the tile has: its reduction skips these rows by their masks. */
+    /* No row of the tile has an offset of the group: conv_reduce reads none of them. */
     if (args->partial && args->block_masks && !present) return;
     for (int from = 0; from < present; from += WALK) {
         walk_load(args, from, memory);

@@ -1,6 +1,7 @@
-/* conv_tile - what every tiled convolution does around its multiplication: where a block
- * works, which offsets its rows have, which rows are their neighbours, and how the sums
- * leave.
+/* conv_tile - the parts of a tiled convolution around its products.
+ *
+ * Where a block works, which offsets its rows have, which rows are their neighbours, how
+ * operands are loaded, and how the sums are finished and stored.
  *
  * Owner    -
  * Thread   device code; functions that end in a barrier need every thread of the block.
@@ -25,10 +26,10 @@
 #define VX_WARPS_N  2
 #define VX_WARPS_CO 2
 #define VX_WGMMA    0
-#define VX_BLOCKS   1 /* on one processor, at least */
+#define VX_BLOCKS   1 /* per processor, at least */
 #endif
 
-/* 1: the text of conv_pairs. */
+/* 1 when conv_pairs is compiled. */
 #ifndef VX_PAIRS
 #define VX_PAIRS 0
 #endif
@@ -36,19 +37,21 @@
 #define THREADS (32 * VX_WARPS_N * VX_WARPS_CO)
 #define BLOCKS  (VX_TILE_N / VX_MASK_BLOCK) /* of 32 rows in the tile */
 
-/* Present offsets whose neighbour rows are in shared memory at once: all 27 of the usual
- * kernel, and not one more, because two blocks of the widest tile just fit a processor. */
+/* Present offsets whose neighbour rows are in shared memory at once: enough for the 27 of
+ * 3^3.  With 32, two blocks of 128x128x64 would no longer fit the 228 KiB of a Hopper
+ * processor. */
 #define WALK 28
-/* One more than the tile has rows: neighbours of a row are written in one column. */
+/* Odd: the lanes of a warp write the neighbours of one row, each so many words from the
+ * next, to different banks. */
 #define NBR_STRIDE (VX_TILE_N + 1)
 
-/* 16-byte chunks in a row of the two operands in shared memory. */
+/* 16-byte chunks in a row of either operand in shared memory, and bytes of a stage. */
 #define A_CHUNKS (VX_TILE_CI / VX_CHUNK_ELEMENTS)
 #define B_CHUNKS (VX_TILE_CO / VX_CHUNK_ELEMENTS)
 #define A_BYTES  (VX_TILE_N * VX_TILE_CI * (int)sizeof(vx_element))
 #define B_BYTES  (VX_TILE_CI * VX_TILE_CO * (int)sizeof(vx_element))
 
-/* Sums leave through shared memory as f32, so that rows are stored whole; the padding
+/* Sums pass through shared memory as f32, so that whole rows are stored; the padding
  * spreads the fragments' stores over the banks. */
 #define SUM_STRIDE (VX_TILE_CO + 8)
 
@@ -58,12 +61,12 @@ static_assert(VX_TILE_N % 32 == 0 && VX_TILE_N <= 256, "blocks of 32 rows, 8 of 
 static_assert(VX_TILE_CI % VX_STEP == 0 && VX_TILE_CI % VX_CHUNK_ELEMENTS == 0, "steps");
 
 struct tile_memory {
-    int32_t rows[VX_TILE_N]; /* of the tensors; -1 beyond the last */
+    int32_t rows[VX_TILE_N]; /* rows in the tensors; -1 beyond the last */
     int32_t nbr[WALK * NBR_STRIDE];
     uint16_t present[344]; /* offsets that some row of the tile has, rising */
     uint8_t blocks[344];   /* bit b: one of the rows 32b .. 32b+31 has it */
     int32_t present_count;
-    int32_t from, count; /* of the present offsets, those whose neighbours are here */
+    int32_t from, count; /* the present offsets whose neighbours are in nbr */
 };
 
 /* Where this block works. */
@@ -73,8 +76,9 @@ struct tile_place {
     int32_t group;
 };
 
-/* Rows of 128 bytes or more spread their chunks over all banks by the low bits of the row;
- * shorter rows share a line of 128 bytes and move every few rows. */
+/* Where a chunk of a row lies: chunks are swizzled, so that the same chunk of consecutive
+ * rows is in different banks.  Rows of 128 bytes or more swizzle by the low three bits of
+ * the row; shorter rows share a line of 128 bytes and swizzle from line to line. */
 VX_DEVICE int chunk_place(int row, int chunk, int chunks)
 {
     if (chunks >= 8) return row * chunks + (chunk ^ (row & 7));
@@ -94,7 +98,7 @@ VX_DEVICE struct tile_place place_find(const struct vx_conv_device_args *args)
     return place;
 }
 
-/* Rows of the block's group: all, or as many as its list has pairs. */
+/* Rows of the block's group: N, or for pairs the length of the group's list. */
 VX_DEVICE int64_t place_rows(const struct vx_conv_device_args *args,
                              const struct tile_place *place)
 {
@@ -106,7 +110,7 @@ VX_DEVICE int64_t place_rows(const struct vx_conv_device_args *args,
 #endif
 }
 
-/* Where row `at` of the order stands: for pairs, which pair it is. */
+/* Loads the row at place `at` of the order; for pairs, the number of the pair. */
 VX_DEVICE void row_load(const struct vx_conv_device_args *args,
                         const struct tile_place *place, int64_t at, int32_t *to)
 {
@@ -120,7 +124,7 @@ VX_DEVICE void row_load(const struct vx_conv_device_args *args,
 #endif
 }
 
-/* --- which offsets the tile has: the list, and which 32 rows want each --- */
+/* --- which offsets the tile has: their list, and which 32 rows have each --- */
 
 VX_DEVICE uint32_t union_word(const struct vx_conv_device_args *args,
                               const struct tile_place *place, int word)
@@ -136,7 +140,7 @@ VX_DEVICE uint32_t union_word(const struct vx_conv_device_args *args,
     return all;
 }
 
-/* The first warp: lane w lists the offsets of word w after those of the words before. */
+/* For the first warp.  Lane w lists the offsets in word w, after those of lower words. */
 VX_DEVICE void present_list(const struct vx_conv_device_args *args,
                             const struct tile_place *place, struct tile_memory *memory)
 {
@@ -180,8 +184,8 @@ VX_DEVICE void present_blocks(const struct vx_conv_device_args *args,
     }
 }
 
-/* Row numbers and neighbours are sent for without waiting: they have arrived after the
- * next vx_copy_wait(0) and barrier. */
+/* Row numbers and neighbours are copied asynchronously: they are there after
+ * vx_copy_wait_all() and a barrier. */
 VX_DEVICE void rows_load(const struct vx_conv_device_args *args,
                          const struct tile_place *place, struct tile_memory *memory)
 {
@@ -195,8 +199,8 @@ VX_DEVICE void rows_load(const struct vx_conv_device_args *args,
     }
 }
 
-/* Neighbour rows of the tile for the present offsets from `from` on: a warp reads the
- * entries of one row, which lie together. */
+/* Loads the tile's neighbour rows for the next WALK present offsets from `from` on.  A
+ * warp reads the entries of one row at a time, which lie together. */
 VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
                          struct tile_memory *memory)
 {
@@ -223,9 +227,9 @@ VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
     }
 }
 
-/* Of the weights.  wgmma wants panels of 128 bytes of columns, each with its rows of the
- * sum below each other; mma reads 32-bit weights one number at a time, four rows of eight
- * columns at once: two chunks of each of four rows. */
+/* Where a chunk of the weights lies.  wgmma needs panels of up to 128 bytes of columns,
+ * in each the rows of the sum one below the other.  mma reads 32-bit weights one number
+ * to a lane, from eight columns of four rows: two chunks of each of four rows at once. */
 #define PANEL_CHUNKS (B_CHUNKS < 8 ? B_CHUNKS : 8)
 VX_DEVICE int weight_place(int row, int chunk)
 {
@@ -239,11 +243,11 @@ VX_DEVICE int weight_place(int row, int chunk)
 #endif
 }
 
-/* --- one stage: gathered rows and the weights that meet them, on their way --- */
+/* --- one stage: gathered rows and their weights, copied asynchronously --- */
 
-/* Where the loads are on their walk over (present offset, block of channels). */
+/* A place on the walk over (present offset, block of channels). */
 struct walk_place {
-    int offset;  /* of the present ones whose neighbours are in shared memory */
+    int offset;  /* among the present ones whose neighbours are in nbr */
     int channel; /* first of the block */
 };
 
@@ -286,7 +290,7 @@ VX_DEVICE void stage_load(const struct vx_conv_device_args *args,
     }
 }
 
-/* Elements that one store of 16 bytes has. */
+/* Elements in one store of 16 bytes. */
 #define OUT_ELEMENTS VX_CHUNK_ELEMENTS
 
 union chunk_floats {
@@ -328,7 +332,7 @@ VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float 
 #pragma unroll
     for (int i = 0; i < OUT_ELEMENTS; i++) {
         float x = vx_activate(args->activation, value.floats[i]);
-        /* An infinity times the zero weights of padding is not a number. */
+        /* In a padded column an infinity times the zero weight is NaN. */
         if (args->used && column + i >= args->used) x = 0.0f;
         out.elements[i] = vx_element_of(x);
     }

@@ -1,16 +1,17 @@
-/* device - the only place where a kernel's text meets a vendor: blocks, waves, 16-bit
- * numbers, atomics.
+/* device - blocks, waves, atomics and 16-bit numbers, for every vendor.
  *
  * Device code is the common subset of C and C++: no templates, no vendor headers, sizes
- * as macros with defaults, one struct of arguments by value.  Included by every .cu and by
- * nothing else.  Block sizes are macros too (VX_THREADS and the like): a kernel never asks
- * for blockDim or gridDim, because on AMD those are hidden arguments.
+ * as macros with defaults, one struct of arguments by value.  Only this file and both.h
+ * look at a compiler's own macros; other texts test VX_CUDA at most.  Every .cu and
+ * .cuh includes it, host code never does.  Block sizes are macros too (VX_THREADS and
+ * the like): a kernel never asks for blockDim or gridDim, because on AMD those are
+ * hidden arguments.
  *
  * Owner    -
  * Thread   device code.
- * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD compiles everything here; kernels that
- *          multiply with matrix instructions say which vendor they know.
- * Fails    #error for a compiler it does not know.
+ * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD compiles everything here; a kernel
+ *          that uses matrix instructions names the vendor it is for.
+ * Fails    #error for an unknown compiler.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,8 +20,8 @@
 
 #include <stdint.h>
 
-/* What a kernel of a typed spec computes in: an enum vx_number.  A default so that an
- * editor can compile any text as it is. */
+/* The type that a typed kernel is compiled for, an enum vx_number.  The default lets an
+ * editor compile any text as it is. */
 #ifndef VX_TYPE
 #define VX_TYPE 2
 #endif
@@ -70,7 +71,7 @@ VX_DEVICE uint32_t vx_block_z(void)
 {
     return blockIdx.z;
 }
-/* All threads of the block; orders their shared and global accesses among them. */
+/* Waits for all threads of the block, and orders their shared and global accesses. */
 VX_DEVICE void vx_barrier(void)
 {
     __syncthreads();
@@ -116,9 +117,9 @@ VX_DEVICE uint32_t vx_wave(void)
     return vx_thread() / VX_WAVE;
 }
 
-/* --- a wave together: all its lanes must arrive --- */
+/* --- operations of a whole wave: every lane must call them --- */
 #if VX_CUDA
-/* Bit l: lane l said true. */
+/* Bit l is set when lane l passes true. */
 VX_DEVICE uint64_t vx_ballot(int said)
 {
     return __ballot_sync(0xffffffffu, said);
@@ -188,7 +189,7 @@ VX_DEVICE int32_t vx_count_bits64(uint64_t bits)
 {
     return __popcll(bits);
 }
-/* Of the lowest set bit; bits is not 0. */
+/* Index of the lowest set bit; `bits` is not 0. */
 VX_DEVICE int32_t vx_lowest_bit(uint32_t bits)
 {
     return __ffs((int)bits) - 1;
@@ -234,7 +235,7 @@ VX_DEVICE uint64_t vx_atomic_min64(uint64_t *at, uint64_t value)
 {
     return atomicMin((unsigned long long *)at, (unsigned long long)value);
 }
-/* The value that was there; it was replaced if it was `expected`. */
+/* Stores `value` if *at is `expected`; returns what *at was. */
 VX_DEVICE uint32_t vx_atomic_swap_if(uint32_t *at, uint32_t expected, uint32_t value)
 {
     return atomicCAS(at, expected, value);
@@ -285,7 +286,7 @@ VX_DEVICE uint64_t vx_atomic_swap_if64(uint64_t *at, uint64_t expected, uint64_t
 }
 #endif
 
-/* --- 16-bit numbers travel as their bits; rounding is to nearest, ties to even --- */
+/* --- 16-bit numbers are passed as bits; rounding is to nearest, ties to even --- */
 VX_DEVICE float vx_float_of_bf16(uint16_t bits)
 {
     return vx_float_of_bits((uint32_t)bits << 16);
@@ -359,7 +360,7 @@ VX_DEVICE vx_element vx_element_of(float value)
 }
 #endif
 
-/* Four 32-bit words that are loaded and stored as one; aligned as they are long. */
+/* Four 32-bit words that are loaded and stored in one access of 16 bytes. */
 struct __attribute__((aligned(16))) vx_words4 {
     uint32_t x, y, z, w;
 };

@@ -1,12 +1,11 @@
-/* kernel - what the host knows of one device kernel: its text, its tiles, its grid, its
- * reference.
+/* kernel - what the host knows of one device kernel: text, tiles, grid, reference.
  *
- * A kernel is `NN_name.cu`, device code in the common subset of C and C++; `NN_name.h`,
- * its argument struct; `NN_name_ref.c`, the oracle over the same struct; and
- * `NN_name_spec.c`, this description.  Whatever may be chosen about a kernel is a macro
- * of its text and a value of its tile; whatever a request decides is a field of its
- * arguments.  The functions here are pure: they can be tested, and a choice made, on a
- * machine without a GPU.
+ * A kernel is four files: `NN_name.cu`, device code in the common subset of C and C++;
+ * `NN_name.h`, its argument struct; `NN_name_ref.c`, its reference over the same struct;
+ * and `NN_name_spec.c`, its description as defined here.  What may be tuned is a macro
+ * of the text, and a tile gives each macro a value; what depends on the request is a
+ * field of the arguments.  The functions of a spec are pure: tests call them, and tiles
+ * are chosen, on machines without a GPU.
  *
  * Owner    static data.
  * Thread   any.
@@ -24,7 +23,7 @@
 
 #include "kernels/13_elementwise.h" /* enum vx_number */
 
-/* Macros that the widest search space (a convolution's) has. */
+/* Macros of the largest search space, a convolution's. */
 #define VX_TILE_VALUES_MAX 8
 
 /* One point of a kernel's search space: the values of its macros, in their order. */
@@ -36,39 +35,39 @@ struct vx_grid {
     uint32_t x, y, z; /* blocks; any of them 0 = nothing to launch */
 };
 
-/* What a device can do: read once from the driver, or from a table for an architecture
- * that is compiled for without a device. */
+/* What a device can do.  Read once from the driver; to compile without a device, taken
+ * from a table by architecture. */
 struct vx_caps {
     int32_t arch;             /* CUDA: 10 * major + minor: 80, 86, 89, 90, 100 */
     int32_t processors;       /* SMs or CUs */
-    int32_t shared_block;     /* most shared memory of one block, opt-in, bytes */
-    int32_t shared_processor; /* of one processor, bytes */
+    int32_t shared_block;     /* bytes one block may have, with opt-in */
+    int32_t shared_processor; /* bytes of one processor */
     int32_t clock_mhz;        /* highest */
     int64_t cache_bytes;      /* last-level cache */
     int64_t memory_bytes;
 };
 
 struct vx_kernel_spec {
-    const char *name;          /* of the function in the text, extern "C" */
+    const char *name;          /* of the extern "C" function in the text */
     const char *source;        /* "05_mask_order.cu"; several kernels may share a text */
     const char *const *macros; /* names of the tile's values; NULL = none */
     int32_t macros_count;
     const struct vx_tile *tiles; /* the whole search space; NULL = one tile, no macros */
     int32_t tiles_count;         /* >= 1 */
-    uint32_t types; /* bits 1 << enum vx_number: compiled once per VX_TYPE; 0 = once */
+    uint32_t types; /* bits 1 << enum vx_number: one binary each; 0 = one without type */
     bool may_spill; /* false: CI fails when a compiler spills registers */
     size_t args_bytes;
     int32_t (*threads)(const struct vx_tile *tile); /* of one block */
     /* Dynamic shared memory of one block in bytes; NULL = none. */
     int32_t (*shared)(const struct vx_tile *tile, enum vx_number type);
-    /* The laws of the tile alone: does this device run it?  NULL = every device does. */
+    /* True when this device can run the tile; NULL = every device can. */
     bool (*fits)(const struct vx_tile *tile, enum vx_number type,
                  const struct vx_caps *caps);
     struct vx_grid (*grid)(const struct vx_tile *tile, const void *args);
-    void (*ref)(const void *args, enum vx_number type); /* host memory, same struct */
+    void (*ref)(const void *args, enum vx_number type); /* same struct, in host memory */
 };
 
-/* Every kernel of the folder, in reading order; the list ends with NULL. */
+/* Every kernel of kernels.def, in its order; the list ends with NULL. */
 const struct vx_kernel_spec *const *vx_kernels(void);
 const struct vx_kernel_spec *vx_kernel_find(const char *name); /* NULL = no such kernel */
 
@@ -78,7 +77,8 @@ static inline int32_t vx_number_bytes(enum vx_number type)
     return type == VX_NUMBER_F16 || type == VX_NUMBER_BF16 ? 2 : 4;
 }
 
-/* Channels of a row on the device: padded with finite numbers that meet zero weights. */
+/* Channels of a row on the device, rounded up.  The padding holds finite numbers, and its
+ * weights are zero. */
 #define VX_CHANNELS_UNIT 16
 static inline int32_t vx_channels_padded(int32_t channels)
 {

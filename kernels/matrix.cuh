@@ -8,7 +8,7 @@
  * Thread   device code; every lane of the wave arrives.
  * Limits   NVIDIA from sm_80.
  * Fails    #error elsewhere: AMD's matrix instructions have other shapes and need kernels
- *          of their own tiles.
+ *          with tiles of their own.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@
 #error "matrix.cuh knows the matrix instructions of NVIDIA"
 #endif
 
-/* Numbers of the sum that one instruction takes. */
+/* Terms of the sum that one instruction takes: the K of the mma. */
 #if VX_TYPE == VX_TYPE_F16 || VX_TYPE == VX_TYPE_BF16
 #define VX_STEP 16
 #elif VX_TYPE == VX_TYPE_TF32
@@ -38,7 +38,7 @@ VX_DEVICE uint32_t vx_shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* 16 bytes from device to shared memory, or zeros when there is nothing to read; `from`
+/* Copies 16 bytes from device to shared memory, or writes zeros if not `present`; `from`
  * is a legal address in both cases. */
 VX_DEVICE void vx_copy_async(uint32_t to, const void *from, int present)
 {
@@ -46,7 +46,7 @@ VX_DEVICE void vx_copy_async(uint32_t to, const void *from, int present)
                  "l"(from), "r"(present ? 16 : 0)
                  : "memory");
 }
-/* 4 bytes, from anywhere: for lists. */
+/* Copies 4 bytes, from any multiple of 4: for lists. */
 VX_DEVICE void vx_copy_async4(void *to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(vx_shared_address(to)),
@@ -57,7 +57,7 @@ VX_DEVICE void vx_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* All but the latest `left_` groups have arrived (for this thread). */
+/* Waits until all but the latest `left_` groups of this thread have arrived. */
 #define vx_copy_wait(left_)                                                              \
     asm volatile("cp.async.wait_group %0;" ::"n"(left_) : "memory")
 
@@ -76,7 +76,7 @@ VX_DEVICE struct vx_words4 vx_load_shared4(uint32_t address)
                  : "memory");
     return words;
 }
-/* `at` is known when compiled. */
+/* `at` is a constant. */
 VX_DEVICE float vx_word_float(struct vx_words4 words, int at)
 {
     return vx_float_of_bits(at == 0   ? words.x
@@ -85,14 +85,14 @@ VX_DEVICE float vx_word_float(struct vx_words4 words, int at)
                                       : words.w);
 }
 
-/* Everything this thread has sent for, committed or not. */
+/* Waits for all copies of this thread, committed or not. */
 VX_DEVICE void vx_copy_wait_all(void)
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Four 8x8 tiles of 16-bit numbers (or 8x4 of 32-bit ones): lane l gives the address of
- * row l % 8 of tile l / 8. */
+/* Loads four 8x8 tiles of 16-bit numbers (or 8x4 of 32-bit ones): lane l passes the
+ * address of row l % 8 of tile l / 8. */
 VX_DEVICE void vx_load_tiles(uint32_t to[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -130,7 +130,7 @@ VX_DEVICE void vx_multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
 #endif
 }
 
-/* The 10-bit fraction that the instruction reads, rounded to nearest instead of cut. */
+/* Rounds to nearest, to the 10 bits of fraction that the instruction would cut to. */
 VX_DEVICE uint32_t vx_tf32(uint32_t bits)
 {
     uint32_t rounded;

@@ -1,9 +1,9 @@
-/* pointwise - how kernels that only pass over rows share the rows among blocks: one law
- * for the text and for the host's grid.
+/* pointwise - how kernels that only pass over rows divide them among blocks.
  *
- * A block takes VX_POINTWISE_CHANNELS channels, whatever their type: with two bytes to a
- * channel that is two loads of 16 bytes for each of its threads, with four bytes four,
- * enough in flight to fill the memory's queue when every processor is full of threads.
+ * The text and the host's grid use the same numbers.  A block takes VX_POINTWISE_CHANNELS
+ * channels of any type: for each thread two loads of 16 bytes with 2-byte channels, four
+ * with 4-byte ones.  That is enough in flight to keep the memory busy when every
+ * processor is full of threads.
  *
  * Owner    -
  * Thread   any; device code.
@@ -20,16 +20,16 @@
 #define VX_POINTWISE_THREADS  256
 #define VX_POINTWISE_CHANNELS 4096
 
-/* Whole rows of one block, for kernels that must know where a row begins: as many as its
- * threads pass over in two rounds (two bytes to a channel) or four (four bytes). */
+/* Rows of one block, for kernels that need whole rows: as many as its threads pass over
+ * in two rounds (2-byte channels) or four (4-byte channels). */
 #define VX_POINTWISE_ROWS(cp_)                                                           \
     ((cp_) <= VX_POINTWISE_CHANNELS / 4   ? VX_POINTWISE_CHANNELS / 4 / (cp_)*4          \
      : (cp_) <= VX_POINTWISE_CHANNELS / 2 ? 2                                            \
                                           : 1)
 
-/* A warp holds a row of layer norm up to here; beyond, a block. */
+/* Layer norm: up to this many channels a row belongs to a warp, beyond it to a block. */
 #define VX_LAYER_NORM_WARP_CHANNELS 1024
-/* Rows of up to this many channels go two to a lane: else it had too little in flight. */
+/* Up to this many channels a lane has two rows: with one, too few loads are in flight. */
 #define VX_LAYER_NORM_PAIR_CHANNELS 256
 #define VX_LAYER_NORM_UNIT          8 /* channels of one lane at a time */
 /* Lanes of one row: the power of two that holds its units, at most 32. */

@@ -24,7 +24,7 @@ static inline int32_t vx_pointwise_threads(const struct vx_tile *tile)
     return VX_POINTWISE_THREADS;
 }
 
-/* Blocks that take `part` of `count` each. */
+/* A grid whose blocks take `part` of `count` each. */
 static inline struct vx_grid vx_pointwise_grid(int64_t count, int64_t part)
 {
     return (struct vx_grid){(uint32_t)((count + part - 1) / part), 1, 1};

@@ -13,7 +13,7 @@
 
 #include "kernels/conv_tile.cuh"
 
-/* What one warp has of the tile: rows in fragments of 16, columns in fragments of 8. */
+/* The part of the tile that a warp computes, in fragments of 16 rows and 8 columns. */
 #define WARP_N  (VX_TILE_N / VX_WARPS_N)
 #define WARP_CO (VX_TILE_CO / VX_WARPS_CO)
 #define ROWS    (WARP_N / 16)
@@ -28,7 +28,7 @@ struct tile_sums {
 };
 
 #if VX_TYPE == VX_TYPE_F32
-/* Fragments of rows [first, last) of one step. */
+/* Multiplies the row fragments [first, last) in one step of the sum. */
 VX_DEVICE void step_multiply(struct tile_sums *sums, uint32_t stage, int step, int first,
                              int last)
 {
@@ -64,7 +64,7 @@ VX_DEVICE void step_multiply(struct tile_sums *sums, uint32_t stage, int step, i
     }
 }
 #else
-/* Two fragments of weights, 16 columns, of one step. */
+/* Loads two fragments of weights, 16 columns, of one step. */
 VX_DEVICE void weights_load(uint32_t b[4], uint32_t stage, int step, int column)
 {
     int lane = (int)vx_lane();
@@ -87,7 +87,7 @@ VX_DEVICE void weights_load(uint32_t b[4], uint32_t stage, int step, int column)
 VX_DEVICE void rows_fragment(uint32_t a[4], uint32_t stage, int step, int row)
 {
     int lane = (int)vx_lane();
-    int chunk = step * 2 + lane / 16; /* a step is two chunks of either size */
+    int chunk = step * 2 + lane / 16; /* a step is two chunks, of 2- and 4-byte types */
     vx_load_tiles(a,
                   stage + 16u * (uint32_t)chunk_place(row + lane % 16, chunk, A_CHUNKS));
 #if VX_TYPE == VX_TYPE_TF32
@@ -96,7 +96,7 @@ VX_DEVICE void rows_fragment(uint32_t a[4], uint32_t stage, int step, int row)
 #endif
 }
 
-/* Fragments of rows [first, last) of one step. */
+/* Multiplies the row fragments [first, last) in one step of the sum. */
 VX_DEVICE void step_multiply(struct tile_sums *sums, uint32_t stage, int step, int first,
                              int last)
 {
@@ -117,8 +117,8 @@ VX_DEVICE void step_multiply(struct tile_sums *sums, uint32_t stage, int step, i
 }
 #endif
 
-/* Bit b: the b-th 32 rows of this warp have the offset.  A warp of 16 rows asks for the
- * 32 that it is part of. */
+/* Bit b is set when one of the b-th 32 rows of this warp has the offset.  A warp of 16
+ * rows takes the bit of the 32 rows that it is part of. */
 #define WARP_BLOCKS (WARP_N > 32 ? WARP_N / 32 : 1)
 VX_DEVICE uint32_t warp_blocks(uint32_t blocks)
 {
@@ -126,8 +126,8 @@ VX_DEVICE uint32_t warp_blocks(uint32_t blocks)
     return blocks >> first & ((1u << WARP_BLOCKS) - 1u);
 }
 
-/* All rows of the warp without a branch, so that loads of one fragment hide behind the
- * products of another; or 32 rows at a time where only some have the offset. */
+/* Multiplies all rows of the warp without a branch, so that loads of one fragment overlap
+ * products of another; or 32 rows at a time when only some have the offset. */
 VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t blocks)
 {
     if (blocks == (1u << WARP_BLOCKS) - 1u) {
@@ -139,7 +139,7 @@ VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t b
 #pragma unroll
     for (int b = 0; b < WARP_BLOCKS; b++) {
         if (!(blocks >> b & 1u)) continue;
-#pragma unroll 1 /* the registers go to the path above */
+#pragma unroll 1 /* leaves the registers to the path above */
         for (int step = 0; step < STEPS; step++)
             step_multiply(sums, stage, step, 2 * b, ROWS < 2 * b + 2 ? ROWS : 2 * b + 2);
     }
@@ -183,7 +183,7 @@ VX_DEVICE void tile_walk(const struct vx_conv_device_args *args,
         if (++load_slot == VX_STAGES) load_slot = 0;
     }
     vx_copy_wait(0);
-    vx_barrier(); /* the stages and the list of neighbours may be overwritten */
+    vx_barrier(); /* now the stages and nbr may be overwritten */
 }
 
 VX_DEVICE void sums_stage(float *to, const struct tile_sums *sums)

@@ -1,9 +1,10 @@
-/* tile_wgmma_sm90 - multiplies a tile with Hopper's wgmma: warpgroups of four warps, 64
- * rows at a time, both operands straight from shared memory.
+/* tile_wgmma_sm90 - multiplies a tile with Hopper's wgmma, instead of tile_mma.
  *
- * While the products of one stage run, the same warps compute addresses and send for a
- * later stage.  A stage is overwritten two barriers after its products were started: the
- * wait between them says that they are done.
+ * A warpgroup of four warps multiplies 64 rows at a time and reads both operands straight
+ * from shared memory.  While the products of one stage run, the same warps compute
+ * addresses and start the copies of a later stage.  A stage is overwritten two barriers
+ * after its products were started; vx_wgmma_wait(1) between the two waits until they are
+ * done.
  *
  * Owner    -
  * Thread   device code, every thread of the block.
@@ -18,7 +19,7 @@
 #include "kernels/conv_tile.cuh"
 #include "kernels/wgmma_sm90.cuh"
 
-/* What one warpgroup has of the tile. */
+/* The part of the tile that a warpgroup computes. */
 #define GROUP_N  (VX_TILE_N / (VX_WARPS_N / 4))
 #define GROUP_CO (VX_TILE_CO / VX_WARPS_CO)
 #define ROWS     (GROUP_N / 64)
@@ -26,7 +27,7 @@
 #define STEPS    (VX_TILE_CI / 16)
 
 #define A_LINE      (VX_TILE_CI * 2)    /* bytes of a row of the left operand */
-#define B_LINE      (PANEL_CHUNKS * 16) /* of a row of one panel of the right */
+#define B_LINE      (PANEL_CHUNKS * 16) /* bytes of a row of a right panel */
 #define PANEL_BYTES (VX_TILE_CI * B_LINE)
 
 static_assert(VX_WARPS_N % 4 == 0 && GROUP_N % 64 == 0, "whole warpgroups, 64 rows each");
@@ -60,7 +61,7 @@ VX_DEVICE void multiply(float *sum, uint64_t left, uint64_t right)
 #endif
 }
 
-/* The same for all lanes, and the compiler knows it. */
+/* By a shuffle, which tells the compiler that all lanes have the same value. */
 VX_DEVICE uint32_t warpgroup(void)
 {
     return vx_shuffle(vx_thread() / 128, 0);
@@ -74,7 +75,7 @@ VX_DEVICE uint32_t warpgroup_column(void)
     return warpgroup() % VX_WARPS_CO * GROUP_CO;
 }
 
-/* Starts the products of one stage; bits of `blocks`: 32 rows of the tile have the offset. */
+/* Starts the products of one stage.  Bit b of `blocks`: the b-th 32 rows take part. */
 VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t blocks)
 {
     uint32_t row = warpgroup_row();
@@ -82,7 +83,7 @@ VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t b
     uint64_t right = vx_wgmma_describe(weights, B_LINE, PANEL_BYTES);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        /* Of a tile of 64 rows every present offset is an offset of these. */
+        /* A tile of 64 rows is one such group, and has every present offset. */
         if (VX_TILE_N > 64 && !(blocks >> (row / 32 + 2 * r) & 3u)) continue;
         vx_wgmma_begin();
         uint64_t left = vx_wgmma_describe(stage + (row + 64 * r) * A_LINE, A_LINE, 16);
@@ -128,7 +129,7 @@ VX_DEVICE void tile_walk(const struct vx_conv_device_args *args,
     }
     vx_wgmma_wait(0);
     vx_copy_wait(0);
-    vx_barrier(); /* the stages and the list of neighbours may be overwritten */
+    vx_barrier(); /* now the stages and nbr may be overwritten */
 }
 
 VX_DEVICE void sums_stage(float *to, const struct tile_sums *sums)

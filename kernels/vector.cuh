@@ -1,4 +1,4 @@
-/* vector - sixteen bytes of a row at a time, and the walk of a block over its rows.
+/* vector - 16 bytes of a row at a time, and the walk of a block over its rows.
  *
  * Owner    -
  * Thread   device code.
@@ -22,10 +22,10 @@
 /* Vectors of one thread that are in flight together. */
 #define VX_ROUNDS (VX_POINTWISE_CHANNELS / VX_LANES / VX_POINTWISE_THREADS)
 
-/* Before a loop whose rounds must lie side by side, their loads first. */
+/* Before a loop that must be unrolled, so that the loads of all rounds come first. */
 #define VX_UNROLL _Pragma("unroll")
 
-/* A float4, but for the name. */
+/* What CUDA calls float4. */
 struct __attribute__((aligned(16))) vx_floats4 {
     float x, y, z, w;
 };
@@ -97,7 +97,7 @@ VX_DEVICE struct vx_words4 vx_vector_pack(const float *values)
 }
 #endif
 
-/* VX_LANES numbers of an array of f32, from `first`, a multiple of 4. */
+/* Loads VX_LANES numbers of an f32 array, from `first` on, a multiple of 4. */
 VX_DEVICE void vx_floats_load(const float *base, int64_t first, float *values)
 {
     VX_UNROLL
@@ -110,16 +110,15 @@ VX_DEVICE void vx_floats_load(const float *base, int64_t first, float *values)
     }
 }
 
-/* A block's rows, seen by one thread: it keeps its columns, so that what belongs to a
- * channel is read once, and steps down the rows.  A thread without a row has row = last.
- */
+/* The way of one thread over its block's rows: it keeps its columns, so that the values
+ * of a channel are read once, and steps down the rows.  Without a row, row = last. */
 struct vx_walk {
     int64_t row, last; /* rows [row, last) in steps of `step` */
     int32_t step;
-    int32_t column; /* then column + VX_POINTWISE_THREADS, while below the row's */
+    int32_t column; /* then column + VX_POINTWISE_THREADS, up to the row's last */
 };
 
-/* `columns`: the parts a row of `cp` channels is cut into. */
+/* `columns`: the parts that a row of `cp` channels is divided into, a thread to each. */
 VX_DEVICE struct vx_walk vx_walk_begin(int64_t n, int32_t cp, int32_t columns)
 {
     struct vx_walk walk;

@@ -1,4 +1,4 @@
-/* waves - which lanes said yes, and sums over the threads before this one.
+/* waves - which lanes of a wave passed true, and prefix sums over a wave or a block.
  *
  * Owner    -
  * Thread   device code.
@@ -12,7 +12,7 @@
 
 #include "kernels/device.h"
 
-/* Before a loop whose rounds must lie side by side in registers. */
+/* Before a loop that must be unrolled, so that what it indexes stays in registers. */
 #ifndef VX_UNROLL
 #define VX_UNROLL _Pragma("unroll")
 #endif
@@ -52,8 +52,8 @@ VX_DEVICE uint32_t vx_wave_sum_through(uint32_t value)
     return value;
 }
 
-/* The sum over the threads before this one; `all` is that of the whole block.  `sums` is
- * shared, a word for each of the `waves`; it may be used again after a barrier. */
+/* The sum over the threads before this one; *all is that of the whole block.  `sums` is
+ * shared memory, a word for each of the `waves`, free again after a barrier. */
 VX_DEVICE uint32_t vx_block_sum_before(uint32_t value, uint32_t *sums, uint32_t waves,
                                        uint32_t *all)
 {

@@ -1,10 +1,11 @@
-/* wgmma_sm90 - the matrix instruction of a warpgroup: 64 rows, 16 of the sum, 16 to 256
- * columns, both operands read from shared memory while the warps do something else.
+/* wgmma_sm90 - wgmma, the matrix instruction of a Hopper warpgroup.
  *
- * A lane's part of the result is that of mma.sync: 4 numbers per 8 columns (matrix.cuh).
- * The left operand lies with the sum along its rows, the right with the columns along
- * its rows, both with the 16-byte chunks of a row exchanged as chunk_place does, which is
- * the swizzle the instruction knows for rows of 128, 64 and 32 bytes.
+ * One instruction multiplies 64 rows by 16 terms of the sum and 16 to 256 columns.  It
+ * reads both operands from shared memory while the warps do something else.  A lane has
+ * the same part of the result as with mma.sync: 4 numbers per 8 columns (matrix.cuh).
+ * The left operand lies with the sum along its rows, the right one with the columns along
+ * its rows.  In both the 16-byte chunks of a row are swizzled by chunk_place, as the
+ * instruction expects it for rows of 128, 64 and 32 bytes.
  *
  * Owner    -
  * Thread   device code, all four warps of a warpgroup.
@@ -24,7 +25,7 @@
 #define WGMMA_TYPES "f32.f16.f16"
 #endif
 
-/* Registers are ours again; writes to shared memory by cp.async are seen by wgmma. */
+/* Orders earlier accesses to the sums' registers before the products that follow. */
 VX_DEVICE void vx_wgmma_begin(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -35,14 +36,15 @@ VX_DEVICE void vx_wgmma_commit(void)
 }
 #define vx_wgmma_wait(left_)                                                             \
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left_) : "memory")
+/* Makes earlier writes to shared memory, by cp.async too, visible to wgmma. */
 VX_DEVICE void vx_fence_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* How a matrix lies in shared memory: `line` is the bytes of a row (128, 64, 32), eight
- * rows below each other are one pattern; `panel` the bytes between panels of columns of
- * the right operand. */
+/* The descriptor of a matrix in shared memory.  `line` is the bytes of a row (128, 64 or
+ * 32), and eight rows are one pattern of the swizzle; `panel` is the bytes between panels
+ * of columns of the right operand. */
 VX_DEVICE uint64_t vx_wgmma_describe(uint32_t address, uint32_t line, uint32_t panel)
 {
     uint64_t swizzle = line == 128 ? 1 : line == 64 ? 2 : 3;

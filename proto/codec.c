@@ -29,8 +29,8 @@ struct infer_layout {
 
 /* ------- pass one: measure, and gather the small rest ------- */
 
-/* The id is read ahead of everything else, so that an error later in the message names it.
- * One that is too long or no text is left out here and refused with the rest. */
+/* Reads the id before everything else, so that an error later in the message can name it.
+ * An id that is too long or no text is ignored here; the request is refused later. */
 static void infer_read_id(struct vx_scan scan, const struct vx_scan_field *field,
                           struct vx_request *request)
 {
@@ -57,7 +57,7 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
         vx_scan_copy(&scan, NULL, field.bytes);
         if (field.number != FIELD_RAW) {
             layout->rest_bytes += before - vx_scan_left(&scan);
-            /* Here and not behind the loop: small fields are work, however few bytes they are. */
+            /* Checked inside the loop, because every field is work, however small. */
             VX_ENSURE_WHY(
                 layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why, RESOURCE_EXHAUSTED,
                 "too many bytes beside the raw tensors",
@@ -80,7 +80,7 @@ static vx_status infer_gather(const struct vx_spans *spans,
                               struct vx_span *rest)
 {
     u8 *bytes = vx_arena_take(scratch, layout->rest_bytes);
-    VX_ASSERT(bytes); /* scratch holds a rest of the largest size */
+    VX_ASSERT(bytes); /* scratch has room for the largest rest */
     *rest = (struct vx_span){bytes, layout->rest_bytes};
     struct vx_scan scan;
     struct vx_scan_field field;
@@ -127,7 +127,7 @@ vx_status vx_codec_parse_version(const char *text, struct vx_why *why, i64 *vers
     return VX_OK;
 }
 
-/* "[3,4]", for sentences. */
+/* "[3,4]", for error texts. */
 struct shape_text {
     char text[VX_RANK_MAX * 21 + 3]; /* an i64 and its comma are at most 21 */
 };
@@ -163,7 +163,7 @@ static vx_status read_shape(const Input *input, struct vx_why *why,
         overflows = __builtin_mul_overflow(tensor->elements, size, &tensor->elements) ||
                     overflows;
     }
-    if (empty) tensor->elements = 0; /* nothing, however large the other dimensions */
+    if (empty) tensor->elements = 0; /* however large the other dimensions */
     VX_ENSURE_WHY(empty || (!overflows && tensor->elements <= INT64_MAX / 8), why,
                   INVALID_ARGUMENT, "a shape has more elements than can be counted",
                   "input '%.60s': the product of its shape %s does not fit 64 bits",
@@ -277,7 +277,7 @@ static bool in_region(const struct vx_request_tensor *tensor)
     return tensor->region.name[0] != '\0';
 }
 
-/* Entries are there only for inputs that are not in shared memory, in their order. */
+/* There is a raw entry for each input that is not in shared memory, in their order. */
 static vx_status raws_check(const struct tensor_pass *pass, struct vx_why *why)
 {
     const struct vx_request *request = pass->request;
@@ -341,7 +341,7 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
     return VX_OK;
 }
 
-/* A tensor is in one place only. */
+/* A tensor is in one place: raw, typed or shared memory. */
 static vx_status check_places(const struct tensor_pass *pass, struct vx_why *why)
 {
     for (i32 i = 0; i < pass->request->inputs_count; i++) {

@@ -1,10 +1,10 @@
 /* codec - wire bytes <-> request and reply; tensors go straight into their slots.
  *
- * The request arrives as a chain of byte spans (gRPC slices, but this folder does not
- * know gRPC). Pass one walks the top-level fields: raw tensors (field 7) are only
- * measured, all else is gathered into scratch and unpacked by protobuf-c.  Everything is
+ * A request arrives as a chain of byte spans: gRPC slices, but this folder does not know
+ * gRPC.  Pass one walks the top-level fields: it only measures raw tensors (field 7), and
+ * gathers all else into scratch, where protobuf-c unpacks it.  When everything is
  * checked, slots are taken, and pass two copies each tensor once, span by span, into its
- * slot.  A tensor in shared memory has no slot and no raw entry: only where it lies is read.
+ * slot.  A tensor in shared memory has no slot and no raw entry: only its place is read.
  *
  *   struct vx_spans spans = {list, count, total};
  *   VX_TRY(vx_codec_parse_infer(&spans, &slots, scratch, &why, &request));
@@ -13,10 +13,11 @@
  *
  * Owner    spans are borrowed for the call.  On success the slots in `request` belong to
  *          the caller; on failure none is left taken.
- * Thread   rpc for parse, loop for pack; both are re-entrant.
+ * Thread   parse: the rpc threads; pack: the loop.  Both are re-entrant.
  * Limits   proto/limits.h.
  * Fails    INVALID_ARGUMENT with what was expected and what came; RESOURCE_EXHAUSTED when
- *          the arena has no room or the rest is larger than VX_INFER_REST_BYTES_MAX.
+ *          the arena has no room, or when what is not raw tensors is larger than
+ *          VX_INFER_REST_BYTES_MAX.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,8 +38,7 @@ struct vx_spans {
     size_t bytes; /* sum over the list */
 };
 
-/* Where slots come from: the arena's two verbs, as a table so that tests use plain
- * memory. */
+/* Where slots come from: the arena, behind a table so that tests can use plain memory. */
 struct vx_slots {
     /* False when full.  The memory is not cleared. */
     bool (*take)(void *context, size_t bytes, struct vx_slot *slot);
@@ -47,25 +47,25 @@ struct vx_slots {
     void *context;
 };
 
-/* Parses ModelInferRequest.  `scratch` is reset by the caller before;
- * VX_INFER_SCRATCH_BYTES. The request's id is set even when parsing fails after it was
- * read, so that errors name it. */
+/* Parses ModelInferRequest.  `scratch` has VX_INFER_SCRATCH_BYTES, and the caller resets
+ * it before the call.  If parsing fails after the id was read, the request has its id all
+ * the same, so that the error can name it. */
 VX_MUST_USE vx_status vx_codec_parse_infer(const struct vx_spans *spans,
                                            const struct vx_slots *slots,
                                            struct vx_arena *scratch, struct vx_why *why,
                                            struct vx_request *request);
 
-/* The reply is: head, then for each output its raw prefix and its bytes, in order.  The
- * head is fields 1-5; a raw prefix is the tag and length of one entry of field 6.  Both
- * return the bytes written; `bytes` must be at least VX_REPLY_HEAD_BYTES_MAX /
- * VX_RAW_PREFIX_BYTES_MAX. */
+/* A reply is its head, then for each output a raw prefix and the tensor's bytes, in
+ * order.  The head is fields 1-5; a raw prefix is the tag and length of one entry of
+ * field 6.  Both functions return the bytes written; `bytes` is at least the maximum
+ * below. */
 #define VX_REPLY_HEAD_BYTES_MAX 8192
 #define VX_RAW_PREFIX_BYTES_MAX 11
 size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes);
 size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes);
 
-/* Of a stream's answer: the tag and length of its infer_response, which follows; and a whole
- * message that says what was wrong with `request`, of which id and model name are used. */
+/* For an answer on a stream: the tag and length in front of its infer_response, or a
+ * whole message with the error `text`, which names the id and the model of `request`. */
 #define VX_STREAM_PREFIX_BYTES_MAX 11
 #define VX_STREAM_ERROR_BYTES_MAX  1024
 size_t vx_codec_pack_stream_prefix(u64 response_bytes, u8 *out, size_t bytes);

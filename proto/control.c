@@ -19,7 +19,7 @@ static void *leash_alloc(void *context, size_t bytes)
 static void leash_free(void *context, void *pointer)
 {
     (void)context;
-    (void)pointer; /* the arena's reset */
+    (void)pointer; /* freed by the arena's reset */
 }
 
 vx_status vx_control_unpack(const ProtobufCMessageDescriptor *descriptor,

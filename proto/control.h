@@ -1,14 +1,15 @@
-/* control - protobuf-c on a leash: messages into an arena, with a bound and no free.
+/* control - protobuf-c with its memory in an arena: bounded, and never freed piecemeal.
  *
- * protobuf-c allocates each field and keeps a record per member in slabs that grow; bound
+ * protobuf-c allocates each field, and a record of each member in slabs that grow.  Bound
  * to an arena, all of it is one block that the caller resets.  A hostile message that
- * would need more is RESOURCE_EXHAUSTED, not memory.
+ * needs more than the arena has is RESOURCE_EXHAUSTED.
  *
- *   Inference__ModelReadyRequest *request;
+ *   ProtobufCMessage *message;
  *   VX_TRY(vx_control_unpack(&inference__model_ready_request__descriptor, bytes, arena,
- * &why, &message));
+ *                            &why, &message));
+ *   Inference__ModelReadyRequest *request = (void *)message;
  *
- * Owner    the message lives in the arena and is never freed by itself.
+ * Owner    the message lies in the arena until that is reset.
  * Thread   any.
  * Limits   what is left of the arena.
  * Fails    INVALID_ARGUMENT for bytes that are not this message, RESOURCE_EXHAUSTED.

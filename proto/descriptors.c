@@ -19,21 +19,19 @@ enum {
     FILE_ENUM = 5,
     FILE_SERVICE = 6
 };
-enum {
-    ANY_NAME = 1
-}; /* of messages, fields, enums, values, services and methods alike */
+enum { ANY_NAME = 1 }; /* of messages, fields, enums, values, services, methods */
 enum { MESSAGE_FIELD = 2, MESSAGE_NESTED = 3, MESSAGE_ENUM = 4 };
 enum { ENUM_VALUE = 2 };
 enum { SERVICE_METHOD = 2 };
 
-/* protoc wrote these bytes at build time; the walk cannot meet a bad one. */
+/* The next field that has bytes.  protoc wrote the message at build time: it is valid. */
 static bool next_field(struct vx_scan *scan, struct vx_scan_field *field,
                        struct vx_span *value)
 {
     while (vx_scan_left(scan)) {
         vx_status st = vx_scan_field(scan, field);
         VX_ASSERT(!st.fault);
-        /* One span in, so the value lies in one piece where the scan stands. */
+        /* The message is one span, so the value is contiguous, where the scan is. */
         *value = (struct vx_span){scan->at, (size_t)field->bytes};
         vx_scan_copy(scan, NULL, (size_t)field->bytes);
         if (field->type == VX_SCAN_BYTES) return true;
@@ -48,7 +46,7 @@ static struct vx_scan scan_of(const struct vx_span *span)
     return scan;
 }
 
-/* The first value of a field, or nothing. */
+/* The first value of a field, or an empty span. */
 static struct vx_span find_field(struct vx_span message, u32 number)
 {
     struct vx_scan scan = scan_of(&message);
@@ -109,7 +107,7 @@ i32 vx_descriptors_by_name(const char *name, struct vx_descriptor_file *files)
     return count;
 }
 
-/* Takes "name" or "name." off the front of a symbol; NULL when it does not begin so. */
+/* The symbol without "name" or "name." in front; NULL when it does not begin so. */
 static const char *symbol_behind(const char *symbol, struct vx_span name)
 {
     if (strncmp(symbol, (const char *)name.data, name.bytes)) return NULL;
@@ -118,7 +116,7 @@ static const char *symbol_behind(const char *symbol, struct vx_span name)
     return *behind ? NULL : behind;
 }
 
-/* Whether `rest` is the name of a `number` field of `message`. */
+/* True when a field `number` of `message` has the name `rest`. */
 static bool declares_leaf(struct vx_span message, u32 number, const char *rest)
 {
     struct vx_scan scan = scan_of(&message);

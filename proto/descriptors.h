@@ -1,17 +1,16 @@
-/* descriptors - our .proto files as reflection hands them out: bytes by file name or by
- * symbol.
+/* descriptors - our .proto files for reflection: bytes by file name or by symbol.
  *
  * protoc's descriptor set is in the binary.  It is walked with the same scanner as
- * requests; nothing is unpacked and nothing kept.  A set of five files makes an index not
- * worth its memory.
+ * requests; nothing is unpacked and nothing is kept.  The set has five files: an index
+ * would not be worth its memory.
  *
  *   struct vx_descriptor_file files[VX_DESCRIPTOR_FILES_MAX];
  *   i32 n = vx_descriptors_by_symbol("inference.GRPCInferenceService", files);
  *
- * Owner    views into the binary; valid for ever.
+ * Owner    the spans point into the binary and are valid for ever.
  * Thread   any.
- * Limits   VX_DESCRIPTOR_FILES_MAX files; services of one file alike.
- * Fails    0 files: nothing of that name is known.
+ * Limits   VX_DESCRIPTOR_FILES_MAX files.
+ * Fails    0 files: the name is unknown.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,53 +1,55 @@
-/* limits - every wire maximum, with its reason.  Internal limits are in
- * engine/base/limits.h.
+/* limits - every maximum of the wire protocol, with its reason.
+ *
+ * Internal limits are in engine/base/limits.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_PROTO_LIMITS_H
 #define VX_PROTO_LIMITS_H
 
-/* The whole message: what stock clients set as their own limit, and where gRPC's int
- * ends. */
+/* A whole message: the limit that stock clients set themselves, and the largest int of
+ * gRPC. */
 #define VX_MESSAGE_BYTES_MAX 2147483647
 
 /* All of a ModelInferRequest that is not raw tensor bytes: names, shapes, parameters, and
  * typed contents (what grpcurl users send; 4 MiB of it is a million floats). */
 #define VX_INFER_REST_BYTES_MAX (4 << 20)
 
-/* Room for what protobuf-c makes of the rest: typed contents, of which 4 MiB is the most, grow to at
- * most 8 times their bytes.  A message of nothing but tiny parts grows more, and is refused. */
+/* Room for the rest and for what protobuf-c makes of it: typed contents, at most 4 MiB,
+ * grow to at most 8 times their bytes.  A message of many tiny parts grows more and is
+ * refused. */
 #define VX_INFER_SCRATCH_BYTES (40 << 20)
 
-/* Any other question: the largest are names and parameters.  It lies here until it is answered, and
- * there may be as many as calls. */
+/* A message of any other RPC: the largest have names and parameters.  It stays in memory
+ * until it is answered, and there may be one for each call. */
 #define VX_QUESTION_BYTES_MAX (16 << 10)
 
 /* Its answer: the longest is the statistics of all models.  Stock clients take 4 MiB. */
 #define VX_ANSWER_BYTES_MAX (4 << 20)
 
-/* Inputs of one request: coords and feats, and room for the one that is unknown to be
- * named. */
+/* Inputs of one request: coords and feats, and room for unexpected ones, so that the
+ * error can name them. */
 #define VX_INPUTS_MAX 8
 
-/* Outputs a request may name: what a model may have (engine's limit, asserted equal
- * there). */
+/* Outputs that a request may name: as many as a model may have (VX_OUTPUTS_MAX;
+ * server/admit.c asserts that they are equal). */
 #define VX_REQUEST_OUTPUTS_MAX 8
 
-/* Entries of a parameter map: the protocol knows 8 keys, stock clients send at most that;
- * small, since each key is compared with the ones behind it. */
+/* Entries of a parameter map.  The protocol knows 8 keys, and stock clients send no more.
+ * Small, because each key is compared with those behind it. */
 #define VX_PARAMETERS_MAX 64
 
 /* Dimensions of a shape: ours have 2; stock clients' tests send up to 4. */
 #define VX_RANK_MAX 8
 
-/* Request id, echoed; longer than any UUID or trace id. */
+/* A request id with its NUL, longer than any UUID or trace id; the answer repeats it. */
 #define VX_REQUEST_ID_BYTES 256
 
-/* Names on the wire, with NUL. */
+/* A name on the wire, with its NUL. */
 #define VX_WIRE_NAME_BYTES 128
 
-/* Shared memory regions of all clients: a few clients at a time, each with one per input
- * and output of its data. */
+/* Shared memory regions of all clients together: a few clients, each with one region for
+ * each input and output. */
 #define VX_REGIONS_MAX 256
 
 #endif

@@ -7,10 +7,10 @@ typedef Inference__InferParameter Parameter;
 
 #define CASE(name_) INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_##name_
 
-/* Whose parameter it is, for sentences: "parameter 'priority'", "input 'feats': parameter
+/* Names a parameter in error texts: "parameter 'priority'", or "input 'feats': parameter
  * 'shared_memory_offset'". */
 struct place {
-    const char *kind, *name; /* kind "": the request's own */
+    const char *kind, *name; /* kind "": a parameter of the request */
     const char *key;
 };
 
@@ -64,7 +64,8 @@ static vx_status parameter_flag(const struct place *place, const Parameter *valu
     return VX_OK;
 }
 
-/* "" asks for the name of what is sent; a name stands for coordinates that came before. */
+/* "" asks for the coords_ref of the coords in this request; a coords_ref stands for
+ * coords of an earlier one. */
 static vx_status parameter_geometry(const struct place *place, const Parameter *value,
                                     struct vx_why *why, struct vx_request *request)
 {
@@ -94,8 +95,8 @@ static bool starts_with(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
-/* A correlation id means nothing to a model without state, and is as Triton takes it then:
- * of a right type, and ignored. */
+/* Parameters of a sequence mean nothing to a model without state.  As in Triton, their
+ * types are checked and they are ignored. */
 static vx_status parameter_sequence(const struct place *place, const Parameter *value,
                                     struct vx_why *why)
 {
@@ -111,7 +112,7 @@ static vx_status parameter_sequence(const struct place *place, const Parameter *
     return VX_OK;
 }
 
-/* Keys of the user's own, of the types that Triton takes them in. */
+/* Keys of the user's own: of the types that Triton takes, and ignored. */
 static vx_status parameter_custom(const struct place *place, const Parameter *value,
                                   struct vx_why *why)
 {
@@ -154,7 +155,7 @@ static vx_status parameter_read(const char *key, const Parameter *value,
     return parameter_custom(&place, value, why);
 }
 
-/* Of a key that is there twice only the last one exists: so maps are on the wire. */
+/* A protobuf map on the wire may repeat a key: then only the last entry counts. */
 static bool parameter_is_replaced(const Inference__ModelInferRequest *message,
                                   size_t index)
 {
@@ -178,7 +179,7 @@ vx_status vx_parameters_read_request(const Inference__ModelInferRequest *message
     return VX_OK;
 }
 
-/* The parameters of a tensor that mean something; of a key that is there twice the last. */
+/* The parameters of a tensor that matter; of a repeated key, the last. */
 struct tensor_parameters {
     const char *kind, *name; /* "input", and its name */
     const Parameter *region, *bytes, *offset;
@@ -198,7 +199,7 @@ static vx_status tensor_note(const char *key, const Parameter *value, struct vx_
         found->offset = value;
     else if (!strcmp(key, "classification"))
         found->classification = true;
-    else /* a slip of the pen, and the tensor would come from elsewhere */
+    else /* ignoring a misspelt key would take the tensor from the wrong place */
         VX_ENSURE_WHY(
             !starts_with(key, "shared_memory_"), why, INVALID_ARGUMENT,
             "an unknown parameter of shared memory",

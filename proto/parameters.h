@@ -1,9 +1,9 @@
-/* parameters - the parameter maps of a request: which keys mean something here, which are
- * refused.
+/* parameters - the parameter maps of a request: which keys are used, ignored or refused.
  *
- * Keys that stock clients send are known, and must have their type; `triton_*` beyond those
- * is refused as Triton does; keys of the user's own are taken, in the types Triton takes,
- * and ignored.  So are sequence_id, sequence_start and sequence_end: no model has a state.
+ * Keys that stock clients send are known and must have their type.  Other keys `triton_*`
+ * are refused, as Triton does.  Keys of the user's own are ignored if they have one of
+ * the types that Triton takes.  sequence_id, sequence_start and sequence_end must have
+ * their types and are ignored too: no model has a state.
  *
  *   VX_TRY(vx_parameters_read_request(message, why, request));
  *
@@ -18,12 +18,12 @@
 #include "open_inference.pb-c.h"
 #include "proto/request.h"
 
-/* priority, timeout, timing, coords_ref into the request. */
+/* Writes priority, timeout, timing and coords_ref to the request. */
 VX_MUST_USE vx_status
 vx_parameters_read_request(const Inference__ModelInferRequest *message,
                            struct vx_why *why, struct vx_request *request);
-/* Where the tensor lies when it is in shared memory; a name "" when it is not.
- * `classification` is said to be not served. */
+/* Where the tensor lies in shared memory; name "" if it is not there.  `classification`
+ * is refused: it is not served. */
 VX_MUST_USE vx_status
 vx_parameters_read_input(const Inference__ModelInferRequest__InferInputTensor *input,
                          struct vx_why *why, struct vx_request_region *region);

@@ -7,15 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ModelInferResponse: the numbers of its fields and of those inside. */
+/* Field numbers of ModelInferResponse, */
 enum { MODEL = 1, VERSION = 2, ID = 3, PARAMETERS = 4, OUTPUTS = 5, RAW = 6 };
-/* ModelStreamInferResponse. */
+/* of ModelStreamInferResponse, */
 enum { STREAM_ERROR = 1, STREAM_RESPONSE = 2 };
+/* and of the messages inside. */
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { CHOICE_BOOL = 1, CHOICE_INT64 = 2, CHOICE_STRING = 3 };
 enum { TENSOR_NAME = 1, TENSOR_DATATYPE = 2, TENSOR_SHAPE = 3 };
 
-/* A place to write to; running over it is our mistake, since every part has a limit. */
+/* Where to write.  Every part has a limit, so there is always room (asserted). */
 struct writer {
     u8 *at, *end;
 };
@@ -48,13 +49,13 @@ static void write_bytes(struct writer *writer, u32 field, const void *bytes,
     writer->at += length;
 }
 
-/* proto3 leaves empty texts out. */
+/* proto3 leaves out empty strings. */
 static void write_text(struct writer *writer, u32 field, const char *text)
 {
     if (text[0]) write_bytes(writer, field, text, strlen(text));
 }
 
-/* A message inside is written to the side first, since its length comes before it. */
+/* An inner message is written to a block first, because its length comes before it. */
 #define INNER_BYTES                                                                      \
     512 /* the largest: a tensor with a name and VX_RANK_MAX dimensions, 230 */
 
@@ -88,7 +89,7 @@ static void write_parameter(struct writer *writer,
         write_varint(&value, CHOICE_INT64 << 3);
         write_varint(&value, (u64)parameter->number);
         break;
-    case VX_PARAMETER_TEXT: /* a choice is there even when it is empty */
+    case VX_PARAMETER_TEXT: /* written even when empty: it is the choice of a oneof */
         write_bytes(&value, CHOICE_STRING, parameter->text, strlen(parameter->text));
         break;
     }
@@ -133,8 +134,8 @@ size_t vx_codec_pack_stream_prefix(u64 response_bytes, u8 *out, size_t bytes)
     return (size_t)(writer.at - out);
 }
 
-/* Sentences quote clients and may cut a character in two; a string that is not UTF-8 would
- * make the whole message unreadable. */
+/* Error texts quote clients and may cut a character in two.  A string that is not UTF-8
+ * would make the whole message unreadable: then bytes that are not ASCII become '?'. */
 static void error_copy(const char *text, char out[VX_WHY_BYTES])
 {
     snprintf(out, VX_WHY_BYTES, "%s", text);

@@ -1,10 +1,10 @@
-/* request - one inference request and its reply as plain C structs: what the front sees.
+/* request - one inference request and its reply as plain C structs.
  *
- * Owner    the call that holds it; slots as said in codec.h.
+ * codec.h makes a request from wire bytes, and wire bytes from a reply.  There is no
+ * pointer into protobuf and no allocation: a request is a value inside a call.
+ *
+ * Owner    the call that holds it; slots as in codec.h.
  * Thread   one at a time, handed over with its call.
- *
- * Made by codec.h from wire bytes and turned back into wire bytes by it.  No pointer into
- * protobuf, no allocation: a request is a value inside a call.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +17,7 @@
 
 /* The wire's datatypes, by their names in the Open Inference Protocol. */
 enum vx_wire_type {
-    VX_WIRE_NONE, /* a name the protocol does not know */
+    VX_WIRE_NONE, /* a name that the protocol does not have */
     VX_WIRE_BOOL,
     VX_WIRE_UINT8,
     VX_WIRE_UINT16,
@@ -37,16 +37,16 @@ size_t vx_wire_type_bytes(enum vx_wire_type type);     /* 0 for NONE and BYTES *
 const char *vx_wire_type_name(enum vx_wire_type type); /* "INT32" */
 enum vx_wire_type vx_wire_type_of(const char *name);
 
-/* Where tensor bytes lie: an offset into the arena shared with the workers. */
+/* Where a tensor's bytes lie in the arena. */
 struct vx_slot {
     u64 offset;
-    u64 bytes; /* payload bytes; 0 = no slot */
+    u64 bytes; /* of the tensor; 0 = no slot */
 };
 
 /* Where a tensor lies when its bytes are not in the message. */
 struct vx_request_region {
     char name[VX_WIRE_NAME_BYTES]; /* of a registered region; "" = in the message */
-    u64 offset, bytes;             /* of the piece, in the region */
+    u64 offset, bytes;             /* of the tensor, in the region */
 };
 
 struct vx_request_tensor {
@@ -56,26 +56,25 @@ struct vx_request_tensor {
     i64 shape[VX_RANK_MAX]; /* none negative */
     i64 elements;           /* product of shape, checked */
     struct vx_slot slot;    /* elements * size of type bytes, little-endian, row-major */
-    struct vx_request_region region; /* its name is not "": there, and not in the slot */
+    struct vx_request_region region; /* with a name: the tensor is there, not in slot */
 };
 
 struct vx_request {
     char model[VX_WIRE_NAME_BYTES];
-    i64 version; /* 0 = not said: the highest that is ready */
+    i64 version; /* 0 = not given: the highest that is ready */
     char id[VX_REQUEST_ID_BYTES];
     i32 inputs_count;
     struct vx_request_tensor inputs[VX_INPUTS_MAX];
-    i32 outputs_count; /* 0 = all the model has */
+    i32 outputs_count; /* 0 = all outputs of the model */
     char outputs[VX_REQUEST_OUTPUTS_MAX][VX_WIRE_NAME_BYTES];
     struct vx_request_region outputs_region[VX_REQUEST_OUTPUTS_MAX]; /* where each goes */
     u64 priority;      /* 0 = default, 1 = highest */
     i64 timeout_us;    /* 0 = none */
-    bool timing;       /* parameter `timing`: say times and cost in the answer */
-    bool coords_named; /* parameter `coords_ref` is there: name the geometry in
-                                     the answer */
-    struct vx_content coords_ref; /* its text, when it is not "": the geometry to use; the
-                                     input coords is left out then */
-    struct vx_content content;    /* of the coords that came: their name */
+    bool timing;       /* parameter `timing`: the answer has times and cost */
+    bool coords_named; /* parameter `coords_ref` is there: the answer has it too */
+    /* Its value if that is not "": the geometry to use, without an input coords. */
+    struct vx_content coords_ref;
+    struct vx_content content; /* the coords_ref of the coords in the message */
 };
 
 struct vx_reply_tensor {
@@ -83,21 +82,22 @@ struct vx_reply_tensor {
     enum vx_wire_type type;
     i32 rank;
     i64 shape[VX_RANK_MAX];
-    u64 bytes; /* of its raw entry; may be 0, the entry is there all the same */
+    u64 bytes; /* of its raw entry, which exists even when it is empty */
 };
 
-/* Of an answer: `coords_ref`, and what `timing` asks for.
- *   queue_ns     waiting for a device
- *   convert_ns   inputs on the device: copies and types, as Triton's compute_input
- *   geometry_ns  maps built, or looked up
- *   compute_ns   layers
- *   output_ns    outputs into their types and places
- *   total_ns     from the request's headers to its answer
- *   geometry_hit bool: every map came from the cache
- *   pairs        (row, offset) pairs of the first map: what the request cost, beside N
- *   batch_size, batch_voxels   the batch it was in
- *   device       text: which one, and its worker
- * Times of requests that ran in one go are those of all of it. */
+/* Parameters of an answer: `coords_ref`, and what `timing` asks for.
+ *   queue_ns      waiting for a device
+ *   convert_ns    copying and converting inputs, as Triton's compute_input
+ *   geometry_ns   building maps, or looking them up
+ *   compute_ns    layers
+ *   output_ns     converting and copying outputs
+ *   total_ns      from the request's headers to its answer
+ *   geometry_hit  bool: every map came from the cache
+ *   pairs         pairs of the first map: the request's cost, beside N
+ *   batch_size    requests in its batch
+ *   batch_voxels  voxels in its batch
+ *   device        text: the device and its worker
+ * Requests of one round all have its convert_ns, geometry_ns, compute_ns, output_ns. */
 #define VX_REPLY_PARAMETERS_MAX 16
 struct vx_reply_parameter {
     char name[32];

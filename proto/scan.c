@@ -12,7 +12,7 @@ void vx_scan_init(struct vx_scan *scan, const struct vx_spans *spans)
     *scan = (struct vx_scan){.next = spans->list, .left = spans->bytes};
 }
 
-/* Steps over span ends, and over empty spans.  Only called with something left. */
+/* At the end of a span, moves to the next that is not empty.  Something must be left. */
 static void scan_fill(struct vx_scan *scan)
 {
     while (scan->at == scan->end) {

@@ -1,18 +1,16 @@
-/* scan - walks the fields of a protobuf message over a chain of spans, without flattening
- * it.
+/* scan - walks the fields of a protobuf message over a chain of spans, in place.
  *
- * Knows tags, varints and lengths, nothing of any message.  Every read is checked against
- * what is left of the whole, so a hostile length ends the walk and never a read.
+ * It knows tags, varints and lengths, but no message.  Every read is checked against what
+ * is left of the message: a hostile length ends the walk, and is never read.
  *
  *   struct vx_scan scan;
  *   vx_scan_init(&scan, &spans);
  *   while (vx_scan_left(&scan)) {
- *       VX_TRY(vx_scan_field(&scan, &field));       tag, and for length-delimited ones
- * the length VX_TRY(vx_scan_copy(&scan, out, field.bytes));
+ *       VX_TRY(vx_scan_field(&scan, &field));        (tag and length)
+ *       vx_scan_copy(&scan, out, field.bytes);       (value)
  *   }
  *
- * Owner    the spans are borrowed; a scan is a value and may be copied to come back to a
- *          place.
+ * Owner    the spans are borrowed.  A scan is a value: a copy remembers a place.
  * Thread   any.
  * Fails    INVALID_ARGUMENT for bytes that are no protobuf.
  *
@@ -24,9 +22,9 @@
 #include "proto/codec.h"
 
 struct vx_scan {
-    const struct vx_span *next; /* after the one being read */
-    const u8 *at, *end;         /* in the one being read */
-    size_t left;                /* of the whole message */
+    const struct vx_span *next; /* the span after the current one */
+    const u8 *at, *end;         /* in the current span */
+    size_t left;                /* bytes of the message */
 };
 
 enum vx_scan_type {
@@ -39,7 +37,7 @@ enum vx_scan_type {
 struct vx_scan_field {
     u32 number;
     enum vx_scan_type type;
-    u64 bytes; /* of the value that follows; for a varint, which is read already: 0 */
+    u64 bytes; /* of the value that follows; 0 for a varint, which has been read */
 };
 
 void vx_scan_init(struct vx_scan *scan, const struct vx_spans *spans);
@@ -49,11 +47,11 @@ static inline size_t vx_scan_left(const struct vx_scan *scan)
     return scan->left;
 }
 
-/* Reads a tag, and behind it a length or a varint's value (dropped).  The value of
- * field.bytes bytes, which are all there, comes next. */
+/* Reads a tag and what follows it: a length, or the value of a varint, which it drops.
+ * Then the scan is at the value, all field.bytes bytes of which are in the message. */
 VX_MUST_USE vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field);
 
-/* Moves on by `bytes`, copying them to `out` unless that is NULL.  `bytes` <= left. */
+/* Skips `bytes`, at most what is left, and copies them to `out` unless that is NULL. */
 void vx_scan_copy(struct vx_scan *scan, void *out, size_t bytes);
 
 #endif

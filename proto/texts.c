@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define DEPTH_MAX 16 /* our .proto files nest 6 deep; more is a schema with recursion */
+#define DEPTH_MAX 16 /* our .proto files nest 6 deep; only a recursive schema has more */
 
 bool vx_texts_is_utf8(struct vx_span text)
 {
@@ -51,8 +51,8 @@ static vx_status texts_check_depth(const ProtobufCMessageDescriptor *descriptor,
     vx_scan_init(&scan, &spans);
     while (vx_scan_left(&scan)) {
         VX_TRY(vx_scan_field(&scan, &got));
-        struct vx_span value = {scan.at,
-                                (size_t)got.bytes}; /* one span: it lies in one piece */
+        /* The message is one span, so the value is contiguous. */
+        struct vx_span value = {scan.at, (size_t)got.bytes};
         vx_scan_copy(&scan, NULL, value.bytes);
         if (got.type != VX_SCAN_BYTES) continue;
         const ProtobufCFieldDescriptor *field =

@@ -1,8 +1,8 @@
 /* texts - checks every string of a message before protobuf-c makes C strings of them.
  *
- * protobuf-c looks neither at UTF-8 nor at NUL bytes: a name with a NUL in it would be cut there,
- * and two names that differ on the wire would be one.  The walk follows the message's descriptor,
- * so strings in sub-messages and map entries are seen too.
+ * protobuf-c checks neither UTF-8 nor NUL bytes: it would cut a name at its NUL, and two
+ * names that differ on the wire would be one.  The walk follows the message's descriptor,
+ * so that it also sees the strings in sub-messages and map entries.
  *
  *   VX_TRY(vx_texts_check(&inference__model_infer_request__descriptor, bytes, &why));
  *
@@ -22,7 +22,7 @@
 VX_MUST_USE vx_status vx_texts_check(const ProtobufCMessageDescriptor *descriptor,
                                      struct vx_span message, struct vx_why *why);
 
-/* UTF-8 as protobuf demands of strings: shortest forms, no surrogates, at most U+10FFFF. */
+/* UTF-8 as protobuf requires it: shortest forms, no surrogates, at most U+10FFFF. */
 bool vx_texts_is_utf8(struct vx_span text);
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef Inference__InferTensorContents Contents;
 
-/* Which list carries which datatype, and how wide its values are in memory. */
+/* Which list has the values of a datatype, and how wide they are in memory. */
 static const struct typed_list {
     const char *name; /* NULL: this datatype has no list */
     size_t count_offset, data_offset;
@@ -66,7 +66,7 @@ static vx_status typed_check_narrow(const Contents *contents,
     return VX_OK;
 }
 
-/* Values in the list of another datatype would be lost in silence. */
+/* Values in the list of another datatype would be ignored, so they are refused. */
 static vx_status typed_check_others(const Contents *contents,
                                     const struct typed_list *list,
                                     const struct vx_request_tensor *tensor,
@@ -119,7 +119,7 @@ void vx_typed_copy(const Contents *contents, const struct vx_request_tensor *ten
     const struct typed_list *list = &lists[tensor->type];
     const u8 *data = list_data(contents, list);
     size_t narrow = vx_wire_type_bytes(tensor->type);
-    /* Little-endian here as on the wire: the low bytes of a value are its narrow form. */
+    /* Host and wire are little-endian: the low bytes of a value are its narrow form. */
     if (narrow == list->bytes) {
         memcpy(out, data, (size_t)tensor->elements * narrow);
         return;

@@ -1,10 +1,10 @@
-/* admin - gathers the front's numbers from where they live for the pages of the admin port.
+/* admin - collects the front's numbers for the pages of the admin port.
  *
  *   vx_admin_answer(&(struct vx_admin){...}, request, reply);
  *
  * Owner    everything is borrowed for the call.
  * Thread   loop.
- * Fails    never; a page that does not fit says so with a status of its own (page.h).
+ * Fails    never; a page that does not fit is answered with HTTP status 500 (page.h).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,7 @@ struct vx_admin {
     struct vx_workers *workers;
     struct vx_shared *shared;
     struct vx_regions *regions; /* NULL: not served */
-    const char *problem;        /* odd about the repository; "" = nothing */
+    const char *problem;        /* with the repository; "" = none */
     bool ready;
 };
 

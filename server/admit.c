@@ -32,7 +32,7 @@ static enum vx_wire_type admit_wire_type(enum vx_dtype dtype)
     vx_panic(__FILE__, __LINE__, "an output without a datatype");
 }
 
-/* "[5,4]", for people. */
+/* "[5,4]", for an error text. */
 static const char *admit_shape_text(const struct vx_request_tensor *tensor, char text[64])
 {
     size_t used = 0;
@@ -136,7 +136,7 @@ static i32 admit_output_number(const struct vx_signature *signature, const char 
 
 #define OUTPUTS_TEXT_BYTES 128
 
-/* "'a', 'b'": all, or as many as leave room for the sentence they are in. */
+/* "'a', 'b'": all outputs, or as many as fit into the error text. */
 static const char *admit_outputs_text(const struct vx_signature *signature,
                                       char text[OUTPUTS_TEXT_BYTES])
 {

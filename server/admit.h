@@ -1,9 +1,9 @@
-/* admit - does this request fit this model?  A pure function with a sentence for every
- * no.
+/* admit - checks whether a request fits a model; each refusal has a sentence.
  *
- * The codec has checked the request against itself (shapes, bytes, types); this checks it
- * against the model's signature and says what to run: which input is which, N, and which
- * outputs.  A request that names a known geometry has no coords; N is what feats say.
+ * The codec has checked the request in itself (shapes, bytes, types).  This pure function
+ * checks it against the model's signature and says what to run: which input is which, N,
+ * and which outputs.  A request that names a known geometry (coords_ref) has no coords;
+ * then N is the number of rows of feats.
  *
  *   VX_TRY(vx_admit(name, &signature, &call->request, &why, &admitted));
  *
@@ -19,21 +19,20 @@
 #include "proto/request.h"
 
 struct vx_admitted {
-    const struct vx_request_tensor *coords, *feats; /* in the request; coords NULL: its
-                                                       coords_ref stands for them */
-    i64 voxels;                                     /* N */
-    i32 coords_columns;                             /* 3 or 4; 0 without coords */
+    /* In the request; coords is NULL when a coords_ref stands for them. */
+    const struct vx_request_tensor *coords, *feats;
+    i64 voxels;         /* N */
+    i32 coords_columns; /* 3 or 4; 0 without coords */
     enum vx_dtype feats_dtype;
     i32 outputs_count;
-    i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the order of the answer
-                                  */
+    i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the answer's order */
 };
 
 VX_MUST_USE vx_status vx_admit(const char *model, const struct vx_signature *signature,
                                const struct vx_request *request, struct vx_why *why,
                                struct vx_admitted *admitted);
 
-/* The answer's tensor for output `o` of a request of `voxels` rows. */
+/* The tensor of the answer for output `o` of a request of `voxels` rows. */
 struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signature, i32 o,
                                              i64 voxels);
 

@@ -1,9 +1,9 @@
-/* backoff - how long to wait before what failed is tried again: pure.
+/* backoff - how long to wait before trying again what failed: pure.
  *
  *   static const struct vx_backoff pauses = {.first_ms = 250, .most_ms = 60000};
  *   i64 pause_ms = vx_backoff_ms(&pauses, failures);     250, 500, 1000 ... 60000, 60000
  *
- * Owner    nobody: numbers.
+ * Owner    none: plain numbers.
  * Thread   any.
  * Limits   most_ms.
  * Fails    never.
@@ -19,7 +19,7 @@ struct vx_backoff {
     i64 first_ms, most_ms;
 };
 
-/* After so many failures in a row; none: 0. */
+/* The pause after so many failures in a row; 0 after none. */
 static inline i64 vx_backoff_ms(const struct vx_backoff *backoff, i32 failures)
 {
     i64 pause = failures > 0 ? backoff->first_ms : 0;

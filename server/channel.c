@@ -10,11 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Room for every message that can be under way: VX_WORKER_DEPTH runs, the one load that is
- * read, and an unload for each instance, of which the kernel counts each as some 800 bytes; it
- * doubles the room for its own accounting. */
+/* Room for every message that can be under way: VX_WORKER_DEPTH RUNs, the one LOAD that
+ * is read, and an UNLOAD for each instance, which the kernel counts as about 800 bytes.
+ * The kernel doubles this size for its own accounting. */
 #define SOCKET_BUFFER_BYTES (1 << 20)
-/* A day: no time of a model is longer, and in nanoseconds it does not overflow. */
+/* A day: the longest time that a model may set; in nanoseconds it does not overflow. */
 #define TIME_US_MAX INT64_C(86400000000)
 /* Rows times offsets of the largest kernel. */
 #define PAIRS_MAX ((i64)VX_KERNEL_OFFSETS_MAX * VX_VOXELS_MAX)
@@ -25,15 +25,15 @@ vx_status vx_channel_pair(int fds[2])
               RESOURCE_EXHAUSTED, "no socket pair for another worker");
     int bytes = SOCKET_BUFFER_BYTES;
     for (int i = 0; i < 2; i++) {
-        /* Best effort: the system's maximum may be lower, and its default holds the usual
-         * case. */
+        /* Best effort: the system's maximum may be lower, and its default is usually
+         * enough. */
         if (setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes)) continue;
     }
     VX_ASSERT(!fcntl(fds[0], F_SETFL, O_NONBLOCK));
     return VX_OK;
 }
 
-/* The k-th sentence of a DONE, behind its last item. */
+/* The k-th error text of a DONE; the texts follow its last item. */
 static struct vx_why *done_why_at(const struct vx_message_done *done, i32 k)
 {
     const u8 *whys = (const u8 *)done + offsetof(struct vx_message_done, items) +
@@ -195,7 +195,7 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
     return false;
 }
 
-/* What the other side would refuse is the sender's mistake, and is found where it was made. */
+/* A message that the receiver would refuse is the sender's bug: the sender asserts it. */
 static bool is_to_be_sent(const struct vx_message_head *message, size_t bytes)
 {
     return bytes >= sizeof *message && bytes <= VX_MESSAGE_BYTES &&
@@ -213,8 +213,8 @@ vx_status vx_channel_send(int fd, const struct vx_message_head *message, size_t 
     return VX_OK;
 }
 
-/* What comes with a record.  One is right; room for a few more, so that they can be
- * closed. */
+/* Descriptors that may come with a record.  One is right; there is room for more, so that
+ * they can be closed. */
 #define DESCRIPTORS_MAX 4
 union descriptors {
     struct cmsghdr head;
@@ -248,7 +248,8 @@ vx_status vx_channel_send_fd(int fd, const struct vx_message_head *message, size
 static vx_status record_receive(int fd, struct msghdr *record, size_t *bytes)
 {
     ssize_t got;
-    /* A peer that died with messages unread resets the socket once; what it said comes after. */
+    /* A peer that dies with unread messages resets the socket once; the messages that it
+     * sent can be read after that. */
     bool was_reset = false, again;
     *bytes = 0;
     do {
@@ -262,7 +263,7 @@ static vx_status record_receive(int fd, struct msghdr *record, size_t *bytes)
     return VX_OK;
 }
 
-/* Without room for descriptors the system keeps them, and says so. */
+/* Without room for descriptors the system discards them and sets MSG_CTRUNC. */
 vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
 {
     struct iovec piece = {message, sizeof *message};
@@ -276,7 +277,7 @@ vx_status vx_channel_receive(int fd, union vx_message *message, size_t *bytes)
     return VX_OK;
 }
 
-/* Takes all that came; returns how many. */
+/* Extracts the descriptors that came with the record; returns their number. */
 static i32 descriptors_take(struct msghdr *record, int fds[DESCRIPTORS_MAX])
 {
     i32 count = 0;

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define NAME_BYTES_MAX                                                                   \
-    48 /* of a setting, twice the longest; longer words are cut in errors */
-#define WHERE_BYTES    160 /* "FILE: line L, column C: name", the path cut in front */
-#define SHOWN_BYTES    64  /* of a value, in an error sentence */
+    48 /* of a setting: twice the longest; longer words are truncated in errors */
+#define WHERE_BYTES    160 /* "line L, column C: name" or "--name" */
+#define SHOWN_BYTES    64  /* of a value, in an error text */
 #define NEAREST_BYTES  (NAME_BYTES_MAX + 24)
 #define SUFFIXES_BYTES 64
 
@@ -25,13 +25,13 @@ enum kind { KIND_GROUP, KIND_TEXT, KIND_I64, KIND_FLAG, KIND_ENUM };
 
 struct setting {
     enum kind kind;
-    const char *name; /* with '_'; of a group, its title */
+    const char *name; /* with '_'; a group's title */
     size_t offset;    /* in struct vx_config */
     size_t said;      /* offset in struct vx_config_said */
     const char *text; /* the default of TEXT and ENUM */
     i64 number;       /* the default of I64 and FLAG */
     i64 min, max;
-    const char *unit; /* of ENUM, the choices */
+    const char *unit; /* the choices of ENUM */
     const char *help;
 };
 
@@ -117,7 +117,7 @@ void vx_config_defaults(struct vx_config *config)
 
 /* ------- which setting is meant ------- */
 
-/* "--Grace-ms" and "grace_ms" are one name. */
+/* "grace-ms" and "grace_ms" are the same name. */
 static void name_normalise(const char *written, size_t length, char name[NAME_BYTES_MAX])
 {
     if (length > NAME_BYTES_MAX - 1) length = NAME_BYTES_MAX - 1;
@@ -133,7 +133,7 @@ static const char *name_spell(const char *name, char dash, char out[NAME_BYTES_M
     return out;
 }
 
-/* How a setting's name is written where it is written. */
+/* How a setting's name is spelt on the command line and in the file. */
 static const struct place {
     char dash; /* between words */
     const char *before, *after;
@@ -147,7 +147,7 @@ static const struct setting *setting_find(const char *name)
     return NULL;
 }
 
-/* "; the nearest is 'x'", in the spelling of the place of writing; "" when none is near. */
+/* "; the nearest is 'x'", spelt as in this place; "" when none is near. */
 static const char *setting_nearest(const char *name, const struct place *place,
                                    char out[NEAREST_BYTES])
 {
@@ -166,7 +166,7 @@ static const char *setting_nearest(const char *name, const struct place *place,
 
 /* ------- one value ------- */
 
-/* False when it is no whole number of the unit. */
+/* False when the text is not a whole number of the unit. */
 static bool number_parse(const struct setting *setting, const char *text, i64 *number)
 {
     char *end;
@@ -282,8 +282,7 @@ static vx_status file_read(const char *path, char *text, size_t *length,
     return VX_OK;
 }
 
-/* The kind of value a file must hold for the setting.  Numbers with a unit may be texts.
- */
+/* The JSON kind that the file must have for the setting; a number may also be a text. */
 static enum vx_json_kind member_kind(const struct setting *setting,
                                      const struct vx_json *member)
 {
@@ -397,8 +396,9 @@ static vx_status flag_read(int count, char **arguments, int *at, struct vx_why *
     return VX_OK;
 }
 
-/* Of most settings the last flag binds, so that a script's can be overridden.  These are given
- * twice by who wants both, as other servers take them. */
+/* For most settings the last flag applies, so that one in a script can be overridden.
+ * These two are refused when given twice: other servers then use both values, which a
+ * user may expect. */
 static vx_status flag_check_once(const struct vx_config *config, const struct flag *flag,
                                  const bool *given, struct vx_why *why)
 {

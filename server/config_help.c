@@ -12,23 +12,23 @@
 #define HELP_COLUMN  34 /* the longest flag with its unit ends two columns before */
 #define HELP_COLUMNS 100
 
-/* "  --grace-ms MS" filled up to the column of the help. */
+/* "  --grace-ms MS", padded to the column of the help. */
 static void help_flag(struct vx_text *text, const char *name, const char *value)
 {
     char flag[HELP_COLUMNS];
     int length = snprintf(flag, sizeof flag, "  --%s %s", name, value);
     for (size_t i = 0; i < strlen(name); i++)
-        if (name[i] == '_') flag[4 + i] = '-'; /* behind "  --"; values keep theirs */
+        if (name[i] == '_') flag[4 + i] = '-'; /* after "  --"; the value keeps its '_' */
     vx_text_print(text, "%-*s", HELP_COLUMN, flag);
     if (length >= HELP_COLUMN) vx_text_print(text, "\n%*s", HELP_COLUMN, "");
 }
 
-/* The words of `help`, wrapped; the cursor stands in HELP_COLUMN. */
+/* Adds the words of `help`, wrapped; the text so far ends at HELP_COLUMN. */
 static void help_wrap(struct vx_text *text, const char *help)
 {
     size_t column = HELP_COLUMN;
     while (*help) {
-        size_t word = strcspn(help, *help == '[' ? "]" : " "); /* a [...] is not torn */
+        size_t word = strcspn(help, *help == '[' ? "]" : " "); /* keep [...] on a line */
         word += strcspn(help + word, " ");
         if (column > HELP_COLUMN && column + 1 + word > HELP_COLUMNS) {
             vx_text_print(text, "\n%*s", HELP_COLUMN, "");

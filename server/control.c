@@ -56,8 +56,7 @@ static vx_status control_server_ready(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* An unknown model is an error and not `ready: false`: stock clients tell the two
- * apart. */
+/* An unknown model is an error and not `ready: false`: stock clients tell them apart. */
 static vx_status control_model_ready(struct vx_control_question *question)
 {
     const Inference__ModelReadyRequest *request = (const void *)question->request;
@@ -76,8 +75,8 @@ static vx_status control_model_ready(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* What clients may rely on, by Triton's names and in its order: tools switch on
- * `statistics`.  schedule_policy is the request parameters `priority` and `timeout`. */
+/* What is served, by Triton's names and in its order: some tools check for `statistics`.
+ * schedule_policy stands for the request parameters `priority` and `timeout`. */
 static char *const extensions[] = {"model_repository",
                                    "model_repository(unload_dependents)",
                                    "schedule_policy",
@@ -121,7 +120,7 @@ static vx_status control_server_metadata(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* All that a ModelMetadataResponse points to: one piece of the arena. */
+/* A ModelMetadataResponse and everything it points to, taken from the arena at once. */
 struct metadata_answer {
     Inference__ModelMetadataResponse response;
     Inference__ModelMetadataResponse__TensorMetadata tensors[2 + VX_OUTPUTS_MAX];
@@ -189,7 +188,7 @@ static vx_status control_model_metadata(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* What is answered here, all of it: inference, health and reflection have their own. */
+/* The methods answered here; inference, health and reflection are answered elsewhere. */
 static const struct control_method {
     i32 method;
     vx_status (*answer)(struct vx_control_question *question);

@@ -1,18 +1,19 @@
-/* control - answers the small questions: liveness, metadata, configuration, statistics.
+/* control - answers the control calls: liveness, metadata, configuration, statistics.
  *
- * Each handler is bytes in, bytes out: unpack, look into the registry, pack.  No state of
- * its own.  Three questions are answered later: a load and an unload, once they have ended
+ * Each handler unpacks a message, reads the registry and packs the answer; it has no
+ * state.  Three calls are answered later: a load and an unload, once they have ended
  * (models.h), and the registration of a device region, once its worker has opened it
- * (regions.h); the answer to all three is an empty message.
+ * (regions.h).  The answer to all three is an empty message.
  *
  *   vx_status st = vx_control_answer(&view, method, message, &answer, &why);
  *   if (!st.fault && answer.later)
- *       ...models' on_ended(answer.waiter) comes, or regions' on_added(answer.waiter)...
+ *       ...later models' on_ended(answer.waiter) or regions' on_added(answer.waiter)...
  *
  * Thread   loop.
  * Limits   VX_QUESTION_BYTES_MAX in, VX_ANSWER_BYTES_MAX out.
- * Fails    the status codes and sentences of the Open Inference Protocol as stock clients
- * know them; UNIMPLEMENTED with a sentence for what this server does not serve.
+ * Fails    the status codes and error texts of the Open Inference Protocol as stock
+ *          clients know them; UNIMPLEMENTED, with the reason, for what this server does
+ *          not serve.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,12 +26,12 @@
 #include "server/view.h"
 
 struct vx_control_answer {
-    struct vx_arena *scratch;   /* caller's; reset before */
+    struct vx_arena *scratch;   /* caller's, which has reset it */
     u8 *bytes;                  /* caller's buffer */
     size_t capacity;            /* VX_ANSWER_BYTES_MAX */
     size_t length;              /* out */
-    const struct vx_peer *peer; /* whose question it is; NULL: not known */
-    void *waiter; /* who asks, for what is answered later; NULL: that is refused */
+    const struct vx_peer *peer; /* the client; NULL: not known */
+    void *waiter; /* passed to on_ended or on_added; NULL: those calls are refused */
     bool later;   /* out: with OK, there is no answer yet */
 };
 

@@ -10,10 +10,10 @@
 
 #include <stdio.h>
 
-/* Limits that clients should know and the configuration has no field for. */
+/* Limits that clients should know but for which ModelConfig has no field. */
 #define CONFIG_PARAMETERS 4
 
-/* All that a ModelConfigResponse points to: one piece of the arena. */
+/* A ModelConfigResponse and everything it points to, taken from the arena at once. */
 struct config_answer {
     Inference__ModelConfigResponse response;
     Inference__ModelConfig config;
@@ -100,7 +100,7 @@ static void config_set_policy(struct config_answer *answer, i32 level,
     policy->max_queue_size = (u32)from->max_queue_size;
 }
 
-/* Every level is said, whether network.json does or not. */
+/* Writes every level, also those that network.json does not mention. */
 static void config_set_batching(struct config_answer *answer,
                                 const struct vx_batching *from)
 {
@@ -147,7 +147,7 @@ static Inference__ModelInstanceGroup *config_add_group(struct config_answer *ans
     return group;
 }
 
-/* The GPUs of this group have `count` instances each. */
+/* Adds a group with the GPUs that have `count` instances each, if there are any. */
 static void config_add_gpus(struct config_answer *answer, const char *model,
                             const i32 instances[VX_WORKERS_MAX], i32 count, size_t *gpus)
 {
@@ -162,7 +162,7 @@ static void config_add_gpus(struct config_answer *answer, const char *model,
     group->gpus = &answer->gpus[first];
 }
 
-/* One instance per worker that has the model; one GPU may have several. */
+/* One instance per worker that has the model; a GPU may have several workers. */
 static void config_set_instances(struct config_answer *answer,
                                  const struct vx_instance *row,
                                  const struct vx_workers *workers)
@@ -185,7 +185,7 @@ static void config_set_instances(struct config_answer *answer,
     }
 }
 
-/* How requests meet devices: batches form by voxels. */
+/* Dynamic batching, by voxels; no decoupled responses; all versions are served. */
 static void config_set_scheduling(struct config_answer *answer,
                                   const struct vx_instance *row)
 {
@@ -205,8 +205,8 @@ static void config_set_scheduling(struct config_answer *answer,
     config->version_policy = &answer->policy;
 }
 
-/* max_batch_size stays 0: shapes are used as they are, the first dimension is voxels and
- * not requests.  dynamic_batching is there so that tools report queue time. */
+/* max_batch_size stays 0: the first dimension of a shape is voxels, not requests.
+ * dynamic_batching is set so that tools report queue times. */
 vx_status vx_control_model_config(struct vx_control_question *question)
 {
     const Inference__ModelConfigRequest *request = (const void *)question->request;

@@ -8,13 +8,13 @@
 
 #include <string.h>
 
-/* The method as its client called it. */
+/* The method's name without its service. */
 static const char *method_name(i32 method)
 {
     return strrchr(vx_method_get(method)->path, '/') + 1;
 }
 
-/* The six methods answer alike where shared memory is not served. */
+/* Where shared memory is not served, all six methods answer UNIMPLEMENTED. */
 static vx_status check_served(const struct vx_control_question *question, i32 method,
                               enum vx_region_kind kind)
 {
@@ -30,14 +30,14 @@ static vx_status check_served(const struct vx_control_question *question, i32 me
     return VX_OK;
 }
 
-/* Who is not known has nothing and may nothing. */
+/* An unknown client counts as a remote one without regions; it may not register any. */
 static const struct vx_peer *question_peer(const struct vx_control_question *question)
 {
     static const struct vx_peer nobody = {.kind = VX_PEER_REMOTE};
     return question->peer ? question->peer : &nobody;
 }
 
-/* Of one kind, in their order; with a name that one alone. */
+/* Lists the client's regions of one kind in table order; with a name only that region. */
 static i32 regions_list(const struct vx_control_question *question,
                         enum vx_region_kind kind, const char *name,
                         struct vx_region_said said[VX_REGIONS_OWNER_MAX])
@@ -53,7 +53,7 @@ static i32 regions_list(const struct vx_control_question *question,
 
 static char *text_of(const char *text)
 {
-    return (char *)(uintptr_t)text; /* protobuf-c reads it, and says so nowhere */
+    return (char *)(uintptr_t)text; /* protobuf-c only reads it, but declares no const */
 }
 
 /* ------- Status ------- */

@@ -1,4 +1,4 @@
-/* control_private - what the files of control share; nobody else includes it.
+/* control_private - what the files of control share; no other file includes it.
  *
  *   control.c             the table of methods, the server's own answers, metadata
  *   control_config.c      ModelConfig
@@ -22,8 +22,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-/* What stock clients show as the platform; Triton's own names would promise its
- * backends. */
+/* Stock clients show this as the platform; Triton's names stand for its backends. */
 #define VX_CONTROL_PLATFORM "voxeld"
 /* A decimal i64 and its NUL. */
 #define VX_CONTROL_NUMBER_BYTES 21
@@ -34,19 +33,19 @@ struct vx_control_question {
     struct vx_arena *scratch;
     struct vx_why *why;
     const struct vx_peer *peer; /* NULL: not known */
-    void *waiter; /* who asks, for what is answered later; NULL: that is refused */
-    bool later;   /* out: with OK, no answer now: the waiter is told when it has ended */
+    void *waiter; /* passed to on_ended or on_added; NULL: those calls are refused */
+    bool later;   /* out: with OK, there is no answer yet */
     const ProtobufCMessage *answer; /* out */
 };
 
-/* How the protocol spells a type: in metadata, and as a number in the configuration. */
+/* A type's name in the protocol's metadata, and its number in the configuration. */
 struct vx_control_dtype {
     const char *name;
     int config; /* Inference__DataType */
 };
 struct vx_control_dtype vx_control_dtype_get(enum vx_dtype dtype);
 
-/* The device of a worker, as clients count it; a CPU's index is 0. */
+/* A worker's device, with the index that clients use; a CPU's index is 0. */
 struct vx_control_device {
     bool gpu;
     i32 index;
@@ -54,8 +53,8 @@ struct vx_control_device {
 struct vx_control_device vx_control_device_of(const struct vx_workers *workers,
                                               i32 worker);
 
-/* The row that serves (name, version text) now: INVALID_ARGUMENT, NOT_FOUND or
- * UNAVAILABLE. */
+/* Finds the instance that serves this name and version now; fails with INVALID_ARGUMENT,
+ * NOT_FOUND or UNAVAILABLE. */
 VX_MUST_USE vx_status vx_control_pick(struct vx_control_question *question,
                                       const char *name, const char *version,
                                       struct vx_instance **row);

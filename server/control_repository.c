@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every version of the listing, models in it without one, and rows of versions that are no
- * longer in it. */
+/* Every version in the listing, every model in it without a version, and every row of a
+ * version that is no longer in it. */
 #define INDEX_MAX (VX_LISTING_MAX + VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX)
 
 struct index_entry {
@@ -17,13 +17,14 @@ struct index_entry {
     char version[VX_CONTROL_NUMBER_BYTES];
     char reason[VX_WHY_BYTES + 32];
 };
-/* Entries are taken one by one: all that there can be are a megabyte, which somebody would clear. */
+/* Entries are taken from the arena one by one: INDEX_MAX of them are a megabyte, which
+ * would have to be cleared. */
 struct index_answer {
     Inference__RepositoryIndexResponse response;
     Inference__RepositoryIndexResponse__ModelIndex *list[INDEX_MAX];
 };
 
-/* What the index is of. */
+/* What the index is made from. */
 struct index_asked {
     struct vx_registry *registry;
     const struct vx_repository_listing *listing; /* NULL: not known */
@@ -42,7 +43,7 @@ static const char *state_name(enum vx_instance_state state)
     return names[state];
 }
 
-/* Of several rows of one version, which says how the version is. */
+/* Of several rows of one version, the one with the highest rank decides its state. */
 static int state_rank(enum vx_instance_state state)
 {
     static const int ranks[] = {
@@ -59,7 +60,8 @@ static bool row_is(const struct vx_instance *row, const char *name, i64 version)
            !strcmp(row->name, name);
 }
 
-/* The rows of one version: how it is, and what became of changed files beside it. */
+/* The rows of one version: `best` tells its state, `beside` the state of a load of its
+ * changed files. */
 struct index_rows {
     const struct vx_instance *best, *beside;
 };
@@ -106,7 +108,7 @@ static void index_reason(const struct index_asked *asked, const struct index_row
                  vx_repository_note(asked->listing, name));
 }
 
-/* One version; 0 = a model without one. */
+/* Adds one version; 0 = a model without a version. */
 static vx_status index_add(struct index_answer *answer, const struct index_asked *asked,
                            const char *name, i64 version)
 {
@@ -132,7 +134,7 @@ static vx_status index_add_listing(struct index_answer *answer,
 {
     for (i32 e = 0; e < asked->listing->count; e++) {
         const struct vx_repository_entry *entry = &asked->listing->entries[e];
-        /* With a row it was said. */
+        /* A version with a row has been added already. */
         if (!index_rows_of(asked->registry, entry->name, entry->version).best)
             VX_TRY(index_add(answer, asked, entry->name, entry->version));
     }
@@ -142,8 +144,8 @@ static vx_status index_add_listing(struct index_answer *answer,
     return VX_OK;
 }
 
-/* A repository's name alone is a model's: KServe's own SDK has the model's name in that
- * field of the message. */
+/* A repository's name without a model's name is taken as the model's: KServe's SDK has
+ * the model's name in that field of the message. */
 static vx_status check_repository(const char *repository, const char *model,
                                   struct vx_why *why)
 {
@@ -170,7 +172,7 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
     const struct vx_instance *row, *last = NULL;
     for (i32 cursor = 0; (row = vx_registry_next(asked.registry, &cursor));) {
         if (request->ready && row->state != VX_INSTANCE_READY) continue;
-        /* In order: a reload stands behind its predecessor. */
+        /* The rows are sorted: a reload follows the row of the same version. */
         if (!last || last->version != row->version || strcmp(last->name, row->name))
             VX_TRY(index_add(answer, &asked, row->name, row->version));
         last = row;
@@ -180,7 +182,7 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* A model's files are its configuration, and come from the repository alone. */
+/* A model's configuration is in its files, and these come only from the repository. */
 static vx_status check_load_parameter(const char *key, struct vx_why *why)
 {
     bool known = !strcmp(key, "config") || !strncmp(key, "file:", 5);

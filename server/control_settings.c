@@ -16,7 +16,7 @@
 static const char *const peer_names[] = {
     [VX_PEER_REMOTE] = "remote", [VX_PEER_LOCAL] = "local", [VX_PEER_UNIX] = "unix"};
 
-/* Who is not known is from anywhere. */
+/* An unknown client counts as a remote one. */
 static struct vx_peer asker(const struct vx_control_question *question)
 {
     return question->peer ? *question->peer : (struct vx_peer){.kind = VX_PEER_REMOTE};
@@ -40,7 +40,7 @@ static const char *peer_name(const struct vx_peer *peer)
     return peer_names[peer->kind];
 }
 
-/* -1: not known. */
+/* -1 = not known. */
 static i64 peer_uid(const struct vx_peer *peer)
 {
     return peer->kind == VX_PEER_UNIX ? (i64)peer->uid : -1;
@@ -53,14 +53,15 @@ typedef Inference__TraceSettingRequest__SettingsEntry TraceEntry;
 /* The settings that can be set; the order of enum vx_trace_setting. */
 static const struct {
     const char *name;
-    i64 min, max; /* of a number; both 0: trace_level, which is words */
+    i64 min, max; /* of a number; both 0: trace_level, whose values are words */
 } trace_rows[VX_TRACE_SETTINGS_COUNT] = {
     [VX_TRACE_LEVEL] = {"trace_level", 0, 0},
     [VX_TRACE_RATE] = {"trace_rate", 1, UINT32_MAX},
     [VX_TRACE_COUNT] = {"trace_count", -1, INT32_MAX},
     [VX_TRACE_LOG_FREQUENCY] = {"log_frequency", 0, UINT32_MAX},
 };
-/* Those that are what they are.  A client that sends back what it was told is not refused. */
+/* The settings that cannot be changed.  Setting one to the value it has is not refused,
+ * since clients send back what they read. */
 static const struct {
     const char *name, *value, *why;
 } trace_fixed[] = {
@@ -111,8 +112,7 @@ static vx_status trace_read_number(const char *name, const char *text,
     return VX_OK;
 }
 
-/* A setting without a value is taken back: from then on the server's counts, or the
- * default. */
+/* A setting without a value is removed: then the server's applies, or the default. */
 static vx_status trace_read(const TraceEntry *entry, struct vx_why *why,
                             struct vx_trace_settings *settings)
 {
@@ -149,7 +149,7 @@ static vx_status trace_read(const TraceEntry *entry, struct vx_why *why,
 
 #define TRACE_ANSWERS (VX_TRACE_SETTINGS_COUNT + VX_COUNT(trace_fixed))
 
-/* All that a TraceSettingResponse points to: one piece of the arena. */
+/* A TraceSettingResponse and everything it points to, taken from the arena at once. */
 struct trace_answer {
     Inference__TraceSettingResponse response;
     Inference__TraceSettingResponse__SettingsEntry entries[TRACE_ANSWERS];
@@ -187,7 +187,8 @@ static void trace_say_all(struct trace_answer *answer,
     answer->response.settings = answer->list;
 }
 
-/* With settings it changes them, all or none; it answers with what counts then. */
+/* Changes the settings that the request has, all or none, and answers with those that
+ * apply afterwards. */
 vx_status vx_control_trace_setting(struct vx_control_question *question)
 {
     const Inference__TraceSettingRequest *request = (const void *)question->request;
@@ -250,8 +251,8 @@ static vx_status log_read_text(const char *name, const LogValue *value,
     return VX_OK;
 }
 
-/* Stamps of this log are ISO 8601 under both names, and its shape, text or JSON, is for
- * whoever reads it, so it stays what the daemon was started with. */
+/* Time stamps are ISO 8601 under both names.  Whether lines are text or JSON cannot be
+ * changed here: programs that read the log expect what the daemon was started with. */
 static vx_status log_read_format(const LogValue *value, struct vx_why *why, bool *iso)
 {
     const char *text;
@@ -332,8 +333,8 @@ static void log_say_all(struct log_answer *answer, const struct vx_log_choice *n
     answer->response.settings = answer->list;
 }
 
-/* As above.  The choice is the front's: workers, which say little, keep the level that the
- * daemon was started with. */
+/* As vx_control_trace_setting.  Only the front's log changes: workers, which log little,
+ * keep the level that the daemon was started with. */
 vx_status vx_control_log_settings(struct vx_control_question *question)
 {
     const Inference__LogSettingsRequest *request = (const void *)question->request;
@@ -346,7 +347,7 @@ vx_status vx_control_log_settings(struct vx_control_question *question)
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
     if (request->n_settings) {
         struct vx_peer peer = asker(question);
-        /* Before: whoever makes a log silent is its last line. */
+        /* Logged before the change: the client that silences the log is its last line. */
         VX_LOG(SETTINGS, VX_LOG_TEXT("what", "log"), VX_LOG_I64("log_info", wanted.info),
                VX_LOG_I64("log_warning", wanted.warn),
                VX_LOG_I64("log_error", wanted.error),

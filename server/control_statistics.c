@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Eight of a request's, three of each size of batch. */
+/* Eight of requests, and three for each size of batch. */
 #define STATISTICS_DURATIONS (8 + 3 * VX_BATCH_ITEMS_MAX)
 
-/* All that one ModelStatistics points to. */
+/* A ModelStatistics and everything it points to. */
 struct statistics_row {
     Inference__ModelStatistics model;
     char version[VX_CONTROL_NUMBER_BYTES];
@@ -21,7 +21,8 @@ struct statistics_row {
     Inference__MemoryUsage memory[VX_WORKERS_MAX];
     Inference__MemoryUsage *memory_list[VX_WORKERS_MAX];
 };
-/* Rows are taken one by one: all that there can be are megabytes, which somebody would clear. */
+/* Rows are taken from the arena one by one: VX_INSTANCES_MAX of them are megabytes, which
+ * would have to be cleared. */
 struct statistics_answer {
     Inference__ModelStatisticsResponse response;
     Inference__ModelStatistics *list[VX_INSTANCES_MAX];
@@ -37,7 +38,7 @@ static Inference__StatisticDuration *statistics_duration(struct statistics_row *
     return duration;
 }
 
-/* One row for each size that ran. */
+/* One entry for each size of batch that has run. */
 static void statistics_set_batches(struct statistics_row *row,
                                    const struct vx_instance_stats *stats)
 {
@@ -72,8 +73,9 @@ static Inference__MemoryUsage *memory_of(struct statistics_row *row,
     return memory;
 }
 
-/* The weights, on each device that has them: each of its workers has its own.  response_stats stays empty: it is for models
- * that answer one request several times, and none here does. */
+/* The bytes of the weights on each device: the sum over its workers, each of which has
+ * its own.  response_stats stays empty: it is for models that answer one request several
+ * times, and none here does. */
 static void statistics_set_memory(struct statistics_row *row,
                                   const struct vx_instance *instance,
                                   const struct vx_workers *workers)
@@ -94,7 +96,7 @@ static void statistics_set_row(struct statistics_row *row, struct vx_instance *i
     const struct vx_instance_stats *stats = &instance->stats;
     Inference__ModelStatistics *model = &row->model;
     inference__model_statistics__init(model);
-    /* A number: perf_analyzer reads it as one. */
+    /* A decimal number: perf_analyzer reads it as one. */
     snprintf(row->version, sizeof row->version, "%lld", (long long)instance->version);
     model->name = instance->name;
     model->version = row->version;
@@ -108,8 +110,8 @@ static void statistics_set_row(struct statistics_row *row, struct vx_instance *i
     row->infer.compute_input = statistics_duration(row, &stats->compute_input);
     row->infer.compute_infer = statistics_duration(row, &stats->compute_infer);
     row->infer.compute_output = statistics_duration(row, &stats->compute_output);
-    /* Of Triton's response cache, which is not here: answers are computed each time.  What
-     * the geometry cache saves is in /metrics and in the answers' `timing`. */
+    /* These are for Triton's response cache; voxeld computes every answer.  What the
+     * geometry cache saves is in /metrics and in the answers' `timing`. */
     row->infer.cache_hit = statistics_duration(row, &(struct vx_duration){0});
     row->infer.cache_miss = statistics_duration(row, &(struct vx_duration){0});
     model->inference_stats = &row->infer;
@@ -134,7 +136,7 @@ vx_status vx_control_model_statistics(struct vx_control_question *question)
     i64 version;
     VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
     struct vx_instance *row;
-    if (*request->name) /* the error of a model that is not there */
+    if (*request->name) /* only for the error when there is no such model */
         VX_TRY(vx_control_pick(question, request->name, request->version, &row));
     struct statistics_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cost.h"
 
-/* What an older batch is still worth when the next one comes: the last 20 decide. */
+/* The weight that older batches keep when a new one is learned: the last 20 dominate. */
 static const f64 KEEP = 0.95;
-/* The most that one batch may be believed to have taken, in predictions. */
+/* One batch is learned as at most this many times its prediction. */
 static const f64 OUTLIER = 4;
-/* Among so few, one that is far below the line shows that the outlier is in the line: it
- * is begun anew.  Later it is a batch whose items failed. */
+/* Among the first EARLY batches, one far below the line shows that the line was fitted to
+ * an outlier: the fit starts anew.  Later it is a batch whose items failed. */
 enum { EARLY = 8 };
-/* A line is believed as far as so many times the largest batch, and as so many pairs, which take no
- * device long. */
+/* The line is used up to NEAR times the largest measured batch, and always up to
+ * NEAR_PAIRS pairs, which take no device long. */
 static const f64 NEAR = 4, NEAR_PAIRS = 1 << 16;
-/* Batches of one size say nothing about the slope.  The slope that was known is held with
- * the weight of a spread of 2 % of the mean, so that it fades only when there is a better
- * one. */
+/* Batches of equal size say nothing about the slope.  The fit therefore keeps the
+ * previous slope with the weight that batches spread by 2 % of the mean would have, so
+ * that it fades only when the measurements give a better one. */
 static const f64 SPREAD = 0.02;
 
 static void cost_fit(struct vx_cost *cost)
@@ -23,7 +23,7 @@ static void cost_fit(struct vx_cost *cost)
     f64 covariance = cost->xy / cost->weight - mean_x * mean_y;
     f64 hold = SPREAD * SPREAD * mean_x * mean_x;
     if (variance < 0) variance = 0; /* rounding */
-    /* Nothing is known at first: half of it grows. */
+    /* Until a slope is known, half of the time is assumed to grow with the pairs. */
     f64 slope = cost->slope_ns > 0 || mean_x <= 0 ? cost->slope_ns : mean_y / mean_x / 2;
     if (hold > 0) slope = (covariance + hold * slope) / (variance + hold);
     if (slope < 0) slope = 0;
@@ -40,7 +40,8 @@ static void cost_learn_build(struct vx_cost *cost, i64 ns, i64 voxels)
 {
     if (voxels <= 0 || ns <= 0) return;
     f64 y = (f64)ns, x = (f64)voxels;
-    /* As with the line: the first is warm-up, an outlier counts as a few times the mean. */
+    /* As with the line: the first build is warm-up, and an outlier is learned as OUTLIER
+     * times the mean. */
     if (cost->built < VX_COST_SEEN_MIN) cost->built++;
     if (cost->built == 1) return;
     if (cost->build_voxels > 0) {
@@ -87,7 +88,7 @@ bool vx_cost_is_firm(const struct vx_cost *cost)
     return cost->seen > EARLY;
 }
 
-/* A prediction beyond this is no number to add deadlines to: a hundred days. */
+/* Limits a prediction to a hundred days, so that it can be added to a time. */
 static i64 cost_ns(f64 ns)
 {
     static const f64 most = 1e16;

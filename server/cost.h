@@ -1,18 +1,19 @@
-/* cost - how long a batch will take, from how long batches took.
+/* cost - predicts how long a batch will take, from the times of earlier batches.
  *
- * A device's time for a batch is nearly a line: launches and copies cost the same for any
- * batch, the rest grows with the (row, offset) pairs of its maps.  The line is fitted by
- * least squares, and what was measured is forgotten step by step, so that a device that
- * slows down is believed after some tens of batches.  Building maps is another line, per
- * voxel, since a batch of cached geometries does without.
+ * A device's time for a batch is nearly linear: launches and copies cost the same for any
+ * batch, the rest grows with the (row, offset) pairs of its neighbour maps.  The line is
+ * fitted by least squares.  Older measurements lose weight with each new one, so that the
+ * prediction follows a device that slows down after some tens of batches.  Building
+ * geometries is predicted separately, per voxel, because a batch whose geometries are
+ * cached builds none.
  *
  *   vx_cost_learn(&cost, &(struct vx_cost_seen){.ns = ns, .pairs = pairs, ...});
  *   i64 ns = vx_cost_predict_ns(&cost, pairs, build_voxels);      0 = not known yet
  *
- * A batch that took many times what was predicted counts as a few times that: a stall of
- * the host is no property of the device, and a device that did become that slow is
- * believed a few batches later.  The first batch of all pays for what is warmed up and is
- * counted but not believed.
+ * A batch that took many times its prediction is learned as a few times its prediction: a
+ * stall of the host is not a property of the device, and if the device did become that
+ * slow, the prediction follows a few batches later.  The very first batch includes
+ * warm-up: it is counted, but its time is not learned.
  *
  * Thread   any; pure.
  * Limits   predicts nothing before VX_COST_SEEN_MIN batches.
@@ -27,9 +28,9 @@
 
 #define VX_COST_SEEN_MIN 3
 
-/* Sums over what was seen, each older one worth less; zeros = nothing seen. */
+/* Weighted sums over the measured batches, older ones with less weight; zeros = none. */
 struct vx_cost {
-    i32 seen, built; /* batches; those of them that built maps */
+    i32 seen, built; /* batches; those of them that built geometries */
     f64 most;        /* pairs of the largest batch */
     f64 weight, x, y, xx, xy;
     f64 slope_ns, fixed_ns; /* per pair; per batch */
@@ -37,31 +38,31 @@ struct vx_cost {
 };
 struct vx_cost_seen {
     i64 ns;           /* on the device, without building maps */
-    f64 pairs;        /* or voxels, always the same of the two for one model */
-    i64 build_ns;     /* building maps */
+    f64 pairs;        /* or voxels, but always the same unit for one model */
+    i64 build_ns;     /* building geometries */
     i64 build_voxels; /* of the geometries that were not held; 0 = none was built */
 };
 
 void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen);
 bool vx_cost_is_known(const struct vx_cost *cost);
-/* Seen often enough to stay away from a device for it: one that had a bad start must not be
- * left alone with that for ever. */
+/* Whether enough batches were measured to avoid a device because of its cost.  With
+ * fewer, a device that had a slow start would never be used again. */
 bool vx_cost_is_firm(const struct vx_cost *cost);
-/* Of one batch; at least 1 when it is known, 0 when it is not. */
+/* The predicted time of one batch: at least 1; 0 when it is not known. */
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels);
-/* Whether a batch is so much larger than all that were seen that nothing is known of it. */
+/* Whether a batch is too much larger than all measured ones to predict its time. */
 bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs);
-/* What these add to a batch that goes anyhow; 0 when nothing is known. */
+/* What these pairs add to a batch that runs in any case; 0 when it is not known. */
 i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs);
-/* Building the maps of that many voxels.  Until it was seen: as long as `otherwise_ns`. */
+/* Time to build the geometries of that many voxels; `otherwise_ns` until one was seen. */
 i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns);
 
-/* Pairs per voxel, of one model: what its geometries are like lately. */
+/* Recent pairs per voxel of one model. */
 struct vx_cost_ratio {
     f64 pairs, voxels;
 };
 void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 pairs, i64 voxels);
-/* `voxels` themselves until a pair was seen. */
+/* The expected pairs of `voxels` voxels; `voxels` itself until pairs were measured. */
 f64 vx_cost_ratio_pairs(const struct vx_cost_ratio *ratio, i64 voxels);
 
 #endif

@@ -19,17 +19,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A driver that was not in use takes a second per GPU of a large machine to wake; one that
- * hangs takes for ever. */
+/* On a large machine a driver that was not in use takes a second per GPU to start; one
+ * that hangs never answers. */
 #define PROBE_MS 30000
-/* And this long to end once it has answered or been killed. */
+/* How long the child may take to end after it has answered or was killed. */
 #define PROBE_ENDS_MS 2000
 
 #define EXPECTED "expected cpu, cuda:N, cuda or auto"
 
 /* ------- one name ------- */
 
-/* A whole number and nothing else. */
+/* False unless `text` is a whole number up to `most` and nothing else. */
 static bool number_parse(const char *text, i64 most, i64 *number)
 {
     if (*text < '0' || *text > '9') return false;
@@ -79,7 +79,7 @@ i64 vx_device_id(const char *name, i32 worker)
 
 /* ------- what the machine has ------- */
 
-/* The child's one line: a number, and a sentence when it is 0. */
+/* Prints the child's one line: a number, and a sentence when it is 0. */
 int vx_devices_probe(const struct vx_config *config)
 {
     struct vx_why why = {""};
@@ -89,7 +89,7 @@ int vx_devices_probe(const struct vx_config *config)
     return 0;
 }
 
-/* Reads to the end or to the deadline; false when the deadline came first. */
+/* Reads until the end or the deadline; false when the deadline came first. */
 static bool probe_read(int fd, char *line, size_t bytes)
 {
     i64 deadline_ns = vx_clock_ns() + PROBE_MS * VX_NS_PER_MS;
@@ -108,7 +108,7 @@ static bool probe_read(int fd, char *line, size_t bytes)
     }
 }
 
-/* How many GPUs there are; 0, and why. */
+/* How many GPUs the child's line reports; 0, and `why`. */
 static i32 probe_line(const char *line, struct vx_why *why)
 {
     char *sentence;
@@ -122,8 +122,9 @@ static i32 probe_line(const char *line, struct vx_why *why)
     return count > VX_WORKERS_MAX ? VX_WORKERS_MAX + 1 : (i32)count;
 }
 
-/* A process that hangs inside the driver does not even die of SIGKILL: it is left behind,
- * and the system takes it when this process ends. */
+/* Waits until the child has ended, at most PROBE_ENDS_MS.  A process that hangs inside
+ * the driver does not even die of SIGKILL: it is left behind, and the system reaps it
+ * after this process has ended. */
 static void probe_leave(pid_t pid)
 {
     const struct timespec pause = {.tv_nsec = 10 * VX_NS_PER_MS};
@@ -155,7 +156,7 @@ static i32 probe_count(const struct vx_config *config, struct vx_why *why)
                    strerror(failed));
         return 0;
     }
-    if (!answered) kill(pid, SIGKILL); /* not waited for, so the number is its own */
+    if (!answered) kill(pid, SIGKILL); /* not waited for yet: the pid is still its own */
     probe_leave(pid);
     if (answered) return probe_line(line, why);
     vx_why_set(why, "the GPU driver did not answer in %d s", PROBE_MS / 1000);
@@ -173,8 +174,8 @@ static vx_status list_add(struct vx_device_list *list, const char *name,
     return VX_OK;
 }
 
-/* All that there are, or `otherwise`; a driver that comes up later is found by the worker
- * of cuda:0, which is started again and again. */
+/* Adds all GPUs, or `otherwise` when there is none.  The worker of cuda:0 is restarted
+ * until it can open its device, so it finds a driver that comes up later. */
 static vx_status list_add_found(const struct vx_config *config, const char *otherwise,
                                 struct vx_device_list *list, struct vx_why *why)
 {
@@ -216,7 +217,7 @@ vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
     }
 }
 
-/* ------- memory nodes ------- */
+/* ------- NUMA nodes ------- */
 
 #define VENDOR_NVIDIA  0x10de
 #define CLASS_DISPLAY  0x03 /* the highest byte of three: VGA and 3D controllers */
@@ -224,7 +225,7 @@ vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
 #define NODES_MAX      64
 #define PCI_LINE_BYTES 32
 
-/* The number in a device's file: "0x10de", "-1"; -1 when there is none. */
+/* The number in a file of a device's folder: "0x10de", "-1"; -1 when there is none. */
 static long pci_number(int device, const char *name)
 {
     char line[PCI_LINE_BYTES];

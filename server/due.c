@@ -15,7 +15,7 @@ static void due_on_event(uv_poll_t *poll, int status, int events)
     (void)status; /* a timer has no errors */
     (void)events;
     u64 times;
-    /* It may have been set anew since: then there is nothing to read. */
+    /* It may have been set again since it fired: then there is nothing to read. */
     bool was_set = read(due->fd, &times, sizeof times) < 0;
     VX_ASSERT(!was_set || errno == EAGAIN);
     if (!was_set) due->at_ns = VX_NEVER;
@@ -37,7 +37,7 @@ void vx_due_set(struct vx_due *due, i64 at_ns)
     due->at_ns = at_ns;
     struct itimerspec when = {0}; /* all zeros: never */
     if (at_ns != VX_NEVER) {
-        i64 some_ns = at_ns > 0 ? at_ns : 1; /* the clock's first moment is long ago */
+        i64 some_ns = at_ns > 0 ? at_ns : 1; /* 0 would mean never */
         when.it_value.tv_sec = some_ns / VX_NS_PER_S;
         when.it_value.tv_nsec = some_ns % VX_NS_PER_S;
     }

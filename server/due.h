@@ -1,13 +1,13 @@
 /* due - wakes the loop at a time, to the microsecond.
  *
  * libuv's own timers count milliseconds: too coarse for a batch that waits 200 us for
- * company.
+ * further requests.
  *
  *   vx_due_init(&due, &loop);
- *   vx_due_set(&due, vx_sched_next_ns(sched));     each turn; VX_NEVER: not at all
+ *   vx_due_set(&due, vx_sched_next_ns(sched));     each iteration; VX_NEVER: not at all
  *   vx_due_fini(&due);                             before the loop is closed
  *
- * Waking up is all it does: what is to be done then, the turn finds out by the clock.
+ * It has no callback: the iteration that it starts reads the clock and does what is due.
  *
  * Owner    the caller; alive until the loop has closed its handles.
  * Thread   loop.

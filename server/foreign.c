@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whole pages, [begin, end), as the handler finds them: it may run on any thread while
- * another row comes or goes, so a row that changes has an odd serial. */
+/* A mapping; [begin, end) are whole pages.  The handler reads rows on any thread while
+ * others are set, so `serial` is odd while a row changes. */
 struct vx_foreign {
     atomic_bool taken;
     atomic_uint serial;
@@ -24,12 +24,12 @@ struct vx_foreign {
 
 static struct vx_foreign foreign_rows[VX_FOREIGN_MAX];
 static atomic_bool foreign_guarded;
-static struct sigaction foreign_before; /* whose SIGBUS the others are */
+static struct sigaction foreign_before; /* the handler for every other SIGBUS */
 static uintptr_t foreign_page;          /* bytes */
 
 /* ------- the handler ------- */
 
-/* True: `at` is in this row, which therefore does not change while we look. */
+/* True if `at` is in this row.  Then the row does not change: a thread accesses it. */
 static bool foreign_has(struct vx_foreign *row, uintptr_t at, uintptr_t *end)
 {
     unsigned before = atomic_load(&row->serial);
@@ -39,8 +39,8 @@ static bool foreign_has(struct vx_foreign *row, uintptr_t at, uintptr_t *end)
            before == atomic_load(&row->serial);
 }
 
-/* What lies behind the page is gone as well, or worthless: one mapping for all of it, and
- * not a signal for every page. */
+/* Replaces the page and everything behind it, which is gone or worthless too: one new
+ * mapping instead of one signal per page. */
 static bool foreign_mend(uintptr_t at)
 {
     for (i32 i = 0; i < VX_FOREIGN_MAX; i++) {
@@ -62,8 +62,8 @@ static void foreign_pass_on(int number, siginfo_t *info, void *context)
                foreign_before.sa_handler != SIG_IGN) {
         foreign_before.sa_handler(number);
     } else {
-        /* An access does it again on return and ends the process; a signal that was sent
-         * has to be sent once more. */
+        /* A faulting access runs again when the handler returns, and ends the process.  A
+         * signal sent by a process must be raised again. */
         struct sigaction fallback = {.sa_handler = SIG_DFL};
         (void)sigaction(number, &fallback, NULL);
         if (info->si_code <= 0) (void)raise(number);

@@ -21,18 +21,18 @@
 
 /* ------- readiness ------- */
 
-/* The truth at this moment: every model that should serve can run somewhere. */
+/* True when every model that should serve can run on some worker now. */
 static bool front_is_ready(const struct vx_front *front)
 {
     if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;
-    bool any = false; /* each turn asks: the rows as they lie, no order is needed */
+    bool any = false; /* rows in table order, unsorted: this runs in each iteration */
     for (i32 i = 0; i < vx_registry_end(front->registry); i++) {
         const struct vx_instance *row = vx_registry_row(front->registry, i);
         if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
         any |= row->state != VX_INSTANCE_FREE;
     }
     if (!any)
-        return vx_workers_any_up(front->workers); /* nothing to serve, and able to */
+        return vx_workers_any_up(front->workers); /* no models: ready if a worker is up */
     return vx_registry_all_ready(front->registry);
 }
 
@@ -56,15 +56,15 @@ static void front_announce(struct vx_front *front)
                        vx_http_port(front->http));
 }
 
-/* ------- one turn ------- */
+/* ------- one iteration ------- */
 
 static void front_on_spin(uv_idle_t *spin)
 {
-    (void)spin; /* that it is active keeps the loop from sleeping */
+    (void)spin; /* an active idle handle keeps the loop from sleeping */
 }
 
-/* The next word of a worker, or the next request of a client that waited for this one's
- * answer, comes soon. */
+/* Spins for spin_ns after an event: a worker's next message, or the next request of a
+ * client that waited for an answer, is likely to come soon. */
 static void front_spin(struct vx_front *front)
 {
     bool wanted = vx_clock_ns() - front->event_ns < front->spin_ns;
@@ -102,7 +102,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
                                        .waiter = call};
     vx_arena_reset(&front->scratch);
     vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
-    if (!st.fault && answer.later) return; /* front_on_answered comes */
+    if (!st.fault && answer.later) return; /* front_on_answered answers it */
     call->answered = true;
     if (st.fault)
         vx_rpc_fail(front->rpc, &call, st, &why);
@@ -110,7 +110,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
         vx_rpc_reply(front->rpc, &call, answer.bytes, answer.length);
 }
 
-/* The load or unload, or the device region, that this call asked for. */
+/* The load, unload or region that the call waits for is done, or has failed. */
 static void front_on_answered(void *context, void *waiter, vx_status status,
                               const struct vx_why *why)
 {
@@ -123,8 +123,8 @@ static void front_on_answered(void *context, void *waiter, vx_status status,
         vx_rpc_reply(front->rpc, &call, "", 0);
 }
 
-/* True: it waited for a model's load or unload, which goes on without it, or for a device
- * region, which nobody gets then. */
+/* True, and the call is ended, if it waited for a load or unload, which continues without
+ * it, or for a device region, which is released then. */
 static bool front_forget(struct vx_front *front, struct vx_call *call)
 {
     if (!vx_models_forget(front->models, call) &&
@@ -135,7 +135,7 @@ static bool front_forget(struct vx_front *front, struct vx_call *call)
     return true;
 }
 
-/* A call, or one request of a stream. */
+/* True for an inference call, and for one request of an inference stream. */
 static bool front_is_infer(const struct vx_call *call)
 {
     return call->method == VX_METHOD_ID_MODEL_INFER ||
@@ -163,8 +163,8 @@ static void front_on_gone(struct vx_front *front, struct vx_call *call)
     vx_rpc_release_gone(front->rpc, call);
 }
 
-/* A call is given before it can be gone.  So the gone are taken first and handled last: whoever is
- * among them has arrived by the time the arrivals are taken. */
+/* A call enters `arrivals` before it can enter `gone`.  So `gone` is taken first and
+ * handled last: every call in it is then among the arrivals that have been handled. */
 static void front_take_mail(struct vx_front *front)
 {
     struct vx_link *next, *gone = vx_mailbox_take_all(&front->gone);
@@ -229,7 +229,7 @@ static void front_on_worker_leaving(void *context, i32 worker)
 static void front_on_worker_down(void *context, i32 worker)
 {
     struct vx_front *front = context;
-    /* Models first, while the batches are still the worker's own. */
+    /* Models first, while the batches still belong to the worker. */
     vx_models_on_worker_down(front->models, worker);
     vx_infer_on_worker_down(&front->infer, worker);
     vx_regions_on_worker_down(front->regions, worker);
@@ -438,7 +438,7 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
                                   .connections_max = front_admin_connections(front)},
         why, &front->http));
     VX_TRY(front_open_workers(front, why));
-    VX_TRY(front_open_rpc(front, why)); /* it asks of what kind the workers are */
+    VX_TRY(front_open_rpc(front, why)); /* needs to know whether workers have GPUs */
     front_open_infer(front);
     VX_TRY(vx_models_start(front->models, why));
     VX_TRY(vx_rpc_start(front->rpc, why));
@@ -480,13 +480,12 @@ int vx_front_run(const struct vx_config *config)
     struct vx_why why = {""};
     vx_status st = front_open(front, &why);
     if (st.fault) {
-        /* Nothing serves yet: the sentence matters, what is open ends with the process.
-         */
+        /* Nothing serves yet: only logs the error; what is open ends with the process. */
         VX_LOG(START_FAILED, VX_LOG_TEXT("code", vx_code_name(vx_status_code(st))),
                VX_LOG_TEXT("why", vx_status_text(st, &why)));
         return 1;
     }
-    vx_alloc_freeze(); /* what serves is there; what comes is refused or waits */
+    vx_alloc_freeze(); /* from here on, an allocation on this thread is a bug */
     uv_run(&front->loop, UV_RUN_DEFAULT);
     VX_ASSERT(!uv_loop_close(&front->loop));
     VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));

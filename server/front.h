@@ -1,8 +1,7 @@
-/* front - the process that owns the network: one libuv loop, everything in its place.
+/* front - the process that owns the network: one libuv loop that connects all its parts.
  *
- * What enters: calls from rpc, words from workers, signals, admin HTTP.  What leaves:
- * batches to workers, replies to rpc.  All of it on the loop thread, one step per turn of
- * the loop.
+ * Input: calls from rpc, messages from workers, signals, admin HTTP.  Output: batches to
+ * workers, replies to rpc.  All of it happens on the loop thread, one step per iteration.
  *
  *   return vx_front_run(&config);
  *
@@ -15,7 +14,7 @@
 
 #include "server/config.h"
 
-/* Serves until told to stop; the exit code of the process. */
+/* Serves until a signal stops it; returns the exit code of the process. */
 int vx_front_run(const struct vx_config *config);
 
 #endif

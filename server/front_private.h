@@ -1,12 +1,12 @@
-/* front_private - what the files of front share; nobody else includes it.
+/* front_private - what the files of front share; no other file includes it.
  *
- *   front.c        start, one turn, calls, workers
- *   front_stop.c   signals; from serving to the end, step by step
+ *   front.c        start, one iteration, calls, workers
+ *   front_stop.c   signals; the phases of stopping
  *
  * Owner    vx_front_run.
  * Thread   loop; front_ring is called from any.
  * Limits   none of its own.
- * Fails    open: with what a part could not get.
+ * Fails    open: with the error of the part that could not open.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,29 +25,29 @@
 
 #include <uv.h>
 
-/* Stopping, step by step; each step begins once and never goes back. */
+/* The phases of stopping, in order; the front never goes back to an earlier one. */
 enum vx_front_phase {
     VX_FRONT_SERVING,
-    VX_FRONT_GRACE,    /* health says NOT_SERVING; requests are still taken */
-    VX_FRONT_DRAINING, /* nothing new; what is in flight ends */
+    VX_FRONT_GRACE,    /* health reports NOT_SERVING; requests are still accepted */
+    VX_FRONT_DRAINING, /* new calls are refused; those in flight may end */
     VX_FRONT_STOPPING, /* workers end */
-    VX_FRONT_CLOSING,  /* handles close; then the loop is empty */
+    VX_FRONT_CLOSING,  /* handles close; then the loop ends */
 };
 
 struct vx_front {
     const struct vx_config *config;
     uv_loop_t loop;
-    uv_async_t bell;   /* something is in a mailbox */
-    uv_prepare_t turn; /* before each wait: one step */
-    uv_idle_t spin;    /* active: the loop asks again and does not sleep */
+    uv_async_t bell;   /* wakes the loop: a mailbox has something or a region changed */
+    uv_prepare_t turn; /* calls front_on_turn before the loop waits, each iteration */
+    uv_idle_t spin;    /* while active, the loop polls and does not sleep */
     i64 spin_ns;       /* for so long after an event */
-    i64 event_ns;      /* the last mail, the last word of a worker */
-    struct vx_due due; /* the scheduler's next moment */
+    i64 event_ns;      /* when the loop was last woken or a worker's message came */
+    struct vx_due due; /* fires when the scheduler has something to do */
     uv_timer_t stats;
-    uv_timer_t phase_over; /* of GRACE and DRAINING */
+    uv_timer_t phase_over; /* ends GRACE and DRAINING */
     uv_signal_t signals[3];
     struct vx_scanner scanner;
-    bool scanned; /* the repository has been looked at once */
+    bool scanned; /* the repository has been read at least once */
     struct vx_mailbox arrivals, gone;
     enum vx_front_phase phase;
     bool announced;
@@ -64,17 +64,17 @@ struct vx_front {
     struct vx_tracing *tracing;
     struct vx_http *http;
     struct vx_infer infer;
-    struct vx_arena scratch; /* of one small question */
+    struct vx_arena scratch; /* for one control call */
     void *scratch_block;
     u8 *answer;
 };
 
 /* front_stop.c */
-/* Signals begin to be heard. */
+/* Starts to handle SIGTERM, SIGINT and SIGHUP. */
 void vx_front_open_signals(struct vx_front *front);
-/* Each turn: the end of draining is noticed. */
+/* Each iteration: stops the workers when draining has ended. */
 void vx_front_stop_when_drained(struct vx_front *front);
-/* vx_workers_options.on_stopped: the last worker is gone. */
+/* vx_workers_options.on_stopped: the last worker has ended. */
 void vx_front_close_handles(void *context);
 
 #endif

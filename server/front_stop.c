@@ -42,12 +42,12 @@ static void front_stop_workers(struct vx_front *front)
     front->infer.stopping = true;
     front_log_step(front, "stopping");
     vx_timer_stop(&front->phase_over);
-    uv_idle_stop(&front->spin); /* turns end here, and nobody would stop it later */
+    uv_idle_stop(&front->spin); /* from now on front_on_turn returns before front_spin */
     vx_infer_drop_all(&front->infer);
     vx_workers_stop(front->workers);
 }
 
-/* Watch and reflection streams never end by themselves; they do not hold the drain up. */
+/* Draining does not wait for watch and reflection streams, which never end. */
 void vx_front_stop_when_drained(struct vx_front *front)
 {
     if (front->phase != VX_FRONT_DRAINING) return;
@@ -88,7 +88,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
         front_log_step(front, "grace");
         vx_timer_once(&front->phase_over, front_on_phase_over, front->config->grace_ms);
     } else if (front->phase == VX_FRONT_GRACE) {
-        front_drain(front); /* asked twice: somebody is in a hurry */
+        front_drain(front); /* a second signal skips the rest of the grace time */
     }
 }
 

@@ -4,20 +4,20 @@
 #include "engine/base/alloc.h"
 #include "engine/base/check.h"
 
-/* As many chains as rows, so that a chain has one row on average; names are hashes under
- * a secret key, so nobody can make long ones. */
+/* As many chains as entries, so that a chain has one entry on average.  A coords_ref is a
+ * hash with a secret key, so no client can make long chains. */
 #define CHAINS VX_GEOMETRIES_MAX
 #define NONE   (-1)
 
 struct row {
     struct vx_content content;
     struct vx_geometry_fact fact;
-    i32 chain_next;   /* in its chain; of a free row: the next free one */
-    i32 newer, older; /* by use */
+    i32 chain_next;   /* in its chain; of a free entry: the next free one */
+    i32 newer, older; /* in order of use */
 };
 
 struct vx_geometries {
-    i32 count, free; /* rows in use; first free row */
+    i32 count, free; /* entries in use; first free entry */
     i32 newest, oldest;
     i32 chains[CHAINS];
     struct row rows[VX_GEOMETRIES_MAX];
@@ -49,7 +49,7 @@ static i32 *chain_of(struct vx_geometries *g, struct vx_content content)
     return &g->chains[content.low & (CHAINS - 1)];
 }
 
-/* The link that names the row, or the end of its chain. */
+/* The link that has the entry's index, or the end of its chain. */
 static i32 *row_link(struct vx_geometries *g, struct vx_content content)
 {
     i32 *link = chain_of(g, content);
@@ -99,7 +99,7 @@ void vx_geometries_kept(struct vx_geometries *geometries, struct vx_content cont
                         i32 worker, i64 voxels, i64 pairs)
 {
     VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
-    if (!vx_content_there(content)) return; /* a worker may say anything */
+    if (!vx_content_there(content)) return; /* a worker may report anything */
     struct vx_geometries *g = geometries;
     i32 r = *row_link(g, content);
     if (r == NONE) {
@@ -111,7 +111,8 @@ void vx_geometries_kept(struct vx_geometries *geometries, struct vx_content cont
     struct vx_geometry_fact *fact = &g->rows[r].fact;
     fact->workers |= 1u << worker;
     fact->voxels = voxels;
-    /* A model without a map has nothing to say about the pairs another one counted. */
+    /* A model without a neighbour map reports 0 and does not change another model's
+     * count. */
     if (pairs > 0) fact->pairs = pairs;
 }
 

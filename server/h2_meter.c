@@ -22,7 +22,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
 
 /* ------- streams ------- */
 
-/* Its row, or where it would stand. */
+/* The index of the stream, or the place to insert it. */
 static i32 stream_place(const struct vx_h2_meter *meter, u32 id)
 {
     i32 low = 0, high = meter->streams_count;
@@ -42,7 +42,7 @@ static i32 stream_find(const struct vx_h2_meter *meter, u32 id)
     return at < meter->streams_count && meter->streams[at].id == id ? at : -1;
 }
 
-/* Ids only grow, so a new one stands last. */
+/* Ids only grow, so a new one is appended. */
 static void stream_open(struct vx_h2_meter *meter, u32 id)
 {
     if (meter->streams_count == meter->streams_max) {
@@ -53,7 +53,7 @@ static void stream_open(struct vx_h2_meter *meter, u32 id)
     meter->silent++;
 }
 
-/* The message under way is whole, or nobody waits for its rest. */
+/* The current message is complete, or its rest will not come. */
 static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     if (!stream->got) return;
@@ -83,7 +83,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
 static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u8 byte)
 {
     if (!stream->have) meter->unfinished++;
-    if (stream->have) stream->length = stream->length << 8 | byte; /* behind the flag */
+    if (stream->have) stream->length = stream->length << 8 | byte; /* after the flag */
     stream->have++;
     stream->got++;
     meter->held++;
@@ -147,7 +147,8 @@ static void data_begin(struct vx_h2_meter *meter)
 
 static void headers_begin(struct vx_h2_meter *meter)
 {
-    bool begins = meter->id > meter->last_id && meter->id % 2; /* even ones are ours */
+    /* Even ids are the server's. */
+    bool begins = meter->id > meter->last_id && meter->id % 2;
     meter->block = meter->left;
     meter->work += units(meter->left) - begins;
     if (!begins) return;

@@ -14,7 +14,7 @@
 
 #define INFERENCE_SERVICE "inference.GRPCInferenceService"
 
-/* What a name is answered with; 0 (UNKNOWN in the protocol) is never said. */
+/* The answer for a name; 0 (UNKNOWN in the protocol) is never sent. */
 enum health_status {
     HEALTH_SERVING = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING,
     HEALTH_NOT_SERVING =
@@ -27,8 +27,8 @@ struct vx_health {
     struct vx_rpc *rpc;
     struct vx_call *streams; /* Watch and reflection, by call->watch_next */
     i32 streams_count;
-    u64 seen;    /* what the registry looked like when the watchers were last told */
-    bool behind; /* a watcher did not take its news */
+    u64 seen;    /* health_fingerprint when the watchers were last told */
+    bool behind; /* a watcher's stream was full: it is told later */
     struct vx_control_answer answer;
 };
 
@@ -74,7 +74,7 @@ static bool stream_reflects(const struct vx_call *call)
            call->method == VX_METHOD_ID_REFLECTION_V1ALPHA;
 }
 
-/* One more of reflection: of too many the oldest ends. */
+/* Adds a reflection stream; when there are too many, the oldest ends. */
 static void reflection_enter(struct vx_health *health, struct vx_call *call)
 {
     struct vx_call *oldest = NULL;
@@ -109,8 +109,8 @@ void vx_health_close(struct vx_health **health)
     vx_free(going);
 }
 
-/* A model serves when a version of it can run somewhere right now, though the server as a
- * whole may not be ready for another model that is loading. */
+/* A model serves when one of its versions can run somewhere right now, even if the server
+ * as a whole is not ready because another model is loading. */
 static enum health_status health_of_model(const struct vx_front_view *view,
                                           const char *name)
 {
@@ -134,7 +134,7 @@ static void health_pack_status(struct vx_health *health, enum health_status stat
     Grpc__Health__V1__HealthCheckResponse response =
         GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     response.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
-    /* Two bytes. */
+    /* Two bytes, so they fit. */
     vx_status packed = vx_control_pack(&response.base, health->answer.bytes,
                                        health->answer.capacity, &health->answer.length);
     VX_ASSERT(!packed.fault);
@@ -194,7 +194,7 @@ static vx_status list_pack(struct vx_health *health, const struct vx_front_view 
     const char *last = "";
     while ((row = vx_registry_next(view->registry, &cursor))) {
         if (strcmp(row->name, last))
-            list_add(answer, view, row->name); /* ordered by name */
+            list_add(answer, view, row->name); /* the registry is ordered by name */
         last = row->name;
     }
     return vx_control_pack(&answer->response.base, health->answer.bytes,
@@ -211,7 +211,8 @@ static void unary_end(struct vx_health *health, struct vx_call *call, vx_status 
         vx_rpc_reply(health->rpc, &call, health->answer.bytes, health->answer.length);
 }
 
-/* Tells one watcher if there is news; what does not fit now is told later. */
+/* Tells one watcher if its status has changed; if the stream is full, it is told
+ * later. */
 static void watch_tell(struct vx_health *health, const struct vx_front_view *view,
                        struct vx_call *call)
 {
@@ -236,8 +237,8 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
         unary_end(health, call, status, &why);
         return;
     }
-    /* The name is kept where an inference has its model's.  One that is longer than any
-     * model's is cut to what no model is called. */
+    /* The name is kept in request.model.  A longer name is truncated, so it can only
+     * match a model whose name has the maximum length. */
     const char *service =
         ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
     size_t length = strlen(service);
@@ -252,7 +253,7 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
 static void reflection_on_message(struct vx_health *health, struct vx_call *call,
                                   struct vx_arena *scratch)
 {
-    if (!vx_rpc_take_message(health->rpc, call)) return; /* vx_health_close was first */
+    if (!vx_rpc_take_message(health->rpc, call)) return; /* health has ended it */
     bool first = !call->watch_said;
     call->watch_said = 1;
     if (first) reflection_enter(health, call);
@@ -314,7 +315,7 @@ i32 vx_health_streams(const struct vx_health *health)
     return health->streams_count;
 }
 
-/* A number that changes with everything health_of looks at. */
+/* A number that changes whenever something changes that health_of depends on. */
 static u64 health_fingerprint(const struct vx_front_view *view)
 {
     /* FNV-1a, a word at a time. */

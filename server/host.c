@@ -10,13 +10,13 @@
 
 #define RPC_THREADS_MIN 2
 #define RPC_THREADS_MAX 4
-/* Of the processors: the loop, the workers and the clients of the same host need theirs. */
+/* A quarter: the loop, the workers and clients on this host need the other processors. */
 #define RPC_THREADS_SHARE 4
-/* Fewer, and a thread that spins keeps from its processor what it waits for. */
+/* With fewer, a spinning thread may keep the processor from the one that it waits for. */
 #define SPIN_PROCESSORS_MIN 8
 
-/* For the most connections that can be set; some systems have no limit at all, and the
- * kernel's table grows with the largest number. */
+/* Enough for the largest connections_max.  Some systems set no limit, and the kernel's
+ * table grows with the largest descriptor. */
 #define FILES_MAX ((rlim_t)1 << 18)
 
 i32 vx_host_processors(void)
@@ -52,6 +52,6 @@ void vx_host_raise_files(void)
     rlim_t most = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
     if (limit.rlim_cur >= most) return;
     limit.rlim_cur = most;
-    /* Refused: fewer connections then, which is said where their table is made. */
+    /* If refused, fewer connections are allowed, which is logged when they are set up. */
     if (setrlimit(RLIMIT_NOFILE, &limit)) return;
 }

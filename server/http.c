@@ -16,15 +16,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Of one turn of the loop: a page may take a millisecond to make, and inferences wait. */
+/* Per iteration of the loop: a page may take a millisecond, and inferences wait. */
 #define EVENTS_PER_TURN  8
 #define ACCEPTS_PER_TURN 8
-/* Who came or spoke just now is not asked to go: its request may be on its way.  With all places
- * taken this bounds newcomers to connections_max in so long; the others wait in the kernel. */
+/* A connection whose state changed less than this ago is not replaced: its request may be
+ * on its way.  So when all are taken, at most connections_max new ones are accepted in
+ * this time; the others wait in the kernel. */
 #define EVICT_AFTER_MS 10
-/* How often deadlines are looked at. */
+/* How often deadlines are checked. */
 #define SWEEP_MS 50
-/* Without a descriptor or memory in the kernel for the next connection. */
+/* How long none is accepted when the kernel had no descriptor or memory for one. */
 #define PAUSE_MS   100
 #define HTTP_MAGIC 0x76784854u /* "vxHT" */
 
@@ -32,7 +33,7 @@ static const struct vx_http_timeouts timeouts_default = {75000, 10000, 30000, 20
 
 static void http_on_sweep(uv_timer_t *timer);
 
-/* ------- the line, oldest first ------- */
+/* ------- the list, oldest first ------- */
 
 static void line_leave(struct http_connection *c)
 {
@@ -60,7 +61,7 @@ void http_enter(struct http_connection *c, enum http_state state, i64 limit_ms)
     line_join(c);
 }
 
-/* ------- who comes from where ------- */
+/* ------- connections by address ------- */
 
 static u64 source_key(const struct sockaddr_storage *from)
 {
@@ -74,7 +75,7 @@ static u64 source_key(const struct sockaddr_storage *from)
         memcpy(&key, six->s6_addr + 12, 4);
     } else {
         memcpy(&key, six->s6_addr, sizeof key);
-        if (!(key >> 32)) key = UINT64_MAX; /* ::1 and its like: no IPv4 address */
+        if (!(key >> 32)) key = UINT64_MAX; /* such as ::1; smaller keys are IPv4's */
     }
     return key;
 }
@@ -114,7 +115,7 @@ void http_drop(struct http_connection *c)
     VX_ASSERT(c->state != HTTP_FREE);
     http_page_give(c);
     line_leave(c);
-    close(c->fd); /* the only descriptor of it: this takes it out of the set */
+    close(c->fd); /* this also removes it from the epoll set */
     http->sources[c->source].count--;
     c->state = HTTP_FREE;
     c->next = http->free;
@@ -130,9 +131,10 @@ void http_hear(struct http_connection *c, u32 events)
     VX_ASSERT(!epoll_ctl(c->http->epoll, EPOLL_CTL_MOD, c->fd, &event));
 }
 
-/* ------- who makes room ------- */
+/* ------- making room ------- */
 
-/* The oldest of the address that has the most connections: it alone waits for what it does. */
+/* The oldest connection of the address that has the most: a flood harms its own address
+ * only.  With has_page, the oldest that has a page, if possible of that address. */
 static struct http_connection *http_find_victim(struct vx_http *http, bool has_page)
 {
     i32 most = 0;
@@ -147,12 +149,12 @@ static struct http_connection *http_find_victim(struct vx_http *http, bool has_p
     return other;
 }
 
-/* True: a row is free. */
+/* True if a connection is free now. */
 static bool http_make_room(struct vx_http *http)
 {
     struct http_connection *c = http_find_victim(http, false);
     if (c->since_ms + EVICT_AFTER_MS > uv_now(http->loop)) return false;
-    /* Its request may lie in the kernel: then it is not the one to go. */
+    /* Its request may lie unread in the kernel: if this changes its state, it stays. */
     u64 since_ms = c->since_ms;
     if (c->state != HTTP_LINGERING) http_connection_go_on(c);
     if (c->state != HTTP_FREE && c->since_ms == since_ms) http_drop(c);
@@ -195,7 +197,7 @@ static void http_on_pause_over(uv_timer_t *timer)
     http_hear_listener(VX_CONTAINER(timer, struct vx_http, pause), EPOLLIN);
 }
 
-/* Those who wait, wait in the kernel meanwhile, and the loop does not ask for them. */
+/* New connections wait in the kernel meanwhile, and do not wake the loop. */
 static void http_pause(struct vx_http *http, i64 pause_ms)
 {
     http_hear_listener(http, 0);
@@ -221,18 +223,18 @@ static void http_begin(struct vx_http *http, int fd, const struct sockaddr_stora
                 !epoll_ctl(http->epoll, EPOLL_CTL_ADD, fd, &event);
     if (!good)
         http_drop(c);
-    else /* who connects speaks at once: a probe is through with us here and now */
+    else /* a probe has sent its request by now: answer it at once */
         http_connection_go_on(c);
 }
 
-/* Nobody goes for nobody. */
+/* True if a new connection waits to be accepted: only then is another dropped for it. */
 static bool http_has_newcomer(const struct vx_http *http)
 {
     struct pollfd poll_for = {.fd = http->listener, .events = POLLIN};
     return poll(&poll_for, 1, 0) > 0;
 }
 
-/* False: no more for now. */
+/* False: stop accepting for now. */
 static bool http_accept(struct vx_http *http)
 {
     bool is_full = http->connections_count == http->connections_max;
@@ -250,7 +252,7 @@ static bool http_accept(struct vx_http *http)
         return true;
     }
     if (errno == EAGAIN) return false;
-    /* These are about one client that has left: the next one may do. */
+    /* These errors are about one client that has left: try the next. */
     if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO || errno == EPERM)
         return true;
     http_pause(http, PAUSE_MS);
@@ -268,8 +270,8 @@ static void http_on_events(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < count; i++) {
         struct http_connection *c = heard[i].data.ptr;
         if (!c)
-            comes = true; /* last: who comes may take the row of who is in `heard` */
-        else if (c->state != HTTP_FREE) /* another of these may have made it go */
+            comes = true; /* accept last: it may drop a connection that is in `heard` */
+        else if (c->state != HTTP_FREE) /* an earlier event may have dropped it */
             http_connection_go_on(c);
     }
     for (int i = 0; comes && i < ACCEPTS_PER_TURN; i++)

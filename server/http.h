@@ -1,26 +1,31 @@
-/* http - the admin port: small GET questions, answered from memory, on the loop.
+/* http - the admin port: short GET requests, answered from memory, on the loop.
  *
- * Scrapers, probes and people read; nothing can be changed here.  A fixed number of places, and
- * a few pages for the ends of long replies, so that a slow reader costs a place and a time limit,
- * never memory and never the loop.  A turn of the loop answers at most 16 requests.
+ * Scrapers, probes and people read; nothing can be changed here.  There is a fixed number
+ * of connections, and there are a few pages for the unsent part of long replies: a slow
+ * reader costs a connection and a time limit, but no further memory, and it never blocks
+ * the loop.  An iteration of the loop answers at most 16 requests.
  *
- * With all places taken a newcomer gets the place of the connection that has got nowhere for
- * longest, at least 10 ms, among those of the address that has the most.  Silence, half a head,
- * an answer that is not read, a request every now and then: all the same.  A probe sends its
- * request as it connects, so it is read, answered and gone in the turn that takes it.
+ * When all connections are taken, a new one replaces an old one: of the address that has
+ * the most, the connection whose state has not changed for longest, and for at least
+ * 10 ms.  It does not matter whether it is silent, has sent half a head, does not read
+ * its answer, or sends a request now and then.  A probe sends its request as it connects,
+ * so it is read, answered and closed in the iteration that accepts it.
  *
  *   VX_TRY(vx_http_open(&(struct vx_http_options){...}, &why, &http));
  *   vx_http_port(http)
  *   vx_http_close(&http);       no callback from here on; freed when the loop has run
  *
- * A connection: IDLE -> READING (part of a request) -> WRITING (reply made) -> IDLE, or
- * LINGERING (the last reply is out, what still comes in is read and dropped so that the
- * reply is not lost).  A pipelined request waits until the reply before it has been taken.
+ * States of a connection:
+ *   IDLE       waits for a request
+ *   READING    has part of a request
+ *   WRITING    the reply is made; then IDLE, or LINGERING after the last reply
+ *   LINGERING  reads and drops what still comes in, so that the reply is not lost
+ * A pipelined request waits until the reply before it is sent.
  *
  * Owner    the caller; connections belong to the server.
  * Thread   loop.
- * Limits   VX_HTTP_CONNECTIONS_MAX, VX_HTTP_PAGES_MAX, VX_HTTP_BODY_BYTES_MAX a reply, http_parse.h,
- *          struct vx_http_timeouts.
+ * Limits   VX_HTTP_CONNECTIONS_MAX, VX_HTTP_PAGES_MAX, VX_HTTP_BODY_BYTES_MAX per reply,
+ *          http_parse.h, struct vx_http_timeouts.
  * Fails    open: INVALID_ARGUMENT for an address, UNAVAILABLE when the port is taken.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -32,11 +37,11 @@
 
 #include <uv.h>
 
-/* A few are enough for scrapers, probes and browsers.  The others are for floods: who has a place
- * keeps it until so many came after him. */
+/* A few are enough for scrapers, probes and browsers.  The others are for floods: a
+ * connection is not replaced before so many others came after it. */
 #define VX_HTTP_CONNECTIONS_MAX 512
 #define VX_HTTP_CONNECTIONS_MIN 16
-/* Replies that the kernel has not taken as a whole: to slow readers of long pages. */
+/* Long replies that the kernel has not taken completely: their clients read slowly. */
 #define VX_HTTP_PAGES_MAX 16
 /* /metrics with every row of the registry and the longest names is 450 KiB. */
 #define VX_HTTP_BODY_BYTES_MAX (8u * 1024 * 1024)
@@ -48,22 +53,22 @@ struct vx_http_request {
     const char *query; /* behind the '?', "" when there is none */
 };
 struct vx_http_reply {
-    i32 status; /* 200 unless the handler says otherwise */
-    const char
-        *content_type; /* static; "text/plain; charset=utf-8" unless said otherwise */
-    char *body;        /* the connection's own buffer, for the handler to fill */
+    i32 status; /* 200 unless the handler sets another */
+    /* Static; "text/plain; charset=utf-8" unless the handler sets another. */
+    const char *content_type;
+    char *body; /* for the handler to fill */
     size_t capacity;
     size_t length;
 };
 typedef void (*vx_http_handler)(void *context, const struct vx_http_request *request,
                                 struct vx_http_reply *reply);
 
-/* Milliseconds; each has a default that a person or a scraper does not meet. */
+/* Milliseconds; the defaults are more than a person or a scraper needs. */
 struct vx_http_timeouts {
     i64 idle_ms;    /* between requests of a connection: more than a scrape interval */
     i64 request_ms; /* from the first byte of a request to its last */
-    i64 write_ms;   /* for a reply to leave: a megabyte over a slow line */
-    i64 linger_ms;  /* for a client to notice that the last reply was the last */
+    i64 write_ms;   /* to send a reply: a megabyte over a slow line */
+    i64 linger_ms;  /* for the client to close after the last reply */
 };
 
 struct vx_http_options {
@@ -76,10 +81,10 @@ struct vx_http_options {
 VX_MUST_USE vx_status vx_http_open(const struct vx_http_options *options,
                                    struct vx_why *why, struct vx_http **http);
 i32 vx_http_port(const struct vx_http *http);
-/* For those that come from now on. */
+/* Applies to states that connections enter from now on. */
 void vx_http_timeouts_set(struct vx_http *http, const struct vx_http_timeouts *timeouts);
-/* Cuts every connection.  The handler is not called again; the memory goes back when the
- * loop has run the close callbacks.  NULL inside is fine. */
+/* Closes every connection.  The handler is not called again; the memory is freed when the
+ * loop has run the close callbacks.  *out may be NULL. */
 void vx_http_close(struct vx_http **out);
 
 #endif

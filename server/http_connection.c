@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* What a client that was told to go may still send: its body, most likely. */
+/* What a client may still send after its last reply: its body, most likely. */
 #define LINGER_BYTES_MAX (1024u * 1024)
 
 /* ------- writing ------- */
@@ -35,7 +35,7 @@ static const char *status_text(i32 status)
 
 static void connection_linger(struct http_connection *c)
 {
-    /* Closing with unread bytes would reset the connection and take our reply with it. */
+    /* Closing with unread bytes would reset the connection and lose the reply. */
     if (shutdown(c->fd, SHUT_WR)) {
         http_drop(c);
         return;
@@ -53,12 +53,12 @@ static void connection_written(struct http_connection *c)
         return;
     }
     http_enter(c, HTTP_IDLE, c->http->timeouts.idle_ms);
-    /* The next request that is here already has its turn when the others had theirs, and the
-     * client can take an answer. */
+    /* A pipelined request that has already been read waits for EPOLLOUT: until the other
+     * connections had their turn and the client can take an answer. */
     http_hear(c, c->in_used < c->in_length ? EPOLLOUT : EPOLLIN);
 }
 
-/* As much as the kernel takes.  `body` is where it lies. */
+/* Sends as much of the head and of `body` as the kernel takes. */
 static void connection_flush(struct http_connection *c, char *body)
 {
     size_t all = c->head_length + c->body_length;
@@ -80,7 +80,7 @@ static void connection_flush(struct http_connection *c, char *body)
     connection_written(c);
 }
 
-/* Makes the head and sends what can be sent; the rest waits until it can. */
+/* Makes the head and sends what the kernel takes; EPOLLOUT continues with the rest. */
 static void connection_write(struct http_connection *c, const struct vx_http_reply *reply)
 {
     int length = snprintf(
@@ -144,7 +144,7 @@ static void connection_answer(struct http_connection *c)
 
 /* ------- reading ------- */
 
-/* Feeds what was read to the parser, up to the end of one request. */
+/* Feeds the bytes that were read to the parser, up to the end of one request. */
 static void connection_parse(struct http_connection *c)
 {
     VX_ASSERT(c->state == HTTP_IDLE || c->state == HTTP_READING);
@@ -166,7 +166,7 @@ static void connection_parse(struct http_connection *c)
 static void connection_read(struct http_connection *c)
 {
     ssize_t got = recv(c->fd, c->in, sizeof c->in, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return; /* nothing after all */
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return; /* nothing to read */
     if (got <= 0) {
         http_drop(c);
         return;

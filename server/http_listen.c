@@ -12,15 +12,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections that wait in the kernel for a turn of the loop.  Beyond it a client's first packet is
- * dropped, and it tries again after a second: so as many as systems allow. */
+/* Connections that wait in the kernel to be accepted.  Beyond that a client's first
+ * packet is dropped, and it tries again after a second: so as many as systems allow. */
 #define BACKLOG 4096
-/* What the kernel holds of a connection, each way, and doubles; a page of a hundred models is 60
- * KB.  What does not fit waits in one of our pages. */
+/* The kernel's buffers for a connection, which it doubles; a page of a hundred models is
+ * 60 KB.  What does not fit waits in one of vx_http.pages. */
 #define SEND_BYTES    (128 * 1024)
 #define RECEIVE_BYTES (16 * 1024)
 
-/* Takes "HOST:PORT" or "[V6]:PORT" apart; *port points into `address`. */
+/* Splits "HOST:PORT" or "[V6]:PORT"; *port points into `address`. */
 static bool address_split(const char *address, char host[256], const char **port)
 {
     const char *colon = strrchr(address, ':');

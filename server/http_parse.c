@@ -40,11 +40,11 @@ static int parse_on_headers(llhttp_t *llhttp)
         return parse_refuse(parser, 413, "a request with a body is not served here");
     if (llhttp->http_major != 1)
         return parse_refuse(parser, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
-    llhttp->upgrade = 0; /* an offer to speak something else may be ignored */
+    llhttp->upgrade = 0; /* ignore an offer to switch to another protocol */
     return 0;
 }
 
-/* Pausing hands the position behind this request to the caller. */
+/* Pauses llhttp, so that the caller learns where the request ends. */
 static int parse_on_end(llhttp_t *llhttp)
 {
     struct vx_http_parser *parser = llhttp->data;

@@ -1,8 +1,9 @@
-/* http_parse - bytes of one connection to one request at a time, with limits on the head.
+/* http_parse - parses a connection's bytes, one request at a time, with a limited head.
  *
- * llhttp knows the grammar; this knows what the admin port takes: GET and HEAD without a
- * body, a short target, a small head.  It stops behind each request, so that a pipelining
- * client's next request waits in the caller's buffer until this one is answered.
+ * llhttp knows the grammar; this knows what the admin port accepts: GET and HEAD without
+ * a body, a short target, a small head.  It stops behind each request, so that a
+ * pipelining client's next request waits in the caller's buffer until this one is
+ * answered.
  *
  *   vx_http_parser_init(&parser);
  *   switch (vx_http_parse(&parser, bytes, length, &used)) {
@@ -14,7 +15,7 @@
  * Owner    the caller; must not move while it is in use.
  * Thread   one at a time; no sockets, no allocation.
  * Limits   VX_HTTP_TARGET_BYTES, VX_HTTP_HEAD_BYTES_MAX.
- * Fails    BAD with 400, 405, 413, 414, 431 or 505 and a sentence.
+ * Fails    BAD with 400, 405, 413, 414, 431 or 505 and an error text.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,8 +26,8 @@
 
 #include <llhttp.h>
 
-/* Path and query with the NUL: the longest of ours has a model's name of 127 bytes, each
- * perhaps written as %XX. */
+/* Path and query with the NUL: the longest path served has a model's name of 127 bytes,
+ * each of which may be written as %XX. */
 #define VX_HTTP_TARGET_BYTES 1024
 /* Request line and headers: browsers send under 2 KiB, proxies add as much again. */
 #define VX_HTTP_HEAD_BYTES_MAX 8192
@@ -51,8 +52,8 @@ struct vx_http_parser {
 };
 
 void vx_http_parser_init(struct vx_http_parser *parser);
-/* Reads from `bytes`; *used is how many belong to this request.  After BAD the parser is
- * dead. */
+/* *used is how many of the bytes belong to this request.  After BAD the parser must not
+ * be used any more. */
 enum vx_http_parsed vx_http_parse(struct vx_http_parser *parser, const char *bytes,
                                   size_t length, size_t *used);
 

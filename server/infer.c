@@ -27,7 +27,7 @@ static void reply_add(struct vx_reply *reply, const char *name, i64 number)
     snprintf(p->name, sizeof p->name, "%s", name);
 }
 
-/* What the request's parameter `timing` asks for. */
+/* Adds what the parameter `timing` asks for. */
 static void reply_add_timing(const struct vx_infer *infer, const struct vx_call *call,
                              const struct vx_infer_end *end, struct vx_reply *reply)
 {
@@ -49,7 +49,7 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
              vx_workers_info(infer->workers, end->worker)->device, end->worker);
 }
 
-/* The name that a later request may send in place of these coordinates. */
+/* Adds the coords_ref that a later request may send in place of these coordinates. */
 static void reply_add_geometry(const struct vx_call *call, const struct vx_infer_end *end,
                                struct vx_reply *reply)
 {
@@ -64,7 +64,7 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
                         const struct vx_infer_end *end)
 {
     const struct vx_instance *row = vx_infer_row(infer, call);
-    static struct vx_reply reply; /* the loop's alone; 6 KiB */
+    static struct vx_reply reply; /* used by the loop only; 6 KiB */
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
     const struct vx_admitted *admitted = &call->admitted;
     reply = (struct vx_reply){.version = row->version,
@@ -75,7 +75,7 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
         i32 o = admitted->outputs[i];
         reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
         outputs[i] = call->outputs[o];
-        /* The entry of one that went into a region is there, and empty. */
+        /* An output that went into a region has an entry, which is empty. */
         reply.outputs[i].bytes = outputs[i].bytes;
     }
     if (call->request.timing) reply_add_timing(infer, call, end, &reply);
@@ -101,7 +101,7 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
     infer_give_slots(infer, call->outputs, VX_REQUEST_OUTPUTS_MAX);
     vx_status st = end->status;
     if (!st.fault)
-        st = vx_status_of_code(VX_CODE_CANCELLED); /* ran, but nobody is there */
+        st = vx_status_of_code(VX_CODE_CANCELLED); /* it ran, but its client has left */
     vx_rpc_fail(infer->rpc, &call, st, end->why);
 }
 
@@ -128,7 +128,7 @@ static const char *infer_hint(const struct vx_infer *infer, const struct vx_call
     return text;
 }
 
-/* One client that does not read its answers is not to have all of the arena. */
+/* A client that does not read its answers must not get the whole arena. */
 static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
                                   struct vx_why *why)
 {
@@ -176,7 +176,7 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
     return VX_OK;
 }
 
-/* What requests hold of the arena is counted where slots are taken; this bounds their work. */
+/* Arena bytes are limited where slots are taken; this limits the work of all requests. */
 static vx_status infer_check_voxels(const struct vx_infer *infer,
                                     const struct vx_call *call, struct vx_why *why)
 {
@@ -200,7 +200,7 @@ vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
                 "coords_ref '%s' is not known here (any more): send coords again", name);
 }
 
-/* What the front has heard of this geometry goes into the job. */
+/* Writes into the job what the front knows of its geometry. */
 static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *call,
                                      struct vx_why *why)
 {
@@ -213,8 +213,8 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     }
     call->job.must_hold = vx_content_there(call->request.coords_ref);
     if (!call->job.must_hold) return VX_OK;
-    /* A holder that has not this model or the request's regions is no use; the coordinates
-     * may go to another. */
+    /* A holder without this model or without the request's regions is no use.  If there
+     * is no other, the client is asked for coords, which another worker can take. */
     call->job.holders &= vx_infer_may_hold(infer, call);
     if (!call->job.holders) return vx_infer_unknown_geometry(call, why);
     VX_ENSURE_WHY(fact.voxels == call->job.voxels, why, INVALID_ARGUMENT,
@@ -261,14 +261,15 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
 static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
                               struct vx_why *why)
 {
-    /* Arrivals of one turn are dispatched together, at its end; a queue that only looks full
-     * because of that is emptied first. */
+    /* Arrivals of one iteration are dispatched together, at its end.  A queue that looks
+     * full only because of that is emptied first. */
     if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
         vx_infer_dispatch(infer);
     return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
 }
 
-/* The scheduler says no: its queue is full, or the request would come too late. */
+/* The scheduler has refused the job: its queue is full, or the job would come too
+ * late. */
 static void infer_refuse(struct vx_infer *infer, struct vx_call *call, vx_status status,
                          const struct vx_why *why)
 {
@@ -309,7 +310,7 @@ void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call)
     call->is_gone = true;
     if (vx_sched_cancel(infer->sched, &call->job))
         vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
-    /* Else it runs; its end finds is_gone. */
+    /* Otherwise it runs, and vx_infer_finish sees is_gone. */
 }
 
 /* ------- what never runs ------- */

@@ -13,16 +13,16 @@ static void duration_add(struct vx_duration *duration, i64 ns)
     duration->ns += (u64)(ns > 0 ? ns : 0);
 }
 
-/* One that ran well, but whose client had left, was answered to nobody. */
+/* A call that ran well, but whose client has left, counts as CANCELLED. */
 static enum vx_code infer_code(const struct vx_call *call, const struct vx_infer_end *end)
 {
     bool left = call->is_gone && !end->status.fault;
     return left ? VX_CODE_CANCELLED : vx_status_code(end->status);
 }
 
-/* When a request reached its steps, by the clock that front and workers share. */
+/* When a request reached each stage, by the clock that front and workers share. */
 struct infer_steps {
-    i64 decoded_ns; /* the whole message was here: Triton's REQUEST_START */
+    i64 decoded_ns; /* the whole message had arrived: Triton's REQUEST_START */
     i64 queued_ns, compute_ns, input_end_ns, output_ns, compute_end_ns;
     i64 end_ns;
 };
@@ -33,8 +33,9 @@ static bool infer_ran(const struct vx_infer_end *end)
     return end->done && end->done->ran;
 }
 
-/* The worker says when it heard of the batch and when it answered, and how long its device
- * worked: what is between is waiting, for the batch before it, and so is queue time. */
+/* The worker reports when it received the batch, when it answered, and how long its
+ * device worked.  The rest of that time the batch waited for the batch before it, which
+ * is queue time. */
 static struct infer_steps infer_steps_make(const struct vx_call *call,
                                            const struct vx_infer_end *end, i64 now_ns)
 {
@@ -53,7 +54,8 @@ static struct infer_steps infer_steps_make(const struct vx_call *call,
     return steps;
 }
 
-/* Until its device began with it, or to its end; 0 for one that never waited. */
+/* Time until its device began with it, or until its end; 0 if it never was in the
+ * queue. */
 static i64 infer_queue_ns(const struct infer_steps *steps)
 {
     if (!steps->queued_ns) return 0;
@@ -101,7 +103,8 @@ static const char *infer_peer_name(enum vx_peer_kind kind)
     return names[kind];
 }
 
-/* Where tensors lay: "wire", "region" or "device", the least ordinary of them. */
+/* Where the tensors were: "device" if one was there, else "region" if one was, else
+ * "wire". */
 static const char *infer_way(const struct vx_region_use *uses, i32 count)
 {
     const char *way = "wire";
@@ -128,7 +131,8 @@ static i64 us(i64 ns)
     return ns / VX_NS_PER_US;
 }
 
-/* What a client chose freely stands last, so that it can push nothing out of the line. */
+/* Texts that a client chooses freely come last, so that they cannot push anything else
+ * out of the line. */
 static void infer_log_access(const struct vx_infer *infer, const struct vx_call *call,
                              const struct vx_infer_end *end,
                              const struct infer_steps *steps,
@@ -171,8 +175,8 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
         VX_LOG_TEXT("model", call->request.model), VX_LOG_TEXT("id", call->request.id));
 }
 
-/* Triton's names, in ns of the monotonic clock; the line's own stamp is the end, by the
- * calendar.  0 = it did not come so far. */
+/* Triton's names, in ns of the monotonic clock; the line's timestamp is the end, by the
+ * calendar.  0 = that stage was not reached. */
 static void infer_log_trace(const struct vx_call *call, const struct vx_infer_end *end,
                             const struct infer_steps *steps, const struct vx_trace *trace)
 {
@@ -224,7 +228,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
     }
     vx_metrics_observe_request(infer->metrics, &sample);
     infer_log(infer, call, end, &steps);
-    if (call->job.instance < 0) return; /* no model to book it on */
+    if (call->job.instance < 0) return; /* there is no model to count it for */
     struct vx_instance_stats *stats = &vx_infer_row(infer, call)->stats;
     if (code == VX_CODE_OK)
         infer_count_run(stats, call, end->done, &steps);
@@ -232,8 +236,9 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
         infer_count_failure(stats, code, steps.end_ns - steps.decoded_ns);
 }
 
-/* Items that ran in one go each say the time of all of it, those that ran one after the
- * other their own: so only the proportions are the batch's. */
+/* Items that ran together each report the time of all of them; items that ran one after
+ * another report their own.  So only the proportions are used, scaled to the batch's
+ * time. */
 struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done)
 {
     f64 convert = 0, geometry = 0, compute = 0, output = 0;
@@ -251,7 +256,7 @@ struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done)
                                    .output_ns = (i64)(output * scale)};
 }
 
-/* Of the items that ran: not those that were sent back before. */
+/* Sums over the items that ran, without those that were sent back before. */
 struct batch_ran {
     i32 items, well;
     i64 voxels;
@@ -269,8 +274,8 @@ static struct batch_ran batch_ran_make(const struct vx_infer_batch *batch)
     return ran;
 }
 
-/* As Triton's protocol says: successful executions.  batch_stats: how often a batch of this
- * size ran, and what it took. */
+/* execution_count is the number of successful executions, as Triton's protocol says.
+ * batch_stats: how often a batch of this size ran, and what it took. */
 static void count_execution(struct vx_instance_stats *stats, i32 items,
                             const struct vx_message_done *done)
 {

@@ -3,11 +3,11 @@
 
 #include "engine/base/check.h"
 
-/* A piece of memory that the request reads or writes. */
+/* A range of memory that the request reads or writes. */
 struct infer_piece {
     const struct vx_region_use *use;
     const char *kind, *name;
-    u64 bytes; /* that are really touched */
+    u64 bytes; /* that are really read or written */
 };
 struct infer_pieces {
     i32 count, inputs; /* inputs come first */
@@ -16,7 +16,7 @@ struct infer_pieces {
 
 const struct vx_region_use *vx_infer_output_use(const struct vx_call *call, i32 i)
 {
-    /* Outputs that were not asked for by name are in no region. */
+    /* An output that was not asked for by name lies in no region. */
     if (i >= call->request.outputs_count) return NULL;
     return call->outputs_use[i].region ? &call->outputs_use[i] : NULL;
 }
@@ -36,7 +36,8 @@ struct vx_place vx_infer_output_place(const struct vx_call *call, i32 i)
     return (struct vx_place){call->outputs[call->admitted.outputs[i]].offset, 0};
 }
 
-/* Said at once, and not when the batch has run: the answer would not fit. */
+/* Refuses at once, and not after the batch has run, an output that does not fit its
+ * region. */
 static vx_status check_room(const struct vx_infer *infer, const struct vx_call *call,
                             struct vx_why *why, struct infer_pieces *pieces)
 {
@@ -66,9 +67,10 @@ static bool overlap(const struct infer_piece *a, const struct infer_piece *b)
            b->use->offset < a->use->offset + a->bytes;
 }
 
-/* An output over another tensor of the request: one of them would be garbage, and which one
- * would depend on the device.  Inputs may share memory.  Places are compared within one
- * region: one object that a client has registered under two names is not seen through. */
+/* Refuses an output that overlaps another tensor of the request: one of the two would be
+ * garbage, and which one would depend on the device.  Inputs may share memory.  Only
+ * ranges of one region are compared: one object that a client has registered under two
+ * names is not detected. */
 static vx_status check_overlap(const struct infer_pieces *pieces, struct vx_why *why)
 {
     for (i32 i = 0; i < pieces->count; i++)
@@ -84,7 +86,7 @@ static vx_status check_overlap(const struct infer_pieces *pieces, struct vx_why 
     return VX_OK;
 }
 
-/* Memory of a device is seen by its own workers only. */
+/* Only a device's own workers can use its memory. */
 static vx_status check_workers(const struct vx_infer *infer,
                                const struct infer_pieces *pieces, struct vx_call *call,
                                struct vx_why *why)

@@ -31,7 +31,7 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
 static void sent_note(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
     struct vx_infer_sent *sent = infer->sent[plan->worker];
-    i32 at = 0; /* with all taken, which is not to be: the first */
+    i32 at = 0; /* the first if all are taken, which must not happen */
     for (i32 i = 0; i < VX_WORKER_DEPTH; i++)
         if (!sent[i].batch) at = i;
     sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns()};
@@ -51,7 +51,7 @@ static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 ba
 
 static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
-    static struct vx_message_run run; /* the loop's alone; 7 KiB */
+    static struct vx_message_run run; /* used by the loop only; 7 KiB */
     run.head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
     run.items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
@@ -67,8 +67,8 @@ static void infer_on_late(void *context, struct vx_job *job)
     struct vx_call *call = vx_call_of_job(job);
     struct vx_why why = {""};
     i64 waited_ms = (vx_clock_ns() - job->queued_ns) / VX_NS_PER_MS;
-    /* `timeout` is the queue's and has Triton's words; the gRPC deadline is the caller's.
-     */
+    /* `timeout` limits the time in the queue and has Triton's words; the gRPC deadline is
+     * the caller's. */
     vx_why_set(&why,
                job->by_timeout
                    ? "Request timeout expired: it waited %lld ms for a device"
@@ -90,7 +90,8 @@ void vx_infer_dispatch(struct vx_infer *infer)
 
 /* ------- and back ------- */
 
-/* Its row was stale.  True: another worker has the geometry, and it waits for that one. */
+/* The entry of its geometry was stale.  True: another worker holds the geometry, and the
+ * job waits for that one. */
 static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
 {
     struct vx_geometry_fact fact = {0};
@@ -126,9 +127,9 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
     vx_infer_finish(infer, call, &said);
 }
 
-/* What the scheduler may learn from; nothing from a batch in which something failed, since
- * that took as long as it took to find out.  An item that was refused before took no time.
- */
+/* What the scheduler may learn from.  It learns nothing from a batch in which something
+ * failed: its time says only how long the failure took to show.  An item that was refused
+ * before it ran took no time. */
 static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
 {
     struct vx_batch_end end = {.worker = worker,
@@ -148,8 +149,8 @@ static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_d
     return end;
 }
 
-/* A worker that answers another number of items than it was sent has damaged memory: none of
- * its answers counts, and its batches wait again once it is dead. */
+/* A worker that answers a different number of items than it was sent has damaged memory:
+ * none of its answers counts, and its batches wait again once it is dead. */
 static bool infer_trusts(const struct vx_infer *infer, i32 worker,
                          const struct vx_message_done *done)
 {
@@ -165,7 +166,7 @@ static bool infer_trusts(const struct vx_infer *infer, i32 worker,
 void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                       const struct vx_message_done *done)
 {
-    static struct vx_batch_plan plan; /* the loop's alone */
+    static struct vx_batch_plan plan; /* used by the loop only */
     if (!infer_trusts(infer, worker, done)) {
         vx_workers_kill(infer->workers, worker);
         return;

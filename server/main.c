@@ -1,4 +1,4 @@
-/* main - the one binary: which subcommand, then its exit code.
+/* main - the one binary: runs the subcommand and returns its exit code.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -66,7 +66,7 @@ static const char probe_usage[] = "voxeld probe\n"
                                   "voxeld serve reads, which starts it.\n"
                                   "For people there is voxeld devices.\n";
 
-/* Settings from `arguments`; on failure says why and returns false. */
+/* Parses the settings and opens the log.  False on failure, which it prints. */
 static bool main_configure(int count, char **arguments, const char *process,
                            struct vx_config *config)
 {
@@ -85,7 +85,7 @@ static bool main_configure(int count, char **arguments, const char *process,
     return !st.fault;
 }
 
-/* Limits of the system that are too small are said here, where nothing is open yet. */
+/* False, and an event, when a limit of the system is too small; nothing is open yet. */
 static bool main_has_room(const struct vx_config *config)
 {
     struct vx_room room;
@@ -154,7 +154,7 @@ static int main_probe(int count, char **arguments)
     return vx_devices_probe(&config);
 }
 
-/* The engine's tools are found by their own names. */
+/* The engine expects the tool's name as first argument: it is in front of `arguments`. */
 static int main_engine_tool(int count, char **arguments)
 {
     return vx_engine_tool(count + 1, arguments - 1);
@@ -162,7 +162,7 @@ static int main_engine_tool(int count, char **arguments)
 
 static const struct {
     const char *name;
-    int (*run)(int count, char **arguments); /* what stands behind the name */
+    int (*run)(int count, char **arguments); /* the arguments after the name */
 } commands[] = {
     {"serve", main_serve},         {"check", vx_tool_check},
     {"devices", main_engine_tool}, {"compile", main_engine_tool},

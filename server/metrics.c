@@ -18,14 +18,13 @@
 
 #define METRICS_MAGIC 0x76784d65u /* "vxMe" */
 
-/* ns.  A loopback round trip of a tiny request is 0.2 ms; half a minute is what a client
- * waits. */
+/* ns.  A small request over loopback takes 0.2 ms; a client waits at most 30 s. */
 static const u64 bounds_time[] = {
     100000,     200000,     500000,     1000000,     2000000,    5000000,
     10000000,   20000000,   50000000,   100000000,   200000000,  500000000,
     1000000000, 2000000000, 5000000000, 10000000000, 30000000000};
-/* ns.  Two wake-ups of a process are some 10 us; the scheduler's prediction of a batch is good
- * when it is off by less than a client would notice. */
+/* ns.  Waking a process twice takes about 10 us; a predicted batch time is good enough
+ * when its error is less than a client would notice. */
 static const u64 bounds_short[] = {
     2000,    5000,    10000,   20000,    50000,    100000,   200000,    500000,
     1000000, 2000000, 5000000, 10000000, 20000000, 50000000, 100000000, 1000000000};
@@ -36,11 +35,11 @@ static const u64 bounds_share[] = {10000000,  20000000,  50000000,  100000000, 2
 /* From a cloud of one object to the largest request, in steps of 4. */
 static const u64 bounds_voxels[] = {64,     256,     1024,    4096,     16384,   65536,
                                     262144, 1048576, 4194304, 16777216, 67108864};
-/* A voxel is 16 bytes of coordinates and about as much of features. */
+/* A voxel is 16 bytes of coords and about as many of feats. */
 static const u64 bounds_bytes[] = {1024,     4096,      16384,     65536,
                                    262144,   1048576,   4194304,   16777216,
                                    67108864, 268435456, 1073741824};
-/* A voxel of a surface has some 9 neighbours of 27. */
+/* A voxel of a surface has about 9 of 27 neighbours. */
 static const u64 bounds_pairs[] = {256,      1024,     4096,      16384,
                                    65536,    262144,   1048576,   4194304,
                                    16777216, 67108864, 268435456, 1073741824};
@@ -148,8 +147,8 @@ void vx_metrics_observe_batch(struct vx_metrics *metrics,
 
 /* ------- the last minute ------- */
 
-/* The value that `permille` of the counts do not exceed, on a straight line within its
- * bucket. */
+/* The value that `permille` of the observations do not exceed, interpolated linearly
+ * within its bucket. */
 static u64 counts_percentile(enum vx_histogram_id id, const u64 *counts, u64 total,
                              u64 permille)
 {
@@ -186,7 +185,7 @@ struct vx_recent vx_metrics_recent(struct vx_metrics *metrics, enum vx_histogram
 
 /* ------- values ------- */
 
-/* whole + billionths / 10^9; never negative, never anything but a number. */
+/* whole + billionths / 10^9: never negative, never NaN or infinite. */
 struct value {
     bool absent;
     u64 whole;
@@ -212,7 +211,7 @@ static i64 process_cpu_ns(void)
            ((i64)usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * VX_NS_PER_US;
 }
 
-/* The second number of /proc/self/statm, in pages.  0 where there is no /proc. */
+/* The second number of /proc/self/statm counts pages.  0 where there is no /proc. */
 static i64 process_resident_bytes(void)
 {
     char text[128] = "";
@@ -236,7 +235,7 @@ static i64 failed_otherwise(const struct vx_instance_stats *stats)
     return (i64)(stats->fail.count - stats->rejected - stats->cancelled - stats->broken);
 }
 
-/* gRPC has codes that we never give. */
+/* False for the gRPC codes that voxeld never returns. */
 static bool code_is_ours(i32 code)
 {
     return strcmp(vx_code_name((enum vx_code)code), "UNKNOWN") != 0;
@@ -253,7 +252,7 @@ static const char *const method_names[VX_METHODS_COUNT] = {
 
 struct family {
     struct vx_text *text;
-    const char *name; /* of the rows before: HELP and TYPE are said once */
+    const char *name; /* of the previous row: HELP and TYPE are written once per name */
 };
 
 static void family_begin(struct family *family, const char *name, const char *type,
@@ -268,7 +267,7 @@ static void family_begin(struct family *family, const char *name, const char *ty
     vx_text_print(family->text, "\n# TYPE %s %s\n", name, type);
 }
 
-/* `labels` are complete pairs of ours; `more` the same; either may be "". */
+/* `labels` and `more` are complete, escaped key="value" pairs; either may be "". */
 static void series(struct vx_text *text, const char *name, const char *labels,
                    const char *more, struct value value)
 {
@@ -286,8 +285,7 @@ static void series(struct vx_text *text, const char *name, const char *labels,
     vx_text_add(text, "\n");
 }
 
-/* Every character of a label's value may become two; the keys and a version take the
- * rest. */
+/* Escaping may double every character of a value; 64 is for the keys and a version. */
 #define LABELS_BYTES (2 * VX_NAME_BYTES + 64)
 
 /* key="value" with the value escaped. */
@@ -313,7 +311,7 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
 {
     struct family family = {.text = text};
     char label[LABELS_BYTES];
-    const struct vx_regions_counts regions = regions_of(s); /* under a lock: once */
+    const struct vx_regions_counts regions = regions_of(s); /* once: it takes a lock */
 #define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)                           \
     family_begin(&family, #name_, #type_, help_);                                        \
     series(text, #name_, "", labels_, value_);
@@ -332,9 +330,9 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
 #include "server/metrics_forms.h"
 }
 
-/* Rows that are said: of two with the same name and version (one loads, one is on its way
- * out) the one that serves, since a scrape with the same series twice is refused as a
- * whole. */
+/* True if this row is written.  Of two rows with the same name and version (one loads
+ * while the other unloads) only one is, the one that serves: Prometheus refuses a scrape
+ * that has the same series twice. */
 static bool model_is_said(struct vx_registry *registry, i32 instance)
 {
     const struct vx_instance *model = vx_registry_row(registry, instance);
@@ -401,8 +399,8 @@ static void render_workers(const struct vx_metrics_sources *s, struct vx_text *t
 #include "server/metrics_forms.h"
 }
 
-/* A GPU is said once, whoever has it open: two series with the same labels would spoil the whole
- * scrape. */
+/* True if this worker's GPU is written here.  Of several workers with one GPU only the
+ * first writes it: Prometheus refuses a scrape that has the same series twice. */
 static bool gpu_is_said(const struct vx_metrics_sources *s, i32 worker)
 {
     const struct vx_gpu_stats *gpu = &s->workers[worker].stats.gpu;
@@ -437,7 +435,7 @@ static void render_gpus(const struct vx_metrics_sources *s, struct vx_text *text
 #include "server/metrics_forms.h"
 }
 
-/* A share is observed in billionths, as seconds are. */
+/* Shares are observed in billionths, as times are in nanoseconds. */
 enum unit { UNIT_COUNT, UNIT_SECONDS, UNIT_SHARE };
 
 static struct value value_in(enum unit unit, u64 number)

@@ -1,11 +1,11 @@
-/* metrics_forms - includes metrics.def, the forms that the includer wants and no other.
+/* metrics_forms - includes metrics.def, with only the forms that the includer defines.
  *
  *   #define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_) VX_HISTOGRAM_##id_,
  *   #include "server/metrics_forms.h"
  *
- * The rows of all other forms vanish, and all forms are undefined afterwards.
+ * The rows of all other forms expand to nothing, and all forms are undefined afterwards.
  *
- * Included many times on purpose and has no guard.
+ * No include guard: it is meant to be included many times.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -53,12 +53,12 @@ static void models_log(enum vx_log_event event, const struct vx_instance *row)
     vx_log_write(event, fields, row->reason[0] ? 3 : 2);
 }
 
-/* ------- rows and their states ------- */
+/* ------- instances and their states ------- */
 
-/* False when there is no row for it: it waits for one. */
+/* False when no instance is free: the version waits for one. */
 static bool models_load(struct vx_models *models, const struct vx_repository_entry *entry)
 {
-    /* Before the new row is there: it follows the version that it replaces. */
+    /* Before the new instance is added: it goes where the version that it replaces is. */
     u32 placed = vx_models_place(models, entry->name);
     i32 instance = vx_registry_add(models->options.registry, entry->name, entry->version,
                                    entry->fingerprint);
@@ -90,7 +90,7 @@ void vx_models_retire(struct vx_models *models, i32 instance)
 void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
 {
     struct vx_instance *row = vx_models_row(models, instance);
-    /* Several workers may have been loading it: the first that failed says why. */
+    /* Several workers may have been loading it: the first failure gives the reason. */
     if (!models->loads[instance].failed) {
         snprintf(row->reason, sizeof row->reason, "%s", text);
         models_log(VX_EVENT_MODEL_FAILED, row);
@@ -98,14 +98,14 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
     models->loads[instance].failed = true;
     vx_models_take_back(models, instance);
     vx_models_release(models, instance);
-    /* One that is on its way out keeps going. */
+    /* An instance that is being unloaded stays UNLOADING. */
     if (row->state != VX_INSTANCE_UNLOADING) row->state = VX_INSTANCE_UNAVAILABLE;
     vx_sched_drop_instance(models->options.sched, instance, models->options.on_lost,
                            models->options.context);
 }
 
-/* Every worker that is to have it and is up has it: it serves, and what it replaces does
- * not any more. */
+/* Every worker that it is placed on and that is up has it: it becomes READY, and the
+ * instance that it replaces is unloaded. */
 static void models_publish(struct vx_models *models, i32 instance)
 {
     struct vx_instance *row = vx_models_row(models, instance);
@@ -133,9 +133,9 @@ static void models_free(struct vx_models *models, i32 instance)
     models->row_freed = true;
 }
 
-/* ------- from listing to rows ------- */
+/* ------- from listing to instances ------- */
 
-/* The newest row for a listed entry that is not on its way out, or -1. */
+/* The newest instance of a listed entry that is not being unloaded, or -1. */
 static i32 models_match(struct vx_models *models, const struct vx_repository_entry *entry)
 {
     i32 newest = -1;
@@ -144,21 +144,22 @@ static i32 models_match(struct vx_models *models, const struct vx_repository_ent
         if (row->state == VX_INSTANCE_FREE || row->state == VX_INSTANCE_UNLOADING)
             continue;
         if (row->version != entry->version || strcmp(row->name, entry->name)) continue;
-        /* Both the one that serves and the one that is to replace it stay. */
+        /* Both the instance that serves and the one that will replace it stay. */
         models->loads[i].listed = true;
         if (newest < 0 || models->loads[i].id > models->loads[newest].id) newest = i;
     }
     return newest;
 }
 
-/* False when it should get a row and there is none. */
+/* False when it needs an instance and none is free. */
 static bool models_compare(struct vx_models *models,
                            const struct vx_repository_entry *entry)
 {
     i32 instance = models_match(models, entry);
     const struct vx_instance *row = instance < 0 ? NULL : vx_models_row(models, instance);
-    /* What failed is tried again when somebody asks: the reason may be gone without a
-     * change.  A look of our own would kill workers again and again with a bad model. */
+    /* A failed load is tried again only when a person asks: its cause may be gone
+     * although no file changed.  If each poll did so, a bad model would kill workers
+     * again and again. */
     bool retry = !models->listing.quiet || vx_models_is_fresh_wish(models, entry->name);
     if (row && row->fingerprint == entry->fingerprint &&
         (row->state != VX_INSTANCE_UNAVAILABLE || !retry)) {
@@ -169,7 +170,7 @@ static bool models_compare(struct vx_models *models,
     return models_load(models, entry);
 }
 
-/* Whether another version of it serves, or will. */
+/* Whether the model has an instance that is not being unloaded. */
 static bool models_have(const struct vx_models *models, const char *name)
 {
     for (i32 i = 0; i < vx_models_end(models); i++) {
@@ -181,8 +182,7 @@ static bool models_have(const struct vx_models *models, const char *name)
     return false;
 }
 
-/* Whether this version serves, and will answer out of another network.json with the weights
- * that it has. */
+/* Whether this version serves and its network.json changed, but not its weights. */
 static bool models_network_changed(struct vx_models *models,
                                    const struct vx_repository_entry *entry)
 {
@@ -192,8 +192,9 @@ static bool models_network_changed(struct vx_models *models,
            models->loads[instance].weights == entry->weights;
 }
 
-/* Of the model whose entries begin at `from`; returns where the next model's begin.  Who edits
- * network.json for a new version changes the answers of all others, and may not know it. */
+/* Logs which versions change with a new network.json, for the model whose entries begin
+ * at `from`; returns where the next model's begin.  A person who edits network.json for a
+ * new version may not know that it changes the answers of all other versions. */
 static i32 models_say_network(struct vx_models *models, i32 from)
 {
     const struct vx_repository_listing *listing = &models->listing;
@@ -216,7 +217,8 @@ static i32 models_say_network(struct vx_models *models, i32 from)
     return e;
 }
 
-/* What found no row: said in one line, since there may be hundreds. */
+/* Counts the versions that found no free instance, and with `say` logs them in one line,
+ * since there may be hundreds. */
 static void models_count_missed(struct vx_models *models, bool say)
 {
     struct vx_repository_listing *listing = &models->listing;
@@ -241,7 +243,7 @@ static void models_count_missed(struct vx_models *models, bool say)
                VX_LOG_TEXT("why", VX_REPOSITORY_NO_ROW));
 }
 
-/* Rows as the last listing has them. */
+/* Makes the instances follow the last listing. */
 static void models_follow_listing(struct vx_models *models, bool say)
 {
     struct vx_repository_listing *listing = &models->listing;
@@ -261,7 +263,7 @@ static void models_follow_listing(struct vx_models *models, bool say)
         vx_models_wanted_no_row(models, entry->name);
     }
     models_count_missed(models, say);
-    if (!listing->complete) return; /* what was not seen may still be there */
+    if (!listing->complete) return; /* a model that is not listed may still be there */
     for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
@@ -278,7 +280,7 @@ static bool listing_has_odd(const struct vx_repository_listing *listing,
     return false;
 }
 
-/* A poll says what it finds odd once, not every time. */
+/* A poll logs a problem once, not every time. */
 static void models_log_odds(const struct vx_models *models,
                             const struct vx_repository_listing *listing)
 {
@@ -300,7 +302,7 @@ void vx_models_on_listing(struct vx_models *models,
     models->listing.odds_count = listing->odds_count;
     memcpy(models->listing.odds, listing->odds, sizeof listing->odds);
     models->listing.begun_ns = listing->begun_ns;
-    /* A repository that cannot be read takes no model away. */
+    /* If the repository cannot be read, no model is unloaded. */
     if (listing->readable) {
         models->listing = *listing;
         vx_models_wanted_before(models);
@@ -316,8 +318,8 @@ void vx_models_step(struct vx_models *models)
         if (row->state == VX_INSTANCE_FREE) continue;
         bool jobs = vx_sched_instance_jobs(models->options.sched, i) > 0;
         if (row->state == VX_INSTANCE_UNLOADING && !jobs) vx_models_take_back(models, i);
-        if (models->loads[i].asked) continue; /* a worker's word is still to come */
-        /* What ran when it failed, and came back to the queue with its worker's death. */
+        if (models->loads[i].asked) continue; /* a worker's LOADED is still to come */
+        /* Jobs that ran when the load failed; they were queued again as a worker died. */
         if (row->state == VX_INSTANCE_UNAVAILABLE && jobs)
             vx_sched_drop_instance(models->options.sched, i, models->options.on_lost,
                                    models->options.context);
@@ -326,7 +328,7 @@ void vx_models_step(struct vx_models *models)
         if (row->state == VX_INSTANCE_UNLOADING && !jobs) models_free(models, i);
     }
     if (models->short_of_rows && models->row_freed) {
-        models->listing.quiet = true; /* seen before */
+        models->listing.quiet = true; /* it was followed before */
         models_follow_listing(models, false);
     }
     vx_models_retry_step(models);

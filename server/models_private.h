@@ -1,9 +1,9 @@
-/* models_private - what the files of models share; nobody else includes it.
+/* models_private - what the files of models share; no other file includes it.
  *
- *   models.c          rows and their states, from listing to row
- *   models_workers.c  words to workers and from them
- *   models_retry.c    loads whose worker died: who is suspected, and when it is tried again
- *   models_wanted.c   model_control: which models should be there, and who waits for them
+ *   models.c          instances and their states, as the listing asks for them
+ *   models_workers.c  messages to workers and from them
+ *   models_retry.c    suspects: loads whose worker died, and when they are retried
+ *   models_wanted.c   model_control: which models are wanted, which clients wait for them
  *
  * Owner    the table is the front's, through models.h.
  * Thread   loop.
@@ -19,35 +19,33 @@
 #include "server/placement.h"
 #include "server/rows.h"
 
-/* Beside each registry row: the load under way. */
+/* For each instance: its load. */
 struct vx_model_load {
-    u64 id;     /* of the row's load, so that a late word about an earlier one is known as
-                   such */
+    u64 id;     /* of this load: a late message about an earlier one has another */
     u32 placed; /* bit per worker that is to have it */
-    u32 asked;  /* bit per worker: LOAD to be sent or sent, LOADED not yet heard */
-    u32 retry;  /* bit per worker that died of it: to be asked again at retry_ns */
-    u64 ask; /* when it was asked for, in asks of all rows: workers load in that order */
-    u64 network, weights; /* of its entry: which of the files has changed */
-    i64 weights_bytes; /* of the file: what placement counts before a worker says more */
-    i32 deaths;        /* of workers that were loading it while none had it, in a row */
-    i32 worker_deaths[VX_WORKERS_MAX]; /* of each one that was loading it, in a row */
+    u32 asked; /* bit per worker whose LOAD is to be sent, or was sent and not answered */
+    u32 retry; /* bit per worker that died while loading it: retried at retry_ns */
+    u64 ask;   /* order of asking among all loads: each worker loads in this order */
+    u64 network, weights; /* fingerprints in its entry: to tell which file has changed */
+    i64 weights_bytes;    /* of the file: used by placement until a worker reports more */
+    i32 deaths; /* consecutive, of workers that were loading it while no worker had it */
+    i32 worker_deaths[VX_WORKERS_MAX]; /* consecutive, of each worker while loading it */
     i64 retry_ns[VX_WORKERS_MAX];
-    i32 notes_by; /* the worker that logs what is odd about the files, plus one; 0 = none
-                     yet */
-    bool failed;  /* and it was said so */
+    i32 notes_by; /* one plus the worker that logs notes on the files; 0 = none yet */
+    bool failed;  /* it failed, and that was logged */
     bool listed;  /* seen in the listing that is being compared */
 };
 
 enum vx_models_mode { VX_MODELS_ALL, VX_MODELS_POLL, VX_MODELS_EXPLICIT };
 
-/* Somebody who asked for a load or an unload, and has not been told how it ended. */
+/* A client that asked for a load or an unload and has not been told how it ended. */
 struct vx_models_waiter {
     void *waiter; /* NULL: the place is free */
     bool load;    /* else an unload */
-    bool listed;  /* a load: a listing begun after it was asked for has been compared */
-    bool no_row;  /* a load: a version of it found no free row */
+    bool listed;  /* load: a listing begun after the request has been compared */
+    bool no_row;  /* load: one of the versions found no free instance */
     i64 asked_ns;
-    u64 load_id; /* an unload: rows of later loads are not its own */
+    u64 load_id; /* unload: it does not wait for instances of later loads */
     char name[VX_NAME_BYTES];
 };
 
@@ -57,14 +55,14 @@ struct vx_models {
     bool batching_off, stopped;
     u64 load_id, asks;
     struct vx_model_load loads[VX_INSTANCES_MAX];
-    struct vx_rows loading[VX_WORKERS_MAX]; /* whose LOAD is with the worker */
-    i32 reading[VX_WORKERS_MAX];            /* the one of these that it reads; -1 */
-    i64 retry_look_ns;                      /* when retries are looked at again */
+    struct vx_rows loading[VX_WORKERS_MAX]; /* LOAD sent to the worker, no LOADED yet */
+    i32 reading[VX_WORKERS_MAX];            /* the one whose files it reads now; -1 */
+    i64 retry_look_ns;                      /* when retries are checked next */
     struct vx_placement placement;
     i64 polled_ns;
-    bool short_of_rows; /* a version of the listing has no row */
-    bool row_freed;     /* since then */
-    bool wish_all;      /* explicit: the first complete listing's models are wished for */
+    bool short_of_rows; /* a version of the listing found no free instance */
+    bool row_freed;     /* an instance was freed since then */
+    bool wish_all;      /* load_model *: want all models of the first complete listing */
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
     struct vx_models_waiter waiters[VX_MODELS_WAITERS_MAX];
@@ -77,56 +75,59 @@ static inline struct vx_instance *vx_models_row(const struct vx_models *models,
     return vx_registry_row(models->options.registry, instance);
 }
 
-/* Rows beyond were never used, and need not be looked at. */
+/* Instances from here on were never used. */
 static inline i32 vx_models_end(const struct vx_models *models)
 {
     return vx_registry_end(models->options.registry);
 }
 
-/* The row stops being picked; step frees it once nothing of it is under way. */
+/* The instance is no longer picked; step frees it once none of its jobs is left. */
 void vx_models_retire(struct vx_models *models, i32 instance);
 void vx_models_fail(struct vx_models *models, i32 instance, const char *text);
 
-/* Which workers a model that gets a row now is to have. */
+/* The workers on which a model that gets an instance now is placed, as bits. */
 u32 vx_models_place(const struct vx_models *models, const char *name);
-/* LOAD for every worker that is to have the row and is up, as soon as its turn comes. */
+/* Asks all workers that the instance is placed on and that are up to load it.  A worker
+ * gets LOAD when it has read the models that it was asked for before. */
 void vx_models_ask_workers(struct vx_models *models, i32 instance);
-/* The next LOAD for a worker that reads none. */
+/* Sends the next LOAD to a worker that reads no model. */
 void vx_models_feed(struct vx_models *models, i32 worker);
-/* Requests that wait for workers which will not have the row, since their memory is there,
- * wait in vain. */
+/* Drops requests that can only run on workers that will not have the instance. */
 void vx_models_strand(struct vx_models *models, i32 instance);
-/* While no worker that is to have the row is up: the row's reason is what keeps them. */
+/* While no worker has the instance: sets its reason, with why its first worker ended. */
 void vx_models_say_waiting(struct vx_models *models, i32 instance);
-/* Whether workers should have the row. */
+/* Whether workers should have the instance. */
 bool vx_models_is_wanted(const struct vx_models *models, i32 instance);
 
-/* So many deaths of one load in a row are no accident: nobody waits for that worker any more,
- * and the load is said to have failed to who asked for it.  Batches that the worker had are not
- * blamed instead: a job takes part in fewer deaths than these (VX_JOB_DEATHS_MAX). */
+/* This many consecutive deaths during one load are not an accident: no request waits for
+ * that worker any more, and clients that asked for the load are told that it failed.  A
+ * job on the worker cannot have caused them all: it is given up after fewer deaths
+ * (VX_JOB_DEATHS_MAX). */
 #define VX_LOAD_DEATHS_MAX 3
 static inline bool vx_models_is_spared(const struct vx_model_load *load, i32 worker)
 {
     return load->worker_deaths[worker] >= VX_LOAD_DEATHS_MAX;
 }
-/* The worker died while it was loading the row. */
+/* The worker died while it was loading the instance. */
 void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker);
-/* Of the rows that the worker died of, the one that is to be tried there now; -1 = none is. */
+/* Of the worker's suspects, the one to load now; -1 = none. */
 i32 vx_models_retry_due(const struct vx_models *models, i32 worker);
-/* Somebody asks: what workers died of is tried again now, as if nothing had been. */
+/* A person asks: retries a suspect now on all workers that are up; resets its deaths. */
 void vx_models_retry_now(struct vx_models *models, i32 instance);
-/* Sends what has become due. */
+/* Sends LOAD for suspects that are due. */
 void vx_models_retry_step(struct vx_models *models);
-/* Asks that were not sent yet are taken back. */
+/* Cancels the instance's retries and each LOAD that was not sent yet. */
 void vx_models_take_back(struct vx_models *models, i32 instance);
-/* No request goes there any more, and workers unload it. */
+/* No batch of the instance starts any more, and workers unload it. */
 void vx_models_release(struct vx_models *models, i32 instance);
 
 /* Whether a listed model should be loaded. */
 bool vx_models_wants(const struct vx_models *models, const char *name);
-/* Whether a client asked for it since the last listing: what failed is tried again. */
+/* Whether this is the first listing after a client asked for the model: then a failed
+ * load is tried again. */
 bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name);
-void vx_models_wanted_before(struct vx_models *models); /* rows follow the listing */
+/* Before and after the instances follow a new listing. */
+void vx_models_wanted_before(struct vx_models *models);
 void vx_models_wanted_after(struct vx_models *models, bool readable);
 void vx_models_wanted_no_row(struct vx_models *models, const char *name);
 void vx_models_wanted_step(struct vx_models *models);

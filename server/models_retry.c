@@ -6,13 +6,14 @@
 
 #include <stdio.h>
 
-/* A death may be an accident (an out-of-memory killer, a person), so a load is never given up
- * for deaths; and it may be the model, which then costs whatever else that worker serves a
- * restart each time, so the pauses grow. */
+/* A death may be an accident (the out-of-memory killer, a person), so deaths never end
+ * the retries of a load.  It may also be caused by the model: then each retry also
+ * interrupts the other models of that worker, so the pauses grow. */
 static const struct vx_backoff retry_pauses = {.first_ms = 250, .most_ms = 60000};
-/* A suspect is loaded alone, but another that takes so long does not hold it up for ever. */
+/* A suspect is loaded alone.  It waits this long for the worker's other loads to end, and
+ * is then loaded beside them. */
 #define ALONE_NS (10 * VX_NS_PER_S)
-/* Between two looks at what has become due. */
+/* The interval of the checks for suspects that are due. */
 #define LOOK_NS (50 * VX_NS_PER_MS)
 _Static_assert(VX_JOB_DEATHS_MAX < VX_LOAD_DEATHS_MAX, "one job condemns no load");
 
@@ -21,8 +22,8 @@ static i64 retry_now_ns(const struct vx_models *models)
     return models->options.now_ns ? models->options.now_ns() : vx_clock_ns();
 }
 
-/* Nobody has the row, and not for the first time: requests are refused, with the reason,
- * instead of waiting for who knows how long. */
+/* No worker has the instance, after several deaths in a row: requests are refused with
+ * the reason, because nobody knows how long they would wait. */
 static void retry_stop_serving(struct vx_models *models, i32 instance)
 {
     struct vx_instance *row = vx_models_row(models, instance);
@@ -53,7 +54,7 @@ void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
 {
     struct vx_model_load *load = &models->loads[instance];
     bool serves = vx_models_row(models, instance)->workers_loaded != 0;
-    if (load->notes_by == worker + 1) load->notes_by = 0; /* it may not have come to it */
+    if (load->notes_by == worker + 1) load->notes_by = 0; /* they may not be logged yet */
     load->worker_deaths[worker]++;
     load->deaths = serves ? 0 : load->deaths + 1;
     if (vx_models_is_wanted(models, instance)) {
@@ -68,7 +69,7 @@ void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
     vx_models_strand(models, instance);
 }
 
-/* Fewer deaths first, then who has waited longer. */
+/* The suspect with fewer deaths first, then the one that was due earlier. */
 static bool retry_before(const struct vx_model_load *a, const struct vx_model_load *b,
                          i32 worker)
 {
@@ -103,7 +104,7 @@ void vx_models_retry_now(struct vx_models *models, i32 instance)
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
         if (!load->worker_deaths[w]) continue;
         load->worker_deaths[w] = 0;
-        if (!(again & (1u << w))) continue; /* it is at it */
+        if (!(again & (1u << w))) continue; /* the worker is loading it now */
         if (vx_workers_info(*models->options.workers, w)->state != VX_WORKER_UP) continue;
         if (!load->asked) load->ask = ++models->asks;
         load->asked |= 1u << w;

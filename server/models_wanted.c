@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* ------- wishes: the models of model_control explicit ------- */
+/* ------- wishes: the models that are wanted with model_control explicit ------- */
 
 static i32 wish_find(const struct vx_models *models, const char *name)
 {
@@ -16,7 +16,7 @@ static i32 wish_find(const struct vx_models *models, const char *name)
     return -1;
 }
 
-/* False when there are as many as can be loaded. */
+/* False when as many models are wanted as can be loaded. */
 static bool wish_add(struct vx_models *models, const char *name)
 {
     if (wish_find(models, name) >= 0) return true;
@@ -50,7 +50,7 @@ bool vx_models_wants(const struct vx_models *models, const char *name)
 
 /* ------- settings ------- */
 
-/* "a, b" or "*". */
+/* `list` is "a, b" or "*". */
 static vx_status start_wishes(struct vx_models *models, const char *list,
                               struct vx_why *why)
 {
@@ -95,7 +95,7 @@ vx_status vx_models_start(struct vx_models *models, struct vx_why *why)
     return start_wishes(models, config->load_model, why);
 }
 
-/* ------- who waits ------- */
+/* ------- waiters ------- */
 
 static void waiter_end(struct vx_models *models, struct vx_models_waiter *waiter,
                        vx_status status, const struct vx_why *why)
@@ -163,7 +163,7 @@ vx_status vx_models_ask_unload(struct vx_models *models, const char *name, void 
     VX_TRY(ask_check(models, name, why));
     struct vx_models_waiter *added;
     i32 instance;
-    /* What is known and not loaded is unloaded already. */
+    /* A known model that is not loaded counts as unloaded; an unknown one is an error. */
     if (wish_find(models, name) < 0 && !listing_has(models, name))
         VX_TRY(vx_registry_find(models->options.registry, name, 0, why, &instance));
     VX_TRY(waiter_add(models, name, waiter, why, &added));
@@ -214,7 +214,7 @@ bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name)
 
 /* ------- around a listing ------- */
 
-/* What the settings name and the repository does not have. */
+/* Logs the models that the settings name and the repository does not have. */
 static void wanted_log_missing(const struct vx_models *models)
 {
     for (i32 i = 0; i < models->wishes_count; i++)
@@ -235,7 +235,7 @@ void vx_models_wanted_before(struct vx_models *models)
     if (!models->wish_all) return;
     for (i32 e = 0; e < models->listing.count; e++)
         if (!wish_add(models, models->listing.entries[e].name))
-            models->listing.entries[e].no_row = true; /* as many wishes as rows */
+            models->listing.entries[e].no_row = true; /* too many models are wanted */
     models->wish_all = !models->listing.complete;
 }
 
@@ -261,7 +261,7 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
     for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
         struct vx_models_waiter *waiter = &models->waiters[i];
         if (!waiter->waiter || !waiter->load || waiter->listed) continue;
-        if (waiter->asked_ns > models->listing.begun_ns) continue; /* the next one */
+        if (waiter->asked_ns > models->listing.begun_ns) continue; /* wait for the next */
         waiter->listed = true;
         if (readable && listing_has(models, waiter->name)) continue;
         struct vx_why why = {""};

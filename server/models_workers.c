@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Processes in a row that could not open their device before nobody waits for it any more. */
+/* After this many consecutive processes of a worker that could not open their device,
+ * requests do not wait for that worker. */
 #define OPEN_FAILURES_MAX 3
 
 static i32 models_workers(const struct vx_models *models)
@@ -20,7 +21,7 @@ static bool worker_is_up(const struct vx_models *models, i32 worker)
     return vx_workers_info(*models->options.workers, worker)->state == VX_WORKER_UP;
 }
 
-/* Its load is reading layers; a GPU's is making kernels ready as well. */
+/* On a CPU a load reads layers; on a GPU it also prepares kernels. */
 static bool worker_is_cpu(const struct vx_models *models, i32 worker)
 {
     return !strcmp(vx_workers_info(*models->options.workers, worker)->device, "cpu");
@@ -28,7 +29,7 @@ static bool worker_is_cpu(const struct vx_models *models, i32 worker)
 
 /* ------- where ------- */
 
-/* What the row's weights take: as a worker said, or the file's size before one did. */
+/* Bytes of the instance's weights: as a worker reported, before that the file's size. */
 static i64 row_bytes(const struct vx_models *models, i32 instance)
 {
     i64 said = vx_models_row(models, instance)->signature.weights_bytes;
@@ -50,15 +51,15 @@ u32 vx_models_place(const struct vx_models *models, const char *name)
         newest = models->loads[i].id;
         sibling = models->loads[i].placed;
     }
-    /* The versions of a model live together: a new one where the old one is. */
+    /* All versions of a model are on the same workers. */
     return sibling ? sibling : vx_placement_pick(&models->placement, name, &load);
 }
 
-/* ------- words to workers ------- */
+/* ------- messages to workers ------- */
 
-/* Jobs that saw a death stay away from a worker whose next death would not name its cause:
- * while it reads a model, and until a suspect has been loaded.  A warm-up that nobody suspects
- * may take minutes, and they do not wait for it. */
+/* Solo jobs (sched.h) do not run on a worker whose next death would not name its cause:
+ * while it reads a model, and until its suspects are loaded.  They do not wait for the
+ * warm-up of a model that is not a suspect, which may take minutes. */
 static void models_guard(struct vx_models *models, i32 worker)
 {
     bool guarded = models->reading[worker] >= 0;
@@ -70,8 +71,8 @@ static void models_guard(struct vx_models *models, i32 worker)
 static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
 {
     const struct vx_instance *row = vx_models_row(models, instance);
-    static struct vx_message_load message;          /* the loop's alone; 4 KiB of path */
-    bool notes = !models->loads[instance].notes_by; /* once, however many load it */
+    static struct vx_message_load message; /* used by the loop only; its path is 4 KiB */
+    bool notes = !models->loads[instance].notes_by; /* one of its workers logs them */
     message = (struct vx_message_load){
         .head = {.kind = VX_MESSAGE_LOAD,
                  .instance = instance,
@@ -83,7 +84,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     int length = snprintf(message.directory, sizeof message.directory, "%s/%s",
                           models->options.repository, row->name);
     VX_ASSERT(length > 0 && length < (int)sizeof message.directory);
-    /* One that does not get it does not die of it. */
+    /* A worker that does not get LOAD cannot die of it. */
     if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
         return;
     if (notes) models->loads[instance].notes_by = worker + 1;
@@ -156,12 +157,12 @@ void vx_models_take_back(struct vx_models *models, i32 instance)
     models->loads[instance].retry = 0;
 }
 
-/* ------- why nobody has it ------- */
+/* ------- why no worker has it ------- */
 
 static const char waiting[] = "waiting for a worker";
 
-/* One that is up, of those that are to have the row, or -1; *down is the first that has said
- * why it is not. */
+/* A worker that the instance is placed on and that is up, or -1.  When none is up, *down
+ * is the first of them that reported why it ended, or -1. */
 static i32 placed_up(const struct vx_models *models, i32 instance, i32 *down)
 {
     *down = -1;
@@ -182,7 +183,7 @@ void vx_models_say_waiting(struct vx_models *models, i32 instance)
     if (row->workers_loaded || models->loads[instance].retry) return;
     i32 down, up = placed_up(models, instance, &down);
     bool was_waiting = !strncmp(row->reason, waiting, sizeof waiting - 1);
-    if (up >= 0) { /* which says how far it is, or will */
+    if (up >= 0) { /* it reports its progress, or will */
         if (was_waiting || (loads && !row->reason[0]))
             snprintf(row->reason, sizeof row->reason, "%s", waiting);
         return;
@@ -226,8 +227,8 @@ bool vx_models_is_wanted(const struct vx_models *models, i32 instance)
     return false;
 }
 
-/* What serves comes first, so that a worker that died is of use again soon; what it may have
- * died of is asked for when its time has come. */
+/* READY models are loaded first, so that a restarted worker serves again soon.  Its
+ * suspects are asked for when their retry is due. */
 void vx_models_on_worker_up(struct vx_models *models, i32 worker)
 {
     for (i32 i = 0; i < vx_models_end(models); i++) vx_models_say_waiting(models, i);
@@ -261,10 +262,10 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
             vx_models_strand(models, i);
 }
 
-/* ------- words from workers ------- */
+/* ------- messages from workers ------- */
 
-/* Whether requests admitted under `a` may run on `b`.  How many voxels fit is not asked: it
- * differs between devices, and on a GPU with what was tuned. */
+/* Whether requests admitted under `a` may run on `b`.  How many voxels fit is not
+ * compared: it depends on the device, and on a GPU on the result of tuning. */
 static bool signature_same(const struct vx_signature *a, const struct vx_signature *b)
 {
     bool same = !strcmp(a->coords_name, b->coords_name) &&
@@ -278,8 +279,8 @@ static bool signature_same(const struct vx_signature *a, const struct vx_signatu
     return same;
 }
 
-/* Any worker may get any request: what is admitted, and a batch of it, fits the smallest of
- * them. */
+/* Any worker may get any request: the largest request and the largest batch are those of
+ * the smallest worker. */
 static void signature_join(struct vx_signature *row, const struct vx_signature *worker,
                            bool alone)
 {
@@ -290,9 +291,10 @@ static void signature_join(struct vx_signature *row, const struct vx_signature *
     if (batch < row->batching.voxels_max) row->batching.voxels_max = batch;
 }
 
-/* A restarted worker read a network that is not the row's.  The fingerprint has seen to it
- * before; this is for files that lie about their times.  Requests admitted for the old model
- * must not run on the new one; the next look at the repository finds the change. */
+/* A restarted worker read a network that differs from the instance's.  The fingerprint
+ * normally prevents this, but file times can be wrong.  Requests admitted for the old
+ * model must not run on the new one.  The next scan of the repository finds the
+ * change. */
 static void models_on_changed(struct vx_models *models, i32 instance, i32 worker)
 {
     models_send_unload(models, instance, worker);
@@ -311,7 +313,7 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     bool elsewhere = row->workers_loaded || models->loads[instance].asked;
     if (row->state == VX_INSTANCE_LOADING || !elsewhere)
         vx_models_fail(models, instance, message->why.text);
-    else /* the others serve on */
+    else /* the other workers serve on */
         VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
                VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
     vx_models_strand(models, instance);
@@ -335,7 +337,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     }
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
-    if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* it was waiting */
+    if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* no longer waiting */
     row->weights_bytes[worker] = message->signature.weights_bytes;
     if (row->state == VX_INSTANCE_UNAVAILABLE) {
         vx_models_release(models, instance); /* another worker refused it meanwhile */
@@ -389,7 +391,7 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
 {
     i32 instance = message->head.instance;
     if (message->head.batch != models->loads[instance].id)
-        return; /* of a row since freed */
+        return; /* about an earlier load of this instance */
     if (message->head.kind == VX_MESSAGE_PROGRESS)
         models_on_progress(models, worker, &message->progress);
     else if (message->head.kind == VX_MESSAGE_LOADED &&

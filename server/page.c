@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name, a reason and a few words. */
+/* Room for a name, a reason and the text around them. */
 #define WHY_BYTES (VX_NAME_BYTES + VX_WHY_BYTES + 128)
 
-/* ------- why not ------- */
+/* ------- why not ready ------- */
 
-/* What keeps this row from serving; "" when nothing does. */
+/* Why this version does not serve; "" when it does. */
 static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
 {
     const char *dash = model->reason[0] ? ": " : "";
@@ -44,7 +44,8 @@ static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
     }
 }
 
-/* Not ready, and nothing of its name is: somebody waits for it. */
+/* True if this version is READY but on no worker, or if it is loading or unavailable and
+ * no other version of its name serves. */
 static bool model_is_missed(const struct vx_metrics_sources *s,
                             const struct vx_instance *model)
 {
@@ -54,7 +55,7 @@ static bool model_is_missed(const struct vx_metrics_sources *s,
            vx_registry_pick(s->registry, model->name, 0, NULL, &other).fault;
 }
 
-/* The next model of the repository that has no row at all; NULL at the end. */
+/* The next model in the repository without any row in the registry; NULL at the end. */
 static const struct vx_repository_entry *
 missed_next(const struct vx_metrics_sources *s, const struct vx_repository_entry *last)
 {
@@ -166,7 +167,7 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
         vx_text_add(&text, "\"");
     }
     answer_models(s, &text);
-    if (s->ready && s->problem && s->problem[0]) { /* ready, for less than was meant */
+    if (s->ready && s->problem && s->problem[0]) { /* ready, but not with everything */
         vx_text_add(&text, ",\"note\":\"");
         vx_text_json(&text, s->problem);
         vx_text_add(&text, "\"");
@@ -176,10 +177,10 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
     reply->length = text.length;
 }
 
-/* What a question about a model was about. */
+/* The model that a path names. */
 struct model_path {
     char name[VX_NAME_BYTES];
-    i64 version; /* 0 when none was said */
+    i64 version; /* 0 when the path has none */
 };
 
 static int hex_digit(char c)
@@ -190,7 +191,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* Decodes %XX of one path segment.  False for what can be no name. */
+/* Decodes %XX in one path segment.  False if the result cannot be a name. */
 static bool name_decode(const char *segment, size_t length, char name[VX_NAME_BYTES])
 {
     size_t n = 0;
@@ -269,7 +270,7 @@ static void answer_metrics(const struct vx_metrics_sources *s,
     vx_status st = vx_metrics_render(s, reply->body, reply->capacity, &reply->length);
     reply->content_type = "text/plain; version=0.0.4; charset=utf-8";
     if (!st.fault) return;
-    reply->status = 500; /* half of the metrics would look like a drop */
+    reply->status = 500; /* truncated metrics would look as if values had dropped */
     reply->length =
         (size_t)snprintf(reply->body, reply->capacity, "%s\n", st.fault->text);
 }

@@ -2,18 +2,18 @@
  *
  *   GET /                        devices, models, queue, caches, latencies, live
  *   GET /metrics                 Prometheus text
- *   GET /v2/health/live          200 while the loop turns
+ *   GET /v2/health/live          200 while the loop runs
  *   GET /v2/health/ready         200, or 503 and why not
  *   GET /v2/models/NAME/ready    200, 503 or 404; also .../NAME/versions/V/ready
  *
- * Health is JSON with a sentence in "why" when the answer is no.  Everything is computed
- * from what the sources say at this moment; nothing is remembered between requests.
+ * Health is JSON, with the reason in "why" when the answer is no.  Everything is computed
+ * from the sources when the request comes; nothing is kept between requests.
  *
  *   vx_page_answer(&sources, request, reply);
  *
  * Thread   loop.
  * Limits   the reply's buffer; a page that does not fit is answered 500.
- * Fails    never; what cannot be answered is a status of HTTP.
+ * Fails    never; an error is an HTTP status.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

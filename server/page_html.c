@@ -10,8 +10,8 @@
 
 #define SHORT_BYTES 40 /* a number with its unit */
 
-/* Colours come in pairs for light and dark; everything else is shared.  Bars are plain
- * elements with a width, so that the page needs no script and no picture. */
+/* Colours exist for light and dark; everything else is shared.  Bars are plain elements
+ * with a width, so that the page needs no script and no picture. */
 static const char page_head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
@@ -122,7 +122,7 @@ static void cell(struct vx_text *text, const char *content)
     vx_text_print(text, "<td class=\"n\">%s</td>", content);
 }
 
-/* One or two parts of a whole, as widths. */
+/* A bar with one or two parts of a whole. */
 static void bar(struct vx_text *text, u64 first, u64 second, u64 whole)
 {
     f64 scale = whole ? 100.0 / (f64)whole : 0;
@@ -138,7 +138,7 @@ static void bar(struct vx_text *text, u64 first, u64 second, u64 whole)
 static void bytes_of(struct vx_text *text, u64 used, u64 whole)
 {
     char a[SHORT_BYTES], b[SHORT_BYTES];
-    if (!whole) { /* the worker has not said yet */
+    if (!whole) { /* the worker has not reported it yet */
         cell(text, "\xe2\x80\x93");
         return;
     }

@@ -10,7 +10,7 @@
 #include "server/metrics.h"
 #include "server/text.h"
 
-/* `why` is the sentence that says why the server is not ready; "" when it is. */
+/* `why` says why the server is not ready; "" when it is. */
 void vx_page_html(const struct vx_metrics_sources *sources, const char *why,
                   struct vx_text *text);
 

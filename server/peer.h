@@ -1,5 +1,4 @@
-/* peer - who is at the other end of a connection, as the kernel says and not as it says
- * itself.
+/* peer - who is at the other end of a connection, as the kernel reports it.
  *
  * Owner    a value.
  * Thread   any.
@@ -14,7 +13,7 @@
 enum vx_peer_kind {
     VX_PEER_REMOTE, /* TCP, from another host or not known */
     VX_PEER_LOCAL,  /* TCP over the loopback: some process of this host */
-    VX_PEER_UNIX,   /* a Unix socket: uid and gid are the process's that connected */
+    VX_PEER_UNIX,   /* a Unix socket: uid and gid of the process that connected */
 };
 
 struct vx_peer {

@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* Of a word, in a sentence. */
+/* Bytes of a word that an error shows. */
 #define SHOWN_BYTES 64
 
-/* A piece of the setting, without the spaces around it. */
+/* Part of the setting, without the spaces around it. */
 struct word {
     const char *text;
     size_t length;
@@ -21,7 +21,7 @@ static struct word word_trim(const char *text, size_t length)
     return (struct word){text, length};
 }
 
-/* What is before `separator`; *rest moves behind it, and to NULL after the last. */
+/* The word before `separator`.  *rest moves behind it; it is NULL after the last word. */
 static struct word word_cut(const char **rest, const char *end, char separator)
 {
     const char *begin = *rest;

@@ -1,21 +1,21 @@
 /* placement - which workers load which model, as the setting `placement` says.
  *
- * Rules are separated by semicolons; one names a model, or with `*` every model that no
- * other rule names.  What it gives is the names of devices, a number of replicas, or `all`:
+ * Rules are separated by semicolons.  Each names a model, or with `*` every model that no
+ * other rule names, and assigns names of devices, a number of replicas, or `all`:
  *
  *   normals=cuda:0,cuda:1; big=2; *=all
  *
  *   VX_TRY(vx_placement_parse(text, &devices, &why, &placement));
  *   u32 workers = vx_placement_pick(&placement, "normals", &load);
  *
- * Replicas go to the workers that have the fewest bytes of weights, ties to the first of
- * them.  They are picked once, when a model gets its row, and stay: a worker that is down
- * for long takes its replica with it until it is back.
+ * Replicas go to the workers that have the fewest bytes of weights, on a tie to the
+ * first.  They are chosen once, when the model gets its instance, and do not move: while
+ * a worker is down, its replica is missing.
  *
  * Owner    plain data.
  * Thread   any; pure.
  * Limits   VX_PLACEMENT_RULES_MAX rules; VX_WORKERS_MAX workers.
- * Fails    INVALID_ARGUMENT, its why naming the rule, what was expected, what came.
+ * Fails    INVALID_ARGUMENT; `why` names the rule, what was expected and what it got.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,8 +28,8 @@
 #define VX_PLACEMENT_RULES_MAX VX_INSTANCES_MAX
 
 struct vx_placement_rule {
-    char model[VX_NAME_BYTES]; /* "*": every other */
-    u32 workers;               /* bit per worker that is named; 0 = replicas counts */
+    char model[VX_NAME_BYTES]; /* "*": every other model */
+    u32 workers;               /* bit per worker that is named; 0 = use `replicas` */
     i32 replicas;
 };
 struct vx_placement {
@@ -47,12 +47,12 @@ VX_MUST_USE vx_status vx_placement_parse(const char *text,
                                          struct vx_why *why,
                                          struct vx_placement *placement);
 
-/* Bytes of weights that each worker has or is to have. */
+/* Bytes of weights that each worker has or will have. */
 struct vx_placement_load {
     i32 count;
     i64 bytes[VX_WORKERS_MAX];
 };
-/* Bit per worker; at least one.  More replicas than workers are all of them. */
+/* Bit per worker; at least one.  All workers if there are fewer than replicas. */
 u32 vx_placement_pick(const struct vx_placement *placement, const char *model,
                       const struct vx_placement_load *load);
 

@@ -18,7 +18,7 @@ static bool is_unix(const char *address)
     return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
 }
 
-/* HOST of "HOST:PORT" with the port that was bound; "unix:PATH" as it is. */
+/* "HOST:PORT" with the port that was bound in place of its own; "unix:PATH" unchanged. */
 static void address_text(const char *configured, i32 port, char *text, size_t bytes)
 {
     const char *colon = strrchr(configured, ':');
@@ -28,8 +28,8 @@ static void address_text(const char *configured, i32 port, char *text, size_t by
         snprintf(text, bytes, "%.*s:%d", (int)(colon - configured), configured, port);
 }
 
-/* The first address of a list that is a Unix socket, or the first that is none; false when
- * there is no such. */
+/* The first address in the list that is a Unix socket, or, without wants_unix, the first
+ * that is not; false when there is none. */
 static bool address_pick(const char *list, bool wants_unix, char address[PATH_MAX])
 {
     for (const char *at = list; at; at = strchr(at, ',')) {
@@ -40,8 +40,8 @@ static bool address_pick(const char *list, bool wants_unix, char address[PATH_MA
     return false;
 }
 
-/* " unix=PATH", "@" before a name that is not in the file system; empty when there is no
- * TCP address, since grpc= says it then. */
+/* " unix=PATH", with "@" before an abstract socket's name; empty when there is no TCP
+ * address, since grpc= names the socket then. */
 static void unix_text(const char *list, char text[PATH_MAX])
 {
     char first[PATH_MAX];

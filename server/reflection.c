@@ -11,7 +11,7 @@
 
 #define SERVICES_MAX 16 /* there are four */
 
-/* All that a response may point to: one piece of the arena. */
+/* All that a response may point to, in one block of the scratch arena. */
 struct reflection_answer {
     Grpc__Reflection__V1__ServerReflectionResponse response;
     Grpc__Reflection__V1__FileDescriptorResponse files;
@@ -59,7 +59,7 @@ static void on_service(void *context, const char *name)
     size_t count = answer->services.n_service++;
     VX_ASSERT(count < SERVICES_MAX);
     grpc__reflection__v1__service_response__init(&answer->service[count]);
-    /* The name is said for the length of this call only. */
+    /* The name is valid only during this call. */
     VX_ASSERT(strlen(name) < VX_WIRE_NAME_BYTES);
     memcpy(answer->service_name[count], name, strlen(name) + 1);
     answer->service[count].name = answer->service_name[count];
@@ -76,7 +76,7 @@ static void answer_services(struct reflection_answer *answer)
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
 }
 
-/* Our files are proto3: a type that is known has no extensions. */
+/* Our files are proto3: their types have no extensions. */
 static void answer_extension_numbers(struct reflection_answer *answer, char *type)
 {
     struct vx_descriptor_file files[VX_DESCRIPTOR_FILES_MAX];

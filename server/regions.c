@@ -118,7 +118,7 @@ bool vx_regions_next(const struct vx_regions *regions, const struct vx_peer *pee
 
 /* ------- references ------- */
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static bool region_is_broken(struct vx_regions *regions, struct vx_region *row)
 {
     bool is_cut = row->cut || (row->foreign && vx_foreign_broken(row->foreign));
@@ -210,7 +210,8 @@ void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use
 {
     struct vx_region *row = region_of(regions, use);
     pthread_mutex_lock(&regions->lock);
-    /* A device may open its region again when its worker is back: MAPPED tells. */
+    /* A device region is not cut: its worker may open it again after a restart, and
+     * MAPPED reports whether it could. */
     row->cut = row->kind == VX_REGION_SYSTEM;
     if (!row->counted_broken) regions->broken++;
     row->counted_broken = true;

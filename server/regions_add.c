@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ------- who may ---------- */
+/* ------- permission ------- */
 
 static vx_status add_check_peer(const struct vx_regions *regions,
                                 const struct vx_peer *peer, enum vx_region_kind kind,
@@ -43,11 +43,12 @@ static vx_status add_check_name(const char *name, struct vx_why *why)
 
 /* ------- what it needs ------- */
 
-/* Rows that are not FREE: all, and of one connection; bytes of system regions. */
+/* What the rows that are not FREE take: rows of all connections and of this one, bytes of
+ * system regions. */
 struct add_taken {
     i32 rows, rows_owned;
     u64 bytes;
-    struct vx_region *row; /* a FREE one */
+    struct vx_region *row; /* a FREE row, or NULL */
     bool is_named;
 };
 
@@ -81,8 +82,7 @@ static vx_status add_check_wanted(const struct add_taken *taken,
                   "a shared memory region without bytes",
                   "expected a byte_size above 0 for shared memory region '%.127s', got 0",
                   wanted->name);
-    /* Also of a device region, whose bytes nothing else bounds: no memory is larger, and a
-     * worker takes no such word. */
+    /* Also for a device region, whose size has no other bound.  A worker refuses more. */
     VX_ENSURE_WHY(wanted->bytes <= (u64)INT64_MAX, why, INVALID_ARGUMENT,
                   "a shared memory region that no memory holds",
                   "expected a byte_size of at most %lld for shared memory region "
@@ -124,7 +124,7 @@ static vx_status add_check_bytes(const struct vx_regions *regions,
     return VX_OK;
 }
 
-/* A FREE row is the loop's alone. */
+/* Without the lock: only the loop touches a FREE row. */
 static void add_fill(struct vx_regions *regions, struct vx_region *row,
                      const struct vx_peer *peer, const struct vx_region_wanted *wanted)
 {
@@ -198,7 +198,7 @@ vx_status vx_regions_add_system(struct vx_regions *regions, const struct vx_peer
 
 /* ------- device regions ------- */
 
-/* -1 as the device: any.  Of several workers on one GPU the first that is up. */
+/* Of several workers on one GPU the first that is up, or the first if none is. */
 i32 vx_regions_worker_of(const struct vx_regions *regions, i64 device)
 {
     const struct vx_workers *workers = *regions->options.workers;
@@ -254,7 +254,7 @@ vx_status vx_regions_add_device(struct vx_regions *regions, const struct vx_peer
     pthread_mutex_lock(&regions->lock);
     row->state = VX_REGION_OPENING;
     pthread_mutex_unlock(&regions->lock);
-    /* Its waiter is told so in the next step. */
+    /* The next vx_regions_step reports this to the waiter. */
     if (!add_owner_lives(regions, row->owner)) vx_region_leave(regions, row);
     return VX_OK;
 }

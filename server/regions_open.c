@@ -13,8 +13,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* With one slash before it: where the system keeps its shared memory, and nowhere else.
- * What begins with "sem." are semaphores there. */
+/* The key as shm_open takes it, with one leading slash; a further slash could lead out of
+ * the system's shared memory directory.  Names that begin with "sem." are semaphores. */
 static bool key_read(const char *key, char name[VX_REGION_KEY_BYTES])
 {
     if (*key == '/') key++;
@@ -25,9 +25,10 @@ static bool key_read(const char *key, char name[VX_REGION_KEY_BYTES])
     return true;
 }
 
-/* Whose user or group has no number here, of another user namespace, has this one. */
+/* The kernel shows this uid or gid for one that has no number in our user namespace. */
 #define UNMAPPED 65534
 
+/* True if the object has an access control list, or if that cannot be read. */
 static bool has_list(int fd)
 {
     if (fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0) return true;
@@ -42,11 +43,12 @@ static bool peer_in_group(const struct vx_regions_options *options,
            options->in_group(options->context, peer->connection, gid);
 }
 
-/* Read and write, by the object's mode: never more than if the client opened it itself.
- * The first of owner, group and others that it is one of decides, as in the kernel.  What
- * cannot be told is a no: users of another namespace, and objects with a list of users
- * beside their mode, which only their owner may register.  Who comes over the loopback is
- * not known, and may what voxeld may. */
+/* True if the object's mode lets the client read and write it: never more than if the
+ * client opened it itself.  As in the kernel, the first class that the client is in
+ * decides: owner, group, others.  In doubt the answer is no: for users of another user
+ * namespace, and for objects with an access control list, which only their owner may
+ * register.  A client on the loopback has no known user and may use whatever voxeld may;
+ * so may root. */
 static bool peer_may(const struct vx_regions_options *options, const struct vx_peer *peer,
                      int fd, const struct stat *object)
 {
@@ -60,7 +62,7 @@ static bool peer_may(const struct vx_regions_options *options, const struct vx_p
     return (object->st_mode & (S_IROTH | S_IWOTH)) == (S_IROTH | S_IWOTH);
 }
 
-/* A regular file, which the peer may use. */
+/* OK for a regular file that the peer may use. */
 static vx_status object_may(const struct vx_regions_options *options, int fd,
                             const struct vx_peer *peer,
                             const struct vx_region_wanted *wanted, struct vx_why *why)
@@ -129,7 +131,7 @@ vx_status vx_region_open_object(const struct vx_regions_options *options,
                   "expected the key of shared memory region '%.127s' to be the name of a "
                   "POSIX shared memory object, with or without its slash",
                   wanted->name);
-    /* O_NONBLOCK: what lies there may be a pipe, and is refused below. */
+    /* O_NONBLOCK: opening a pipe must not block; object_may refuses it. */
     int opened = shm_open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     if (opened < 0) return object_fault(wanted, why);
     vx_status st = object_may(options, opened, peer, wanted, why);

@@ -1,14 +1,14 @@
-/* regions_private - what the files of regions share; nobody else includes it.
+/* regions_private - what the files of regions share; no other file includes it.
  *
  *   regions.c        names, references, counts
  *   regions_add.c    registration: who may, and what it needs
  *   regions_open.c   the POSIX object behind a system region
- *   regions_tell.c   words to workers and from them; the end of a row
+ *   regions_tell.c   messages to and from workers; the release of a region
  *
  * Owner    the table is the front's, through regions.h.
- * Thread   loop, but what is marked (lock): any, under regions->lock.  A row that is not
- *          FREE keeps everything else until the loop frees it, so who holds a reference
- *          reads it without the lock.
+ * Thread   loop; fields marked (lock): any, under regions->lock.  The other fields of a
+ *          row do not change until the loop frees the row, so a thread that holds a
+ *          reference reads them without the lock.
  * Limits   VX_REGION_KEY_BYTES.
  * Fails    as regions.h says.
  *
@@ -25,7 +25,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-/* The system's longest name of a file, a slash and a NUL. */
+/* The longest file name (255 bytes), a slash and a NUL. */
 #define VX_REGION_KEY_BYTES 257
 
 enum vx_region_state {
@@ -43,21 +43,21 @@ struct vx_region {
     bool counted_broken;        /* (lock) */
     enum vx_region_kind kind;
     u64 owner;  /* connection */
-    u64 serial; /* of this use of the row: head.batch of its words */
+    u64 serial; /* of this use of the row: head.batch of its MAP, MAPPED and UNMAP */
     char name[VX_WIRE_NAME_BYTES];
     u64 bytes;
     char key[VX_REGION_KEY_BYTES]; /* SYSTEM, as its client wrote it */
     u64 offset;
-    int fd; /* kept for workers that come up later */
+    int fd; /* kept for workers that start later */
     struct vx_foreign *foreign;
-    uv_work_t work; /* lets go of it */
-    bool closing;   /* the loop's: fd and foreign are with a thread of libuv's */
+    uv_work_t work; /* releases fd and foreign */
+    bool closing;   /* loop only: `work` is under way and owns fd and foreign */
     i64 device;     /* DEVICE */
     i32 worker;
     u8 handle[VX_IPC_HANDLE_BYTES];
-    void *waiter; /* the loop's: hears of the end of OPENING */
-    u32 have;     /* the loop's: bit per worker that was sent MAP, and has not refused */
-    u32 owe;      /* the loop's: bit per worker that has not said MAPPED */
+    void *waiter; /* loop only: on_added is called with it when OPENING ends */
+    u32 have;     /* loop only: a bit per worker that got MAP and has not refused it */
+    u32 owe;      /* loop only: a bit per worker whose MAPPED is awaited */
 };
 
 /* The setting client_shm. */
@@ -80,31 +80,33 @@ static inline i32 vx_region_number(const struct vx_regions *regions,
     return (i32)(row - regions->rows) + 1;
 }
 
-/* Whether requests may name it: it belongs to somebody. */
+/* True if the region has an owner and a name. */
 static inline bool vx_region_is_owned(const struct vx_region *row)
 {
     return row->state == VX_REGION_OPENING || row->state == VX_REGION_NAMED;
 }
 
-/* regions.c: under the lock.  The row of that name, OPENING or NAMED; NULL. */
+/* regions.c: the owner's region of that name, OPENING or NAMED, or NULL.  The caller
+ * holds the lock. */
 struct vx_region *vx_region_find(struct vx_regions *regions, u64 owner, const char *name);
-/* From now on it has no name.  Without the lock. */
+/* Takes the region's name away: LEAVING.  The caller does not hold the lock. */
 void vx_region_leave(struct vx_regions *regions, struct vx_region *row);
 
-/* regions_open.c: the descriptor of the object, which this peer may read and write. */
+/* regions_open.c: opens the object, if this peer may read and write it. */
 VX_MUST_USE vx_status vx_region_open_object(const struct vx_regions_options *options,
                                             const struct vx_peer *peer,
                                             const struct vx_region_wanted *wanted,
                                             struct vx_why *why, int *fd);
 
-/* regions_add.c: a worker with that device, or with any GPU for -1; -1 = none. */
+/* regions_add.c: a worker with that device, or for -1 with any GPU; -1 if there is
+ * none. */
 i32 vx_regions_worker_of(const struct vx_regions *regions, i64 device);
-/* OPENING or new, and now NAMED: false when its owner is gone meanwhile. */
+/* Makes a new or OPENING row NAMED; or LEAVING, and false, if its owner has ended. */
 bool vx_region_name(struct vx_regions *regions, struct vx_region *row);
 
-/* regions_tell.c: to every worker that should have it and is up. */
+/* regions_tell.c: sends MAP to every worker that should have the region and is up. */
 void vx_region_send_map(struct vx_regions *regions, struct vx_region *row);
-/* Whether one MAP more of this connection's may wait for each worker. */
+/* True if this connection may have one more unanswered MAP at each worker. */
 bool vx_regions_may_send(const struct vx_regions *regions, u64 owner);
 
 #endif

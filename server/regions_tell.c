@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* MAPs on their way to one worker, beside an UNMAP of every row: all of them fit into what
- * a socket holds by default. */
+/* Unanswered MAPs per worker.  Together with an UNMAP for every row they fit into a
+ * socket's default buffer. */
 #define OWED_MAX 128
 
 static u32 worker_bit(i32 worker)
@@ -50,9 +50,9 @@ void vx_region_send_map(struct vx_regions *regions, struct vx_region *row)
         if (worker_is_up(regions, w)) region_send_map_to(regions, row, w);
 }
 
-/* A connection may have as many as there is still room for: one alone half of all, each further
- * one half of what those before it have left, so that none can keep others out while a worker is
- * busy or has stopped. */
+/* A connection's unanswered MAPs may be as many as the remaining room: a single
+ * connection gets half of OWED_MAX, each further one half of what the others have left.
+ * So no connection can keep others out while a worker is busy or has stopped. */
 bool vx_regions_may_send(const struct vx_regions *regions, u64 owner)
 {
     i32 owed[VX_WORKERS_MAX] = {0}, owned[VX_WORKERS_MAX] = {0};
@@ -69,7 +69,7 @@ bool vx_regions_may_send(const struct vx_regions *regions, u64 owner)
     return true;
 }
 
-/* What is leaving and in use too: requests that wait name it. */
+/* Also LEAVING regions that are in use: waiting requests refer to them. */
 void vx_regions_on_worker_up(struct vx_regions *regions, i32 worker)
 {
     VX_ON(LOOP);
@@ -172,7 +172,7 @@ void vx_regions_on_worker_down(struct vx_regions *regions, i32 worker)
     atomic_store(&regions->stirred, true);
 }
 
-/* Any thread; the row's memory is its alone meanwhile. */
+/* Any thread; meanwhile no other thread touches the row's fd and foreign. */
 static void region_unmap(struct vx_region *row)
 {
     vx_foreign_unmap(&row->foreign);
@@ -189,14 +189,14 @@ static void region_on_unmapped(uv_work_t *work, int status)
 {
     struct vx_region *row = VX_CONTAINER(work, struct vx_region, work);
     struct vx_regions *regions = work->data;
-    VX_ASSERT(!status); /* nobody cancels it */
+    VX_ASSERT(!status); /* it is never cancelled */
     row->closing = false;
     atomic_store(&regions->stirred, true);
 }
 
-/* Nobody reads it here any more; workers may still be told of it.  The last who has an object
- * frees its pages, 0.2 s for a GiB: that is a thread of libuv's, and until then the bytes are
- * counted. */
+/* Releases the front's mapping, which nothing here reads any more; workers may still have
+ * theirs.  The last process to unmap an object frees its pages, 0.2 s for 1 GiB, so a
+ * thread of libuv's pool does it.  The bytes stay counted until it has. */
 static void region_let_go(struct vx_regions *regions, struct vx_region *row)
 {
     uv_loop_t *loop = regions->options.loop;
@@ -209,7 +209,8 @@ static void region_let_go(struct vx_regions *regions, struct vx_region *row)
     VX_ASSERT(!uv_queue_work(loop, &row->work, region_on_work, region_on_unmapped));
 }
 
-/* Its bytes are not counted while workers owe a word about it. */
+/* The front's mapping is released: the bytes no longer count against client_shm_bytes,
+ * even if the row still waits for a MAPPED. */
 static void region_discount(struct vx_regions *regions, struct vx_region *row)
 {
     pthread_mutex_lock(&regions->lock);

@@ -9,7 +9,7 @@
 
 struct vx_registry {
     const struct vx_repository_listing *listing; /* NULL: not known */
-    i32 end; /* one beyond the last that ever was used */
+    i32 end; /* one more than the highest index that was ever used */
     struct vx_instance rows[VX_INSTANCES_MAX];
 };
 
@@ -65,8 +65,8 @@ i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
     return -1;
 }
 
-/* How well a row answers a question about (name, version): 0 not at all, then READY rows
- * before others, then the higher version. */
+/* How well an instance matches a query for (name, version): 0 = not at all.  READY
+ * instances rank before others, then the higher version. */
 static i64 row_rank(const struct vx_instance *row, const char *name, i64 version)
 {
     if (row->state == VX_INSTANCE_FREE || strcmp(row->name, name)) return 0;
@@ -74,8 +74,8 @@ static i64 row_rank(const struct vx_instance *row, const char *name, i64 version
     return (row->state == VX_INSTANCE_READY ? INT64_MAX / 2 : 0) + row->version;
 }
 
-/* Letters at the beginning and at the end that two names have in common: a slip of the
- * fingers leaves most of them. */
+/* How many letters two names have in common at their beginning and end: a misspelled name
+ * keeps most of them. */
 static size_t name_likeness(const char *a, const char *b)
 {
     size_t a_length = strlen(a), b_length = strlen(b), head = 0, tail = 0;
@@ -85,7 +85,7 @@ static size_t name_likeness(const char *a, const char *b)
     return head + tail;
 }
 
-/* The row of the name that is most like `name`, of those not said before; NULL = none. */
+/* The instance whose name is most like `name` and not in `said`; NULL = none. */
 static const struct vx_instance *name_next(const struct vx_registry *registry,
                                            const char *name, const char *const *said,
                                            i32 said_count)
@@ -105,7 +105,7 @@ static const struct vx_instance *name_next(const struct vx_registry *registry,
     return best;
 }
 
-/* What there is instead, the likest names first. */
+/* Lists the names that exist, the most similar first. */
 #define NAMES_SAID 4
 static void names_text(const struct vx_registry *registry, const char *name,
                        char out[VX_WHY_BYTES])
@@ -127,7 +127,7 @@ static void names_text(const struct vx_registry *registry, const char *name,
     if (!count) snprintf(out, VX_WHY_BYTES, ": this server has no models");
 }
 
-/* The least version of the name above `above`; 0 = none. */
+/* The lowest version of the model that is above `above`; 0 = none. */
 static i64 version_next(const struct vx_registry *registry, const char *name, i64 above)
 {
     i64 next = 0;
@@ -139,7 +139,7 @@ static i64 version_next(const struct vx_registry *registry, const char *name, i6
     return next;
 }
 
-/* "version 1", "versions 1, 2, 3", and of many the first ones and the last. */
+/* Writes "version 1", "versions 1, 2, 3", or the first ones and the last of many. */
 #define VERSIONS_SAID 8
 static void versions_text(const struct vx_registry *registry, const char *name, i64 last,
                           char out[VX_WHY_BYTES])
@@ -216,12 +216,13 @@ static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
     int by_name = strcmp(a->name, b->name);
     if (by_name) return by_name;
     if (a->version != b->version) return a->version < b->version ? -1 : 1;
-    return (a > b) - (a < b); /* a reload beside its predecessor: by row */
+    return (a > b) - (a < b); /* a reload and the instance it replaces: by number */
 }
 
-/* Selection order without sorting: the cursor is the row said last, plus one; each step
- * finds the smallest row above it.  Of 512 rows that is some milliseconds, for a person's question;
- * an index would have to be kept true. */
+/* Sorted order without sorting: the cursor is one more than the number returned last, and
+ * each call finds the smallest instance that follows it.  For 512 instances a whole walk
+ * takes some milliseconds, and only queries of people need one; an index would have to be
+ * kept up to date. */
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
 {
     const struct vx_instance *last = *cursor ? &registry->rows[*cursor - 1] : NULL;

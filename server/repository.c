@@ -31,16 +31,16 @@ static u64 fingerprint_file(u64 fingerprint, const char *path, i64 *bytes)
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ino);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_sec);
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_mtim.tv_nsec);
-    /* Tools set the time of modification (cp -p, rsync, image layers) and file systems give an
-     * inode's number to the next file.  Nobody sets the time of change. */
+    /* Tools set the time of modification (cp -p, rsync, image layers), and file systems
+     * reuse the inode number for the next file.  No tool sets the time of change. */
     fingerprint = fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_sec);
     return fingerprint_mix(fingerprint, (u64)file.st_ctim.tv_nsec);
 }
 
-/* Of the entry's version. */
+/* Sets the fingerprints of the entry's version. */
 static void fingerprint_entry(const char *directory, struct vx_repository_entry *entry)
 {
-    char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path, and what is in it */
+    char path[PATH_MAX + VX_NAME_BYTES]; /* the model's path and a file in it */
     i64 bytes;
     snprintf(path, sizeof path, "%.*s/network.json", PATH_MAX - 1, directory);
     entry->network = fingerprint_file(0, path, &bytes);
@@ -70,7 +70,7 @@ static bool has_file(const char *path, const char *name)
            S_ISREG(file.st_mode);
 }
 
-/* The place for one more; of a full list a note's, else the last. */
+/* The place for one more.  If the list is full, it replaces a note, else the last. */
 static struct vx_repository_odd *scan_odd_place(struct vx_repository_listing *listing)
 {
     if (listing->odds_count < VX_REPOSITORY_ODDS_MAX)
@@ -81,7 +81,7 @@ static struct vx_repository_odd *scan_odd_place(struct vx_repository_listing *li
     return &listing->odds[VX_REPOSITORY_ODDS_MAX - 1];
 }
 
-/* Something that is not served: said with its directory's name, "" = the repository's. */
+/* Adds something that is not served.  `name`: its directory, or "" for the repository. */
 static struct vx_repository_odd *scan_odd(struct vx_repository_listing *listing,
                                           const char *name)
 {
@@ -91,8 +91,8 @@ static struct vx_repository_odd *scan_odd(struct vx_repository_listing *listing,
     return odd;
 }
 
-/* What is left out when there is more than a limit allows, and what is loaded of what is
- * left, does not depend on the file system: names and versions have an order. */
+/* Entries have an order, so that what a limit leaves out, and what is loaded, does not
+ * depend on the file system. */
 static int entry_compare(const void *a, const void *b)
 {
     const struct vx_repository_entry *first = a, *second = b;
@@ -108,8 +108,8 @@ static int odd_compare(const void *a, const void *b)
     return strcmp(first->name, second->name);
 }
 
-/* The place for one more: when there is none that of the last in order, which may be `added`
- * itself; then NULL. */
+/* The place for one more.  If the list is full, it replaces the last in order; NULL when
+ * `added` itself is the last. */
 static struct vx_repository_entry *scan_place(struct vx_repository_listing *listing,
                                               const struct vx_repository_entry *added)
 {
@@ -117,7 +117,7 @@ static struct vx_repository_entry *scan_place(struct vx_repository_listing *list
     struct vx_repository_entry *last = &listing->entries[0];
     for (i32 e = 1; e < VX_LISTING_MAX; e++)
         if (entry_compare(&listing->entries[e], last) > 0) last = &listing->entries[e];
-    if (listing->complete) { /* the first time */
+    if (listing->complete) { /* said only once */
         listing->complete = false;
         vx_why_set(&scan_odd(listing, "")->why,
                    "more than %d model versions: the first of them by name are seen, the "
@@ -138,7 +138,7 @@ static void scan_add(struct vx_repository_listing *listing, const char *model_pa
     fingerprint_entry(model_path, place);
 }
 
-/* A directory without a version: a model's when it has a model's files. */
+/* Adds a directory without a version.  It counts as a model if it has a model's files. */
 static void scan_odd_model(struct vx_repository_listing *listing, const char *path,
                            const char *name)
 {
@@ -151,10 +151,9 @@ static void scan_odd_model(struct vx_repository_listing *listing, const char *pa
                name, name, weights ? ", got weights.safetensors beside it" : "");
 }
 
-/* Directories beside a model's versions that somebody may take for one. */
+/* Directories beside a model's versions that a person may take for a version. */
 struct strays {
-    char first[NAME_MAX +
-               1]; /* by name, so that the sentence does not depend on the disk */
+    char first[NAME_MAX + 1]; /* by name: the sentence does not depend on the disk */
     i32 count;
 };
 
@@ -168,13 +167,13 @@ static void strays_add(struct strays *strays, DIR *model, const char *name)
         snprintf(strays->first, sizeof strays->first, "%s", name);
 }
 
-/* Who put a checkpoint there believes that it is served. */
+/* A person who put a checkpoint there may believe that it is served. */
 static void scan_note_strays(struct vx_repository_listing *listing, const char *name,
                              const struct strays *strays)
 {
     char more[32] = "";
     if (listing->odds_count >= VX_REPOSITORY_ODDS_MAX) {
-        listing->odds_count++; /* what is not a note is worth the place more */
+        listing->odds_count++; /* a note replaces nothing */
         return;
     }
     struct vx_repository_odd *odd = scan_odd(listing, name);
@@ -256,7 +255,7 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
           odd_compare);
 }
 
-/* The first entry that does not come before this one. */
+/* The index of the first entry that does not come before `wanted`. */
 static i32 listing_from(const struct vx_repository_listing *listing,
                         const struct vx_repository_entry *wanted)
 {

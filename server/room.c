@@ -8,23 +8,27 @@
 #include <string.h>
 
 #define MIB ((i64)1 << 20)
-/* A front with one worker holds 22 descriptors, and opens a dozen for a moment: a worker's start,
- * the repository, a page. */
+/* A front with one worker holds 22 descriptors, and opens about 12 more for short times:
+ * to start a worker, to read the repository, to make a page. */
 #define FILES_FRONT      64
 #define FILES_PER_WORKER 4
-/* Below this a daemon is of little use: a connection of gRPC is two descriptors. */
+/* Fewer gRPC connections than this are of little use; each takes two descriptors. */
 #define CONNECTIONS_MIN 16
-/* rpc_accept.c leaves the lower half to others than gRPC, and 128 of it to others than itself. */
+/* rpc_accept.c leaves the lower half of the descriptors to everything but gRPC, and 128
+ * of that half to everything but its own connections. */
 #define FILES_OTHERS 128
-/* Of addresses: a stack of 8 MiB and 64 MiB that the allocator reserves for each thread.  With less
- * it depends on who comes first whether the last thread gets its stack. */
+/* Address space: a stack of 8 MiB, and 64 MiB that the allocator reserves for each
+ * thread.  With less, the order of allocations decides whether the last thread gets its
+ * stack. */
 #define BYTES_PER_THREAD (80 * MIB)
 /* The binary, its libraries, tables. */
 #define BYTES_OF_FRONT  (256 * MIB)
 #define BYTES_OF_WORKER (256 * MIB)
-/* Of the front beside rpc and senders: loop, log, accept, four of libuv, six of gRPC. */
+/* Threads of the front besides rpc and senders: loop, log, accept, four of libuv, six of
+ * gRPC. */
 #define THREADS_FRONT 13
-/* Of a worker beside those that compute: main, log, device, one that compiles or watches. */
+/* Threads of a worker besides those that compute: main, log, device, and one that
+ * compiles or watches. */
 #define THREADS_WORKER 4
 
 /* ------- what the settings need ------- */
@@ -46,7 +50,7 @@ static i64 worker_threads(const struct vx_config *config, i32 processors)
     return THREADS_WORKER + (config->threads ? config->threads : processors);
 }
 
-/* What a process maps for itself alone, the larger of front and worker. */
+/* Private memory of a process: of the front or of a worker, whichever is larger. */
 static i64 data_needed(const struct vx_config *config, i32 processors)
 {
     i64 front = BYTES_OF_FRONT + front_threads(config, processors) * BYTES_PER_THREAD;
@@ -120,7 +124,7 @@ static vx_status check_threads(const struct vx_config *config, i32 processors,
     return VX_OK;
 }
 
-/* Each page of the arena is in memory from the start where a GPU locks it. */
+/* A GPU's worker page-locks the arena, so all of it is in memory from the start. */
 static vx_status check_memory(const struct vx_config *config, const struct vx_room *room,
                               struct vx_why *why)
 {

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A control group has this much when nobody said: version 1 writes a number near 2^63. */
+/* From here on a limit counts as none: control groups of version 1 write a number near
+ * 2^63 when no limit is set. */
 #define MEMORY_ANY ((i64)1 << 60)
 
 static i64 limit_of(int which)
@@ -37,7 +38,7 @@ static bool file_read(const char *path, char *text, size_t capacity)
     return true;
 }
 
-/* VX_ROOM_ANY for "max", and for what cannot be read. */
+/* VX_ROOM_ANY for "max", and when the file cannot be read. */
 static i64 number_of(const char *folder, const char *name)
 {
     char path[PATH_MAX], text[64];
@@ -49,8 +50,8 @@ static i64 number_of(const char *folder, const char *name)
     return number >= MEMORY_ANY ? VX_ROOM_ANY : number;
 }
 
-/* The folder of this process's control group with `controller`; of version 2 without a name.  In a
- * container the group's own path is not there, and the root is the group. */
+/* The folder of this process's control group for `controller`; "" for version 2.  In a
+ * container the group's own path may not exist; then the root is the group. */
 static bool group_folder(const char *controller, char folder[PATH_MAX])
 {
     char text[4096];
@@ -97,7 +98,7 @@ static i64 threads_of_process(const char *pid)
     return at ? strtoll(at + 9, NULL, 10) : 0;
 }
 
-/* Of all processes of this user, as the kernel counts for RLIMIT_NPROC. */
+/* Threads of all processes of this user, as the kernel counts for RLIMIT_NPROC. */
 static i64 threads_of_user(void)
 {
     i64 count = 0;
@@ -131,7 +132,7 @@ static void threads_get(struct vx_room *room)
     room->threads = VX_ROOM_ANY;
     room->threads_why = "";
     i64 limit = limit_of(RLIMIT_NPROC);
-    /* Root is not bound by it. */
+    /* The limit does not bind root. */
     if (limit != VX_ROOM_ANY && geteuid())
         threads_hold(room, limit, threads_of_user(),
                      "the limit of a user's threads (RLIMIT_NPROC: ulimit -u, systemd's "

@@ -1,11 +1,11 @@
-/* rows - a set of rows of the registry, a bit each.
+/* rows - a set of instances of the registry, a bit each.
  *
  *   vx_rows_set(&rows, instance, true);
  *   VX_ROWS_EACH(i, &rows) ...
  *
  * Owner    the caller.
  * Thread   the owner's.
- * Limits   VX_INSTANCES_MAX rows.
+ * Limits   VX_INSTANCES_MAX instances.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +29,7 @@ static inline bool vx_rows_has(const struct vx_rows *rows, i32 row)
     return rows->words[row / 64] >> (row % 64) & 1;
 }
 
-/* The first one from `row` on, or -1. */
+/* The first member that is `row` or follows it, or -1. */
 static inline i32 vx_rows_next(const struct vx_rows *rows, i32 row)
 {
     for (i32 w = row / 64; w < (i32)VX_COUNT(rows->words); w++) {
@@ -45,7 +45,7 @@ static inline bool vx_rows_any(const struct vx_rows *rows)
     return vx_rows_next(rows, 0) >= 0;
 }
 
-/* Rows in rising order; the one that it is at may be taken out meanwhile. */
+/* Visits the members in ascending order; the body may remove the current one. */
 #define VX_ROWS_EACH(row_, rows_)                                                        \
     for (i32 row_ = vx_rows_next(rows_, 0); row_ >= 0;                                   \
          row_ = vx_rows_next(rows_, row_ + 1))

@@ -15,18 +15,18 @@
 #include <signal.h>
 #include <string.h>
 
-/* Pieces a message may come in.  gRPC reads 64 KiB at a time and cuts at HTTP/2 frames,
- * 16 KiB with stock clients; a slow line brings single packets.  A message in smaller
- * pieces than this on average is not honest traffic. */
+/* Slices that a message may come in.  gRPC reads 64 KiB at a time and cuts at HTTP/2
+ * frames, 16 KiB with stock clients; a slow connection brings single packets.  No honest
+ * client sends slices that are smaller than this on average. */
 #define PIECE_BYTES_MIN 1024
-#define PIECES_MIN      65536 /* small limits on messages still meet slow lines */
-/* What vx_rpc_close grants answers that are on their way before it cuts the
- * connections. */
+/* With a small message_bytes_max there are slow connections, too. */
+#define PIECES_MIN 65536
+/* How long vx_rpc_close lets answers go out before it cancels all calls. */
 #define CLOSE_FLUSH_NS (200 * VX_NS_PER_MS)
-/* How often vx_rpc_close looks whether it is time to cut. */
+/* How often vx_rpc_close checks whether it is time to cancel. */
 #define CLOSE_TURN_NS (5 * VX_NS_PER_MS)
-/* The server is destroyed by then; slices that are not dropped after this never will
- * be. */
+/* The server is destroyed by then; gRPC never drops a slice that it has not dropped after
+ * this time. */
 #define CLOSE_LENDS_NS  (10 * VX_NS_PER_S)
 #define CLOSE_LIBRARY_S 1
 
@@ -87,8 +87,9 @@ static vx_status open_server(struct vx_rpc *rpc, struct vx_why *why)
     return vx_rpc_accept_open(&rpc->options, why, &rpc->accept);
 }
 
-/* gRPC's threads inherit the mask of who makes them; signals are the loop's.  SIGBUS is who
- * reads a client's memory's own (foreign.h): blocked, it would end the process. */
+/* gRPC's threads inherit the signal mask of the thread that creates them, and only the
+ * loop handles signals.  SIGBUS stays unblocked: the thread that reads client memory must
+ * receive it (foreign.h); if it were blocked, it would end the process. */
 static sigset_t signals_block(void)
 {
     sigset_t all, before;
@@ -140,7 +141,7 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     return status;
 }
 
-/* One event; false when the queue is empty for ever. */
+/* Handles one event; false when the queue has shut down and is empty. */
 static bool queue_turn(struct vx_rpc_queue *queue, gpr_timespec until)
 {
     grpc_event event = grpc_completion_queue_next(queue->cq, until, NULL);
@@ -194,8 +195,8 @@ i32 vx_rpc_port(const struct vx_rpc *rpc)
 
 void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *counters)
 {
-    struct vx_rpc *from =
-        (struct vx_rpc *)(uintptr_t)rpc; /* the lock is not part of its state */
+    /* Only the lock is changed. */
+    struct vx_rpc *from = (struct vx_rpc *)(uintptr_t)rpc;
     for (i32 i = 0; i < VX_METHODS_COUNT; i++) counters->calls[i] = from->calls[i];
     counters->refused_full = from->refused_full;
     counters->refused_bad = from->refused_bad;
@@ -262,7 +263,7 @@ static void close_mailboxes(struct vx_rpc *rpc)
         sched_yield(); /* a few instructions of another thread */
 }
 
-/* Ends what waits in the mailboxes, then every call that is still the loop's. */
+/* Ends the calls in the mailboxes, then every call that the loop still owns. */
 static void close_end_calls(struct vx_rpc *rpc)
 {
     struct vx_link *next;
@@ -290,7 +291,7 @@ static void close_end_calls(struct vx_rpc *rpc)
 
 static void close_wait_turn(struct vx_rpc *rpc)
 {
-    if (!rpc->queues[0].running) { /* never started: only the shutdown's own tag comes */
+    if (!rpc->queues[0].running) { /* never started: only the shutdown's tag comes */
         queue_turn(&rpc->queues[0], gpr_time_from_nanos(0, GPR_TIMESPAN));
         return;
     }
@@ -302,8 +303,8 @@ static void close_wait_turn(struct vx_rpc *rpc)
     pthread_mutex_unlock(&rpc->lock);
 }
 
-/* True when the server has shut down and no record is out: only then is no thread on its
- * way into the server. */
+/* True when the server has shut down and every record is in the pool: only then is no
+ * thread about to call the server. */
 static bool close_all_back(struct vx_rpc *rpc)
 {
     pthread_mutex_lock(&rpc->lock);
@@ -344,8 +345,8 @@ static void close_queue(struct vx_rpc_queue *queue)
     vx_free(queue->scratch_block);
 }
 
-/* Slices that outlived their calls hold lends until gRPC's last thread has dropped
- * them. */
+/* Waits for lends: a slice that outlives its call holds one until gRPC's last thread has
+ * dropped the slice. */
 static void close_wait_lends(struct vx_rpc *rpc)
 {
     i64 limit_ns = vx_clock_ns() + CLOSE_LENDS_NS;
@@ -368,13 +369,13 @@ static void shutdown_run(void *context)
 
 /* gRPC's own threads end in milliseconds, unless a large write was blocked a moment ago:
  * then one of them sleeps in its poll for up to 10 s and cannot be woken.  It holds
- * nothing of ours, and whoever waits for this process to end should not wait for that. */
+ * nothing of ours, and the end of this process should not wait for it. */
 static void close_library(void)
 {
     pthread_t thread;
     vx_status status = vx_thread_open(&thread, VX_ROLE_RPC, shutdown_run, NULL);
     if (status.fault)
-        return; /* no memory for a thread: what is left goes with the process */
+        return; /* no memory for a thread: gRPC's threads end with the process */
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += CLOSE_LIBRARY_S;
@@ -388,7 +389,7 @@ void vx_rpc_close(struct vx_rpc **rpc)
     *rpc = NULL;
     if (!going) return;
     if (going->server) close_server(going);
-    vx_rpc_senders_close(going); /* where there never was a server */
+    vx_rpc_senders_close(going); /* if no server was made */
     for (i32 i = 0; going->queues && i < going->options.threads; i++)
         close_queue(&going->queues[i]);
     close_wait_lends(going);

@@ -1,22 +1,22 @@
-/* rpc_accept - takes connections, knows who is at the other end, and hears of their end.
+/* rpc_accept - accepts connections, knows their peers, and notices when they end.
  *
- * gRPC's own listener tells neither; so connections are accepted here and given to gRPC as
- * descriptors.  A call then names its connection by the descriptor's number, "fd:N", which
- * is all that gRPC knows of it.
+ * gRPC's own listener reports neither, so connections are accepted here and given to gRPC
+ * as descriptors.  A call then names its connection by the descriptor's number, "fd:N";
+ * gRPC knows nothing else about it.
  *
- * A second descriptor of each connection stays in our epoll set, which hears of its end
- * whoever ended it, since gRPC shuts a socket down before it closes it.  A client that says
- * that it will send no more has ended, too: gRPC sees the end of the stream and drops it.
+ * A second descriptor of each connection stays in our epoll set.  It reports the end,
+ * whichever side ended it, because gRPC shuts a socket down before it closes it.  A
+ * client that half-closes has ended, too: gRPC sees the end of the stream and drops it.
  *
- * gRPC waits for a client's first bytes for ever, so they are waited for here: a connection
- * is gRPC's when the preface of HTTP/2 has come.  From then on gRPC's own pings find out
- * who is gone.
+ * gRPC waits for a client's first bytes for ever.  So they are awaited here: a connection
+ * is given to gRPC when the HTTP/2 preface has come.  From then on gRPC's own pings
+ * detect clients that are gone.
  *
- * Owner    the rows and the epoll set are the accept thread's.
- * Thread   `gate` is held while a connection is given to gRPC, so that none comes to a
- *          server that shuts down; `lock` guards what other threads ask for, for a few
- *          instructions or one question to the kernel.  Fields marked (lock) are written
- *          under it by the accept thread alone, which reads them without.
+ * Owner    the accept thread owns the table of connections and the epoll set.
+ * Thread   `gate` is held while a connection is given to gRPC, so that none is given to a
+ *          server that is shutting down.  `lock` guards what other threads read; it is
+ *          held for a few instructions or one system call.  Only the accept thread writes
+ *          (lock) fields, under the lock; it reads them without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -39,26 +39,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A client that connects speaks at once; who has not in this time never will. */
+/* A client sends the preface at once; one that has not by then never will. */
 #define SILENCE_NS (20 * VX_NS_PER_S)
-/* Without a free descriptor the next connections wait in the system's line. */
+/* No free descriptor: accepting pauses, and the system queues new connections. */
 #define PAUSE_NS (100 * VX_NS_PER_MS)
-/* Of one kind, before the others have their turn. */
+/* Events handled per iteration, and connections accepted from one listener at a time. */
 #define EVENTS_PER_TURN 64
 
 #define ID_BELL     UINT64_MAX
-#define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: the index of a row */
+#define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: a connection's index */
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_BYTES (sizeof preface - 1)
 
 struct connection {
-    int fd;    /* (lock) in the epoll set; open while peer.connection is one */
-    int given; /* gRPC's descriptor; 0 = it does not have one yet */
+    int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
+    int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
     i64 since_ns;
-    struct vx_peer peer;                /* (lock) */
-    char name[VX_RPC_PEER_BYTES];       /* for the log; of one that gRPC has */
-    struct connection *next, *previous; /* among the silent, oldest first; or the free */
+    struct vx_peer peer;          /* (lock) */
+    char name[VX_RPC_PEER_BYTES]; /* for the log; set when gRPC has the connection */
+    /* In the silent list, oldest first, or the free list. */
+    struct connection *next, *previous;
 };
 
 struct vx_rpc_accept {
@@ -70,15 +71,15 @@ struct vx_rpc_accept {
     pthread_t thread;
     bool running;
 
-    /* The thread's own, but for what is (lock) in a row. */
+    /* Used by the accept thread only, except a connection's (lock) fields. */
     struct connection *rows, *free, *silent_first, *silent_last;
     i32 rows_count;
-    struct vx_rpc_window window; /* its peers: (lock) */
+    struct vx_rpc_window window; /* window.peers: (lock) */
     struct vx_rpc_governor *governor;
     struct vx_rpc_memory memory;
     struct vx_rpc_cuts cuts;
-    u64 connection_last; /* the number of the last one that gRPC was given */
-    i64 paused_until_ns; /* 0 = it accepts */
+    u64 connection_last; /* the number of the last connection given to gRPC */
+    i64 paused_until_ns; /* 0 = not paused */
     i64 silence_ns;
 
     pthread_mutex_t gate;
@@ -89,7 +90,7 @@ struct vx_rpc_accept {
     u64 accepted, refused; /* (lock) */
 };
 
-/* Any thread: the accept thread has something to do. */
+/* Wakes the accept thread.  Any thread. */
 static void accept_ring(void *context)
 {
     struct vx_rpc_accept *accept = context;
@@ -146,7 +147,7 @@ vx_status vx_rpc_accept_open(const struct vx_rpc_options *options, struct vx_why
     made->options = *options;
     made->epoll = made->bell = -1;
     made->silence_ns = SILENCE_NS;
-    /* Nobody gets longer for the first bytes than for a whole body. */
+    /* The first bytes get no more time than a whole message. */
     if (options->receive_ns_max && options->receive_ns_max < SILENCE_NS)
         made->silence_ns = options->receive_ns_max;
     VX_ASSERT(!pthread_mutex_init(&made->gate, NULL));
@@ -164,7 +165,7 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
     return 0;
 }
 
-/* ------- rows ------- */
+/* ------- connections ------- */
 
 static void row_listen(struct vx_rpc_accept *accept, struct connection *row)
 {
@@ -188,7 +189,7 @@ static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
     return vx_rpc_governor_row(accept->governor, (i32)(row - accept->rows));
 }
 
-/* gRPC may have its descriptor for longer: it ends its calls first. */
+/* gRPC may keep its own descriptor longer, because it ends the calls first. */
 static void row_end(struct vx_rpc_accept *accept, struct connection *row)
 {
     u64 connection = row->given ? row->peer.connection : 0;
@@ -202,7 +203,7 @@ static void row_end(struct vx_rpc_accept *accept, struct connection *row)
     row->peer.connection = 0;
     accept->connections--;
     pthread_mutex_unlock(&accept->lock);
-    /* Closing alone leaves it in the set while gRPC has the socket open. */
+    /* close() alone would leave it in the set while gRPC has the socket open. */
     epoll_has(accept, EPOLL_CTL_DEL, row->fd, 0, 0);
     close(row->fd);
     row->fd = -1;
@@ -248,12 +249,12 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
     row_end(accept, row);
 }
 
-/* It has said something, or it is gone. */
+/* The client has sent something, or the connection has ended. */
 static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u32 events)
 {
     char bytes[PREFACE_BYTES];
-    if (row->fd < 0) return; /* ended by the bell in this turn */
-    /* The end is said beside bytes that came before it. */
+    if (row->fd < 0) return; /* on_bell ended it in this iteration */
+    /* The end is reported together with earlier bytes. */
     if (row->given || events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
         row_end(accept, row);
         return;
@@ -268,8 +269,8 @@ static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u
 
 /* ------- accepted ------- */
 
-/* Who came later may speak sooner.  When all have spoken, the idlest goes before the last
- * places are gone. */
+/* When all entries are taken, the oldest silent connection is closed.  When none is
+ * silent, the one idle longest is closed before the last entries are taken. */
 static void make_room(struct vx_rpc_accept *accept)
 {
     i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
@@ -298,7 +299,7 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
         return;
     }
     row_listen(accept, row);
-    /* By edges: what has come is looked at, and left where it is for gRPC. */
+    /* Edge-triggered: the bytes are only peeked at, and stay in the socket for gRPC. */
     if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
                    (u64)(row - accept->rows)))
         row_end(accept, row);
@@ -326,14 +327,14 @@ static void on_listener(struct vx_rpc_accept *accept,
             listeners_hear(accept, 0);
             accept->paused_until_ns = vx_clock_ns() + PAUSE_NS;
         }
-        /* The others are of a connection that is gone again, or there is none. */
+        /* After these two there may be another connection. */
         if (errno != ECONNABORTED && errno != EINTR) return;
     }
 }
 
 /* ------- the thread ------- */
 
-/* True when the thread is to end. */
+/* Handles a wakeup; true when the thread must end. */
 static bool on_bell(struct vx_rpc_accept *accept)
 {
     u64 rung;
@@ -342,13 +343,13 @@ static bool on_bell(struct vx_rpc_accept *accept)
     bool stopping = accept->stopping, closing = accept->closing;
     pthread_mutex_unlock(&accept->gate);
     if (!stopping) return false;
-    vx_rpc_listeners_close(&accept->listeners); /* which leaves the epoll set by that */
+    vx_rpc_listeners_close(&accept->listeners); /* this removes them from the epoll set */
     accept->paused_until_ns = 0;
     while (accept->silent_first) row_end(accept, accept->silent_first);
     return closing;
 }
 
-/* What is due, and how long until something else is; -1 = until an event. */
+/* Does what is due.  Returns the ms to the next due time; -1 = wait for an event. */
 static int run_due(struct vx_rpc_accept *accept)
 {
     i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
@@ -378,8 +379,7 @@ static void accept_run(void *context)
     vx_alloc_freeze();
     for (bool ends = false; !ends;) {
         int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));
-        /* A row that ends has had its only event of this turn: what it is used for next
-         * has none here. */
+        /* An entry that its own event ends has no other event here, and can be reused. */
         for (int i = 0; i < count; i++) {
             u64 id = events[i].data.u64;
             if (id == ID_BELL)
@@ -440,7 +440,7 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     vx_free(going);
 }
 
-/* ------- asked by others ------- */
+/* ------- called by other threads ------- */
 
 void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters)
 {

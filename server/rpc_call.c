@@ -27,10 +27,10 @@ void vx_rpc_batch_start(struct vx_rpc_record *record, const grpc_op *ops,
                         size_t ops_count, struct vx_rpc_tag *tag)
 {
     vx_rpc_record_ref(record);
-    grpc_call *call =
-        record->grpc; /* read before the tag is given: then it may already be back */
+    /* Read first: once the tag is given, it may already be back. */
+    grpc_call *call = record->grpc;
     VX_RPC_TAG_GIVE(tag);
-    /* Only a batch that breaks gRPC's rules is refused: our mistake. */
+    /* gRPC refuses only a batch that breaks its rules: our mistake. */
     VX_ASSERT(grpc_call_start_batch(call, ops, ops_count, tag, NULL) == GRPC_CALL_OK);
 }
 
@@ -121,8 +121,7 @@ static void arrive_unknown(struct vx_rpc_record *record)
     vx_rpc_call_end(record, VX_CODE_UNIMPLEMENTED, why.text);
 }
 
-/* The small questions are answered while the server drains: health must tell the truth
- * then. */
+/* Small calls are answered while the server drains: health must tell the truth then. */
 static bool arrive_refused_draining(struct vx_rpc_record *record)
 {
     enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
@@ -161,13 +160,13 @@ static void on_arrive(void *context, bool ok)
     struct vx_rpc_record *record = context;
     struct vx_rpc *rpc = record->rpc;
     i32 method = record->call.method;
-    if (!ok) { /* the server shuts down; nobody called */
+    if (!ok) { /* the server is shutting down; there is no call */
         vx_rpc_record_unref(record);
         return;
     }
     vx_rpc_call_arm(rpc, record->queue, method);
     record->call.arrived_ns = vx_clock_ns();
-    /* First of all, so that whatever happens next, a peer that leaves is heard of. */
+    /* First of all, so that rpc learns when the peer leaves, whatever happens next. */
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     op.data.recv_close_on_server.cancelled = &record->cancelled_out;
     vx_rpc_batch_start(record, &op, 1, &record->close);
@@ -222,7 +221,7 @@ static vx_status message_missing(void)
     VX_FAIL(INVALID_ARGUMENT, "expected one message, but the client sent none");
 }
 
-/* Makes the payload one span: in place when it came in one piece, as small messages
+/* Makes the payload one span: in place when it came as one slice, as small messages
  * do. */
 static vx_status message_view(struct vx_rpc_record *record, struct vx_why *why)
 {
@@ -290,7 +289,7 @@ static void arrive_admitted(struct vx_rpc_record *record)
     struct vx_why why = {{0}};
     switch (vx_method_get(record->call.method)->kind) {
     case VX_METHOD_UNARY_BIG:
-        /* Streams may be silent for as long as they like. */
+        /* Not for streams: they may be silent for as long as they like. */
         vx_rpc_wire_set(record, VX_RPC_RECEIVING);
         if (vx_rpc_line_enter(record)) receive_start(record, on_receive_infer);
         return;
@@ -332,7 +331,7 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
     return VX_OK;
 }
 
-/* Names the geometry here, so that the loop never reads megabytes. */
+/* Computes the coords_ref here, so that the loop never reads megabytes. */
 static void infer_name_coords(const struct vx_rpc_options *options,
                               struct vx_request *request)
 {
@@ -397,7 +396,7 @@ static void on_receive_infer(void *context, bool ok)
     struct vx_why why = {{0}};
     bool left = record->cancelled || !ok;
     vx_rpc_wire_set(record, VX_RPC_IDLE);
-    /* The slices go before the next body comes. */
+    /* The slices are dropped before the next message is received. */
     vx_status status = left ? VX_OK : vx_rpc_infer_read(record, &why);
     if (left) vx_rpc_message_drop(record);
     vx_rpc_line_done(record);
@@ -455,8 +454,8 @@ static void on_receive_stream(void *context, bool ok)
     vx_rpc_record_unref(record);
 }
 
-/* Comes once for every call.  `cancelled` says that the peer, its deadline or the
- * server's shutdown ended it before our status did. */
+/* Called once for every call.  `cancelled` is true if the peer, its deadline or the
+ * server's shutdown ended the call before our status did. */
 static void on_close(void *context, bool ok)
 {
     struct vx_rpc_record *record = context;

@@ -1,4 +1,4 @@
-/* rpc_cut - says which connections were closed, and why.
+/* rpc_cut - counts and logs the connections that we closed, and why.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,7 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 
-/* Of a crowd the first ones have a line each second; the next line says how many had none. */
+/* Lines logged each second; the next line says how many connections had none. */
 #define LINES_PER_S 10
 
 static const char *const sentences[VX_RPC_CUTS_COUNT] = {

@@ -14,12 +14,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The bell rings no more often than this for those that wait already, whatever they send. */
+/* For a connection that waits already, the accept thread is woken at most this often,
+ * whatever the client sends. */
 #define BELL_NS (5 * VX_NS_PER_MS)
 
-/* By descriptor, since that is all a read has; for all governors of the process.  Made
- * once and kept, as gRPC's threads may outlive a governor.  What was ours and has ended is
- * `ended` until the number is given again. */
+/* Indexed by descriptor, because a read has nothing else; for all governors of the
+ * process.  Made once and kept, because gRPC's threads may outlive a governor.  A
+ * descriptor whose connection has ended points to `ended` until its number is used
+ * again. */
 static struct vx_rpc_govern ended;
 static struct vx_rpc_govern **by_descriptor;
 static atomic_int descriptors_count;
@@ -102,7 +104,7 @@ struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 
     return &governor->rows[row];
 }
 
-/* ------- rows ------- */
+/* ------- entries ------- */
 
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 {
@@ -115,7 +117,8 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 
 /* ------- waiting ------- */
 
-/* One that waits already may have had nothing to read until now: the last look passed it over. */
+/* Wakes the accept thread also for a connection that waits already: at the last turn it
+ * may have had nothing to read, and was passed over. */
 static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64 now_ns)
 {
     struct vx_rpc_governor *governor = govern->governor;
@@ -133,7 +136,7 @@ static void wait_end(struct vx_rpc_govern *govern)
     govern->waits = VX_RPC_WAIT_NONE;
 }
 
-/* gRPC waits for an edge.  Changing what its set wants to know makes one of what is there. */
+/* gRPC waits edge-triggered.  EPOLL_CTL_MOD makes a new edge of what is there. */
 void vx_rpc_govern_wake(struct vx_rpc_govern *govern)
 {
     wait_end(govern);
@@ -142,7 +145,7 @@ void vx_rpc_govern_wake(struct vx_rpc_govern *govern)
                 &govern->event);
 }
 
-/* Somebody may be able to go on. */
+/* A waiting connection may be able to read on. */
 static void ring(struct vx_rpc_governor *governor)
 {
     if (governor->waiting) governor->bell(governor->context);
@@ -157,7 +160,7 @@ void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
     shutdown(govern->place.descriptor, SHUT_RDWR);
 }
 
-/* Who has brought a message to its end lets the next one go on. */
+/* An owner that has finished a message loses its turn to the next connection. */
 static void owner_pass(struct vx_rpc_govern *govern, u64 finished_before)
 {
     struct vx_rpc_governor *governor = govern->governor;
@@ -188,7 +191,7 @@ static void walk(struct vx_h2_meter *meter, meter_step step, const struct msghdr
     }
 }
 
-/* What messages hold that are not whole. */
+/* Accounts for changes in the bytes of unfinished messages. */
 static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter *before)
 {
     struct vx_rpc_governor *governor = govern->governor;
@@ -200,7 +203,7 @@ static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter 
     owner_pass(govern, before->finished);
 }
 
-/* What a read brought. */
+/* Accounts for what a read brought. */
 static void account_read(struct vx_rpc_govern *govern, const struct msghdr *message,
                          size_t got)
 {
@@ -243,7 +246,7 @@ bool vx_rpc_govern_may_have(int fd)
     return fd >= 0 && fd < atomic_load_explicit(&descriptors_count, memory_order_acquire);
 }
 
-/* What a read of nothing says: the end, or that there is nothing now. */
+/* The result of a read without bytes: the end, or that there is nothing now. */
 static ssize_t read_nothing(struct msghdr *message, bool end)
 {
     message->msg_controllen = 0;
@@ -306,7 +309,7 @@ void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = by_descriptor[fd];
-    /* Ours hears of the end alone, by another descriptor. */
+    /* Our own epoll set has another descriptor of the connection, for its end only. */
     if (govern && govern != &ended) {
         govern->epoll = epoll;
         govern->event = *event;
@@ -347,12 +350,12 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     pthread_mutex_lock(&vx_rpc_govern_lock);
     VX_ASSERT(by_descriptor[govern->place.descriptor] == govern);
     by_descriptor[govern->place.descriptor] = &ended;
-    while (govern->readers) { /* in a system call that does not wait */
+    while (govern->readers) { /* it is in a system call that does not wait */
         pthread_mutex_unlock(&vx_rpc_govern_lock);
         sched_yield();
         pthread_mutex_lock(&vx_rpc_govern_lock);
     }
-    vx_rpc_govern_wake(govern); /* to read the end */
+    vx_rpc_govern_wake(govern); /* so that gRPC reads the end */
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
     *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
     governor->live_count--;
@@ -363,7 +366,8 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;
     governor->tensors -= govern->tensors;
-    governor->bytes += govern->meter.bytes; /* they are free now, if they were not */
+    /* Count again: gRPC frees them now, at the latest. */
+    governor->bytes += govern->meter.bytes;
     governor->fresh -= !govern->meter.calls;
     if (governor->owner == govern) governor->owner = NULL;
     ring(governor);

@@ -5,45 +5,47 @@
 #include "engine/base/clock.h"
 
 /* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
- * together, and of one.  They come back as fast as calls are seen, so an honest client is not
- * held up by them. */
+ * together, and of one.  They are given back as fast as calls are seen, so an honest
+ * client is not held up. */
 #define CALLS_ALL      512
 #define CALLS_ONE_MAX  64
 #define CALLS_ONE_MIN  2
 #define CALLS_PER_S    100
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
-/* While so few calls of all connections are unseen, nobody's reads are made short. */
+/* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
-/* While there are so many nobody is read that has some. */
+/* While so many are unseen, a connection that has some of them is not read. */
 #define CALLS_UNSEEN_MAX 1024
-/* Calls of all connections that may be open before time gives no more of them: what a call
- * without a message costs is gRPC's for as long as its client likes. */
+/* Open calls of all connections.  From so many on, time gives no calls back to a
+ * connection that has its part of them: gRPC keeps what a call without a message costs
+ * for as long as its client likes. */
 #define CALLS_OPEN_ALL 8192
 /* About what gRPC keeps of a connection and of a call that has brought nothing yet. */
 #define CONNECTION_BYTES (32 << 10)
 #define CALL_BYTES       (8 << 10)
-/* Of receive_bytes_max: what they leave to messages at least, and what all that are never held
- * up may have together. */
+/* An eighth of receive_bytes_max: connections and calls leave messages at least this much
+ * room, and the small parts that are never held up have at most this much together. */
 #define ROOM_PART 8
-/* A frame costs about a microsecond, so all together get a fiftieth of a processor beside
- * what their answers earn. */
+/* A frame costs about a microsecond, so all connections together get a fiftieth of a
+ * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
 #define WORK_ALL_PER_S 20000
 #define WORK_PER_S_MAX 1000
 #define WORK_PER_S_MIN 50
-/* Frames that an answer brings about: windows for the message and the connection, a ping,
- * the reset of who leaves early; and for each KiB of it a window and a ping again. */
+/* Frames that an answer causes: window updates for the message and the connection, a
+ * ping, the reset of a client that leaves early.  Each KiB of it causes a window update
+ * and a ping again. */
 #define WORK_PER_ANSWER  20
 #define WORK_ANSWER_UNIT 1024
-/* Reads are not for less than so many calls and units of work; who has waited reads on when
- * there is something to read on with. */
+/* A read needs at least so many calls and units of work.  A connection that has waited
+ * for calls reads on at CALLS_RESUME, so that it has something to read on with. */
 #define CALLS_READ   1
 #define CALLS_RESUME 2 /* no more than CALLS_ONE_MIN allows */
 #define WORK_READ    64
-/* What a read that was sized for a message may bring beside it before it is a flood. */
+/* A read that was sized for a message may bring so much beside it; more is a flood. */
 #define CALLS_DEBT 1200
 #define WORK_DEBT  4096
-/* One read: where there are frames of any kind, and inside of a message. */
+/* Bytes of one read: where frames of any kind may come, and inside a message. */
 #define READ_BYTES      (4 << 10)
 #define READ_BYTES_BODY (256 << 10)
 
@@ -77,7 +79,8 @@ static void calls_add(struct vx_rpc_govern *govern, i64 more)
         govern->calls = clamp(govern->calls + more, INT64_MIN, most);
 }
 
-/* A call that we have ended costs gRPC nothing more, though its client may keep the stream open. */
+/* Only calls that we have not ended count: an ended call costs gRPC nothing more, though
+ * its client may keep the stream open. */
 static bool calls_many(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
@@ -92,7 +95,8 @@ void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
     govern->governor->unseen += more;
 }
 
-/* What time gives back.  In whole units, so that many small looks give as much as one. */
+/* Gives back what time allows, in whole units, so that many short intervals give as much
+ * as one long. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 {
     i64 step_ns = VX_NS_PER_S / CALLS_PER_S;
@@ -100,13 +104,14 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     if (steps <= 0) return;
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
-    /* Those that gRPC refuses itself never arrive. */
+    /* Calls that gRPC itself refuses never arrive. */
     vx_rpc_govern_unseen(govern, -steps);
     if (!calls_many(govern)) calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
 
-/* Room for messages that are not whole: what connections and calls weigh is of it too. */
+/* Room for unfinished messages: receive_bytes_max less what connections and calls
+ * weigh. */
 static i64 room_of(const struct vx_rpc_governor *governor)
 {
     i64 most = governor->receive_bytes_max;
@@ -115,7 +120,8 @@ static i64 room_of(const struct vx_rpc_governor *governor)
     return clamp(most - weight, most / ROOM_PART, most);
 }
 
-/* Beyond the room there are all small parts, and as much again for the owner. */
+/* The small parts of all connections may lie beyond the room, and the owner may add as
+ * much again. */
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
 {
     i64 beyond = 2 * governor->receive_bytes_max / ROOM_PART;
@@ -129,8 +135,9 @@ i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }
 
-/* By how much it may add to what is held.  The owner without end: one message has one.  Of several
- * one could be whole and the others not, so all of those stay within a part. */
+/* How many bytes it may add to what is held.  An owner with one message has no limit: the
+ * message itself ends.  An owner with several has one: one message could end and the
+ * others not. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
@@ -153,8 +160,9 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
     return VX_RPC_WAIT_NONE;
 }
 
-/* Nothing that fits into so many bytes costs more than the connection may, but while few calls are
- * unseen: for some calls, and for what a client sends instead of the rest of a message. */
+/* Nothing that fits into so many bytes costs more than the connection may.  While few
+ * calls are unseen there are two exceptions: some calls, and what a client sends in place
+ * of the rest of a message. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 {
     bool few = govern->governor->unseen < CALLS_UNSEEN_FEW;
@@ -162,7 +170,7 @@ size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
     const struct vx_h2_meter *meter = &govern->meter;
     i64 left = few ? vx_h2_meter_left(meter) : vx_h2_meter_frame_left(meter);
     most = clamp(most, 0, govern->work * VX_H2_HEAD_BYTES);
-    left += left / VX_H2_UNIT_BYTES; /* the frames' heads */
+    left += left / VX_H2_UNIT_BYTES; /* for the frames' heads */
     if (left > most) most = clamp(left, 0, READ_BYTES_BODY);
     return (size_t)clamp(most, 1, bytes_allowed(govern));
 }
@@ -179,9 +187,9 @@ void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
     govern->filled_ns = now_ns;
 }
 
-/* ------- what calls say ------- */
+/* ------- reports of calls ------- */
 
-/* Who waited for it is woken once there is enough to read on. */
+/* Adds what the connection has earned, and wakes it once that is enough to read on. */
 static void earn(struct vx_rpc_govern *govern, i64 calls, i64 work)
 {
     if (!govern) return;
@@ -233,7 +241,8 @@ i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
     return active;
 }
 
-/* An inference whose message has come and lies in gRPC is not its client's to answer for. */
+/* IDLE includes the awaited inferences whose message their client has not sent, but not
+ * those whose message already lies in gRPC. */
 static i32 share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
 {
     i32 has = govern->shares[share];
@@ -252,14 +261,14 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
     return has;
 }
 
-/* Of three quarters of the arena each that has some has its part, so that a newcomer finds
- * something. */
+/* An equal part of three quarters of the arena for each connection that has some, so that
+ * a newcomer finds room. */
 static u64 arena_part(const struct vx_rpc_governor *governor, u64 takers)
 {
     return governor->arena_bytes / 4 * 3 / takers;
 }
 
-/* While half of the arena is free nobody asks. */
+/* There is no limit while half of the arena is free. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
 {
     bool may = true;
@@ -322,7 +331,9 @@ u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share 
     return connection;
 }
 
-/* As many as have said nothing yet may be asked in vain, and one that has spoken beside. */
+/* gRPC may be asked for as many messages as there are silent streams, which may never
+ * send one, and for one more.  Beyond that it may be asked while the announced messages
+ * fit into receive_bytes_max. */
 bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);

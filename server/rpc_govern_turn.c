@@ -6,59 +6,64 @@
 #include <poll.h>
 
 #define LOOK_NS (VX_NS_PER_S / 2)
-/* Who waits for what time gives back is looked at as often. */
+/* How often a connection that waits for calls or work is checked. */
 #define WAIT_NS (10 * VX_NS_PER_MS)
-/* Who may go beyond the room and has nothing to read after so long lets the next one go on. */
+/* An owner that has nothing to read after so long loses its turn to the next one. */
 #define OWNER_NS (5 * VX_NS_PER_MS)
-/* While somebody waits for its room a connection brings so many bytes from look to look, or
- * is closed after so many looks. */
+/* While others wait for its room, a connection brings so many bytes from check to check,
+ * or is closed after so many checks. */
 #define STILL_BYTES (128 << 10)
 #define STILL_LOOKS 6
-/* Who brings less of its message from look to look has no claim to its place. */
+/* A connection that brings less from check to check has no claim to its place. */
 #define SLOW_BYTES (8 << 10)
-/* All room is taken, and for so long no message of some size has become whole. */
+/* All room is taken, and no larger message has ended for so long. */
 #define STUCK_NS VX_NS_PER_S
-/* Who is held up for its calls and its work all the time, while most of its calls bring no
- * message, is a flood after so many looks. */
+/* A connection is a flood after so many checks in which it is held up for calls or work,
+ * and most of its calls bring no message or its work is used up. */
 #define FLOOD_LOOKS 3
-#define FLOOD_CALLS 100 /* a look */
-/* Who has been without a call for so long is no client between two requests. */
+#define FLOOD_CALLS 100 /* per check */
+/* A connection without a call for so long is not a client between two requests. */
 #define IDLE_NS (5 * VX_NS_PER_S)
-/* Work from look to look that may not go on while its answers stand still. */
+/* A connection that costs so much work from check to check while it reads none of our
+ * answers is closed after so many checks. */
 #define UNREAD_WORK  100
 #define UNREAD_LOOKS 8
-/* A call's own limit comes first, since it has a sentence. */
+/* Added to receive_ns_max: the call's own limit comes first; its status has a
+ * sentence. */
 #define LATE_NS (5 * VX_NS_PER_S)
-/* When more than this part of all places is with connections that have begun no call, one goes
- * that has had so long for it; of twice as many, one goes at once.  It is one of the oldest. */
+/* When more than this part of all places is taken by connections that have begun no call,
+ * one of the oldest is closed that has had FRESH_NS for it; when twice as many are, one
+ * is closed at once. */
 #define FRESH_PART 4
-#define FRESH_MIN  256 /* of few places all may be */
+#define FRESH_MIN  256 /* with few places, all of them may be */
 #define FRESH_NS   (2 * VX_NS_PER_S)
 #define FRESH_LOOK 32
 
-/* ------- turns of the accept thread ------- */
+/* ------- iterations of the accept thread ------- */
 
-/* Who has spoken waits for us. */
+/* Whether bytes or the end wait to be read: then the client waits for us. */
 static bool has_spoken(const struct vx_rpc_govern *govern)
 {
     struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
     return poll(&ask, 1, 0) > 0;
 }
 
-/* gRPC asks once more after the last byte: then only we wait, for the client. */
+/* gRPC reads once more after the last byte.  A connection that waits for room may
+ * therefore have sent nothing more; then we wait for the client. */
 static bool waits_for_us(const struct vx_rpc_govern *govern)
 {
     if (govern->waits != VX_RPC_WAIT_BYTES) return govern->waits != VX_RPC_WAIT_NONE;
     return has_spoken(govern);
 }
 
-/* What is left of its message: who is done soonest goes first, so that fewest wait. */
+/* What is left of its messages.  The connection with the least left goes first, so that
+ * the fewest wait. */
 static i64 rest_of(const struct vx_rpc_govern *govern)
 {
     return govern->meter.announced - govern->meter.held;
 }
 
-/* Whoever used its turns goes before who let them pass. */
+/* A connection that used its turns goes before one that let them pass. */
 static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
 {
     return a->passes != b->passes ? a->passes < b->passes : rest_of(a) < rest_of(b);
@@ -113,15 +118,15 @@ static bool waits_for_room(const struct vx_rpc_governor *governor)
     return false;
 }
 
-/* Several connections that each hold several messages may hold up each other: nobody is whole
- * and nobody goes on.  So the one that holds most goes. */
+/* Several connections that each hold several messages may block each other: no message
+ * ends, and none goes on.  So the connection that holds most is closed. */
 static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *most = NULL;
     if (governor->owner || now_ns - governor->freed_ns < STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        if (one->still) return; /* whoever stands still goes first */
+        if (one->still) return; /* one without progress is closed first */
         if (one->cut || one->meter.unfinished <= 1) continue;
         if (!most || one->meter.held > most->meter.held) most = one;
     }
@@ -144,7 +149,7 @@ static bool is_flood(const struct vx_rpc_govern *govern)
     return govern->held_up && (in_vain || govern->work < WORK_RESUME);
 }
 
-/* Who waits for us is not slow. */
+/* Checks one connection.  One that waits for us is not slow. */
 static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
 {
     i64 late_ns = govern->governor->receive_ns_max;
@@ -201,7 +206,8 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-/* Who has not even greeted us goes first, and who has spoken last. */
+/* First choice is a connection that has not completed the preface, second one that has
+ * sent nothing since, last one whose bytes wait to be read. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *greeted = NULL, *spoken = NULL, *going = NULL;

@@ -1,10 +1,11 @@
 /* rpc_intercept - recvmsg, sendmsg and epoll_ctl as gRPC's library finds them.
  *
- * gRPC 1.51 has no hook between a socket and its parser, and a copy through a second socket
- * would cost each tensor once more.  A program's own definition of a function comes before
- * that of a library, for all libraries that were linked with it; so these are the
- * system's calls, and for the descriptors of governed connections a little more.  Everybody
- * else who calls them, libuv say, gets what the system does.
+ * gRPC 1.51 has no hook between a socket and its parser, and a second socket in between
+ * would cost one more copy of each tensor.  A function that a program defines takes
+ * precedence over the same function of a library, for all libraries that are linked with
+ * the program.  So the functions below replace the C library's.  They make the same
+ * system calls, and for the descriptors of governed connections they do a little more.
+ * For all other callers, libuv for example, nothing changes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

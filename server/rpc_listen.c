@@ -23,19 +23,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* 10 s is the least that Go and Java clients can be set to; a second less, so that a ping
- * that a busy network brought early does not count against them. */
+/* Go and Java clients can be set to one ping every 10 s, no more.  One second less, so
+ * that a ping that a busy network brought early does not count against them. */
 #define PING_INTERVAL_MS 9000
-/* A peer that vanished without a word (power, network) is found out after this, and its
- * calls end. */
+/* A connection without traffic for this long is pinged.  A peer that has vanished
+ * silently (power, network) does not answer within the timeout, and its calls end. */
 #define KEEPALIVE_MS         60000
-#define KEEPALIVE_TIMEOUT_MS 20000 /* for bytes that were sent, too */
+#define KEEPALIVE_TIMEOUT_MS 20000 /* also the TCP_USER_TIMEOUT */
 /* Clients that wait to be accepted, as many as the system allows. */
 #define BACKLOG SOMAXCONN
-/* A name with several addresses and port 0: how often a port that only some of them have
- * free is given back for another. */
+/* A name with several addresses and port 0: how many ports are tried until one is free on
+ * all of them. */
 #define PORT_TRIES 16
-/* Another server that starts needs no time at all. */
+/* How long to wait for a directory's lock; a server that starts holds it only briefly. */
 #define LOCK_NS      (3 * VX_NS_PER_S)
 #define LOCK_TURN_NS VX_NS_PER_MS
 
@@ -54,20 +54,21 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
         {GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS},
         {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS},
         /* gRPC's own queue of calls that wait to be matched has no other bound.  More
-         * than there are records, so that one busy connection is refused with a sentence
-         * and not stalled. */
+         * than calls_max, so that one busy connection is refused with a sentence and not
+         * stalled. */
         {GRPC_ARG_MAX_CONCURRENT_STREAMS, streams},
-        /* What lies in gRPC of a stream that nobody reads is one window.  Probing would make it
-         * megabytes: 60 streams that read no answer held 250 MB.  A message that we wait for
-         * opens the window by its own size, so a large one is as fast. */
+        /* gRPC buffers one window of a stream that nobody reads.  Probing would make
+         * windows megabytes large: 60 streams that read no answer held 250 MB.  A message
+         * that we wait for opens the window by its own size, so a large one is as
+         * fast. */
         {GRPC_ARG_HTTP2_BDP_PROBE, 0},
-        /* gRPC inflates a message whole before it looks at its size: a thousandth of the
-         * limit on the wire would fill the memory.  Compressed calls are UNIMPLEMENTED,
-         * clients are told what is accepted, and voxels do not compress well enough to be
-         * missed. */
+        /* gRPC inflates a message completely before it checks its size: a thousandth of
+         * the limit on the wire would fill the memory.  So compressed calls are
+         * UNIMPLEMENTED, and clients are told what is accepted.  Voxels do not compress
+         * well enough for this to matter. */
         {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE},
         {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
-        /* Counters per call that nobody here reads. */
+        /* Counters per call that this server does not read. */
         {GRPC_ARG_ENABLE_CHANNELZ, 0},
     };
     grpc_arg args[VX_COUNT(settings)];
@@ -79,14 +80,14 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
     return grpc_server_create(&channel_args, NULL);
 }
 
-/* ------- what is an address ------- */
+/* ------- addresses ------- */
 
 static bool address_is_unix(const char *address)
 {
     return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
 }
 
-/* HOST:PORT or [V6]:PORT into its two halves; false when it is neither. */
+/* Splits HOST:PORT or [V6]:PORT; false when it is neither. */
 static bool address_split(const char *address, char *host, u16 *port)
 {
     const char *colon = strrchr(address, ':');
@@ -109,7 +110,7 @@ static bool address_split(const char *address, char *host, u16 *port)
     return number <= UINT16_MAX;
 }
 
-/* What a Unix socket is bound to; 0 when that is no name. */
+/* The address to bind a Unix socket to; 0 when the name is empty or too long. */
 static socklen_t address_unix(const char *address, struct sockaddr_un *at)
 {
     const char *name = strchr(address, ':') + 1;
@@ -120,7 +121,8 @@ static socklen_t address_unix(const char *address, struct sockaddr_un *at)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes + 1);
 }
 
-/* The next address of the list; false at its end, and an empty one at its begin. */
+/* The next address of the list; false at its end.  An empty list has one empty
+ * address. */
 static bool addresses_next(const char **list, char address[VX_RPC_ADDRESS_BYTES])
 {
     if (!*list) return false;
@@ -166,7 +168,7 @@ static vx_status listen_failed(const char *address, int error, struct vx_why *wh
                 address, strerror_r(error, text, sizeof text));
 }
 
-/* Takes the socket. */
+/* Takes over the socket. */
 static void listen_add(struct vx_rpc_listeners *listeners, const char *address, int fd,
                        i32 port)
 {
@@ -175,7 +177,7 @@ static void listen_add(struct vx_rpc_listeners *listeners, const char *address, 
     memcpy(added->address, address, strlen(address) + 1);
 }
 
-/* One address that a name means; 0 or the system's reason.  *port: 0 picks one. */
+/* Listens on one of the addresses of a name.  Returns 0 or errno.  *port: 0 picks one. */
 static int tcp_listen(const struct addrinfo *found, u16 *port, int *listening)
 {
     struct sockaddr_storage at = {0};
@@ -216,8 +218,8 @@ static bool name_said_before(const struct addrinfo *first, const struct addrinfo
     return false;
 }
 
-/* A name may mean addresses that this host does not have (::1 where IPv6 is off): one that
- * it has is enough. */
+/* A name may have addresses that this host does not have (::1 where IPv6 is off): one
+ * that the host has is enough. */
 static int name_listen_once(struct vx_rpc_listeners *listeners, const char *address,
                             const struct addrinfo *found, u16 port)
 {
@@ -259,8 +261,8 @@ static vx_status name_listen(struct vx_rpc_listeners *listeners, const char *add
     return error ? listen_failed(address, error, why) : VX_OK;
 }
 
-/* A file that a server left behind when it was killed is removed: nobody answers there.
- * What is no socket is somebody's, and so is a socket that answers. */
+/* Removes the socket file of a server that was killed: no process answers there.  Leaves
+ * a file that is not a socket, and a socket that answers. */
 static vx_status unix_make_way(const char *address, const struct sockaddr_un *at,
                                struct vx_why *why)
 {
@@ -285,11 +287,11 @@ static vx_status unix_make_way(const char *address, const struct sockaddr_un *at
     return VX_OK;
 }
 
-/* Between a look at a socket file and its removal, and between bind and listen, another
- * server may do the same: this one would remove a socket that is about to answer, and both
- * would say that they are ready.  So servers take turns, each with the directory's lock,
- * which goes with its descriptor and leaves no file behind.  Whoever can read the directory
- * can take it, so it is not waited for for ever. */
+/* Between the check of a socket file and its removal, and between bind and listen,
+ * another server may do the same: this one would remove a socket that is about to answer,
+ * and both would report that they are ready.  So servers lock the directory one after
+ * another.  The lock ends with its descriptor and leaves no file behind.  Any process
+ * that can read the directory can take the lock, so the wait for it is limited. */
 static vx_status unix_lock(const char *address, const struct sockaddr_un *at,
                            struct vx_why *why, int *lock)
 {
@@ -333,7 +335,7 @@ static vx_status unix_bind(struct vx_rpc_listeners *listeners, const char *addre
         close(fd);
         return listen_failed(address, error, why);
     }
-    /* From here on it is ours to remove.  Nobody can connect before listen. */
+    /* From here on the file is ours to remove.  No client can connect before listen. */
     listen_add(listeners, address, fd, 0);
     struct vx_rpc_listener *added = &listeners->list[listeners->count - 1];
     added->is_unix = true;
@@ -343,7 +345,7 @@ static vx_status unix_bind(struct vx_rpc_listeners *listeners, const char *addre
         added->inode = made.st_ino;
         memcpy(added->path, at.sun_path, sizeof added->path);
     }
-    /* Who may connect is for the socket's group, and for the directory, to say. */
+    /* The socket's group and the directory's permissions decide who may connect. */
     bool open = abstract || !chmod(at.sun_path, 0660);
     if (!open || listen(fd, BACKLOG)) return listen_failed(address, errno, why);
     return VX_OK;
@@ -376,8 +378,8 @@ void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners)
     for (i32 i = 0; i < listeners->count; i++) {
         struct vx_rpc_listener *one = &listeners->list[i];
         struct stat now;
-        /* The number of a file that a bound socket stands for is not given to another
-         * while the socket is open: what has it is ours. */
+        /* The inode of a bound socket's file is not used for another file while the
+         * socket is open: a file that has it is ours. */
         bool ours = one->path[0] && !lstat(one->path, &now) &&
                     now.st_dev == one->device && now.st_ino == one->inode;
         if (ours) unlink(one->path);
@@ -399,7 +401,7 @@ void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners)
 {
     for (i32 i = 0; i < listeners->count; i++) {
         const struct vx_rpc_listener *one = &listeners->list[i];
-        if (i && !strcmp(one[-1].address, one->address)) continue; /* one name */
+        if (i && !strcmp(one[-1].address, one->address)) continue; /* the same name */
         if (one->is_unix)
             VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
                    VX_LOG_TEXT("address", one->address));
@@ -409,7 +411,7 @@ void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners)
     }
 }
 
-/* ------- who connected ------- */
+/* ------- peers ------- */
 
 i32 vx_rpc_descriptor_of(const char *peer)
 {
@@ -444,7 +446,7 @@ static bool is_loopback(const struct sockaddr_storage *at)
            (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
 }
 
-/* A socket that does not say who is there is a stranger's. */
+/* A peer that the kernel does not report counts as remote. */
 static struct vx_peer peer_of(int fd, bool is_unix)
 {
     struct vx_peer peer = {.kind = VX_PEER_REMOTE};
@@ -479,7 +481,7 @@ void vx_rpc_peer_name(int fd, const struct vx_peer *peer, char name[VX_RPC_PEER_
                  port);
 }
 
-/* As gRPC's own listener has them. */
+/* The options that gRPC's own listener sets. */
 static void tcp_set(int fd)
 {
     int on = 1, timeout_ms = KEEPALIVE_TIMEOUT_MS;

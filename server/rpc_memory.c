@@ -1,4 +1,4 @@
-/* rpc_memory - the heap of gRPC: what is free of it is given back twice a second.
+/* rpc_memory - gives free memory of gRPC's heap back to the system, up to twice a second.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,14 +8,16 @@
 
 #include <malloc.h>
 
-/* Given back when no less than this came in since then... */
+/* Memory is given back at each check while no less than this has come in since the last
+ * pause. */
 #define WORTH_BYTES (16u << 20)
-/* ... for the last time after so many looks in a row in each of which no more than this came: who
- * sends a little all the time is not held up for it, and what came last is free by then. */
+/* The pause begins after so many checks in a row with less than this each.  So a client
+ * that sends a little all the time is not slowed down by the work, and what came last is
+ * free by then. */
 #define QUIET_BYTES (8u << 20)
 #define QUIET_LOOKS 4
 #define LOOK_NS     (VX_NS_PER_S / 2)
-/* What a call leaves behind, beside its message. */
+/* What a call leaves in the heap, beside its message. */
 #define CALL_BYTES (16u << 10)
 
 i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *governor,
@@ -30,7 +32,7 @@ i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *gov
     memory->seen = weight;
     memory->look_ns = now_ns + LOOK_NS;
     memory->quiet = quiet ? memory->quiet + 1 : 0;
-    if (!worth) return VX_NEVER; /* whoever brings more wakes this thread */
+    if (!worth) return VX_NEVER; /* a connection that brings more wakes this thread */
     malloc_trim(0);
     if (memory->quiet < QUIET_LOOKS) return memory->look_ns;
     memory->given = weight;

@@ -68,8 +68,8 @@ struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 meth
     return record;
 }
 
-/* What is owed longest is not known; any order serves, as each record that returns pays
- * one. */
+/* Finds a call whose arming was deferred.  They are unordered: each record that returns
+ * serves any one of them. */
 static bool pool_pay(struct vx_rpc *rpc, i32 *queue, i32 *method)
 {
     if (!rpc->owed_count || rpc->arming_over) return false;
@@ -94,7 +94,7 @@ static void record_clear(struct vx_rpc_record *record)
     }
     if (record->answer) grpc_byte_buffer_destroy(record->answer);
     record->answer = NULL;
-    /* The elements of the metadata belong to the call: the array goes first. */
+    /* gRPC's call owns the elements of the metadata: the array is destroyed first. */
     grpc_metadata_array_destroy(&record->metadata);
     if (record->call.method == VX_RPC_METHOD_UNKNOWN)
         grpc_call_details_destroy(&record->details);
@@ -126,8 +126,9 @@ bool vx_rpc_record_hold(struct vx_rpc_record *record)
     return false;
 }
 
-/* Under the lock.  A stream waits where a call would be refused: so streams have half of all
- * places, but for one request each. */
+/* Under the lock.  A stream waits where a call would be refused.  So a stream that has a
+ * request in progress gets one more only while less than half of calls_max are in
+ * flight. */
 static bool child_may(const struct vx_rpc_record *parent)
 {
     const struct vx_rpc *rpc = parent->rpc;
@@ -146,7 +147,7 @@ static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
     rpc->free_count--;
     child->answered = false;
     child->parent = parent;
-    child->descriptor = parent->descriptor; /* whose part it is of */
+    child->descriptor = parent->descriptor; /* counted for the parent's connection */
     child->call.peer = parent->call.peer;
     vx_rpc_call_count(child, true);
     vx_rpc_record_ref(parent);
@@ -174,7 +175,8 @@ struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
     return child;
 }
 
-/* Under the lock: of the streams that may have a child, who has waited longest gets one. */
+/* Under the lock: gives a child to the stream that has waited longest among those that
+ * may have one. */
 static struct vx_rpc_record *child_grant(struct vx_rpc *rpc, struct vx_rpc_record **child)
 {
     struct vx_rpc_record **at = &rpc->lean_first;
@@ -215,8 +217,8 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     rpc->free_count++;
     bool pay = pool_pay(rpc, &queue, &method);
     lean = child_grant(rpc, &child);
-    /* Both under the lock: the waiter destroys the condition variable once it holds the
-     * lock, and after that who is told. */
+    /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition
+     * variable, and the receiver of on_ended is destroyed after that. */
     pthread_cond_signal(&rpc->idle);
     if (tell) rpc->options.on_ended(rpc->options.context);
     pthread_mutex_unlock(&rpc->lock);
@@ -225,7 +227,7 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (of) vx_rpc_record_unref(of);
 }
 
-/* Runs inside of gRPC, on any thread: short, and calls no gRPC. */
+/* Runs inside gRPC, on any thread: it must be short and call no gRPC function. */
 static void on_slice_dropped(void *context)
 {
     struct vx_rpc_lend *lend = context;

@@ -1,23 +1,24 @@
-/* rpc_private - what the files of rpc share; nobody else includes it.
+/* rpc_private - what the files of rpc share; no other file includes it.
  *
- * A record is one RPC: the vx_call the loop sees, and around it what gRPC needs.  Records
- * come from one pool that is made at open: calls_max calls, those that are armed (waiting
- * for a client), and a few for the calls that are refused.  When the pool is empty a method
- * stays unarmed until a record returns; gRPC keeps new calls waiting for that moment.
+ * A record is one RPC: the vx_call that the loop sees, and what gRPC needs for it.  All
+ * records come from one pool that is made at open: for calls_max calls, for streams, for
+ * the calls that are armed (waiting for a client), and a few for calls that are refused.
+ * When the pool is empty, a call cannot be armed until a record returns; until then gRPC
+ * queues new calls.
  *
  *   rpc.c          open, threads, arming, stop, close
  *   rpc_listen.c   the addresses and the channel's settings
- *   rpc_accept.c   connections: who is at their other end, and when they end
- *   rpc_window.c   the numbers by which gRPC knows them
- *   rpc_govern.c   what each of them may cost; rpc_intercept.c, h2_meter.c
- *   rpc_cut.c      the line about one that was closed
+ *   rpc_accept.c   connections: who is at the other end, and when they end
+ *   rpc_window.c   the descriptor numbers by which gRPC names connections
+ *   rpc_govern.c   what each connection may cost; rpc_intercept.c, h2_meter.c
+ *   rpc_cut.c      counts and logs the connections that we closed
  *   rpc_memory.c   gRPC's heap
  *   rpc_pool.c     records, lent slots
- *   rpc_share.c    what connections share: calls, streams, the line for receiving
+ *   rpc_share.c    what connections share: calls, streams, the receive queue
  *   rpc_call.c     from arrival to the loop
  *   rpc_reply.c    from the loop to the wire
  *   rpc_send.c     threads that write answers to sockets
- *   rpc_stream.c   ModelStreamInfer: the line of a stream's requests
+ *   rpc_stream.c   ModelStreamInfer: the queue of a stream's requests
  *   rpc_slow.c     clients that are too slow
  *
  * Life of a record, by `owner`:
@@ -25,22 +26,23 @@
  *   RPC      -> LOOP      decoded                 given to the arrivals mailbox
  *   RPC      -> ANSWERED  refused or failed       on the queue's thread
  *   LOOP     -> ANSWERED  vx_rpc_reply* and kin   on the loop
- *   ANSWERED -> POOL      the last reference: every tag is back, `gone` is released
+ *   ANSWERED -> POOL      last reference dropped  every tag is back, `gone` is released
  *
- * ModelStreamInfer: the call's record is the parent.  It stays RPC's; each message takes a
- * child record, which has no call of gRPC's but lives as above: it is decoded, is the
- * loop's, is answered.  Children stand in the parent's line as their messages came, and who
- * sees that the first one is answered sends it.  A child leaves the line when its answer is
- * sent, or at once when the stream is over.
+ * ModelStreamInfer: the call's record is the parent, and RPC stays its owner.  Each
+ * message takes a child record.  A child has no gRPC call of its own but lives as above:
+ * it is decoded, given to the loop, answered.  The parent queues its children in the
+ * order of their messages; whichever thread sees that the first child is answered sends
+ * that answer.  A child leaves the queue when its answer is sent, or unsent when the
+ * stream is over.
  *
- * Owner    references: one for being RPC's or the loop's, one per batch that is out, one
+ * Owner    references: one for the owner RPC or LOOP, one for each batch in progress, one
  *          for `gone` while it is in its mailbox, one for each stream message that is in
- *          the arrivals mailbox, one of each child.
- * Thread   all tags of a call come back on the one thread of its queue.  Fields marked
- *          (lock) are under rpc->lock, which is held for a few instructions and never
- *          while calling gRPC: gRPC gives lent slots back from inside of its functions.
- * Fails    open: RESOURCE_EXHAUSTED.  Nothing of a call fails upwards: it ends with a
- *          status on the wire.
+ *          the arrivals mailbox, one for each child.
+ * Thread   all tags of a call come back on the thread of its queue.  Fields marked (lock)
+ *          are guarded by rpc->lock.  It is held briefly and never while calling gRPC,
+ *          because gRPC gives lent slots back from inside its functions.
+ * Fails    open: RESOURCE_EXHAUSTED.  No failure of a call is returned upwards: the call
+ *          ends with a status on the wire.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -59,18 +61,18 @@
 #include <stdatomic.h>
 
 /* Calls armed per method and queue: as many as may arrive in one read of a busy
- * connection without waiting for the next turn of the queue's thread. */
+ * connection without waiting for the next iteration of the queue's thread. */
 #define VX_RPC_ARMED_BIG   8
 #define VX_RPC_ARMED_SMALL 2
-/* Records for calls that are being refused: their status must still travel. */
+/* Records for calls that are being refused: each is in use until its status is sent. */
 #define VX_RPC_REFUSALS_MAX 64
-/* Small calls beyond calls_max: a probe is answered while inference is full. */
+/* Places beyond calls_max (rpc_share.c): a probe is answered while inference is full. */
 #define VX_RPC_SMALL_RESERVED 64
-/* The generic call that catches what is not registered. */
+/* Stands for the generic call, which takes every method that is not registered. */
 #define VX_RPC_METHOD_UNKNOWN VX_METHODS_COUNT
 
-/* libgrpc is not instrumented: ThreadSanitizer must be told that what was written before
- * a tag was handed to gRPC is visible to who gets it back. */
+/* libgrpc is not instrumented.  So ThreadSanitizer must be told that what was written
+ * before a tag was handed to gRPC is visible to the thread that gets the tag back. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -81,40 +83,42 @@ void __tsan_release(void *address);
 #define VX_RPC_TAG_TAKE(tag_) ((void)(tag_))
 #endif
 
-/* What gRPC gives back; the queue's loop is one indirect call. */
+/* What gRPC gives back when a batch completes; the queue's thread calls `on`. */
 struct vx_rpc_tag {
     void (*on)(void *context, bool ok);
     void *context;
 };
 
-/* What a call waits for its client for. */
+/* What the call is waiting for its client to do. */
 enum vx_rpc_wire { VX_RPC_IDLE, VX_RPC_RECEIVING, VX_RPC_SENDING };
 
 enum vx_rpc_owner { VX_RPC_POOL, VX_RPC_RPC, VX_RPC_LOOP, VX_RPC_ANSWERED };
 
-/* What leaves on a stream, one message at a time: gRPC takes one SEND_MESSAGE per
- * call. */
+/* Messages of the loop for a stream.  They are sent one at a time: gRPC takes one
+ * SEND_MESSAGE per call. */
 struct vx_rpc_outbox {
     grpc_byte_buffer *ring[VX_STREAM_SENDS_MAX];
     i32 first, count;
-    bool busy;   /* a batch of sends is out; who clears it may start the next */
-    bool broken; /* the peer does not take any more */
+    bool busy;   /* a send batch is in progress; rpc_reply.c */
+    bool broken; /* a send has failed: no message is sent any more */
     bool ending; /* the status goes out when the ring is empty */
 };
 
-/* Of a parent.  All (lock) but `strict` and `woken`, which the queue's thread reads. */
+/* State of a parent.  All fields are (lock), except `strict`, which is set before the
+ * stream starts, and `woken`, which the queue's thread reads. */
 struct vx_rpc_stream {
-    struct vx_rpc_record *first, **last; /* requests in the order they came, by `next` */
+    /* Requests in the order they came, linked by `next`. */
+    struct vx_rpc_record *first, **last;
     i32 count;
-    bool open;     /* one of rpc->streams */
+    bool open;     /* counted in rpc->streams */
     bool started;  /* it has begun to read */
-    bool reading;  /* a receive is out, or a message is here that has no child yet */
-    bool read_end; /* no more messages: half-closed by the client, or the server closes */
-    bool sending;  /* the first one's answer is on its way */
+    bool reading;  /* a receive is in progress, or a message waits for its child */
+    bool read_end; /* no more messages: half-closed, or the server closes */
+    bool sending;  /* the first request's answer is being sent */
     bool over;     /* no answer is sent any more */
-    bool ended;    /* the status is on its way */
+    bool ended;    /* the status is being sent */
     bool strict; /* triton_grpc_error: the first error ends the stream with its status */
-    i64 active_ns;               /* when a request came or was answered last */
+    i64 active_ns; /* when a request last came, or an answer was last sent */
     struct vx_rpc_record *woken; /* the child that vx_rpc_stream_wake brought */
 };
 
@@ -122,7 +126,7 @@ struct vx_rpc_record {
     struct vx_call call;
     struct vx_rpc *rpc;
     i32 queue;
-    struct vx_rpc_record *next; /* (lock) in the pool, or in one of the lines */
+    struct vx_rpc_record *next; /* (lock) in the pool or in a queue */
     atomic_int references;
     atomic_int owner;
     atomic_int wire;
@@ -130,28 +134,28 @@ struct vx_rpc_record {
 
     struct vx_rpc_tag arrive, close, receive, send;
     struct vx_link outgoing;  /* in a sender's mailbox */
-    grpc_byte_buffer *answer; /* what the sender sends; a child's own until it is sent */
+    grpc_byte_buffer *answer; /* for a sender, or a child's until it is sent */
     grpc_call *grpc;
     gpr_timespec deadline;
     grpc_metadata_array metadata;
     grpc_call_details details; /* unknown methods only */
     grpc_byte_buffer *payload;
-    grpc_slice flat;   /* a message that came in pieces, made one */
+    grpc_slice flat;   /* a message that came in several slices, joined */
     int cancelled_out; /* written by gRPC; valid once `close` is back */
 
-    i32 descriptor; /* as gRPC names the connection: vx_rpc_place */
-    bool cancelled; /* the queue's thread */
-    bool waiting;   /* (lock) in the line for receiving, or for a child */
-    bool awaits;    /* (lock) an inference whose message is not here, or idle for good */
+    i32 descriptor; /* names the connection for gRPC: vx_rpc_place */
+    bool cancelled; /* queue's thread only */
+    bool waiting;   /* (lock) in the receive queue, or waiting for a child */
+    bool awaits;    /* (lock) its message is not here, or it may stay idle: await_share */
     u64 tensors_bytes;  /* of the arena, counted for its connection */
-    bool counted;       /* (lock) one of in_flight */
-    bool arrived;       /* its connection's share says so */
-    bool metadata_sent; /* who may send */
+    bool counted;       /* (lock) counted in in_flight */
+    bool arrived;       /* counted in VX_RPC_SHARE_ARRIVED */
+    bool metadata_sent; /* used only by the thread that may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
     struct vx_rpc_outbox outbox; /* (lock) */
     struct vx_rpc_stream stream;
-    struct vx_rpc_record *parent; /* of a child; NULL: it is a call of gRPC's */
-    bool answered;                /* (lock) a child's: with `answer`, or end_code alone */
+    struct vx_rpc_record *parent; /* of a child; NULL: a gRPC call of its own */
+    bool answered;                /* (lock) a child: `answer` is set, or only end_code */
     grpc_status_code end_code;
     char end_text[VX_WHY_BYTES];
 };
@@ -161,18 +165,18 @@ struct vx_rpc_queue {
     grpc_completion_queue *cq;
     pthread_t thread;
     bool running;
-    i32 owed[VX_METHODS_COUNT + 1]; /* (lock) to be armed when a record returns */
-    /* The thread's own. */
+    i32 owed[VX_METHODS_COUNT + 1]; /* (lock) calls to arm when records return */
+    /* Used by the queue's thread only. */
     struct vx_span *spans;
     void *scratch_block;
     struct vx_arena scratch;
 };
 
-/* Writes answers to sockets, so that the loop does not: gRPC writes on the thread that
- * starts the batch, and 8 MB are a millisecond. */
+/* Writes answers to sockets, so that the loop need not: gRPC writes on the thread that
+ * starts the batch, and 8 MB take a millisecond. */
 struct vx_rpc_sender {
     struct vx_rpc *rpc;
-    struct vx_mailbox mail; /* of vx_rpc_record.outgoing; `stop` is the last */
+    struct vx_mailbox mail; /* holds vx_rpc_record.outgoing; `stop` is the last */
     struct vx_link stop;
     pthread_t thread;
     bool running;
@@ -192,17 +196,17 @@ struct vx_rpc {
     void *registered[VX_METHODS_COUNT];
     struct vx_rpc_queue *queues;
     struct vx_rpc_sender *senders; /* as many as queues */
-    atomic_int answers_coming;     /* the loop's: vx_rpc_answers_coming */
+    atomic_int answers_coming;     /* set by vx_rpc_answers_coming */
     size_t spans_max;
     struct vx_rpc_tag shutdown;
-    bool started, stopped; /* the loop's */
+    bool started, stopped; /* loop only */
     atomic_bool refusing;
     atomic_bool closing; /* nothing goes into the mailboxes any more */
-    atomic_int handing;  /* threads between reading `closing` and having given */
+    atomic_int handing;  /* threads between vx_rpc_hand_begin and vx_rpc_hand_end */
 
     pthread_mutex_t lock;
-    pthread_cond_t
-        idle; /* a record came back, a lend came back, or the server has shut down */
+    /* A record or a lend came back, or the server has shut down. */
+    pthread_cond_t idle;
     struct vx_rpc_record *records;
     i32 records_count;
     struct vx_rpc_record *free; /* (lock) */
@@ -210,9 +214,9 @@ struct vx_rpc {
     i32 in_flight;              /* (lock) */
     i32 owed_count;             /* (lock) sum over the queues */
     i32 receiving;              /* (lock) messages gRPC was asked for */
-    struct vx_rpc_record *line_first, **line_last; /* (lock) */
+    struct vx_rpc_record *line_first, **line_last; /* (lock) the receive queue */
     i32 streams;                                   /* (lock) */
-    struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that want a child */
+    struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that need a child */
     struct vx_rpc_lend *lends, *lends_free;        /* (lock) */
     i32 lends_count, lends_out;                    /* (lock) */
     bool arming_over; /* (lock) no more calls are asked for */
@@ -238,7 +242,7 @@ static inline struct vx_rpc_record *vx_rpc_record_of(struct vx_call *call)
 
 /* rpc_listen.c: the server with its settings, and the sockets it listens on. */
 
-/* Sockets; each address that a host name means is one. */
+/* Listening sockets.  A host name with several addresses needs one for each. */
 #define VX_RPC_LISTENERS_MAX 16
 #define VX_RPC_ADDRESS_BYTES 300 /* a DNS name of 253, brackets, a port; with NUL */
 
@@ -247,7 +251,7 @@ struct vx_rpc_listener {
     int fd;                             /* -1 = closed */
     bool is_unix;
     i32 port;       /* TCP, as bound */
-    char path[108]; /* what is to be removed in the end, if it is still this file: */
+    char path[108]; /* to unlink at the end, if it is still this file: */
     u64 device, inode;
 };
 struct vx_rpc_listeners {
@@ -257,18 +261,18 @@ struct vx_rpc_listeners {
 
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options);
 VX_MUST_USE vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why);
-/* Binds all; what is open when it fails is the caller's to close. */
+/* Binds all addresses.  After a failure the caller closes those that are open. */
 VX_MUST_USE vx_status vx_rpc_listen(const char *addresses,
                                     struct vx_rpc_listeners *listeners,
                                     struct vx_why *why);
-/* Nobody can connect any more; the descriptors stay until close.  Says it twice: fine. */
+/* Nobody can connect any more; the descriptors stay until close.  May be called twice. */
 void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners);
 void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners);
-/* The next connection and who is there; -1 and errno when there is none. */
+/* The next connection and its peer; -1 and errno when there is none. */
 int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer);
 /* N of "fd:N", as gRPC names a peer; -1 for anything else. */
 i32 vx_rpc_descriptor_of(const char *peer);
-/* Whether who connected a unix socket has that group beside its own. */
+/* Whether the process that opened the Unix connection has that supplementary group. */
 bool vx_rpc_peer_in_group(int fd, u32 gid);
 /* "192.0.2.7:50312" or "unix uid 1000", for the log. */
 #define VX_RPC_PEER_BYTES 64
@@ -278,23 +282,22 @@ void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
 /* rpc_window.c */
 struct vx_rpc_window {
     i32 first, count, next;
-    struct vx_peer *peers; /* by number - first; whoever's it is guards it */
+    struct vx_peer *peers; /* by number - first; the window's user guards it */
 };
-/* *connections: as many of connections_max as there are descriptors for. */
+/* *connections: connections_max, or fewer if there are not enough descriptors. */
 VX_MUST_USE vx_status vx_rpc_window_open(struct vx_rpc_window *window,
                                          i32 connections_max, i32 *connections);
 void vx_rpc_window_close(struct vx_rpc_window *window);
-/* The descriptor again, under a number that no connection is known by; -1 when there is
- * none. */
+/* Duplicates fd to a number that no connection has; -1 when there is none. */
 int vx_rpc_window_take(struct vx_rpc_window *window, int fd);
 
 /* rpc_memory.c */
 struct vx_rpc_memory {
     u64 seen, given;
-    i32 quiet; /* looks in a row */
+    i32 quiet; /* checks in a row */
     i64 look_ns;
 };
-/* When to come again.  Thread: accept. */
+/* Gives free memory back; returns when to call it again.  Thread: accept. */
 i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *governor,
                        i64 now_ns);
 
@@ -304,26 +307,27 @@ struct vx_rpc_cuts {
     i32 lines_left, unsaid;
     i64 since_ns;
 };
-/* A connection has ended: counts and says why, if we closed it.  Thread: accept. */
+/* A connection has ended: counts and logs why, if we closed it.  Thread: accept. */
 void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,
                      enum vx_rpc_cut why);
 
 /* rpc_accept.c */
 struct vx_rpc_accept;
-/* Listens; connections wait for start. */
+/* Listens; connections are accepted after start. */
 VX_MUST_USE vx_status vx_rpc_accept_open(const struct vx_rpc_options *options,
                                          struct vx_why *why,
                                          struct vx_rpc_accept **accept);
 VX_MUST_USE vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept,
                                           grpc_server *server);
-/* From here on no connection comes to gRPC: said before its server shuts down. */
+/* After this no connection is given to gRPC.  Called before its server shuts down. */
 void vx_rpc_accept_stop(struct vx_rpc_accept *accept);
-/* Ends what is left, each with on_disconnected; said while the server still exists. */
+/* Ends the connections that are left, each with on_disconnected.  Called while the server
+ * still exists. */
 void vx_rpc_accept_close(struct vx_rpc_accept **accept);
 i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept);
 void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters);
-/* Whose connection the call came on, and the descriptor that gRPC knows it by; zeros when
- * that has ended.  Any thread. */
+/* The peer of the call, with its connection, and the descriptor by which gRPC names that
+ * connection.  The peer is all zeros when the connection has ended.  Any thread. */
 struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
                                   i32 *descriptor);
 bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection);
@@ -334,55 +338,56 @@ struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept);
 /* rpc_pool.c */
 VX_MUST_USE vx_status vx_rpc_pool_open(struct vx_rpc *rpc);
 void vx_rpc_pool_close(struct vx_rpc *rpc);
-/* NULL: arming is over, or none is free; then it is noted as owed and armed later. */
+/* NULL: arming is over, or no record is free; then the call is armed when one returns. */
 struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 method);
-/* Gives back the slots of a decoded request that nobody will run. */
+/* Gives back the slots and regions of a decoded request that will not run. */
 void vx_rpc_inputs_give(struct vx_rpc_record *record);
 void vx_rpc_record_ref(struct vx_rpc_record *record);
 void vx_rpc_record_unref(struct vx_rpc_record *record);
-/* A reference to a record that may be on its way back to the pool; false when it is. */
+/* Takes a reference to a record that may be returning to the pool; false when it is. */
 bool vx_rpc_record_hold(struct vx_rpc_record *record);
-/* The next request of the stream, at the end of its line and one of in_flight; NULL: there
- * are too many, the stream waits and vx_rpc_stream_wake comes. */
+/* Takes a record for the stream's next request, appends it to the stream's queue and
+ * counts it in in_flight.  NULL: there are too many; the stream waits until
+ * vx_rpc_stream_wake. */
 struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent);
-/* A slice over the slot; takes the slot.  False when no record is left: the slot
- * stays. */
+/* Makes a slice over the slot and takes over the slot.  False when no lend is free: the
+ * slot stays with the caller. */
 bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice);
 
 /* rpc_share.c */
-/* Counts the call as in flight; false when there are too many.  One that awaits its message
- * may have to make room: of the connection that has most of them. */
+/* Counts the call as in flight; false when there are too many.  It may end a call that
+ * waits for its client, mostly one of the connection that has most of them. */
 bool vx_rpc_record_admit(struct vx_rpc_record *record);
-/* Under the lock: the call is one of those in flight, or no longer. */
+/* Under the lock: counts the call as in flight, or no longer. */
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts);
-/* Under the lock: the call waits for its client, and no longer (if it did). */
+/* Under the lock: counts the call as waiting for its client, or no longer (if it was). */
 void vx_rpc_await_begin(struct vx_rpc_record *record);
 void vx_rpc_await_end(struct vx_rpc_record *record);
-/* From now on the call awaits its message.  True: gRPC may be asked for it.  False: the call
- * waits, and is taken by who is done. */
+/* From now on the call awaits its message.  True: gRPC may be asked for it.  False: the
+ * call is in the receive queue until vx_rpc_line_take returns it. */
 bool vx_rpc_line_enter(struct vx_rpc_record *record);
-/* True: it was waiting and is out of the line. */
+/* True: it was in the receive queue and is removed. */
 bool vx_rpc_line_leave(struct vx_rpc_record *record);
-/* gRPC has answered: the message is here, or never comes. */
+/* gRPC has answered: the message is here, or will never come. */
 void vx_rpc_line_done(struct vx_rpc_record *record);
-/* The next of that connection that may ask for its message now, or NULL. */
+/* The next call of that connection that may ask for its message now, or NULL. */
 struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection);
-/* True: it was waiting for a child and does no longer. */
+/* True: it was waiting for a child and no longer does. */
 bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
-/* One of the streams; false: there are too many.  An idle one may have to make room. */
+/* Counts the call as a stream; false when there are too many.  It may end an idle one. */
 bool vx_rpc_stream_admit(struct vx_rpc_record *record);
-/* Under the lock: it is none of the streams any more, if it was. */
+/* Under the lock: the call is no longer counted as a stream, if it was. */
 void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
-/* rpc_call.c: RPC is the owner here until the loop is. */
+/* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
 /* Asks gRPC for one more call of `method`.  Any thread. */
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method);
-/* Decodes the payload into the call, and drops it. */
+/* Decodes the payload into the call, and drops the payload. */
 VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
-/* The record may be gone when this returns, unless a batch of it is out. */
+/* The record may be gone when this returns, unless one of its batches is in progress. */
 void vx_rpc_give_to_loop(struct vx_rpc_record *record);
 /* Counts a request that could not be decoded, and ends it. */
 void vx_rpc_refuse_bad(struct vx_rpc_record *record, vx_status status,
@@ -393,43 +398,43 @@ void vx_rpc_batch_start(struct vx_rpc_record *record, const grpc_op *ops,
 /* Streams: asks for one more message. */
 void vx_rpc_message_receive(struct vx_rpc_record *record);
 void vx_rpc_message_drop(struct vx_rpc_record *record);
-/* True: the caller gives to a mailbox and then says vx_rpc_hand_end.  False: rpc
- * closes. */
+/* True: the caller gives to a mailbox and then calls vx_rpc_hand_end.  False: rpc is
+ * closing. */
 bool vx_rpc_hand_begin(struct vx_rpc *rpc);
 void vx_rpc_hand_end(struct vx_rpc *rpc);
 
 /* rpc_send.c */
 VX_MUST_USE vx_status vx_rpc_senders_open(struct vx_rpc *rpc);
 VX_MUST_USE vx_status vx_rpc_senders_start(struct vx_rpc *rpc);
-/* All they were given is on its way when this returns. */
+/* When this returns, all messages that they were given have been handed to gRPC. */
 void vx_rpc_senders_close(struct vx_rpc *rpc);
-/* Whether an answer of that many bytes is better written by a sender. */
+/* Whether an answer of that many bytes should be written by a sender. */
 bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes);
-/* Takes the message and the reference of who owned the record; of a stream
- * neither, its line has both. */
+/* Takes over the message and the reference of the record's owner.  Of a stream it takes
+ * neither: the stream's queue has both. */
 void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message);
-/* rpc_reply.c: the last batch of a call; takes the same. */
+/* rpc_reply.c: starts the last batch of a call; takes over the same two. */
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 
-/* rpc_stream.c: of a parent unless said otherwise. */
-/* Begins to read. */
+/* rpc_stream.c: the record is a parent, unless the comment names a child. */
+/* Starts to read messages. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
-/* It waited for a child, and this is it. */
+/* The parent was waiting for a child and gets this one. */
 void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child);
-/* Its RECV_CLOSE_ON_SERVER is back; the tag's reference stays the caller's. */
+/* RECV_CLOSE_ON_SERVER has completed; the caller keeps the tag's reference. */
 void vx_rpc_stream_on_close(struct vx_rpc_record *parent);
-/* The server closes: no more messages; what is answered still goes out, then the status. */
+/* The server closes: stops reading.  Answers still go out, then the status. */
 void vx_rpc_stream_stop(struct vx_rpc_record *record);
-/* Writes the first one's answer; a sender's part too. */
+/* Writes the first request's answer.  Senders call it, too. */
 void vx_rpc_stream_write(struct vx_rpc_record *parent);
-/* Of a child, whose owner's reference it takes: its answer, or NULL and end_code says why
- * there is none. */
+/* Answers a child and takes over its owner's reference.  With message NULL, end_code says
+ * why there is no answer. */
 void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message);
 
-/* rpc_slow.c: from now on the call waits for its client, or no longer. */
+/* rpc_slow.c: sets what the call is waiting for its client to do. */
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 
-/* rpc_reply.c: ends a call that is not the loop's. */
+/* rpc_reply.c: ends a call, or a request of a stream, with a status. */
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);
 
 #endif

@@ -14,8 +14,8 @@ static vx_status use_piece(const struct vx_rpc_options *options, struct vx_call 
     return vx_regions_use(regions, &call->peer, piece, why, use);
 }
 
-/* From here on its bytes are as if they had come in the message.  The reference stays: an
- * answer over them is refused on every device. */
+/* Copies the coordinates into a slot, as if they had come in the message.  The reference
+ * stays: an output that overlaps them is refused on every device. */
 static vx_status copy_coords(const struct vx_rpc_options *options, struct vx_why *why,
                              struct vx_request_tensor *input, struct vx_region_use *use)
 {
@@ -41,7 +41,7 @@ static vx_status take_input(const struct vx_rpc_options *options, struct vx_call
     struct vx_region_use *use = &call->inputs_use[i];
     if (!input->region.name[0]) return VX_OK;
     VX_TRY(use_piece(options, call, &input->region, why, use));
-    if (!use->bytes) { /* nothing, wherever it lies */
+    if (!use->bytes) { /* an empty tensor needs no region */
         vx_regions_done(options->regions, use);
         input->region = (struct vx_request_region){0};
         return VX_OK;

@@ -1,21 +1,21 @@
-/* rpc_regions - the tensors of a request that lie in regions: references taken, coordinates
- * copied where they must be, and all of it given back.
+/* rpc_regions - references to the regions of a request, and copies of its coordinates.
  *
- * Coordinates are checked and used afterwards, and the client may write them in between: so
- * what is checked is a copy.  A worker with a GPU copies them itself; for others, and for a
- * geometry that gets a name, they are copied here, into a slot, and are from then on as if
- * they had come in the message.
+ * A request's tensors may lie in regions.  Coordinates are checked first and used later,
+ * and the client may change them in between: so the server checks a copy.  A worker with
+ * a GPU makes that copy itself.  For other workers, and for a geometry that gets a
+ * coords_ref, the coordinates are copied here into a slot; from then on they are treated
+ * as if they had come in the message.
  *
  *   VX_TRY(vx_rpc_regions_take(&rpc->options, call, &why));
  *   ...
  *   vx_rpc_regions_give(regions, call);
  *
  * Owner    the call holds the references.
- * Thread   any; a call is one thread's at a time.
+ * Thread   any; one thread at a time works on a call.
  * Limits   the arena; those of regions.h.
- * Fails    as vx_regions_use; UNIMPLEMENTED where none are served, RESOURCE_EXHAUSTED no slot,
- *          FAILED_PRECONDITION a region that its client has cut.  Then nothing is taken any
- *          more, the slots of the request neither.
+ * Fails    as vx_regions_use; UNIMPLEMENTED if regions are not served, RESOURCE_EXHAUSTED
+ *          if there is no free slot, FAILED_PRECONDITION for a region that its client has
+ *          truncated.  After a failure the call holds neither references nor slots.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,16 +26,16 @@
 
 VX_MUST_USE vx_status vx_rpc_regions_take(const struct vx_rpc_options *options,
                                           struct vx_call *call, struct vx_why *why);
-/* Nothing for a call that holds none; `regions` may be NULL then. */
+/* Does nothing for a call that holds no reference; `regions` may then be NULL. */
 void vx_rpc_regions_give(struct vx_regions *regions, struct vx_call *call);
 
-/* All that a request holds on its way in: its inputs' slots and these references.  Again is
- * nothing. */
+/* Gives back all that a request holds before it runs: its inputs' slots and these
+ * references.  A second call does nothing. */
 void vx_rpc_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
                          struct vx_call *call);
 
-/* Coordinates can only be an input of this form, whatever the model calls them: no second
- * one would be admitted. */
+/* Only an input of this form can be coordinates, whatever name the model has for them;
+ * vx_admit refuses a second one. */
 static inline bool vx_rpc_is_coords(const struct vx_request_tensor *input)
 {
     return input->type == VX_WIRE_INT32 && input->rank == 2 &&

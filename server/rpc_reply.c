@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tensors up to this size are copied into the reply: cheaper than a refcount of gRPC's,
- * and the slot is free at once. */
+/* Tensors up to this size are copied into the reply: that is cheaper than a gRPC
+ * reference count, and the slot is free at once. */
 #define REPLY_COPY_BYTES_MAX 4096
-/* A message of a slice per tensor and one for what stands before it. */
+/* Slices of a message: one per tensor, one before each of them, and one at the end. */
 #define REPLY_SLICES_MAX (2 * VX_REQUEST_OUTPUTS_MAX + 1)
 
 static void on_ended(void *context, bool ok)
@@ -20,7 +20,7 @@ static void on_ended(void *context, bool ok)
     vx_rpc_record_unref(context);
 }
 
-/* The last batch of a call; drops the reference of who owned it. */
+/* Starts the last batch of a call; drops the reference of the record's owner. */
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
 {
     grpc_op ops[3] = {0};
@@ -63,7 +63,7 @@ static grpc_byte_buffer *message_copy(const void *bytes, size_t length)
     return message;
 }
 
-/* An error that travels inside of the stream, which goes on. */
+/* Answers with an error inside the stream, which goes on, unless it is strict. */
 static void request_fail(struct vx_rpc_record *child)
 {
     u8 bytes[VX_STREAM_ERROR_BYTES_MAX];
@@ -95,8 +95,8 @@ static struct vx_rpc_record *reply_take(struct vx_call **call)
     return record;
 }
 
-/* A reply in the making: bytes gather in `text` until a tensor is lent, then both are
- * slices. */
+/* A reply that is being built: bytes are collected in `text` until a tensor is lent; then
+ * both become slices. */
 struct reply_slices {
     grpc_slice list[REPLY_SLICES_MAX];
     size_t count;
@@ -113,7 +113,8 @@ static void slices_flush(struct reply_slices *slices)
     slices->length = 0;
 }
 
-/* The head becomes a field of a stream's message, of which it begins `total` bytes. */
+/* Puts a stream's prefix before the head, so that the reply of `total` bytes becomes a
+ * field of the stream's message. */
 static void slices_nest(struct reply_slices *slices, u64 total)
 {
     u8 prefix[VX_STREAM_PREFIX_BYTES_MAX];
@@ -193,8 +194,8 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     for (i32 i = 0; i < reply->outputs_count; i++) {
         VX_ASSERT(outputs[i].bytes == reply->outputs[i].bytes);
         if (slices_add_tensor(rpc, &slices, &outputs[i])) continue;
-        /* Only when peers that are gone still hold as many slices as all calls together
-         * may. */
+        /* Only when gRPC still holds, for peers that are gone, as many slices as all
+         * calls together may have. */
         slices.count--;
         for (size_t k = 0; k < slices.count; k++) grpc_slice_unref(slices.list[k]);
         reply_give_slots(rpc, outputs + i, reply->outputs_count - i);
@@ -224,8 +225,9 @@ void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
     vx_rpc_end_start(record, message_copy(length ? bytes : "", length));
 }
 
-/* Streams.  The one who makes the outbox busy sends; when its batch is back it sends the
- * next or lets go.  So send batches never meet, whichever thread starts them. */
+/* Streams.  The thread that sets `busy` sends; when its batch completes, on_stream_sent
+ * sends the next message or clears `busy`.  So send batches never overlap, whichever
+ * thread starts them. */
 static void on_stream_sent(void *context, bool ok);
 
 static void stream_send_next(struct vx_rpc_record *record)
@@ -254,7 +256,7 @@ static void on_stream_sent(void *context, bool ok)
     i32 sent_count = 0;
     pthread_mutex_lock(&rpc->lock);
     if (!ok) outbox->broken = true;
-    do { /* what was sent; all of it when the peer takes no more */
+    do { /* what was sent, or all messages when the send failed */
         sent[sent_count++] = outbox->ring[outbox->first];
         outbox->first = (outbox->first + 1) % VX_STREAM_SENDS_MAX;
         outbox->count--;
@@ -289,7 +291,7 @@ bool vx_rpc_send(struct vx_rpc *rpc, struct vx_call *call, const void *bytes,
     pthread_mutex_unlock(&rpc->lock);
     if (!keep) grpc_byte_buffer_destroy(message);
     if (start) stream_send_next(record);
-    return fits; /* a broken stream swallows: `gone` is on its way */
+    return fits; /* a broken stream drops the message: `gone` is on its way */
 }
 
 void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call)
@@ -314,7 +316,7 @@ bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call)
     return open;
 }
 
-/* Sends the status now, or leaves it to the last message that is on its way. */
+/* Sends the status now, or after the last message that is being sent. */
 static void reply_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
 {
     if (record->parent) {

@@ -4,10 +4,11 @@
 #include "engine/base/alloc.h"
 #include "engine/base/thread.h"
 
-/* Alone, an answer up to this size is written by the loop: its write is shorter than the
- * way to another thread. */
+/* A single answer up to this size is written by the loop: writing it takes less time than
+ * handing it to another thread. */
 #define DIRECT_BYTES_MAX (256 << 10)
-/* In a crowd, up to this: the next answers wait for every write. */
+/* Of several answers, only those up to this size: the next answers wait for each
+ * write. */
 #define DIRECT_BYTES_MAX_CROWD (8 << 10)
 
 vx_status vx_rpc_senders_open(struct vx_rpc *rpc)
@@ -80,7 +81,8 @@ bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes)
     return bytes > (crowd ? DIRECT_BYTES_MAX_CROWD : DIRECT_BYTES_MAX);
 }
 
-/* Always the same one for a call's queue: answers on one connection do not overtake. */
+/* Always the same sender for a call's queue: answers of one queue do not overtake each
+ * other. */
 void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message)
 {
     record->answer = message;

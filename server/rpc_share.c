@@ -1,8 +1,8 @@
-/* rpc_share - what connections share: places for calls and streams, turns to send.
+/* rpc_share - what connections share: places for calls and streams, the receive queue.
  *
- * Whoever comes first could have all of it and keep it: a call that awaits its message costs
- * its client nothing.  So when all places are taken, one of the connection that has most of
- * them makes room for a connection with fewer.
+ * The first client could take all places and keep them, because a call that awaits its
+ * message costs its client nothing.  So when all places are taken, the connection that
+ * has most of them loses one to a connection with fewer.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,26 +11,27 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 
-/* A message comes with its call.  One that has been awaited for so long makes room even for a
- * connection that has as many. */
+/* A message comes with its call.  A call that has awaited its message for so long loses
+ * its place even to a connection that has as many calls. */
 #define AWAIT_NS (VX_NS_PER_S / 4)
-/* A stream that has had nothing to do for so long may be one that somebody keeps. */
+/* A stream that has had nothing to do for so long may lose its place. */
 #define STREAM_IDLE_NS (5 * VX_NS_PER_S)
-/* A connection may have so many calls in flight however many others have some. */
+/* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
-/* Who has this part of all calls in flight, or more, has none of the last places. */
+/* A connection with this part of calls_max in flight, or more, gets no reserved place. */
 #define CALLS_FEW_PART 128
 
 /* ------- making room ------- */
 
-/* The oldest that may make room: of one connection, or (0) of all but `not_of`. */
+/* The oldest record that may lose its place: of one connection, or (0) of all but
+ * `not_of`. */
 static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64 not_of,
                                          bool (*may)(const struct vx_rpc_record *))
 {
     struct vx_rpc_record *oldest = NULL;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *one = &rpc->records[i];
-        if (!may(one)) continue; /* nobody knows yet whose it is, for one */
+        if (!may(one)) continue; /* its connection may not be known yet, for example */
         u64 of = one->call.peer.connection;
         if (connection ? of != connection : of == not_of) continue;
         if (!oldest || one->call.arrived_ns < oldest->call.arrived_ns) oldest = one;
@@ -38,7 +39,8 @@ static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64
     return oldest;
 }
 
-/* Under the lock.  Who is to make room for one of `record`'s connection, held; or NULL. */
+/* Under the lock.  The record that must make room for one of `record`'s connection, with
+ * a reference; or NULL. */
 static struct vx_rpc_record *room_find(struct vx_rpc_record *record,
                                        enum vx_rpc_share share,
                                        bool (*may)(const struct vx_rpc_record *))
@@ -57,7 +59,7 @@ static struct vx_rpc_record *room_find(struct vx_rpc_record *record,
     return (late || more) && vx_rpc_record_hold(going) ? going : NULL;
 }
 
-/* Ends it, and the reference that room_find took. */
+/* Ends the call, and drops the reference that room_find took. */
 static void room_make(struct vx_rpc_record *going, const char *text)
 {
     atomic_fetch_add_explicit(&going->rpc->refused_full, 1, memory_order_relaxed);
@@ -65,7 +67,8 @@ static void room_make(struct vx_rpc_record *going, const char *text)
     vx_rpc_record_unref(going);
 }
 
-/* It waits for its client: to send its message, or to read one of many answers. */
+/* Whether it waits for its client: to send its message, or to read one of many
+ * answers. */
 static bool may_lose_place(const struct vx_rpc_record *record)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
@@ -76,13 +79,13 @@ static bool may_lose_place(const struct vx_rpc_record *record)
            CALLS_PART_MIN;
 }
 
-/* Beyond so many of all calls nobody gets more than its part of them. */
+/* From so many calls in flight on, no connection gets more than its part. */
 static i32 calls_crowded(const struct vx_rpc *rpc)
 {
     return rpc->options.calls_max - rpc->options.calls_max / 4;
 }
 
-/* A part of all, the same for each connection that has calls. */
+/* An equal part for each connection that has calls in flight, and for one more. */
 static i32 calls_part(struct vx_rpc *rpc)
 {
     i32 active = vx_rpc_governor_active(vx_rpc_accept_governor(rpc->accept));
@@ -90,8 +93,8 @@ static i32 calls_part(struct vx_rpc *rpc)
     return part > CALLS_PART_MIN ? part : CALLS_PART_MIN;
 }
 
-/* The last places are for small questions, so that a probe is answered, and for who has few calls
- * in flight: the fewer, the more of them. */
+/* The places beyond calls_max are for small calls, so that a probe is answered, and for
+ * connections with few calls in flight: the fewer, the more places. */
 static i32 calls_limit(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -136,7 +139,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
-/* It may be in the middle of a message: gRPC does not say. */
+/* Such a stream may be in the middle of a message: gRPC does not tell. */
 static bool may_lose_stream(const struct vx_rpc_record *record)
 {
     const struct vx_rpc_stream *stream = &record->stream;
@@ -176,9 +179,9 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record)
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS, -1);
 }
 
-/* ------- the line for receiving ------- */
+/* ------- the receive queue ------- */
 
-/* As long as its client likes, and it costs the client nothing. */
+/* Watch and reflection last as long as their clients like, and cost them nothing. */
 static enum vx_rpc_share await_share(const struct vx_rpc_record *record)
 {
     enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
@@ -225,7 +228,7 @@ bool vx_rpc_line_enter(struct vx_rpc_record *record)
     return now;
 }
 
-/* Under the lock: out of its line, which *at is in. */
+/* Under the lock: removes *at from its queue. */
 static void line_remove(struct vx_rpc_record **at, struct vx_rpc_record ***last)
 {
     struct vx_rpc_record *record = *at;

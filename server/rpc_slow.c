@@ -4,7 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 
-/* An answer may lie in the arena so long while there is little left of it. */
+/* How long an unread answer may lie in the arena while little of it is left. */
 #define HOARD_NS (5 * VX_NS_PER_S)
 
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
@@ -13,11 +13,12 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
     atomic_store_explicit(&record->wire, (int)wire, memory_order_release);
 }
 
-/* A stream that reads is VX_RPC_IDLE, whether a part of a message has come or none: gRPC
- * does not tell one from the other.  So receive_ns_max is not for streams; rpc.h says what
- * they may hold.
+/* A stream that is being read is VX_RPC_IDLE, whether part of a message has come or
+ * nothing: gRPC does not tell.  So receive_ns_max does not apply to streams; rpc.h says
+ * what they may hold.
  *
- * Held, so that it is one call all the time; gRPC takes a cancellation at any time. */
+ * The caller holds a reference, so that the record stays the same call; gRPC takes a
+ * cancellation at any time. */
 static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
 {
     struct vx_rpc *rpc = record->rpc;

@@ -12,7 +12,7 @@ static const char stream_left[] = "the client left";
 static void on_message(void *context, bool ok);
 static void on_sent(void *context, bool ok);
 
-/* Why the stream ends, unless it is known already.  Under the lock. */
+/* Sets why the stream ends, unless that is set already.  Under the lock. */
 static void stream_set_end(struct vx_rpc_record *parent, grpc_status_code code,
                            const char *text)
 {
@@ -23,8 +23,8 @@ static void stream_set_end(struct vx_rpc_record *parent, grpc_status_code code,
 
 static void stream_receive(struct vx_rpc_record *parent)
 {
-    /* The wire stays idle: streams may be silent for as long as they like.  And no turn is
-     * taken: whoever waits for a message that does not come would keep it. */
+    /* `wire` stays idle: streams may be silent for as long as they like.  And the receive
+     * queue is not used: a stream whose message does not come would keep its place. */
     parent->receive = (struct vx_rpc_tag){on_message, parent};
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &parent->payload;
@@ -33,7 +33,7 @@ static void stream_receive(struct vx_rpc_record *parent)
 
 void vx_rpc_stream_write(struct vx_rpc_record *parent)
 {
-    /* Nobody else takes it out of the line while `sending` is set. */
+    /* No other thread takes it out of the queue while `sending` is set. */
     grpc_byte_buffer *message = parent->stream.first->answer;
     grpc_op ops[2] = {0};
     size_t ops_count = 0;
@@ -49,7 +49,7 @@ void vx_rpc_stream_write(struct vx_rpc_record *parent)
     vx_rpc_batch_start(parent, ops, ops_count, &parent->send);
 }
 
-/* After `closing` senders may be gone. */
+/* Once `closing` is set, the senders may be gone. */
 static void stream_send(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
@@ -62,7 +62,7 @@ static void stream_send(struct vx_rpc_record *parent)
     vx_rpc_hand_end(rpc);
 }
 
-/* Answers that nobody will get, linked by `next`.  Under the lock. */
+/* Takes the answers that will not be sent, linked by `next`.  Under the lock. */
 static struct vx_rpc_record *stream_take_unsent(struct vx_rpc_stream *stream)
 {
     struct vx_rpc_record *unsent = NULL, **at = &stream->first;
@@ -82,8 +82,8 @@ static struct vx_rpc_record *stream_take_unsent(struct vx_rpc_stream *stream)
     return unsent;
 }
 
-/* The one place that decides what a stream does next; called after whatever changed it, with
- * a reference, by any thread. */
+/* The only place that decides what a stream does next.  Called after each change, with a
+ * reference, by any thread. */
 static void stream_step(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
@@ -92,7 +92,7 @@ static void stream_step(struct vx_rpc_record *parent)
     pthread_mutex_lock(&rpc->lock);
     struct vx_rpc_record *turn = stream->sending ? NULL : stream->first;
     if (turn && !turn->answered) turn = NULL;
-    if (turn && !turn->answer) { /* only where the first error ends the stream */
+    if (turn && !turn->answer) { /* only in a strict stream: its first error ends it */
         stream_set_end(parent, turn->end_code, turn->end_text);
         stream->over = true;
     }
@@ -184,7 +184,7 @@ static void request_handle(struct vx_rpc_record *child)
     if (status.fault) {
         vx_rpc_refuse_bad(child, status, &why);
     } else if (atomic_load_explicit(&rpc->refusing, memory_order_relaxed)) {
-        /* Read all the same: the answer says whose it is. */
+        /* It was decoded all the same: the answer carries its id. */
         vx_rpc_inputs_give(child);
         atomic_fetch_add_explicit(&rpc->refused_draining, 1, memory_order_relaxed);
         vx_rpc_call_end(child, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
@@ -193,7 +193,7 @@ static void request_handle(struct vx_rpc_record *child)
     }
 }
 
-/* The message is the parent's payload; the child stands in the line. */
+/* The message is the parent's payload; the child is in the queue already. */
 static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_record *child)
 {
     struct vx_rpc *rpc = parent->rpc;
@@ -230,7 +230,7 @@ static void on_message(void *context, bool ok)
         stream_read_end(parent);
     } else {
         struct vx_rpc_record *child = vx_rpc_child_take(parent);
-        if (!child) return; /* the reference is the line's until it is woken or leaves */
+        if (!child) return; /* the queue of waiting streams has the reference */
         stream_take_request(parent, child);
     }
     vx_rpc_record_unref(parent);
@@ -244,7 +244,7 @@ static void on_woken(void *context, bool ok)
     vx_rpc_record_unref(parent);
 }
 
-/* Requests are decoded on their queue's thread; an empty batch is the way there. */
+/* Requests are decoded on their queue's thread; an empty batch gets us there. */
 void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child)
 {
     parent->stream.woken = child;

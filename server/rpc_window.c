@@ -1,9 +1,10 @@
-/* rpc_window - the numbers of gRPC's descriptors, which stand for connections.
+/* rpc_window - numbers for gRPC's descriptors, by which gRPC names connections.
  *
- * Such a number is free again when the connection ends, and a call that was on its way
- * would be taken for the next connection's.  So gRPC gets its descriptors from a window of
- * high numbers that goes round: one comes again only after as many connections as the
- * window has numbers that are free, thousands, and a row that is still in use is skipped.
+ * The number of a descriptor is free again when its connection ends, and a call that is
+ * still on its way would be taken for one of the next connection.  So gRPC gets its
+ * descriptors from a window of high numbers that is used in rotation: a number comes
+ * again only after as many connections as there are free numbers in the window,
+ * thousands.  A number that is still in use is skipped.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,11 +18,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Numbers for gRPC's descriptors, at most; more only for more connections. */
+/* Size of the window, at most; larger only for more connections. */
 #define WINDOW_MAX 32768
-/* Descriptors below the window that are not connections: libraries, workers, pages. */
+/* Descriptors below the window that are not connections: libraries, workers, HTTP. */
 #define OTHERS_MAX 128
-/* Numbers in a row that are looked at for one that nobody is called by. */
+/* How many consecutive numbers are tried to find a free one. */
 #define WINDOW_TRIES 64
 
 vx_status vx_rpc_window_open(struct vx_rpc_window *window, i32 connections_max,

@@ -1,14 +1,14 @@
-/* scanner - looks at the repository off the loop, and brings the listing back to it.
+/* scanner - scans the repository outside of the loop, and hands the listing to the loop.
  *
  *   vx_scanner_init(&scanner, &(struct vx_scanner_options){...});
  *   vx_scanner_start(&scanner);              at start, and on SIGHUP
- *   vx_scanner_look(&scanner);               because it is time, or a client asked
+ *   vx_scanner_look(&scanner);               when a poll is due, or a client asked
  *
- * A wish during a scan is served by one more scan after it.
+ * A call during a scan causes one more scan after it, however many calls there were.
  *
  * Owner    the front; the listing is borrowed for on_listing.
  * Thread   loop; the scan itself runs on libuv's pool, which is for file work.
- * Fails    never; what cannot be read is in the listing.
+ * Fails    never; the listing says what could not be read.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,14 +30,14 @@ struct vx_scanner {
     struct vx_scanner_options options;
     uv_work_t work;
     bool running, again;
-    bool quiet, again_quiet; /* the scan that runs, and the one after it, are looks */
+    bool quiet, again_quiet; /* `quiet` of the scan that runs, and of the one after it */
     struct vx_repository_listing listing;
 };
 
 void vx_scanner_init(struct vx_scanner *scanner,
                      const struct vx_scanner_options *options);
 void vx_scanner_start(struct vx_scanner *scanner);
-/* The same, but the listing is `quiet`: a person did not ask. */
+/* The same, but the listing is `quiet`: no person asked for it. */
 void vx_scanner_look(struct vx_scanner *scanner);
 
 #endif

@@ -60,7 +60,7 @@ void vx_sched_instance_ready(struct vx_sched *sched, i32 instance, i32 worker, b
     struct sched_instance *i = vx_sched_instance(sched, instance);
     const struct sched_worker *w = vx_sched_worker(sched, worker);
     VX_ASSERT(!ready || w->up);
-    if (w->leaving) return; /* what it still says changes nothing */
+    if (w->leaving) return; /* its late messages change nothing */
     u32 bit = 1u << worker;
     i->workers_ready = ready ? i->workers_ready | bit : i->workers_ready & ~bit;
 }
@@ -104,7 +104,7 @@ bool vx_sched_worker_has_solo(const struct vx_sched *sched, i32 worker)
     return false;
 }
 
-/* Of a worker's batches the one with this id, or how many there are when none has it. */
+/* The index of the worker's batch with this id; batches_count when there is none. */
 static i32 batch_find(const struct sched_worker *worker, u64 id)
 {
     i32 at = 0;
@@ -126,7 +126,7 @@ static void line_forget_holder(const struct sched_line *line, u32 bit)
     for (struct vx_job *job = line->first; job; job = job->next) job->holders &= ~bit;
 }
 
-/* Nobody waiting may count on what the worker held: it comes back with nothing. */
+/* No waiting job may count on the geometries of the worker: it restarts with none. */
 static void forget_holder(struct vx_sched *sched, i32 worker)
 {
     line_forget_holder(&sched->solo, 1u << worker);
@@ -135,7 +135,7 @@ static void forget_holder(struct vx_sched *sched, i32 worker)
             line_forget_holder(&sched->instances[i].lines[l], 1u << worker);
 }
 
-/* Back to the queue, or out: true when it died too often. */
+/* Puts the job back into the queue, or returns true when it has too many deaths. */
 static bool job_is_poison(struct vx_sched *sched, struct vx_job *job, i32 worker,
                           i32 deaths)
 {
@@ -149,7 +149,8 @@ static bool job_is_poison(struct vx_sched *sched, struct vx_job *job, i32 worker
         return true;
     }
     job->holders &= ~(1u << worker);
-    /* Its time in the queue was kept once; the rest is no fault of its own. */
+    /* It already ran in time once, and the death is not its client's fault: from now on
+     * only gRPC's deadline counts. */
     job->by_timeout = false;
     job->expires_ns = job->deadline_ns;
     vx_sched_insert(sched, job);
@@ -168,7 +169,7 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
     forget_holder(sched, worker);
     struct vx_job *poison = NULL, **end = &poison, *next;
     for (i32 b = 0; b < w->batches_count; b++) {
-        /* The device worked on all of them at once: each may be the cause. */
+        /* The device worked on all batches at once: each may be the cause. */
         i32 deaths = w->batches[b].undelivered ? 0 : 1;
         for (struct vx_job *job = w->batches[b].jobs; job; job = next) {
             next = job->next;
@@ -203,7 +204,7 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                       .ns = end->device_ns - build_ns,
                       .pairs = (f64)(end->pairs > 0 ? end->pairs : batch->pairs),
                       .build_ns = build_ns,
-                      /* Whose geometries were built is not known with some sent back. */
+                      /* With refused jobs it is not known which geometries were built. */
                       .build_voxels = end->refused ? 0 : batch->build_voxels,
                   });
 }
@@ -214,7 +215,7 @@ static void batch_remove(struct sched_worker *worker, i32 at, i64 now_ns)
     for (i32 b = at; b < worker->batches_count; b++)
         worker->batches[b] = worker->batches[b + 1];
     worker->batches[worker->batches_count] = (struct sched_batch){0};
-    /* The next one has the device for itself from here on. */
+    /* From here on the next batch has the device for itself. */
     if (at == 0 && worker->batches_count) worker->batches[0].since_ns = now_ns;
 }
 

@@ -4,8 +4,8 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 
-/* Part of an expected wait that must be over the limit before a request is refused for
- * it: predictions may be wrong by a quarter, in the client's favour. */
+/* A request is refused only if three quarters of its expected wait exceed the limit:
+ * predictions may be too long by a quarter, and the client gets the benefit. */
 #define BELIEVED_QUARTERS 3
 
 /* ------- levels and policies ------- */
@@ -18,9 +18,10 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
     return &batching->policies[own ? level : 0];
 }
 
-/* The level of a job.  As with Triton a number beyond the model's priority_levels is the default,
- * since clients expect an answer and no refusal; and a model without levels has one, so that
- * nobody passes others by a number that its owner never gave a meaning. */
+/* The level of a job.  As with Triton, a number beyond the model's priority_levels means
+ * the default level, because clients expect an answer and not a refusal.  A model without
+ * priority_levels has one level, so that a request cannot pass others by a number to
+ * which the model's owner gave no meaning. */
 static u64 job_level(const struct vx_batching *batching, u64 priority)
 {
     u64 levels = batching->priority_levels > 0 ? (u64)batching->priority_levels : 0;
@@ -29,8 +30,7 @@ static u64 job_level(const struct vx_batching *batching, u64 priority)
                                                 : 1;
 }
 
-/* When its time in the queue is over.  A request's own `timeout` may only shorten the
- * policy's. */
+/* Sets when its time in the queue ends.  Its `timeout` may only shorten the policy's. */
 static void job_set_expiry(struct vx_job *job, const struct vx_queue_policy *policy)
 {
     i64 timeout_ns = VX_NEVER;
@@ -46,20 +46,21 @@ static void job_set_expiry(struct vx_job *job, const struct vx_queue_policy *pol
     job->expires_ns = job->by_timeout ? over_ns : job->deadline_ns;
 }
 
-/* ------- what it would wait ------- */
+/* ------- expected waits ------- */
 
 struct expected {
     i64 wait_ns; /* until it runs */
-    i64 run_ns;  /* then; 0 = nothing is known */
+    i64 run_ns;  /* on the device; 0 = no prediction */
 };
 
-/* Workers, and how many they are of all that serve the same jobs. */
+/* A set of workers, and their number (`part`) among all workers (`whole`) that share the
+ * instance's unbound jobs.  A job is bound when it has `only`. */
 struct sched_share {
     u32 workers;
     i32 part, whole;
 };
 
-/* How many batches a load makes, as a fraction: the tightest of the three budgets. */
+/* How many batches a load fills, as a fraction, by the tightest of the three budgets. */
 static f64 load_batches(const struct sched_instance *instance,
                         const struct sched_load *load)
 {
@@ -76,8 +77,8 @@ static f64 load_batches(const struct sched_instance *instance,
     return most;
 }
 
-/* Time for that many batches with that many pairs together, when all these workers share
- * them; 0 when nothing is known of any. */
+/* Time for `batches` batches with `pairs` pairs in total when all these workers share
+ * them; 0 when none of the workers has a known cost. */
 static f64 shared_ns(const struct sched_instance *instance, u32 workers, f64 batches,
                      f64 pairs)
 {
@@ -99,7 +100,7 @@ static void load_sum(struct sched_load *sum, const struct sched_load *load, i32 
     sum->pairless_voxels += sign * load->pairless_voxels;
 }
 
-/* Takes out of the sums over a line those jobs of it whose turn is after this one. */
+/* Subtracts from the sums over a line those of its jobs that come after `job`. */
 static void load_take_behind(const struct sched_line *line, const struct vx_job *job,
                              u32 workers, struct sched_load *ahead,
                              struct sched_load *bound)
@@ -113,8 +114,8 @@ static void load_take_behind(const struct sched_line *line, const struct vx_job 
     }
 }
 
-/* The jobs of an instance that some workers serve before this one: their share of what may go
- * anywhere, and what is bound to them. */
+/* The jobs of an instance that the workers of `share` serve before `job`: their share of
+ * the unbound jobs, and the jobs that are bound to them. */
 static struct sched_load load_ahead(const struct sched_instance *instance,
                                     const struct vx_job *job,
                                     const struct sched_share *share)
@@ -141,8 +142,9 @@ static struct sched_load load_ahead(const struct sched_instance *instance,
     return ahead;
 }
 
-/* What `workers` serve of an instance when this job waits for them: a job that is bound to
- * some shares with the others what is not. */
+/* The share of `workers` in the unbound jobs of an instance, as `job` sees it.  An
+ * unbound job may run on any of them, so they serve all of these jobs before it.  A bound
+ * job waits for some workers only, and the other ready workers serve their part. */
 static struct sched_share share_of(const struct sched_instance *instance,
                                    const struct vx_job *job, u32 workers)
 {
@@ -152,8 +154,8 @@ static struct sched_share share_of(const struct sched_instance *instance,
     return (struct sched_share){shared, part, whole};
 }
 
-/* Whole batches of what waits for the same workers.  What is left over of the job's own
- * instance goes with it, and is in *joined_pairs. */
+/* Time for the batches ahead of the job on the same workers.  Jobs of its own instance
+ * that do not fill a whole batch will run with it: their pairs are in *joined_pairs. */
 static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job,
                           u32 workers, f64 *joined_pairs)
 {
@@ -176,7 +178,7 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
     return (i64)sum_ns;
 }
 
-/* Of a job that has its place: level, turn, sequence. */
+/* The job's level, turn and sequence are set. */
 static struct expected job_expect(const struct vx_sched *sched, const struct vx_job *job,
                                   i64 now_ns)
 {
@@ -191,7 +193,7 @@ static struct expected job_expect(const struct vx_sched *sched, const struct vx_
         i32 w = __builtin_ctz(workers);
         i64 run_ns = vx_cost_predict_ns(&instance->costs[w], pairs,
                                         sched_holds(job, w) ? 0 : job->voxels);
-        if (!run_ns) return (struct expected){0}; /* it may be the best of all */
+        if (!run_ns) return (struct expected){0}; /* this worker may be the best of all */
         i64 w_free_ns = vx_sched_free_ns(sched, w, now_ns);
         if (expected.run_ns && w_free_ns + run_ns >= free_ns + expected.run_ns) continue;
         expected.run_ns = run_ns;
@@ -224,9 +226,9 @@ static f64 in_ms(i64 ns)
     return (f64)ns / (f64)VX_NS_PER_MS;
 }
 
-/* Refuses at once what would be refused, or be of no use, after the wait.  gRPC's deadline
- * is for the answer, `timeout` for the time in the queue; a policy that delays refuses
- * nobody for it. */
+/* Refuses at once a request that would expire in the queue or be answered too late.
+ * gRPC's deadline limits the time until the answer, `timeout` the time in the queue.
+ * With timeout_delay, no request is refused because of `timeout`. */
 static vx_status job_check_times(const struct vx_sched *sched, const struct vx_job *job,
                                  i64 now_ns, struct vx_why *why)
 {

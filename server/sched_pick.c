@@ -4,19 +4,19 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 
-/* A deadline that a batch is closed for is met with this to spare: the loop's timers are
- * no finer. */
+/* A batch that starts early because of a deadline starts this much earlier than it must:
+ * the loop's timers are no finer. */
 #define DEADLINE_SLACK_NS VX_NS_PER_MS
-/* No job joins a batch that would then take longer, by the prediction: whoever comes next waits for
- * all of it, and a device is not slower for being asked four times a second. */
+/* No job joins a batch whose predicted time would then exceed this: the next request
+ * waits for all of it, and a device with four batches a second loses no throughput. */
 #define BATCH_NS_MAX (VX_NS_PER_S / 4)
 
-/* A batch while it is put together. */
+/* A batch while it is being formed. */
 struct forming {
     f64 pairs;
     i64 build_voxels;
-    i64 first_ns;  /* when the first of its jobs came */
-    i64 before_ns; /* when it must have started, for the deadlines in it */
+    i64 first_ns;  /* when the earliest of its jobs was submitted */
+    i64 before_ns; /* the latest time to start it, given the deadlines of its jobs */
     bool full;
 };
 
@@ -44,7 +44,7 @@ static bool forming_fits(const struct sched_instance *instance,
            vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <= BATCH_NS_MAX;
 }
 
-/* Times in the queue are kept by starting, deadlines of gRPC by ending. */
+/* `timeout` is met when the job starts in time, gRPC's deadline when it ends in time. */
 static void forming_close(const struct sched_instance *instance, struct forming *forming,
                           struct vx_batch_plan *plan)
 {
@@ -63,16 +63,16 @@ static void forming_close(const struct sched_instance *instance, struct forming 
     }
 }
 
-/* Jobs whose memory is with other workers cost a pick two reads, and may wait in any number
- * for one that is down: they do not use up the look. */
+/* Whether the job counts towards VX_SCHED_LOOK_MAX.  Jobs bound to other workers do not:
+ * they cost two reads each, and any number of them may wait for a worker that is down. */
 static i32 look_counts(const struct vx_job *job, u32 workers)
 {
     return !job->only || (job->only & workers);
 }
 
-/* Fills a batch for plan->worker: `first` whatever its size, and what fits of those behind
- * it.  One that does not fit keeps its place, and nothing that was behind it starts a
- * batch before it does. */
+/* Fills a batch for plan->worker: `first`, whatever its size, and the jobs behind it that
+ * fit.  A job that does not fit keeps its place, and no job behind it starts a batch
+ * before it does. */
 static void batch_form(const struct vx_sched *sched, struct vx_job *first,
                        struct sched_look *look, struct forming *forming,
                        struct vx_batch_plan *plan)
@@ -141,9 +141,9 @@ static void plan_begin(const struct vx_job *first, i32 worker, struct forming *f
     plan->voxels = 0;
 }
 
-/* ------- jobs that saw a death ------- */
+/* ------- solo jobs ------- */
 
-/* Somebody of a better level could use one of these workers. */
+/* Whether a job of a better level could use one of these workers. */
 static bool better_level_waits(const struct vx_sched *sched, u64 level, u32 workers)
 {
     VX_ROWS_EACH(i, &sched->instances_waiting)
@@ -160,8 +160,8 @@ static bool better_level_waits(const struct vx_sched *sched, u64 level, u32 work
     return false;
 }
 
-/* They go first of their level, to workers that have nothing else.  When there is none,
- * one worker at a time is left to run empty for them: the others serve on. */
+/* Solo jobs go first within their level, to idle workers.  When none is idle, one worker
+ * at a time gets no new batches until it is idle, and the others serve on. */
 static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
                       struct vx_batch_plan *plan)
 {
@@ -209,14 +209,14 @@ static enum started batch_start(struct vx_sched *sched, struct vx_job *job, u32 
     return STARTED;
 }
 
-/* Where the look is in the lines of one instance. */
+/* A position in the lines of one instance. */
 struct cursor {
     struct vx_job *job;
     u32 open;
     i32 looked;
 };
 
-/* Of the active ones that whose job is served first; -1 = none is active. */
+/* The active cursor whose job is served first; -1 = none is active. */
 static i32 cursors_first(const struct cursor *cursors, const struct vx_rows *active)
 {
     i32 first = -1;
@@ -225,7 +225,7 @@ static i32 cursors_first(const struct cursor *cursors, const struct vx_rows *act
     return first;
 }
 
-/* Walks the lines of all instances together, in the order of service, to the first job
+/* Walks the lines of all instances together, in the order of service, up to the first job
  * that can begin a batch. */
 static bool pick_first(struct vx_sched *sched, struct sched_look *look,
                        struct vx_batch_plan *plan)

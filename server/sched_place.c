@@ -4,15 +4,15 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 
-/* A batch that runs for longer than this leaves time enough for another to be copied in
- * behind it, and what comes meanwhile still finds the place after that. */
+/* While a batch runs that takes longer than this, there is time to copy another one in
+ * behind it, and jobs that arrive later can still join the batch after that. */
 #define LARGE_NS (2 * VX_NS_PER_MS)
-/* How soon, at the earliest, a choice that depends on a batch running late is looked at
- * again: a loop that woke up for less would do nothing else. */
+/* The shortest time after which a choice that depends on a late batch is reconsidered:
+ * with a shorter one the loop would do nothing but wake up. */
 #define LATE_STEP_NS (VX_NS_PER_MS / 10)
 
-/* When the batches that a worker has will be through.  One that is late is taken to need
- * as long again as it is late: a hung device soon looks like a bad place to wait for. */
+/* Predicted time until the worker's batches have ended.  A batch that is late is assumed
+ * to need as long again as it is late: a hung device soon looks like a bad choice. */
 i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns)
 {
     const struct sched_worker *w = &sched->workers[worker];
@@ -43,9 +43,9 @@ static void look_wake(struct sched_look *look, i64 at_ns)
     if (at_ns < look->wake_ns) look->wake_ns = at_ns;
 }
 
-/* Whether a batch goes behind the one that runs, or waits for its end.  The device copies
- * the one in while the other computes; but a batch that is closed now gets no more
- * company, and small batches behind each other cost more than the copy they hide. */
+/* Whether to send a second batch while one runs, or wait for its end.  The device copies
+ * the second batch in while the first computes.  But a batch that is sent now takes no
+ * further jobs, and several small batches cost more than the copy that this hides. */
 static bool second_place_pays(const struct sched_instance *instance,
                               const struct sched_batch *running, struct sched_look *look)
 {
@@ -102,9 +102,9 @@ static bool all_firm(const struct sched_instance *instance, u32 workers)
     return true;
 }
 
-/* The worker, of some, that would be through with the job first; who holds its geometry,
- * of equals.  Until each of them is known well: the one with the fewest batches, and of
- * those the one that has shown least. */
+/* The one of `workers` that is predicted to finish the job first; on a tie, one that
+ * holds its geometry.  While the cost of any of them is not firm: the one with the fewest
+ * batches, and on a tie the one with the fewest measured batches. */
 static i32 first_done(const struct vx_sched *sched, const struct vx_job *job, u32 workers,
                       const struct sched_look *look, i64 *done_ns)
 {
@@ -128,7 +128,7 @@ static i32 first_done(const struct vx_sched *sched, const struct vx_job *job, u3
     return best;
 }
 
-/* The part of a batch that a job takes up. */
+/* The fraction of a batch that a job takes up. */
 static f64 job_share(const struct vx_batching *batching, const struct vx_job *job)
 {
     f64 share = 1.0 / sched_requests_max(batching);
@@ -138,7 +138,7 @@ static f64 job_share(const struct vx_batching *batching, const struct vx_job *jo
     return share < 1 ? share : 1;
 }
 
-/* The job is left for this worker: those behind it count with that. */
+/* Leaves the job for this worker: adds its time to free_ns, for the jobs behind it. */
 static void look_leave(const struct vx_sched *sched, const struct vx_job *job, i32 worker,
                        struct sched_look *look)
 {
@@ -161,8 +161,8 @@ i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 o
     if (open == may || !all_firm(&sched->instances[job->instance], may)) return now;
     i32 best = first_done(sched, job, may, look, &done_ns);
     if (open & (1u << best)) return best;
-    /* It waits for a better one.  That turns when what runs there is late by as much as
-     * the choice is better. */
+    /* The job waits for a better worker.  That changes when the batch that runs there is
+     * late by as much as the better worker would be earlier. */
     const struct sched_batch *running = &sched->workers[best].batches[0];
     i64 end_ns = running->since_ns + running->predicted_ns;
     i64 better_ns = open_done_ns - done_ns;

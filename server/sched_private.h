@@ -1,15 +1,15 @@
-/* sched_private - what the files of the scheduler share; nobody else includes it.
+/* sched_private - what the files of the scheduler share; no other file includes it.
  *
  *   sched.c          the object: instances, workers, ends of batches, counts
- *   sched_queue.c    who waits, in which order, until when
- *   sched_turn.c     whose turn it is: what each client had of the devices
- *   sched_admit.c    may it wait at all: levels, policies, expected waits
- *   sched_pick.c     which batch starts now: the look along the queue
+ *   sched_queue.c    which jobs wait, in which order, until when
+ *   sched_turn.c     which client is next: what each client had of the devices
+ *   sched_admit.c    whether a job may wait: levels, policies, expected waits
+ *   sched_pick.c     which batch starts now: the search along the queue
  *   sched_place.c    where: which worker is done first, and has room
  *
- * Waiting jobs of an instance lie in lines, one per level that has a policy of its own, so
- * that an arrival finds its place at once and a pick never looks at jobs of an instance
- * that nobody can run.  Jobs that saw a death lie in a line apart: they run alone.
+ * Waiting jobs of an instance are in lists called lines, one per level that has its own
+ * policy.  An arriving job finds its place at once, and a pick never visits jobs of an
+ * instance that no worker can run.  Solo jobs (sched.h) are in a line of their own.
  *
  * Owner    vx_sched_open's caller, through sched.h.
  * Thread   loop.
@@ -23,26 +23,26 @@
 #include "server/rows.h"
 #include "server/sched.h"
 
-/* Jobs of one instance that a pick looks at, at most: four full batches.  Beyond that a
- * better fit is not worth the walk, which is on the path of every batch. */
+/* At most this many jobs of one instance are examined by a pick: four full batches.
+ * Beyond that a better fit is not worth the search, which every batch waits for. */
 #define VX_SCHED_LOOK_MAX 256
 
-/* job.level of who comes after all others of the model; see queue_policy.timeout_delay. */
+/* job.level of a job that queue_policy.timeout_delay moved behind all others. */
 #define VX_LEVEL_DELAYED UINT64_MAX
 
 /* Levels 1 to VX_PRIORITY_LEVELS_MAX, then delayed. */
 enum { SCHED_LINE_DELAYED = VX_PRIORITY_LEVELS_MAX, SCHED_LINES };
 
-/* A sum over jobs; pairs where they are known, voxels where they are not. */
+/* A sum over jobs.  `pairless_voxels` are those of jobs whose pairs are not known. */
 struct sched_load {
     i32 jobs;
     i64 voxels, pairs, pairless_voxels;
 };
 struct sched_line {
-    struct vx_job *first, *last;             /* in order of service: vx_sched_before */
-    struct sched_load load;                  /* all of it */
-    struct sched_load bound[VX_WORKERS_MAX]; /* of it, jobs with `only`: by their first
-                                                worker */
+    struct vx_job *first, *last; /* in order of service: vx_sched_before */
+    struct sched_load load;      /* of all its jobs */
+    /* Of its jobs with `only`, summed under the first worker in `only`. */
+    struct sched_load bound[VX_WORKERS_MAX];
 };
 struct sched_batch {
     u64 id; /* 0 = this place is empty */
@@ -50,14 +50,15 @@ struct sched_batch {
     bool solo;
     bool undelivered;    /* the worker never got it */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
-    i64 since_ns; /* when it had the device for itself: sent, or the one before it ended */
+    /* Since when it has the device for itself: sent, or end of the batch before it. */
+    i64 since_ns;
     i64 voxels, build_voxels; /* of all its jobs; of those whose geometry is not held */
     i64 pairs;
     i64 predicted_ns;
 };
 struct sched_worker {
     bool up;
-    bool leaving; /* up, and about to end: ready for nothing any more */
+    bool leaving; /* up, and about to end: it gets no more batches */
     i32 batches_count;
     struct sched_batch batches[VX_WORKER_DEPTH]; /* oldest first */
 };
@@ -71,11 +72,11 @@ struct sched_instance {
     struct vx_cost costs[VX_WORKERS_MAX];
 };
 
-/* Clients by a hash of their numbers, each in an entry of its own not far from there. */
+/* A hash table of clients with open addressing. */
 #define SCHED_CLIENTS 4096
 struct sched_client {
     u64 client;
-    u64 turn;    /* of its last job */
+    u64 turn;    /* of its latest job */
     i32 waiting; /* jobs */
 };
 
@@ -84,14 +85,14 @@ struct vx_sched {
     i64 queued_voxels, running_voxels;
     u64 sequence, batch_id;
     struct vx_rows instances_waiting; /* that have a job in their lines */
-    i64 wake_ns;            /* when the last pick would have said more; VX_NEVER */
-    u32 workers_loading;    /* bit per worker that loads a model */
-    struct sched_line solo; /* jobs that saw a death, of all instances */
+    i64 wake_ns;            /* when the last pick's decision changes by time; VX_NEVER */
+    u32 workers_loading;    /* bit per worker where no solo job may begin: see sched.h */
+    struct sched_line solo; /* solo jobs of all instances */
     struct vx_job **heap;   /* waiting jobs that expire, the earliest first */
     i32 heap_count;
-    u64 turn;            /* what each client could have had by now */
-    u64 turn_last;       /* the last that any job was given */
-    i32 clients_waiting; /* entries with a job that waits */
+    u64 turn;            /* virtual time: what each client could have had by now */
+    u64 turn_last;       /* the latest turn that any job was given */
+    i32 clients_waiting; /* entries with a waiting job */
     struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
     struct sched_instance instances[VX_INSTANCES_MAX];
@@ -99,13 +100,13 @@ struct vx_sched {
 
 _Static_assert(VX_WORKERS_MAX <= 32, "workers_ready has a bit for each worker");
 
-/* One pick's view of the workers: what they have, and what is left waiting for them by
- * choice, so that the jobs behind count with it. */
+/* One pick's view of the workers: the batches that they have, and the jobs that this pick
+ * leaves waiting for them, so that the jobs behind are placed with both in mind. */
 struct sched_look {
     i64 now_ns;
-    i64 wake_ns;                 /* out: when the answer changes for time alone */
-    u32 reserved;                /* bit per worker that is to run empty for a solo job */
-    i64 free_ns[VX_WORKERS_MAX]; /* from now until it is through; 0 when nobody knows */
+    i64 wake_ns;  /* out: when the decision changes although nothing happens */
+    u32 reserved; /* bit per worker that drains for a solo job */
+    i64 free_ns[VX_WORKERS_MAX]; /* from now until it is idle; 0 = no prediction */
 };
 
 /* ------- sched.c ------- */
@@ -115,7 +116,7 @@ struct sched_worker *vx_sched_worker(struct vx_sched *sched, i32 worker);
 
 /* ------- sched_queue.c ------- */
 
-/* Order of service among all that wait. */
+/* Order of service among all waiting jobs. */
 bool vx_sched_before(const struct vx_job *a, const struct vx_job *b);
 void vx_sched_insert(struct vx_sched *sched, struct vx_job *job);
 void vx_sched_remove(struct vx_sched *sched, struct vx_job *job);
@@ -135,17 +136,17 @@ i32 vx_sched_line_index(u64 level);
 
 /* How many jobs of the client wait. */
 i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
-/* Which turn the job would get now. */
+/* The turn that the job would get now. */
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
-/* It gets that turn. */
+/* Gives the job that turn. */
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
-/* A batch begins; its jobs still wait. */
+/* A batch begins; its jobs still count as waiting. */
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
-/* One more job of the client waits, or one less. */
+/* `more` is 1 or -1: one more job of the client waits, or one less. */
 void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more);
-/* How many jobs may wait before one more of the client is refused. */
+/* How many jobs of all clients may wait before one more of this client is refused. */
 i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client);
-/* Whether so many clients wait that this one has its part of the queue. */
+/* Whether the queue is crowded and this client already has its share of it. */
 bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client);
 
 /* ------- sched_place.c ------- */
@@ -155,25 +156,26 @@ void vx_sched_look_begin(const struct vx_sched *sched, i64 now_ns,
 /* Workers that can take a batch of the instance now, as bits. */
 u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
                           struct sched_look *look);
-/* Workers that may ever run the job, as bits. */
+/* Ready workers that can run the job, busy or not, as bits. */
 u32 vx_sched_job_workers(const struct vx_sched *sched, const struct vx_job *job);
-/* The worker, of those in `open`, to begin a batch with this job now; -1 when there is
- * none, or when waiting for another is better: the job is then counted with that one. */
+/* The worker in `open` on which a batch with this job begins now.  -1 when there is none,
+ * or when waiting for another worker is better: then the job is added to that worker's
+ * free_ns. */
 i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 open,
                    struct sched_look *look);
-/* True when the job, rather than join a batch on `worker`, waits for one that holds its
- * geometry: it is then counted with that one. */
+/* True when the job does not join a batch on `worker` but waits for one that holds its
+ * geometry: then it is added to that worker's free_ns. */
 bool vx_sched_prefers_holder(const struct vx_sched *sched, const struct vx_job *job,
                              i32 worker, struct sched_look *look);
-/* Workers that may ever run the job alone, as bits. */
+/* Ready workers that can run the job alone, busy or not, as bits. */
 u32 vx_sched_solo_workers(const struct vx_sched *sched, const struct vx_job *job);
-/* The idle worker to run a job alone on, or -1; `drain`: the soonest free is then
- * reserved. */
+/* The idle worker on which to run a solo job, or -1.  If there is none and `drain` is
+ * set, reserves the worker that is predicted to be done first. */
 i32 vx_sched_place_solo(const struct vx_sched *sched, const struct vx_job *job,
                         bool drain, struct sched_look *look);
 i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns);
 
-/* ------- small ones of all ------- */
+/* ------- used by several files ------- */
 
 static inline f64 sched_job_pairs(const struct sched_instance *instance,
                                   const struct vx_job *job)
@@ -197,7 +199,7 @@ static inline bool sched_holds(const struct vx_job *job, i32 worker)
 {
     return job->holders & (1u << worker);
 }
-/* Whether the worker, when it is ready, can run it at all. */
+/* Whether the worker can run the job once it is ready. */
 static inline bool sched_can(const struct vx_job *job, i32 worker)
 {
     u32 can = job->only ? job->only : UINT32_MAX;

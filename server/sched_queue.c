@@ -80,8 +80,8 @@ static void line_count(struct sched_line *line, const struct vx_job *job, i32 si
     if (job->only) vx_sched_load_add(&line->bound[__builtin_ctz(job->only)], job, sign);
 }
 
-/* From the tail: an arrival of a client that has many waiting belongs there; one of a client that
- * has few walks past those. */
+/* Searches from the tail: the place of a job is there if its client has many waiting
+ * jobs; the job of a client with few walks past those of others. */
 static void line_insert(struct sched_line *line, struct vx_job *job)
 {
     struct vx_job *after = line->last;
@@ -171,7 +171,7 @@ void vx_sched_job_leaves(struct vx_sched *sched, struct vx_job *job)
     instance->jobs--;
 }
 
-/* ------- who leaves without having run ------- */
+/* ------- jobs that leave without having run ------- */
 
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job)
 {
@@ -181,7 +181,7 @@ bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job)
     return true;
 }
 
-/* Behind all others, once. */
+/* Moves the job behind all others of its instance; happens at most once. */
 static void job_delay(struct vx_sched *sched, struct vx_job *job)
 {
     vx_sched_remove(sched, job);
@@ -206,8 +206,8 @@ void vx_sched_expire(struct vx_sched *sched, i64 now_ns,
     }
 }
 
-/* Takes what is wanted out of a line and chains it by next, so that what the caller does
- * with one of them cannot pull the line away from under the walk. */
+/* Takes the wanted jobs out of a line and chains them by `next`.  The caller's function
+ * runs only afterwards, so it cannot change the line during the walk. */
 static struct vx_job **line_take(struct vx_sched *sched, struct sched_line *line,
                                  bool (*wanted)(const struct vx_job *job, i32 value),
                                  i32 value, struct vx_job **end)
@@ -271,7 +271,7 @@ void vx_sched_holder_gone(struct vx_sched *sched, i32 worker,
     chain_hand_out(chain, on_lost, context);
 }
 
-/* `value`: the instance, and below it the workers. */
+/* `value`: the workers in the low VX_WORKERS_MAX bits, the instance above them. */
 static bool job_is_stranded(const struct vx_job *job, i32 value)
 {
     u32 workers = (u32)value & ((1u << VX_WORKERS_MAX) - 1);

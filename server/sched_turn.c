@@ -1,10 +1,12 @@
-/* sched_turn - whose turn it is.
+/* sched_turn - the order in which clients are served.
  *
- * Time is counted in voxels that each client could have had: a batch moves it on by its cost over
- * the clients that wait.  The turn of a job is when it would end if its client had only its part of
- * the devices: after the one before it, or after now, plus its own cost.  The earliest turn goes
- * first.  So a small job of a client that has little waiting passes the many of another, and the jobs
- * of one client keep their order.
+ * Virtual time counts the voxels that each client could have had of the devices so far:
+ * when a batch begins, it advances by the batch's cost divided by the number of clients
+ * that wait.  The turn of a job is the virtual time at which it would end if its client
+ * had exactly its share of the devices: the turn of the client's job before it, or the
+ * current virtual time if that is later, plus the job's own cost.  The job with the
+ * earliest turn goes first.  So a small job of a client with few waiting jobs passes the
+ * many of another client, and the jobs of one client keep their order.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,13 +14,14 @@
 
 #include "engine/base/check.h"
 
-/* What a job costs its client beside its voxels. */
+/* What a job costs its client in addition to its voxels. */
 #define JOB_VOXELS 32
-/* Entries that a client's may be in. */
+/* The entries of the hash table where a client may be. */
 #define CLIENT_LOOKS 16
-/* While this part of the queue is free nobody's own part counts. */
+/* While one in so many places of the queue is free, no client is limited to its share. */
 #define QUEUE_FREE_PART 4
-/* Of queue_max, as far as VX_SCHED_QUEUE_RESERVED: what is beyond it for who has few waiting. */
+/* The places beyond queue_max for clients with few waiting jobs: one for so many of
+ * queue_max, at most VX_SCHED_QUEUE_RESERVED. */
 #define QUEUE_RESERVED_PART 8
 
 static u64 cost_of(const struct vx_job *job)
@@ -26,14 +29,16 @@ static u64 cost_of(const struct vx_job *job)
     return (u64)job->voxels + JOB_VOXELS;
 }
 
-/* Where all stand: who was away has saved nothing. */
+/* The current virtual time.  When no job waits it is the latest turn given, so that a
+ * client that was idle has saved up nothing. */
 static u64 turn_now(const struct vx_sched *sched)
 {
     return sched->queued ? sched->turn : sched->turn_last;
 }
 
-/* The client's entry; else the one nearby whose client loses least by it.  Where jobs of others wait
- * in all of them it shares one: that takes as many clients as there are looks. */
+/* The client's entry.  If it has none: of the CLIENT_LOOKS entries where it may be, the
+ * one without waiting jobs that has the earliest turn, since its client loses the least.
+ * If all of them have waiting jobs, the client shares the first. */
 static i32 client_row(const struct vx_sched *sched, u64 client)
 {
     /* Fibonacci hashing: connections are numbered one by one. */
@@ -49,7 +54,7 @@ static i32 client_row(const struct vx_sched *sched, u64 client)
     return best;
 }
 
-/* The same, as its own. */
+/* The same, and the entry becomes the client's own unless it is shared. */
 static i32 client_take(struct vx_sched *sched, u64 client)
 {
     i32 row = client_row(sched, client);
@@ -97,8 +102,8 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
     sched->clients_waiting += (client->waiting > 0) - (before > 0);
 }
 
-/* The fewer of its jobs wait, the more of what is reserved: a client sends its next request before
- * the last one is answered. */
+/* The fewer of its jobs wait, the more of the reserved places a client may use: a client
+ * sends its next request before the previous one is answered. */
 i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client)
 {
     i32 own = vx_sched_client_jobs(sched, client);

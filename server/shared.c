@@ -78,7 +78,7 @@ vx_status vx_shared_open(u64 bytes, struct vx_why *why, struct vx_shared **share
     vx_status st;
     VX_TRY_OR(st, fail, vx_buddy_open(s->bytes, SLOT_UNIT_BYTES, &s->buddy));
     s->fd = memfd_create("voxeld-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    /* Sealed: nobody, a worker gone wrong included, can cut the file under a reader. */
+    /* Sealed: no process, not even a faulty worker, can truncate the file. */
     if (s->fd < 0 || ftruncate(s->fd, (off_t)s->bytes) ||
         fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
         vx_why_set(why, "the shared arena of %llu bytes could not be made: %m",

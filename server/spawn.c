@@ -12,8 +12,9 @@
 
 extern char **environ;
 
-/* Above every number that a child is given, so that no dup2 lands on another's source; and no
- * higher, since the limit of open files may be. */
+/* Copies of our descriptors get numbers from here on.  That is above all numbers of the
+ * child, so that no dup2 overwrites the source of another, and no higher, because the
+ * limit of open files may be low. */
 #define HIGH_FD (STDERR_FILENO + 1 + VX_SPAWN_FDS_MAX)
 
 static int spawn_with(const struct vx_spawn *spawn, const int *high, pid_t *pid)
@@ -34,7 +35,7 @@ static int spawn_with(const struct vx_spawn *spawn, const int *high, pid_t *pid)
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C is the front's to answer */
+    posix_spawnattr_setpgroup(&attributes, 0); /* Ctrl-C must reach the front only */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETPGROUP);
     int failed = posix_spawn(pid, "/proc/self/exe", &actions, &attributes,

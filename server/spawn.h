@@ -7,7 +7,7 @@
  * size of the front (measured 60 ms at 4 GiB against 0.1 ms).
  *
  * Owner    the caller waits for the child.
- * Thread   loop, or before it turns.
+ * Thread   loop, or before the loop runs.
  * Limits   VX_SPAWN_FDS_MAX descriptors besides 0, 1 and 2.
  * Fails    an errno; 0 when the child runs.
  *
@@ -23,11 +23,11 @@
 #define VX_SPAWN_FDS_MAX 2
 
 struct vx_spawn {
-    char *const *arguments; /* with the program's name first and NULL behind */
+    char *const *arguments; /* the program's name first, NULL last */
+    /* In ascending order of the child's numbers; all others but 0, 1 and 2 are closed. */
     struct {
         int ours, childs;
-    } fds[VX_SPAWN_FDS_MAX]; /* ascending by the child's number; all others but 0, 1, 2
-                                are closed */
+    } fds[VX_SPAWN_FDS_MAX];
     i32 fds_count;
 };
 

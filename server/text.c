@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longest piece of vx_text_print: more than one row of a table. */
+/* Longest piece of vx_text_print: more than a row of a page's table. */
 #define PRINT_BYTES 1024
 
 void vx_text_init(struct vx_text *text, char *bytes, size_t capacity)

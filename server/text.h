@@ -1,7 +1,7 @@
-/* text - puts text together in the caller's memory, and knows the escapes we need.
+/* text - builds a text in the caller's memory, and escapes for HTML, JSON and Prometheus.
  *
  * Metrics, pages and help are long texts made of small pieces.  A piece that does not fit
- * is left out whole and remembered, so that the writer checks once, at the end.
+ * is left out entirely and sets `full`, so that the writer checks once, at the end.
  *
  *   struct vx_text text;
  *   vx_text_init(&text, buffer, sizeof buffer);
@@ -12,7 +12,7 @@
  * Owner    the caller; always NUL-terminated when there is at least one byte.
  * Thread   one at a time.
  * Limits   the buffer.
- * Fails    never; `full` says that something is missing, `needed` how long it is in full.
+ * Fails    never; `full` is set when something is missing, `needed` is the whole length.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,7 @@ struct vx_text {
     char *bytes;
     size_t capacity;
     size_t length; /* without the NUL */
-    size_t needed; /* as length, had there been room */
+    size_t needed; /* the length of the whole text, whether it fits or not */
     bool full;
 };
 
@@ -35,9 +35,9 @@ VX_PRINTF(2, 3) void vx_text_print(struct vx_text *text, const char *format, ...
 
 /* The piece with & < > " ' as HTML entities: for elements and quoted attributes. */
 void vx_text_html(struct vx_text *text, const char *piece);
-/* Inside the quotes of a Prometheus label: backslash, quote and newline escaped. */
+/* For inside the quotes of a Prometheus label: escapes backslash, quote and newline. */
 void vx_text_label(struct vx_text *text, const char *piece);
-/* Inside the quotes of a JSON text. */
+/* For inside the quotes of a JSON text. */
 void vx_text_json(struct vx_text *text, const char *piece);
 /* billionths / 10^9 in plain decimals without trailing zeros: "0", "1.5", "0.000001". */
 void vx_text_decimal(struct vx_text *text, u64 whole, u32 billionths);

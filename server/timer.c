@@ -3,7 +3,7 @@
 
 #include "engine/base/check.h"
 
-/* The clock of a turn stands still, so this is later than any moment of the turn. */
+/* libuv's clock stands still during an iteration, so this falls after the iteration. */
 #define SOONEST_MS 1
 
 static u64 timer_delay(i64 ms)

@@ -1,9 +1,10 @@
-/* timer - libuv's timers, as the front may use them: none is due again in the turn it fired in.
+/* timer - libuv's timers, which here never fire twice in one iteration of the loop.
  *
- * libuv 1.44 runs timers until none is due, by a clock that stands still meanwhile.  One that is
- * set to 0 ms by its own callback, or by that of another, is due at once, and the loop never
- * leaves: no socket, no signal, for ever.  So nothing here is due in less than a millisecond: the
- * turn ends first.  tidy refuses uv_timer_start elsewhere.
+ * libuv 1.44 runs timers until none is due, and does not update its clock meanwhile.  A
+ * timer that its own callback, or another timer's, sets to 0 ms is due at once, so the
+ * loop would never leave its timer phase: no sockets and no signals any more.  So every
+ * delay here is at least a millisecond, and the iteration ends first.  tidy refuses
+ * uv_timer_start elsewhere.
  *
  *   VX_ASSERT(!uv_timer_init(&loop, &timer));
  *   vx_timer_once(&timer, on_timer, 250);
@@ -12,8 +13,8 @@
  *
  * Owner    the caller, who closes it with uv_close.
  * Thread   loop.
- * Limits   from 1 ms; below that is due.h.
- * Fails    never; not to be used once it is closing.
+ * Limits   from 1 ms; due.h has shorter delays.
+ * Fails    never; must not be called after uv_close.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +25,7 @@
 
 #include <uv.h>
 
-/* `after_ms` below 1 is 1: in the next turn. */
+/* `after_ms` below 1 counts as 1: not in this iteration. */
 void vx_timer_once(uv_timer_t *timer, uv_timer_cb on_timer, i64 after_ms);
 void vx_timer_every(uv_timer_t *timer, uv_timer_cb on_timer, i64 period_ms);
 void vx_timer_stop(uv_timer_t *timer);

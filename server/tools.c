@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* A table row is under 100 characters; this holds VX_LAYERS_MAX of them. */
+/* A line of the table has under 100 characters; this holds VX_LAYERS_MAX of them. */
 #define DESCRIPTION_BYTES (128 * VX_LAYERS_MAX)
 
 static const char check_usage[] =

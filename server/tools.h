@@ -1,18 +1,18 @@
-/* tools - the small subcommands: check a model, ask a running server whether it is ready.
+/* tools - two small subcommands: check a model, and ask a server whether it is ready.
  *
  *   voxeld check DIRECTORY [VERSION]     reads and checks a model, prints its layers
  *   voxeld health [--http HOST:PORT]     exit code 0 when /v2/health/ready says 200
  *
  * Owner    nothing outlives a call.
  * Thread   any; these processes serve nothing.
- * Fails    exit code 1 with a sentence on standard error; 2 for wrong arguments.
+ * Fails    exit code 1 with the reason; 2 for wrong arguments.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_SERVER_TOOLS_H
 #define VX_SERVER_TOOLS_H
 
-/* Which column of coords is which, for every help. */
+/* The columns of coords, for several help texts. */
 #define VX_TOOL_COORDS                                                                   \
     "Coordinates are INT32 [N, 4]: column 0 is the sample, 0 to 511; columns 1 to 3 "    \
     "are\n"                                                                              \
@@ -22,7 +22,7 @@
     "follow\n"                                                                           \
     "these columns. [N, 3] means sample 0. Features are [N, C], row by row.\n"
 
-/* Arguments behind the subcommand's name; the exit code of the process. */
+/* `arguments` come after the subcommand's name; returns the exit code of the process. */
 int vx_tool_check(int count, char **arguments);
 int vx_tool_health(int count, char **arguments);
 

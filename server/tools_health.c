@@ -48,7 +48,8 @@ static int health_connect(const char *host, const char *port)
     return fd;
 }
 
-/* All that comes until the other side closes, or a while of nothing; as a text. */
+/* Sends the request and reads until the server closes the connection or nothing comes
+ * within the timeout; the reply is NUL-terminated. */
 static size_t health_ask(int fd, char *reply)
 {
     static const char question[] =
@@ -63,7 +64,7 @@ static size_t health_ask(int fd, char *reply)
     return have;
 }
 
-/* Prints ": " and the sentence of that name in the answer's body, if it has one. */
+/* Prints ": " and the text of the member `key` in the reply's JSON, if it has one. */
 static void health_print_said(const char *reply, const char *key)
 {
     const char *body = strstr(reply, "\r\n\r\n");

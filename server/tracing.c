@@ -19,19 +19,19 @@
 #define PARENT_BYTES    55
 #define FLAG_SAMPLED    1
 
-/* What counts while nobody has said anything: Triton's defaults. */
+/* Triton's defaults. */
 static const i64 defaults[VX_TRACE_SETTINGS_COUNT] = {
     [VX_TRACE_RATE] = 1000, [VX_TRACE_COUNT] = -1};
 
 struct tracing_row {
     char model[VX_NAME_BYTES]; /* "" = free; the server's own is not in the table */
     struct vx_trace_settings settings;
-    u64 seen; /* requests, while it traces */
+    u64 seen; /* requests while tracing is on */
 };
 
 struct vx_tracing {
     u32 magic;
-    bool any; /* some row traces: all that a request asks while none does */
+    bool any; /* some row traces; if none does, a request checks only this */
     u64 random;
     struct vx_registry *registry;
     struct tracing_row server;
@@ -44,7 +44,7 @@ vx_status vx_tracing_open(struct vx_registry *registry, struct vx_tracing **trac
     VX_ENSURE(*tracing, RESOURCE_EXHAUSTED, "no memory for tracing");
     (*tracing)->magic = TRACING_MAGIC;
     (*tracing)->registry = registry;
-    /* Ids must differ between processes; nobody must be unable to guess them. */
+    /* Ids must differ between processes; they need not be hard to guess. */
     if (getrandom(&(*tracing)->random, sizeof(*tracing)->random, GRND_NONBLOCK) < 0)
         (*tracing)->random = (u64)vx_clock_ns();
     return VX_OK;
@@ -59,7 +59,7 @@ void vx_tracing_close(struct vx_tracing **tracing)
 
 /* ------- settings ------- */
 
-/* NULL when the model has none of its own. */
+/* NULL when the model has no settings of its own. */
 static struct tracing_row *tracing_find(struct vx_tracing *tracing, const char *model)
 {
     if (!*model) return &tracing->server;
@@ -68,7 +68,7 @@ static struct tracing_row *tracing_find(struct vx_tracing *tracing, const char *
     return NULL;
 }
 
-/* Else one of a model that is gone. */
+/* A free row, or one of a model that is gone; NULL when there is neither. */
 static struct tracing_row *tracing_find_free(struct vx_tracing *tracing)
 {
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
@@ -84,7 +84,7 @@ static struct tracing_row *tracing_find_free(struct vx_tracing *tracing)
     return NULL;
 }
 
-/* The row whose value of this setting counts for `row`; NULL = the default's. */
+/* The row whose value of this setting applies to `row`; NULL = the default applies. */
 static struct tracing_row *tracing_source(struct vx_tracing *tracing,
                                           struct tracing_row *row,
                                           enum vx_trace_setting setting)
@@ -146,10 +146,10 @@ static u64 tracing_random(struct vx_tracing *tracing)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     z ^= z >> 31;
-    return z ? z : 1; /* zeros are no id */
+    return z ? z : 1; /* an id of zeros is invalid */
 }
 
-/* Every rate-th, the first of them too, while there is count. */
+/* True for the first request and then every rate-th, until the count is used up. */
 static bool tracing_sample(struct vx_tracing *tracing, const char *model)
 {
     struct tracing_row *row = tracing_find(tracing, model);
@@ -183,7 +183,7 @@ struct vx_trace vx_tracing_begin(struct vx_tracing *tracing, const char *model,
 
 /* ------- traceparent ------- */
 
-/* -1 for what is none; W3C has lower case only. */
+/* -1 if c is not a hex digit; W3C allows lower case only. */
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
@@ -197,7 +197,7 @@ static bool hex_all(const char *text, size_t length)
     return true;
 }
 
-/* Copies an id; false when it is none: all zeros. */
+/* Copies an id; false when it is invalid: not hex, or all zeros. */
 static bool hex_take_id(const char *text, size_t length, char *out)
 {
     memcpy(out, text, length);
@@ -214,7 +214,7 @@ bool vx_tracing_parse(const char *text, struct vx_trace *trace)
     bool dashes = text[PARENT_TRACE_AT - 1] == '-' && text[PARENT_SPAN_AT - 1] == '-' &&
                   text[PARENT_FLAGS_AT - 1] == '-';
     if (!dashes || !hex_all(text, 2) || !hex_all(text + PARENT_FLAGS_AT, 2)) return false;
-    /* ff is never a version; a later one may have more behind a dash, ours may not. */
+    /* ff is never a version.  A version after 00 may have more fields after a dash. */
     if (!strncmp(text, "ff", 2)) return false;
     if (length > PARENT_BYTES && (!strncmp(text, "00", 2) || text[PARENT_BYTES] != '-'))
         return false;

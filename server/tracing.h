@@ -1,22 +1,23 @@
-/* tracing - which requests have the times of their steps written down, and under which ids.
+/* tracing - decides which requests are traced, and under which ids.
  *
- * Two may ask for it.  A client's TraceSetting: every trace_rate-th request of all models or
- * of one, until trace_count is used up.  And the traceparent of a request (W3C Trace
- * Context) whose `sampled` flag is set: its caller records the trace, and wants our part of
- * it, whatever the settings are.  A trace is one TRACE line of the log (infer_count.c).
+ * A request is traced for one of two reasons.  A client's TraceSetting: every
+ * trace_rate-th request of all models or of one, until trace_count is used up.  Or the
+ * request's traceparent (W3C Trace Context) has its `sampled` flag set: its caller
+ * records the trace and wants our part of it, whatever the settings are.  A trace is one
+ * TRACE line of the log, with the times of the request's steps (infer_count.c).
  *
  *   VX_TRY(vx_tracing_open(registry, &tracing));
  *   struct vx_trace trace = vx_tracing_begin(tracing, model, traceparent);
  *   if (trace.wanted) VX_LOG(TRACE, ..., VX_LOG_TEXT("trace_id", trace.trace_id), ...);
  *
- * Settings are a model's where it has its own, else the server's; setting a NULL takes a
- * model back to the server's, and the server back to the default.
+ * A setting of a model takes precedence over the server's.  A setting without a value is
+ * removed: then the server's applies to the model, and the default to the server.
  *
  * Owner    the front.
  * Thread   loop.
- * Limits   VX_INSTANCES_MAX models with settings of their own; those of a model that is gone are
- *          kept, for when it comes back, until a row is needed.
- * Fails    set: RESOURCE_EXHAUSTED one model more.
+ * Limits   VX_INSTANCES_MAX models with settings of their own.  Those of a model that is
+ *          gone are kept in case it comes back, until another model needs the row.
+ * Fails    set: RESOURCE_EXHAUSTED when the table is full.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,10 +34,11 @@ enum vx_trace_setting {
     VX_TRACE_LEVEL,         /* 1 = TIMESTAMPS, 0 = OFF */
     VX_TRACE_RATE,          /* every so many-th request */
     VX_TRACE_COUNT,         /* traces that are left; -1 = without end */
-    VX_TRACE_LOG_FREQUENCY, /* kept for who asks: each trace is a line, at once */
+    VX_TRACE_LOG_FREQUENCY, /* stored but has no effect: each trace is logged at once */
     VX_TRACE_SETTINGS_COUNT
 };
-/* Of the server or of a model: what is not said is taken from above. */
+/* Of the server or of a model.  If a model's is not set, the server's applies; if the
+ * server's is not, the default. */
 struct vx_trace_settings {
     bool said[VX_TRACE_SETTINGS_COUNT];
     i64 values[VX_TRACE_SETTINGS_COUNT];
@@ -46,27 +48,27 @@ VX_MUST_USE vx_status vx_tracing_open(struct vx_registry *registry,
                                       struct vx_tracing **tracing);
 void vx_tracing_close(struct vx_tracing **tracing);
 
-/* `model` "" is the server's.  *own: what was set for it; *all: every value that counts. */
+/* `model` "" = the server.  *own: what is set for it; *all: every value that applies. */
 void vx_tracing_get(struct vx_tracing *tracing, const char *model,
                     struct vx_trace_settings *own, struct vx_trace_settings *all);
 VX_MUST_USE vx_status vx_tracing_set(struct vx_tracing *tracing, const char *model,
                                      const struct vx_trace_settings *own);
 
-/* The ids of a request, as W3C writes them. */
+/* The ids of a request, in W3C's form. */
 #define VX_TRACE_ID_BYTES 33
 #define VX_SPAN_ID_BYTES  17
 struct vx_trace {
-    bool wanted;                      /* a TRACE line */
-    char trace_id[VX_TRACE_ID_BYTES]; /* the caller's, else ours when `wanted`; "" */
-    char parent_id[VX_SPAN_ID_BYTES]; /* the caller's span; "" when it said none */
+    bool wanted;                      /* log a TRACE line */
+    char trace_id[VX_TRACE_ID_BYTES]; /* the caller's, else ours when `wanted`, else "" */
+    char parent_id[VX_SPAN_ID_BYTES]; /* the caller's span; "" when it sent none */
     char span_id[VX_SPAN_ID_BYTES];   /* ours, when there is a trace_id */
 };
-/* One request of this model ends.  `traceparent` is "" when none came; one that is not as
- * W3C says is as if none had. */
+/* Called once for each request of this model, when it ends.  `traceparent` is "" when
+ * none came; one that is malformed is ignored. */
 struct vx_trace vx_tracing_begin(struct vx_tracing *tracing, const char *model,
                                  const char *traceparent);
 
-/* True when `text` is a traceparent; then *trace has its two ids, and `wanted` its flag. */
+/* True when `text` is a traceparent: *trace has its ids and, in `wanted`, its flag. */
 bool vx_tracing_parse(const char *text, struct vx_trace *trace);
 
 #endif

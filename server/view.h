@@ -1,4 +1,4 @@
-/* view - what the handlers of small questions may see of the front, read-only in spirit.
+/* view - what the handlers of small calls may use of the front.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,9 +19,9 @@ struct vx_front_view {
     struct vx_models *models;   /* for RepositoryModelLoad and Unload; NULL: not served */
     struct vx_regions *regions; /* shared memory of clients; NULL: not served */
     struct vx_tracing *tracing; /* for TraceSetting; NULL: not served */
-    const struct vx_workers *workers; /* whose devices they are; NULL: not known */
+    const struct vx_workers *workers; /* the workers and their devices; NULL: not known */
     bool ready;    /* a worker is up, models are loaded, not draining */
-    bool draining; /* asked to stop: whatever is loaded, nobody should come any more */
+    bool draining; /* asked to stop: new clients must go elsewhere */
 };
 
 #endif

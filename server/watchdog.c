@@ -5,10 +5,10 @@
 
 #include <stddef.h>
 
-/* A look every second costs nothing, and one every 10 ms is as good as any. */
+/* One check per second costs nothing, and more than one per 10 ms gains nothing. */
 #define TICK_NS_MAX VX_NS_PER_S
 #define TICK_NS_MIN (10 * VX_NS_PER_MS)
-#define LOOKS       8 /* within one limit */
+#define LOOKS       8 /* checks within one limit */
 
 static i64 later(i64 a, i64 b)
 {
@@ -39,7 +39,7 @@ void vx_watchdog_sent(struct vx_watchdog_work *work, i64 now_ns)
 void vx_watchdog_answered(struct vx_watchdog_work *work, i64 now_ns)
 {
     work->word_ns = now_ns;
-    /* A word too many, of damaged memory, must not make it owe less than nothing. */
+    /* A damaged worker may answer once too often: the count must not become negative. */
     if (work->count) work->count--;
 }
 
@@ -70,8 +70,7 @@ i64 vx_watchdog_tick_ns(const struct vx_watchdog_limits *limits)
     return later(tick, TICK_NS_MIN);
 }
 
-/* A look may come as late again as it is apart from the last: what goes beyond is time in
- * which the front did not listen. */
+/* A check may be late by one tick.  The front did not run in the time beyond that. */
 static i64 clock_late_ns(const struct vx_watchdog_clock *clock, i64 now_ns)
 {
     if (!clock->looked_ns) return 0;

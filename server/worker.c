@@ -16,14 +16,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* PROGRESS and WORKING at most this often: for people, who read no faster. */
+/* The shortest interval between two PROGRESS or two WORKING: people read no faster. */
 #define PROGRESS_NS (100 * VX_NS_PER_MS)
 
 void vx_worker_say(const struct vx_worker *worker, const struct vx_message_head *message,
                    size_t bytes)
 {
-    /* A front that is gone shows as the end of the channel at the next read; nothing to
-     * do here. */
+    /* If the front is gone, the next read reports the end of the channel. */
     vx_status st = vx_channel_send(worker->channel, message, bytes);
     if (st.fault) return;
 }
@@ -65,7 +64,7 @@ static vx_status main_check_files(struct vx_worker_load *load)
                                load->message.fingerprint, &load->why);
 }
 
-/* What voxeld check prints under notes, a line each. */
+/* Logs what `voxeld check` prints under notes, an event for each line. */
 static void main_log_notes(const struct vx_worker_load *load)
 {
     const char *directory = load->message.directory, *slash = strrchr(directory, '/');
@@ -85,7 +84,7 @@ static void main_make_model(struct vx_worker *worker, struct vx_worker_load *loa
     struct vx_model_source source = {load->message.directory, load->message.version};
     struct vx_progress progress = {load_on_progress, load};
     load->why.text[0] = '\0';
-    /* Before and after: what was read is what the front listed. */
+    /* Checked before and after: the files read are those that the front listed. */
     load->status = main_check_files(load);
     if (!load->status.fault)
         load->status =
@@ -95,8 +94,8 @@ static void main_make_model(struct vx_worker *worker, struct vx_worker_load *loa
     vx_mailbox_give(&worker->to_device, &load->link);
 }
 
-/* Until the device thread sends the stop link, which is the last it gives; it goes back
- * as the last that main gives. */
+/* Serves until the device thread gives the stop link, as its last link; gives it back as
+ * the last link of the main thread. */
 static void main_serve(struct vx_worker *worker)
 {
     VX_ON(MAIN);
@@ -148,13 +147,12 @@ static void device_open_and_serve(struct vx_worker *worker)
         return;
     }
     vx_worker_say_stats(worker, VX_MESSAGE_UP);
-    vx_alloc_freeze(); /* from here on memory is what open took */
+    vx_alloc_freeze(); /* this thread allocates nothing from here on */
     vx_worker_serve(worker);
     vx_alloc_thaw();
 }
 
-/* Main has been told to stop: waits for its last word, then frees what the device thread
- * owns. */
+/* Waits for the last link of the main thread, then frees what the device thread owns. */
 static void device_release(struct vx_worker *worker)
 {
     bool main_stopped = false;
@@ -163,7 +161,7 @@ static void device_release(struct vx_worker *worker)
         for (struct vx_link *link = vx_mailbox_wait_all(&worker->to_device); link;
              link = next) {
             next = link->next;
-            /* Loads that main made, and memory that it pinned, are seen to below. */
+            /* Other links are made models and page-locked memory, released below. */
             if (link == &worker->stop) main_stopped = true;
         }
     }

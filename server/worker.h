@@ -1,21 +1,20 @@
-/* worker - the process that owns one device: the channel on one side, engine.h on the
- * other.
+/* worker - the process that owns one device: runs the front's messages on an engine.
  *
  *   return vx_worker_run(&start);          `voxeld worker`, started by the front only
  *
- * Threads: the device thread reads the channel and runs batches, so that a batch costs
- * one wake-up and not two; the main thread reads model files.  A load goes device -> main
- * -> device: main makes the model while other models run, the device thread warms it and
- * says LOADED.
+ * Threads: the device thread reads the IPC channel and runs batches, so that a batch
+ * costs one wakeup and not two; the main thread reads model files.  A load goes device ->
+ * main -> device: the main thread makes the model while other models run, the device
+ * thread warms it up and sends LOADED.
+ *
+ * A worker trusts its front, because both are one binary.  A wrong offset is our mistake
+ * and therefore an assert: the worker dies, and the front restarts it.
  *
  * Owner    the process.
  * Thread   the caller becomes the main thread.
  * Fails    VX_WORKER_EXIT_NO_DEVICE when the device cannot be opened, VX_WORKER_EXIT_LOST
- *          at once when it is lost, VX_WORKER_EXIT_CHANNEL when what comes from the front is
- *          no word; ENDS tells the front why.
- *
- * A worker trusts its front: both are one binary.  A wrong offset is our mistake, so it
- * is an assert; it costs this worker, and the front restarts it.
+ *          at once when it is lost, VX_WORKER_EXIT_CHANNEL when the front sends an
+ *          invalid message; ENDS tells the front why.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +28,7 @@
 #define VX_WORKER_ARENA_FD   4
 
 #define VX_WORKER_EXIT_NO_DEVICE 1
-#define VX_WORKER_EXIT_LOST      3 /* 2 is for wrong arguments, as of every subcommand */
+#define VX_WORKER_EXIT_LOST      3 /* 2 is for wrong arguments, as in every subcommand */
 #define VX_WORKER_EXIT_CHANNEL   4
 
 struct vx_worker_start {
@@ -38,7 +37,7 @@ struct vx_worker_start {
     int arena;   /* closed by the worker */
 };
 
-/* Runs until the front closes the channel; the exit code of the process. */
+/* Runs until the front closes the channel; returns the exit code of the process. */
 int vx_worker_run(const struct vx_worker_start *start);
 
 #endif

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A record of the user database; NSS says ERANGE for a larger one. */
+/* Room for one record of the user database; a larger one fails with ERANGE. */
 #define USER_BYTES       16384
 #define CACHE_PATH_BYTES (2 * VX_CONFIG_TEXT_BYTES)
 
@@ -23,7 +23,7 @@ static const char *given(const char *text)
     return text[0] ? text : NULL;
 }
 
-/* Of the user that this process is, as the system knows it: the environment is not read. */
+/* The home directory of this process's user, from the user database, not from $HOME. */
 static bool home_find(char home[VX_CONFIG_TEXT_BYTES])
 {
     char block[USER_BYTES];
@@ -33,7 +33,7 @@ static bool home_find(char home[VX_CONFIG_TEXT_BYTES])
     return length > 1 && length < VX_CONFIG_TEXT_BYTES;
 }
 
-/* The folders above the cache; what cannot be made shows when the cache is opened. */
+/* Makes the folders above the cache; a failure is reported when the cache is opened. */
 static void parents_make(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -71,11 +71,12 @@ static enum vx_tune_mode tune_mode(const struct vx_config *config)
 static enum vx_conv_algorithm algorithm(const struct vx_config *config)
 {
     enum vx_conv_algorithm found = vx_conv_of_name(config->algorithm);
-    VX_ASSERT(found < VX_CONV_ALGORITHMS_COUNT); /* it is one of config.def's choices */
+    VX_ASSERT(found < VX_CONV_ALGORITHMS_COUNT); /* config.def allows no other name */
     return found;
 }
 
-/* This thread, which gives the device its work, and what it starts from here on. */
+/* Binds this thread, which feeds the device, to the device's node, and with it the
+ * threads that it starts from here on. */
 static void device_near(const struct vx_engine *engine)
 {
     i32 node = vx_engine_numa_node(engine);
@@ -92,7 +93,7 @@ vx_status vx_worker_device_open(const struct vx_config *config,
                                 const struct vx_progress *running, struct vx_why *why,
                                 struct vx_engine **engine)
 {
-    static char path[CACHE_PATH_BYTES]; /* the engine borrows it; a process has one */
+    static char path[CACHE_PATH_BYTES]; /* borrowed by the only engine of the process */
     struct vx_device device;
     VX_TRY(vx_device_parse(config->device, why, &device));
     struct vx_gpu_settings gpu = {

@@ -1,11 +1,11 @@
-/* worker_device - opens the engine of a worker's device as its settings say.
+/* worker_device - opens the engine of a worker's device with the worker's settings.
  *
  *   VX_TRY(vx_worker_device_open(config, shared, &running, &why, &engine));
  *
  * Owner    the caller owns the engine; config and shared outlive it.
  * Thread   device.
  * Limits   those of the settings.
- * Fails    as vx_engine_open; INVALID_ARGUMENT for a device that is none.
+ * Fails    as vx_engine_open; INVALID_ARGUMENT for an unknown device.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* "--kernel-cache-bytes=" and the longest text. */
+/* The longest name of a flag, "--kernel-cache-bytes=", and the longest value. */
 #define ARGUMENT_BYTES (VX_CONFIG_TEXT_BYTES + 32)
 #define ARGUMENTS_MAX  20
 
@@ -53,7 +53,7 @@ static VX_PRINTF(2, 3) void argument_add(struct argument_list *list, const char 
     list->pointers[list->count] = NULL;
 }
 
-/* The worker's settings, as flags of the same table. */
+/* The worker's settings as command-line flags, which are those of the same table. */
 static void process_arguments(const struct vx_launch *launch, struct argument_list *list)
 {
     const struct vx_config *config = launch->config;
@@ -83,7 +83,7 @@ static void process_arguments(const struct vx_launch *launch, struct argument_li
 
 static int process_launch(const struct vx_launch *launch, struct vx_launched *launched)
 {
-    static struct argument_list list; /* the loop's alone; 20 KiB of paths */
+    static struct argument_list list; /* used by the loop only; 20 KiB of paths */
     process_arguments(launch, &list);
     const struct vx_spawn spawn = {
         list.pointers,
@@ -93,9 +93,9 @@ static int process_launch(const struct vx_launch *launch, struct vx_launched *la
     if (failed) return failed;
     launched->pidfd = pidfd_open(launched->pid, 0);
     if (launched->pidfd >= 0) return 0;
-    /* A process that cannot be watched, for want of a descriptor, must not run. */
+    /* A process that cannot be watched, because no descriptor is free, must not run. */
     failed = errno;
-    kill(launched->pid, SIGKILL); /* ours and not waited for: the number is its own */
+    kill(launched->pid, SIGKILL); /* not waited for yet: the pid is still its own */
     waitpid(launched->pid, NULL, 0);
     return failed;
 }
@@ -116,7 +116,7 @@ static void thread_main(void *context)
 {
     struct vx_worker_thread *thread = context;
     thread->exit_code = vx_worker_run(&thread->start);
-    close(thread->start.channel); /* the front sees this as the end */
+    close(thread->start.channel); /* tells the front that the worker has ended */
 }
 
 static int thread_launch(const struct vx_launch *launch, struct vx_launched *launched)
@@ -155,7 +155,7 @@ static bool thread_join(struct vx_launched *launched, struct vx_worker_end *end)
     return true;
 }
 
-/* ------- either ------- */
+/* ------- process or thread ------- */
 
 int vx_worker_launch(const struct vx_launch *launch, struct vx_launched *launched)
 {

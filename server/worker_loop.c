@@ -13,21 +13,22 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* While a batch is under way the device is asked again and again: small batches end within
- * this time of the last event, and a sleep with its wake-up would be a good part of theirs. */
+/* While a batch is under way, the device is polled without sleep for this long after the
+ * last event: small batches end within that time, and a sleep with its wakeup would make
+ * them noticeably slower. */
 #define SPIN_NS (200 * VX_NS_PER_US)
-/* After that between naps: of a batch that took longer than the spin this is a tenth at
- * most, and the core is free for the rest of the host. */
+/* After that, the sleep between two polls: at most a tenth of a batch that took longer
+ * than SPIN_NS, and the core is free for other work. */
 #define NAP_NS (20 * VX_NS_PER_US)
-/* How late the kernel may be with a nap; its default is 50 us, more than the nap. */
+/* How late the kernel may end a sleep; its default, 50 us, is more than the sleep. */
 #define TIMER_SLACK_NS 1
-/* Pauses between two questions: their system calls and the driver's reads are not worth more
- * than every fraction of a microsecond. */
+/* Pause instructions between two polls without sleep: a fraction of a microsecond.
+ * Polling more often is not worth its system calls and the driver's reads. */
 #define SPIN_PAUSES 8
 
-/* Other devices' contexts in this process are gone as well, and its driver may crash when it
- * is closed.  So the process ends here, with the batch or the load unanswered: the front
- * gives both to a new one. */
+/* With a lost device all contexts of the process are gone, and the driver may crash when
+ * it is closed.  So the process ends here and leaves the batch or the load unanswered:
+ * the front gives both to a new process. */
 void vx_worker_end_if_lost(struct vx_worker *worker)
 {
     struct vx_why why = {""};
@@ -135,12 +136,13 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
     vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
 }
 
-/* Answers one batch that has ended; with `wait`, one that is under way.  False: none. */
+/* Answers one batch that has ended; with `wait`, waits for one that is under way.  False
+ * when there is none. */
 static bool device_answer(struct vx_worker *worker, bool wait)
 {
     if (!vx_engine_under_way(worker->engine)) return false;
     struct vx_batch *batch = vx_engine_collect(worker->engine, wait);
-    vx_worker_end_if_lost(worker); /* before its batch is answered: another may run it */
+    vx_worker_end_if_lost(worker); /* if so, its batch stays unanswered and runs again */
     if (!batch) return false;
     device_say_done(worker, VX_CONTAINER(batch, struct vx_worker_batch, batch));
     return true;
@@ -151,7 +153,7 @@ void vx_worker_answer_all(struct vx_worker *worker)
     while (device_answer(worker, true)) continue;
 }
 
-/* ------- what main gives back ------- */
+/* ------- what the main thread gives back ------- */
 
 static void device_take_made(struct vx_worker *worker)
 {
@@ -194,7 +196,7 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_DONE:
     case VX_MESSAGE_STATED:
     case VX_MESSAGE_MAPPED:
-    case VX_MESSAGE_ENDS: break; /* ours to say, not to hear */
+    case VX_MESSAGE_ENDS: break; /* sent by workers only */
     }
     vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
 }
@@ -208,9 +210,10 @@ static void device_pause(void)
 #endif
 }
 
-/* How long to wait for the next word, since the last event at `event_ns`.  When a batch is
- * under way: not at all at first, and then a little.  When none is: not at all as long as
- * spin_us says, and then for ever. */
+/* How long to wait for the next message; the last event was at `event_ns`.  When a batch
+ * is under way: not at all during the spin, then NAP_NS.  When none is: not at all for
+ * spin_us, then without limit (NULL).  While a model warms up it never waits without
+ * limit. */
 static struct timespec *device_patience(const struct vx_worker *worker, i64 event_ns,
                                         struct timespec *room)
 {
@@ -227,8 +230,8 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
     return room;
 }
 
-/* One word from the front, if it has said one.  False: it has closed its end, or what it said is
- * no word of ours. */
+/* Handles one message from the front, if there is one.  False: the front has closed its
+ * end, or the message is invalid. */
 static bool device_hear(struct vx_worker *worker, bool *heard)
 {
     size_t bytes;
@@ -251,7 +254,7 @@ void vx_worker_serve(struct vx_worker *worker)
     VX_ON(DEVICE);
     struct pollfd polls[2] = {{.fd = worker->channel, .events = POLLIN},
                               {.fd = worker->bell, .events = POLLIN}};
-    /* Best effort: naps are only longer without it. */
+    /* Best effort: if it fails, sleeps are only longer. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     bool open = true;
     worker->regions.locks = vx_device_id(worker->config->device, 0) >= 0;
@@ -273,5 +276,5 @@ void vx_worker_serve(struct vx_worker *worker)
         bool busy = event || vx_engine_under_way(worker->engine) > 0;
         if (open && vx_worker_may_warm(worker, busy)) vx_worker_warm(worker);
     }
-    vx_worker_answer_all(worker); /* nobody hears it; the engine lets go of the arena */
+    vx_worker_answer_all(worker); /* so that the engine no longer uses the arena */
 }

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* A device that always has batches gives one part in so many to warm-ups, so that they come
- * to their end. */
+/* A device that always has batches spends one part in this many of its time on warm-up,
+ * so that warm-ups end. */
 #define WARM_SHARE 4
 
 void vx_worker_on_load(struct vx_worker *worker, const struct vx_message_load *message)
@@ -36,7 +36,7 @@ void vx_worker_on_unload(struct vx_worker *worker, i32 instance)
 
 /* ------- warming up ------- */
 
-/* The model is ready, or not to be had: keep it or let go of it, and say so. */
+/* The load has ended: keeps the model, or discards it if it failed, and sends LOADED. */
 static void load_finish(struct vx_worker *worker, struct vx_worker_load *load)
 {
     i32 instance = load->message.head.instance;
@@ -69,8 +69,8 @@ void vx_worker_on_made(struct vx_worker *worker, struct vx_worker_load *load)
     if (load->status.fault) load_finish(worker, load);
 }
 
-/* Whoever has had the fewest pieces: a model that needs few is soon ready beside one that
- * needs thousands, whatever their order. */
+/* The load with the fewest steps so far: a model that needs few steps is soon ready, even
+ * beside one that needs thousands. */
 static struct vx_worker_load *load_next(struct vx_worker *worker)
 {
     struct vx_worker_load *next = NULL;
@@ -95,7 +95,7 @@ void vx_worker_warm(struct vx_worker *worker)
     struct vx_worker_load *load = load_next(worker);
     struct vx_warm warm;
     VX_ASSERT(load);
-    vx_worker_answer_all(worker); /* a piece takes long: nobody's answer waits for it */
+    vx_worker_answer_all(worker); /* a step takes long: no answer waits for it */
     i64 began_ns = vx_clock_ns();
     vx_panic_note("warm-up of row", (u64)load->message.head.instance);
     load->status = vx_engine_warm_step(worker->engine, load->model, &load->why, &warm);

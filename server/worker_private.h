@@ -1,16 +1,16 @@
-/* worker_private - what the files of worker share; nobody else includes it.
+/* worker_private - what the files of worker share; no other file includes it.
  *
- *   worker.c        the process: threads, opening, ending; the main thread with its loads
- *   worker_loop.c   the device thread while it serves
- *   worker_models.c   its models: loads, warmed up piece by piece between batches
- *   worker_regions.c  clients' memory: mapped, page-locked, imported, and let go of
+ *   worker.c          the process: threads, opening, ending; loads on the main thread
+ *   worker_loop.c     the device thread while it serves
+ *   worker_models.c   its models: loads, warmed up step by step between batches
+ *   worker_regions.c  clients' memory: mapped, page-locked, imported, released
  *
  * Life of a batch, all on the device thread:
  *   free      -> UNDER WAY   RUN: its items point into the arena, the engine has it
- *   UNDER WAY -> free        the engine gives it back; DONE says how each item ended
+ *   UNDER WAY -> free        the engine gives it back; DONE reports how each item ended
  *
- * Owner    the process; what is marked so is the device thread's alone.
- * Thread   as said at each function.
+ * Owner    the process; members marked "device thread's" are used by that thread only.
+ * Thread   as stated at each function.
  * Limits   VX_ENGINE_BATCHES_MAX batches; the front sends no more (VX_WORKER_DEPTH).
  * Fails    a lost device ends the process; nothing else fails here.
  *
@@ -29,20 +29,20 @@
 
 #include <stdatomic.h>
 
-/* One load on its way device -> main -> device.  One per row: the front asks for a row's
- * load only when the last one has been answered.
- *   FREE    -> MAKING   LOAD: main's, until it gives it back
- *   MAKING  -> WARMING  made: the device thread runs it piece by piece, between batches
- *   WARMING -> FREE     the last piece, or one that failed: LOADED */
+/* One load on its way device -> main -> device.  One per instance: the front sends LOAD
+ * for an instance only after the previous one was answered.
+ *   FREE    -> MAKING   LOAD: it belongs to the main thread
+ *   MAKING  -> WARMING  made: the device thread warms it up step by step, between batches
+ *   WARMING -> FREE     after the last step, or one that failed: LOADED */
 enum vx_worker_load_state { VX_LOAD_FREE, VX_LOAD_MAKING, VX_LOAD_WARMING };
 struct vx_worker_load {
     struct vx_link link;
     struct vx_worker *worker;
     enum vx_worker_load_state state; /* device thread's */
-    i64 pieces;                      /* of its warm-up, that were run */
+    i64 pieces;                      /* steps of its warm-up that were run */
     struct vx_message_load message;
-    i32 stage_said; /* of its last PROGRESS, and when */
-    i64 progress_said_ns;
+    i32 stage_said;       /* the stage of its last PROGRESS */
+    i64 progress_said_ns; /* when that was sent */
     struct vx_model *model;
     vx_status status;
     struct vx_why why;
@@ -50,13 +50,13 @@ struct vx_worker_load {
 
 /* Which regions an item lies in; zeros = none. */
 struct vx_worker_uses {
-    i32 lost;     /* this one is not there, or was cut: the item's status is about that */
-    bool refused; /* the item's status says why before it could run */
+    i32 lost;     /* region, not mapped or truncated, that the item's status is about */
+    bool refused; /* the item was refused before it ran; its status has the reason */
     i32 count;
     i32 regions[2 + VX_OUTPUTS_MAX];
 };
 
-/* What one RUN asked for, from then until DONE. */
+/* One batch, from RUN until DONE. */
 struct vx_worker_batch {
     struct vx_message_head head; /* batch 0 = this place is free */
     i64 received_ns;
@@ -65,41 +65,42 @@ struct vx_worker_batch {
     struct vx_worker_uses uses[VX_BATCH_ITEMS_MAX];
 };
 
-/* A client's memory.  NOT THERE -> THERE with MAP, back with UNMAP. */
+/* A client's memory.  MAP sets `there`, UNMAP clears it. */
 struct vx_worker_region {
-    bool there;
-    bool waits, pinned; /* usable already, to be page-locked; it is */
-    u64 use;            /* MAP's head.batch */
+    bool there;         /* mapped, and usable */
+    bool waits, pinned; /* still to be page-locked; page-locked */
+    u64 use;            /* head.batch of MAP */
     u64 bytes;
     struct vx_foreign *foreign; /* of a system region */
     void *device;               /* of a device region */
-    struct vx_why why;          /* not there: why not */
+    struct vx_why why;          /* if not `there`: the reason */
 };
-/* The one piece of memory that main is page-locking, device -> main -> device. */
+/* The memory that the main thread is page-locking, device -> main -> device. */
 struct vx_worker_pin {
     struct vx_link link;
-    i32 region;                 /* 0 = none: it is the device thread's */
-    struct vx_foreign *foreign; /* no more the region's: it was let go of meanwhile */
+    i32 region; /* the region page-locked last; the search for the next starts there */
+    /* NULL = idle.  If it is not the region's any more, the region was unmapped. */
+    struct vx_foreign *foreign;
     void *begin;
     u64 bytes;
     vx_status status;
     struct vx_why why;
 };
-/* Memory that main is to let go of: nobody here has it any more. */
+/* Memory that the main thread must release; no region has it any more. */
 #define VX_WORKER_DROPS 16
 struct vx_worker_drop {
     struct vx_link link;
-    atomic_bool busy; /* main's, until it has */
+    atomic_bool busy; /* the main thread has it, until it has released the memory */
     struct vx_foreign *foreign;
     bool pinned;
 };
 struct vx_worker_regions {
-    struct vx_worker_region rows[VX_REGIONS_MAX + 1]; /* [0] is the arena's number */
+    struct vx_worker_region rows[VX_REGIONS_MAX + 1]; /* [0] is unused: 0 is the arena */
     struct vx_worker_pin pin;
     struct vx_worker_drop drops[VX_WORKER_DROPS];
     bool locks;   /* the device is a GPU, which copies faster from locked pages */
-    bool closing; /* main has stopped */
-    bool refused; /* one could not be page-locked, and the log has it */
+    bool closing; /* the main thread has stopped */
+    bool refused; /* a region could not be page-locked, and that was logged */
 };
 
 struct vx_worker {
@@ -110,63 +111,60 @@ struct vx_worker {
     struct vx_model *models[VX_INSTANCES_MAX];             /* device thread's */
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
-    i64 working_said_ns;       /* or when the batch began; device thread's */
-    i32 warming;               /* loads in that state; device thread's */
-    i64 piece_ns, piece_ended; /* how long the last piece took, and when it ended */
-    struct vx_worker_regions regions; /* device thread's, but for what main is at */
-    struct vx_mailbox
-        to_main; /* loads to make, memory to pin or drop; the stop link last */
-    struct vx_mailbox to_device; /* loads made, memory that was pinned */
+    i64 working_said_ns;       /* last WORKING, or begin of the batch; device thread's */
+    i32 warming;               /* loads in state WARMING; device thread's */
+    i64 piece_ns, piece_ended; /* how long the last warm-up step took, when it ended */
+    struct vx_worker_regions regions; /* device thread's, except what main works on */
+    struct vx_mailbox to_main;        /* loads, memory to pin or release; `stop` last */
+    struct vx_mailbox to_device;      /* loads made, memory that was pinned */
     struct vx_link stop;
-    int bell; /* eventfd: something is in to_device */
+    int bell; /* eventfd: the wakeup for to_device */
     int exit_code;
-    union vx_message in,
-        out;    /* device thread's; too large for a stack that people read */
-    int passed; /* what came with `in`; -1 = nothing */
+    union vx_message in, out; /* device thread's; large, so not on the stack */
+    int passed;               /* the descriptor that came with `in`; -1 = none */
 };
 
-/* The device has something to run or to say: the next piece of a warm-up waits, but not for
- * ever.  Device thread. */
+/* Whether the next step of a warm-up may run now.  While the device is `busy` it waits,
+ * but not for ever.  Device thread. */
 bool vx_worker_may_warm(const struct vx_worker *worker, bool busy);
-/* One piece of one model's warm-up.  Device thread. */
+/* Runs one step of one model's warm-up.  Device thread. */
 void vx_worker_warm(struct vx_worker *worker);
-/* A load that main has made, well or not.  Device thread. */
+/* The main thread has made the model of a load, or failed to.  Device thread. */
 void vx_worker_on_made(struct vx_worker *worker, struct vx_worker_load *load);
 void vx_worker_on_load(struct vx_worker *worker, const struct vx_message_load *message);
 void vx_worker_on_unload(struct vx_worker *worker, i32 instance);
-/* Answers what is under way. */
+/* Waits for all batches that are under way, and answers them. */
 void vx_worker_answer_all(struct vx_worker *worker);
 
-/* Any thread: a record is one system call. */
+/* Sends a message.  Any thread: a record is one system call. */
 void vx_worker_say(const struct vx_worker *worker, const struct vx_message_head *message,
                    size_t bytes);
-/* Why this process is about to end by itself: the front's log and pages tell.  Device
- * thread. */
+/* Sends ENDS: this process ends by itself, and the front reports why.  Device thread. */
 void vx_worker_say_end(struct vx_worker *worker, bool lost, const char *why);
 void vx_worker_say_progress(struct vx_worker_load *load,
                             struct vx_message_progress *message);
 
 /* Device thread, with an open engine. */
 void vx_worker_say_stats(struct vx_worker *worker, enum vx_message_kind kind);
-/* The contexts of a lost device are gone: the process says why, and ends here. */
+/* If the device is lost, reports why and ends the process. */
 void vx_worker_end_if_lost(struct vx_worker *worker);
-/* Until the front closes its end; no batch is under way afterwards. */
+/* Serves until the front closes its end; no batch is under way afterwards. */
 void vx_worker_serve(struct vx_worker *worker);
 
-/* --- regions; device thread but where it says main --- */
+/* --- regions; device thread, except where it says main thread --- */
 
 void vx_worker_on_map(struct vx_worker *worker, const struct vx_message_map *message);
 void vx_worker_on_unmap(struct vx_worker *worker, const struct vx_message_unmap *message);
-/* Main: page-locks what it was given, and gives it back; lets go of what it was given.  False:
- * the link is none of regions'. */
+/* Main thread: runs a region task.  Page-locks memory and gives it back, or releases
+ * memory.  False if the link is not a region task. */
 bool vx_worker_regions_on_main(struct vx_worker *worker, struct vx_link *link);
 void vx_worker_on_pinned(struct vx_worker *worker);
-/* Main has stopped: lets go of everything. */
+/* The main thread has stopped: releases all regions. */
 void vx_worker_regions_close(struct vx_worker *worker);
 
-/* Where a tensor of an item lies, in a region or in the arena.  A region that is not there, or
- * was cut, is a fault in the item's status: then it must not be run.  `bit`: of the item's
- * on_device. */
+/* The address of an item's tensor, in a region or in the arena.  If its region is not
+ * mapped or was truncated, the item's status is a fault, and the item must not run.
+ * `bit` is the tensor's in the item's on_device. */
 struct vx_worker_tensor {
     const struct vx_place *place;
     i64 bytes;
@@ -175,7 +173,7 @@ struct vx_worker_tensor {
 };
 void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor *tensor,
                    struct vx_item *item, struct vx_worker_uses *uses);
-/* After its batch: an item whose memory was cut meanwhile has no answer. */
+/* After its batch: an item whose region was truncated meanwhile becomes a fault. */
 void vx_worker_check(const struct vx_worker *worker, struct vx_worker_uses *uses,
                      struct vx_item *item);
 

@@ -1,23 +1,26 @@
 /* Clients' memory in a worker.
  *
- * What blocks what.  Batches run on while memory comes and goes: nothing here waits for one.
- * MAP of a system region costs the device thread an mmap; then the region can be used, and
- * MAPPED says so.  On a CPU that is all.  On a GPU copies are slower until it is page-locked,
- * which is main's, one region at a time, behind the model files that it may be reading.  First
- * it brings the pages in, beside which batches run on (measured on an H200: 40 ms for 64 MiB
- * that nobody had touched); then the driver locks them, and holds up the device thread's next
- * call meanwhile (4 ms for 64 MiB, 56 ms for 1 GiB; with the pages not there 62 and 1351).
+ * Nothing here waits for a batch: batches run on while regions are mapped and unmapped.
+ * MAP of a system region costs the device thread one mmap; then the region is usable, and
+ * MAPPED reports it.  On a CPU that is all.  On a GPU copies are slower until the region
+ * is page-locked.  The main thread does that, one region at a time, after the model files
+ * that it may be reading.  First it brings the pages in, while batches run on (measured
+ * on an H200: 40 ms for 64 MiB that no process had touched).  Then the driver locks them,
+ * and meanwhile the device thread's next call into the driver has to wait (4 ms for 64
+ * MiB, 56 ms for 1 GiB; without bringing the pages in first, 62 ms and 1351 ms).
  *
- * UNMAP takes the row at once, and the memory goes to main: unlocking (1.4 ms for 64 MiB, 19 ms
- * for 1 GiB) and the munmap, which frees the pages when nobody else has the object (180 ms for
- * 1 GiB).  A row that is mapped again has memory of its own, so neither waits for the other.
- * While main is at a model's files, or has VX_WORKER_DROPS pieces to let go of, the device
- * thread does it itself: a client's memory must not stay for as long as a model loads, nor pile
- * up.  That, and the import and the release of a device region (0.3 and 0.2 ms), keeps it from
- * its next batch, though not the device from those it has.
+ * UNMAP frees the region's number at once, and its memory goes to the main thread.  That
+ * unlocks it (1.4 ms for 64 MiB, 19 ms for 1 GiB) and calls munmap, which frees the pages
+ * when no other process has the object (180 ms for 1 GiB).  A number that is mapped again
+ * has new memory, so neither waits for the other.  While the main thread reads model
+ * files, or has VX_WORKER_DROPS mappings to release, the device thread releases the
+ * memory itself: a client's memory must neither stay for as long as a model loads nor
+ * pile up.  That delays the device thread's next batch, and so do the import and the
+ * release of a device region (0.3 ms and 0.2 ms), but not the batches that the device
+ * already has.
  *
- * UNMAP of the region that main is locking leaves the memory with it: when its word comes back
- * the memory is let go of as above.
+ * UNMAP of the region that the main thread is locking leaves the memory with it.  When
+ * the main thread gives the memory back, it is released as above.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -50,11 +53,11 @@ static void say_mapped(struct vx_worker *worker, i32 region, vx_status status,
 
 /* ------- page-locking ------- */
 
-/* The next that waits, behind the last one. */
+/* Gives the main thread the next region to page-lock, in cyclic order. */
 static void pin_next(struct vx_worker *worker)
 {
     struct vx_worker_pin *pin = &worker->regions.pin;
-    if (pin->foreign) return; /* main is at one */
+    if (pin->foreign) return; /* the main thread is locking one */
     for (i32 i = 0; i < VX_REGIONS_MAX; i++) {
         i32 region = (pin->region + i) % VX_REGIONS_MAX + 1;
         struct vx_worker_region *row = row_of(worker, region);
@@ -77,9 +80,9 @@ static void main_pin(struct vx_worker *worker)
     vx_mailbox_give(&worker->to_device, &pin->link);
 }
 
-/* ------- letting go ------- */
+/* ------- releasing memory ------- */
 
-/* Main, or the device thread. */
+/* Main or device thread. */
 static void memory_drop(struct vx_worker *worker, struct vx_foreign *foreign, bool pinned)
 {
     void *begin;
@@ -141,9 +144,9 @@ bool vx_worker_regions_on_main(struct vx_worker *worker, struct vx_link *link)
     return false;
 }
 
-/* ------- page-locked ------- */
+/* ------- after page-locking ------- */
 
-/* Once: clients could fill the log. */
+/* Logs a failure only once, because clients could fill the log. */
 static void pin_log(struct vx_worker *worker, const struct vx_worker_pin *pin)
 {
     enum vx_code code = vx_status_code(pin->status);
@@ -153,7 +156,7 @@ static void pin_log(struct vx_worker *worker, const struct vx_worker_pin *pin)
     VX_LOG(GPU_PIN, VX_LOG_TEXT("why", vx_status_text(pin->status, &pin->why)));
 }
 
-/* What main has brought back belongs to its row, or goes. */
+/* Marks the region as page-locked; if it was unmapped meanwhile, releases its memory. */
 static void pin_settle(struct vx_worker *worker)
 {
     struct vx_worker_pin *pin = &worker->regions.pin;
@@ -176,7 +179,7 @@ void vx_worker_on_pinned(struct vx_worker *worker)
     pin_next(worker);
 }
 
-/* ------- coming and going ------- */
+/* ------- MAP and UNMAP ------- */
 
 static vx_status map_system(struct vx_worker *worker,
                             const struct vx_message_map *message, struct vx_why *why)
@@ -250,7 +253,7 @@ static vx_status region_cut(struct vx_why *why)
     VX_FAIL_WHY(why, FAILED_PRECONDITION, text, "%s", text);
 }
 
-/* Elements are read as what they are: on a CPU where they lie. */
+/* Elements are read with their own type, on a CPU in place: a tensor must be aligned. */
 static vx_status region_askew(size_t align, struct vx_why *why)
 {
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a tensor in shared memory is not aligned",
@@ -259,8 +262,8 @@ static vx_status region_askew(size_t align, struct vx_why *why)
                 align);
 }
 
-/* A byte of its last page is looked at: who only has the device copy never sees that the
- * pages are the object's no more. */
+/* Whether the client truncated the object.  Reads the region's last byte, which shows it
+ * (foreign.h): when only the device copies the memory, no other access would. */
 static bool region_is_cut(const struct vx_worker_region *row)
 {
     if (!row->foreign) return false;

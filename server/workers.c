@@ -14,21 +14,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A worker that lived this long was healthy: its next death starts the back-off anew. */
+/* A worker that lived this long was healthy: its death starts the back-off anew. */
 #define HEALTHY_NS (10 * VX_NS_PER_S)
-/* Second restart in a row; doubled each time up to restart_ms_max. */
+/* The pause before the second quick restart in a row; it doubles up to restart_ms_max. */
 #define BACKOFF_MS 100
-/* A worker that is to end, in the middle of a batch perhaps, gets this long, then SIGKILL.
- * At stop it gets as long again to die: in a driver it may sleep where no signal comes. */
+/* A worker that must end, perhaps in the middle of a batch, gets this long, then SIGKILL.
+ * At stop it then gets the same time again to die: it may sleep in a driver, where no
+ * signal reaches it. */
 #define STOP_MS 2000
 
 static void worker_start(struct worker_process *process);
 
 /* ------- memory near the devices ------- */
 
-/* A GPU's worker locks every page of the arena when it opens its device, so those pages
- * must have their place before: a guess from what the system tells without a driver.  With
- * one device the pages fall to the node of the thread that locks them. */
+/* A GPU's worker page-locks the whole arena when it opens its device, so the NUMA nodes
+ * of the pages must be chosen before.  The nodes are a guess from the PCI devices, which
+ * needs no driver.  With one worker and GPUs on several nodes nothing is chosen: the
+ * pages come from the node of the thread that locks them. */
 static void workers_place_early(const struct vx_workers *workers,
                                 const struct vx_device_list *list)
 {
@@ -38,8 +40,8 @@ static void workers_place_early(const struct vx_workers *workers,
     if (is_one || list->count > 1) vx_shared_place(workers->options.shared, nodes);
 }
 
-/* Once all have said where they are: pages of the arena that nobody has touched come from
- * the node of the devices, or in turn from all of theirs. */
+/* Once all workers are up and have reported their nodes: pages of the arena that were not
+ * touched yet come from the node of the devices, or in turn from each of their nodes. */
 static void workers_place(struct vx_workers *workers)
 {
     u64 nodes = 0;
@@ -57,7 +59,8 @@ static void workers_place(struct vx_workers *workers)
 
 static void worker_on_timer(uv_timer_t *timer);
 
-/* It ends, or must: nothing is sent there any more, and if it does not end it is killed. */
+/* It is ending, or must end: it gets no more messages, and if it has not ended after
+ * STOP_MS it is killed. */
 static void worker_leave(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
@@ -76,14 +79,14 @@ void vx_worker_force_end(struct worker_process *process)
     worker_leave(process);
 }
 
-/* One that says what no worker says may go on for ever, and nothing of it is believed. */
+/* A worker that sent an invalid message may never end, and is no longer trusted. */
 static void worker_end_damaged(struct worker_process *process)
 {
     process->is_damaged = true;
     vx_worker_force_end(process);
 }
 
-/* ------- what a worker says ------- */
+/* ------- messages from a worker ------- */
 
 static void worker_take_end(struct worker_process *process,
                             const struct vx_message_ends *ends)
@@ -128,8 +131,8 @@ bool vx_worker_listen(struct worker_process *process)
     while (!process->is_damaged) {
         size_t bytes;
         vx_status st = vx_channel_receive(process->channel, &workers->in, &bytes);
-        /* What a worker says is checked like anything from outside: its memory may be
-         * damaged. */
+        /* A worker's message is checked like any input from outside: the memory of the
+         * worker may be damaged. */
         bool is_wild = !st.fault && bytes &&
                        (workers->in.head.instance < 0 ||
                         workers->in.head.instance >= VX_INSTANCES_MAX);
@@ -153,7 +156,8 @@ static void worker_on_readable(uv_poll_t *poll, int status, int events)
     struct worker_process *process =
         VX_CONTAINER(poll, struct worker_process, channel_poll);
     if (vx_worker_listen(process)) return;
-    /* The process is ending; its pidfd tells when it has.  Of a thread this is the end. */
+    /* The process is ending; its pidfd tells when it has ended.  For a thread, the end of
+     * the channel is the end. */
     uv_poll_stop(&process->channel_poll);
     if (process->launched.thread) worker_ended(process);
 }
@@ -186,7 +190,7 @@ static void worker_log_exit(const struct worker_process *process,
     vx_log_write(VX_EVENT_WORKER_EXIT, fields, process->said_why ? 5 : 4);
 }
 
-/* It has no process any more, or none that can be ended. */
+/* The worker has no process any more, or one that does not die. */
 static void worker_gone(struct worker_process *process)
 {
     struct vx_workers *workers = process->workers;
@@ -216,7 +220,7 @@ static void worker_ended(struct worker_process *process)
     struct vx_worker_end end;
     bool was_thread = process->launched.thread != NULL;
     if (!vx_worker_join(&process->launched, &end)) return;
-    /* What it said before it died still counts; then there is no more to come. */
+    /* Messages that it sent before it died still count. */
     if (process->info.state != VX_WORKER_STOPPING) (void)vx_worker_listen(process);
     worker_leave(process);
     if (!process->said_why) process->info.problem.text[0] = '\0';
@@ -389,11 +393,11 @@ const struct vx_worker_info *vx_workers_info(const struct vx_workers *workers, i
     return &workers->processes[worker].info;
 }
 
-/* passed: -1 = no descriptor. */
+/* `passed`: -1 = no descriptor. */
 static bool worker_send(struct worker_process *process,
                         const struct vx_message_head *message, size_t bytes, int passed)
 {
-    /* It may have died, or been told to stop, since the caller made up its mind. */
+    /* It may have died, or been told to stop, since the caller chose it. */
     if (process->info.state != VX_WORKER_UP) return false;
     vx_status st = passed < 0
                        ? vx_channel_send(process->channel, message, bytes)
@@ -427,7 +431,8 @@ void vx_workers_kill(struct vx_workers *workers, i32 worker)
 void vx_workers_ask_stats(struct vx_workers *workers)
 {
     struct vx_message_head message = {.kind = VX_MESSAGE_STATS};
-    /* A busy worker is not asked twice; one that does not read dies of it. */
+    /* A worker that has not answered yet is not asked again; one that does not read is
+     * killed by the send. */
     for (i32 i = 0; i < workers->count; i++)
         if (!workers->processes[i].watch.asked)
             (void)vx_workers_send(workers, i, &message, sizeof message);

@@ -1,7 +1,7 @@
-/* workers_private - what the files of workers share; nobody else includes it.
+/* workers_private - what the files of workers share; no other file includes it.
  *
- *   workers.c         processes: start, words, end, restart, stop
- *   workers_watch.c   what they owe, by the watchdog's clock, and the end of who hangs
+ *   workers.c         processes: start, messages, end, restart, stop
+ *   workers_watch.c   which answers are outstanding; kills a worker that hangs
  *
  * Owner    the table is the front's, through workers.h.
  * Thread   loop.
@@ -25,13 +25,13 @@ struct worker_process {
     struct vx_worker_info info;
     struct vx_launched launched;
     int channel;                      /* -1 when none */
-    uv_poll_t channel_poll, pid_poll; /* pid_poll: of a process */
-    uv_timer_t timer;                 /* restart, or the end of its time to end */
+    uv_poll_t channel_poll, pid_poll; /* pid_poll: not if the worker is a thread */
+    uv_timer_t timer; /* when to restart it, or kill it if it still runs */
     struct vx_watchdog_facts watch;
-    bool is_damaged; /* it said what no worker says: it is not listened to any more */
+    bool is_damaged; /* it sent an invalid message: its messages are ignored */
     bool was_killed; /* its end is still to come */
     bool was_up;
-    bool said_why; /* info.problem is of this process, not of one before */
+    bool said_why; /* info.problem is about this process, not an earlier one */
     i32 quick_deaths;
     i64 started_ns;
 };
@@ -47,9 +47,9 @@ struct vx_workers {
     union vx_message in;
 };
 
-/* All that it has said; false when it will say no more. */
+/* Handles all messages that have arrived; false when no more will come. */
 bool vx_worker_listen(struct worker_process *process);
-/* SIGKILL; it gets nothing to do any more. */
+/* Kills it with SIGKILL; it gets no more work. */
 void vx_worker_force_end(struct worker_process *process);
 
 void vx_workers_watch_open(struct vx_workers *workers);

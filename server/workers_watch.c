@@ -31,8 +31,9 @@ void vx_workers_watch_sent(struct worker_process *process, i32 kind)
     if (kind == VX_MESSAGE_LOAD) vx_watchdog_sent(&watch->loads, now);
 }
 
-/* Batches wait for the device thread while it runs a piece of a tuning or a warm-up, so its
- * words about that excuse them; the other thread's, about files and kernels, do not. */
+/* While the device thread runs a step of tuning or warm-up, batches wait for it.  Its
+ * progress messages are therefore signs of life for batches, too.  Those of the main
+ * thread, which reads files and prepares kernels, are not. */
 static void watch_progress(struct vx_watchdog_facts *watch, i32 stage, i64 now)
 {
     if (stage == VX_PROGRESS_READ) {
@@ -54,7 +55,7 @@ void vx_workers_watch_heard(struct worker_process *process,
     watch->heard_ns = now;
     switch (message->head.kind) {
     case VX_MESSAGE_UP: watch->starting = false; return;
-    /* A piece of a warm-up waits for that batch. */
+    /* The next step of a warm-up waits for that batch. */
     case VX_MESSAGE_WORKING: watch->batches.word_ns = watch->warms.word_ns = now; return;
     case VX_MESSAGE_STATED: watch->asked = false; return;
     case VX_MESSAGE_DONE: vx_watchdog_answered(&watch->batches, now); return;
@@ -67,7 +68,7 @@ void vx_workers_watch_heard(struct worker_process *process,
     }
 }
 
-/* ------- looks ------- */
+/* ------- checks ------- */
 
 static struct vx_watchdog_verdict worker_judge(const struct worker_process *process)
 {
@@ -79,7 +80,7 @@ static void worker_look(struct worker_process *process, i64 now)
     if (process->info.state != VX_WORKER_UP && process->info.state != VX_WORKER_STARTING)
         return;
     if (now < worker_judge(process).due_ns) return;
-    /* Timers come before the channels in a turn: its word may be lying there. */
+    /* Timers run before channels are read: its message may have arrived. */
     if (!vx_worker_listen(process)) return;
     struct vx_watchdog_verdict verdict = worker_judge(process);
     if (now < verdict.due_ns) return;

@@ -20,7 +20,7 @@ static bool begins_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* gRPC itself takes the port modulo 65536: another server might answer. */
+/* 1..65535.  gRPC takes the port modulo 65536, so that another server might answer. */
 static bool is_port(const char *text)
 {
     long port = 0;
@@ -32,7 +32,7 @@ static bool is_port(const char *text)
     return port >= 1 && port <= PORT_MAX;
 }
 
-/* A name, an address of v4, or one of v6, which has colons, in brackets. */
+/* A name, an IPv4 address, or an IPv6 address in brackets. */
 static bool is_host(const char *text, size_t bytes)
 {
     if (bytes == 0) return false;
@@ -58,7 +58,7 @@ enum voxel_code voxel_address_check(const char *address, struct voxel_error *err
     if (!port) return refuse(address, "host:port or unix:path", error);
     for (size_t i = 0; i < sizeof resolvers / sizeof *resolvers; i++)
         if (begins_with(address, resolvers[i])) {
-            /* What stands before the port is in gRPC's own words. */
+            /* gRPC's resolver reads the rest of the address. */
             if (is_port(port + 1)) return VOXEL_OK;
             return refuse(address, "a port from 1 to 65535 at its end", error);
         }

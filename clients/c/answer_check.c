@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A server may leave out what it has nothing to say about; what it says must be true. */
+/* A server may leave out the model and the version; if it sends them they must match. */
 static enum voxel_code names_check(const struct voxel_answer *answer,
                                    const struct voxel_wanted *wanted,
                                    struct voxel_error *error)
@@ -20,7 +20,7 @@ static enum voxel_code names_check(const struct voxel_answer *answer,
         return voxel_error_set(error, VOXEL_INTERNAL,
                                "version %s was asked, the answer is of '%s'", version,
                                answer->version);
-    /* The protocol wants an id back when one was given. */
+    /* The protocol requires that the answer repeats the request's id. */
     if (wanted->id && *wanted->id && strcmp(answer->id, wanted->id) != 0)
         return voxel_error_set(error, VOXEL_INTERNAL,
                                "the request's id was '%s', the answer's is '%s'",
@@ -33,7 +33,8 @@ static enum voxel_code missing(struct voxel_error *error, const char *output)
     return voxel_error_set(error, VOXEL_INTERNAL, "the answer lacks output '%s'", output);
 }
 
-/* What was named, and what has a place that the answer was to fill, is there. */
+/* The answer must have every output that the request named, and every output that has a
+ * place, unless the request wants other outputs only. */
 static enum voxel_code outputs_check(const struct voxel_answer *answer,
                                      const struct voxel_wanted *wanted,
                                      struct voxel_error *error)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Field numbers of ModelInferResponse and of what is in it. */
+/* Field numbers of ModelInferResponse and of the messages inside it. */
 enum {
     ANSWER_MODEL = 1,
     ANSWER_VERSION = 2,
@@ -28,11 +28,11 @@ enum {
     PARAMETER_UINT64 = 5,
 };
 
-/* What pass one finds: where each raw tensor begins, and all the rest in one piece. */
+/* Where each raw tensor begins, and a copy of all other fields. */
 struct parts {
     struct voxel_walk raw[VOXEL_OUTPUTS_MAX]; /* each with `left` = its bytes */
     int32_t raw_count;
-    uint8_t *rest;
+    uint8_t *rest; /* NULL in the first pass, which only counts rest_bytes */
     size_t rest_bytes;
 };
 
@@ -42,7 +42,7 @@ static enum voxel_code damaged(struct voxel_error *error, const char *where)
                            "the server's answer is damaged: %s is no protobuf", where);
 }
 
-/* Walks the top level once; with parts->rest set, copies the rest there. */
+/* Walks the top level once.  If parts->rest is set, copies all but raw tensors there. */
 static enum voxel_code parts_walk(const struct voxel_spans *spans, struct parts *parts,
                                   struct voxel_error *error)
 {
@@ -84,8 +84,8 @@ static const char *text_of(struct voxel_pool *pool, const struct voxel_field *fi
     return voxel_pool_take_text(pool, field->data, field->bytes);
 }
 
-/* Adds the dimensions of one shape field, packed or not.  False when damaged or too many.
- */
+/* Adds the dimensions of one shape field, packed or not.  False if the field is damaged
+ * or has too many. */
 static bool shape_add(struct voxel_tensor *tensor, const struct voxel_field *field)
 {
     struct voxel_reader r = voxel_reader_make(field->data, field->bytes);
@@ -175,7 +175,7 @@ static bool parse_parameter(struct voxel_pool *pool, const struct voxel_field *e
     return !r.bad && parameter->name;
 }
 
-/* Names, outputs and parameters; memory for both lists is there already. */
+/* Reads the names, the outputs without their data, and the parameters. */
 static enum voxel_code parse_rest(struct voxel_pool *pool, const struct parts *parts,
                                   struct voxel_answer *answer, struct voxel_error *error)
 {
@@ -225,8 +225,8 @@ static const struct voxel_place *place_of(const struct voxel_wanted *wanted,
     return NULL;
 }
 
-/* Where the bytes that came go: the caller's place or memory of the pool; NULL and an error
- * if not. */
+/* Where the bytes of an output are copied to: the caller's place or memory of the pool.
+ * NULL and an error if there is no room. */
 static void *output_memory(struct voxel_pool *pool, const struct voxel_place *place,
                            const struct voxel_tensor *output, struct voxel_error *error)
 {
@@ -249,7 +249,8 @@ static void *output_memory(struct voxel_pool *pool, const struct voxel_place *pl
     return memory;
 }
 
-/* An output that the server has written itself: the answer has no byte of it. */
+/* True if the server wrote the output into its region itself: the answer then has no byte
+ * of it, and the tensor is made to point there. */
 static bool output_lies_there(const struct voxel_place *place, uint64_t expected,
                               struct voxel_tensor *output)
 {

@@ -11,9 +11,9 @@
 #include <grpc/support/time.h>
 
 #define RECONNECT_FIRST_MS 100
-/* How long one attempt may take: a busy server, or one an ocean away, is not an absent one. */
+/* How long one attempt may take: a busy or distant server must not count as absent. */
 #define CONNECT_LONGEST_MS 20000
-/* Pauses grow to this: how late a server that came up may be found. */
+/* The longest pause between attempts: at most this late a new server is found. */
 #define RECONNECT_LONGEST_MS 1000
 
 struct voxel_queue *voxel_queue_take(struct voxel_client *client)
@@ -38,7 +38,7 @@ void voxel_queue_give(struct voxel_client *client, struct voxel_queue *queue)
 
 void voxel_client_count_end(struct voxel_client *client)
 {
-    /* Under the lock: the closing thread may free the client once it has seen 0. */
+    /* Under the lock, since the closing thread may free the client once it has seen 0. */
     pthread_mutex_lock(&client->lock);
     if (atomic_fetch_sub(&client->in_flight, 1) == 1)
         pthread_cond_broadcast(&client->quiet);
@@ -83,12 +83,11 @@ static void channel_open(struct voxel_client *client, const char *address)
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_MAX_SEND_MESSAGE_LENGTH,
          .value.integer = INT32_MAX},
-        /* A connection of its own: two clients of one program do not share a socket. */
+        /* Two clients must not share a connection, since it owns their regions. */
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
          .value.integer = 1},
-        /* gRPC's own first pause after a refusal is a second: long for a server next
-           door. */
+        /* gRPC's default first pause, 1 s, is too long for a server on the same host. */
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
          .value.integer = RECONNECT_FIRST_MS},
@@ -122,7 +121,8 @@ enum voxel_code voxel_client_open(const char *address,
     made->options = *options;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->quiet, NULL);
-    /* Threads that start here, gRPC's and ours, leave signals to the program's own. */
+    /* The threads that start here, gRPC's and ours, block all signals: the program's own
+     * threads must get them. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

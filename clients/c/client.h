@@ -3,17 +3,19 @@
  *   struct voxel_client *client;
  *   voxel_client_open("127.0.0.1:8001", NULL, &client, &error);
  *
- * NEW      -> active    voxel_call_start      the caller's thread
- * active   -> draining  its batch came back   the serving thread; gRPC still holds a
- * piece active   -> ended     its batch came back   the serving thread, no piece held
- * draining -> ended     last piece dropped    the serving thread
+ * The states of an asynchronous call, and the thread that changes them:
+ *
+ *   new      -> active     voxel_call_start                            the caller's
+ *   active   -> draining   its batch is back, gRPC holds a piece       the serving one
+ *   active   -> ended      its batch is back, gRPC holds no piece      the serving one
+ *   draining -> ended      gRPC has dropped the last piece             the serving one
  *
  * Owner    the user of the library.
- * Thread   `lock` guards active, draining, spare, closing and the thread that connects; the
- *          counters are atomic.
- * Limits   VOXEL_THREADS_MAX threads, and the one that connects; spare queues are as many as blocking calls ever ran
- *          at once.
- * Fails    see voxel.h.
+ * Thread   `lock` guards active, draining, spare, closing and the members of the thread
+ *          that connects; the counters are atomic.
+ * Limits   VOXEL_THREADS_MAX threads and the one that connects; as many spare queues as
+ *          blocking calls ever ran at once.
+ * Fails    as voxel.h says.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +26,7 @@
 
 #include <pthread.h>
 
-/* A completion queue for one blocking call at a time. */
+/* A completion queue that serves one blocking call at a time. */
 struct voxel_queue {
     grpc_completion_queue *queue;
     struct voxel_queue *next;
@@ -35,7 +37,7 @@ struct voxel_client {
     grpc_channel *channel;
     grpc_completion_queue *queue; /* of the asynchronous calls */
     pthread_mutex_t lock;
-    pthread_cond_t quiet; /* in_flight has become 0 */
+    pthread_cond_t quiet; /* signalled when in_flight becomes 0 */
     struct voxel_queue *spare;
     struct voxel_call *active;
     struct voxel_call *draining;
@@ -46,25 +48,27 @@ struct voxel_client {
     int32_t threads_count;
     grpc_completion_queue *connect_queue; /* of the thread that connects between calls */
     pthread_t connect_thread;
-    bool connect_started; /* to be joined */
-    bool connecting;      /* it has not settled yet */
+    bool connect_started; /* the thread must be joined */
+    bool connecting;      /* the thread still waits for a connection */
 };
 
-/* What gRPC would take otherwise than it is meant, or fail at with the first call, is refused. */
+/* Refuses with INVALID_ARGUMENT an address that gRPC would misread or could not use at
+ * the first call. */
 enum voxel_code voxel_address_check(const char *address, struct voxel_error *error);
 
-struct voxel_queue *voxel_queue_take(struct voxel_client *client); /* NULL: no memory */
+/* A queue for one blocking call, to be given back after it; NULL without memory. */
+struct voxel_queue *voxel_queue_take(struct voxel_client *client);
 void voxel_queue_give(struct voxel_client *client, struct voxel_queue *queue);
 
-/* Waits for at most one event and runs what it ends.  False when the queue is shut down.
- */
+/* Waits at most `timeout_us` (negative = no limit) for one event and runs the callbacks
+ * of the calls that have ended, *ran of them.  False when the queue is shut down. */
 bool voxel_client_serve(struct voxel_client *client, int64_t timeout_us, int32_t *ran);
-/* After a call that failed: if it found no connection, a thread goes on connecting until there is
- * one.  Any thread that may make calls. */
+/* Called after a call that failed: if the channel has no connection, starts a thread that
+ * waits in gRPC until it has one.  Any thread that may make calls. */
 void voxel_connect_go_on(struct voxel_client *client);
-/* Joins that thread; the channel has been destroyed. */
+/* Joins that thread.  The channel must have been destroyed before. */
 void voxel_connect_close(struct voxel_client *client);
-/* One asynchronous call is over. */
+/* Counts the end of one asynchronous call. */
 void voxel_client_count_end(struct voxel_client *client);
 
 #endif

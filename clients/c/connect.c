@@ -1,23 +1,25 @@
-/* Lets gRPC go on connecting between calls.
+/* connect - lets gRPC go on connecting between calls.
  *
- * gRPC sees that a connection stands only while somebody waits in it, and a call to a server that
- * is away fails at once, without waiting.  A program that tries again after a pause would then
- * learn of a server that came up only from gRPC's own look, every 5 s.  So a call that found no
- * connection leaves a thread behind, which waits in gRPC until there is one.
+ * gRPC notices a new connection only while some thread waits inside it, and a call to an
+ * absent server fails at once, without waiting.  A program that retries after a pause
+ * would then find a server that came up only through gRPC's own check every 5 s.  So a
+ * call that finds no connection starts a thread that waits in gRPC until there is one.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/client.h"
 
 #include <signal.h>
 
-/* Nothing to wait for: there is a connection, or none is wanted before the next call. */
+/* True if there is nothing to wait for: the channel has a connection, or will not try to
+ * connect before the next call. */
 static bool state_is_settled(grpc_connectivity_state state)
 {
     return state != GRPC_CHANNEL_CONNECTING && state != GRPC_CHANNEL_TRANSIENT_FAILURE;
 }
 
-/* Waits for the next state.  False when there is nothing to wait for any more.  The lock keeps the
- * channel: it is destroyed, which ends the wait, only once `closing` is seen here. */
+/* Waits for the channel's next state.  False if there is nothing to wait for.  The lock
+ * protects the channel: it is destroyed only after `closing` was set under the lock, and
+ * its destruction ends the wait. */
 static bool connect_wait(struct voxel_client *client)
 {
     gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
@@ -48,7 +50,7 @@ void voxel_connect_go_on(struct voxel_client *client)
         return;
     pthread_mutex_lock(&client->lock);
     if (!client->closing && !client->connecting) {
-        /* One that has settled takes the lock no more. */
+        /* The previous thread has settled and does not take the lock any more. */
         if (client->connect_started) pthread_join(client->connect_thread, NULL);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);

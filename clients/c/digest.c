@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-/* Odd numbers without a pattern: digits of pi, as in Blowfish. */
+/* Constants without a pattern: the digits of pi, as in Blowfish. */
 #define PI_0 0x243f6a8885a308d3u
 #define PI_1 0x13198a2e03707345u
 #define PI_2 0xa4093822299f31d1u
 #define PI_3 0x082efa98ec4e6c89u
 
-/* Both halves of the product: every bit of either factor reaches every bit of the result. */
+/* Folds both halves of the product, so that all bits of either factor mix. */
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
@@ -17,7 +17,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Two chains over the same words, which differ in their constants. */
+/* Two chains over the same words, with different constants. */
 static void digest_words(struct voxel_digest *digest, uint64_t first, uint64_t second)
 {
     digest->words[0] = mix(first ^ digest->words[0] ^ PI_0, second ^ PI_1);
@@ -36,7 +36,7 @@ static void digest_bytes(struct voxel_digest *digest, const uint8_t *bytes, size
     digest_words(digest, words[0], words[1]);
 }
 
-/* Where the tensor's bytes are; NULL when this process cannot read them. */
+/* Where the tensor's bytes are; NULL if this process cannot read them. */
 static const uint8_t *tensor_bytes(const struct voxel_tensor *tensor)
 {
     if (!tensor->region) return tensor->data;

@@ -1,15 +1,16 @@
-/* digest - which coordinates a request has, in 16 bytes.
+/* digest - a 16-byte hash of a request's coordinates.
  *
- * A geometry's name is the server's, and says nothing to a client about coordinates that are put
- * beside it.  So the client keeps these 16 bytes with the name: other coordinates have others.
+ * The server makes the name of a geometry, and a client cannot tell from the name which
+ * coordinates it stands for.  So the client keeps this hash with the name: other
+ * coordinates have another hash.
  *
- *   struct voxel_digest digest;
- *   if (voxel_digest_coords(&request, &digest) && voxel_digest_same(&digest, &before)) ...
+ *   struct voxel_digest now;
+ *   if (voxel_digest_coords(&request, &now) && voxel_digest_same(&now, &before)) ...
  *
- * Owner    values.
+ * Owner    plain values; nothing to release.
  * Thread   any.
- * Limits   not for input that somebody made to collide: it is the caller's own.
- * Fails    never; coordinates that cannot be read here have none.
+ * Limits   not collision-resistant against an attacker; the input is the caller's own.
+ * Fails    voxel_digest_coords returns false if this process cannot read the coordinates.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,9 +19,10 @@
 
 #include "clients/c/voxel.h"
 
-/* Of the coordinates, the inputs of integers, with their shapes.  The same on every machine and in
- * every version, since the command line prints it.  All zero when there are none; false, and all
- * zero, when they lie where this process cannot read them, on a device. */
+/* Hashes the coordinates, which are the INT32 inputs, with their shapes.  The hash is the
+ * same on every machine and in every version, since the command line prints it.  All zero
+ * if there is no INT32 input; false and all zero if one lies on a device, where this
+ * process cannot read it. */
 bool voxel_digest_coords(const struct voxel_request *request,
                          struct voxel_digest *digest);
 bool voxel_digest_same(const struct voxel_digest *a, const struct voxel_digest *b);

@@ -1,4 +1,4 @@
-/* error - fills the caller's struct voxel_error and returns its code, in one line.
+/* error - fills the caller's struct voxel_error and returns its code, in one statement.
  *
  *   return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "rank is %d, not 1..8", rank);
  *
@@ -16,9 +16,9 @@
 
 __attribute__((format(printf, 3, 4))) enum voxel_code
 voxel_error_set(struct voxel_error *error, enum voxel_code code, const char *format, ...);
-/* Code VOXEL_OK and no text. */
+/* Sets the code VOXEL_OK and an empty text. */
 enum voxel_code voxel_error_clear(struct voxel_error *error);
-/* The one sentence for a full memory. */
+/* RESOURCE_EXHAUSTED: no memory for `what`; `bytes` 0 leaves the size out. */
 enum voxel_code voxel_error_memory(struct voxel_error *error, const char *what,
                                    size_t bytes);
 

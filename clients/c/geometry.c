@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Keeps what the server calls the geometry, or "" when it did not keep it. */
+/* Stores the name that the server gave the geometry, or "" if it did not keep it. */
 static void geometry_learn(struct voxel_geometry *geometry,
                            const struct voxel_answer *answer)
 {
@@ -19,8 +19,7 @@ static void geometry_learn(struct voxel_geometry *geometry,
     if (bytes <= sizeof geometry->name) memcpy(geometry->name, name->text, bytes);
 }
 
-/* Whether the name stands for the coordinates of a request; one without any means those of the
- * name. */
+/* True if the name stands for the request's coordinates, or the request has none. */
 static bool geometry_fits(const struct voxel_geometry *geometry,
                           const struct voxel_digest *digest)
 {
@@ -30,8 +29,8 @@ static bool geometry_fits(const struct voxel_geometry *geometry,
            voxel_digest_same(digest, &geometry->digest);
 }
 
-/* The inputs but the coordinates, which a model may call as it likes: they are the only
- * integers.  Returns how many. */
+/* Copies the inputs except the coordinates; returns how many.  A model may give its
+ * inputs any name, but the coordinates are the only INT32 one. */
 static int32_t inputs_but_coords(const struct voxel_request *request,
                                  struct voxel_tensor *inputs)
 {

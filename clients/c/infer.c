@@ -11,7 +11,7 @@
 
 static const char infer_method[] = "/inference.GRPCInferenceService/ModelInfer";
 
-/* An inference under way.  The transport's call comes first: its end finds the rest. */
+/* An inference under way.  `call` is the first member, so that on_infer_end can cast. */
 struct infer_call {
     struct voxel_call call;
     struct voxel_message message;
@@ -43,7 +43,8 @@ static enum voxel_code regions_check(const struct voxel_client *client,
     return code;
 }
 
-/* Voxels: every input is [rows, C], of the same rows; so must be every output. */
+/* True if every input is [rows, C] with the same rows: then every output must have as
+ * many rows. */
 static bool request_rows(const struct voxel_request *request, int64_t *rows)
 {
     *rows = 0;
@@ -130,18 +131,18 @@ static void on_infer_end(struct voxel_call *call)
     voxel_on_answer on_answer = infer->on_answer;
     void *context = infer->context;
     infer_finish(infer, &answer, &error);
-    infer_close(
-        infer); /* before the callback: it may want the memory for its next request */
+    /* Before the callback, which may need the memory for its next request. */
+    infer_close(infer);
     on_answer(context, answer, &error);
 }
 
-/* What is NULL where it must not be is refused when the request is packed. */
+/* voxel_message_pack refuses a NULL that is not allowed. */
 static const char *text_or_empty(const char *text)
 {
     return text ? text : "";
 }
 
-/* So many of a list; one that is too long is refused when the request is packed. */
+/* The length of a list; 0 if it is out of range, which voxel_message_pack refuses. */
 static size_t count_of(int32_t count)
 {
     return count > 0 && count <= VOXEL_OUTPUTS_MAX ? (size_t)count : 0;
@@ -160,7 +161,7 @@ static size_t text_bytes(const char *text)
     return strlen(text_or_empty(text)) + 1;
 }
 
-/* One piece of memory for the call and what its end compares the answer with. */
+/* One allocation for the call and for the copies that infer_keep makes. */
 static struct infer_call *infer_open(const struct voxel_request *request)
 {
     size_t places_count = count_of(request->places_count);
@@ -174,7 +175,8 @@ static struct infer_call *infer_open(const struct voxel_request *request)
     return voxel_memory_take(1, bytes);
 }
 
-/* The request's lists and texts may go once the call is under way: these are copies. */
+/* Copies the lists and texts that the answer is compared with: the request's own are
+ * borrowed only until voxel_infer_async returns. */
 static void infer_keep(struct infer_call *infer, const struct voxel_request *request)
 {
     struct voxel_wanted *wanted = &infer->wanted;

@@ -1,13 +1,14 @@
-/* infer_wire - ModelInferRequest out, ModelInferResponse in, without gRPC.
+/* infer_wire - writes a ModelInferRequest and reads a ModelInferResponse, without gRPC.
  *
- * A request becomes pieces: bytes of ours (names, shapes, the prefix of each raw tensor
- * and tensors too small to be worth a piece) and the caller's tensors, borrowed.  An
- * answer comes as spans: all but the raw tensors is gathered (it is small) and parsed,
- * then each raw tensor is copied once to where it stays.
+ * A request becomes a list of pieces: the library's own bytes (names, shapes, the prefix
+ * of each raw tensor, and tensors too small for a piece of their own) and the caller's
+ * tensors, borrowed.  An answer comes as spans: all but the raw tensors (it is small) is
+ * copied together and parsed, then each raw tensor is copied once to where it stays.
  *
  *   struct voxel_message message;
  *   if (voxel_message_pack(request, &message, error)) ...
- *   ... send message.pieces in order; then voxel_message_fini(&message)
+ *   ...                                  send message.pieces in order
+ *   voxel_message_fini(&message);
  *   if (voxel_answer_parse(&spans, &wanted, &answer, error)) ...
  *
  * Owner    a message owns its own bytes and borrows the tensors; an answer belongs to the
@@ -15,9 +16,10 @@
  * Thread   any.
  * Limits   VOXEL_INPUTS_MAX, VOXEL_OUTPUTS_MAX, VOXEL_MESSAGE_BYTES_MAX,
  *          VOXEL_REST_BYTES_MAX.
- * Fails    pack: INVALID_ARGUMENT for a request that cannot be right; parse: INTERNAL for
- *          bytes that are no answer, or one to another request, UNIMPLEMENTED for typed contents, OUT_OF_RANGE for a
- *          small place.
+ * Fails    pack: INVALID_ARGUMENT for a request that cannot be right, RESOURCE_EXHAUSTED
+ *          without memory.  parse: INTERNAL for bytes that are no answer or an answer to
+ *          another request, UNIMPLEMENTED for typed contents, OUT_OF_RANGE for a place
+ *          that is too small, RESOURCE_EXHAUSTED without memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,14 +32,13 @@
 /* Inputs of one request and outputs of one answer: the server allows 8 of each. */
 #define VOXEL_INPUTS_MAX  16
 #define VOXEL_OUTPUTS_MAX 64
-/* Parameters of one answer: voxeld sends 7 at most. */
+/* Parameters of one answer: voxeld sends 12 at most (timing and coords_ref). */
 #define VOXEL_PARAMETERS_MAX 256
-/* Where gRPC's own length ends. */
+/* gRPC's own limit. */
 #define VOXEL_MESSAGE_BYTES_MAX 2147483647u
-/* An answer without its raw tensors: names, shapes, parameters. */
+/* Bytes of an answer without its raw tensors: names, shapes, parameters. */
 #define VOXEL_REST_BYTES_MAX (4u << 20)
-/* Below this a tensor is copied beside the head: one more slice costs more than the copy.
- */
+/* A tensor up to this size is copied behind the head: one more slice costs more. */
 #define VOXEL_COPY_BYTES_MAX 4096
 
 struct voxel_message {
@@ -53,7 +54,8 @@ enum voxel_code voxel_message_pack(const struct voxel_request *request,
                                    struct voxel_error *error);
 void voxel_message_fini(struct voxel_message *message);
 
-/* What a request says about its answer; all zero: anything may come. */
+/* What a request requires of its answer; if all zero, any answer is accepted.  It borrows
+ * all that it points to. */
 struct voxel_wanted {
     const struct voxel_place *places;
     int32_t places_count;
@@ -62,19 +64,20 @@ struct voxel_wanted {
     const char *model;
     const char *id;
     int64_t version;
-    bool voxels; /* every input was [rows, C]: so is every output, and there is one */
+    bool voxels; /* every input was [rows, C]: there must be outputs, with as many rows */
     int64_t rows;
 };
-/* Nothing is written to places before the answer's head is known to be what was wanted. */
+/* Reads an answer.  Checks all but the raw tensors before it writes to any place. */
 enum voxel_code voxel_answer_parse(const struct voxel_spans *spans,
                                    const struct voxel_wanted *wanted,
                                    struct voxel_answer **answer,
                                    struct voxel_error *error);
-/* An answer without its data against what was wanted: INTERNAL says where they part. */
+/* Compares an answer, without its data, with what was wanted; INTERNAL names the first
+ * difference. */
 enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
                                    const struct voxel_wanted *wanted,
                                    struct voxel_error *error);
-/* The version as text, "" for 0: as requests have it. */
+/* The version as a request spells it: decimal digits, "" for 0. */
 void voxel_version_text(int64_t version, char text[24]);
 
 #endif

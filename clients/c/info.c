@@ -11,10 +11,10 @@
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
-/* A request of these methods is a name and a version, or nothing. */
+/* A request of these methods has a name and a version, or nothing. */
 #define INFO_REQUEST_BYTES_MAX 1024
 
-/* One answer in one piece. */
+/* The bytes of one answer, contiguous. */
 struct info_reply {
     uint8_t *data;
     size_t bytes;

@@ -25,12 +25,11 @@ enum voxel_code voxel_flag_parse(const void *data, size_t bytes, bool *flag,
     return r.bad ? damaged(error, "flag") : voxel_error_clear(error);
 }
 
-/* A message being parsed into a pool; `full` remembers a failed allocation until the end.
- */
+/* A message that is being parsed into a pool. */
 struct parse {
     struct voxel_pool *pool;
-    bool full;
-    bool bad;
+    bool full; /* an allocation has failed */
+    bool bad;  /* the message is damaged */
 };
 
 static void *parse_open(struct parse *parse, size_t root_bytes)
@@ -45,7 +44,7 @@ static void *parse_open(struct parse *parse, size_t root_bytes)
     return root;
 }
 
-/* Ends a parse: on failure the pool is closed, and with it the root. */
+/* Ends a parse.  After a failure closes the pool, and with it the root. */
 static enum voxel_code parse_close(struct parse *parse, const char *what,
                                    struct voxel_error *error)
 {
@@ -61,8 +60,8 @@ static const char *parse_text(struct parse *parse, const struct voxel_field *fie
     return text ? text : "";
 }
 
-/* Room for every field `number` of a message; *count starts at 0 and is raised by the
- * reader. An empty list when memory is full: then nothing may be read into it. */
+/* Room for every length-delimited field `number` of a message.  NULL if memory is full;
+ * next_field then returns false, so that nothing is written into the list. */
 static void *parse_list(struct parse *parse, const struct voxel_field *message,
                         uint32_t number, size_t size)
 {
@@ -75,7 +74,7 @@ static void *parse_list(struct parse *parse, const struct voxel_field *message,
     return list;
 }
 
-/* Next length-delimited field of a message, as all of ours but a few numbers are. */
+/* The next field of a message; false at its end, on damage, or without memory. */
 static bool next_field(struct parse *parse, struct voxel_reader *r,
                        struct voxel_field *field)
 {

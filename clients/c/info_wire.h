@@ -1,18 +1,16 @@
-/* info_wire - the small answers of the protocol as structs: readiness, metadata,
- * statistics.
+/* info_wire - the protocol's small answers as structs: readiness, metadata, statistics.
  *
- * Each answer is one piece of bytes by now.  What a struct points to lies in one pool,
- * and the struct is the pool's root: voxel_info_free releases all.
+ * The bytes of an answer are contiguous here.  A struct and all that it points to lie in
+ * one pool; the struct is the pool's root, so that voxel_info_free releases all.
  *
  *   struct voxel_model_info *info;
  *   if (voxel_model_info_parse(data, bytes, &info, error)) ...
  *   voxel_info_free(info);
  *
- * Owner    the caller.
+ * Owner    the caller owns each struct and frees it with voxel_info_free.
  * Thread   any.
  * Limits   VOXEL_INFO_BYTES_MAX per answer; its structs are at most about 60 times that.
- * Fails    INTERNAL for bytes that are no such message, RESOURCE_EXHAUSTED for want of
- * memory.
+ * Fails    INTERNAL: bytes that are no such message.  RESOURCE_EXHAUSTED: no memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,10 +19,10 @@
 
 #include "clients/c/voxel.h"
 
-/* The longest is the statistics of every model: 1 MiB is some thousand of them. */
+/* The longest is the statistics of every model: 1 MiB holds some thousand models. */
 #define VOXEL_INFO_BYTES_MAX (1u << 20)
 
-/* Field 1 as a bool: ServerLive, ServerReady and ModelReady all answer so. */
+/* Field 1 as a bool: the answer of ServerLive, ServerReady and ModelReady. */
 enum voxel_code voxel_flag_parse(const void *data, size_t bytes, bool *flag,
                                  struct voxel_error *error);
 enum voxel_code voxel_server_info_parse(const void *data, size_t bytes,
@@ -39,7 +37,7 @@ enum voxel_code voxel_statistics_parse(const void *data, size_t bytes,
 enum voxel_code voxel_models_parse(const void *data, size_t bytes,
                                    struct voxel_models **models,
                                    struct voxel_error *error);
-/* The models of a statistics answer as a list; every one of them is READY. */
+/* The models of a statistics answer as a list; each has the state "READY". */
 enum voxel_code voxel_models_from_statistics(const struct voxel_statistics *statistics,
                                              struct voxel_models **models,
                                              struct voxel_error *error);

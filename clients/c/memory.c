@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one answer's names and shapes take; more is a second block. */
+/* Enough for the names and shapes of one answer; a larger answer takes more blocks. */
 #define POOL_BLOCK_BYTES 4096
 #define POOL_ALIGN       16
 
@@ -52,7 +52,7 @@ static struct pool_block *pool_add_block(struct voxel_pool *pool, size_t bytes)
     struct pool_block *block = voxel_memory_take_bytes(sizeof *block + bytes);
     if (!block) return NULL;
     *block = (struct pool_block){.bytes = bytes};
-    /* A large block is for one thing: the one for small things stays in front. */
+    /* A large block holds one thing; the block for small things stays first. */
     if (pool->blocks && bytes > POOL_BLOCK_BYTES) {
         block->next = pool->blocks->next;
         pool->blocks->next = block;

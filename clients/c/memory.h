@@ -1,17 +1,17 @@
-/* memory - the one place of the clients that asks libc for memory; and pools of small
- * things.
+/* memory - the clients' only calls of malloc and free, and pools for small things.
  *
- * A pool holds everything that one answer points to, so that it is freed in one call and
- * no field needs an owner of its own.  Clients are programs of others: a full memory is a
- * NULL that becomes RESOURCE_EXHAUSTED, never an abort.
+ * A pool holds everything that one answer points to, so that one call frees it and no
+ * field needs an owner of its own.  The library runs inside other people's programs: a
+ * full memory is a NULL that becomes RESOURCE_EXHAUSTED, never an abort.
  *
  *   struct voxel_pool *pool = voxel_pool_open();
  *   struct thing *thing = voxel_pool_take(pool, sizeof *thing);
  *   voxel_pool_close(pool);
  *
- * Owner    a pool: whoever opened it, until it becomes part of an answer.
- * Thread   one at a time.
- * Limits   memory.
+ * Owner    the caller owns memory and pools; a pool with a root belongs to the answer or
+ *          info that the root is.
+ * Thread   any; a pool is used by one thread at a time.
+ * Limits   those of the process.
  * Fails    NULL when memory is full; closing and releasing cannot fail.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -22,28 +22,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory for count things; NULL when full or when the product overflows. */
+/* Zeroed memory for `count` things of `size` bytes.  NULL also if that overflows. */
 void *voxel_memory_take(size_t count, size_t size);
-/* Not zeroed, 64-byte aligned: tensor bytes. */
+/* Memory for tensors: 64-byte aligned, not zeroed. */
 void *voxel_memory_take_bytes(size_t bytes);
-/* Grows to `size` bytes and keeps what was there; NULL (and the old memory stays) when
- * full. */
+/* Grows memory to `size` bytes and keeps its content; NULL when memory is full, and the
+ * old memory stays valid. */
 void *voxel_memory_grow(void *memory, size_t size);
 void voxel_memory_give(void *memory);
 
 struct voxel_pool;
 
 struct voxel_pool *voxel_pool_open(void);
-/* Zeroed, aligned for any type, alive until the pool closes. */
+/* Memory that is zeroed, aligned to 16 bytes, and valid until the pool closes. */
 void *voxel_pool_take(struct voxel_pool *pool, size_t bytes);
-/* A NUL-terminated copy. */
+/* A copy of `bytes` bytes, with a NUL behind it. */
 const char *voxel_pool_take_text(struct voxel_pool *pool, const void *text, size_t bytes);
-/* 64-byte aligned and not zeroed. */
+/* As voxel_memory_take_bytes, valid until the pool closes. */
 void *voxel_pool_take_bytes(struct voxel_pool *pool, size_t bytes);
 void voxel_pool_close(struct voxel_pool *pool);
 
-/* Some things are handed out alone (voxel_info_free): they remember their pool in front.
- */
+/* A root is handed out without its pool: it stores a pointer to the pool in front of
+ * itself, so that voxel_answer_free and voxel_info_free find the pool. */
 void *voxel_pool_take_root(struct voxel_pool *pool, size_t bytes);
 struct voxel_pool *voxel_pool_of_root(void *root);
 

@@ -16,14 +16,15 @@
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
-/* The longest of these messages: a name, a key or a handle, and two numbers. */
+/* Enough for the longest message: a name, a key or a handle, and two numbers. */
 #define REGION_REQUEST_BYTES_MAX 256
-/* Taking back what a server that is away has forgotten anyway must not hold anyone up. */
+/* How long a close waits: a server that is away has dropped the region anyway. */
 #define REGION_CLOSE_US 2000000
-/* What is allocated at once when there are signals: each undoes the piece it comes in. */
+/* How much is allocated per call once a signal has come: a signal undoes the call that it
+ * interrupts. */
 #define OBJECT_PIECE_BYTES ((size_t)4 << 20)
 
-/* Field numbers: Register of both kinds, Unregister has a name alone. */
+/* Field numbers of Register, of both kinds of memory; Unregister has only the name. */
 enum {
     REGISTER_NAME = 1,
     SYSTEM_KEY = 2,
@@ -123,8 +124,9 @@ static enum voxel_code object_failed(struct voxel_error *error, const char *what
                            strerror(reason));
 }
 
-/* Allocates all of it, whatever signals the program gets meanwhile; 0 or an errno.  At once
- * first, so that what is too much for the machine is refused before any of it is taken. */
+/* Allocates all of the object, also while signals come; returns 0 or an errno.  First
+ * tries all of it in one call, so that a size beyond the machine's memory is refused
+ * before any of it is allocated. */
 static int object_fill(int fd, size_t bytes)
 {
     size_t at = 0, piece = bytes;
@@ -140,15 +142,16 @@ static int object_fill(int fd, size_t bytes)
     return 0;
 }
 
-/* Makes the object under its name and maps it: at `at`, or anywhere.  Every page is there
- * from now on: a full memory shows here and not as a signal later. */
+/* Makes the object under its name and maps it: at address `at` with the content from
+ * there, or anywhere if `at` is NULL.  Allocates every page, so that a full memory is an
+ * error here and not a signal later. */
 static enum voxel_code object_make(const struct voxel_region *region, void *at,
                                    void **memory, struct voxel_error *error)
 {
     size_t bytes = region->mapped_bytes;
     int fd = shm_open(region->key, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return object_failed(error, "shm_open", bytes, errno);
-    int reason = fchmod(fd, 0600) ? errno : 0; /* whatever the umask is */
+    int reason = fchmod(fd, 0600) ? errno : 0; /* the umask may have cleared bits */
     if (!reason) reason = object_fill(fd, bytes);
     const char *what = "posix_fallocate";
     void *made = MAP_FAILED;
@@ -159,7 +162,7 @@ static enum voxel_code object_make(const struct voxel_region *region, void *at,
         if (made == MAP_FAILED) reason = errno;
     }
     if (!reason && at) {
-        /* What was there goes along, and the address stays. */
+        /* Copies the content and moves the new mapping to the old address. */
         memcpy(made, at, bytes);
         void *moved = mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
         if (moved == MAP_FAILED) {
@@ -243,9 +246,9 @@ enum voxel_code voxel_region_open_device(struct voxel_client *client,
 
 enum voxel_code voxel_region_renew(struct voxel_region *region, struct voxel_error *error)
 {
-    region_unregister(region); /* the connection may be the one that knows it */
+    region_unregister(region); /* it may still be registered on this connection */
     if (!region->memory) return region_register(region, error);
-    /* The object that is mapped has no name any more, so another takes its place. */
+    /* The mapped object is unlinked and cannot be named again: another replaces it. */
     enum voxel_code code = region_name(region, error);
     if (!code) code = object_make(region, region->memory, &region->memory, error);
     if (code) return code;

@@ -1,16 +1,16 @@
-/* region - what a region is inside the library, and the messages that make the server know it.
+/* region - a region inside the library, and the messages that register it at the server.
  *
- * The object has a name that nobody can guess, for as long as the server takes to open it:
- * made (shm_open O_EXCL 0600), registered, unlinked.  The same text without its slash is
- * the region's name in requests, so that it is no other client's on a server whose names
- * are all in one list.
+ * The shared memory object has a random name that nobody can guess, and only until the
+ * server has opened it: the library makes it (shm_open O_EXCL 0600), registers it,
+ * unlinks it.  The same text without its slash is the region's name in requests, so that
+ * no other client has that name on a server that keeps all names in one list.
  *
  *   voxel_region_open -> memory made -> SystemSharedMemoryRegister -> unlinked
  *
- * Owner    whoever opened it; it borrows the client.
+ * Owner    the caller who opened it; it borrows the client.
  * Thread   memory, bytes, name: any.  open, renew, close: when no request uses it.
  * Limits   the server's.
- * Fails    see voxel.h.
+ * Fails    as voxel.h says.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,7 +33,7 @@ struct voxel_region {
     struct voxel_device_memory device;
 };
 
-/* The requests; for tests. */
+/* Write the request messages; public for tests. */
 void voxel_region_pack_register(const struct voxel_region *region,
                                 struct voxel_writer *w);
 void voxel_region_pack_unregister(const struct voxel_region *region,

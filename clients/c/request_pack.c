@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Field numbers of ModelInferRequest and of what is in it. */
+/* Field numbers of ModelInferRequest and of the messages inside it. */
 enum {
     REQUEST_MODEL = 1,
     REQUEST_VERSION = 2,
@@ -129,8 +129,8 @@ static enum voxel_code request_check(const struct voxel_request *request,
     return VOXEL_OK;
 }
 
-/* One parameter: a number, or a text when that is there.  An empty text is written too:
- * which member of the oneof is there says the type. */
+/* One parameter: `text` if it is not NULL, else the number `value`.  An empty text is
+ * written too, since the member of the oneof that is present tells the type. */
 struct parameter {
     const char *key;
     uint32_t member;
@@ -150,7 +150,7 @@ static void pack_value(struct voxel_writer *w, const struct parameter *p)
     }
 }
 
-/* A map entry: key, and an InferParameter. */
+/* Writes a map entry: the key and an InferParameter. */
 static void pack_parameter(struct voxel_writer *w, uint32_t field,
                            const struct parameter *p)
 {
@@ -165,7 +165,7 @@ static void pack_parameter(struct voxel_writer *w, uint32_t field,
     pack_value(w, p);
 }
 
-/* Three parameters say where a tensor lies; a begin at 0 is left out. */
+/* Writes the parameters that say where a tensor lies; an offset of 0 is left out. */
 static void pack_piece(struct voxel_writer *w, uint32_t field, const struct piece *piece)
 {
     const struct parameter name = {.key = "shared_memory_region",
@@ -196,7 +196,8 @@ static void pack_tensor_body(struct voxel_writer *w, const struct voxel_tensor *
     if (tensor->region) pack_piece(w, TENSOR_PARAMETERS, &piece);
 }
 
-/* The place that the server writes this output to itself; NULL = it is sent. */
+/* The output's place in a region, where the server writes it; NULL = it comes in the
+ * answer. */
 static const struct voxel_place *place_of(const struct voxel_request *request,
                                           const char *output)
 {
@@ -231,7 +232,7 @@ static bool outputs_name(const struct voxel_request *request, const char *output
     return false;
 }
 
-/* Those that are named, then those that have a place in a region and are not. */
+/* Writes the named outputs, then the unnamed ones that have a place in a region. */
 static void pack_outputs(struct voxel_writer *w, const struct voxel_request *request)
 {
     for (int32_t i = 0; i < request->outputs_count; i++)
@@ -267,7 +268,7 @@ void voxel_version_text(int64_t version, char text[24])
     memcpy(text, digits + at, sizeof digits - at);
 }
 
-/* Fields 1 to 6. */
+/* Writes fields 1 to 6. */
 static void pack_head(struct voxel_writer *w, const struct voxel_request *request)
 {
     voxel_write_text(w, REQUEST_MODEL, request->model);

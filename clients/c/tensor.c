@@ -40,7 +40,7 @@ struct voxel_tensor voxel_tensor_make(const char *name, enum voxel_type type,
     struct voxel_tensor tensor = {
         .name = name, .type = type, .rank = 2, .shape = {rows, columns}, .data = data};
     size_t cells;
-    /* A size that cannot be leaves bytes at 0: the request's check then says so. */
+    /* An impossible size leaves bytes at 0, which voxel_message_pack refuses. */
     if (rows < 0 || columns < 0) return tensor;
     if (__builtin_mul_overflow((size_t)rows, (size_t)columns, &cells)) return tensor;
     if (__builtin_mul_overflow(cells, voxel_type_bytes(type), &tensor.bytes))

@@ -14,8 +14,9 @@
 #include <grpc/slice.h>
 #include <grpc/support/time.h>
 
-/* gRPC hands a call from the thread that starts it to the one that ends it under its own locks.
- * ThreadSanitizer cannot see those (the library is not built with it) and is told. */
+/* gRPC passes a call from the thread that starts it to the thread that ends it under its
+ * own locks.  ThreadSanitizer cannot see these (gRPC is not built with it), so the macros
+ * tell it. */
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -26,11 +27,10 @@ void __tsan_release(void *address);
 #define TAKEN_OVER(call)  ((void)(call))
 #endif
 
-/* How often calls whose pieces gRPC still holds are looked at; each look also drives I/O.
- */
+/* The interval between checks of calls whose pieces gRPC still holds; a check also lets
+ * gRPC do I/O. */
 #define DRAIN_US 1000
-/* How long a poll without limit sleeps before it asks again whether anything is in
- * flight. */
+/* The longest sleep of a poll before it checks again whether anything is in flight. */
 #define POLL_SLICE_US 100000
 
 int64_t voxel_clock_ns(void)
@@ -46,7 +46,8 @@ static gpr_timespec time_from_now(int64_t us)
                         gpr_time_from_micros(us, GPR_TIMESPAN));
 }
 
-/* gRPC has dropped one piece.  Any thread of gRPC; the call may be gone right after. */
+/* Runs when gRPC drops one piece, on any thread of gRPC.  The call may be freed as soon
+ * as the count is 0. */
 static void on_piece_dropped(void *context)
 {
     struct voxel_call *call = context;
@@ -72,7 +73,7 @@ static grpc_byte_buffer *call_pack(struct voxel_call *call)
     return buffer;
 }
 
-/* Everything of a unary call in one batch: one event ends it. */
+/* Starts a unary call as one batch, so that one event ends it. */
 static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call *call,
                                   grpc_completion_queue *queue)
 {
@@ -112,8 +113,9 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     return VOXEL_INTERNAL;
 }
 
-/* A server of gRPC that stops cancels calls that are on their way to it, in words of gRPC's own.
- * Nobody here took them back: to the caller the server is away. */
+/* True for the texts with which a stopping gRPC server cancels the calls that are on
+ * their way to it.  This client did not cancel them: for the caller the server is
+ * unavailable. */
 static bool text_is_grpc(const char *text, size_t bytes)
 {
     static const char reset[] = "Received RST_STREAM";
@@ -146,7 +148,7 @@ static void call_read_status(struct voxel_call *call)
                         text);
 }
 
-/* The batch has come back: the result is read and the call given back to gRPC. */
+/* Reads the result after the batch has come back, and releases the gRPC call. */
 static void call_finish(struct voxel_client *client, struct voxel_call *call)
 {
     TAKEN_OVER(call);
@@ -180,7 +182,7 @@ void voxel_call_run(struct voxel_client *client, struct voxel_call *call)
     } else if (call->rpc) {
         grpc_call_unref(call->rpc);
     }
-    /* Waiting for a tag that never comes is how to let gRPC work for a while. */
+    /* A wait for a tag that never comes lets gRPC work for that time. */
     while (!call_is_drained(call))
         grpc_completion_queue_pluck(queue->queue, queue, time_from_now(DRAIN_US), NULL);
     voxel_queue_give(client, queue);
@@ -208,8 +210,8 @@ enum voxel_code voxel_call_start(struct voxel_client *client, struct voxel_call 
     call->begin_ns = voxel_clock_ns();
     atomic_fetch_add(&client->in_flight, 1);
     pthread_mutex_lock(&client->lock);
-    /* Under the lock, so that closing either sees the call and cancels it or comes
-     * before. */
+    /* Under the lock, so that voxel_client_close either sees the call and cancels it, or
+     * has set `closing` before. */
     enum voxel_code code = VOXEL_CANCELLED;
     if (client->closing)
         voxel_error_set(&call->error, code, "the client is closing");
@@ -228,7 +230,7 @@ enum voxel_code voxel_call_start(struct voxel_client *client, struct voxel_call 
     return voxel_error_set(error, code, "%s", call->error.text);
 }
 
-/* Runs the ends of calls whose last piece has been dropped.  Returns how many. */
+/* Ends the calls whose last piece gRPC has dropped; returns how many. */
 static int32_t run_drained(struct voxel_client *client)
 {
     int32_t ran = 0;
@@ -249,8 +251,8 @@ static int32_t run_drained(struct voxel_client *client)
     return ran;
 }
 
-/* One event of the shared queue.  Returns how many ends ran: 1, or 0 when the call must
- * drain. */
+/* Handles one event of the shared queue.  Returns 1 if it ended the call, 0 if the call
+ * must drain first. */
 static int32_t run_event(struct voxel_client *client, struct voxel_call *call)
 {
     pthread_mutex_lock(&client->lock);

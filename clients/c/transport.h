@@ -1,9 +1,9 @@
 /* transport - unary calls over one gRPC channel, for any method and any bytes.
  *
- * The only file of the clients that knows gRPC.  A request is a list of pieces that stay
- * where they are; the answer is a list of spans over the memory gRPC received into.  A
- * call ends for its owner only when gRPC has also dropped every piece: then the pieces'
- * memory may be reused, even if the server refused in the middle of the upload.
+ * Only this file, client.c and connect.c use gRPC.  A request is a list of pieces that
+ * stay where they are; the answer is a list of spans over the memory that gRPC received
+ * into.  A call ends for its owner only when gRPC has also dropped every piece: the
+ * pieces' memory may then be reused, even if the server refused during the upload.
  *
  *   struct voxel_call call = {.method = "/package.Service/Method", .pieces = list, ...};
  *   voxel_call_run(client, &call);
@@ -15,8 +15,9 @@
  * Thread   any.  Blocking calls use a completion queue of their own from a small pool, so
  *          that the answer wakes the thread that waits for it and no other.  Asynchronous
  *          calls share one queue, served by voxel_client_poll or by the client's threads.
- * Limits   message length 2^31-1 both ways.
- * Fails    in call.error; starting itself fails only for want of memory.
+ * Limits   messages of at most 2^31-1 bytes, both ways.
+ * Fails    in call.error.  voxel_call_start itself fails without memory, when the client
+ *          is closing (CANCELLED), or when gRPC refuses the call (INTERNAL).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -39,7 +40,7 @@ struct voxel_call {
     const struct voxel_span *pieces;
     size_t pieces_count;
     int64_t deadline_us; /* from the start; 0 = the client's default */
-    void (*on_end)(struct voxel_call *call); /* asynchronous calls */
+    void (*on_end)(struct voxel_call *call); /* of an asynchronous call */
 
     /* Set when it has ended. */
     struct voxel_error error;
@@ -48,7 +49,7 @@ struct voxel_call {
 
     /* The transport's own. */
     grpc_call *rpc;
-    bool taken_back; /* by this client, which closes */
+    bool taken_back; /* voxel_client_close has cancelled it */
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
@@ -59,9 +60,9 @@ struct voxel_call {
     struct voxel_span *outside;
 };
 
-/* Sends and waits; the result is in the call. */
+/* Sends the request and waits until the call has ended; the result is in the call. */
 void voxel_call_run(struct voxel_client *client, struct voxel_call *call);
-/* Sends; call->on_end runs once unless this fails. */
+/* Sends the request.  call->on_end runs exactly once, unless this function fails. */
 enum voxel_code voxel_call_start(struct voxel_client *client, struct voxel_call *call,
                                  struct voxel_error *error);
 /* The answer's bytes, valid until voxel_call_fini.  False when memory is full. */

@@ -1,9 +1,9 @@
 /* voxel - talks to voxeld, or to any Open Inference Protocol v2 server, over gRPC.
  *
  * A client is one connection.  Requests borrow the caller's tensors: their bytes go to
- * the socket from where they are, without a copy.  Answers are copied once, from the
- * bytes as they came into memory of the library or into memory the caller names.  With a
- * server on the same host tensors may lie in shared memory instead: then none are sent.
+ * the socket from where they are, without a copy.  The library copies the outputs of an
+ * answer once, into its own memory or into memory that the caller names.  If the server
+ * is on the same host, tensors may lie in shared memory: their bytes are then not sent.
  *
  *   struct voxel_client *client;
  *   struct voxel_error error;
@@ -21,23 +21,31 @@
  *   voxel_answer_free(answer);
  *   voxel_client_close(client);
  *
- * Shapes   coords INT32 [N,4]: the sample (0..511), then three axes (-131072..131071), each
- *          voxel once; or [N,3]: three axes, all of sample 0.  The axes come in the order
- *          that the network was trained with: spconv's [b,z,y,x] goes as it is.  feats
- *          FP32, FP16 or BF16 [N,C].  Rows of an answer are in the order of the request's.
- *          All tensors are little-endian, row-major, without padding.
+ * Shapes   coords INT32 [N,4]: the sample (0..511), then three axes (-131072..131071);
+ *          each voxel once.  Or [N,3]: three axes, all of sample 0.  The axes are in the
+ *          order that the network was trained with: pass spconv's [b,z,y,x] unchanged.
+ *          feats FP32, FP16 or BF16 [N,C].  Row i of an output belongs to row i of
+ *          coords.  All tensors are little-endian, row-major, without padding.
  * Units    times end in _us (microseconds) or _ns, sizes in _bytes.
- * Owner    a client, an answer and an info belong to whoever got them, to be closed or
- *          freed; what they point to belongs to them.
+ * Owner    the caller owns every client, answer, region and info that it gets, and closes
+ *          or frees it; what these point to belongs to them.  A function borrows what its
+ *          arguments point to until it returns, unless its comment says otherwise.
  * Thread   every function may be called from any thread, and many calls may be under way
  *          at once, except: voxel_client_close is called once, when no other call is
  *          running.  Callbacks are described at voxel_infer_async.
- * Limits   a message is at most 2^31-1 bytes; rank at most VOXEL_RANK_MAX.
- * Fails    every function that can fail returns a gRPC status code (0 is success) and,
- *          when `error` is not NULL, leaves there the code and a sentence: the server's
- *          own when it was the server that refused.  An answer that contradicts its request
- *          (another model, version or id, a missing output, other rows than were sent,
- *          bytes that are not those of its shapes) is INTERNAL, never an answer.
+ * Limits   a message is at most 2^31-1 bytes; a tensor has at most VOXEL_RANK_MAX
+ *          dimensions; a request has at most 16 inputs, 64 outputs and 64 places.
+ * Fails    every function that can fail returns a gRPC status code (0 is success) and, if
+ *          `error` is not NULL, stores the code and a sentence there: the server's own
+ *          sentence if the server refused.  A result that is returned through a pointer
+ *          is NULL (a bool: false) after a failure.  Every function that calls the server
+ *          can fail with UNAVAILABLE (no connection, or the server ended the call without
+ *          an answer), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (no memory), INTERNAL (a
+ *          damaged answer) and with each code that the server sends; "Fails" at a
+ *          function names the other codes.  An answer that contradicts its request
+ *          (another model, version or id, a missing output, another number of rows than
+ *          was sent, another number of bytes than its shape needs) is INTERNAL, never an
+ *          answer.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -75,13 +83,14 @@ enum voxel_code {
     VOXEL_UNAUTHENTICATED = 16
 };
 
-/* "INVALID_ARGUMENT"; "UNKNOWN" for a number that gRPC does not define. */
+/* The code's name, such as "INVALID_ARGUMENT"; "UNKNOWN" for a number that gRPC does not
+ * define.  A static string. */
 const char *voxel_code_name(enum voxel_code code);
 
 #define VOXEL_ERROR_BYTES 1024
 struct voxel_error {
     enum voxel_code code;
-    char text[VOXEL_ERROR_BYTES]; /* a sentence, NUL-terminated, cut when longer */
+    char text[VOXEL_ERROR_BYTES]; /* a sentence, NUL-terminated; a longer one is cut */
 };
 
 /* Tensors. */
@@ -104,9 +113,13 @@ enum voxel_type {
     VOXEL_BYTES
 };
 
-const char *voxel_type_name(enum voxel_type type); /* "FP32", as on the wire */
-enum voxel_type voxel_type_of(const char *name);   /* VOXEL_NONE when unknown */
-size_t voxel_type_bytes(enum voxel_type type);     /* of one element; 0 for NONE, BYTES */
+/* The type's name on the wire, such as "FP32"; "NONE" for a number that is no type.  A
+ * static string. */
+const char *voxel_type_name(enum voxel_type type);
+/* The type of that name; VOXEL_NONE if there is none.  `name` is not NULL. */
+enum voxel_type voxel_type_of(const char *name);
+/* Bytes of one element; 0 for VOXEL_NONE and VOXEL_BYTES. */
+size_t voxel_type_bytes(enum voxel_type type);
 
 struct voxel_region; /* shared memory, below */
 
@@ -118,12 +131,15 @@ struct voxel_tensor {
     int64_t shape[VOXEL_RANK_MAX];
     const void *data; /* may be NULL when bytes is 0 */
     size_t bytes;     /* product of shape times the element's size */
-    /* Not NULL: the tensor lies there, and `data` of an input is not looked at. */
+    /* If not NULL, the tensor lies in this region, region_offset bytes from its start;
+     * `data` of an input is then ignored. */
     const struct voxel_region *region;
     size_t region_offset;
 };
 
-/* A [rows, columns] tensor over `data`, which is borrowed.  Nothing to release. */
+/* A [rows, columns] tensor over `data`.  It borrows `name` and `data`; there is nothing
+ * to release.  A negative or too large size gives a tensor of 0 bytes, which the request
+ * that uses it refuses. */
 struct voxel_tensor voxel_tensor_make(const char *name, enum voxel_type type,
                                       int64_t rows, int64_t columns, const void *data);
 
@@ -133,40 +149,45 @@ struct voxel_client;
 
 struct voxel_options {
     int32_t threads;     /* 0: the caller polls; 1..16: the library runs the callbacks */
-    int64_t deadline_us; /* for calls that give none; 0 = wait for ever */
-    bool wait_for_ready; /* calls wait for a server that is not up yet, up to their
-                            deadline */
+    int64_t deadline_us; /* for calls that set none; 0 = no limit */
+    bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
 };
 #define VOXEL_THREADS_MAX 16
 
-/* `address` is "host:port", "[v6]:port" or "unix:path".  Opening does not connect: the first call
- * does, so a server that is away is UNAVAILABLE there.  From then on the client connects by
- * itself, on a thread that ends when there is a connection: a server that comes up is found
- * within about a second of it, also by a program that only calls and sleeps.  Until then calls
- * fail at once, or with wait_for_ready wait.  A connection that was lost is made again by the
- * next call; a call that its server left without an answer is UNAVAILABLE too, and CANCELLED
- * only one that this client took back (voxel_client_close) or the server says is, with its own
- * sentence.  `options` may be NULL: all zero.
+/* Makes a client for the server at `address`: "host:port", "[v6]:port" or "unix:path".
+ * `options` may be NULL, which means all zero.  The library copies both.
+ *
+ * Opening does not connect; the first call does.  A call that finds no server fails at
+ * once with UNAVAILABLE or, with wait_for_ready, waits for the server.  After such a call
+ * a thread of the library goes on connecting and ends when there is a connection: a
+ * server that comes up is found within about a second, also by a program that only calls
+ * and sleeps.  After a connection is lost, the next call connects again.
+ *
+ * A call that the server ended without an answer is UNAVAILABLE.  A call is CANCELLED
+ * only if this client cancelled it (voxel_client_close), or if the server answered so
+ * with a sentence of its own.
  * Fails INVALID_ARGUMENT (address, options), RESOURCE_EXHAUSTED (memory, threads). */
 enum voxel_code voxel_client_open(const char *address,
                                   const struct voxel_options *options,
                                   struct voxel_client **client,
                                   struct voxel_error *error);
 
-/* Cancels what is in flight, runs those callbacks (CANCELLED), then releases everything.
- * NULL is allowed.  Answers already given stay valid.  Not from a callback. */
+/* Cancels the asynchronous calls in flight, waits until their callbacks have run (with
+ * CANCELLED; on this thread if options.threads is 0), then releases everything.  Answers
+ * stay valid.  NULL is allowed.  Not from a callback, nor while a region is open. */
 void voxel_client_close(struct voxel_client *client);
 
 /* Inference. */
 
-/* Where an output shall go; without one the library allocates. */
+/* Where an output goes.  The library allocates memory for an output without a place. */
 struct voxel_place {
-    const char *output;
+    const char *output; /* its name */
     void *memory; /* borrowed until the call ends; then the output's data points here */
-    size_t bytes; /* an output that is larger makes the call fail OUT_OF_RANGE */
-    /* Not NULL: the server writes it there, `memory` is not looked at, and one that is
-     * larger is the server's to refuse.  The output is then wanted as if `outputs` named
-     * it too: without any in `outputs`, those with such a place are all that come. */
+    size_t bytes; /* of the place; a larger output makes the call fail OUT_OF_RANGE */
+    /* If not NULL, the server writes the output into this region, region_offset bytes
+     * from its start, and refuses one that is larger than `bytes`; `memory` is ignored.
+     * The output then counts as named in `outputs`: if `outputs` is empty, the answer has
+     * only the outputs with a place in a region. */
     const struct voxel_region *region;
     size_t region_offset;
 };
@@ -174,26 +195,28 @@ struct voxel_place {
 struct voxel_request {
     const char *model;
     int64_t version; /* 0 = the highest that is ready */
-    const char *id;  /* must come back, and is in the server's log; NULL = none */
+    const char *id;  /* the answer must repeat it, the server's log has it; NULL = none */
 
-    const struct voxel_tensor
-        *inputs; /* data is borrowed until the call ends, see below */
+    /* How long their data is borrowed: see voxel_infer and voxel_infer_async. */
+    const struct voxel_tensor *inputs;
     int32_t inputs_count;
-    const char *const *outputs; /* names wanted; none = all the model has */
+    const char *const *outputs; /* names of the outputs wanted; none = all of the model */
     int32_t outputs_count;
     const struct voxel_place *places;
     int32_t places_count;
 
-    uint64_t priority;  /* 0 = the server's default, 1 = highest */
-    int64_t timeout_us; /* longest wait in the server's queue; 0 = none */
-    int64_t
-        deadline_us; /* longest wait for the answer, from now; 0 = the client's default */
-    bool timing;     /* ask for queue and compute times among the answer's parameters */
+    uint64_t priority;   /* 0 = the server's default, 1 = highest */
+    int64_t timeout_us;  /* longest wait in the server's queue; 0 = no limit */
+    int64_t deadline_us; /* until the answer has come; 0 = the client's default */
+    bool timing;         /* the answer's parameters shall have queue and compute times */
 
-    /* NULL = not said.  "" = name these coords in the answer (its text parameter
-     * coords_ref, when the server keeps them).  Such a name = those coords again: the
-     * input coords is then left out, and FAILED_PRECONDITION says that the server has
-     * forgotten them and wants them.  See also voxel_infer_geometry. */
+    /* NULL: the request uses no names of coords.
+     * "": the server names these coords.  The answer has the name as its text parameter
+     *     coords_ref, unless the server did not keep them.
+     * A name: stands for the coords that it was given for; the request then leaves the
+     *     input coords out.  FAILED_PRECONDITION says that the server has forgotten them
+     *     and that they must be sent.
+     * voxel_infer_geometry does this for the caller. */
     const char *coords_ref;
 };
 
@@ -213,80 +236,92 @@ struct voxel_parameter {
     const char *text; /* "" unless STRING */
 };
 
-/* Everything it points to belongs to it, except outputs in places of the caller. */
+/* All that an answer points to belongs to it, except outputs in the caller's places. */
 struct voxel_answer {
     const char *model;
     const char *version;
     const char *id;
-    const struct voxel_tensor
-        *outputs; /* data is 64-byte aligned in the library's memory */
+    const struct voxel_tensor *outputs; /* 64-byte aligned in the library's memory */
     int32_t outputs_count;
     const struct voxel_parameter *parameters;
     int32_t parameters_count;
-    size_t sent_bytes; /* the messages, without framing */
+    size_t sent_bytes; /* of the messages, without gRPC's framing */
     size_t received_bytes;
     int64_t round_trip_ns; /* from the call's start to its end, before decoding */
 };
 
-/* Sends and waits.  On success *answer is the caller's, to be freed; on failure it is
- * NULL. Everything in `request` is borrowed until it returns. */
+/* Sends a request and waits for its answer.  *answer is the caller's, to be freed with
+ * voxel_answer_free.  Everything in `request` is borrowed until the function returns.
+ * Fails INVALID_ARGUMENT (a request that cannot be sent, or that the server refuses),
+ * NOT_FOUND (model, version, region), OUT_OF_RANGE (a place is too small), UNIMPLEMENTED
+ * (the server sends typed contents, not raw bytes), FAILED_PRECONDITION (coords_ref). */
 enum voxel_code voxel_infer(struct voxel_client *client,
                             const struct voxel_request *request,
                             struct voxel_answer **answer, struct voxel_error *error);
 
-/* What coordinates they are, in 16 bytes; all zero = not known. */
+/* A 16-byte hash of coordinates; all zero = not known. */
 struct voxel_digest {
     uint64_t words[2];
 };
 
-/* The name of a geometry that is sent again and again; all zero to begin with. */
+/* The name of a geometry that many requests use; all zero before the first of them. */
 #define VOXEL_REF_BYTES_MAX 64
 struct voxel_geometry {
     char name[VOXEL_REF_BYTES_MAX]; /* "" = the server has not named it yet */
-    struct voxel_digest digest;     /* of the coords that it is the name of */
-    bool resent; /* out: there was a name, and the coords went again all the same */
+    struct voxel_digest digest;     /* of the coords that the name stands for */
+    bool resent; /* out: there was a name, but the coords had to be sent again */
 };
 
-/* As voxel_infer, but the coordinates (the INT32 input) go over the wire only when the
- * server does not know them by the name in `geometry`: the first time, when it has
- * forgotten them, and when they are others than those it named, also in their order: then
- * `geometry` names these from now on.  To see that, they are read each time (some ms for a
- * million).  A name without its digest is not used, so copy the struct whole.
- * request->coords_ref is not looked at.  A geometry belongs to one thread at a time. */
+/* As voxel_infer, but sends the coordinates (the INT32 input) only if it must: the first
+ * time, when the server has forgotten them, and when they differ from those that the name
+ * in `geometry` stands for, also in their order.  `geometry` then gets their name.  To
+ * see a difference the function reads all coordinates each time (some ms for a million).
+ * It does not use a name without its digest, so copy the struct whole.  A request without
+ * an INT32 input uses the name as it is.  request->coords_ref is ignored.
+ *
+ * The caller owns `geometry`; one thread uses it at a time.  Fails as voxel_infer, and
+ * INVALID_ARGUMENT for coordinates in a device's memory, which voxeld does not name. */
 enum voxel_code voxel_infer_geometry(struct voxel_client *client,
                                      const struct voxel_request *request,
                                      struct voxel_geometry *geometry,
                                      struct voxel_answer **answer,
                                      struct voxel_error *error);
 
-/* The end of an asynchronous call.  `answer` is the receiver's, to be freed; NULL when
- * error->code is not VOXEL_OK.  `error` lives for the callback only. */
+/* Receives the result of an asynchronous call.  The callback owns `answer`, which is NULL
+ * if error->code is not VOXEL_OK, and frees it.  `error` is valid only inside it. */
 typedef void (*voxel_on_answer)(void *context, struct voxel_answer *answer,
                                 const struct voxel_error *error);
 
-/* Sends and returns.  `on_answer` runs exactly once if and only if this returned
- * VOXEL_OK: on a thread of the library (options.threads > 0) or inside voxel_client_poll,
- * without locks held, so that it may submit the next request.  It must not block: answers
- * wait behind it. The struct request, its names and its list of tensors are borrowed for
- * the call only; the tensors' data and the places' memory are borrowed until the
- * callback.  Any number may be in flight. */
+/* Sends a request and returns.  `on_answer` runs exactly once if this returned VOXEL_OK,
+ * and never otherwise: on a thread of the library (options.threads > 0), else inside
+ * voxel_client_poll or voxel_client_close.  No lock is held then, so it may submit the
+ * next request.  It must not block: other callbacks wait for it.
+ *
+ * The struct request, its texts and its lists are borrowed for this function only; the
+ * tensors' data and the places' memory are borrowed until the callback.  Any number of
+ * calls may be in flight.  Fails INVALID_ARGUMENT (a request that cannot be sent),
+ * RESOURCE_EXHAUSTED (memory), CANCELLED (the client is closing); the callback gets all
+ * other errors of voxel_infer, and CANCELLED from voxel_client_close. */
 enum voxel_code voxel_infer_async(struct voxel_client *client,
                                   const struct voxel_request *request,
                                   voxel_on_answer on_answer, void *context,
                                   struct voxel_error *error);
 
-/* Runs callbacks on this thread: returns after the first that came and those that came
- * with it, or after `timeout_us` (0 = do not wait, negative = no limit).  Returns how
- * many ran, at once with 0 when nothing is in flight.  Not for a client with threads. */
+/* Waits until a call in flight ends, at most `timeout_us` (0 = do not wait, negative = no
+ * limit), and runs on this thread the callbacks of all calls that have ended.  Returns
+ * how many ran: 0 at once if nothing is in flight, or if the client has threads. */
 int32_t voxel_client_poll(struct voxel_client *client, int64_t timeout_us);
 
-/* Asynchronous calls submitted and not yet called back. */
+/* How many asynchronous calls are submitted and have not been called back. */
 int64_t voxel_client_in_flight(const struct voxel_client *client);
 
+/* The output or the parameter of that name; NULL if the answer has none.  It belongs to
+ * the answer. */
 const struct voxel_tensor *voxel_answer_find(const struct voxel_answer *answer,
-                                             const char *output); /* NULL when absent */
+                                             const char *output);
 const struct voxel_parameter *
 voxel_answer_find_parameter(const struct voxel_answer *answer, const char *name);
+/* NULL is allowed.  Any thread, also after voxel_client_close. */
 void voxel_answer_free(struct voxel_answer *answer);
 
 /* Shared memory, with a server on the same host that allows it.
@@ -302,60 +337,76 @@ void voxel_answer_free(struct voxel_answer *answer);
  *   ... voxel_infer ...
  *   voxel_region_close(region);
  *
- * The server knows a region by its connection: no other client can name it, and it is gone
- * when the connection is.  Then requests fail NOT_FOUND, and voxel_region_renew tells the
- * new connection of it.  Nothing of it has a name in the file system but while it is being
- * registered, so a program that dies leaves nothing behind.
+ * A region belongs to the connection that registered it: no other client can use it, and
+ * it ends with the connection.  Requests that name it then fail NOT_FOUND, and
+ * voxel_region_renew registers it on the new connection.  Its memory has a name in the
+ * file system only while it is being registered, so a program that dies leaves nothing
+ * behind.
  *
- * A call that was given up (DEADLINE_EXCEEDED, CANCELLED) may still be running: the server
- * may write into its places until a later request on the same model has been answered or
+ * The server may still run a call that this side gave up (DEADLINE_EXCEEDED, CANCELLED)
+ * and write into its places, until it has answered a later request on the same model or
  * the region is closed.
  *
- * Each waits for the server.  One region is used by any number of requests at once; open,
- * renew and close it when none of them is under way.  Close it before its client. */
+ * Any number of requests may use one region at once.  Open, renew and close it only while
+ * none of them is under way; each of the three waits for the server.  Close it before its
+ * client. */
 
-/* Memory of this process that the server sees too: zeroed, of whole pages.  All of it is
- * allocated here and now, in /dev/shm, and none is given back before the close: ask for what
- * is needed.  Fails UNIMPLEMENTED or PERMISSION_DENIED when the server does not allow it,
- * NOT_FOUND when it is on another host, RESOURCE_EXHAUSTED when memory is short here (/dev/shm
- * full) or the server's limits are reached. */
+/* Makes a region in memory of this process that the server sees too: zeroed, at least
+ * `bytes` (1 or more), page-aligned.  All of it is allocated in /dev/shm now and stays so
+ * until the close: ask for no more than you need.  *region is the caller's, to be closed;
+ * it borrows the client.
+ * Fails INVALID_ARGUMENT (bytes); UNIMPLEMENTED or PERMISSION_DENIED if the server does
+ * not allow it (never from another host); NOT_FOUND if the server does not see this
+ * process's /dev/shm; RESOURCE_EXHAUSTED if /dev/shm or a limit of the server is full. */
 enum voxel_code voxel_region_open(struct voxel_client *client, size_t bytes,
                                   struct voxel_region **region,
                                   struct voxel_error *error);
 
-/* Memory of a GPU that the caller has allocated and made a handle of, with
- * cuIpcGetMemHandle or hipIpcGetMemHandle; it stays the caller's. */
+/* Memory of a GPU that the caller allocated and got a handle for, with cuIpcGetMemHandle
+ * or hipIpcGetMemHandle. */
 #define VOXEL_HANDLE_BYTES 64
 struct voxel_device_memory {
     uint8_t handle[VOXEL_HANDLE_BYTES];
-    int64_t device; /* as the driver counts */
-    size_t bytes;   /* from the begin of the allocation */
+    int64_t device; /* the GPU's number, as the driver counts: 0, 1, ... */
+    size_t bytes;   /* from the start of the allocation */
 };
+/* Makes a region of it.  The caller keeps the memory and frees it after the close, and
+ * waits for its own work on the memory before it sends a request.  *region is the
+ * caller's, to be closed; it borrows the client.
+ * Fails INVALID_ARGUMENT (bytes 0, device negative); otherwise as voxel_region_open. */
 enum voxel_code voxel_region_open_device(struct voxel_client *client,
                                          const struct voxel_device_memory *memory,
                                          struct voxel_region **region,
                                          struct voxel_error *error);
 
-/* Registers it again with the connection there is now.  Address and content stay. */
+/* Registers the region again, on the current connection.  Address and content stay, also
+ * after a failure; it can then be called again.  Fails as voxel_region_open. */
 enum voxel_code voxel_region_renew(struct voxel_region *region,
                                    struct voxel_error *error);
-void *voxel_region_memory(const struct voxel_region *region); /* NULL on a device */
+/* Where the region begins in this process, valid until the close; NULL on a device. */
+void *voxel_region_memory(const struct voxel_region *region);
+/* The size that it was opened with. */
 size_t voxel_region_bytes(const struct voxel_region *region);
-/* NULL is allowed.  Also without a server. */
+/* Takes the region back from the server, waiting at most 2 s for it, and releases it,
+ * also if no server answers.  NULL is allowed. */
 void voxel_region_close(struct voxel_region *region);
 
-/* Health and information; all wait for the answer. */
+/* Health and information.  Each function waits for the answer.  Each _get returns an info
+ * that the caller frees with voxel_info_free; -1 as a dimension is any size. */
 
+/* *live: the server answers.  *ready: the server serves requests. */
 enum voxel_code voxel_server_live(struct voxel_client *client, bool *live,
                                   struct voxel_error *error);
 enum voxel_code voxel_server_ready(struct voxel_client *client, bool *ready,
                                    struct voxel_error *error);
 
-/* Which model; version 0 = any. */
+/* Names a model.  A function that takes it fails INVALID_ARGUMENT for a name of about
+ * 1000 bytes or more, NOT_FOUND if the server has no such model or version. */
 struct voxel_model_name {
     const char *name;
-    int64_t version;
+    int64_t version; /* 0 = any */
 };
+/* *ready: the model serves requests. */
 enum voxel_code voxel_model_ready(struct voxel_client *client,
                                   const struct voxel_model_name *model, bool *ready,
                                   struct voxel_error *error);
@@ -366,15 +417,16 @@ struct voxel_server_info {
     const char *const *extensions;
     int32_t extensions_count;
 };
+/* The server's name, version and extensions of the protocol. */
 enum voxel_code voxel_server_info_get(struct voxel_client *client,
                                       struct voxel_server_info **info,
                                       struct voxel_error *error);
 
-/* A model's input or output; a dimension of -1 is any size. */
+/* A model's input or output. */
 struct voxel_tensor_info {
     const char *name;
     enum voxel_type type;
-    const char *type_name; /* as the server spelt it */
+    const char *type_name; /* as the server spells it; type is NONE if it is not known */
     int32_t rank;
     int64_t shape[VOXEL_RANK_MAX];
 };
@@ -388,12 +440,13 @@ struct voxel_model_info {
     const struct voxel_tensor_info *outputs;
     int32_t outputs_count;
 };
+/* A model's versions, inputs and outputs. */
 enum voxel_code voxel_model_info_get(struct voxel_client *client,
                                      const struct voxel_model_name *model,
                                      struct voxel_model_info **info,
                                      struct voxel_error *error);
 
-/* How often, and for how long in all. */
+/* How often a stage ran, and its total time. */
 struct voxel_duration {
     uint64_t count;
     uint64_t ns;
@@ -412,7 +465,7 @@ struct voxel_statistics {
     const struct voxel_model_statistics *models;
     int32_t models_count;
 };
-/* An empty name means every model. */
+/* Counters and times of each version of a model; an empty name means every model. */
 enum voxel_code voxel_statistics_get(struct voxel_client *client,
                                      const struct voxel_model_name *model,
                                      struct voxel_statistics **statistics,
@@ -421,19 +474,20 @@ enum voxel_code voxel_statistics_get(struct voxel_client *client,
 struct voxel_model_index {
     const char *name;
     const char *version;
-    const char *state; /* "READY", "UNAVAILABLE", ...; "" when the server does not say */
+    const char *state; /* "READY", "UNAVAILABLE", ...; "" if the server does not say */
     const char *reason;
 };
 struct voxel_models {
     const struct voxel_model_index *models;
     int32_t models_count;
 };
-/* From RepositoryIndex; a server without it (UNIMPLEMENTED) is asked for the statistics
- * of every model instead, which lists those that are loaded: state is then "READY". */
+/* The server's models, from RepositoryIndex.  From a server without that method
+ * (UNIMPLEMENTED) the function gets the statistics of every model instead; these list the
+ * loaded models, so that every state is "READY". */
 enum voxel_code voxel_models_get(struct voxel_client *client,
                                  struct voxel_models **models, struct voxel_error *error);
 
-/* Releases what any of the _get functions gave.  NULL is allowed. */
+/* Frees what a _get function returned, with all that it points to.  NULL is allowed. */
 void voxel_info_free(void *info);
 
 #ifdef __cplusplus

@@ -56,8 +56,8 @@ struct voxel_reader voxel_reader_make(const void *data, size_t bytes)
     return (struct voxel_reader){at, at ? at + bytes : at, false};
 }
 
-/* Adds one byte of a varint.  Returns 1 when it was the last, 0 for more, -1 when too
- * long. */
+/* Adds byte number `count` of a varint.  Returns 1 if it was the last, 0 if more follow,
+ * -1 if the varint is too long. */
 static int varint_add(uint64_t *value, unsigned count, uint8_t byte)
 {
     if (count == 9 && byte > 1) return -1;
@@ -77,7 +77,7 @@ bool voxel_reader_varint(struct voxel_reader *r, uint64_t *value)
     return false;
 }
 
-/* Splits a tag; false when the format does not allow it. */
+/* Splits a tag; false if the format does not allow it. */
 static bool tag_split(uint64_t tag, uint32_t *number, enum voxel_wire *wire)
 {
     uint64_t n = tag >> 3;
@@ -175,7 +175,7 @@ void voxel_walk_copy(struct voxel_walk *walk, void *out, size_t bytes)
     }
 }
 
-/* Reads a varint and keeps its bytes in the field's head. */
+/* Reads a varint and appends its bytes to the field's head. */
 static bool walk_varint(struct voxel_walk *walk, struct voxel_walk_field *field,
                         uint64_t *value)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #define SECONDS_DEFAULT 5.0
-/* Places for outputs that are under way at once; more requests than that share them, which
- * nobody sees, since the outputs are not looked at. */
+/* Sets of places for the outputs of requests under way.  More requests share the sets:
+ * the outputs overwrite each other, which is harmless since nothing reads them. */
 #define SHM_SETS_MAX  16
 #define SHM_SETS_OPEN 4
 
@@ -65,7 +65,7 @@ static int make_cloud(const struct bench_options *o, struct cloud *cloud)
     struct voxel_error error;
     struct points points;
     enum voxel_code code;
-    /* Nobody reads the answers: in which scale feats are is all the same. */
+    /* Nothing reads the answers, so the scale of feats does not matter. */
     const struct feats_asked asked = {.raw = true, .one_sample = o->one_sample};
     if (o->file) {
         code = points_read_file(o->file, &asked, &points, &error);
@@ -78,7 +78,7 @@ static int make_cloud(const struct bench_options *o, struct cloud *cloud)
     return code ? cli_say_input("bench", &error) : CLI_DONE;
 }
 
-/* What the server itself counted, summed over the versions of the model. */
+/* The server's own statistics, summed over the versions of the model. */
 struct server_side {
     uint64_t count;
     uint64_t queue_ns;
@@ -143,8 +143,7 @@ static int measure(const struct bench_options *o, struct bench *bench)
 {
     struct voxel_error error;
     struct voxel_answer *answer;
-    /* One request by itself: its error is the best one, and its sizes are every answer's.
-     */
+    /* One request alone gives a clear error if it fails, and the size of all answers. */
     if (voxel_infer(bench->client, &bench->request, &answer, &error))
         return cli_say_error("bench", o->server, &error);
     bench->sent_bytes = answer->sent_bytes;
@@ -174,7 +173,7 @@ static int measure(const struct bench_options *o, struct bench *bench)
     return code;
 }
 
-/* The request, with its tensors in `tensors` or, with --shm, in a region. */
+/* Makes the request; with --shm moves its tensors into a region. */
 static enum voxel_code make_request(const struct bench_options *o, struct bench *bench,
                                     const struct shm_plan *plan,
                                     struct voxel_error *error)
@@ -279,8 +278,8 @@ int command_bench(int argc, char **argv)
     }
     if (check_idle(&command, &o)) return CLI_USAGE;
     if (o.duration_s <= 0 && o.requests == 0) o.duration_s = SECONDS_DEFAULT;
-    /* Answers of megabytes are freed and taken again: without this glibc gives them back
-     * to the kernel each time, and the client measures its own page faults. */
+    /* Each answer of some megabytes is freed and allocated anew.  Without this, glibc
+     * returns the memory to the kernel each time, and bench measures page faults. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     struct cloud cloud;

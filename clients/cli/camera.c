@@ -4,9 +4,9 @@
 #include <float.h>
 #include <math.h>
 
-/* Half the view angle's tangent: a lens of about 30 degrees flatters boxes. */
+/* The tangent of half the view angle: about 30 degrees in all, which suits boxes. */
 #define LENS 0.27f
-/* How much of the picture the scene may take, across and down. */
+/* The part of the picture that the scene may fill, across and down. */
 #define FILL_ACROSS 0.92f
 #define FILL_DOWN   0.86f
 
@@ -52,11 +52,11 @@ struct bounds {
     float near_z;
 };
 
-/* Where the voxels' centres land on the plane at distance one. */
+/* The bounds of the voxels' projections on the plane at distance one. */
 static struct bounds bounds_of(const struct camera *camera, const struct voxels *voxels)
 {
     struct bounds b = {{FLT_MAX, FLT_MAX}, {-FLT_MAX, -FLT_MAX}, FLT_MAX};
-    /* 100,000 voxels say it well enough; the box's margin covers the rest. */
+    /* About 100,000 voxels are enough; the margin of a box covers the rest. */
     int64_t stride = voxels->count / 100000 + 1;
     for (int64_t i = 0; i < voxels->count; i += stride) {
         const int32_t *at = &voxels->at[3 * i];
@@ -91,7 +91,7 @@ void camera_fit(struct camera *camera, const struct voxels *voxels,
     float wide = (float)view->width * FILL_ACROSS;
     float high = (float)view->height * FILL_DOWN;
     float distance = camera->parallel ? size * 2 : size / (2 * LENS) + size;
-    /* Perspective changes as the eye moves: a few rounds settle it. */
+    /* The perspective changes as the eye moves, so iterate until both settle. */
     for (int round = 0; round < 12; round++) {
         camera->eye = vec3_sub(middle, vec3_scale(forward, distance));
         struct bounds b = bounds_of(camera, voxels);
@@ -103,7 +103,7 @@ void camera_fit(struct camera *camera, const struct voxels *voxels,
         camera->cx = (float)view->width / 2 - x * camera->focal;
         camera->cy = (float)view->height / 2 + y * camera->focal;
         if (camera->parallel) continue;
-        /* The lens is given: move until the scene fills it. */
+        /* The lens is fixed: move the eye until the scene fills the picture. */
         float want = (float)view->width / (2 * LENS);
         float next = distance * want / camera->focal;
         float least = distance - b.near_z + size * 0.05f + 2;

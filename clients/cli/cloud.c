@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Which voxel has which row: open addressing, at most half full. */
+/* A hash table from voxels to rows: open addressing, at most half full. */
 struct index {
     int32_t *slots; /* row + 1, 0 = free */
     uint64_t mask;
@@ -23,7 +23,7 @@ static bool index_init(struct index *index, int64_t count)
     return index->slots;
 }
 
-/* Mixes four words so that neighbours land far apart (multiply and fold, 64 bits). */
+/* Mixes four words so that neighbours get distant slots (multiply and fold, 64 bits). */
 static uint64_t hash_of(const int32_t *key)
 {
     uint64_t h = 0x9e3779b97f4a7c15u;
@@ -34,7 +34,7 @@ static uint64_t hash_of(const int32_t *key)
     return h;
 }
 
-/* The row of a voxel, which is `next` and entered when it is new. */
+/* The row of a voxel.  A new voxel is entered with the row `next`. */
 static int64_t index_find_or_add(struct index *index, const int32_t *coords,
                                  const int32_t *key, int64_t next)
 {
@@ -55,7 +55,7 @@ static enum voxel_code point_to_voxel(const struct points *points, int64_t i, do
     key[0] = points->sample ? points->sample[i] : 0;
     for (int k = 0; k < 3; k++) {
         double p = points->xyz[3 * i + k];
-        /* Integers on a grid of 1 are taken as they are: a nudge would change nothing. */
+        /* On a grid of 1 integers are voxels already; the nudge would change nothing. */
         double v = points->whole && size == 1.0 ? p : floor(p / size + CLOUD_NUDGE);
         if (!(v >= -2147483648.0 && v <= 2147483647.0))
             return voxel_error_set(
@@ -153,7 +153,7 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     float *weights = NULL;
     cloud->channels = points->feats ? points->channels : 0;
     size_t channels = (size_t)cloud->channels;
-    /* One row more: the key of a point is made where its row would be. */
+    /* One row more, since the key of each point is made in place, as if it were new. */
     cloud->coords = voxel_memory_take(count + 1, 4 * sizeof *cloud->coords);
     if (channels)
         cloud->feats = voxel_memory_take(count, channels * sizeof *cloud->feats);
@@ -178,7 +178,7 @@ static int64_t root_of(int64_t square)
     return root;
 }
 
-/* One row of a shell of radius r if there is room; the count goes on either way. */
+/* Adds one voxel to a shell of radius r; counts it also without room for its row. */
 static void shell_put(const int64_t at[3], int64_t r, struct cloud *cloud, int64_t room)
 {
     if (cloud->count < room) {
@@ -189,7 +189,8 @@ static void shell_put(const int64_t at[3], int64_t r, struct cloud *cloud, int64
     cloud->count++;
 }
 
-/* The voxels with (r-1)^2 <= x^2 + y^2 + z^2 < r^2: closed, one to two thick. */
+/* The voxels with (r-1)^2 <= x^2 + y^2 + z^2 < r^2: a closed shell, one to two thick.
+ * Returns how many; stores at most `room` of them. */
 static int64_t shell_fill(int64_t r, struct cloud *cloud, int64_t room)
 {
     cloud->count = 0;
@@ -219,8 +220,8 @@ enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
                                (long long)count);
     cloud->coords = voxel_memory_take((size_t)count, 4 * sizeof *cloud->coords);
     if (!cloud->coords) return voxel_error_memory(error, "voxels", (size_t)count * 16);
-    /* A shell one thick has about 4 pi r^2 voxels; the first radius with enough is
-     * filled. */
+    /* A shell one voxel thick has about 4 pi r^2 voxels: start there, and take the first
+     * radius that gives enough. */
     int64_t r = (int64_t)sqrt((double)count / 12.6);
     if (r < 1) r = 1;
     while (shell_fill(r, cloud, 0) < count) r++;

@@ -1,20 +1,20 @@
-/* cloud - points on a grid: every voxel once, in the order in which its first point came.
+/* cloud - points on a grid: every voxel once, in the order of their first points.
  *
- * Points that share a voxel are merged, and counted.  A file of voxels (integers, and no size)
- * has each once: two rows of one voxel are an error there, as everywhere.
+ * Points that share a voxel are merged and counted.  If the file has integers and no size
+ * is given, its rows are voxels: two rows with the same voxel are then an error.
  *
  *   struct cloud cloud;
  *   if (cloud_make(&points, size, &cloud, &error)) ...
  *   cloud_fini(&cloud);
  *
  * A point lies in voxel floor(p / size + CLOUD_NUDGE).  The nudge is for scans whose
- * points are the corners of voxels: a corner at 17 * size comes out of a float file
- * as 16.9999 sizes, and must be voxel 17.
+ * points are the corners of voxels: a file of floats holds the corner 17 * size as
+ * 16.9999 sizes, and it must become voxel 17.
  *
  * Owner    the caller; cloud_fini releases.  Points are borrowed for the call.
  * Thread   any.
- * Limits   POINTS_MAX; coordinates fit int32 (the server's range is smaller and it says
- *          so).
+ * Limits   POINTS_MAX points; coordinates that fit int32 (the server's range is smaller,
+ *          and the server reports what is outside).
  * Fails    INVALID_ARGUMENT when float points come without a size, a coordinate is too
  *          large, two rows of a file of voxels are the same, or feats sum to more than
  *          a float holds.
@@ -33,16 +33,16 @@ struct cloud {
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
-    double
-        size;   /* of a voxel in the file's units; of integers what the file says, or 1 */
-    bool whole; /* coordinates were integers and are as in the file */
-    int64_t merged;  /* points that fell into a voxel already there */
+    double size;     /* of a voxel, in the file's units; 1 if integers come without one */
+    bool whole;      /* the coordinates are the file's integers, unchanged */
+    int64_t merged;  /* points that fell into the voxel of an earlier point */
     int64_t dropped; /* points without a position: NaN or infinite */
-    bool scaled;     /* of points */
+    /* As in struct points. */
+    bool scaled;
     char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 
-/* size 0 = as the points say: their voxel_size, which does not move whole ones. */
+/* `size` 0 = the voxel_size of the points; integer coordinates then stay unchanged. */
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
                            struct voxel_error *error);
 /* A synthetic closed surface of exactly `count` voxels, the same for the same count. */

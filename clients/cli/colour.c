@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Channels that take part in the principal components. */
+/* The principal components are of this many channels at most. */
 #define COMPONENTS_FROM 64
 
-/* Oklab to linear sRGB (Ottosson 2020): equal steps there look equal. */
+/* Oklab (Ottosson 2020) to linear sRGB: equal steps in Oklab look equal. */
 static vec3 from_oklab(float lightness, float a, float b)
 {
     float l = lightness + 0.3963377774f * a + 0.2158037573f * b;
@@ -28,7 +28,7 @@ static vec3 from_oklab(float lightness, float a, float b)
     return c;
 }
 
-/* Dark violet over teal to pale yellow, lightness rising evenly. */
+/* From dark violet over teal to pale yellow, with evenly rising lightness. */
 static vec3 colour_of_scalar(float t)
 {
     t = fminf(fmaxf(t, 0), 1);
@@ -37,8 +37,7 @@ static vec3 colour_of_scalar(float t)
     return from_oklab(0.33f + 0.57f * t, chroma * cosf(hue), chroma * sinf(hue));
 }
 
-/* Each axis has a colour; a normal mixes them by the square of its parts, which sum to 1.
- */
+/* Each axis has a colour; a normal mixes them by its squared parts, whose sum is 1. */
 static vec3 colour_of_normal(vec3 n)
 {
     static const float axes[3][3] = {
@@ -55,7 +54,7 @@ struct source {
     const int64_t *rows; /* row of the output for each voxel drawn */
     int64_t count;
     int32_t channels;
-    int32_t turn; /* coordinates are rotated cyclically by so many places */
+    int32_t turn; /* the axes are rotated cyclically by this many places */
 };
 
 static float source_cell(const struct source *source, int64_t voxel, int32_t channel)
@@ -73,7 +72,7 @@ static vec3 source_normal(const struct source *source, int64_t voxel)
     return vec3_make(n[0], n[1], n[2]);
 }
 
-/* Nearly all rows have length one. */
+/* True if at least 95 % of the rows have a length near one. */
 static bool is_normals(const struct source *source)
 {
     if (source->channels != 3 || source->count == 0) return false;
@@ -105,7 +104,8 @@ static void colour_scalar(struct voxels *voxels, const struct source *source)
 {
     double mean, spread;
     mean_and_spread(source, 0, &mean, &spread);
-    /* Two spreads each way: an outlier does not make all the rest one colour. */
+    /* The colours span two spreads each way, so that an outlier does not make all other
+     * voxels the same colour. */
     for (int64_t i = 0; i < source->count; i++) {
         double t = ((double)source_cell(source, i, 0) - mean) / (4 * spread) + 0.5;
         voxels->colour[i] = colour_of_scalar((float)t);
@@ -139,7 +139,7 @@ static void find_covariance(struct components *c, const struct source *source)
         }
 }
 
-/* The three largest axes by power iteration, each taken out before the next. */
+/* The three largest axes by power iteration; each is subtracted before the next. */
 static void find_axes(struct components *c)
 {
     for (int k = 0; k < 3; k++) {
@@ -181,7 +181,7 @@ static bool colour_components(struct voxels *voxels, const struct source *source
             for (int32_t a = 0; a < c->from; a++)
                 dot += ((double)source_cell(source, i, a) - c->mean[a]) * c->axis[k][a];
             double s = dot / (2.2 * c->spread[k]);
-            t[k] = (float)(s / (1 + fabs(s))); /* -1..1, and an outlier stays inside */
+            t[k] = (float)(s / (1 + fabs(s))); /* -1..1, also for an outlier */
         }
         voxels->colour[i] = from_oklab(0.68f + 0.30f * t[0], 0.26f * t[1], 0.26f * t[2]);
     }

@@ -1,4 +1,4 @@
-/* commands - the commands of the program `voxel`, and what they share.
+/* commands - the commands of the program `voxel`, and the functions that they share.
  *
  *   return command_infer(argc, argv); // argv[0] is "infer"
  *
@@ -24,22 +24,22 @@ int command_status(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_perf_data(int argc, char **argv);
 
-/* Prints "voxel COMMAND: CODE: sentence", and what to do when the server is not there.
- * Returns the exit code that fits the error. */
+/* Prints "voxel COMMAND: CODE: sentence" on stderr, and a hint if no server answers.
+ * Returns CLI_REFUSED. */
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error);
-/* An error of files or input: the sentence alone, and CLI_USAGE. */
+/* For an error of files or input: prints "voxel COMMAND: sentence", returns CLI_USAGE. */
 int cli_say_input(const char *command, const struct voxel_error *error);
 
-/* On stderr, what was done to a file's points: merged, left out, scaled. */
+/* Prints on stderr what was done to a file's points: merged, left out, scaled. */
 void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud);
 
-/* One line on stderr that the next replaces, if that is a terminal; NULL wipes it. */
+/* Shows a line on stderr, if that is a terminal, in place of the last; NULL wipes it. */
 void cli_progress(const char *text);
 
-/* "1.5 MB"; the result lives until the fourth call after. */
+/* Such as "1.5 MB".  Valid until four more calls of this function or of cli_shape. */
 const char *cli_bytes(uint64_t bytes);
-/* "FP32 [-1, 3]"; likewise. */
+/* Such as "FP32 [-1, 3]"; valid as long as cli_bytes's result. */
 const char *cli_shape(const char *type, const int64_t *shape, int32_t rank);
 
 /* The two inputs of a model that takes voxels. */
@@ -50,23 +50,24 @@ struct model_inputs {
     int32_t channels;     /* of feats */
     enum voxel_type type; /* of feats */
 };
-/* `dtype` is a wire name for feats or NULL (as the model says); `channels` is what the
- * caller has, 0 = any. */
+/* Finds the inputs.  `dtype` is "fp32", "fp16" or "bf16", or NULL for the model's type of
+ * feats; `channels` is the number that the caller has, 0 = any. */
 enum voxel_code model_inputs_find(const struct voxel_model_info *info, const char *dtype,
                                   int32_t channels, struct model_inputs *inputs,
                                   struct voxel_error *error);
 
-/* Whether every output is what the model says of it; INTERNAL when not. */
+/* INTERNAL if an output's name, type or shape is not as the model's metadata says. */
 enum voxel_code answer_check_model(const struct voxel_answer *answer,
                                    const struct voxel_model_info *info,
                                    struct voxel_error *error);
 
-/* A cloud as the two tensors; the memory is the caller's, see request_tensors_fini. */
+/* A cloud as the two input tensors, coords first. */
 struct request_tensors {
     struct voxel_tensor list[2];
     void *memory[2];
 };
-/* Without feats in the cloud all are 1: bare occupancy. */
+/* Fills the tensors; the caller releases them with request_tensors_fini.  If the cloud
+ * has no feats, all are 1. */
 enum voxel_code request_tensors_make(const struct cloud *cloud,
                                      const struct model_inputs *inputs,
                                      struct request_tensors *tensors,

@@ -71,7 +71,7 @@ void cli_progress(const char *text)
     fflush(stderr);
 }
 
-/* A few buffers in turn, so that one printf may use several. */
+/* Four buffers in turn, so that one printf can use several. */
 static char *next_text(void)
 {
     static char texts[4][160];

@@ -61,8 +61,8 @@ uint16_t convert_to_bfloat(float value)
 }
 
 struct range {
-    double most;   /* the largest number */
-    double beyond; /* half a step above it: the tie goes to even, which is infinity */
+    double most;   /* the largest finite number */
+    double beyond; /* half a step above it: rounds to even, which is infinity */
 };
 
 static struct range range_of(enum voxel_type type)

@@ -1,11 +1,11 @@
-/* convert - numbers: 16-bit floats to and from float, a tensor's cells as float, digits.
+/* convert - converts numbers: 16-bit floats, cells of a tensor, digits for sentences.
  *
  *   float x = convert_from_half(0x3c00);
  *
  * Owner    nothing.
  * Thread   any.
  * Limits   none.
- * Fails    never but for convert_refuse, which only says why; a type that is no number reads as 0.
+ * Fails    only convert_refuse, which makes an error.  A cell that is no number gives 0.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,9 +19,9 @@ uint16_t convert_to_half(float value); /* round to nearest even */
 float convert_from_bfloat(uint16_t bits);
 uint16_t convert_to_bfloat(float value); /* round to nearest even */
 
-/* Whether a finite value becomes infinite as that type: FP32, FP16 or BF16. */
+/* True if a finite value becomes infinite in that type: FP32, FP16 or BF16. */
 bool convert_overflows(double value, enum voxel_type type);
-/* The sentence for it. */
+/* Fills the error for such a value of feats and returns INVALID_ARGUMENT. */
 struct convert_cell {
     int64_t row;
     int32_t channel;
@@ -30,11 +30,11 @@ struct convert_cell {
 enum voxel_code convert_refuse(const struct convert_cell *cell, enum voxel_type type,
                                struct voxel_error *error);
 
-/* Cell `index` of a tensor in row-major order. */
+/* Cell `index` of a tensor, in row-major order, as float. */
 float convert_cell(const struct voxel_tensor *tensor, int64_t index);
 
 #define CONVERT_TEXT_BYTES 32
-/* For sentences: as many digits as tell the value from others.  Returns `text`. */
+/* Prints with 15 to 17 digits, as few as identify the value.  Returns `text`. */
 const char *convert_text(double value, char text[CONVERT_TEXT_BYTES]);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* Rays per corner and the distances looked at along each, in voxels: near ones tell
- * contact, far ones tell that a street lies between houses. */
+/* Rays per corner, and the distances that are checked along each, in voxels: near ones
+ * darken where things touch, far ones where something lies deep, as a street does. */
 #define RAYS 14
 static const float steps[] = {0.6f, 1.4f, 2.4f, 3.8f, 5.8f, 8.6f};
 #define STEPS ((int)(sizeof steps / sizeof *steps))
@@ -69,8 +69,7 @@ struct occlusion {
     const struct faces *faces;
     const struct voxels *voxels;
     const struct grid *grid;
-    vec3 rays[6]
-             [RAYS]; /* per side, spread over its hemisphere with more near the normal */
+    vec3 rays[6][RAYS]; /* per side, over its hemisphere, denser near the normal */
 };
 
 static void make_rays(struct occlusion *work)
@@ -78,8 +77,7 @@ static void make_rays(struct occlusion *work)
     for (int32_t side = 0; side < 6; side++) {
         int axis = side / 2;
         for (int i = 0; i < RAYS; i++) {
-            /* A spiral (golden angle) with density as the cosine: the weight sky light
-             * has. */
+            /* A spiral (golden angle) whose density is the cosine, as of sky light. */
             float square = ((float)i + 0.5f) / RAYS;
             float flat = sqrtf(square);
             float angle = (float)i * 2.39996323f + (float)side;
@@ -100,7 +98,7 @@ static float ray_open(const struct occlusion *work, vec3 from, vec3 ray)
         int32_t y = (int32_t)floorf(p.y);
         int32_t z = (int32_t)floorf(p.z);
         if (z < 0) return 1.0f; /* the floor is not part of the cloud */
-        /* What is far hides less, as light comes round it. */
+        /* A distant voxel hides less, since light comes round it. */
         if (grid_has(work->grid, x, y, z)) return 0.75f * (float)i / STEPS;
     }
     return 1.0f;

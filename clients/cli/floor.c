@@ -5,15 +5,16 @@
 
 #include <math.h>
 
-/* What stands higher than this above the floor does not darken it. */
+/* A voxel this high above the floor, or higher, does not darken it. */
 #define REACH_VOXELS 14
-/* Cells along the longer side, about; the map is blurred anyway. */
+/* About how many cells the longer side has; the map is blurred, so more change
+ * nothing. */
 #define CELLS 700
-/* Margin around the scene, and the blur's reach, in cells of one voxel. */
+/* The margin around the scene, and the blur's reach to each side, in cells. */
 #define MARGIN 24
 #define BLUR   5
 
-/* Three box blurs are close to a Gaussian.  One pass over a line of `count` cells. */
+/* One pass of a box blur over a line of `count` cells; three are close to a Gaussian. */
 static void blur_line(float *line, float *scratch, int32_t count, int32_t stride)
 {
     float sum = 0;

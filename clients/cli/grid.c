@@ -5,7 +5,7 @@
 
 static uint64_t brick_key(int32_t x, int32_t y, int32_t z)
 {
-    /* One brick of margin below zero: neighbours of the lowest voxels are asked for. */
+    /* One brick of margin below zero, for the neighbours of the lowest voxels. */
     uint64_t bx = (uint64_t)(x + 8) >> 3;
     uint64_t by = (uint64_t)(y + 8) >> 3;
     uint64_t bz = (uint64_t)(z + 8) >> 3;
@@ -28,10 +28,10 @@ static int64_t brick_find(const struct grid *grid, uint64_t key)
 
 bool grid_init(struct grid *grid, const int32_t *voxels, int64_t count)
 {
-    /* As many bricks as voxels at worst; twice that many slots. */
+    /* A first pass counts the bricks, so that a dense cloud gets a small table.  It needs
+     * slots for the worst case, a brick for each voxel; a table is at most half full. */
     uint64_t slots = 64;
     while (slots < 2 * (uint64_t)count) slots *= 2;
-    /* A first pass counts the bricks, so that a dense cloud gets a small table. */
     grid->mask = slots - 1;
     grid->keys = voxel_memory_take(slots, sizeof *grid->keys);
     if (!grid->keys) return false;

@@ -21,7 +21,7 @@ struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
         *id, *coords_ref, *feats;
     double voxel, timeout_ms;
-    int64_t version, priority, sample; /* sample -1 = not said */
+    int64_t version, priority, sample; /* sample -1 = not set */
     bool isometric, quiet, name_geometry, resend, shm, raw_feats, one_sample;
     struct render_view render;
     struct voxel_geometry geometry; /* of --coords-ref */
@@ -136,7 +136,7 @@ static int check_idle(const struct command *command, const struct infer_options 
     return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
 }
 
-/* What the table cannot check. */
+/* Checks what the table of options cannot express. */
 static int check_options(const struct command *command, struct infer_options *options)
 {
     struct voxel_error error;
@@ -162,7 +162,7 @@ static int check_options(const struct command *command, struct infer_options *op
     return check_view(command, options);
 }
 
-/* Which of several outputs it was is not to be read from the file's name. */
+/* Names the output if there are several, since the file's name does not tell. */
 static void say_wrote(const struct infer_options *options, const char *path,
                       const struct voxel_answer *answer,
                       const struct voxel_tensor *output)
@@ -213,7 +213,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
     return CLI_DONE;
 }
 
-/* With the coordinates, or with their name in their place. */
+/* Sends the request with the coordinates, or with their name instead. */
 static enum voxel_code send_request(const struct infer_options *options,
                                     struct voxel_client *client,
                                     struct voxel_request *request,
@@ -234,7 +234,7 @@ static enum voxel_code send_request(const struct infer_options *options,
     return voxel_infer_geometry(client, request, &geometry, answer, error);
 }
 
-/* What a request borrows while it is under way, and what its outputs lie in after. */
+/* All that a request borrows while it is under way, and that its outputs point into. */
 struct sending {
     struct voxel_client *client;
     struct voxel_model_info *info;
@@ -250,7 +250,7 @@ static void sending_fini(struct sending *sending)
     voxel_info_free(sending->info);
 }
 
-/* The digest stands beside a name only where the name is known to be of these coords. */
+/* Prints the digest with the name only if the name is known to stand for these coords. */
 static void print_name(const struct infer_options *options, const struct sending *sending,
                        const struct voxel_answer *answer)
 {
@@ -267,7 +267,7 @@ static void print_name(const struct infer_options *options, const struct sending
            options->quiet ? "" : "for --coords-ref: ", coords_ref_text(&geometry, text));
 }
 
-/* A name beside other coords than its own is an answer to another question. */
+/* Refuses a name that stands for other coords: its answer would belong to those. */
 static int check_name(const struct infer_options *options, const struct sending *sending)
 {
     struct voxel_geometry here = options->geometry;
@@ -292,7 +292,7 @@ static int check_name(const struct infer_options *options, const struct sending 
     return CLI_USAGE;
 }
 
-/* 1 everywhere is right only where the file has nothing better: said also with --quiet. */
+/* Feats of 1 are right only if the file has none: so --quiet does not hide this. */
 static void warn_of_ones(const struct infer_options *options, const struct cloud *cloud)
 {
     if (cloud->channels || !*cloud->offers) return;
@@ -303,7 +303,7 @@ static void warn_of_ones(const struct infer_options *options, const struct cloud
         options->file, cloud->offers);
 }
 
-/* What the model takes, and whether the cloud has it. */
+/* Gets the model's inputs and makes their tensors from the cloud. */
 static int ask_model(const struct infer_options *options, struct sending *sending,
                      const struct cloud *cloud)
 {
@@ -385,7 +385,8 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     return code;
 }
 
-/* Which sample is drawn; said when it is not all there is.  CLI_USAGE = it has no voxel. */
+/* Picks the sample that is drawn, and reports it if there are others.  CLI_USAGE if the
+ * sample that the user set has no voxel. */
 static int pick_sample(struct infer_options *options, const struct cloud *cloud)
 {
     bool one = true;

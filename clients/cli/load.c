@@ -18,9 +18,9 @@ struct load {
     int64_t sent;
     int64_t end_ns; /* nothing is sent after it */
     bool measuring;
-    bool repeat;            /* closed loop: the end of one sends the next */
-    bool full;              /* no memory for samples */
-    enum voxel_code broken; /* sending itself failed */
+    bool repeat;            /* closed loop: the end of one request sends the next */
+    bool full;              /* no memory for more latencies */
+    enum voxel_code broken; /* a request could not be submitted */
 };
 
 static int64_t now_ns(void)
@@ -108,7 +108,8 @@ static void run_closed(struct load *load)
     wait_quiet(load, true);
 }
 
-/* A gap of a Poisson stream: exponential with mean 1/rate (xorshift64*, then inverse). */
+/* A gap of a Poisson process: exponential with mean 1/rate, by inversion of a uniform
+ * number (xorshift64*). */
 static int64_t next_gap_ns(uint64_t *state, double rate)
 {
     *state ^= *state >> 12;

@@ -1,10 +1,10 @@
-/* load - sends requests as a plan says and says how long they took.
+/* load - sends requests according to a plan and measures how long they take.
  *
- * A closed loop keeps `concurrency` requests under way: it finds the throughput, and its
- * latency is that of a server which is never asked faster than it answers.  An open loop
- * sends at times drawn beforehand (Poisson), whatever the server does, and counts each
- * latency from the time the request should have been sent: so a stall is seen by all who
- * would have met it.
+ * A closed loop keeps `concurrency` requests under way: it measures the throughput, and
+ * the latency of a server that never gets requests faster than it answers.  An open loop
+ * sends at random times (Poisson), whatever the server does, and counts each latency from
+ * the time when the request should have been sent: a stall of the server then shows in
+ * all requests that it delayed.
  *
  *   struct load_result result;
  *   if (load_run(&plan, &target, &result, &error)) ...
@@ -12,12 +12,13 @@
  *   load_result_fini(&result);
  *
  * Owner    the caller owns the result; a ticket belongs to the request until load_finish.
- * Thread   closed: all on the caller's thread, which polls the client (threads = 0).
- *          Open: the caller's thread sends, the client's one thread (threads = 1)
- *          finishes.
- * Limits   LOAD_SAMPLES_MAX samples, LOAD_IN_FLIGHT_MAX requests under way in an open
+ * Thread   closed loop: all on the caller's thread, which polls the client (threads = 0).
+ *          Open loop: the caller's thread sends, the client's one thread (threads = 1)
+ *          calls load_finish.
+ * Limits   LOAD_SAMPLES_MAX latencies; LOAD_IN_FLIGHT_MAX requests under way in an open
  *          loop.
- * Fails    when the warm-up fails, with its error; later errors are counted by code.
+ * Fails    with the first error of the warm-up or of `submit`; RESOURCE_EXHAUSTED without
+ *          memory for latencies.  Requests that fail later are counted by code.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,8 +38,8 @@ struct load_plan {
     double rate;       /* per second; above 0 = an open loop */
     double duration_s; /* 0 = until `requests` */
     int64_t requests;  /* 0 = until `duration_s` */
-    int64_t warmup;    /* requests before, one by one, not counted */
-    uint64_t seed;
+    int64_t warmup;    /* requests sent first, one by one, and not counted */
+    uint64_t seed;     /* of an open loop's times */
 };
 
 struct load;
@@ -50,18 +51,18 @@ struct load_ticket {
 struct load_target {
     struct voxel_client *client;
     void *context;
-    /* Starts one request that ends in load_finish(ticket, ...), unless this fails. */
+    /* Starts one request, whose end must call load_finish(ticket, ...), or fails. */
     enum voxel_code (*submit)(void *context, struct load_ticket *ticket,
                               struct voxel_error *error);
 };
 
-/* A request is over; the ticket is gone after. */
+/* Counts the end of a request and frees its ticket. */
 void load_finish(struct load_ticket *ticket, const struct voxel_error *error);
 
 struct load_result {
-    int64_t *latency_ns; /* sorted, of those that were answered */
+    int64_t *latency_ns; /* of the answered requests, sorted */
     int64_t answered;
-    int64_t not_sent; /* open loop: too many were under way */
+    int64_t not_sent; /* open loop: LOAD_IN_FLIGHT_MAX were under way */
     int64_t errors[LOAD_CODES];
     struct voxel_error first_error;
     double seconds;
@@ -69,11 +70,11 @@ struct load_result {
 
 enum voxel_code load_run(const struct load_plan *plan, const struct load_target *target,
                          struct load_result *result, struct voxel_error *error);
-/* Nearest rank; 0 when nothing was answered. */
+/* The latency at `part` (0..1) of the sorted ones, by nearest rank; 0 without answers. */
 int64_t load_percentile(const struct load_result *result, double part);
 double load_mean(const struct load_result *result);
 int64_t load_errors(const struct load_result *result);
-/* The table, and the same as members of a JSON object (without its braces). */
+/* Print the result as a table, or as members of a JSON object without its braces. */
 void load_print(const struct load_result *result, FILE *to);
 void load_print_json(const struct load_result *result, FILE *to);
 void load_result_fini(struct load_result *result);

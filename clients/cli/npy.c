@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The header is a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (3,
- * 4), } */
+/* The header is a Python literal, such as
+ *   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } */
 struct literal {
     const char *at;
     const char *end;
@@ -79,7 +79,7 @@ static bool literal_shape(struct literal *text, struct npy *array)
     return true;
 }
 
-/* False when the text is no header. */
+/* False if the text is no header. */
 static bool parse_header(struct literal *text, struct npy *array, char descr[16])
 {
     int found = 0;
@@ -129,7 +129,7 @@ static enum voxel_code parse_descr(struct npy *array, const char *descr,
     return VOXEL_OK;
 }
 
-/* The header, which ends where *data begins. */
+/* Reads the header; *data is the offset of the array's data. */
 static enum voxel_code read_header(struct bytes file, struct npy *array, char descr[16],
                                    size_t *data, struct voxel_error *error)
 {

@@ -1,14 +1,14 @@
-/* npy - one NumPy array in memory: its header parsed, its cells read one by one.
+/* npy - reads one NumPy array in memory: parses its header, returns its cells.
  *
  *   struct npy array;
  *   if (npy_parse(file, &array, &error)) ...
  *   double x = npy_cell(&array, row, column);
  *
- * Owner    borrows the file's bytes.
+ * Owner    borrows the file's bytes; points are the caller's, see points_fini.
  * Thread   any.
  * Limits   rank NPY_RANK_MAX; little-endian integers, floats and bools.
- * Fails    INVALID_ARGUMENT for what is no .npy file or too short for its shape,
- * UNIMPLEMENTED for other types.
+ * Fails    INVALID_ARGUMENT for a file that is no .npy or too short for its shape, or for
+ *          arrays that cannot be points; UNIMPLEMENTED for other types.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,9 +20,9 @@
 #define NPY_RANK_MAX 8
 
 struct npy {
-    char kind;    /* 'i', 'u', 'f' or 'b', as NumPy names them; others are not read */
+    char kind; /* 'i', 'u', 'f' or 'b', as NumPy names them; npy_parse refuses others */
     int32_t size; /* bytes of an element */
-    bool fortran; /* columns first */
+    bool fortran; /* column-major */
     int32_t rank;
     int64_t shape[NPY_RANK_MAX];
     const uint8_t *data;
@@ -30,13 +30,13 @@ struct npy {
 
 enum voxel_code npy_parse(struct bytes file, struct npy *array,
                           struct voxel_error *error);
-/* Of the first bytes of a file: kind, rank and shape, whether the type is one that is read or not.
- * False when there is no such header in them. */
+/* Gets kind, rank and shape from the first bytes of a file, also of a type that npy_parse
+ * refuses.  False if they have no complete header. */
 bool npy_describe(struct bytes head, struct npy *array);
-/* Of an array of rank 2. */
+/* A cell of an array of rank 2, or the only cell of rank 0 (row 0, column 0). */
 double npy_cell(const struct npy *array, int64_t row, int64_t column);
 
-/* coords of a file, and feats when it has them (else NULL), as points. */
+/* Makes points of coords and feats; `feats` is NULL if the file has none. */
 enum voxel_code npy_points(const struct npy *coords, const struct npy *feats,
                            struct points *points, struct voxel_error *error);
 

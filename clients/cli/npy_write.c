@@ -8,14 +8,14 @@
 
 #include <zlib.h>
 
-/* The first day that a zip can say: the file's bytes are the same each time. */
+/* The first day that a zip can express; a fixed date keeps the file's bytes the same. */
 #define ZIP_DATE    0x0021
 #define ZIP_NEEDS   20 /* version 2.0: stored entries */
 #define LOCAL_BYTES 30
 #define ENTRY_BYTES 46
 #define END_BYTES   22
 
-/* Where bytes go: into a file, or, without one, into a count and a checksum alone. */
+/* Where bytes go: into a file or, if that is NULL, only into the count and checksum. */
 struct sink {
     FILE *file;
     uint64_t bytes;
@@ -31,7 +31,7 @@ static void sink_put(struct sink *sink, const void *data, size_t bytes)
     sink->bytes += bytes;
 }
 
-/* NumPy's name of a type; NULL for those that are widened to float. */
+/* NumPy's name of a type; NULL for a type that is written as float. */
 static const char *descr_of(enum voxel_type type)
 {
     switch (type) {
@@ -62,11 +62,11 @@ static void put_header(struct sink *sink, const struct voxel_tensor *tensor,
         used += snprintf(header + used, sizeof header - (size_t)used, "%" PRId64 ", ",
                          tensor->shape[i]);
     used += snprintf(header + used, sizeof header - (size_t)used, "), }");
-    /* NumPy wants the data at a multiple of 64: spaces, then a newline. */
+    /* NumPy aligns the data to 64 bytes: pad with spaces, end with a newline. */
     while ((10 + used + 1) % 64 != 0) header[used++] = ' ';
     header[used++] = '\n';
     const uint8_t size[2] = {(uint8_t)used, (uint8_t)(used >> 8)};
-    sink_put(sink, "\x93NUMPY\x01", 8); /* the NUL behind it is the minor version */
+    sink_put(sink, "\x93NUMPY\x01", 8); /* the string's NUL is the minor version, 0 */
     sink_put(sink, size, sizeof size);
     sink_put(sink, header, (size_t)used);
 }
@@ -112,7 +112,7 @@ struct entry {
     struct sink body; /* its size and checksum */
 };
 
-/* The fields from the version on, which stand in both headers of an entry. */
+/* The fields from the version on, which both headers of an entry share. */
 static void put_common(uint8_t *at, const struct entry *entry)
 {
     put16(at, ZIP_NEEDS);
@@ -156,7 +156,7 @@ bool npz_write(FILE *file, const struct voxel_tensor *const *arrays, int32_t cou
         entry->offset = at;
         at += LOCAL_BYTES + entry->name_bytes + entry->body.bytes;
         directory += ENTRY_BYTES + entry->name_bytes;
-        /* A field of all ones would mean: look in the part for larger zips. */
+        /* A field of all ones would refer to zip64's fields, which are not written. */
         if (entry->body.bytes >= UINT32_MAX || at >= UINT32_MAX) return false;
     }
     for (int32_t i = 0; i < count; i++) {

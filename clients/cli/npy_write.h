@@ -1,15 +1,15 @@
-/* npy_write - tensors as NumPy reads them: one array in a .npy, several in a .npz.
+/* npy_write - writes tensors for NumPy: one array in a .npy, several in a .npz.
  *
  *   npy_write(file, &tensor);
  *   if (!npz_write(file, arrays, 2)) ...      an array is too large for a zip
  *
- * A .npz is a zip whose entries are stored as they are, NAME.npy each.  BF16, which NumPy does
- * not have, is widened to float.
+ * A .npz is a zip of uncompressed entries NAME.npy.  NumPy has no BF16, so it is written
+ * as float.
  *
- * Owner    borrows all; whoever has the file looks at ferror.
+ * Owner    borrows all; the caller checks ferror of the file.
  * Thread   any.
- * Limits   entries below 4 GiB, NPZ_ARRAYS_MAX of them, names of NPZ_NAME_BYTES_MAX.
- * Fails    npz_write returns false, with nothing written, when an array is over the limits.
+ * Limits   NPZ_ARRAYS_MAX arrays, names up to NPZ_NAME_BYTES_MAX, a zip below 4 GiB.
+ * Fails    npz_write returns false, and has written nothing, if a limit is exceeded.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,8 +1,9 @@
-/* A .npz is a zip of .npy files.
+/* npz - reads points from a .npz, which is a zip of .npy files.
  *
- * Samples beside coords of three columns would be left out without a word, and the answer be one
- * about other neighbours.  What an array is for only its owner knows: so each that could hold
- * samples is refused, whatever its name, unless the user says that all is of one.
+ * If samples came in another array beside coords [N,3], ignoring them would give all
+ * voxels one sample and so wrong neighbours.  Only the user knows what an array means, so
+ * each array that could hold samples is refused, whatever its name, unless --one-sample
+ * is set.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/npy.h"
@@ -17,7 +18,7 @@
 /* The header of an array that NumPy writes is below 200 bytes. */
 #define HEAD_BYTES 4096
 
-/* Of NAME, where the entry is NAME.npy; else all of it. */
+/* The length of NAME if the entry is NAME.npy, else of the entry's whole name. */
 static size_t name_bytes(const struct zip_entry *entry)
 {
     size_t bytes = entry->name_bytes;
@@ -25,7 +26,7 @@ static size_t name_bytes(const struct zip_entry *entry)
                                                                         : bytes;
 }
 
-/* Whether the entry is NAME.npy. */
+/* True if the entry is NAME.npy. */
 static bool is_array(const struct zip_entry *entry, const char *name)
 {
     size_t bytes = strlen(name);
@@ -33,15 +34,15 @@ static bool is_array(const struct zip_entry *entry, const char *name)
            memcmp(entry->name, name, bytes) == 0;
 }
 
-/* A zip, and what is read of it. */
+/* A zip and the names of its arrays. */
 struct archive {
-    struct zip zip;    /* before its first entry */
-    const char *feats; /* the array that gives them */
-    char others[OFFERS_BYTES];
-    char unused[OFFERS_BYTES];
+    struct zip zip;            /* before its first entry */
+    const char *feats;         /* the array that gives feats */
+    char others[OFFERS_BYTES]; /* all but coords and voxel_size */
+    char unused[OFFERS_BYTES]; /* those that are not read */
 };
 
-/* Looks at each entry once: names of arrays, and whether one of those read is there twice. */
+/* Collects the names of all arrays; refuses a name that is read and that comes twice. */
 static enum voxel_code archive_open(struct bytes file, const char *feats,
                                     struct archive *archive, struct voxel_error *error)
 {
@@ -58,7 +59,7 @@ static enum voxel_code archive_open(struct bytes file, const char *feats,
                                    "entry %zu of the zip's directory is damaged", i);
         for (size_t r = 0; r < sizeof read / sizeof *read; r++) {
             if (!is_array(&entry, read[r])) continue;
-            /* NumPy takes the last, others the first. */
+            /* NumPy would take the last, other readers the first. */
             if (seen[r])
                 return voxel_error_set(
                     error, VOXEL_INVALID_ARGUMENT,
@@ -72,7 +73,7 @@ static enum voxel_code archive_open(struct bytes file, const char *feats,
     return code;
 }
 
-/* Reads NAME.npy; *content stays NULL when there is none. */
+/* Reads NAME.npy; *content is NULL if there is none. */
 static enum voxel_code read_array(const struct archive *archive, const char *name,
                                   uint8_t **content, struct npy *array,
                                   struct voxel_error *error)
@@ -89,7 +90,7 @@ static enum voxel_code read_array(const struct archive *archive, const char *nam
     return VOXEL_OK;
 }
 
-/* Where an entry is an array of one line of numbers: its header. */
+/* Reads an entry's header; true if it is one line of numbers, [N] or [N,1]. */
 static bool read_line(struct bytes file, const struct zip_entry *entry, struct npy *array)
 {
     uint8_t head[HEAD_BYTES];
@@ -99,8 +100,9 @@ static bool read_line(struct bytes file, const struct zip_entry *entry, struct n
            (array->rank == 1 || (array->rank == 2 && array->shape[1] == 1));
 }
 
-/* Whether an array can hold samples: a whole number for each row, or, under a name for it, any
- * number for each, or several for all, as where each sample ends. */
+/* True if an array can hold samples: it has an integer for each row; or its name means
+ * samples, and it has any number for each row, or several integers, such as where each
+ * sample ends. */
 static bool may_be_samples(struct bytes file, const struct zip_entry *entry, int64_t rows,
                            struct samples_names *names)
 {
@@ -142,7 +144,8 @@ static enum voxel_code check_samples(const struct archive *archive,
     return misnamed ? refuse_samples(misnamed, strlen(misnamed), error) : VOXEL_OK;
 }
 
-/* Samples are in column 0, or there is one, as the user says or nothing contradicts. */
+/* Accepts coords [N,4], or [N,3] if the user says that there is one sample or no other
+ * array can hold samples. */
 static enum voxel_code settle_samples(const struct archive *archive,
                                       const struct feats_asked *asked,
                                       const struct npy *coords, struct voxel_error *error)
@@ -157,8 +160,8 @@ static enum voxel_code settle_samples(const struct archive *archive,
         "is the sample");
 }
 
-/* Of 8 bits may be colours, which are 0 to 1 from a .ply: which of the two a network was trained
- * with is not to be read in the file. */
+/* Refuses 8-bit feats unless --raw-feats is set: they may be colours, 0 to 255 here but 0
+ * to 1 from a .ply, and the file does not tell which of the two the network expects. */
 static enum voxel_code check_scale(const struct feats_asked *asked, const char *name,
                                    const struct npy *feats, struct voxel_error *error)
 {
@@ -176,8 +179,8 @@ static enum voxel_code check_scale(const struct feats_asked *asked, const char *
         name);
 }
 
-/* The size that save.c writes beside voxels.  An array of that name that is no such number says
- * nothing of a voxel, and is left alone. */
+/* The voxel_size that save.c writes; 0 if there is none.  An array of that name that is
+ * not one positive number is ignored. */
 static double read_size(const struct archive *archive)
 {
     uint8_t *content;
@@ -216,7 +219,7 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
     if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
     memcpy(points->unused, archive.unused, sizeof archive.unused);
-    /* Beside positions it would decide where they are put: that is --voxel's. */
+    /* Only for integers: for other positions it would set the grid, as --voxel does. */
     if (points->whole) points->voxel_size = read_size(&archive);
     voxel_memory_give(coords_bytes);
     voxel_memory_give(feats_bytes);

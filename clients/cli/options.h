@@ -1,4 +1,4 @@
-/* options - one table per command: parsing, range checks and --help come from it.
+/* options - parses and checks a command's options and prints --help, all from one table.
  *
  *   const char *model = NULL;
  *   const struct option options[] = {
@@ -24,7 +24,7 @@
 /* What the program returns to the shell. */
 enum cli_exit {
     CLI_DONE = 0,
-    CLI_REFUSED = 1, /* the server said no, or could not be reached */
+    CLI_REFUSED = 1, /* the server refused, or cannot be reached */
     CLI_USAGE = 2    /* wrong options, or a file that cannot be read or written */
 };
 
@@ -33,38 +33,39 @@ enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_INT, OPTION_REAL };
 struct option {
     const char *name;  /* without the dashes */
     char letter;       /* 0 = none */
-    const char *value; /* what to call it in the help; NULL for a flag */
+    const char *value; /* the value's name in the help; NULL for a flag */
     enum option_kind kind;
-    void *to; /* bool, const char *, int64_t, double; holds the default */
-    double range[2];
+    void *to;        /* a bool, const char *, int64_t or double; holds the default */
+    double range[2]; /* lowest and highest number */
     const char *help;
 };
 
 struct command {
     const char *name;
-    const char *synopsis; /* after the name */
+    const char *synopsis; /* printed after the name */
     const char *about;
-    const char *after; /* below the options: examples */
+    const char *after; /* printed below the options: examples */
     const struct option *options;
     size_t options_count;
     const char **positional; /* NULL = none allowed */
-    uint64_t *given;         /* bit i: option i was there; NULL = nobody asks */
+    uint64_t *given;         /* out, may be NULL: bit i is set if option i is given */
 };
 
-/* argv[0] is the command's name. */
+/* argv[0] is the command's name.  False after an error and after --help, with the exit
+ * code in *code. */
 bool options_parse(const struct command *command, int argc, char **argv, int *code);
 
-/* "--name: expected ..., not 'text'" on stderr; returns CLI_USAGE. */
+/* Prints "--name: expected ..., not 'text'" on stderr; returns CLI_USAGE. */
 int options_bad(const struct command *command, const char *name, const char *expected,
                 const char *text);
 
-/* An option that the others leave without an effect. */
+/* An option that has no effect together with the others, if `idle`. */
 struct option_idle {
     const char *name;
     bool idle;
-    const char *why; /* after "would do nothing: " */
+    const char *why; /* printed after "would do nothing: " */
 };
-/* Says which idle option was given and returns CLI_USAGE; CLI_DONE = none was. */
+/* If an idle option is given, names it on stderr and returns CLI_USAGE; else CLI_DONE. */
 int options_refuse_idle(const struct command *command, const struct option_idle *idle,
                         size_t count);
 

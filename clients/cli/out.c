@@ -19,11 +19,12 @@ static enum voxel_code out_failed(const struct out *out, int reason,
     return voxel_error_set(error, VOXEL_DATA_LOSS, "%s: %s", out->path, strerror(reason));
 }
 
-/* Whether a file may take the place of what the path leads to; *mode: of what is there. */
+/* True if a new file may replace the file at the path; *mode is the old file's mode, 0 if
+ * there is none. */
 static bool may_replace(struct out *out, mode_t *mode)
 {
     struct stat about;
-    /* Links there lead to what the program was given, not to a file's name. */
+    /* Links there lead to open files of the process, not to the name of a file. */
     if (strncmp(out->path, "/dev/", 5) == 0 || strncmp(out->path, "/proc/", 6) == 0)
         return false;
     *mode = 0;
@@ -34,11 +35,11 @@ static bool may_replace(struct out *out, mode_t *mode)
     }
     if (!realpath(out->path, out->real) || stat(out->real, &about) != 0) return false;
     *mode = about.st_mode & 0777;
-    /* Who may not write into a file may not replace it. */
+    /* A file that this user may not write must not be replaced either. */
     return S_ISREG(about.st_mode) && access(out->real, W_OK) == 0;
 }
 
-/* A new file beside the other; -1 = none can be made, errno says why. */
+/* Makes a new file beside the other; -1 if that fails, with the reason in errno. */
 static int open_part(struct out *out, mode_t mode)
 {
     for (int i = 0; i < PART_TRIES; i++) {
@@ -49,7 +50,7 @@ static int open_part(struct out *out, mode_t mode)
             break;
         }
         int fd = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 && mode) fchmod(fd, mode); /* where there are no modes, none */
+        if (fd >= 0 && mode) fchmod(fd, mode); /* may fail: some file systems have none */
         if (fd >= 0) return fd;
         if (errno != EEXIST) break;
     }
@@ -68,7 +69,7 @@ enum voxel_code out_check(const char *path, struct voxel_error *error)
         if (S_ISDIR(about.st_mode)) return out_failed(&out, EISDIR, error);
         return access(path, W_OK) == 0 ? VOXEL_OK : out_failed(&out, errno, error);
     }
-    /* A link that leads nowhere: what it names may be made, or not. */
+    /* A link to nothing: out_open will see whether its target can be made. */
     if (errno == ENOENT && lstat(path, &about) == 0) return VOXEL_OK;
     if (bytes + 2 > sizeof folder) return out_failed(&out, ENAMETOOLONG, error);
     memcpy(folder, path, bytes);
@@ -83,9 +84,9 @@ enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *
     *out = (struct out){.path = path};
     bool replace = may_replace(out, &mode);
     int fd = replace ? open_part(out, mode) : -1;
+    /* The folder takes no new file, but the file itself may still be writable. */
     bool refused =
-        errno == EACCES || errno == EPERM || errno == EROFS ||
-        errno == ENAMETOOLONG; /* by the folder; the file itself may still do */
+        errno == EACCES || errno == EPERM || errno == EROFS || errno == ENAMETOOLONG;
     if (fd < 0 && (!replace || refused))
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return out_failed(out, errno, error);

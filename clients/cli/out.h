@@ -1,15 +1,15 @@
-/* out - a file that is written: whole under its name, or not at all.
+/* out - writes a file whole or not at all.
  *
  *   struct out out;
  *   if (out_open(&out, path, &error)) ...
  *   fwrite(..., out.file);
- *   if (out_close(&out, &error)) ...      or out_drop(&out), when there is nothing to keep
+ *   if (out_close(&out, &error)) ...      or out_drop(&out), to discard it
  *
- * It is written under another name beside the path and renamed when all of it is there: who
- * fails leaves what was there before.  What is no plain file (a device, a pipe) is written as it
- * is and never removed; so is a file whose folder takes no other.
+ * The content goes into a new file beside the path, which is renamed when it is complete:
+ * after a failure the old file is still there.  A path that is no plain file (a device, a
+ * pipe), or whose folder takes no new file, is written directly and never removed.
  *
- * Owner    out_open opens, out_close or out_drop closes, each once; the path is borrowed.
+ * Owner    the caller: out_close or out_drop releases, once; the path is borrowed.
  * Thread   one.
  * Limits   paths of PATH_MAX bytes.
  * Fails    DATA_LOSS with the system's reason.
@@ -27,14 +27,14 @@
 struct out {
     FILE *file;
     const char *path;
-    char real[PATH_MAX]; /* where a link leads */
-    char part[PATH_MAX]; /* what is written; "" = the path itself */
+    char real[PATH_MAX]; /* the path with its links resolved */
+    char part[PATH_MAX]; /* the file that is written; "" = the path itself */
 };
 
-/* Whether it looks as if out_open would do it; nothing is made.  For before the work. */
+/* Fails if out_open would probably fail; makes no file.  For a check before long work. */
 enum voxel_code out_check(const char *path, struct voxel_error *error);
 enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *error);
-/* Also what fprintf and fwrite could not do is said here. */
+/* Reports also an earlier failure of fprintf or fwrite. */
 enum voxel_code out_close(struct out *out, struct voxel_error *error);
 void out_drop(struct out *out);
 

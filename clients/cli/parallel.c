@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define THREADS_MAX 32
-/* Pieces per thread: some rows are sky and some are a forest. */
+/* Pieces per thread: several, since rows differ much in cost. */
 #define PIECES 8
 
 struct crew {
@@ -38,7 +38,7 @@ void parallel_run(int64_t count, void *context,
     struct crew crew = {.context = context, .work = work, .count = count, .step = step};
     pthread_t threads[THREADS_MAX];
     long started = 0;
-    /* This thread works too; if none more can be started it does it all. */
+    /* This thread works too; if no other can be started, it does all of the work. */
     while (started < cores - 1 &&
            pthread_create(&threads[started], NULL, crew_main, &crew) == 0)
         started++;

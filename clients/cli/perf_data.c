@@ -15,8 +15,8 @@
 
 #define PERF_GRIDS_MAX 10000
 #define PERF_LIST_MAX  64
-/* How far a repeated grid is moved: far enough that no two are the same, near enough that
- * every server takes it. */
+/* How far a repeated grid is moved, at most, along each axis: far enough that two are
+ * hardly ever the same, near enough that every server accepts it. */
 #define PERF_MOVE 1024
 
 struct perf_options {
@@ -27,12 +27,12 @@ struct perf_options {
     bool one_sample;
 };
 
-/* What is made again and again: either sizes or files. */
+/* The sizes or the files that the grids are made from, in turn. */
 struct perf_list {
     int64_t voxels[PERF_LIST_MAX];
     const char *files[PERF_LIST_MAX];
     int32_t count;
-    char *memory; /* what files points into */
+    char *memory; /* `files` points into it */
 };
 
 struct perf_run {
@@ -86,7 +86,7 @@ static bool parse_size(const char *word, int64_t *size)
            number <= POINTS_MAX;
 }
 
-/* "a,b,c" of --voxels or --from; the words live in list->memory. */
+/* Splits "a,b,c" of --voxels or --from; the words lie in list->memory. */
 static int read_list(const struct command *command, const struct perf_options *o,
                      struct perf_list *list)
 {
@@ -113,7 +113,7 @@ static int read_list(const struct command *command, const struct perf_options *o
     return CLI_DONE;
 }
 
-/* The inputs as the server names them. */
+/* Gets the model's inputs from the server. */
 static int ask_model(const struct perf_options *o, struct perf_run *run,
                      struct voxel_client *client, struct voxel_model_info **info)
 {
@@ -127,7 +127,7 @@ static int ask_model(const struct perf_options *o, struct perf_run *run,
     if (model_inputs_find(*info, o->dtype, (int32_t)o->channels, &asked, &error))
         return cli_say_input("perf-data", &error);
     if (asked.type != run->inputs.type) {
-        /* perf_analyzer sends the type of the metadata, and would call these bytes it. */
+        /* perf_analyzer labels the bytes with the metadata's type, whatever they are. */
         fprintf(stderr,
                 "voxel perf-data: --dtype: model '%s' takes %s, and perf_analyzer sends "
                 "what the model says\n",
@@ -144,7 +144,7 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     if (!run->options->from)
         return cloud_make_shell(run->list.voxels[which], cloud, error);
     struct points points;
-    /* Nobody reads the answers: in which scale feats are is all the same. */
+    /* Nothing reads the answers, so the scale of feats does not matter. */
     const struct feats_asked asked = {.raw = true,
                                       .one_sample = run->options->one_sample};
     const char *file = run->list.files[which];
@@ -156,7 +156,7 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     return code;
 }
 
-/* False when a coordinate is so near the end of int32 that it cannot be moved. */
+/* Moves the cloud at random; false if a coordinate is too near the end of int32. */
 static bool move_cloud(struct cloud *cloud, uint64_t *random)
 {
     int32_t by[3];
@@ -244,7 +244,7 @@ static int make_grids(struct perf_run *run, int64_t count)
     return CLI_DONE;
 }
 
-/* The file, whole or not at all; with --as files the folder's two. */
+/* Writes the JSON file, whole or not at all; with --as files two files in a folder. */
 static int write_out(struct perf_run *run)
 {
     const struct perf_options *o = run->options;
@@ -300,7 +300,7 @@ static int run_online(const struct command *command, struct perf_run *run)
     return code;
 }
 
-/* What a server would have said, from the options. */
+/* Takes the inputs from the options, without a server. */
 static int run_offline(const struct command *command, struct perf_run *run)
 {
     const struct perf_options *o = run->options;

@@ -43,7 +43,7 @@ void perf_write_text(FILE *to, const char *text)
     putc('"', to);
 }
 
-/* Nine digits name every float; and perf_analyzer takes no "1" for a float. */
+/* Nine digits identify every float; perf_analyzer does not accept "1" as a float. */
 static void write_real(FILE *to, float value)
 {
     char text[32];

@@ -1,5 +1,6 @@
-/* Reads .ply: from the element `vertex` x, y, z and `sample` of any numeric type, and the
- * properties asked for as features; what else there is goes by its name into `unused`.
+/* ply - reads points from a .ply: x, y, z and `sample` of the element `vertex`, of any
+ * numeric type, and the properties that the user asks for as features.  The names of all
+ * other properties go into `unused`.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/ply.h"
@@ -43,7 +44,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* Whether the type can hold it: in a binary file it could not stand. */
+/* True if the type can hold the value; a text file can have others. */
 static bool type_holds(const struct ply_type *type, double value)
 {
     if (type->kind == 'f') return true;
@@ -72,7 +73,8 @@ static bool read_value(struct ply *ply, const struct ply_type *type, double *val
     return ply->ascii ? read_ascii(ply, type, value) : read_binary(ply, type, value);
 }
 
-/* A row of text is a line: values that the header does not name would become the next row's. */
+/* In a text file a row is a line.  Values that the header does not describe would
+ * otherwise be read as the next row's. */
 static bool row_ends(struct ply *ply)
 {
     if (!ply->ascii) return true;
@@ -80,8 +82,8 @@ static bool row_ends(struct ply *ply)
     return ply->at == ply->end || *ply->at == '\n';
 }
 
-/* One row of an element; values is NULL when it is not the one we want, else has the last
- * value of each property. */
+/* Reads one row of an element.  `values` gets each property's value, of a list the last;
+ * it is NULL for an element that is skipped. */
 static bool read_row(struct ply *ply, const struct ply_element *element, double *values)
 {
     for (int32_t p = 0; p < element->properties_count; p++) {
@@ -97,7 +99,7 @@ static bool read_row(struct ply *ply, const struct ply_element *element, double 
     return row_ends(ply);
 }
 
-/* Which property of a vertex goes where. */
+/* Which properties of a vertex are read, and for what. */
 struct vertex_plan {
     int32_t axes[3];
     int32_t sample; /* -1 = there is none */
@@ -129,7 +131,7 @@ static enum voxel_code plan_vertex(const struct ply_element *element,
     return VOXEL_OK;
 }
 
-/* The property of that name, a number; -1 = there is none. */
+/* The property of that name that is a number, not a list; -1 if there is none. */
 static int32_t find_property(const struct ply_element *element, const char *name,
                              size_t bytes)
 {
@@ -142,7 +144,7 @@ static int32_t find_property(const struct ply_element *element, const char *name
     return -1;
 }
 
-/* Names of a .ply have no blanks: those around one are the list's. */
+/* Names in a .ply have no blanks, so blanks around a name belong to the user's list. */
 static size_t trim_blanks(const char **name, size_t bytes)
 {
     while (bytes && **name == ' ') {
@@ -190,7 +192,8 @@ static bool is_planned(const struct vertex_plan *plan, int32_t property)
     return property == plan->sample;
 }
 
-/* What nobody uses is named; samples among it would be an answer about other neighbours. */
+/* Collects the names of the properties that are not used.  Refuses one that seems to hold
+ * samples: without them voxels would get wrong neighbours. */
 static enum voxel_code plan_rest(const struct ply_element *element,
                                  const struct feats_asked *asked,
                                  const struct vertex_plan *plan, struct points *points,
@@ -232,7 +235,7 @@ static bool take_points(struct points *points, const struct vertex_plan *plan,
            (!channels || points->feats);
 }
 
-/* Puts row i of the file where it belongs. */
+/* Stores row i of the file in the points. */
 static enum voxel_code put_vertex(struct points *points, const struct vertex_plan *plan,
                                   int64_t i, const double *values,
                                   struct voxel_error *error)
@@ -264,7 +267,7 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     if (!code) code = plan_feats(element, asked, &plan, points, error);
     if (!code) code = plan_rest(element, asked, &plan, points, error);
     if (code) return code;
-    /* A row takes at least 3 bytes: a count beyond the file's size is a lie. */
+    /* A row takes at least 3 bytes, so a count beyond the file's size cannot be true. */
     if (element->count > (ply->end - ply->at))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
@@ -285,8 +288,8 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     return VOXEL_OK;
 }
 
-/* When vertices come last nothing does but blanks: a header that leaves a property out would
- * give wrong points. */
+/* If vertex is the last element, only blanks may follow.  More bytes mean that the header
+ * lacks a property, and that the points are wrong. */
 static enum voxel_code body_ends(struct ply *ply, struct voxel_error *error)
 {
     while (ply->at < ply->end && is_space(*ply->at)) ply->at++;

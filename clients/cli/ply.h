@@ -1,4 +1,4 @@
-/* ply - what the header of a .ply says: its elements, their properties, and of which type.
+/* ply - reads the header of a .ply: its elements, their properties and types.
  *
  *   struct ply ply = {.at = file.data, .end = file.data + file.size};
  *   if (ply_header(&ply, &error)) ...
@@ -6,7 +6,8 @@
  *
  * Owner    borrows the file's bytes.
  * Thread   any.
- * Limits   PLY_ELEMENTS_MAX elements of PLY_PROPERTIES_MAX properties, names below PLY_NAME_BYTES.
+ * Limits   PLY_ELEMENTS_MAX elements of PLY_PROPERTIES_MAX properties; names below
+ *          PLY_NAME_BYTES.
  * Fails    INVALID_ARGUMENT with the line and what was expected there.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -28,10 +29,10 @@ struct ply_type {
 };
 
 struct ply_property {
-    const struct ply_type *count; /* of a list, else NULL */
+    const struct ply_type *count; /* of a list's length; NULL if it is no list */
     const struct ply_type *type;
     int32_t axis; /* 0..2 for x, y, z of a vertex, else -1 */
-    bool sample;  /* of a vertex: which sample it is of */
+    bool sample;  /* it is the sample of a vertex */
     char name[PLY_NAME_BYTES];
 };
 
@@ -44,11 +45,11 @@ struct ply_element {
 
 struct ply {
     bool ascii;
-    bool swapped; /* big-endian */
-    double voxel_size;
+    bool swapped;      /* big-endian */
+    double voxel_size; /* from a comment; 0 = none */
     int32_t elements_count;
     struct ply_element elements[PLY_ELEMENTS_MAX];
-    const uint8_t *at; /* the body */
+    const uint8_t *at; /* after ply_header the body */
     const uint8_t *end;
 };
 

@@ -22,7 +22,7 @@ static enum voxel_code bad_line(struct voxel_error *error, const char *line,
                            why);
 }
 
-/* The next header line without its end; false when there is none or it is too long. */
+/* The next header line without its line end; false if there is none or it is too long. */
 static bool next_line(struct ply *ply, char line[LINE_BYTES_MAX])
 {
     size_t room = (size_t)(ply->end - ply->at);

@@ -2,10 +2,10 @@
  *
  *   if (png_write("out.png", pixels, 1600, 1000, &error)) ...
  *
- * Owner    borrows the pixels, rows from the top.
+ * Owner    borrows the pixels: [height, width, 3], rows from the top.
  * Thread   any.
- * Limits   what libpng has: 2^31-1 pixels a side, 1,000,000 by its default.
- * Fails    DATA_LOSS when the file cannot be written; what was there before stays.
+ * Limits   libpng's: 2^31-1 pixels a side, 1,000,000 by its default.
+ * Fails    DATA_LOSS if the file cannot be written; the old file then stays.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

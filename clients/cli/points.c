@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What has come so far of a file. */
+/* The part of a file that has been read. */
 struct bytes_room {
     const char *path;
     uint8_t *data;
@@ -25,7 +25,8 @@ static enum voxel_code too_large(const char *path, struct voxel_error *error)
                            FILE_BYTES_MAX >> 30);
 }
 
-/* Room for the next bytes: for all there are, where the size is known; a pipe's is not. */
+/* Makes room for more bytes: for all of a plain file; for a pipe, whose size is not
+ * known, twice as many as now. */
 static enum voxel_code read_room(FILE *file, struct bytes_room *to,
                                  struct voxel_error *error)
 {
@@ -43,7 +44,8 @@ static enum voxel_code read_room(FILE *file, struct bytes_room *to,
     return VOXEL_OK;
 }
 
-/* What begins otherwise than `magic` is read no further: its reader says what it is not. */
+/* Reads all of the file.  Stops early if it does not begin with `magic`; the format's
+ * reader then reports that. */
 static enum voxel_code read_all(FILE *file, const char *magic, struct bytes_room *to,
                                 struct voxel_error *error)
 {

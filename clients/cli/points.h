@@ -1,25 +1,27 @@
-/* points - what a file of points holds, and the readers of .ply, .npy and .npz.
+/* points - the content of a file of points, and the readers of .ply, .npy and .npz.
  *
- * Features are what is asked for: properties of a .ply by name, in that order, or an array of
- * a .npz (feats, if none is named).  8-bit unsigned properties, which colours are, are divided
- * by 255 unless raw values are wanted; `scaled` says that it was done.  Such an array of a .npz
- * is an error unless they are.  A .ply may have a property `sample` of whole numbers; samples
- * under another name, or in another array, are an error unless there is one only.
+ * The user chooses the features: properties of a .ply by name, in that order, or an array
+ * of a .npz (`feats`, if none is named).  8-bit unsigned properties of a .ply are
+ * colours, as a rule: they are divided by 255, and `scaled` is set, unless raw values are
+ * wanted.  An 8-bit unsigned or bool array of a .npz is an error unless raw values are
+ * wanted.  A .ply may have a property `sample` of whole numbers.  Samples under another
+ * name, or in another array, are an error unless `one_sample` is set.
  *
- * Readers work on memory, so that a damaged file is a unit test and not a file. Positions
- * are doubles whatever the file has; `whole` says that the file had integers, which then
- * are voxel coordinates already.
+ * Readers work on memory, so that a unit test of a damaged file needs no file.  Positions
+ * are doubles whatever the file has; `whole` is set if the file has integers, which are
+ * voxel coordinates already.
  *
+ *   const struct feats_asked asked = {.names = "red,green,blue"};
  *   struct points points;
- *   if (points_read_file("scan.ply", &(struct feats_asked){.names = "red,green,blue"},
- *                        &points, &error)) ...
+ *   if (points_read_file("scan.ply", &asked, &points, &error)) ...
  *   points_fini(&points);
  *
  * Owner    the caller; points_fini releases.
  * Thread   any.
  * Limits   POINTS_MAX points, FEATS_MAX channels, files of FILE_BYTES_MAX.
  * Fails    INVALID_ARGUMENT with what was expected and what came, NOT_FOUND for a file
- * that cannot be opened, UNIMPLEMENTED for a variant that is not read.
+ *          that cannot be opened, DATA_LOSS for one that cannot be read, UNIMPLEMENTED
+ *          for a variant that is not supported, RESOURCE_EXHAUSTED for one too large.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,36 +30,36 @@
 
 #include "clients/c/voxel.h"
 
-/* Indices of points are int32 in the hash; a message could not carry more anyway. */
+/* The hash table of cloud.c has int32 rows; a message could not carry more anyway. */
 #define POINTS_MAX (1 << 28)
-/* As many as a network.json may say; a unit test holds it against the server's limit. */
+/* As many as a network.json allows; a unit test compares it with the server's limit. */
 #define FEATS_MAX 16384
-/* What a program can hold comfortably; also bounds what a .npz may inflate to. */
+/* The largest file that is read. */
 #define FILE_BYTES_MAX ((size_t)8 << 30)
 
-/* Names of what a file could give as features, for sentences. */
+/* Room for a list of names, for sentences. */
 #define OFFERS_BYTES 256
 
 struct feats_asked {
     const char *names; /* "red,green,blue"; NULL = none of a .ply, `feats` of a .npz */
-    bool raw;          /* 8-bit values as they are */
-    bool one_sample;   /* what looks like samples under another name is something else */
+    bool raw;          /* 8-bit values are not scaled */
+    bool one_sample;   /* all is one sample: arrays that look like samples are not */
 };
 
 struct points {
     int64_t count;
-    double *xyz;               /* [count, 3]; may hold NaN when the file does */
+    double *xyz;               /* [count, 3]; NaN where the file has NaN */
     int32_t *sample;           /* [count], or NULL: all of sample 0 */
     int32_t channels;          /* of feats */
-    float *feats;              /* [count, channels], or NULL: the file has none */
-    bool whole;                /* integers in the file */
-    double voxel_size;         /* the file's own word on it; 0 = it has none */
+    float *feats;              /* [count, channels], or NULL: there are none */
+    bool whole;                /* the file's coordinates are integers */
+    double voxel_size;         /* from the file; 0 = it has none */
     bool scaled;               /* some feats were divided by 255 */
-    char offers[OFFERS_BYTES]; /* "intensity, red"; cut when there are more */
+    char offers[OFFERS_BYTES]; /* what could be feats: "intensity, red"; cut if longer */
     char unused[OFFERS_BYTES]; /* those of them that were not asked for */
 };
 
-/* By the file's ending. */
+/* Chooses the reader by the ending of the file's name. */
 enum voxel_code points_read_file(const char *path, const struct feats_asked *asked,
                                  struct points *points, struct voxel_error *error);
 void points_fini(struct points *points);
@@ -74,11 +76,11 @@ enum voxel_code points_read_npy(struct bytes file, const struct feats_asked *ask
 enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
                                 struct points *points, struct voxel_error *error);
 
-/* Adds a name to a list like `offers`. */
+/* Appends a name to a list such as `offers`. */
 void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes);
 
-/* The whole file, if it begins with `magic`, else only so many bytes of it; bytes->data is freed
- * with voxel_memory_give. */
+/* Reads the whole file if it begins with `magic`, else only as many bytes as `magic` has.
+ * The caller frees bytes->data with voxel_memory_give. */
 enum voxel_code file_read(const char *path, const char *magic, struct bytes *bytes,
                           struct voxel_error *error);
 

@@ -33,7 +33,7 @@ struct draw {
     const struct faces *faces;
 };
 
-/* Edge from a to b as a x + b y + c, positive on the inside. */
+/* An edge as the function a x + b y + c, which is positive inside. */
 struct edge {
     float a, b, c;
 };
@@ -45,7 +45,7 @@ static struct edge edge_make(vec3 from, vec3 to, float sign)
     return e;
 }
 
-/* Narrows [*from, *to) of a row to where the edge is positive. */
+/* Narrows [*from, *to) of row y to the part where the edge is positive. */
 static void edge_clip(const struct edge *e, float y, float *from, float *to)
 {
     float rest = e->b * y + e->c;
@@ -60,8 +60,8 @@ static void edge_clip(const struct edge *e, float y, float *from, float *to)
     }
 }
 
-/* A face is a convex quadrangle in a plane: its depth is a linear function of the pixel.
- */
+/* Draws rows begin .. end-1 of a face.  It is a convex quadrangle in a plane, so its
+ * depth is a linear function of the pixel. */
 static void draw_quad(struct raster *raster, const vec3 p[4], int32_t face, int64_t begin,
                       int64_t end)
 {

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Samples per pixel along each side, as shade.c counts them. */
+/* Samples per pixel along each side; shade.c has the same number. */
 #define SAMPLES 2
-/* Side of the shadow map: several texels to a voxel for scenes of some hundred voxels. */
+/* Side of the shadow map: several texels per voxel in scenes of some hundred voxels. */
 #define SHADOW_PIXELS 3072
 
 static vec3 direction_of(double azimuth, double elevation)
@@ -71,7 +71,8 @@ static enum voxel_code span_check(const int64_t low[3], const int64_t high[3],
     return VOXEL_OK;
 }
 
-/* Turns and moves the voxels of the scene's sample; rows[i] is where voxel i was. */
+/* Copies the voxels of the scene's sample, turned and moved; rows[i] is voxel i's row in
+ * the cloud. */
 static enum voxel_code take_voxels(struct voxels *voxels, int64_t *rows,
                                    const struct render_scene *scene,
                                    const struct render_view *view,
@@ -116,7 +117,7 @@ static bool make_parts(struct render *render, const struct render_view *view)
     vec3 towards = direction_of(view->azimuth, view->elevation);
     camera_fit(&render->camera, voxels, &large, vec3_scale(towards, -1));
 
-    /* The sun stands to the left of the eye and above: shadows fall to the right and
+    /* The sun stands above and to the left of the eye, so shadows fall to the right and
      * away. */
     render->to_sun = direction_of(view->azimuth - 62, 47);
     struct render_view map = {SHADOW_PIXELS, SHADOW_PIXELS, 0, 0, 'z', true};

@@ -1,15 +1,14 @@
-/* render_parts - what the files of the renderer share; not for others.
+/* render_parts - the parts of the renderer, for its own files only.
  *
- * The scene is turned so that z is up and moved so that its lowest corner is the origin;
- * from then on all positions are in voxels.
+ * The scene is turned so that z is up, and moved so that its lowest corner is the origin;
+ * all positions are then in voxels.
  *
- *   grid (who is occupied) -> faces -> occlusion -> camera, sun: raster -> shade -> png
+ *   grid (occupied cells) -> faces -> occlusion -> camera, sun: raster -> shade -> png
  *
- * Owner    render.c owns one struct render for the length of a picture.
- * Thread   after their making the parts are only read; raster and shade split work by
- *          rows.
+ * Owner    render.c owns one struct render per picture.
+ * Thread   each part is made, then only read; raster and shade split their work by rows.
  * Limits   render.h.
- * Fails    the makers return false when memory is full.
+ * Fails    the _init functions and colour_voxels return false without memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -56,7 +55,7 @@ static inline vec3 vec3_cross(vec3 a, vec3 b)
 }
 vec3 vec3_unit(vec3 a);
 
-/* Which voxels are there: a hash of bricks of 8 x 8 x 8 bits. */
+/* The set of voxels: a hash table of bricks of 8 x 8 x 8 bits. */
 struct grid {
     uint64_t *keys; /* brick key + 1, 0 = free */
     uint64_t (*bits)[8];
@@ -71,7 +70,7 @@ struct voxels {
     int64_t count;
     int32_t *at;  /* [count, 3] */
     vec3 *colour; /* albedo, linear light */
-    vec3 *normal; /* unit, any sign; NULL = use the faces' own */
+    vec3 *normal; /* unit, either sign; NULL = those of the faces */
     int32_t size[3];
 };
 
@@ -79,8 +78,7 @@ struct voxels {
 struct face {
     int32_t voxel;
     int32_t side;
-    uint8_t open[4]; /* sky seen from each corner, 0..255; corners as face_corner names
-                        them */
+    uint8_t open[4]; /* how much sky each corner sees, 0..255; indexed as face_corner */
 };
 struct faces {
     struct face *list;
@@ -89,18 +87,19 @@ struct faces {
 vec3 face_normal(int32_t side);
 /* Corner 0..3 of a face: bit 0 along its first axis, bit 1 along its second. */
 vec3 face_corner(const struct voxels *voxels, const struct face *face, int corner);
-/* Faces next to empty space that look towards `eye` (a point, or a direction if
- * parallel). */
+/* Lists the faces that are next to empty space. */
 bool faces_init(struct faces *faces, const struct voxels *voxels,
                 const struct grid *grid);
 void faces_fini(struct faces *faces);
-/* Fills `open` of the faces that `wanted` allows. */
+/* Fills `open` of all faces. */
 void faces_occlude(struct faces *faces, const struct voxels *voxels,
                    const struct grid *grid);
 
-/* From a point to the screen and back.  A pixel (px, py) looks from `origin` along
- * forward + right * (px - cx) / focal - up * (py - cy) / focal; parallel: the direction
- * is forward and the origin moves. */
+/* Maps points to pixels and pixels to rays.  In perspective all rays begin at the eye,
+ * and the ray of pixel (px, py) has the direction
+ *   forward + right * (px - cx) / focal - up * (py - cy) / focal
+ * In parallel projection the last two terms move the ray's origin instead, and its
+ * direction is forward. */
 struct camera {
     vec3 eye, right, up, forward;
     float focal; /* pixels per unit at distance one; parallel: pixels per unit */
@@ -108,29 +107,32 @@ struct camera {
     int32_t width, height;
     bool parallel;
 };
-/* x, y in pixels, z = depth that grows with distance: -1/distance, or the distance. */
+/* x and y in pixels; z is a depth that grows with the distance: -1 / distance, or in
+ * parallel projection the distance. */
 vec3 camera_project(const struct camera *camera, vec3 p);
+/* True if the face looks towards the camera. */
 bool camera_sees(const struct camera *camera, const struct voxels *voxels,
                  const struct face *face);
 void camera_ray(const struct camera *camera, float px, float py, vec3 *origin,
                 vec3 *direction);
+/* Places a camera that looks along `forward` so that the voxels fill the picture. */
 void camera_fit(struct camera *camera, const struct voxels *voxels,
                 const struct render_view *view, vec3 forward);
 
-/* Nearest face per pixel. */
+/* The nearest face of each pixel, and its depth. */
 struct raster {
     int32_t width, height;
     float *depth;
-    int32_t *face; /* index, -1 = none */
+    int32_t *face; /* its index, -1 = none; NULL for a map of depths alone */
 };
 bool raster_init(struct raster *raster, int32_t width, int32_t height, bool faces);
 void raster_fini(struct raster *raster);
 void raster_draw(struct raster *raster, const struct camera *camera,
                  const struct voxels *voxels, const struct faces *faces);
 
-/* How dark the floor is under and around what stands on it. */
+/* How much the voxels darken the floor under and around them. */
 struct floor_map {
-    float *open; /* [height, width], 0..1 */
+    float *open; /* [height, width], 0..1; 1 = not darkened */
     int32_t width, height;
     int32_t x0, y0; /* voxel of its first cell */
     int32_t cell;   /* voxels per cell */
@@ -151,10 +153,10 @@ struct render {
     int32_t width, height;
 };
 
-/* Colours and normals from the output. */
+/* Sets the voxels' colours and normals from the output; voxel i has the row rows[i]. */
 bool colour_voxels(struct voxels *voxels, const struct render_scene *scene,
                    const int64_t *rows, const struct render_view *view);
-/* All rows of the picture, from the filled screen and shadow. */
+/* Computes all pixels of the picture, from the drawn screen and shadow map. */
 void shade_rows(struct render *render);
 
 /* Runs work(context, begin, end) over 0..count on all cores, in pieces. */

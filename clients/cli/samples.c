@@ -12,7 +12,8 @@ bool samples_take(double value, int32_t *sample)
     return true;
 }
 
-/* In small letters, without what separates words, and without the prefix that CloudCompare gives a scalar. */
+/* The name in lower case, letters and digits only, without CloudCompare's prefix of
+ * scalar fields. */
 static void plain_name(const char *name, size_t bytes, char plain[SAMPLES_NAME_BYTES])
 {
     static const char prefix[] = "scalar_";
@@ -25,7 +26,7 @@ static void plain_name(const char *name, size_t bytes, char plain[SAMPLES_NAME_B
     plain[used] = '\0';
 }
 
-/* Batches begin with these, however the name goes on: batch_inds, bidxs. */
+/* True for every name that begins so, such as batch_inds and bidxs. */
 static bool means_batch(const char *plain)
 {
     return strncmp(plain, "batch", 5) == 0 || strncmp(plain, "bidx", 4) == 0;
@@ -38,7 +39,7 @@ static bool is_one_of(const char *plain, const char *const *words)
     return false;
 }
 
-/* A sample_weight is none. */
+/* True for batches, and for `sample` alone or with these ends; sample_weight is none. */
 static bool means_sample(const char *plain)
 {
     static const char *const ends[] = {"",     "s",    "es",      "id",    "ids", "idx",

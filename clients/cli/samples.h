@@ -1,18 +1,19 @@
-/* samples - which sample a point is of: the number held to its range, the names it goes by.
+/* samples - checks the number of a sample, and recognises columns that hold samples.
  *
- * Where samples are not taken as such all points are of one, and the answer is of neighbours that
- * there are none of.  So a file that has them under another name is refused.
+ * If a file has samples under a name that the readers do not use, all its points become
+ * one sample, and voxels of different samples become neighbours.  So such a file is
+ * refused.
  *
  *   if (!samples_take(value, &points->sample[row])) ...
  *
  *   struct samples_names names = {0};
- *   samples_see(&names, "batch_idx", 9);      each column that nobody uses
+ *   samples_see(&names, "batch_idx", 9);      each column that is not used
  *   if (samples_misnamed(&names)) ...         "batch_idx"
  *
  * Owner    the caller.
  * Thread   any.
- * Limits   a sample is 0 to SAMPLE_MAX; names of SAMPLES_NAME_BYTES are seen.
- * Fails    samples_take: false for what is no whole number of that range.
+ * Limits   a sample is 0 to SAMPLE_MAX; names of SAMPLES_NAME_BYTES or more are ignored.
+ * Fails    samples_take returns false for a value that is no whole number of that range.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,25 +24,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A unit test holds it against the server's limit. */
+/* A unit test compares it with the server's limit. */
 #define SAMPLE_MAX         511
 #define SAMPLES_NAME_BYTES 48
 
 bool samples_take(double value, int32_t *sample);
 
-/* What the names of columns say; all zero before the first. */
+/* What the names of columns tell; all zero before the first. */
 struct samples_names {
-    char name[SAMPLES_NAME_BYTES];   /* the first that means a sample and nothing else */
-    char letter[SAMPLES_NAME_BYTES]; /* b: a batch, unless it is a colour */
-    bool colours;                    /* g or a: b is blue, or of Lab */
+    char name[SAMPLES_NAME_BYTES];   /* the first name that can only mean samples */
+    char letter[SAMPLES_NAME_BYTES]; /* "b": a batch, unless it is a colour */
+    bool colours;                    /* "g" or "a" exists: b is blue, or of Lab */
 };
+/* Adds one column's name. */
 void samples_see(struct samples_names *names, const char *name, size_t bytes);
-/* The column that has the samples; NULL = there is none that looks so. */
+/* The name of the column that seems to hold samples; NULL if there is none. */
 const char *samples_misnamed(const struct samples_names *names);
 
-/* Whether an array of whole numbers beside coords, of that name, says where samples end or what
- * they are: offset, as Pointcept has it.  Of a point's property it would say less: a map has a
- * frame for each point, and is one. */
+/* True if an array of that name in a .npz tells samples or where they end, such as
+ * `offset` of Pointcept.  Not meant for properties of points: the points of one map can
+ * each have a frame. */
 bool samples_split(const char *name, size_t bytes);
 
 #endif

@@ -17,7 +17,7 @@ static const char *ending_of(const char *path)
     return dot ? dot : "";
 }
 
-/* NAME.coords.npy of NAME.npy; false when that is longer than a path can be. */
+/* Makes NAME.coords.npy of NAME.npy; false if that is too long for a path. */
 static bool path_beside(const char *path, struct save_beside *beside)
 {
     int stem = (int)(ending_of(path) - path);
@@ -25,7 +25,7 @@ static bool path_beside(const char *path, struct save_beside *beside)
     return used < (int)sizeof beside->path;
 }
 
-/* Whether both lead to one file that is there. */
+/* True if both paths lead to the same existing plain file. */
 static bool is_same_file(const char *one, const char *other)
 {
     struct stat a, b;
@@ -118,7 +118,7 @@ static void write_ply(FILE *file, const struct cloud *cloud,
     }
 }
 
-/* The voxels as a tensor. */
+/* The cloud's coordinates as a tensor that borrows them. */
 static struct voxel_tensor coords_of(const struct cloud *cloud)
 {
     return voxel_tensor_make("coords", VOXEL_INT32, cloud->count, 4, cloud->coords);
@@ -163,7 +163,8 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
     return out_close(&out, error);
 }
 
-/* Both are opened before one is written, and there before the one that names them. */
+/* Opens both files before it writes one, and completes the coords first: an output file
+ * never exists without them. */
 static enum voxel_code save_npy(const char *path, const struct cloud *cloud,
                                 const struct voxel_tensor *output,
                                 const struct save_beside *beside,
@@ -180,7 +181,7 @@ static enum voxel_code save_npy(const char *path, const struct cloud *cloud,
     }
     npy_write(other.file, &coords);
     npy_write(out.file, output);
-    /* What the disk refuses of the one must not leave the other behind. */
+    /* If the disk refuses the output, its coords must not stay behind. */
     if (fflush(out.file) != 0) {
         out_drop(&other);
         return out_close(&out, error);

@@ -2,19 +2,21 @@
  *
  *   if (save_output("out.ply", &cloud, output, &beside, &error)) ...
  *
- * A .ply has x y z (the voxel's centre in the scan's units, or its integer coordinates
- * when the scan had integers), the sample where there is another than 0, and the channels as
- * float: nx ny nz for three channels of an output named normals, else NAME_0, NAME_1 ...
- * A .npz has coords INT32 [N,4], the output under its name and, for points put on a grid
- * or where the scan said it, voxel_size.  A .npy has the output alone; NAME.coords.npy beside NAME.npy has coords.
- * Tensors are as they came, BF16 widened to float.
+ *   .ply   x y z: the voxel's centre in the scan's units, or its integer coordinates if
+ *          the scan has integers.  The sample, if one is not 0.  The channels as float:
+ *          nx ny nz for three channels of an output named normals, else NAME_0 ...
+ *   .npz   coords INT32 [N,4], the output under its name, and voxel_size if points were
+ *          put on a grid or the scan has one.
+ *   .npy   the output alone; NAME.coords.npy beside NAME.npy has coords.
+ *
+ * NumPy's files keep the output's type; BF16 becomes float.
  *
  * Owner    borrows all.
  * Thread   any.
  * Limits   none of its own.
- * Fails    INVALID_ARGUMENT for another ending, for what would write over its input, or
- * rows that do not fit the voxels;
- * DATA_LOSS when the file cannot be written: what was there before is then there still.
+ * Fails    INVALID_ARGUMENT for another ending, for a path that is the input, or for an
+ *          output without a row for each voxel; DATA_LOSS if a file cannot be written:
+ *          the old file then stays.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,11 +27,11 @@
 
 #include <limits.h>
 
-/* Whether the ending is one of ours and `input` stays as it is, asked before the work. */
+/* Checks before the work that the ending is known and that `input` is not overwritten. */
 enum voxel_code save_check_path(const char *path, const char *input,
                                 struct voxel_error *error);
 
-/* What was written besides; "" = nothing. */
+/* The path of the second file that was written; "" = none. */
 struct save_beside {
     char path[PATH_MAX];
 };
@@ -37,7 +39,7 @@ enum voxel_code save_output(const char *path, const struct cloud *cloud,
                             const struct voxel_tensor *output, struct save_beside *beside,
                             struct voxel_error *error);
 
-/* A point that stands for a voxel: its centre, or its integers. */
+/* The position of a voxel in a .ply: its centre, or its integer coordinates. */
 void save_position(const struct cloud *cloud, int64_t row, double xyz[3]);
 
 #endif

@@ -3,13 +3,14 @@
 
 #include <math.h>
 
-/* Samples per pixel along each side; render.c makes the screen this much larger. */
+/* Samples per pixel along each side; render.c makes the screen this many times larger. */
 #define SAMPLES 2
-/* Looks into the shadow map per sample, on a disc this wide (in voxels): the penumbra. */
+/* How often a sample reads the shadow map, and the radius in voxels of the disc on which
+ * it does: the penumbra. */
 #define SHADOW_TAPS 10
 #define SHADOW_WIDE 1.3f
-/* A surface is lifted off itself by this (in voxels) before it asks for its own shadow.
- */
+/* A point is lifted this far (in voxels) off its surface, so that the surface does not
+ * shadow itself. */
 #define SHADOW_LIFT 0.75f
 
 static const vec3 sun_light = {2.35f, 2.20f, 1.95f};
@@ -18,8 +19,8 @@ static const vec3 floor_light = {0.62f, 0.58f, 0.54f};
 static const vec3 backdrop_middle = {0.90f, 0.91f, 0.92f};
 static const vec3 backdrop_edge = {0.56f, 0.60f, 0.66f};
 
-/* A well-mixed number per pixel in 0..1: turns the shadow disc, so that bands become
- * grain. */
+/* A well-mixed number in 0..1 for each pixel.  It turns the shadow disc, so that grain
+ * replaces bands. */
 static float grain(int64_t x, int64_t y)
 {
     uint32_t h = (uint32_t)x * 0x9e3779b1u ^ (uint32_t)y * 0x85ebca77u;
@@ -29,8 +30,8 @@ static float grain(int64_t x, int64_t y)
     return (float)(h >> 8) / 16777216.0f;
 }
 
-/* Places on a disc of radius one, evenly spread (golden angle), and their distance from its
- * middle. */
+/* Places on a disc of radius one, evenly spread (golden angle): x, y, and the distance
+ * from the middle. */
 static const float disc[SHADOW_TAPS][3] = {
     {0.2236f, 0.0000f, 0.2236f},   {-0.2856f, 0.2616f, 0.3873f},
     {0.0437f, -0.4981f, 0.5000f},  {0.3600f, 0.4695f, 0.5916f},
@@ -39,7 +40,7 @@ static const float disc[SHADOW_TAPS][3] = {
     {0.8660f, 0.3163f, 0.9220f},   {-0.9009f, 0.3719f, 0.9747f},
 };
 
-/* The part of the sun seen from p, 0..1. */
+/* The part of the sun that p sees, 0..1. */
 static float sun_seen(const struct render *render, vec3 p, float turn)
 {
     const struct raster *map = &render->shadow;
@@ -57,13 +58,14 @@ static float sun_seen(const struct render *render, vec3 p, float turn)
             continue;
         }
         float depth = map->depth[(int64_t)y * map->width + (int64_t)x];
-        /* In units of the scene (parallel depth): a tap beside leans by its distance. */
+        /* Depths are in voxels (parallel projection).  A surface may slope, so the
+         * tolerance grows with the tap's distance from the middle. */
         if (at.z <= depth + 0.5f + 0.6f * SHADOW_WIDE * tap[2]) seen += 1;
     }
     return seen / SHADOW_TAPS;
 }
 
-/* Pixels run lighter in the middle of the picture. */
+/* The backdrop: lightest in the middle of the picture. */
 static vec3 backdrop(const struct render *render, float px, float py)
 {
     float x = px / (float)render->camera.width - 0.5f;
@@ -85,8 +87,7 @@ static vec3 shade_floor(const struct render *render, float px, float py, float t
     return vec3_scale(base, light);
 }
 
-/* Where on the face the pixel looks: the point and its place along the face's two axes.
- */
+/* The point of the face that the pixel shows; uv is its place along both axes. */
 static vec3 face_hit(const struct render *render, const struct face *face,
                      const float pixel[2], float uv[2])
 {
@@ -111,7 +112,7 @@ static float open_at(const struct face *face, const float uv[2])
     return (low * (1 - uv[1]) + high * uv[1]) / 255.0f;
 }
 
-/* A thin darker line along the cube's edges, when a cube is large enough to show it. */
+/* Darkens the edges of a cube, if the cube is large enough on the screen. */
 static float edge_shade(const struct render *render, vec3 p, const float uv[2])
 {
     const struct camera *camera = &render->camera;
@@ -136,7 +137,7 @@ static vec3 shade_face(const struct render *render, int32_t index, const float p
     vec3 view = render->camera.parallel ? vec3_scale(render->camera.forward, -1)
                                         : vec3_unit(vec3_sub(render->camera.eye, p));
     if (voxels->normal) {
-        /* Normals have no sign: the side that is seen is the one that faces us. */
+        /* Normals have either sign: take the one that faces the camera. */
         normal = voxels->normal[face->voxel];
         if (vec3_dot(normal, view) < 0) normal = vec3_scale(normal, -1);
         normal = vec3_unit(vec3_add(vec3_scale(normal, 0.72f), vec3_scale(out, 0.28f)));
@@ -152,13 +153,13 @@ static vec3 shade_face(const struct render *render, int32_t index, const float p
     light = vec3_add(light, vec3_scale(vec3_make(0.16f, 0.16f, 0.17f),
                                        open * fmaxf(vec3_dot(normal, view), 0)));
     vec3 colour = vec3_multiply(voxels->colour[face->voxel], light);
-    /* Each cube a shade of its own: a wall is then seen to be made of voxels. */
+    /* Each cube gets a slightly different shade, so that a wall shows its voxels. */
     float own = 0.955f + 0.09f * grain(face->voxel, 17);
     return vec3_scale(colour, 0.54f * own * edge_shade(render, p, uv));
 }
 
-/* Linear light to a byte: highlights roll off, then the sRGB curve, and half a step of
- * grain so that the backdrop shows no bands. */
+/* Linear light to a byte: compresses highlights, applies the sRGB curve and adds up to
+ * one step of grain, so that the backdrop shows no bands. */
 static uint8_t to_byte(float linear, float noise)
 {
     float v = fmaxf(linear, 0);

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where tensors begin: a cache line, and what vector instructions like. */
+/* Tensors begin at multiples of a cache line, which also suits vector instructions. */
 #define ALIGN 64
 
 static size_t aligned(size_t bytes)
@@ -14,7 +14,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The bytes of an output for so many voxels: its only open dimension is the rows. */
+/* The bytes of an output for `rows` voxels; only its first dimension may be -1. */
 static enum voxel_code output_bytes(const struct voxel_tensor_info *output, int64_t rows,
                                     size_t *bytes, struct voxel_error *error)
 {

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-/* How long a question about state may take. */
+/* The deadline of each call. */
 #define ASK_US 10000000
-/* Between two looks while waiting for readiness. */
+/* The pause between two checks while waiting until the server is ready. */
 #define LOOK_NS 50000000
 
 static int open_client(const char *command, const char *server,
@@ -84,8 +84,8 @@ int command_models(int argc, char **argv)
     return code;
 }
 
-/* Asks until the server is ready or `wait_s` are over; errors count as not ready until
- * then. */
+/* Asks until the server is ready or `wait_s` have passed; until then an error counts as
+ * not ready. */
 static enum voxel_code ask_ready(struct voxel_client *client, double wait_s, bool *ready,
                                  struct voxel_error *error)
 {
@@ -122,8 +122,9 @@ static void print_statistics(const struct voxel_statistics *statistics)
     }
 }
 
-/* What is not ready, and why, and what is to say of what is: changed files that were refused, say.
- * What lies in the repository and nobody asked for is not missed. */
+/* Prints each model that is not ready, with the reason, and each ready model that has a
+ * remark, such as changed files that were refused.  Leaves out models of the repository
+ * that are not loaded because nobody asked for them. */
 static enum voxel_code print_missed(struct voxel_client *client,
                                     struct voxel_error *error)
 {
@@ -158,7 +159,7 @@ static int print_status(const char *server, struct voxel_client *client, double 
         return cli_say_error("status", server, &error);
     printf("%s: %s %s, %s\n", server, info->name, info->version,
            ready ? "ready" : "not ready");
-    /* gRPC has no word for what devices lack: readiness is a bool there. */
+    /* Over gRPC readiness is a bool, which cannot tell what a device lacks. */
     bool says_more = !ready && !strcmp(info->name, "voxeld");
     voxel_info_free(info);
     if (print_missed(client, &error)) return cli_say_error("status", server, &error);

@@ -22,7 +22,7 @@ static void print_channels(const struct voxel_tensor *output)
         double low = INFINITY;
         double high = -INFINITY;
         double sum = 0;
-        int64_t numbers = 0; /* of those that are: NaN is counted, not summed */
+        int64_t numbers = 0; /* how many are not NaN */
         for (int64_t row = 0; row < rows; row++) {
             double v = (double)convert_cell(output, row * channels + c);
             if (isnan(v)) continue;

@@ -1,4 +1,4 @@
-/* summary - what an answer is, in a few lines on stdout.
+/* summary - prints an answer on stdout, in a few lines.
  *
  *   summary_print("scan.ply", &cloud, answer);
  *

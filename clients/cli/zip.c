@@ -13,7 +13,7 @@
 #define LOCAL_BYTES    30
 #define METHOD_STORED  0
 #define METHOD_DEFLATE 8
-/* Deflate cannot do better than 1032 to 1; a claim beyond that is a lie or a bomb. */
+/* Deflate cannot do better than 1032 to 1; a claim beyond that is false, or an attack. */
 #define INFLATE_RATIO_MAX 1040
 
 static uint32_t u16(const uint8_t *at)
@@ -26,8 +26,7 @@ static uint32_t u32(const uint8_t *at)
     return u16(at) | u16(at + 2) << 16;
 }
 
-/* The end record is the last thing in the file but for a comment of at most 65535 bytes.
- */
+/* Finds the end record: only a comment of at most 65535 bytes may follow it. */
 static const uint8_t *find_end(struct bytes file)
 {
     if (file.size < END_BYTES) return NULL;
@@ -68,15 +67,14 @@ bool zip_next(struct zip *zip, struct zip_entry *entry)
     return true;
 }
 
-/* Inflates until `room` bytes are there or the entry is over; how many there are, -1 = it is
- * damaged. */
+/* Inflates until `out` has `room` bytes or the entry ends.  Returns how many bytes `out`
+ * has, -1 if the entry is damaged. */
 static int64_t inflate_into(const uint8_t *packed, const struct zip_entry *entry,
                             uint8_t *out, size_t room)
 {
     z_stream stream = {0};
     if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return -1;
-    /* zlib counts in unsigned int; entries are below 4 GiB, as this zip's sizes are
-     * 32-bit. */
+    /* zlib counts in unsigned int, which is enough: this zip's sizes have 32 bits. */
     stream.next_in = (Bytef *)(uintptr_t)packed;
     stream.avail_in = (uInt)entry->packed;
     stream.next_out = out;
@@ -88,7 +86,8 @@ static int64_t inflate_into(const uint8_t *packed, const struct zip_entry *entry
     return good ? (int64_t)(room - stream.avail_out) : -1;
 }
 
-/* Where the entry's bytes begin; NULL and an error when they are not in the file. */
+/* Where the entry's bytes begin; NULL and an error if they are not in the file, or cannot
+ * be unpacked. */
 static const uint8_t *find_packed(struct bytes file, const struct zip_entry *entry,
                                   struct voxel_error *error)
 {

@@ -14,9 +14,9 @@ or, in a test that asks a daemon:
     assert score.mean() < accuracy.DEGREES_MAX
 
 The error is the angle between two lines, not two arrows: acos |cos|, from 0 to 90
-degrees. Occupancy does not tell which side of a surface is inside, so the sign is no part
-of the answer.  The mean of a case is over its voxels, edges included; the mean of a
-family is over all its voxels; the overall mean is over the families, each counted once.
+degrees.  Occupancy does not tell which side of a surface is inside, so the sign does not
+count.  The mean of a case is over its voxels, edges included; the mean of a family is
+over all its voxels; the overall mean is over the families, each counted once.
 """
 
 import argparse
@@ -29,25 +29,25 @@ import numpy as np
 import heldout
 import network
 
-DEGREES_MAX = 15.0  # what issue 2 asks for; the committed weights do much better
+DEGREES_MAX = 15.0  # the limit of issue 2; the committed weights are much better
 MODEL = pathlib.Path(__file__).parent / "repository" / "normals"
 
 
 def with_sample(coords):
-    """coords [N,3] of one cloud as the network's [N,4] int32."""
+    """The coords [N,3] of one cloud as the network's [N,4] int32, all of sample 0."""
     sample = np.zeros((len(coords), 1), np.int32)
     return np.concatenate([sample, coords.astype(np.int32)], 1)
 
 
 def angles(predicted, truth):
-    """Degrees between the lines of two [N,3], [N].  A zero or non-finite vector is 90."""
+    """Degrees [N] between the lines of two arrays [N,3].  A zero or non-finite vector gives 90."""
     size = np.linalg.norm(predicted, axis=1) * np.linalg.norm(truth, axis=1)
     cos = np.abs((predicted.astype(float) * truth).sum(1)) / np.maximum(size, 1e-30)
     return np.degrees(np.arccos(np.clip(np.nan_to_num(cos), 0, 1)))
 
 
 class Score:
-    """Collects the angles of cases by family and condition."""
+    """Collects the angles of the cases, by family and condition (dense, rough)."""
 
     def __init__(self):
         self.angles = collections.defaultdict(lambda: collections.defaultdict(list))

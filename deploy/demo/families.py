@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""families - the random shapes the network learns from: clouds of voxels with true
-normals.
+"""families - the random shapes that the network learns from: voxels with their true normals.
 
-    coords, truth = training_cloud(seed)       # the same seed, the same cloud
+    coords, truth = training_cloud(seed)       # the same seed gives the same cloud
 
-The unit is the voxel.  A cloud is a window of 32 to 80 voxels a side on one of six kinds
-of shape (KINDS), turned at will, seen as scanners see: sparse or dense points, noise that
-thickens the surface, and in a third of the clouds only what one or two sensors can see.
-Nothing here knows the held-out families of heldout.py nor the scene of scene.py.
+The unit is the voxel.  A cloud is a window of 32 to 80 voxels a side on a shape of one of
+six kinds (KINDS), turned at random and seen as by a scanner: sparse or dense points, noise
+that thickens the surface, and in a third of the clouds only what one or two sensors can
+see.  It uses neither the held-out families of heldout.py nor the scene of scene.py.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ import shapes as s
 
 
 def solid(rng, size):
-    """One random solid of about the given size; thin ones are one in five."""
+    """One random solid of about the given size; one in nine is thin."""
     u = lambda low=0.35, high=1.0: size * rng.uniform(low, high)
     thin = rng.uniform(0.4, 2.5)
     kind = rng.integers(9)
@@ -49,8 +48,8 @@ def polygon(rng, size):
 
 
 def posed(rng, f, half, spread):
-    """The shape turned (one in three only about z, by right angles) and moved at most
-    spread * half."""
+    """The shape, turned at random (a third of them only about z, by right angles) and moved by
+    at most spread * half."""
     if rng.random() < 0.33:
         turned = s.turn(f, np.round(s.about_z(90 * rng.integers(4))))
     else:
@@ -69,7 +68,7 @@ def bumpy(rng, f, wavelength):
 
 
 def detailed(rng, f, half):
-    """The shape with up to eight small boxes and balls set on its surface or cut from it:
+    """The shape with one to eight small boxes and balls added to its surface or cut from it:
     sills, bars, steps, gaps."""
     at = rng.uniform(-0.8, 0.8, (rng.integers(1, 9), 3)) * half
     for _ in range(4):
@@ -88,7 +87,7 @@ def kind_single(rng, half):
 
 
 def kind_clutter(rng, half):
-    """Two to six solids, united, melted together, or cut by one another."""
+    """Two to six solids: united, joined smoothly, or some cut from the others."""
     parts = [
         posed(rng, solid(rng, half * rng.uniform(0.3, 0.8)), half, 0.7)
         for _ in range(rng.integers(2, 7))
@@ -119,7 +118,7 @@ def kind_terrain(rng, half):
 
 
 def kind_planes(rng, half):
-    """Flat walls that meet at corners, seen from within or from without."""
+    """Flat walls that meet at corners, seen from inside or from outside."""
     walls = [
         s.halfspace(rng.normal(size=3), rng.uniform(-0.5, 0.7) * half)
         for _ in range(rng.integers(1, 5))
@@ -128,8 +127,7 @@ def kind_planes(rng, half):
 
 
 def kind_site(rng, half):
-    """Things that stand on a floor by walls: boxes, poles, panels, roofs, round
-    things."""
+    """Things on a floor beside walls: boxes, poles, panels, roofs, round things."""
     floor = rng.uniform(-0.8, -0.2) * half
     parts = [s.halfspace([0, 0, 1], floor)]
     for _ in range(rng.integers(0, 3)):
@@ -178,7 +176,7 @@ SHARES = np.array([0.15, 0.22, 0.15, 0.1, 0.08, 0.3])
 
 
 def seen_from(f, points, normals, sensors, half):
-    """Which points a sensor of sensors [K,3] sees: facing it, with nothing in between."""
+    """Which points a sensor of sensors [K,3] sees: they face it, with nothing in between."""
     seen = np.zeros(len(points), bool)
     for sensor in sensors:
         ray = sensor - points
@@ -192,13 +190,12 @@ def seen_from(f, points, normals, sensors, half):
 
 
 def training_cloud(seed):
-    """coords [M,3] int16 about the origin, truth [M,3] float16; M from 300 to about
-    40k."""
+    """coords [M,3] int16 around the origin and truth [M,3] float16; M is 300 to about 40,000."""
     rng = np.random.default_rng(seed)
     while True:
         half = float(rng.integers(4, 11)) * 4
         f = KINDS[rng.choice(len(KINDS), p=SHARES)](rng, half)
-        f = s.move(f, *rng.uniform(0, 1, 3))  # any phase of the grid
+        f = s.move(f, *rng.uniform(0, 1, 3))  # a random offset to the grid
         per_voxel = np.exp(rng.uniform(np.log(1.2), np.log(9)))
         points, normals = s.surface_points(f, half, per_voxel, rng)
         if len(points) and rng.random() < 0.35:

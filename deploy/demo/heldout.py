@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""heldout - shapes the network never learned from, to measure it on.
+"""heldout - shapes that the network never learned from, to measure its accuracy.
 
     for case in heldout.cases():
         case.family, case.name, case.coords, case.truth
 
 Six families, none of which families.py can make: superquadrics, gyroid patches, chains of
 capsules, torus knots, hills (sums of Gaussians) and helicoids.  Each is turned at random
-and taken at three sizes, twice: `dense` (9 points on a voxel's area, no noise) and
+and made in three sizes, twice: `dense` (9 points on a voxel's area, no noise) and
 `rough` (3 points, noise of 0.3 voxels, 15 % of the voxels dropped).  The unit is the
 voxel; the seeds are fixed, so the numbers are the same on every machine.
 """
@@ -19,12 +19,12 @@ import shapes as s
 
 Case = collections.namedtuple("Case", "family name coords truth")
 
-SIZES = (14.0, 20.0, 28.0)  # voxels, half the width of the window
+SIZES = (14.0, 20.0, 28.0)  # in voxels: about half the width of the window
 
 
 def level_set(value, spread):
-    """value(p) = 0 as a shape: divided by its own slope, so that near the surface it is
-    the distance.  spread bounds it far away."""
+    """The surface value(p) = 0 as a shape: value divided by its own slope, which near the
+    surface is the distance.  Far away it is clipped to +-spread."""
 
     def field(p):
         v, g = s.gradient(value, p)
@@ -101,7 +101,7 @@ def hills(rng, size):
 
 
 def helicoid(rng, size):
-    """A winding ramp, one to two voxels thin."""
+    """A winding ramp, one to two voxels thick."""
     pitch = size * rng.uniform(0.12, 0.2)
     thick = rng.uniform(0.3, 0.8)
 

@@ -5,8 +5,8 @@
     layers, tensors = load("repository/normals")
     normals = forward(layers, tensors, coords, feats)      # numpy, float32
 
-The forward pass is the plainest one: for each kernel offset look the neighbours up,
-gather their rows, multiply.  It is what the daemon's answer can be compared with.
+The forward pass is as simple as possible: for each kernel offset it looks up the
+neighbours, gathers their rows and multiplies.  The daemon's answer can be compared with it.
 """
 
 import json
@@ -24,9 +24,9 @@ DESCRIPTION = (
     "of (0.42, 0.31, 0.85)."
 )
 
-# The last three layers scale the head's vector h to length 1: layer_norm of (h, -h),
-# whose mean is 0 and variance |h|^2 / 3, is sqrt(3) (h, -h) / |h|.  Their weights are
-# constants.
+# The last three layers scale the head's vector h to length 1.  (h, -h) has the mean 0 and
+# the variance |h|^2 / 3, so layer_norm makes it sqrt(3) (h, -h) / |h|.  The weights of the
+# three are constants.
 ONE = np.eye(3, dtype=np.float32)
 CONSTANTS = {
     "both_signs.weight": np.concatenate([ONE, -ONE]),
@@ -81,7 +81,7 @@ def describe():
 
 
 def write_description(path):
-    """One layer a line, so that a person can read it and a diff shows what changed."""
+    """Writes network.json with one layer per line, so that it is readable and a diff is small."""
     whole = describe()
     layers = ",\n".join("    " + json.dumps(layer) for layer in whole["layers"])
     rows = [
@@ -93,8 +93,8 @@ def write_description(path):
 
 
 def write_weights(path, tensors):
-    """safetensors: u64 header length, a JSON header padded to 8 bytes, the float32
-    data."""
+    """Writes safetensors: the header's length as u64, a JSON header padded to 8 bytes, the
+    float32 data."""
     header, offset, parts = {}, 0, []
     for name in sorted(tensors):
         data = np.ascontiguousarray(tensors[name], "<f4")
@@ -135,8 +135,8 @@ def load(model, version=1):
 
 
 def neighbours(coords, dilation):
-    """For coords [N,4] (sample, x, y, z): rows [N,27] of the voxels at +(kx-1, ky-1,
-    kz-1) * dilation, z fastest, and N where there is none."""
+    """For coords [N,4] (sample, x, y, z): the rows [N,27] of the voxels at the offsets
+    (kx-1, ky-1, kz-1) * dilation, kz fastest; N where there is no voxel."""
     n, reach = len(coords), dilation
     cell = coords.astype(np.int64) - coords.min(0) + [0, reach, reach, reach]
     span = cell.max(0) + 1 + [0, reach, reach, reach]
@@ -179,7 +179,7 @@ def run_batch_norm(layer, tensors, x):
 
 
 def forward(layers, tensors, coords, feats):
-    """The last layer's result, [N,C] float32, for coords [N,4] int and feats [N,Ci]."""
+    """The last layer's output [N,C] float32, for coords [N,4] int and feats [N,Ci]."""
     if not len(coords):
         return np.zeros((0, layers[-1]["channels"]), np.float32)
     values, tables = {"feats": np.asarray(feats, np.float32)}, {}

@@ -4,11 +4,11 @@
     python3 scan.py                  writes scan.ply, the sample cloud of the demo
     python3 scan.py --truth t.npz    and the true normal of each of its voxels
 
-A sensor turns like a real one: rays on an even grid of azimuth and elevation, each
-followed by sphere tracing to the first surface; a normally distributed error along the
-ray.  Points outside the scene's box are dropped, and of the points in each cell of VOXEL
-metres the one nearest its centre is kept, so that a cloud taken with voxels of that size
-has one point a voxel.
+A sensor turns like a real one: it sends rays on an even grid of azimuth and elevation and
+follows each by sphere tracing to the first surface, with a normally distributed error
+along the ray.  Points outside the scene's box are dropped.  Of the points in each cell of
+VOXEL metres only the one nearest to its centre is kept, so that voxels of that size have
+one point each.
 """
 
 import argparse
@@ -20,13 +20,13 @@ import numpy as np
 import scene
 import shapes
 
-VOXEL = 0.07  # metres; the size that the sample is meant to be voxelised with
+VOXEL = 0.07  # metres; the voxel size that the sample cloud is meant for
 NOISE = 0.004  # metres, of the range
 REACH = 25.0  # metres
 
 
 def rays(step_degrees):
-    """Unit directions of one turn of the scanner, -65 to +65 degrees high, [N,3]."""
+    """The unit directions [N,3] of one turn of the scanner, from -65 to +65 degrees elevation."""
     azimuth = np.radians(np.arange(0, 360, step_degrees))
     elevation = np.radians(np.arange(-65, 65, step_degrees))
     a, e = np.meshgrid(azimuth, elevation, indexing="ij")
@@ -44,8 +44,8 @@ def meets_box(origin, direction, low, high):
 
 
 def scan(f, sensor, step_degrees, rng):
-    """Points [N,3] that a sensor [3] sees of f within the scene's box, and true
-    normals."""
+    """The points [N,3] of f that a sensor [3] sees within the scene's box, and their true
+    normals [N,3]."""
     direction = rays(step_degrees)
     direction = direction[meets_box(sensor, direction, scene.LOW, scene.HIGH)]
     origin = np.broadcast_to(sensor, direction.shape)
@@ -59,7 +59,7 @@ def scan(f, sensor, step_degrees, rng):
 
 
 def thin(points, cell):
-    """Indices of one point a cell, the one nearest its centre, in order of the cells."""
+    """The index of one point per cell, the one nearest to its centre, in the cells' order."""
     cells = np.floor(points / cell).astype(np.int64)
     off_centre = shapes.length(points / cell - cells - 0.5)
     order = np.lexsort((off_centre, *cells.T))
@@ -68,8 +68,8 @@ def thin(points, cell):
 
 
 def scan_street():
-    """The sample's points [N,3] float32, one a voxel; and before thinning all points
-    [M,3] and their normals [M,3], from which `shapes.voxelise` gives the truth."""
+    """The sample cloud's points [N,3] float32, one per voxel; and all points [M,3] before
+    thinning, with their normals [M,3], of which `shapes.voxelise` makes the truth."""
     f, rng = scene.street(), np.random.default_rng(1)
     turns = [scan(f, row[:3], row[3], rng) for row in scene.SENSORS]
     points, normals = (np.concatenate(parts) for parts in zip(*turns))
@@ -78,7 +78,7 @@ def scan_street():
 
 
 def write_ply(path, points, comments=()):
-    """Binary little-endian PLY of float32 x y z."""
+    """Writes a binary little-endian PLY of float32 x y z."""
     head = [
         "ply",
         "format binary_little_endian 1.0",
@@ -94,7 +94,7 @@ def write_ply(path, points, comments=()):
 
 
 def read_ply(path):
-    """Points [N,3] of a file that write_ply wrote."""
+    """The points [N,3] of a file that write_ply wrote."""
     head, body = pathlib.Path(path).read_bytes().split(b"end_header\n", 1)
     count = int(head.split(b"element vertex ")[1].split()[0])
     return np.frombuffer(body, "<f4", 3 * count).reshape(count, 3)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scene - a street corner to scan: a house, its garden, a car, a tree, someone with a
-dog.
+"""scene - a street corner to scan: a house, its garden, a car, a tree, a person with a dog.
 
     f = scene.street()            # one shape of shapes.py, in metres, z up
     scene.SENSORS                 # where the scanner stood, [K,4]
-    scene.LOW, scene.HIGH         # what of the scan is kept
+    scene.LOW, scene.HIGH         # the box of the scan that is kept
 
 x runs along the street, y from the road into the garden; the garden's lawn is z = 0.
-Every thing is a function of its own, stands at its own origin, and is wrapped in
-`bounded`, so that a ray pays only for what it passes.
+A function makes each thing, at an origin of its own, and wraps it in `bounded`, so that a
+ray computes distances only to things that it passes.
 """
 
 import numpy as np
@@ -16,13 +15,13 @@ import numpy as np
 import shapes as s
 
 LOW, HIGH = np.array([-5.3, -4.9, -0.5]), np.array([5.0, 5.3, 7.0])
-ROAD, KERB = -0.16, -2.35  # the road's height; where the pavement ends, y
+ROAD, KERB = -0.16, -2.35  # the road's height z; the pavement's edge y
 
-# Turns that lay a thing's z axis along x, or along y.
+# Rotations that turn a thing's z axis to x, or to y.
 ALONG_X, ALONG_Y = np.eye(3)[[2, 0, 1]], np.eye(3)[[0, 2, 1]]
 
-# Where the scanner stood, x y z in metres, and degrees between its rays: on tripods in
-# the street and in the garden, and looking down from windows and roofs around.
+# Where the scanner stood (x, y, z in metres) and the degrees between its rays: on tripods
+# in the street and in the garden, and looking down from windows and roofs around.
 SENSORS = np.array(
     [
         [-6.2, -5.6, 1.7, 0.3],
@@ -58,7 +57,7 @@ def ground():
 
 
 def house(x=4.7, y=3.6, wall=2.7, ridge=1.75):
-    """x by y metres on the ground, walls of 2.7, a roof along x, front towards -y."""
+    """A house of x by y metres, with walls of 2.7 m, a roof along x, and its front towards -y."""
     hx, hy = x / 2, y / 2
     outline = [[-hy, -0.3], [hy, -0.3], [hy, wall], [0, wall + ridge], [-hy, wall]]
     slope, over = ridge / hy, 0.42
@@ -73,14 +72,14 @@ def house(x=4.7, y=3.6, wall=2.7, ridge=1.75):
     ]
     body = s.prism(outline, hx, axis=0)
     cuts, bars = [], []
-    for cx in (-1.45, 1.45):  # the front's two windows: recessed, with a cross of bars
+    for cx in (-1.45, 1.45):  # two windows of the front: recessed, with a cross of bars
         cuts.append(s.move(s.box(0.55, 0.16, 0.58), cx, -hy, 1.5))
         bars += [
             s.move(s.box(0.035, 0.05, 0.58), cx, -hy + 0.1, 1.5),
             s.move(s.box(0.55, 0.05, 0.035), cx, -hy + 0.1, 1.55),
             s.move(s.box(0.68, 0.12, 0.05), cx, -hy - 0.03, 0.88),
         ]
-    for cy in (-0.75, 0.75):  # the side's two, and a round one in the gable
+    for cy in (-0.75, 0.75):  # two windows of the side; a round one in the gable follows
         cuts.append(s.move(s.box(0.16, 0.42, 0.55), hx, cy, 1.5))
         bars += [
             s.move(s.box(0.05, 0.035, 0.55), hx - 0.1, cy, 1.5),
@@ -152,7 +151,7 @@ def car():
                 s.move(s.cylinder(0.19, 0.07), 0, 0, -0.11),
             )
             wheels.append(s.move(s.turn(tyre, ALONG_Y), x, y, 0.33))
-    core = s.move(s.box(1.7, 0.56, 0.22), 0, 0, 0.55)  # what shows behind the wheels
+    core = s.move(s.box(1.7, 0.56, 0.22), 0, 0, 0.55)  # visible behind the wheels
     parts = [s.move(s.ellipsoid(0.07, 0.17, 0.11), -1.93, y, 0.68) for y in (-0.6, 0.6)]
     parts += [s.move(s.box(0.05, 0.11, 0.07, 0.03), -0.72, y, 1.0) for y in (-0.92, 0.92)]
     parts += [s.move(s.box(0.08, 0.8, 0.08, 0.04), x, 0, 0.4) for x in (-1.98, 1.98)]
@@ -162,7 +161,7 @@ def car():
 
 
 def round_off(f, r):
-    """The shape grown by r, with round edges."""
+    """The shape, grown by r, with round edges."""
     return lambda p: f(p) - r
 
 
@@ -200,7 +199,7 @@ def tree():
 
 
 def lamp():
-    """A street lamp of 4.4 metres, its arm towards -y."""
+    """A street lamp, 4.4 metres high, its arm towards -y."""
     arm = [[0, 0, 4.0], [0, -0.12, 4.28], [0, -0.42, 4.42], [0, -0.95, 4.42]]
     head = s.move(s.ellipsoid(0.15, 0.42, 0.11), 0, -1.1, 4.40)
     bars = [s.capsule(a, b, 0.055) for a, b in zip(arm[:-1], arm[1:])]
@@ -212,7 +211,7 @@ def lamp():
 
 
 def person():
-    """Someone of 1.78 metres in mid-stride towards +x, one hand forward with a leash."""
+    """A person of 1.78 metres, walking towards +x, with a leash in one hand."""
     limbs = [
         s.capsule([0.02, 0.10, 0.92], [0.24, 0.10, 0.50], 0.10, 0.07),
         s.capsule([0.24, 0.10, 0.50], [0.34, 0.10, 0.08], 0.07, 0.055),
@@ -247,7 +246,7 @@ def person():
 
 
 def dog():
-    """A dog of half a metre, facing +x."""
+    """A dog, half a metre high, facing +x."""
     legs = [
         s.capsule([x, y, 0.36], [x + dx, y, 0.04], 0.06, 0.04)
         for x, y, dx in (
@@ -338,7 +337,7 @@ def letterbox():
 
 
 def hedge(long):
-    """A clipped hedge along y, uneven as hedges are."""
+    """A clipped hedge along y, with an uneven surface."""
     rng = np.random.default_rng(3)
     leaves = s.displace(
         s.box(0.3, long / 2, 0.62, 0.15),

@@ -9,17 +9,17 @@ return them, so that a scene is one expression:
     points, normals = surface_points(house, half=8, per_voxel=6, rng=rng)
     coords, truth = voxelise(points, normals)
 
-The unit is whatever the caller takes it to be: metres in scene.py, voxels in families.py.
-Where a field is not a true distance (an ellipsoid, an implicit function) it has the right
-sign and zero set, and never grows faster than a distance by more than a small factor.
+The caller chooses the unit: metres in scene.py, voxels in families.py.  Some fields are not
+true distances (an ellipsoid, an implicit function); they have the right sign and zero set,
+and grow faster than a distance by a small factor at most.
 
-Normals are gradients of the field by differences in float64, step 1e-4: exact to about
-1e-6 degrees away from edges.  They point outwards.
+Normals are gradients of the field, by differences in float64 with step 1e-4: exact to about
+1e-6 degrees, except at edges.  They point outwards.
 """
 
 import numpy as np
 
-STEP = 1e-4  # of the differences: far over float64's rounding, far under any detail
+STEP = 1e-4  # of the differences: far above float64's rounding, far below any detail
 TETRAHEDRON = np.array([[1, -1, -1], [-1, -1, 1], [-1, 1, -1], [1, 1, 1]], float)
 
 
@@ -47,7 +47,7 @@ def ellipsoid(a, b, c):
 
 
 def box(x, y, z, r=0.0):
-    """Half sizes x, y, z, of which r is the radius of the rounded edges."""
+    """Half sizes x, y, z, including the radius r of the rounded edges."""
     half = np.array([x, y, z], float) - r
 
     def field(p):
@@ -85,18 +85,18 @@ def cone(r1, r2, h):
 
 
 def torus(big, small):
-    """A ring of radius big in the plane z = 0, small its thickness."""
+    """A ring of radius `big` in the plane z = 0, with a tube of radius `small`."""
     return lambda p: np.hypot(np.hypot(p[:, 0], p[:, 1]) - big, p[:, 2]) - small
 
 
 def halfspace(normal, offset=0.0):
-    """What lies below the plane normal . p = offset."""
+    """The points below the plane normal . p = offset, where `normal` is scaled to length 1."""
     unit = np.asarray(normal, float) / np.linalg.norm(normal)
     return lambda p: p @ unit - offset
 
 
 def capsule(a, b, ra, rb=None):
-    """The points near the line from a to b: a radius ra at a, rb at b, linear between."""
+    """The points near the line from a to b: within ra at a, rb at b, and linear in between."""
     a, b, rb = np.asarray(a, float), np.asarray(b, float), ra if rb is None else rb
     along = b - a
 
@@ -108,8 +108,8 @@ def capsule(a, b, ra, rb=None):
 
 
 def prism(outline, h, axis=2):
-    """A polygon [[u, v], ...] extruded by half height h along axis (u, v: the other
-    two)."""
+    """A polygon [[u, v], ...] extruded by the half height h along `axis`; u and v are the other
+    two axes."""
     corners = np.asarray(outline, float)
     plane = [i for i in range(3) if i != axis]
 
@@ -145,7 +145,7 @@ def subtract(f, *cuts):
 
 
 def smooth_union(k, *shapes):
-    """A union whose seams are filled with radius k."""
+    """A union whose seams are rounded with about radius k."""
 
     def field(p):
         d = shapes[0](p)
@@ -164,20 +164,20 @@ def move(f, x, y, z):
 
 
 def turn(f, rotation):
-    """rotation [3,3] takes the shape's axes to the caller's."""
+    """The shape, turned by rotation [3,3]."""
     return lambda p: f(p @ rotation)
 
 
 def displace(f, waves, phases, height):
-    """Adds height * mean of sin(p . wave + phase); waves [K,3] radians a unit.  The field
-    is divided by the most that this can steepen it."""
+    """Adds height * mean of sin(p . wave + phase), with waves [K,3] in radians per unit, and
+    divides the field by the largest slope that this can give it."""
     steep = 1 + height * np.linalg.norm(waves, axis=1).mean()
     return lambda p: (f(p) + height * np.sin(p @ waves.T + phases).mean(1)) / steep
 
 
 def bounded(f, centre, radius):
-    """The same shape, asked only near the ball that holds it: a far point gets its
-    distance to the ball, which is less than the true one."""
+    """The same shape, but f is computed only near the ball that contains it: a far point gets
+    its distance to the ball, which is less than the true one."""
     centre, margin = np.asarray(centre, float), 0.2 * radius
 
     def field(p):
@@ -196,7 +196,7 @@ def about_z(degrees):
 
 
 def random_rotation(rng):
-    """Uniform over the rotations, [3,3]."""
+    """A rotation [3,3], uniform over all rotations."""
     q, r = np.linalg.qr(rng.normal(size=(3, 3)))
     q *= np.sign(np.diag(r))
     return q * np.linalg.det(q)
@@ -206,8 +206,7 @@ def random_rotation(rng):
 
 
 def gradient(f, p):
-    """The field's mean over four points around each p, [N], and its gradient there,
-    [N,3]."""
+    """The field's mean [N] over four points around each p, and its gradient [N,3] there."""
     values = np.stack([f(p + STEP * corner) for corner in TETRAHEDRON], 1)
     return values.mean(1), values @ TETRAHEDRON / (4 * STEP)
 
@@ -219,11 +218,10 @@ def normals_at(f, p):
 
 
 def surface_points(f, half, per_voxel, rng):
-    """Points [N,3] spread evenly over f's surface within |x|,|y|,|z| < half, about
+    """Points [N,3] spread evenly over f's surface within |x|, |y|, |z| < half, about
     per_voxel on each unit square, and their normals [N,3].
 
-    Points are drawn evenly in the layer |f| < 2 and slid along the gradient to the
-    surface.
+    They are drawn evenly in the layer |f| < 2, then moved along the gradient to the surface.
     """
     cell, layer = 4.0, 2.0
     axis = np.arange(-half + cell / 2, half, cell)
@@ -248,8 +246,8 @@ def surface_points(f, half, per_voxel, rng):
 
 
 def march(f, origin, direction, reach, hit=1e-2, steps=160):
-    """Distance along each ray (origin [N,3], direction [N,3] unit) to the first surface
-    of f, [N]; inf where there is none within reach (a number or [N])."""
+    """The distance [N] along each ray (origin [N,3], unit direction [N,3]) to the first surface
+    of f; inf if there is none within `reach` (a number or [N])."""
     reach = np.broadcast_to(reach, len(origin))
     t, landed = np.zeros(len(origin)), np.full(len(origin), np.inf)
     live = np.arange(len(origin))
@@ -265,12 +263,12 @@ def march(f, origin, direction, reach, hit=1e-2, steps=160):
 
 
 def voxelise(points, normals, size=1.0):
-    """The occupied voxels of points [N,3]: coords [M,3] int32 = floor(p / size), sorted,
-    and each one's true normal [M,3] float32.
+    """The occupied voxels of points [N,3]: coords [M,3] int32 = floor(p / size), sorted, and
+    their true normals [M,3] float32.
 
-    The truth of a voxel is the mean of its points' normals.  Where a thin sheet has both
-    its sides in one voxel they would cancel, so a normal that opposes (cos < -0.5) the
-    one nearest the voxel's centre is turned round first.
+    A voxel's true normal is the mean of its points' normals.  If a thin sheet has both its sides
+    in one voxel, they would cancel; so a normal that opposes (cos < -0.5) the normal nearest to
+    the voxel's centre is reversed first.
     """
     cells = np.floor(points / size)
     off_centre = length(points / size - cells - 0.5)

@@ -3,15 +3,16 @@
 
     python3 train.py --out repository/normals
 
-Needs numpy and PyTorch, and a GPU to be done in minutes.  All cores make the clouds of
-families.py; they stay on the device, and each step takes 32 of them under random
-symmetries of the grid (48), half of them with voxels dropped.
+Needs numpy and PyTorch; takes minutes with a GPU.  All cores make the clouds of
+families.py.  The clouds stay on the device; each step takes 32 of them, each turned by a
+random one of the grid's 48 symmetries, and drops voxels of half of them.
 
-The committed weights: the defaults below on one H200 and 16 cores, PyTorch 2.11; 110 s
-for 2500 clouds of 17.0 million voxels, 268 s for 2900 steps; 5.9 degrees on validation
-clouds of the same families, 6.6 on the held-out ones (README.md).  Seeds fix the clouds,
-the batches and the first weights, and no sum here is atomic, so the same machine with the
-same libraries should make the same file; another one makes one as good.
+The committed weights were made with the defaults below on one H200 and 16 cores, PyTorch
+2.11: 110 s for 2500 clouds of 17.0 million voxels, 268 s for 2900 steps; 5.9 degrees on
+validation clouds of the same families, 6.6 on the held-out ones (README.md).  Seeds fix
+the clouds, the batches and the first weights, and no sum here is atomic, so the same
+machine with the same libraries should make the same file; another machine makes an equally
+good one.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import os
 import pathlib
 import time
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one process a core makes the clouds
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one process per core makes the clouds
 
 import numpy as np
 import torch
@@ -32,16 +33,15 @@ import families
 import heldout
 import network
 
-SIGN = (0.42, 0.31, 0.85)  # where it can be told, the answer points to this side
-VALIDATION_SEED = 1 << 30  # seeds from here on are never trained on
+SIGN = (0.42, 0.31, 0.85)  # normals point to this side, unless they are nearly across it
+VALIDATION_SEED = 1 << 30  # clouds of these and higher seeds are never trained on
 
 
 class Convolve(torch.autograd.Function):
-    """out[i] = sum over k of weight[:,k,:] . x[table[i,k]], as one gather and one
-    product.
+    """out[i] = sum over k of weight[:,k,:] . x[table[i,k]], as one gather and one product.
 
     The table is symmetric (k and 26 - k are opposite offsets), so the gradient of the
-    features is a gather too: no atomic adds, the same bits each run.
+    features is a gather too: without atomic adds, with the same bits in each run.
     """
 
     @staticmethod
@@ -78,8 +78,7 @@ class SubmConv(nn.Module):
 
 
 class Net(nn.ModuleDict):
-    """The layers of a network.json; parameters are named as that file's reader
-    expects."""
+    """The layers of a network.json; their parameters have the names that voxeld reads."""
 
     def __init__(self, layers):
         super().__init__()
@@ -124,10 +123,9 @@ class Net(nn.ModuleDict):
 
 
 def make_tables(sample, coords):
-    """Neighbour rows [N,27] for each dilation in use; N where there is none."""
-    cell = (
-        coords + 64
-    ).long()  # clouds lie within +-45, so neighbours stay within 0..127
+    """{dilation: neighbour rows [N,27]} for each dilation in use; N where there is none."""
+    # Clouds lie within +-45, so all neighbours stay within 0..127.
+    cell = (coords + 64).long()
     key = ((sample.long() * 128 + cell[:, 0]) * 128 + cell[:, 1]) * 128 + cell[:, 2]
     ordered, order = key.sort()
     steps = torch.arange(-1, 2, device=key.device)
@@ -141,7 +139,7 @@ def make_tables(sample, coords):
 
 
 class Pool:
-    """Clouds on the device, and batches of them."""
+    """Holds clouds on the device and makes batches of them."""
 
     def __init__(self, clouds, device):
         self.device = device
@@ -151,8 +149,8 @@ class Pool:
         self.starts = np.r_[0, np.cumsum(self.sizes)]
 
     def batch(self, chosen, rng=None):
-        """sample [N], coords [N,3], truth [N,3] of the chosen clouds; with an rng each is
-        mirrored and turned at random and half of them lose up to 35 % of their voxels."""
+        """sample [N], coords [N,3], truth [N,3] of the chosen clouds.  With an rng each cloud is
+        mirrored and turned at random, and half of them lose up to 35 % of their voxels."""
         rows = np.concatenate(
             [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
         )
@@ -180,9 +178,9 @@ def make_clouds(seeds):
 
 
 def loss_of(predicted, truth, sign):
-    """The length of the chord between the two lines: twice sin(angle / 2), which cares
-    little for the few voxels on edges that have no right answer; plus a pull to the
-    side of SIGN where the truth is well on one side, and to length 1."""
+    """The length of the chord between the two lines, 2 sin(angle / 2), which gives little weight
+    to the few voxels on edges that have no right answer; plus a term for the side of SIGN where
+    the truth is clearly on one side, and a term for length 1."""
     size = predicted.norm(dim=1)
     cos = (predicted * truth).sum(1) / size.clamp_min(1e-6)
     loss = (2 - 2 * cos.abs() + 1e-4).sqrt().mean()
@@ -211,8 +209,8 @@ def mean_angle(net, pool, batch):
 
 
 def settle_norms(net, pool, batch, rng):
-    """Batch-norm statistics of the final weights, in float32, averaged over 60
-    batches."""
+    """Computes the batch-norm statistics of the final weights, in float32, as an average over
+    60 batches."""
     norms = [m for m in net.values() if isinstance(m, nn.BatchNorm1d)]
     for norm in norms:
         norm.reset_running_stats()

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where a link leads that leads nowhere; false when the path is none. */
+/* Reads the target of a symbolic link; false when the path is not a link. */
 static bool link_target(const char *path, char *target, size_t bytes)
 {
     ssize_t length = readlink(path, target, bytes - 1);

@@ -1,10 +1,12 @@
-/* access - why a file could not be opened, for people: a file that its owner alone may read
- * (safetensors writes mode 0600) names both users.
+/* access - tells a person why a file could not be opened.
+ *
+ * strerror alone is often not enough: safetensors writes files of mode 0600, so the text
+ * for a refused file names its owner and the user that voxeld runs as.
  *
  *   if (fd < 0) ... "%s: cannot be opened: %s", label, vx_access_text(path, errno, room)
  *
  * Owner    the caller's buffer.
- * Thread   any; it asks the system about the path, so it may block as opening does.
+ * Thread   any; it asks the system about the path, so it may block as open(2) does.
  * Limits   VX_ACCESS_BYTES; texts are cut to fit.
  * Fails    never.
  *
@@ -15,7 +17,7 @@
 
 #define VX_ACCESS_BYTES 160
 
-/* `error` is errno of the call that failed for `path`; returns `out`. */
+/* `error` is the errno of the call that failed for `path`; returns `out`. */
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
 
 #endif

@@ -1,11 +1,11 @@
-/* alloc - the only door to the heap, and the lock on it.
+/* alloc - the only functions that use the heap; a thread that serves may not call them.
  *
- * Memory is sized at start.  A thread on the request path freezes itself once it is up;
- * an allocation on it is then our mistake and panics, so that flat memory is a checked
- * claim.
+ * All memory is taken at start.  A thread on the request path freezes itself once it is
+ * up; from then on an allocation on it is a bug and panics.  So it is checked, not only
+ * claimed, that serving does not allocate.
  *
  *   struct table *table = vx_alloc_zero(sizeof *table);
- *   vx_alloc_freeze();            (this thread is serving from here on)
+ *   vx_alloc_freeze();            (this thread serves from here on)
  *
  * Owner    the caller; vx_free takes NULL.
  * Thread   any; freezing is per thread.
@@ -20,12 +20,13 @@
 
 VX_MUST_USE void *vx_alloc(size_t bytes);
 VX_MUST_USE void *vx_alloc_zero(size_t bytes);
-/* On a 64-byte line, for what vector units read. */
+/* Aligned to 64 bytes, for data that vector units read. */
 VX_MUST_USE void *vx_alloc_aligned(size_t bytes);
 void vx_free(void *pointer);
 
-/* From here on this thread may not allocate.  vx_alloc_thaw ends it: at shutdown, and for
- * work that is no request's and gives back all it takes.  True when it was frozen. */
+/* After freeze the calling thread may not allocate, until vx_alloc_thaw: at shutdown, or
+ * around work outside any request that frees all it allocates.  thaw returns whether the
+ * thread was frozen. */
 void vx_alloc_freeze(void);
 bool vx_alloc_thaw(void);
 

@@ -25,7 +25,7 @@
 #define UNPOISON(pointer_, bytes_) ((void)0)
 #endif
 
-#define PIECE_ALIGN 16 /* what malloc promises: any C type fits */
+#define PIECE_ALIGN 16 /* the same as malloc's: enough for any C type */
 
 void vx_arena_init(struct vx_arena *arena, void *block, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* arena - a bump allocator over one block; everything in it dies together.
+/* arena - a bump allocator over one block; everything in it is freed together.
  *
  *   struct vx_arena arena;
  *   vx_arena_init(&arena, block, bytes);
@@ -6,11 +6,12 @@
  *   if (!layers) VX_FAIL(RESOURCE_EXHAUSTED, "...");
  *   vx_arena_reset(&arena);
  *
- * Owner    the block belongs to the caller; nothing taken has a free function.
+ * Owner    the caller owns the block; single allocations are not freed.
  * Thread   one at a time.
- * Limits   a full arena gives NULL, never grows.  Pieces are 16-byte aligned and zeroed.
- * Fails    NULL when full.  Under ASan free space is poisoned and pieces carry a red
- * zone.
+ * Limits   a full arena returns NULL and never grows.  Allocations are 16-byte aligned
+ *          and zeroed.
+ * Fails    NULL when full.  Under ASan free space is poisoned and each allocation is
+ *          followed by a red zone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,10 +29,12 @@ struct vx_arena {
 
 void vx_arena_init(struct vx_arena *arena, void *block, size_t bytes);
 VX_MUST_USE void *vx_arena_take(struct vx_arena *arena, size_t bytes);
-/* count * size with the overflow checked: NULL when it does not fit. */
+/* count * size bytes; NULL when the product overflows or does not fit. */
 VX_MUST_USE void *vx_arena_take_array(struct vx_arena *arena, size_t count, size_t size);
+/* A copy with a NUL at the end. */
 VX_MUST_USE char *vx_arena_copy_text(struct vx_arena *arena, const char *text,
                                      size_t length);
+/* Frees everything in the arena. */
 void vx_arena_reset(struct vx_arena *arena);
 
 #endif

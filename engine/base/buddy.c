@@ -6,15 +6,16 @@
 
 #include <string.h>
 
-/* A complete binary tree over the units, in one array: node 1 is the whole range, node i has the
- * halves 2i and 2i + 1, the leaves are the units.  Each node holds the order of the largest free
- * piece below it, plus one; 0 = nothing is free.  A piece of order k is 2^k units. */
+/* A complete binary tree over the units, in one array: node 1 is the whole range, the
+ * halves of node i are 2i and 2i + 1, the leaves are the units.  A node's value is the
+ * order of the largest free block below it, plus one; 0 = nothing is free.  A block of
+ * order k has 2^k units. */
 struct vx_buddy {
     u32 magic;
     u64 unit;
-    u64 units; /* of the range; the tree may have more leaves */
+    u64 units; /* in the range; the tree may have more leaves */
     u64 used;
-    int levels; /* the root's order */
+    int levels; /* order of the root */
     u8 *nodes;
 };
 
@@ -27,7 +28,7 @@ static u8 larger(u8 a, u8 b)
     return a > b ? a : b;
 }
 
-/* What a node of `order` holds, given its halves: whole when both are. */
+/* A node's value, from its halves: the node is wholly free when both halves are. */
 static u8 node_join(const struct vx_buddy *buddy, u64 node, int order)
 {
     u8 left = buddy->nodes[2 * node], right = buddy->nodes[2 * node + 1];
@@ -52,7 +53,7 @@ vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the table of a range");
     }
     *b = (struct vx_buddy){BUDDY_MAGIC, unit, units, 0, levels, nodes};
-    memset(nodes + leaves, 1, units); /* leaves beyond the range stay taken for ever */
+    memset(nodes + leaves, 1, units); /* leaves beyond the range are never free */
     for (int order = 1; order <= levels; order++) {
         u64 first = UINT64_C(1) << (levels - order);
         for (u64 node = first; node < 2 * first; node++)
@@ -73,7 +74,7 @@ void vx_buddy_close(struct vx_buddy **buddy)
     vx_free(it);
 }
 
-/* Of the least piece that holds so many bytes. */
+/* The order of the smallest block that holds `bytes`. */
 static int order_of(u64 unit, u64 bytes)
 {
     u64 units = bytes / unit + (bytes % unit != 0);
@@ -88,7 +89,7 @@ u64 vx_buddy_piece(u64 unit, u64 bytes)
 bool vx_buddy_could(const struct vx_buddy *buddy, u64 bytes)
 {
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
-    /* The largest piece begins where the range does. */
+    /* The largest block of a free range begins at offset 0. */
     return order_of(buddy->unit, bytes) < vx_bit_length(buddy->units);
 }
 
@@ -114,13 +115,13 @@ void vx_buddy_give(struct vx_buddy *buddy, u64 offset)
     VX_ASSERT(buddy->magic == BUDDY_MAGIC);
     VX_ASSERT(offset % buddy->unit == 0);
     VX_ASSERT(unit < buddy->units);
-    /* Up from the leaf to the node that was taken: the first that holds nothing.  Nodes below a
-     * taken one still say that they are free. */
+    /* Goes up from the leaf to the node that was taken, which is the first with value 0:
+     * the nodes below a taken node keep their values. */
     u64 node = leaves + unit;
     int order = 0;
     for (; buddy->nodes[node]; node /= 2, order++) {
-        VX_ASSERT(node > 1);    /* else nothing is out that begins here */
-        VX_ASSERT(!(node & 1)); /* a piece begins where its leftmost unit does */
+        VX_ASSERT(node > 1);    /* else no block in use begins here */
+        VX_ASSERT(!(node & 1)); /* a block begins at its leftmost unit */
     }
     buddy->nodes[node] = (u8)(order + 1);
     buddy->used -= buddy->unit << order;

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 #define FRAMES_MAX                                                                       \
-    48 /* deeper than any call chain of ours; the rest would be libraries */
+    48 /* deeper than any call chain of our code; libraries may go deeper */
 
-/* What is said at the end, each part; a reader that does not read must not keep a dead process. */
+/* Time limits for the last log lines and for the panic text: a reader that does not read
+ * must not keep a dying process alive. */
 #define LAST_LINES_NS VX_NS_PER_S
 #define LAST_WORDS_S  2
 
@@ -34,7 +35,7 @@ static void panic_on_alarm(int number)
     abort();
 }
 
-/* Whoever reads stderr may not: abort comes then without the rest of the words. */
+/* If the reader of stderr has stopped reading, an alarm aborts the process. */
 static void panic_limit_words(void)
 {
     sigset_t alarm_set;
@@ -53,9 +54,9 @@ void vx_panic(const char *file, int line, const char *what)
         "panic file=%s line=%d assert=\"%s\" thread=%s doing=\"%s %llu\"\n", file, line,
         what, vx_thread_name(), note_what, (unsigned long long)note_id);
     if (length > (int)sizeof text - 1) length = (int)sizeof text - 1;
-    (void)vx_log_flush(LAST_LINES_NS); /* what led here comes first */
+    (void)vx_log_flush(LAST_LINES_NS); /* the log lines that led here come first */
     panic_limit_words();
-    /* stderr may be a broken pipe by now; there is nobody left to tell. */
+    /* stderr may be a broken pipe; then there is nowhere left to write. */
     if (write(STDERR_FILENO, text, (size_t)length) < 0) abort();
     void *frames[FRAMES_MAX];
     backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);

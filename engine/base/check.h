@@ -1,8 +1,8 @@
-/* check - asserts that stay on, and the panic that says what the thread was doing.
+/* check - asserts that stay on in release builds, and the panic that they end in.
  *
- * VX_ASSERT is for our own mistakes; what the world does wrong is a status.  A panic
- * prints the assert, this thread's name and the work it had noted, a backtrace, and
- * aborts: the front then sees one worker die and serves on.
+ * VX_ASSERT is for our own mistakes; a mistake from outside is a vx_status.  A panic
+ * prints the assert, the thread's name, the work that the thread has noted and a
+ * backtrace, then aborts.  When a worker panics, the front sees it die and keeps serving.
  *
  *   VX_ASSERT(plan->ops_count > 0);
  *   vx_panic_note("batch", batch->id);
@@ -24,11 +24,11 @@
 
 __attribute__((noreturn)) void vx_panic(const char *file, int line, const char *what);
 
-/* Ends the process here and now, releasing nothing: for what may hang or crash when it is
- * closed, such as the driver of a device that is lost. */
+/* Ends the process at once and releases nothing: closing the driver of a lost device, for
+ * example, may hang or crash. */
 __attribute__((noreturn)) void vx_process_end(int exit_code);
 
-/* Remembers what this thread works on, for the panic record.  `what` must be static. */
+/* Notes what this thread works on, for the panic record.  `what` must be static. */
 void vx_panic_note(const char *what, u64 id);
 
 #endif

@@ -1,4 +1,4 @@
-/* clock - monotonic nanoseconds, the only time the daemon schedules by.
+/* clock - monotonic nanoseconds, the only clock that the daemon schedules by.
  *
  * Thread   any.
  *
@@ -12,10 +12,10 @@
 #define VX_NS_PER_US INT64_C(1000)
 #define VX_NS_PER_MS INT64_C(1000000)
 #define VX_NS_PER_S  INT64_C(1000000000)
-#define VX_NEVER     INT64_MAX /* a deadline that does not come */
+#define VX_NEVER     INT64_MAX /* a deadline that never passes */
 
 i64 vx_clock_ns(void); /* CLOCK_MONOTONIC */
-i64 vx_clock_wall_ms(
-    void); /* milliseconds since 1970, for logs and ModelStatistics only */
+/* Milliseconds since 1970: for logs and ModelStatistics only. */
+i64 vx_clock_wall_ms(void);
 
 #endif

@@ -7,25 +7,26 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Odd: the fractions of the square roots of 2, 3, 5, 7, which nobody chose. */
+/* Odd numbers that nobody chose: the fractions of the square roots of 2, 3, 5 and 7. */
 #define ROOT_2 UINT64_C(0x6a09e667f3bcc909)
 #define ROOT_3 UINT64_C(0xbb67ae8584caa73b)
 #define ROOT_5 UINT64_C(0x3c6ef372fe94f82b)
 #define ROOT_7 UINT64_C(0xa54ff53a5f1d36f1)
 
-/* Four lanes of 16 bytes: what one waits for, the others do not. */
+/* Four independent lanes of 16 bytes: while one lane waits for its multiplication, the
+ * others compute. */
 #define LANES       4
 #define LANE_BYTES  16
 #define BLOCK_BYTES (LANES * LANE_BYTES)
 
 void vx_content_key_make(struct vx_content_key *key)
 {
-    /* Up to 256 bytes come whole once the system has its randomness. */
+    /* Once the system has entropy, getrandom returns up to 256 bytes at once. */
     ssize_t got = getrandom(key->words, sizeof key->words, 0);
     VX_ASSERT(got == (ssize_t)sizeof key->words);
 }
 
-/* Both halves of a product of 64 by 64 bits, folded. */
+/* The 128-bit product of two words: its halves, XORed. */
 static u64 fold(u64 a, u64 b)
 {
     __extension__ typedef unsigned __int128 u128;
@@ -42,10 +43,10 @@ struct state {
     u64 low, high;
 };
 
-/* What was taken before is never lost: for given bytes, each half of the state is mapped one
- * to one.  The bytes come in as two products under keys that nobody outside knows; a factor
- * of zero, which loses its partner, is one guess in 2^64, and the other product then still
- * has both. */
+/* Mixes 16 bytes into a lane.  For given bytes each half of the state is mapped one to
+ * one, so earlier bytes are never lost.  The bytes enter as two products under secret
+ * keys.  A factor of zero would hide the other factor; an attacker can only guess it, one
+ * chance in 2^64, and the other product still depends on both words. */
 static inline void lane_take(struct state *lane, const u8 *at, const u64 keys[4])
 {
     u64 a, b;
@@ -63,7 +64,7 @@ static inline void block_take(struct state lanes[LANES], const u8 *at, const u64
     lane_take(&lanes[3], at + 3 * LANE_BYTES, keys);
 }
 
-/* One to one, and every bit of the word reaches every bit of the result. */
+/* A one-to-one map in which every bit of the word affects every bit of the result. */
 static u64 stir(u64 word)
 {
     word = (word ^ word >> 32) * ROOT_2;
@@ -71,7 +72,8 @@ static u64 stir(u64 word)
     return word ^ word >> 32;
 }
 
-/* Lanes go in one after the other, so that it matters which had what. */
+/* Mixes a lane into the end state.  Lanes enter one after the other, so that swapping two
+ * of them changes the hash. */
 static void end_take(struct state *end, const struct state *lane)
 {
     end->low = stir(end->low ^ stir(lane->low)) + end->high;

@@ -1,12 +1,12 @@
-/* environment - the one place that touches environment variables, for libraries that read nothing
- * else.
+/* environment - sets environment variables for libraries that have no other settings.
  *
- * Our own settings never come from here (config.def).  A library that chooses its code by a
- * variable is told before it is loaded; what the user has set already is left alone.
+ * No other file touches the environment; the daemon's own settings are in config.def.  A
+ * library that reads a variable when it is loaded gets it set before.  A variable that
+ * the user has set is not changed.
  *
  *   vx_environment_default("OPENBLAS_CORETYPE", "SkylakeX");
  *
- * Thread   a process that has started no thread which reads the environment yet.
+ * Thread   before the process starts a thread that reads the environment.
  * Fails    false when the system has no memory for the variable.
  *
  * SPDX-License-Identifier: Apache-2.0

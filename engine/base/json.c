@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A child costs one node, its text or key one more piece (each with ASan's red zone), an
- * object's child a place in by_key.  The dearest bytes are "0," and `"",`: 32 bytes of
- * arena for one. */
+/* A child costs one node, one more allocation for its text or key (each with ASan's red
+ * zone), and in an object a place in by_key.  The most expensive texts are "0," and
+ * `"",`: 32 bytes of arena for each byte. */
 #define ARENA_BYTES_PER_BYTE 32
 #define ARENA_BYTES_FIXED    4096
 
-#define SHOWN_BYTES 48 /* of a text, in an error sentence */
+#define SHOWN_BYTES 48 /* most bytes of a text in an error sentence */
 
 struct parser {
     const char *at, *end;
@@ -67,7 +67,7 @@ static void parse_space(struct parser *parser)
     }
 }
 
-/* Skips space and tells whether `c` comes next; eats it if so. */
+/* Skips space; if `c` comes next, skips it, too, and returns true. */
 static bool parse_eat(struct parser *parser, char c)
 {
     parse_space(parser);
@@ -186,8 +186,8 @@ static vx_status parse_utf8(struct parser *parser, char **out)
     return VX_OK;
 }
 
-/* Reads the characters of a text into `out`, which has room: no escape is shorter than
- * what it stands for. */
+/* Reads the characters of a text into `out`.  There is room: no escape is shorter than
+ * the bytes that it stands for. */
 static vx_status parse_text_characters(struct parser *parser, char **out)
 {
     for (;;) {
@@ -229,7 +229,7 @@ static vx_status parse_text(struct parser *parser, const char **text, i32 *count
     return VX_OK;
 }
 
-/* Runs over digits; false when there is none. */
+/* Skips digits; false when there is none. */
 static bool parse_digits(struct parser *parser)
 {
     const char *first = parser->at;
@@ -324,7 +324,7 @@ static vx_status parse_word(struct parser *parser, struct vx_json *value)
     return parse_fail(parser, "a value");
 }
 
-/* Between two children: true when another one follows. */
+/* Skips what follows a child; *more: another child comes. */
 static vx_status parse_comma(struct parser *parser, char close, bool *more)
 {
     *more = parse_eat(parser, ',');
@@ -355,8 +355,7 @@ static int by_key_compare(const void *a, const void *b)
     return strcmp((*left)->key, (*right)->key);
 }
 
-/* Sorts the members by key: for vx_json_find, and so that two of one name stand side by
- * side. */
+/* Sorts the members by key, for vx_json_find, and refuses keys that appear twice. */
 static vx_status parse_object_index(struct parser *parser, struct vx_json *object)
 {
     if (!object->count) return VX_OK;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHOWN_BYTES 48 /* of a text, in an error sentence */
+#define SHOWN_BYTES 48 /* most bytes of a text in an error sentence */
 
 const struct vx_json *vx_json_find(const struct vx_json *object, const char *key)
 {
@@ -34,7 +34,7 @@ const char *vx_json_kind_name(enum vx_json_kind kind)
     return names[kind];
 }
 
-/* The value as an error sentence shows it: short, in its own words. */
+/* The value as an error sentence shows it. */
 static const char *value_show(const struct vx_json *value, char *out, size_t bytes)
 {
     switch (value->kind) {
@@ -58,7 +58,8 @@ static vx_status value_fail(const struct vx_json *value, struct vx_why *why,
                 key, expected, value_show(value, shown, sizeof shown));
 }
 
-/* Beyond this not every whole number is a double, and the text may have meant its neighbour. */
+/* 2^53.  Beyond it a double cannot hold every whole number, so the text may have meant a
+ * neighbour of this one. */
 #define WHOLE_MAX 9007199254740992.0
 
 bool vx_json_whole(const struct vx_json *value, i64 *number)

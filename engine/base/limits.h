@@ -1,29 +1,27 @@
-/* limits - every internal maximum, with its reason.  Wire limits are in proto/limits.h.
+/* limits - every internal maximum, with its reason.
+ *
+ * Limits of the wire protocol are in proto/limits.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_ENGINE_BASE_LIMITS_H
 #define VX_ENGINE_BASE_LIMITS_H
 
-/* A name of a model, layer, tensor or input, with its NUL: longer than any PyTorch
- * state-dict key of the networks we know (97), short enough to ride in fixed-size
- * messages. */
+/* Name of a model, layer, tensor or input, with its NUL: longer than any PyTorch
+ * state-dict key of the networks we know (97), short enough for fixed-size messages. */
 #define VX_NAME_BYTES 128
 
-/* Outputs of one model: the networks we know have at most 4 heads; a signature must fit
- * in one channel message. */
+/* Outputs of one model: the networks we know have at most 4 heads, and a signature must
+ * fit in one message of the IPC channel. */
 #define VX_OUTPUTS_MAX 8
 
-/* Requests in one device batch: a RUN message of this many items fits one channel
- * message. */
+/* Requests in one batch: one message of the IPC channel holds a RUN with that many. */
 #define VX_BATCH_ITEMS_MAX 64
 
-/* Priority levels of one model that have a queue policy of their own: nobody we know uses
- * more than three. */
+/* Priority levels of one model: the models we know use at most three. */
 #define VX_PRIORITY_LEVELS_MAX 8
 
-/* Layers of one network: TRELLIS.2's decoder, the deepest we know, has 420 after
- * expansion. */
+/* Layers of one network: TRELLIS.2's decoder, the deepest we know, has 420. */
 #define VX_LAYERS_MAX 1024
 
 /* Inputs of one layer (concat): the widest skip join we know has 4. */
@@ -32,18 +30,19 @@
 /* Channels of one layer: TRELLIS.2 C2S convolutions have 8 * 1024. */
 #define VX_CHANNELS_MAX 16384
 
-/* Kernel offsets of one convolution: 7^3, what the issue tracker of the field asks for at
- * most. */
+/* Kernel offsets of one convolution: 7^3, the largest kernel that users of sparse
+ * convolution libraries ask for. */
 #define VX_KERNEL_OFFSETS_MAX 343
 
-/* One axis of a kernel: flat kernels such as 343x1x1 are legal while V is. */
+/* One axis of a kernel: a flat kernel such as 343x1x1 is legal when its V is. */
 #define VX_KERNEL_AXIS_MAX 343
 
-/* Dilation: beyond the coordinate range of one request no offset can be reached. */
+/* Dilation: the reach of the longest kernel axis, 171 * 1024, stays within the 2^18
+ * coordinates of an axis. */
 #define VX_DILATION_MAX 1024
 
-/* Coordinates are packed as 9-bit sample, 18-bit signed x, y, z: 63 bits, so that a
- * packed key is never negative and ~0 is free to mean "empty". */
+/* A coordinate is packed into 63 bits: sample 9 bits, x, y, z 18 bits each, signed.  So a
+ * packed key is never negative, and ~0 can stand for "empty". */
 #define VX_SAMPLE_BITS 9
 #define VX_AXIS_BITS   18
 #define VX_SAMPLE_MAX  ((1 << VX_SAMPLE_BITS) - 1)
@@ -53,8 +52,7 @@
 /* Voxels of one request: row indices are i32 in neighbour maps. */
 #define VX_VOXELS_MAX ((1 << 30))
 
-/* Threads of the CPU device: more cores than that share no last-level cache worth
- * sharing. */
+/* Threads of the CPU device: more cores than this share no useful last-level cache. */
 #define VX_CPU_THREADS_MAX 256
 
 #endif

@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One value may not push the others out of the line. */
+/* Most bytes of one value, so that it does not push the others out of the line. */
 #define VALUE_BYTES_MAX 640
-/* Kept free for what is said last: suppressed, dropped, cut, the end of the line. */
+/* Kept free for the last fields, suppressed, dropped and cut, and the end of the line. */
 #define TAIL_BYTES 128
-/* What the process waits at its end for the last lines to go out. */
+/* How long an exiting process waits until the last lines are written. */
 #define EXIT_NS (3 * VX_NS_PER_S)
-/* The longest that one input byte can become: \u0000. */
+/* The most bytes that one input byte can become: \u0000. */
 #define ESCAPE_BYTES_MAX 6
 
 static const struct {
@@ -39,18 +39,20 @@ static const char *const level_names[] = {"debug", "info", "warn", "error"};
 /* Written once by vx_log_init, before other threads start. */
 static struct vx_log_options options = {.level = VX_LOG_INFO, .fd = STDERR_FILENO};
 static const char *process_name = "voxeld";
-/* A bit per level that is written, and above them the number of `verbose`. */
+/* Bits: one for each level that is written, then `iso`, then the number `verbose`. */
 #define CHOICE_ISO_SHIFT     8
 #define CHOICE_VERBOSE_SHIFT 32
 static _Atomic u64 choice_word =
     1u << VX_LOG_INFO | 1u << VX_LOG_WARN | 1u << VX_LOG_ERROR;
 
-/* Per event, so that a flood of one silences no other.  `window` is the second (high
- * half) and the lines written in it (low half), in one word so that no lock is needed. */
+/* Per event, so that a flood of one event suppresses no other.  `window` holds the
+ * current second (high half) and the lines written in it (low half), in one word so that
+ * no lock is needed. */
 static struct {
     _Atomic u64 count, suppressed, window;
 } tallies[VX_EVENTS_COUNT];
-/* Without a ring: lines that write(2) refused since the last that went out, and ever. */
+/* Without a ring: lines that could not be written since the last written line, and since
+ * the start. */
 static _Atomic u64 dropped, dropped_ever;
 
 struct line {
@@ -66,8 +68,8 @@ void vx_log_init(const struct vx_log_options *wanted, const char *process)
                                               .info = wanted->level <= VX_LOG_INFO,
                                               .warn = wanted->level <= VX_LOG_WARN,
                                               .error = true});
-    /* Whoever read our lines may be gone, or the file may be as large as it may become: that
-     * is a dropped line, not the end of the process. */
+    /* When the reader has closed its pipe, or the file has reached its size limit, a line
+     * is dropped; the process does not end. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
 }
@@ -104,7 +106,7 @@ u64 vx_log_count(enum vx_log_event event)
 /* True when the event has a line left in this second. */
 static bool log_admit(enum vx_log_event event)
 {
-    if (event == VX_EVENT_ACCESS) return true; /* nobody wants a part of it */
+    if (event == VX_EVENT_ACCESS) return true; /* an access log with gaps is useless */
     u64 second = (u64)(vx_clock_ns() / VX_NS_PER_S) & UINT32_MAX;
     u64 old = atomic_load_explicit(&tallies[event].window, memory_order_relaxed);
     u64 new;
@@ -116,7 +118,7 @@ static bool log_admit(enum vx_log_event event)
     return true;
 }
 
-/* ------- putting a line together; callers have made sure that it fits ------- */
+/* ------- composing a line; callers make sure that it fits ------- */
 
 static void line_put(struct line *line, const char *text)
 {
@@ -156,15 +158,15 @@ static size_t utf8_length(const unsigned char *text)
     return 0;
 }
 
-/* Writes one character of `text` escaped; returns the input bytes it took.  Control
- * characters, C1 ones too, never reach a terminal; bytes that are no UTF-8 stay visible
- * in text lines and become U+FFFD in JSON, which has no other way. */
+/* Appends one character of `text`, escaped if needed; returns the input bytes used.
+ * Control characters, C1 included, never reach a terminal.  Bytes that are not UTF-8
+ * appear as \xNN in text lines and become U+FFFD in JSON, which cannot express them. */
 static size_t line_escape(struct line *line, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     size_t length = utf8_length(c);
     unsigned control = length == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? c[1] : c[0];
-    /* U+2028 and U+2029: many readers of lines end one there. */
+    /* U+2028 and U+2029: many programs take them for the end of a line. */
     bool separator = length == 3 && c[0] == 0xe2 && c[1] == 0x80 && (c[2] | 1) == 0xa9;
     char out[ESCAPE_BYTES_MAX + 1] = "";
     if (length == 0)
@@ -241,7 +243,7 @@ static void line_begin(struct line *line, enum vx_log_event event)
 /* False when there is no room for the key and a short value. */
 static bool line_field(struct line *line, const struct vx_log_field *field)
 {
-    size_t least = strlen(field->key) + 48; /* quotes, a number or the first of a text */
+    size_t least = strlen(field->key) + 48; /* quotes, a number or a text's beginning */
     if (line->length + least > sizeof line->bytes - TAIL_BYTES) return false;
     line_key(line, field->key);
     switch (field->kind) {
@@ -272,7 +274,8 @@ static bool line_write(const struct line *line)
     return written == (ssize_t)line->length;
 }
 
-/* What the line says of others that were not shown.  False: nobody has read it. */
+/* Adds the counts of lines that were not shown and hands the line on; false when it could
+ * not be written or queued. */
 static bool line_give(struct line *line, u64 silent)
 {
     line_say_if(line, "suppressed", silent);
@@ -292,11 +295,10 @@ static bool line_give(struct line *line, u64 silent)
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count)
 {
-    /* Below the level, too: a test asks whether the path was taken, not whether it was
-     * shown. */
+    /* Also counted when the level is not written: tests ask whether a path was taken. */
     atomic_fetch_add_explicit(&tallies[event].count, 1, memory_order_relaxed);
-    /* ACCESS is the setting access_log's: no level, which clients may change, leaves a line of
-     * it out. */
+    /* The setting access_log alone decides about ACCESS, not the levels, which clients
+     * may change. */
     if (event != VX_EVENT_ACCESS && !log_shows(events[event].level)) return;
     if (!log_admit(event)) {
         atomic_fetch_add_explicit(&tallies[event].suppressed, 1, memory_order_relaxed);
@@ -309,11 +311,11 @@ void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
     while (shown < fields_count && line_field(&line, &fields[shown])) shown++;
     line_say_if(&line, "cut", (u64)(fields_count - shown));
     u64 silent = atomic_exchange(&tallies[event].suppressed, 0);
-    /* Nobody has read the number: the next line says it. */
+    /* This line did not get out: the next one reports the count. */
     if (!line_give(&line, silent)) atomic_fetch_add(&tallies[event].suppressed, silent);
 }
 
-/* ------- a writer of its own ------- */
+/* ------- the writer thread ------- */
 
 static size_t log_say_lost(u64 lines, char *text, size_t capacity)
 {

@@ -1,21 +1,26 @@
 /* log - one line per event, text or JSON, from a table of events.
  *
  * Events are rows of log_events.def (name, level, meaning).  A line is `ts level event
- * k=v ...` or one JSON object with the same keys.  Payload bytes are never logged.  The
- * same event more than VX_LOG_BURST times a second is counted and said once
- * ("suppressed=N"); ACCESS, which somebody asked for, is said each time.
+ * k=v ...` or one JSON object with the same keys.  Payload bytes are never logged.  Of
+ * one event at most VX_LOG_BURST lines a second are written; the others are counted, and
+ * the next line reports them ("suppressed=N").  ACCESS has no such limit: it is only
+ * written when access_log is on.
+ *
+ * A process that serves calls vx_log_open.  From then on a thread writes the lines, and
+ * VX_LOG never waits for the reader of the log.  Lines that come faster than they are
+ * read are dropped; a LOG_DROPPED line in their place says how many.  Without vx_log_open
+ * the thread that logs a line writes it itself.
  *
  *   VX_LOG(WORKER_EXIT, VX_LOG_I64("pid", pid), VX_LOG_TEXT("signal", name));
- *   vx_log_choice_get(&choice);  choice.verbose = 1;  vx_log_choice_set(&choice);
+ *   vx_log_choice_get(&choice);
+ *   choice.verbose = 1;
+ *   vx_log_choice_set(&choice);
  *
- * Owner    one log per process, for its whole life.  What is written may be changed while
- *          it runs: that is this process's choice, a front's workers keep theirs.
- * A process that serves calls vx_log_open: then a thread writes, and VX_LOG never waits for who
- * reads.  Lines that come faster than they are read are dropped and counted, and where they are
- * missing LOG_DROPPED says how many.  Without it a line is written by who says it.
- *
+ * Owner    one log per process, for its whole life.  The levels may be changed while it
+ *          runs; that changes this process only, not the workers of a front.
  * Thread   any.
- * Limits   VX_LOG_LINE_BYTES a line, longer values are cut; VX_LOG_RING_BYTES that wait.
+ * Limits   VX_LOG_LINE_BYTES a line, longer values are cut; VX_LOG_RING_BYTES of lines
+ *          that wait to be written.
  * Fails    a line never: one that cannot be written is dropped and counted.  open:
  *          RESOURCE_EXHAUSTED without a thread.
  *
@@ -28,7 +33,7 @@
 
 #define VX_LOG_LINE_BYTES                                                                \
     3072                /* below PIPE_BUF (4096): lines of two processes never mix */
-#define VX_LOG_BURST 20 /* lines a second of one event; more is a flood, not news */
+#define VX_LOG_BURST 20 /* lines of one event in a second */
 
 enum vx_log_level { VX_LOG_DEBUG, VX_LOG_INFO, VX_LOG_WARN, VX_LOG_ERROR };
 
@@ -53,7 +58,7 @@ struct vx_log_field {
 #define VX_LOG_TEXT(key_, value_)                                                        \
     ((struct vx_log_field){(key_), VX_LOG_FIELD_TEXT, 0, 0, (value_)})
 
-/* At least one field. */
+/* Logs an event with at least one field. */
 #define VX_LOG(event_, ...)                                                              \
     do {                                                                                 \
         const struct vx_log_field fields_[] = {__VA_ARGS__};                             \
@@ -61,30 +66,31 @@ struct vx_log_field {
     } while (0)
 
 struct vx_log_options {
-    enum vx_log_level level; /* the least that is written */
+    enum vx_log_level level; /* the lowest level that is written */
     bool json;
-    int fd; /* 2 unless a test says otherwise */
+    int fd; /* 2, except in tests */
 };
 /* Once, before any other thread starts.  `process` is static: "front", "worker". */
 void vx_log_init(const struct vx_log_options *wanted, const char *process);
-/* What is written, level by level, as Triton's LogSettings has it. */
+/* Which levels are written, with the fields of Triton's LogSettings. */
 struct vx_log_choice {
     bool info, warn, error;
-    bool iso;    /* log_format is called ISO8601, and not default: lines are the same */
-    u32 verbose; /* above 0: DEBUG too */
+    bool iso;    /* log_format reads back as ISO8601, not default; lines do not differ */
+    u32 verbose; /* above 0: DEBUG is written, too */
 };
 void vx_log_choice_get(struct vx_log_choice *choice);
 void vx_log_choice_set(const struct vx_log_choice *choice);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
-/* A thread writes from here on, to its end; at the exit of the process, of a panic too, it has
- * seconds for what is still there. */
+/* Starts the thread that writes from now on, until the process ends.  An exit gives it up
+ * to 3 s, a panic or a fatal signal 1 s, for the lines that still wait. */
 VX_MUST_USE vx_status vx_log_open(void);
-/* True: all that was said before is out.  False: not within `limit_ns`. */
+/* Waits until all lines logged before are written or counted as dropped; false when that
+ * takes longer than `limit_ns`. */
 bool vx_log_flush(i64 limit_ns);
-/* Lines that nobody will read, ever: there was no room for them, or they could not be written. */
+/* Lines dropped since the start, without room or after a failed write. */
 u64 vx_log_dropped(void);
-/* How often an event was written or suppressed: lets tests require that a path was taken. */
+/* How often an event was logged, written or not: tests check that a path was taken. */
 u64 vx_log_count(enum vx_log_event event);
 
 #endif

@@ -15,30 +15,32 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One write: whole lines that no other process's can come between in a pipe. */
+/* Most bytes of one write(2).  A pipe writes so many atomically: lines of another process
+ * do not get between. */
 #define CHUNK_BYTES PIPE_BUF
-/* Once lines are lost, so much must be free again before one is taken: a few long gaps say more
- * than many short ones. */
+/* After a line was lost, so many bytes must be free again before the next line is taken:
+ * a few long gaps are better than many short ones. */
 #define RESUME_BYTES (VX_LOG_RING_BYTES / 4)
-/* More gaps than fit between a full ring and an empty one. */
+/* More gaps than a ring can hold at once, as they are RESUME_BYTES apart. */
 #define GAPS_MAX 8
-/* How often who flushes looks: it may be a signal's handler, so it does not wait for the lock. */
+/* Interval at which flush checks: it may run in a signal handler, so it polls and takes
+ * no lock. */
 #define LOOK_NS VX_NS_PER_MS
-/* What a process that crashes waits for its last lines. */
+/* How long a crashing process waits for its last lines. */
 #define CRASH_NS VX_NS_PER_S
 
 _Static_assert(CHUNK_BYTES >= VX_LOG_LINE_BYTES, "a chunk holds a line");
 _Static_assert(GAPS_MAX > VX_LOG_RING_BYTES / RESUME_BYTES + 1,
                "gaps are that far apart");
 
-/* `lines` are missing before the byte `at`. */
+/* `lines` lines are missing before byte `at` (a count of bytes ever given). */
 struct gap {
     u64 at, lines;
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t filled; /* the writer waits */
+    pthread_cond_t filled; /* the writer waits on it */
     pthread_t writer;
     int fd;
     vx_log_say_lost say_lost;
@@ -48,9 +50,8 @@ static struct {
     struct gap gaps[GAPS_MAX];  /* (lock) */
     _Atomic i32 gaps_count;     /* changed under the lock */
     bool is_waiting, is_ending; /* (lock) */
-    bool is_torn; /* the writer's: the last line that went out lacks its end */
-    _Atomic bool
-        is_broken; /* the last write failed: it is tried again with the next line */
+    bool is_torn;           /* only the writer's: the last line written lacks its end */
+    _Atomic bool is_broken; /* the last write failed; the next line tries again */
     char bytes[VX_LOG_RING_BYTES];
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -70,7 +71,8 @@ static bool ring_has_room(size_t length)
 {
     size_t left = VX_LOG_RING_BYTES - (size_t)(ring.given - ring.written);
     bool loses = ring.gaps_count && ring.gaps[ring.gaps_count - 1].at == ring.given;
-    /* What could not be written leaves a gap, too, but an empty ring. */
+    /* Lines that could not be written leave a gap at the end, too, but then the ring is
+     * empty and has room. */
     return left >= length && (!loses || left >= RESUME_BYTES);
 }
 
@@ -98,7 +100,7 @@ bool vx_log_ring_give(const char *line, size_t length)
 
 /* ------- writing ------- */
 
-/* How much went out; less than `length` when the rest cannot. */
+/* Writes all bytes; returns how many were written, fewer than `length` after an error. */
 static size_t writer_write(const char *bytes, size_t length)
 {
     size_t done = 0;
@@ -107,7 +109,8 @@ static size_t writer_write(const char *bytes, size_t length)
         if (now > 0) {
             done += (size_t)now;
         } else if (now < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            /* Somebody has made it non-blocking: a front's is its starter's as well. */
+            /* Another process made it non-blocking: the front shares the file description
+             * with the process that started it. */
             struct pollfd room = {.fd = ring.fd, .events = POLLOUT};
             (void)poll(&room, 1, -1);
         } else if (now == 0 || errno != EINTR) {
@@ -124,7 +127,7 @@ static u64 lines_count(const char *bytes, size_t length)
     return count;
 }
 
-/* Whole lines; those that did not go out. */
+/* Writes whole lines; returns how many were not written. */
 static u64 writer_send(const char *bytes, size_t length)
 {
     if (ring.is_torn && writer_write("\n", 1) == 1) ring.is_torn = false;
@@ -134,7 +137,7 @@ static u64 writer_send(const char *bytes, size_t length)
     return lines_count(bytes + done, length - done);
 }
 
-/* Up to `end`, as many whole lines as one write takes. */
+/* Copies whole lines from byte `from`, up to byte `end`, as many as fit one write. */
 static size_t writer_copy(u64 from, u64 end, char chunk[CHUNK_BYTES])
 {
     size_t length = end - from < CHUNK_BYTES ? (size_t)(end - from) : CHUNK_BYTES;
@@ -142,18 +145,18 @@ static size_t writer_copy(u64 from, u64 end, char chunk[CHUNK_BYTES])
     size_t first = VX_LOG_RING_BYTES - at < length ? VX_LOG_RING_BYTES - at : length;
     memcpy(chunk, ring.bytes + at, first);
     memcpy(chunk + first, ring.bytes, length - first);
-    while (chunk[length - 1] != '\n') length--; /* each line fits, so there is an end */
+    while (chunk[length - 1] != '\n') length--; /* a chunk holds a whole line */
     return length;
 }
 
-/* (lock) Bytes can be written, or a gap can be told. */
+/* (lock) True when lines wait, or a gap can be reported. */
 static bool writer_has_work(void)
 {
     if (ring.given > ring.written) return true;
     return ring.gaps_count && !ring.is_broken;
 }
 
-/* (lock) Leaves it while it writes. */
+/* (lock) Releases the lock while it writes. */
 static void writer_tell_gap(char chunk[CHUNK_BYTES])
 {
     u64 lines = ring.gaps[0].lines;
@@ -161,18 +164,19 @@ static void writer_tell_gap(char chunk[CHUNK_BYTES])
     size_t length = ring.say_lost(lines, chunk, CHUNK_BYTES);
     bool said = !writer_send(chunk, length);
     pthread_mutex_lock(&ring.lock);
-    if (!said) return; /* the next line tries again */
+    if (!said) return; /* tried again with the next line */
     ring.gaps[0].lines -= lines;
-    if (ring.gaps[0].lines) return; /* it grew meanwhile */
+    if (ring.gaps[0].lines) return; /* the gap grew meanwhile */
     ring.gaps_count--;
     memmove(ring.gaps, ring.gaps + 1, (size_t)ring.gaps_count * sizeof *ring.gaps);
 }
 
-/* (lock) Leaves it while it writes: nobody else takes, so what is copied stays. */
+/* (lock) Releases the lock while it writes: only the writer removes lines, so those being
+ * copied stay. */
 static void writer_take_lines(char chunk[CHUNK_BYTES])
 {
     u64 from = ring.written, end = ring.given;
-    /* What follows a gap comes after the line that tells of it. */
+    /* Lines behind a gap are written after the line that reports it. */
     for (i32 i = 0; i < ring.gaps_count; i++)
         if (ring.gaps[i].at > from && ring.gaps[i].at < end) end = ring.gaps[i].at;
     pthread_mutex_unlock(&ring.lock);
@@ -187,7 +191,7 @@ static void writer_take_lines(char chunk[CHUNK_BYTES])
         ring.gaps[0].at = ring.written;
         return;
     }
-    if (ring.gaps_count == GAPS_MAX) { /* told with the next one */
+    if (ring.gaps_count == GAPS_MAX) { /* reported with the next gap */
         ring.gaps[0].lines += lost;
         return;
     }
@@ -231,7 +235,8 @@ bool vx_log_ring_flush(i64 limit_ns)
     }
 }
 
-/* The last lines say why: they go out, and then the signal does what it does. */
+/* Writes the last lines, which say why the process crashes, then raises the signal again
+ * with its default action. */
 static void ring_on_crash(int number)
 {
     int error = errno;
@@ -242,7 +247,7 @@ static void ring_on_crash(int number)
     errno = error;
 }
 
-/* Who has a handler already, a sanitizer perhaps, keeps it. */
+/* Handles the signals that have no handler; a sanitizer, for example, keeps its own. */
 static void ring_watch_crashes(void)
 {
     static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -264,7 +269,7 @@ vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost)
     ring.is_ending = false;
     ring.is_torn = false;
     ring.is_broken = false;
-    /* Signals are for threads that have time for them. */
+    /* The writer thread blocks all signals: it may wait in write(2). */
     sigset_t all, before;
     sigfillset(&all);
     VX_ASSERT(!pthread_sigmask(SIG_SETMASK, &all, &before));

@@ -1,16 +1,18 @@
-/* mailbox - hands things from any thread to one owner, in order.
+/* mailbox - hands objects from any thread to one thread, in order.
  *
- * An intrusive list under one lock.  The owner swaps the whole list out and acts outside
- * the lock.  The bell is a function called outside the lock after a give: uv_async_send
- * for the loop; NULL when the owner waits on the condition variable instead.
+ * It is an intrusive list under one lock.  The receiver takes the whole list at once and
+ * works on it outside the lock.  `bell` is the receiver's wakeup: a function that give
+ * calls outside the lock, such as uv_async_send for the loop; NULL for a receiver that
+ * waits on the condition variable (wait_all).
  *
- *   vx_mailbox_give(&box, &call->link);                 any thread; call is the owner's
- * now for (link = vx_mailbox_take_all(&box); link; ...)   owner
+ *   vx_mailbox_give(&box, &call->link);       (any thread; from now the receiver's call)
+ *   struct vx_link *next, *link = vx_mailbox_take_all(&box);              (the receiver)
+ *   for (; link; link = next) next = link->next, ...
  *
- * Owner    a link belongs to the box from give to take.
- * Thread   give: any.  take_all, wait_all: the owner.
- * Fails    never; the box holds whatever was allocated elsewhere, so it has no limit of
- * its own.
+ * Owner    the box owns a link from give to take.
+ * Thread   give: any.  take_all, wait_all: the receiver.
+ * Limits   none: links are part of objects that are allocated elsewhere.
+ * Fails    never.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,9 +39,9 @@ struct vx_mailbox {
 void vx_mailbox_init(struct vx_mailbox *box, void (*bell)(void *), void *bell_context);
 void vx_mailbox_fini(struct vx_mailbox *box);
 void vx_mailbox_give(struct vx_mailbox *box, struct vx_link *link);
-/* All that was given, oldest first, or NULL. */
+/* All links given so far, oldest first; NULL when there are none. */
 struct vx_link *vx_mailbox_take_all(struct vx_mailbox *box);
-/* The same, but sleeps until there is something. */
+/* The same, but sleeps until there is a link. */
 struct vx_link *vx_mailbox_wait_all(struct vx_mailbox *box);
 
 #endif

@@ -11,11 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* linux/mempolicy.h, which not every machine has. */
+/* From linux/mempolicy.h, which is not installed everywhere. */
 #define POLICY_PREFERRED  1
 #define POLICY_INTERLEAVE 3
 
-/* A list of 1024 single numbers is 5 KB; nobody's is half as long. */
+/* A list of 1024 single numbers would have 5 KB; real lists are far shorter. */
 #define LIST_BYTES 4096
 
 _Static_assert(VX_NUMA_CPUS_MAX <= CPU_SETSIZE, "a set is bound through cpu_set_t");
@@ -36,7 +36,7 @@ i32 vx_numa_count(const struct vx_numa_set *set)
     return count;
 }
 
-/* At most six digits: no number of a CPU has more, and none overflows. */
+/* Reads at most six digits, which cannot overflow; no CPU number has more. */
 static const char *parse_number(const char *text, i32 *number)
 {
     const char *at = text;
@@ -70,7 +70,7 @@ bool vx_numa_parse(const char *text, struct vx_numa_set *set, struct vx_why *why
 
 /* --- the system's files --- */
 
-/* One line of one file; false when it is not there. */
+/* Reads a file of one line; false when it cannot be read. */
 static bool file_read(const char *path, char text[LIST_BYTES])
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -95,9 +95,9 @@ i32 vx_numa_of_pci(const char *bus)
     char path[128], text[LIST_BYTES];
     i32 node = -1;
     int used = snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
-    /* The id comes from a driver: a name of a device and nothing that leads elsewhere. */
+    /* A driver gives the id: it must be a plain name, not a path to another place. */
     if (used < 0 || used >= (int)sizeof path || strchr(bus, '/')) return -1;
-    /* The system's names are in lower case, a driver's need not be. */
+    /* The system writes ids in lower case; a driver may use upper case. */
     for (char *at = path; *at; at++) *at = (char)tolower((unsigned char)*at);
     if (!file_read(path, text) || !parse_number(text, &node)) return -1;
     return node < VX_NUMA_NODES_MAX ? node : -1;
@@ -115,7 +115,7 @@ bool vx_numa_cpus(i32 node, struct vx_numa_set *cpus, struct vx_why *why)
     return vx_numa_parse(text, cpus, why);
 }
 
-/* Whether there is anything to choose; says why not. */
+/* Whether the nodes exist and the machine has more than one; else writes why not. */
 static bool choice(u64 wanted, struct vx_why *why)
 {
     u64 nodes = vx_numa_nodes();
@@ -175,7 +175,7 @@ static bool bind_memory(void *memory, size_t bytes, struct policy policy,
         return false;
     }
     unsigned long mask = policy.nodes;
-    /* The kernel reads one bit less than it is told. */
+    /* The kernel reads one bit fewer than the count it is given. */
     if (!syscall(SYS_mbind, from, to - from, policy.mode, &mask, VX_NUMA_NODES_MAX + 1,
                  0))
         return true;

@@ -1,7 +1,7 @@
-/* print - words for the person at the terminal; the daemon itself logs (log.h).
+/* print - prints text for a person at a terminal; a daemon logs instead (log.h).
  *
  * Thread   any.
- * Fails    never: a closed terminal loses the words.
+ * Fails    never: when the terminal is closed, the text is lost.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -54,7 +54,7 @@ static void mix(u32 state[8], const u8 *block)
 
 void vx_sha256_init(struct vx_sha256 *sha)
 {
-    /* The same of the square roots of the first 8 primes. */
+    /* The first 32 bits of the fractions of the square roots of the first 8 primes. */
     *sha = (struct vx_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }

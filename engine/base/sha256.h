@@ -1,4 +1,4 @@
-/* sha256 - the hash of FIPS 180-4: names what is kept by content.
+/* sha256 - the hash of FIPS 180-4, which names what is stored by content.
  *
  *   struct vx_sha256 sha;
  *   vx_sha256_init(&sha);
@@ -27,7 +27,7 @@ struct vx_sha256 {
 
 void vx_sha256_init(struct vx_sha256 *sha);
 void vx_sha256_add(struct vx_sha256 *sha, const void *data, size_t bytes);
-/* The struct is used up. */
+/* The struct must be initialised again before it is used again. */
 void vx_sha256_finish(struct vx_sha256 *sha, u8 digest[VX_SHA256_BYTES]);
 void vx_sha256_hex(const u8 digest[VX_SHA256_BYTES], char text[VX_SHA256_HEX_BYTES]);
 

@@ -1,9 +1,9 @@
-/* status - one result type for everything the world can do wrong.
+/* status - one result type for every error that comes from outside.
  *
- * A status is one pointer to a static record: no allocation, it rides across threads and
- * processes' borders as a code, and a debugger shows file and line.  What varies (names,
- * numbers) goes into a `vx_why`, a small buffer the caller owns, so that a client reads
- * what was expected and what came.
+ * A status is one pointer to a static record: it needs no allocation, a debugger shows
+ * its file and line, and it crosses threads as it is and processes as its code.  Names
+ * and numbers go into a `vx_why`, a small buffer of the caller, so that a client reads
+ * what was expected and what was found.
  *
  *   vx_status load(const char *path, struct vx_why *why)
  *   {
@@ -13,7 +13,7 @@
  *       return VX_OK;
  *   }
  *
- * Owner    records are static; a vx_why belongs to who declared it.
+ * Owner    records are static; the caller owns the vx_why.
  * Thread   any.
  * Fails    never.
  *
@@ -44,20 +44,21 @@ typedef struct {
 
 #define VX_OK ((vx_status){NULL})
 
-/* The varying half of an error.  One sentence, cut to fit, always terminated. */
+/* The sentence of one error: names and numbers, cut to fit, always terminated. */
 #define VX_WHY_BYTES 256
 struct vx_why {
     char text[VX_WHY_BYTES];
 };
 
+/* `why` may be NULL. */
 VX_PRINTF(2, 3) void vx_why_set(struct vx_why *why, const char *format, ...);
 
-/* What the caller of the service reads: the why if there is one, else the static text. */
+/* The sentence for a client: the why, or the static text without one; "" for VX_OK. */
 const char *vx_status_text(vx_status status, const struct vx_why *why);
 enum vx_code vx_status_code(vx_status status);
 const char *vx_code_name(enum vx_code code);
-/* The static fault for a code that came over a process border, where pointers do not
- * travel. */
+/* A status with a code that another process sent, since pointers are only valid in the
+ * process that made them.  An unknown code becomes INTERNAL. */
 VX_MUST_USE vx_status vx_status_of_code(enum vx_code code);
 
 /* These six are the only macros that hide control flow. */

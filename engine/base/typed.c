@@ -14,7 +14,7 @@ bool vx_help_asked(int count, char **arguments)
     return false;
 }
 
-/* Letters to insert, delete, replace or swap with the next to turn a into b. */
+/* How many letters to insert, delete, replace or swap with the next one turn a into b. */
 static size_t nearest_distance(const char *a, const char *b)
 {
     size_t rows[3][VX_NAME_BYTES];
@@ -48,9 +48,9 @@ const char *vx_nearest_word(const char *name, const char *const *known,
     for (size_t i = 0; i < known_count; i++) {
         if (!known[i]) continue;
         size_t longer = strlen(known[i]) > length ? strlen(known[i]) : length;
-        if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* what is compared */
+        if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* no more is compared */
         size_t distance = nearest_distance(name, known[i]);
-        /* More than one letter in three, of a short word half, and it is another word. */
+        /* Another word: over half of its letters differ, or over a third plus one. */
         if (distance > longer / 3 + 1 || 2 * distance > longer) continue;
         if (distance >= best_distance) continue;
         best = known[i];

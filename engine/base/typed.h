@@ -1,7 +1,7 @@
-/* typed - what a person typed, in a file or behind a command.
+/* typed - finds the word that a person probably meant, and the request for --help.
  *
- * A word that is not known is answered with the one that was probably meant, in every file
- * and every command alike; and every command knows --help.
+ * An error about an unknown word, in any file or command, names the nearest known word.
+ * Every command understands --help.
  *
  *   vx_nearest_text("chanels", known, count, out)      ("; the nearest is \"channels\"")
  *   if (vx_help_asked(count, arguments)) ...print the help, exit with 0...
@@ -26,11 +26,12 @@
 /* Whether --help or -h is among the arguments. */
 bool vx_help_asked(int count, char **arguments);
 
-/* The one of `known` (NULLs are skipped) that differs from `name` by a slip of the fingers;
- * NULL = none does. */
+/* The word of `known` (NULLs are skipped) that differs from `name` only by a typing
+ * mistake; NULL = none. */
 const char *vx_nearest_word(const char *name, const char *const *known,
                             size_t known_count);
-/* "; the nearest is "x"" when there is such a word, else "; known: a, b, c". */
+/* Writes "; the nearest is "x"" when there is such a word, else "; known: a, b, c".
+ * Returns `out`. */
 const char *vx_nearest_text(const char *name, const char *const *known,
                             size_t known_count, char out[VX_NEAREST_BYTES]);
 

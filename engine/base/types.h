@@ -1,4 +1,4 @@
-/* types - the short number names, and the few attributes the compiler must help us with.
+/* types - short names for number types, and attributes that make the compiler check more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -34,7 +34,7 @@ static inline bool vx_mul_overflows(size_t a, size_t b, size_t *out)
     return __builtin_mul_overflow(a, b, out);
 }
 
-/* Rounds up to a power of two `unit`. */
+/* Rounds up to a multiple of `unit`, a power of two. */
 static inline size_t vx_round_up(size_t value, size_t unit)
 {
     return (value + unit - 1) & ~(unit - 1);

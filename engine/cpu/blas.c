@@ -11,14 +11,19 @@
 #include <string.h>
 #include <strings.h>
 
-/* What the C interface calls row-major and not transposed. */
+/* CblasRowMajor and CblasNoTrans of the C interface. */
 #define ORDER_ROWS     101
 #define TRANSPOSE_NONE 111
 
-/* The OpenBLAS core with the widest code that this processor can run; NULL: let it choose.
- * Measured with 0.3.21 on a processor with AVX-512 (GFLOP/s of one core, 2048^3 and 240x64x64):
- * SkylakeX 104 and 113, Cooperlake 103 and 116, Haswell 106 and 101, Zen 107 and 81, Prescott 38
- * and 19. */
+/* The OpenBLAS core type with the widest code that this processor can run; NULL: OpenBLAS
+ * chooses.  Measured with 0.3.21 on a processor with AVX-512, one core, in GFLOP/s:
+ *
+ *                2048^3   240x64x64
+ *   SkylakeX        104         113
+ *   Cooperlake      103         116
+ *   Haswell         106         101
+ *   Zen             107          81
+ *   Prescott         38          19 */
 static const char *core_pick(void)
 {
 #ifdef __x86_64__
@@ -32,7 +37,7 @@ static const char *core_pick(void)
     return NULL;
 }
 
-/* ISO C has no cast from an object pointer to a function pointer; POSIX says the bits agree. */
+/* ISO C cannot cast an object pointer to a function pointer; in POSIX the bits agree. */
 static bool symbol(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -50,10 +55,10 @@ static void open_openblas(struct vx_blas *blas, void *library)
     (void)snprintf(blas->name, sizeof blas->name, "OpenBLAS %s", core);
 }
 
-/* Equal rows must have equal answers wherever they stand in a panel, or the bits of a row
- * would depend on its company.  OpenBLAS 0.3.21's code for Haswell and Zen sums the rows
- * 6 to 11 of every 12 in another order than the first six; that for SkylakeX and
- * Sandybridge is even. */
+/* Checks that equal rows get equal answers at every place in a panel; otherwise the bits
+ * of a row would depend on the other rows.  OpenBLAS 0.3.21's code for Haswell and Zen
+ * sums rows 6 to 11 of every 12 in another order than the first six; its code for
+ * SkylakeX and Sandybridge passes. */
 #define PROBE_ROWS 240
 #define PROBE_SIZE 64
 static bool is_even(const struct vx_blas *blas)
@@ -74,7 +79,7 @@ static bool is_even(const struct vx_blas *blas)
     return true;
 }
 
-/* The library is a thing of the process: it is loaded once and stays. */
+/* The library is loaded once per process and stays. */
 static struct vx_blas loaded;
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 
@@ -83,7 +88,7 @@ static void load(void)
     struct vx_blas *blas = &loaded;
     const char *asked = core_pick();
     bool set = !asked || vx_environment_default("OPENBLAS_CORETYPE", asked);
-    /* Our threads are the threads; the library shall not start its own while it is loaded. */
+    /* The CPU device has its own threads; the library must not start any. */
     set = vx_environment_default("OPENBLAS_NUM_THREADS", "1") && set;
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     bool is_openblas = library != NULL;
@@ -95,7 +100,8 @@ static void load(void)
     } else {
         blas->sgemm = NULL;
     }
-    /* Not the core that was asked for: the user's choice, or a library that has no such code. */
+    /* The core type may differ from the one asked for: the user's choice, or a library
+     * without such code. */
     const char *core = strncmp(blas->name, "OpenBLAS ", 9) ? "" : blas->name + 9;
     VX_LOG(
         WORKER_BLAS, VX_LOG_TEXT("library", blas->name[0] ? blas->name : "none"),

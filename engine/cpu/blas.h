@@ -1,17 +1,17 @@
-/* blas - a BLAS found at run time, told which core it runs on.
+/* blas - finds a BLAS at run time and sets the core type that OpenBLAS uses.
  *
- * OpenBLAS picks its code by a table of known processors; one that is too new for the installed
- * release is taken for a Prescott and runs at a fifth of its speed.  So the core type is chosen
- * here from what the processor can do, before the library is loaded, and read back afterwards.
- * OPENBLAS_CORETYPE in the environment wins.
+ * OpenBLAS picks its code by a table of known processors.  It takes a processor that is
+ * too new for the installed release for a Prescott, at a fifth of the speed.  So this
+ * module chooses the core type from the processor's features before it loads the library,
+ * and reads it back afterwards.  OPENBLAS_CORETYPE in the environment has precedence.
  *
  *   vx_blas_open(&blas);
  *   if (blas.sgemm) ...
  *
  * Owner    the library stays loaded until the process ends: it cannot be unloaded safely.
- * Thread   open: once, before other threads read the environment.  sgemm: any number at
- *          once, each call runs on its caller's thread alone.
- * Fails    never: without a library, or with one that sums a row differently in another
+ * Thread   open: before other threads read the environment.  sgemm: any number of threads
+ *          at once; each call runs on its caller's thread only.
+ * Fails    never: without a library, or with one whose sum of a row depends on the row's
  *          place, sgemm is NULL and our own loops do the work.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -22,7 +22,7 @@
 #include "engine/base/types.h"
 
 struct vx_blas {
-    /* The C interface of BLAS, in which order, transposes and sizes are ints. */
+    /* cblas_sgemm; order, transposes and sizes are ints. */
     void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, f32 alpha,
                   const f32 *a, int lda, const f32 *b, int ldb, f32 beta, f32 *c,
                   int ldc);

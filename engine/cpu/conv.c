@@ -5,17 +5,18 @@
 
 #include <string.h>
 
-/* Ci * Co from which a BLAS is worth its copies. */
+/* The least Ci * Co for which a BLAS pays for its copies. */
 #define BLAS_CHANNELS_MIN (32 * 32)
 
-/* A linear layer is a convolution of one offset that finds every row at its own place. */
+/* A linear layer is a convolution of one offset: each row is its own neighbour. */
 struct conv {
-    struct vx_conv_args args; /* nbr NULL: the rows themselves */
+    struct vx_conv_args args; /* nbr NULL: each row is its own neighbour */
     struct vx_cpu *cpu;
     i32 blas_rows; /* height of a BLAS panel */
 };
 
-/* The rows of [begin, end) that have a neighbour at offset v, counted from begin. */
+/* Lists the pairs of offset v and rows [begin, end) in `work`; rows of out count from
+ * begin.  Returns their number. */
 static i64 conv_pairs(const struct conv *conv, struct vx_work *work, i32 v, i64 begin,
                       i64 end)
 {
@@ -36,7 +37,7 @@ static i64 conv_pairs(const struct conv *conv, struct vx_work *work, i32 v, i64 
     return count;
 }
 
-/* Every row of out begins as the bias. */
+/* Sets every row of out to the bias. */
 static void conv_bias(const f32 *bias, i32 columns, f32 *out, i64 rows, i64 stride)
 {
     for (i64 r = 0; r < rows; r++) {
@@ -47,8 +48,8 @@ static void conv_bias(const f32 *bias, i32 columns, f32 *out, i64 rows, i64 stri
     }
 }
 
-/* Columns [first, first + columns) of some rows of a weight, side by side, and zeros up to a whole
- * number of vectors. */
+/* Copies columns [first, first + columns) of `depth` rows of a weight into a dense panel,
+ * padded with zeros to a whole number of vectors. */
 static void pack_panel(const struct vx_conv_args *args, struct vx_product *product,
                        i32 first, i32 columns, f32 *panel)
 {
@@ -63,7 +64,7 @@ static void pack_panel(const struct vx_conv_args *args, struct vx_product *produ
     product->weight_stride = product->columns;
 }
 
-/* One tile of rows, one block of columns: all offsets, all channels. */
+/* Computes one tile of rows and one panel of columns: all offsets, all channels. */
 static void conv_block(const struct conv *conv, struct vx_work *work, i64 begin, i64 end,
                        struct vx_product *product)
 {
@@ -97,8 +98,9 @@ static void conv_tile(void *context, i32 worker, i64 begin, i64 end)
         i32 columns =
             args->co - first < VX_PANEL_COLUMNS ? args->co - first : VX_PANEL_COLUMNS;
         i32 padded = (columns + loops->lanes - 1) / loops->lanes * loops->lanes;
-        /* A whole row of whole vectors is summed where it belongs; anything else in a block of its
-         * own, because a vector may not reach into the next row, which may be another thread's. */
+        /* Rows that are whole vectors are summed in the output itself, others in the
+         * workspace: a vector must not reach into the next row, which another thread may
+         * be writing. */
         bool direct = padded == args->co;
         f32 *block = direct ? args->out + begin * args->co : work->block;
         struct vx_product product = {
@@ -120,8 +122,8 @@ static void conv_tile(void *context, i32 worker, i64 begin, i64 end)
     }
 }
 
-/* Rows at in_rows[p] of the input, one after the other, zeros up to the height of the panel: the
- * BLAS sees the same sizes each time, so the bits of a row do not depend on its company. */
+/* Copies the rows in_rows[p] of the input into a panel, padded with rows of zeros.  The
+ * BLAS gets the same sizes each time, so the bits of a row depend on no other row. */
 static void blas_gather(const struct conv *conv, const i32 *in_rows, i64 count,
                         f32 *panel)
 {
@@ -166,18 +168,25 @@ static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
     conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
 }
 
-/* The largest panel that fits, a multiple of 16 rows so that no kernel has a remainder. */
+/* Rows of the largest panel that fits: a multiple of 16 leaves BLAS code no remainder. */
 static i32 blas_rows(const struct vx_conv_args *args)
 {
     i32 rows = VX_BLAS_FLOATS / (args->ci + args->co) / 16 * 16;
     return rows < VX_BLAS_ROWS_MAX ? rows : VX_BLAS_ROWS_MAX;
 }
 
-/* By the layer and the machine alone, so that the bits of a row never depend on the batch.  Our
- * loops read the rows where they lie and add the product where it belongs, so with vectors of 8 or
- * 16 they are ahead of a BLAS that needs both copied (3^3, one core, GFLOP/s, loops and OpenBLAS:
- * C 16 75 and 36, C 64 96 and 60, C 256 94 and 58).  With vectors of 4 they are behind (34 and
- * 60) once a layer is wide enough to pay for the copies. */
+/* Whether a BLAS multiplies.  The choice depends on the layer and the machine only, so
+ * that the bits of a row never depend on the batch.  Our loops read rows and add products
+ * in place; a BLAS needs both copied.  With vectors of 8 or 16 the loops are faster (3^3,
+ * one core, GFLOP/s):
+ *
+ *           loops   OpenBLAS
+ *   C 16       75         36
+ *   C 64       96         60
+ *   C 256      94         58
+ *
+ * With vectors of 4 they reach 34, and a BLAS is faster (60) once a layer is wide enough
+ * to pay for the copies. */
 static bool use_blas(const struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
     if (cpu->multiplier != VX_MULTIPLIER_AUTO)
@@ -185,7 +194,7 @@ static bool use_blas(const struct vx_cpu *cpu, const struct vx_conv_args *args)
     return cpu->blas.sgemm && (i64)args->ci * args->co >= BLAS_CHANNELS_MIN;
 }
 
-/* Small sets are cut finer, so that every thread has a part; rows do not notice. */
+/* Small sets are cut finer, so that every thread has work; no row's bits change. */
 static i64 tile_rows(const struct vx_cpu *cpu, i64 n)
 {
     i64 rows = n / (4 * (i64)vx_cpu_threads(cpu));

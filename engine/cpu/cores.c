@@ -16,7 +16,7 @@
 i32 vx_cores_of_quota(const char *text)
 {
     char *end;
-    long long quota = strtoll(text, &end, 10); /* "max" and v1's -1 are no limit */
+    long long quota = strtoll(text, &end, 10); /* "max", and -1 in v1, mean no limit */
     if (end == text || quota <= 0) return 0;
     const char *second = end;
     long long period = strtoll(second, &end, 10);
@@ -25,7 +25,7 @@ i32 vx_cores_of_quota(const char *text)
     return cores < VX_CPU_THREADS_MAX ? (i32)cores : VX_CPU_THREADS_MAX;
 }
 
-/* The first line of DIRECTORY/NAME; empty when there is none. */
+/* Reads the first line of DIRECTORY/NAME; "" when there is none. */
 static void read_line(const char *directory, const char *name, char *line, int bytes)
 {
     char path[PATH_MAX];
@@ -57,8 +57,8 @@ static void shrink_by_directory(i32 *cores, const char *directory)
     shrink(cores, vx_cores_of_quota(both));
 }
 
-/* A line of /proc/self/cgroup is NUMBER:CONTROLLERS:PATH.  Every group from there up to the root
- * may have a quota.  In a container the path may be that of the host: the root is always tried. */
+/* Applies the quotas of a group and of all groups above it; in a container the path may
+ * be that of the host and lead nowhere. */
 static void shrink_by_group(i32 *cores, const char *mount, const char *group)
 {
     char directory[PATH_MAX];
@@ -72,6 +72,7 @@ static void shrink_by_group(i32 *cores, const char *mount, const char *group)
     }
 }
 
+/* A line of /proc/self/cgroup is NUMBER:CONTROLLERS:PATH; the root is always read. */
 static void shrink_by_groups(i32 *cores)
 {
     char line[PATH_MAX];

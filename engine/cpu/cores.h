@@ -1,11 +1,11 @@
 /* cores - how many cores this process may use at once.
  *
- * The smaller of its affinity mask and of the CPU quotas of the control groups it is in: in a
- * container with a quota of 2 on a machine of 64 cores, 64 threads would be stopped most of the
- * time.
+ * That is the size of its affinity mask, or the CPU quota of its control groups if that
+ * is smaller.  With a quota of 2 in a container on 64 cores, 64 threads would be stopped
+ * most of the time.
  *
- * Thread   any.  Reads files: not for serving.
- * Fails    never: what cannot be read does not limit.  At least 1.
+ * Thread   any; it reads files, so not while serving.
+ * Fails    never: a file that cannot be read sets no limit.  The result is at least 1.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,11 +16,11 @@
 
 i32 vx_cores_usable(void);
 
-/* The cores that a quota lets run, rounded up: cgroup v2's "MAX PERIOD" or "max PERIOD" in one
- * text, or v1's two numbers as "QUOTA PERIOD".  0 = no limit, or not understood. */
+/* The cores that a quota allows, rounded up.  `text` is cgroup v2's "MAX PERIOD" or
+ * "max PERIOD", or v1's two numbers as "QUOTA PERIOD".  0 = no limit, or another form. */
 i32 vx_cores_of_quota(const char *text);
 
-/* The name of the processor, or of the architecture where the kernel tells no more. */
+/* The name of the processor, or of the architecture if the kernel does not tell. */
 void vx_cores_name(char *name, size_t bytes);
 
 #endif

@@ -47,7 +47,7 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
         vx_cpu_close(&made);
         return status;
     }
-    /* Where our own loops are ahead of it, a BLAS is not even loaded (conv.c has the numbers). */
+    /* A BLAS is loaded only where it may be faster than our loops (numbers in conv.c). */
     bool wanted =
         choice->multiplier == VX_MULTIPLIER_BLAS ||
         (choice->multiplier == VX_MULTIPLIER_AUTO && made->loops == &vx_loops_any);

@@ -1,9 +1,8 @@
-/* cpu - the CPU device: worker threads, a BLAS, and the operators of kernels/ run on
- * them.
+/* cpu - the CPU device: its threads, a BLAS, and the operators of kernels/.
  *
- * Every operator takes the argument struct of its kernel, the same that its reference
- * takes, and gives the same answer within the bound derived in its test.  All tensors are
- * f32, row-major.
+ * Every operator takes the argument struct of its kernel, as the kernel's reference does,
+ * and gives the same answer within the bound that its test derives.  All tensors are
+ * row-major f32.
  *
  *   VX_TRY(vx_cpu_open(threads, &why, &cpu));
  *   vx_cpu_conv(cpu, &args);
@@ -14,7 +13,7 @@
  *          and joined before return.
  * Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open; operators never allocate.
  * Order    the bits of a row depend on the operator and this machine, never on N, on the
- *          row's place, on what else is in the batch, or on the number of threads.
+ *          row's place, on other requests in the batch, or on the number of threads.
  * Fails    open: INVALID_ARGUMENT for a bad number of threads, RESOURCE_EXHAUSTED when
  *          memory or threads are refused.  Operators cannot fail.
  *
@@ -50,8 +49,8 @@ void vx_cpu_close(struct vx_cpu **cpu);
 const char *vx_cpu_name(const struct vx_cpu *cpu);
 i32 vx_cpu_threads(const struct vx_cpu *cpu);
 
-/* Runs task(context, begin, end) over [0, count) in pieces of at most `grain`, on all
- * threads; the pieces begin at multiples of grain.  The task may not spread in turn. */
+/* Runs task(context, begin, end) on all threads over [0, count), in chunks that begin at
+ * multiples of `grain`.  A task may not call spread. */
 void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
                    void (*task)(void *context, i64 begin, i64 end), void *context);
 

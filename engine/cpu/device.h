@@ -1,4 +1,4 @@
-/* device - what the files of the CPU device share: its parts, and one workspace per thread.
+/* device - the state of the CPU device, shared by its files, with one workspace a thread.
  *
  * Owner    vx_cpu_open makes it, vx_cpu_close ends it.
  * Thread   a workspace belongs to the thread whose worker index it has.
@@ -14,12 +14,12 @@
 #include "engine/cpu/loops.h"
 #include "engine/cpu/pool.h"
 
-/* Rows of out in one tile: its block of 64 columns is 128 KiB, half of a small second-level cache,
- * and a panel of weights that was packed for the tile is used some 40 times. */
+/* Rows of out in one tile: 64 columns of them are 128 KiB, half of a small second-level
+ * cache, and a panel of weights packed for a tile is used about 40 times. */
 #define VX_TILE_ROWS_MAX 512
 
-/* The gathered rows and the product of one call of the BLAS.  The height depends on the layer
- * alone; 32 rows of the widest layer still fit. */
+/* Room for the gathered rows and the product of one call of the BLAS.  The rows of a
+ * panel depend on the layer only; 32 rows of the widest layer fit. */
 #define VX_BLAS_FLOATS   (1 << 20)
 #define VX_BLAS_ROWS_MAX 240
 _Static_assert(VX_BLAS_FLOATS / (2 * VX_CHANNELS_MAX) >= 32, "a wide layer has a panel");
@@ -29,11 +29,10 @@ struct vx_work {
     i32 out_rows[VX_TILE_ROWS_MAX];
     _Alignas(64) f32 panel[VX_PANEL_ROWS * VX_PANEL_COLUMNS];
     _Alignas(64) f32 block[VX_TILE_ROWS_MAX * VX_PANEL_COLUMNS];
-    _Alignas(
-        64) f32 blas[VX_BLAS_FLOATS]; /* pages of it are touched only when it is used */
+    _Alignas(64) f32 blas[VX_BLAS_FLOATS]; /* pages are touched only when it is used */
 };
 
-/* Which code multiplies.  AUTO is what serves; the others are for tests and benchmarks. */
+/* Which code multiplies.  Serving uses AUTO; the others are for tests and benchmarks. */
 enum vx_multiplier { VX_MULTIPLIER_AUTO, VX_MULTIPLIER_LOOPS, VX_MULTIPLIER_BLAS };
 
 struct vx_cpu {
@@ -48,7 +47,7 @@ struct vx_cpu {
 
 struct vx_cpu_choice {
     i32 threads;
-    const struct vx_loops *loops; /* NULL: the widest */
+    const struct vx_loops *loops; /* NULL: the widest that this machine runs */
     enum vx_multiplier multiplier;
 };
 /* INVALID_ARGUMENT when BLAS is asked for and there is none. */

@@ -1,15 +1,15 @@
 /* loops - the inner loops of the CPU operators, compiled once per vector width.
  *
- * One text (loops_body.h) is compiled for AVX-512, for AVX2 and for whatever the compiler's default
- * is; the table that this machine can run is picked once.  Loops know nothing of threads or tiles.
+ * loops_body.h is compiled three times: for AVX-512, for AVX2 and for the compiler's
+ * default.  vx_loops_pick returns the widest table that this machine can run.  The loops
+ * do not know about threads or tiles of rows.
  *
  *   const struct vx_loops *loops = vx_loops_pick();
  *   loops->multiply(&product);
  *   loops->activate(VX_ACTIVATION_SILU, row, row, channels);
  *
  * Thread   any; pure.
- * Limits   a product is at most VX_PANEL_COLUMNS wide and its columns are a multiple of
- *          lanes.
+ * Limits   a product has at most VX_PANEL_COLUMNS columns, a multiple of `lanes`.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,9 +19,9 @@
 #include "engine/base/types.h"
 #include "kernels/10_activation.h"
 
-/* Columns of one panel of weights: 4 vectors of 16, the widest a register tile holds. */
+/* Columns of one panel of weights: 4 vectors of 16, the widest register tile. */
 #define VX_PANEL_COLUMNS 64
-/* Rows of one panel: 128 * 64 floats are 32 KiB, a first-level cache. */
+/* Rows of one panel: 128 * 64 floats are 32 KiB, the size of a first-level cache. */
 #define VX_PANEL_ROWS 128
 
 /* out[out_rows[p], :] += in[in_rows[p], :] . weight for p in [0, pairs). */
@@ -47,9 +47,9 @@ struct vx_norm_row {
 };
 
 struct vx_loops {
-    const char *name; /* "AVX-512" */
-    i32 lanes;        /* floats in a vector */
-    bool (*here)(void);
+    const char *name;   /* "AVX-512" */
+    i32 lanes;          /* floats in a vector */
+    bool (*here)(void); /* whether this machine can run it */
     void (*multiply)(const struct vx_product *product);
     void (*activate)(enum vx_activation activation, const f32 *in, f32 *out, i64 count);
     /* out = in * scale + shift over c channels */
@@ -69,7 +69,7 @@ extern const struct vx_loops vx_loops_avx2;
 extern const struct vx_loops vx_loops_avx512;
 #endif
 
-/* The widest that this machine runs. */
+/* The widest table that this machine can run. */
 const struct vx_loops *vx_loops_pick(void);
 
 #endif

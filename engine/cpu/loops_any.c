@@ -1,4 +1,4 @@
-/* What every machine of the architecture has: 16 or more registers of 4 floats.
+/* Loops for every machine of the architecture: at least 16 registers of 4 floats.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

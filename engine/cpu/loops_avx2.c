@@ -1,4 +1,5 @@
-/* 16 registers of 8 floats: 6 rows of 16 columns are 12 sums, 2 weights, and room for one value.
+/* Loops for AVX2, with 16 registers of 8 floats: a tile of 6 rows and 16 columns needs 12
+ * for sums, 2 for weights and 1 for a value.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

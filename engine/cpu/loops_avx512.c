@@ -1,4 +1,5 @@
-/* 32 registers of 16 floats: 6 rows of 64 columns are 24 sums, 4 weights, and room for one value.
+/* Loops for AVX-512, with 32 registers of 16 floats: a tile of 6 rows and 64 columns
+ * needs 24 for sums, 4 for weights and 1 for a value.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,11 +1,12 @@
-/* loops_body - the text of the inner loops; a file that includes it says how wide a vector is.
+/* loops_body - the code of the inner loops, for any vector width.
  *
- * VX_LANES is the number of floats in a vector, VX_TILE_ROWS(vectors) how many rows of that many
- * vectors the register file holds.  The file is compiled with -ffp-contract=fast, so that a
- * product and a sum are one instruction where there is one; nothing else of IEEE is given up.
+ * The including file defines VX_LANES, the number of floats in a vector, VX_TILE_VECTORS,
+ * the most vectors of columns in a register tile, and VX_TILE_ROWS(vectors), the rows of
+ * a tile with so many vectors.  The code is compiled with -ffp-contract=fast, so that a
+ * product and a sum become one instruction if there is one; else it follows IEEE.
  *
- * Every element of a result is one chain of operations in an order that depends on its row alone:
- * which rows share a register tile never shows in the bits.
+ * Every element of a result is one chain of operations in an order that depends on its
+ * row only, so its bits do not depend on the rows that share its register tile.
  *
  * Thread   any; pure.
  *
@@ -27,7 +28,7 @@ typedef u32 vu __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias))
 
 #define LINE_FLOATS 16 /* floats of a cache line */
 
-/* One register tile: `rows` pairs, `vectors` vectors of columns. */
+/* One register tile: `rows` pairs by `vectors` vectors of columns. */
 INLINE void multiply_tile(const struct vx_product *product, i64 first, int rows,
                           int vectors)
 {
@@ -60,7 +61,7 @@ INLINE void multiply_tile(const struct vx_product *product, i64 first, int rows,
     }
 }
 
-/* The rows of the next register tile come from anywhere in memory: ask for them early. */
+/* Prefetches the rows of the next register tile, which may lie anywhere in memory. */
 INLINE void multiply_prefetch(const struct vx_product *product, i64 first, int rows)
 {
     for (i64 p = first; p < first + rows && p < product->pairs; p++) {
@@ -115,12 +116,14 @@ INLINE vf absolute(vf x)
     return (vf)((vi)x & 0x7fffffff);
 }
 
-/* exp(x) for x <= 0; 0 below -87.3, where the result would be subnormal; NaN stays.
- * x = n ln 2 + r with |r| <= ln 2 / 2, then Taylor to r^7 / 7!: the rest is below 6e-9. */
+/* exp(x) for x <= 0; 0 below -87.3, where the result would be subnormal; NaN stays NaN.
+ *
+ *   x = n ln 2 + r   with |r| <= ln 2 / 2
+ *   exp(r)           by its Taylor series up to r^7 / 7!; the rest is below 6e-9 */
 INLINE vf exp_negative(vf x)
 {
-    const f32 round =
-        12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
+    /* 1.5 * 2^23: adding it rounds to an integer in the low bits. */
+    const f32 round = 12582912.0f;
     vi tiny = x < -87.3f;
     x = pick(tiny, (vf){0} - 87.3f, x);
     vf shifted = x * 1.44269504f + round;
@@ -136,11 +139,11 @@ INLINE vf exp_negative(vf x)
     p = p * r + 1.0f;
     vu exponent = (vu)shifted - 0x4b400000u; /* the bits of `round` */
     vf y = (vf)((vu)p + (exponent << 23));
-    y = pick(x <= 0.0f, y, x); /* NaN is not */
+    y = pick(x <= 0.0f, y, x); /* false for NaN */
     return pick(tiny, (vf){0}, y);
 }
 
-/* 1 / (1 + exp(-x)) with exp of something negative only: no overflow, no cancellation. */
+/* 1 / (1 + exp(-x)); exp only of negative numbers: no overflow, no cancellation. */
 INLINE vf sigmoid(vf x)
 {
     vf e = exp_negative((vf){0} - absolute(x));
@@ -148,8 +151,11 @@ INLINE vf sigmoid(vf x)
     return pick(x < 0.0f, e * y, y);
 }
 
-/* x * Phi(x).  With z = |x| / sqrt 2 the tail 1 - Phi(|x|) is erfc(z) / 2 = exp(-z^2) * h(z), and h
- * is a polynomial in 1 / (1 + z/2): fitted for z in [0, 9.4] to 3e-8 of itself. */
+/* x * Phi(x).  With z = |x| / sqrt 2:
+ *
+ *   1 - Phi(|x|) = erfc(z) / 2 = exp(-z^2) * h(z)
+ *
+ * h is a polynomial in 1 / (1 + z/2), fitted for z in [0, 9.4]: relative error 3e-8. */
 INLINE vf gelu(vf x)
 {
     vf a = absolute(x);
@@ -184,7 +190,7 @@ INLINE void activate_as(enum vx_activation activation, const f32 *in, f32 *out, 
     for (; e + VX_LANES <= count; e += VX_LANES)
         *(vf *)(out + e) = curve(activation, *(const vf *)(in + e));
     if (e == count) return;
-    /* The last few take the same road, so that an element's bits do not depend on its place. */
+    /* The same code for the rest: an element's bits do not depend on its place. */
     f32 last[VX_LANES] = {0};
     memcpy(last, in + e, (size_t)(count - e) * sizeof *in);
     *(vf *)last = curve(activation, *(const vf *)last);
@@ -210,7 +216,7 @@ static void scale_shift(const f32 *in, const f32 *scale, const f32 *shift, f32 *
     for (i32 e = 0; e < c; e++) out[e] = in[e] * scale[e] + shift[e];
 }
 
-/* Sum over a row of (in - center)^power, lane by lane, then over the lanes. */
+/* The sum of in - center, or of its square, over a row: by lanes, then over the lanes. */
 INLINE f32 row_sum(const f32 *in, i32 c, f32 center, bool squared)
 {
     vf lanes = {0};
@@ -230,7 +236,8 @@ INLINE f32 row_sum(const f32 *in, i32 c, f32 center, bool squared)
 static void layer_norm(const struct vx_norm_row *norm, const f32 *in, f32 *out)
 {
     f32 mean = row_sum(in, norm->c, 0, false) / (f32)norm->c;
-    /* Once more around the mean: takes back what was rounded away when the mean is large. */
+    /* A second pass around the mean corrects its rounding error, which matters when the
+     * mean is large. */
     mean += row_sum(in, norm->c, mean, false) / (f32)norm->c;
     f32 variance = row_sum(in, norm->c, mean, true) / (f32)norm->c;
     f32 scale = 1.0f / sqrtf(variance + norm->eps);
@@ -262,8 +269,8 @@ INLINE u32 bits_of_f32(f32 value)
 
 static void f16_to_f32(const u16 *from, f32 *to, i64 count)
 {
-    const f32 rebias =
-        f32_of_bits((127 + 112) << 23); /* exponents begin at -14, not at -126 */
+    /* 2^112: f16 exponents begin at -14, those of f32 at -126. */
+    const f32 rebias = f32_of_bits((127 + 112) << 23);
     for (i64 e = 0; e < count; e++) {
         u32 sign = (u32)(from[e] & 0x8000) << 16;
         u32 magnitude = from[e] & 0x7fff;
@@ -289,10 +296,10 @@ static void f32_to_f16(const f32 *from, u16 *to, i64 count)
         u32 bits = bits_of_f32(from[e]);
         u32 sign = bits >> 16 & 0x8000;
         u32 magnitude = bits & 0x7fffffffu;
-        /* Half a unit less a bit, plus the lowest kept bit: ties go to even.  A carry moves the
-         * exponent, and beyond the largest it lands on infinity. */
+        /* Adds half a unit minus one bit, plus the lowest kept bit: ties go to even.  A
+         * carry raises the exponent; beyond the largest number it gives infinity. */
         u32 normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-        /* One unit of a subnormal is one unit of 0.5f: the addition rounds. */
+        /* The last bit of 0.5f is one unit of an f16 subnormal: the addition rounds. */
         u32 small = bits_of_f32(f32_of_bits(magnitude) + 0.5f) - 0x3f000000u;
         u32 nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
         u32 value = magnitude < 0x38800000u ? small : normal;

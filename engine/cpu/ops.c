@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Elements of one piece: 64 KiB of floats stay in a first- or second-level cache between a layer
- * and its activation. */
+/* Elements of one chunk: 64 KiB of floats stay in the first- or second-level cache
+ * between a layer and its activation. */
 #define PIECE_ELEMENTS 16384
 
 /* Elements converted at a time when neither side is F32. */
@@ -18,7 +18,7 @@ static i64 piece_rows(i32 c)
     return c < PIECE_ELEMENTS ? PIECE_ELEMENTS / c : 1;
 }
 
-/* What a task needs: the device and the caller's arguments. */
+/* What a task needs: the loops and the caller's arguments. */
 struct op {
     const struct vx_loops *loops;
     const void *args;
@@ -160,7 +160,7 @@ static void convert_task(void *context, i64 begin, i64 end)
         convert_write(op->loops, args, begin, (const f32 *)args->from + begin,
                       end - begin);
     } else {
-        /* Both have 16 bits: F32 holds either exactly, so there is one rounding. */
+        /* Both have 16 bits.  F32 holds either exactly, so there is only one rounding. */
         f32 between[CONVERT_ELEMENTS];
         for (i64 e = begin; e < end; e += CONVERT_ELEMENTS) {
             i64 count = end - e < CONVERT_ELEMENTS ? end - e : CONVERT_ELEMENTS;

@@ -10,8 +10,8 @@
 
 #define POOL_MAGIC 0x7678504cu /* "vxPL" */
 
-/* About 20 us: longer than the gap between two layers, shorter than a timer's slice, so that idle
- * workers cost nothing that anyone could measure. */
+/* About 20 us: longer than the gap between two layers, and short enough that idle workers
+ * cost nothing measurable. */
 #define SPIN_ROUNDS 400
 
 struct worker {
@@ -27,13 +27,12 @@ struct vx_pool {
     pthread_mutex_t lock;
     pthread_cond_t published; /* workers sleep on it */
     pthread_cond_t left;      /* the caller sleeps on it */
-    /* Changed under the lock; read without it by those who spin. */
-    atomic_uint_fast64_t
-        generation;                /* of the newest job; workers join each at most once */
-    atomic_int inside;             /* workers that have joined and not left */
-    const struct vx_pool_job *job; /* NULL: closed to workers that have not joined */
+    /* Changed under the lock; threads that spin read them without it. */
+    atomic_uint_fast64_t generation; /* of the newest job; a worker joins each once */
+    atomic_int inside;               /* workers that have joined and not left */
+    const struct vx_pool_job *job;   /* NULL: no worker may join any more */
     bool closing;
-    bool busy; /* a job is being spread: by the owner only */
+    bool busy; /* a job is being spread; only the caller reads and writes it */
     atomic_int_fast64_t next;
     struct worker workers[];
 };
@@ -68,7 +67,7 @@ static const struct vx_pool_job *worker_join(struct vx_pool *pool, u64 *seen)
     while (!pool->closing) {
         if (pool->generation != *seen) {
             *seen = pool->generation;
-            job = pool->job; /* NULL: it is over already */
+            job = pool->job; /* NULL: that job is finished */
             if (job) break;
         }
         pthread_cond_wait(&pool->published, &pool->lock);
@@ -147,7 +146,7 @@ i32 vx_pool_threads(const struct vx_pool *pool)
     return pool->threads;
 }
 
-/* No worker joins from here on; those inside finish the piece they have. */
+/* Lets no more workers join, and waits until those inside have finished their chunk. */
 static void spread_finish(struct vx_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);

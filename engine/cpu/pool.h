@@ -1,15 +1,14 @@
-/* pool - threads that wait for one job at a time and share its pieces.
+/* pool - threads that run one job at a time, chunk by chunk.
  *
- * The thread that spreads a job takes part, so a pool of one has no thread at all.  A worker looks
- * for the next job for a moment before it sleeps: layers follow each other within microseconds.
+ * The thread that spreads a job takes part, so a pool of one starts no thread.  A worker
+ * spins for a moment before it sleeps: layers follow each other within microseconds.
  *
  *   VX_TRY(vx_pool_open(threads, &pool));
  *   vx_pool_spread(pool, &(struct vx_pool_job){n, 512, task, context});
  *   vx_pool_close(&pool);
  *
  * Owner    the caller; a job is borrowed until spread returns.
- * Thread   spread: one at a time.  Tasks run on the caller and on VX_ROLE_COMPUTE
- *          threads.
+ * Thread   spread: one at a time.  Tasks run on the caller and VX_ROLE_COMPUTE threads.
  * Limits   VX_CPU_THREADS_MAX threads.
  * Fails    open: RESOURCE_EXHAUSTED without memory or threads.  spread cannot fail.
  *
@@ -24,7 +23,7 @@ struct vx_pool;
 
 struct vx_pool_job {
     i64 count;
-    i64 grain; /* pieces begin at multiples of it */
+    i64 grain; /* chunks begin at multiples of it */
     /* worker is in [0, threads); 0 is the caller */
     void (*task)(void *context, i32 worker, i64 begin, i64 end);
     void *context;
@@ -33,6 +32,7 @@ struct vx_pool_job {
 VX_MUST_USE vx_status vx_pool_open(i32 threads, struct vx_pool **pool);
 void vx_pool_close(struct vx_pool **pool);
 i32 vx_pool_threads(const struct vx_pool *pool);
+/* Runs task over [0, count) in chunks; returns when all are done. */
 void vx_pool_spread(struct vx_pool *pool, const struct vx_pool_job *job);
 
 #endif

@@ -17,26 +17,26 @@
 
 #define NONE (-1)
 
-/* Half empty at most, so chains stay short. */
+/* Twice as many chains as geometries, so chains stay short. */
 #define CHAINS_COUNT (2 * VX_GEOMETRY_ENTRIES_MAX)
 
 /* FREE   -> HELD    hold, a miss
  * HELD   -> KEPT    the last drop
  * KEPT   -> HELD    hold, a hit
- * HELD   -> FREE    the last drop of one without a name
+ * HELD   -> FREE    the last drop of a geometry without a coords_ref
  * KEPT   -> FREE    evicted, least recently used first
- * HELD   -> FREE    hold failed: a duplicate, no room */
+ * HELD   -> FREE    hold failed: a duplicate voxel, no room */
 struct vx_geometry {
     u32 magic;
-    i32 holds; /* 0: kept, may be evicted */
+    i32 holds; /* 0: KEPT, may be evicted */
     struct vx_geometry_cache *cache;
-    bool named; /* in the chain of its name; else it ends with the last drop */
+    bool named; /* has a coords_ref and is in its chain; else freed by the last drop */
     struct vx_content name;
     struct vx_keys_scan scan;
     struct vx_keys set;
     u64 offset;   /* of the set in the range */
-    i32 maps;     /* first of its maps */
-    i32 next;     /* in the chain of its name, or of free entries */
+    i32 maps;     /* index of its first map */
+    i32 next;     /* in the chain of its coords_ref, or of free entries */
     u64 used;     /* when it was last held */
     bool was_hit; /* since hold */
 };
@@ -53,7 +53,7 @@ struct vx_geometry_cache {
     u8 *range;
     size_t bytes;
     struct vx_buddy *buddy;
-    u64 now; /* counts holds and maps: time for "least recently" */
+    u64 now; /* counts holds and requests for maps: the clock of `used` */
     u64 content_bits;
     i64 hits, misses, evictions;
     i32 geometries_free, maps_free;
@@ -128,7 +128,7 @@ static void map_free(struct vx_geometry_cache *cache, i32 index)
     cache->maps_free = index;
 }
 
-/* Takes a geometry that nobody holds out of the cache, with its maps. */
+/* Frees a geometry that is not held, with its maps. */
 static void geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
 {
     i32 index = (i32)(geometry - cache->geometries);
@@ -147,7 +147,8 @@ static void geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *g
     cache->geometries_free = index;
 }
 
-/* A map of a held geometry that was asked for before it was held now: some other network's. */
+/* Evicts a map of a held geometry that the current request has not asked for: usually a
+ * map of another network. */
 static bool evict_map(struct vx_geometry_cache *cache)
 {
     for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
@@ -185,11 +186,11 @@ static bool evict(struct vx_geometry_cache *cache)
     return evict_geometry(cache) || evict_map(cache);
 }
 
-/* A piece of the range, making room as long as there is something to throw out. */
+/* Takes a block of the range; evicts until one is free or nothing is left to evict. */
 static vx_status take_piece(struct vx_geometry_cache *cache, size_t bytes,
                             struct vx_why *why, u64 *offset)
 {
-    /* What can never fit throws nothing out. */
+    /* A block that can never fit evicts nothing. */
     unsigned long long piece = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
     VX_ENSURE_WHY(
         vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
@@ -222,7 +223,7 @@ static vx_status take_set(struct vx_geometry_cache *cache, i64 n, struct vx_why 
     return VX_OK;
 }
 
-/* The first of that name from place `i` of its chain on. */
+/* The first geometry with that coords_ref, from entry `i` of its chain on; or NULL. */
 static struct vx_geometry *chain_find(struct vx_geometry_cache *cache, i32 i,
                                       struct vx_content name)
 {
@@ -243,8 +244,8 @@ static struct vx_geometry *geometry_find(struct vx_geometry_cache *cache,
     return found;
 }
 
-/* A name alone.  Two sets of one name is what nobody will see; were it so, neither could be
- * told from the other, and the coordinates are asked for. */
+/* Finds a geometry by its coords_ref alone.  Two geometries with one coords_ref are not
+ * to be expected, but could not be told apart: the client must then send coordinates. */
 static vx_status geometry_named(struct vx_geometry_cache *cache,
                                 const struct vx_coords_view *view, struct vx_content name,
                                 struct vx_why *why, struct vx_geometry **geometry)
@@ -339,7 +340,7 @@ vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
         VX_TRY(geometry_make(cache, &scan, why, &found));
         if (named) geometry_name(found, name);
     }
-    /* Held from here on, so that making room does not throw it out. */
+    /* Held from here on, so that the build does not evict it to make room. */
     bool first = found->holds++ == 0;
     if (first) {
         found->used = ++cache->now;
@@ -384,7 +385,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                           const struct vx_map_key *key, struct vx_why *why,
                           struct map_entry **entry)
 {
-    /* What a map of no rows points to: never read, but not NULL either. */
+    /* nbr of a map without rows: not read, but not NULL. */
     static i32 no_rows[1] = {NONE};
     struct vx_geometry_cache *cache = geometry->cache;
     struct vx_map map = {.key = *key, .v = vx_map_offsets(key), .n = geometry->scan.n};

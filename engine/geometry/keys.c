@@ -13,11 +13,12 @@ _Static_assert((1 << VX_KEY_SAMPLE_BITS) - 1 == VX_SAMPLE_MAX,
 _Static_assert(-VX_KEY_AXIS_BIAS == VX_AXIS_MIN, "kernels and engine pack alike");
 _Static_assert(VX_KEY_AXIS_BIAS - 1 == VX_AXIS_MAX, "kernels and engine pack alike");
 
-/* Rows of one piece. */
+/* Rows of one chunk. */
 #define PIECE_ROWS 4096
 
 #define NONE UINT64_MAX
 
+/* *least = min(*least, value). */
 static void lower(_Atomic u64 *least, u64 value)
 {
     u64 seen = atomic_load_explicit(least, memory_order_relaxed);
@@ -39,7 +40,7 @@ static u64 key_of_row(const struct vx_coords_view *view, i64 row)
 
 struct scan {
     const struct vx_coords_view *view;
-    _Atomic u64 bad; /* first row and column out of range: 4 * row + column */
+    _Atomic u64 bad; /* the first row and column out of range, as 4 * row + column */
     _Atomic i32 least[4], most_negated[4];
     atomic_bool unsorted;
 };
@@ -101,7 +102,7 @@ static vx_status scan_fail(const struct vx_coords_view *view, u64 bad, struct vx
     i64 row = (i64)(bad / 4);
     i32 column = (i32)(bad % 4);
     bool sample = view->columns == 4 && column == 0;
-    /* The axes have no names: training may have had them as x, y, z or as z, y, x. */
+    /* The sentence does not name the axis: training may have used x, y, z or z, y, x. */
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a coordinate is out of range",
                 "coords row %lld, column %d (%s): expected %d to %d, got %d%s",
                 (long long)row, column,
@@ -156,7 +157,7 @@ void vx_keys_pack(struct vx_cpu *cpu, const struct vx_coords_view *view,
     set->rows[set->n] = 0;
 }
 
-/* What was sent is compared as it came: coordinates out of range have keys too. */
+/* Compares unpacked coordinates: one out of range could have the key of another one. */
 static void equal_task(void *context, i64 begin, i64 end)
 {
     struct pack *pack = context;
@@ -193,7 +194,7 @@ static void unique_task(void *context, i64 begin, i64 end)
     const u64 *keys = unique->set->keys;
     const i32 *rows = unique->set->rows;
     for (i64 i = begin; i < end; i++) {
-        /* Of equal keys only the first two can be the first pair: rows rise among them. */
+        /* Rows of equal keys rise, so only the first two can be the smallest pair. */
         if (keys[i] != keys[i + 1] || (i && keys[i - 1] == keys[i])) continue;
         lower(&unique->first, (u64)rows[i + 1] << 32 | (u64)rows[i]);
     }
@@ -210,7 +211,7 @@ vx_status vx_keys_check_unique(struct vx_cpu *cpu, const struct vx_keys *set,
     u64 key = 0;
     for (i64 i = 0; i < set->n; i++)
         if (set->rows[i] == first) key = set->keys[i];
-    /* Axes without names here as well; of three columns or of four they are the last three. */
+    /* As above, no names of axes; in three or four columns they are the last three. */
     VX_FAIL_WHY(
         why, INVALID_ARGUMENT, "a voxel appears twice in coords",
         "coords rows %d and %d are the same voxel (sample %d, last three columns %d, %d, "

@@ -9,30 +9,29 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Rows of one piece: a finger's first place costs a binary search, which is nothing to 4096 steps,
- * and all fingers of a piece walk through keys that are in the cache. */
+/* Rows of one chunk.  A cursor starts with a binary search, which is cheap against 4096
+ * steps, and all cursors of a chunk read the same keys, from the CPU's cache. */
 #define PIECE_ROWS 4096
 
-/* Offsets of one run, at most: the usual kernel has 3 along z, and more would not fit in
- * registers. */
+/* Most offsets of one run: a usual kernel has 3 along z; registers hold no more. */
 #define RUN_MAX 3
 
-/* Entries that one piece fills with "empty". */
+/* Entries that one chunk fills with -1. */
 #define FILL_ENTRIES 65536
 
-/* Offsets of equal x and y and of consecutive z: found by one finger.  Only offsets before the
- * middle are looked up. */
+/* Offsets with equal x and y and consecutive z, which share a cursor.  Only offsets
+ * before the middle one are looked up. */
 struct run {
-    i32 v; /* of the first offset */
+    i32 v; /* index of the first offset */
     i32 length;
-    i32 offset[3]; /* of the first */
+    i32 offset[3]; /* the first offset */
     i64 delta;     /* the same, as a difference of keys */
 };
 
 struct map_job {
     struct vx_map_build *build;
-    i32 v;     /* all offsets */
-    bool edge; /* some neighbours lie beyond the coordinate range: check each */
+    i32 v;     /* number of offsets */
+    bool edge; /* some neighbours are beyond the coordinate range: check each one */
     int runs_count;
     struct run runs[VX_KERNEL_OFFSETS_MAX / 2];
     atomic_int_fast64_t found;
@@ -73,8 +72,8 @@ static void make_runs(struct map_job *job)
         job->edge |= job->build->least[axis] - reach < VX_AXIS_MIN;
         job->edge |= job->build->most[axis] + reach > VX_AXIS_MAX;
     }
-    /* Dilated offsets of one column have other voxels between them, which a finger of each skips
-     * and a shared one would read. */
+    /* Between dilated offsets of one column lie other voxels: a cursor for each offset
+     * skips them, a shared one would have to read them. */
     bool single = job->edge || key->dilation[2] > 1;
     i32 half = job->v / 2;
     for (i32 v = 0, length = 1; v < half; v += length) {
@@ -87,7 +86,7 @@ static void make_runs(struct map_job *job)
     }
 }
 
-/* The first place in [0, n] whose key is not below `key`. */
+/* The first index in [0, n] whose key is not below `key`. */
 static i64 find_place(const struct vx_keys *set, u64 key)
 {
     i64 begin = 0;
@@ -102,10 +101,11 @@ static i64 find_place(const struct vx_keys *set, u64 key)
     return begin;
 }
 
-/* One run over rows [begin, end) in sorted order.  An entry of the first half is written by the
- * owner of its row, hit or miss; an entry of the second half is written by whoever finds its row,
- * which is one row only, so no two threads write one entry.  There is no branch on a hit, because
- * nothing could predict it. */
+/* Looks up one run for keys [begin, end).  The thread that has a row writes the row's
+ * entries of the first half of the offsets, found or not.  It also writes the opposite
+ * entry, in the second half, of each neighbour found; only one row finds that neighbour
+ * at that offset, so no two threads write the same entry.  There is no branch on a hit,
+ * because hits cannot be predicted. */
 static inline __attribute__((always_inline)) i64
 walk(const struct map_job *job, const struct run *run, int length, i64 begin, i64 end)
 {
@@ -150,8 +150,8 @@ static bool inside(const struct run *run, u64 key)
     return true;
 }
 
-/* The same for sets at the edge of the coordinate range, where an addition to a key could carry
- * from one coordinate into the next. */
+/* The same for sets at the edge of the coordinate range, where adding to a key could
+ * carry from one coordinate into the next. */
 static i64 walk_edge(const struct map_job *job, const struct run *run, i64 begin, i64 end)
 {
     const struct vx_keys *set = &job->build->set;
@@ -221,7 +221,8 @@ void vx_map_build(struct vx_cpu *cpu, struct vx_map_build *build)
     make_runs(&job);
     vx_cpu_spread(cpu, n, FILL_ENTRIES, middle_task, &job);
     vx_cpu_spread(cpu, n * (job.v / 2), FILL_ENTRIES, fill_task, &job);
-    /* Everything is empty before anything is found: entries are written by other rows' owners. */
+    /* All entries of the second half are -1 before the look-up begins: other threads
+     * write them. */
     vx_cpu_spread(cpu, n, PIECE_ROWS, walk_task, &job);
     build->pairs = n + 2 * job.found;
 }

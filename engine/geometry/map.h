@@ -1,12 +1,13 @@
-/* map - the neighbour map of sorted keys for one kernel and dilation.
+/* map - builds the neighbour map of sorted keys for one kernel and dilation.
  *
- * Half of the offsets are looked up, both entries of a pair are written.  Looking up is walking:
- * the keys that stand at one offset from rising keys rise too, so two fingers move along the same
- * array, and the offsets of one column (equal x and y) share a finger.
+ * Only half of the offsets are looked up; each pair found gives two entries.  When keys
+ * rise, the keys at one offset from them rise, too.  So a look-up moves a cursor along
+ * the sorted array and needs no search.  The offsets of one column (equal x and y) share
+ * a cursor.
  *
  *   vx_map_build(cpu, &build);
  *
- * Owner    the caller: keys are read, nbr is written.
+ * Owner    the caller owns keys, which are read, and nbr, which is written.
  * Thread   one at a time; work is spread over the CPU device's threads.
  * Limits   as 02_neighbor_map.h.
  *
@@ -19,13 +20,14 @@
 #include "engine/geometry/keys.h"
 
 struct vx_map_build {
-    struct vx_keys set; /* sorted, none twice */
-    i32 least[3];       /* of x y z over all rows */
+    struct vx_keys set; /* sorted, without duplicates */
+    i32 least[3];       /* bounds of x y z over all rows */
     i32 most[3];
     struct vx_map_key key;
     i32 *nbr;  /* (V, N) out */
     i64 pairs; /* out */
 };
+/* The number of kernel offsets, V.  Asserts that the key is legal. */
 i32 vx_map_offsets(const struct vx_map_key *key);
 void vx_map_build(struct vx_cpu *cpu, struct vx_map_build *build);
 

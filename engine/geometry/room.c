@@ -16,9 +16,10 @@ size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n)
     return (size_t)vx_map_offsets(key) * (size_t)n * sizeof(i32);
 }
 
-/* Of the blocks that a piece may take, a smaller piece spoils one wherever it lies, and a
- * larger one as many as it has.  While a map is built only the set and larger maps are held,
- * as all else gives way; while the set is sorted, a second set. */
+/* To place a block, count the aligned places of its size.  A smaller block in use makes
+ * one of them unusable, wherever it lies; a larger one makes unusable as many as it
+ * contains.  While a map is built, only the set and the larger maps are held, and
+ * everything else can be evicted; while the set is sorted, a second set is held, too. */
 size_t vx_geometry_room(const struct vx_map_key *const *maps, i32 maps_count, i64 n)
 {
     if (!n) return 0;

@@ -1,12 +1,14 @@
-/* room - how much of a geometry cache a geometry takes; pure.
+/* room - computes the bytes of the geometry cache that a geometry needs; pure.
  *
- * A cache hands out pieces, powers of two (engine/base/buddy.h): a geometry that needs 27
- * bytes may take 32, and in a cache of 100 there is no second place for it.
+ * The cache hands out blocks of power-of-two size (engine/base/buddy.h), so a geometry
+ * needs more than the sum of its bytes: 36 bytes take a block of 64, and a cache of 100
+ * bytes has only one such block.
  *
- *   if (vx_geometry_room(plan->maps_by_size, plan->maps_count, n) <= cache_bytes) ...fits...
+ *   size_t bytes = vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+ *   if (bytes <= cache_bytes) ...fits...
  *
  * Thread   any.
- * Limits   none: the numbers of VX_VOXELS_MAX rows and VX_LAYERS_MAX maps do not overflow.
+ * Limits   VX_VOXELS_MAX rows and VX_LAYERS_MAX maps do not overflow.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,15 +17,15 @@
 
 #include "engine/geometry/geometry.h"
 
-/* A page: what the kernel hands out, so that a small geometry touches no more than it needs. */
+/* The smallest block is a page: a small geometry touches no more than it needs. */
 #define VX_GEOMETRY_UNIT_BYTES 4096
 
-/* Of keys and rows, and of one map. */
+/* Bytes of keys and rows, and of one map. */
 size_t vx_geometry_set_bytes(i64 n);
 size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n);
 
-/* Bytes of cache in which any geometry of n voxels is built, whatever lay there before, when
- * nobody else holds anything and the maps are asked for in this order: the largest first. */
+/* The cache size in which every geometry of n voxels can be built, whatever the cache
+ * held before, if nothing else is held and the maps are asked for in this order. */
 size_t vx_geometry_room(const struct vx_map_key *const *maps, i32 maps_count, i64 n);
 
 #endif

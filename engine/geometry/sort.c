@@ -9,13 +9,14 @@
 
 #define DIGITS (1 << VX_KEYS_DIGIT_BITS)
 
-/* A piece shorter than that is counted faster than its histogram is cleared. */
+/* Fewest rows of a chunk: with fewer, clearing the histogram takes longest. */
 #define PIECE_ROWS_MIN 8192
 
-/* A radix sort from the lowest digit up.  Coordinates of one request fill a small part of the 63
- * bits of a key, so digits are taken from what varies: each field less its least value, side by
- * side without gaps.  Each piece counts its digits, one prefix sum gives each piece its places, and
- * each piece moves its rows there: stable, whatever the number of pieces. */
+/* A radix sort from the lowest digit up.  The coordinates of one request use a small part
+ * of the 63 bits of a key, so digits are taken from the bits that vary: each field minus
+ * its least value, packed without gaps.  Each chunk counts its digits, one prefix sum
+ * gives each chunk its places, and each chunk moves its rows there.  The sort is stable
+ * for any number of chunks. */
 struct radix {
     struct vx_keys from, to;
     u64 base; /* the least value of every field */
@@ -28,8 +29,8 @@ struct radix {
 static u32 digit(const struct radix *radix, u64 key)
 {
     const int axis_bits = VX_KEY_AXIS_BITS;
-    u64 rest =
-        key - radix->base; /* no field is less than its base: nothing is borrowed */
+    /* No field is less than its base, so nothing is borrowed between fields. */
+    u64 rest = key - radix->base;
     u64 dense = rest >> 3 * axis_bits;
     dense = dense << radix->bits[1] | (rest >> 2 * axis_bits & VX_KEY_AXIS_MASK);
     dense = dense << radix->bits[2] | (rest >> axis_bits & VX_KEY_AXIS_MASK);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* One well-known device of each architecture; the numbers are its maker's.  A device that
- * is there says its own. */
+/* The data-sheet values of one well-known device of each architecture, for choices that
+ * are made without a device.  An open device reports its own values. */
 static const struct {
     const char *arch;
     struct vx_caps caps;
@@ -54,7 +54,8 @@ static const struct {
       .clock_mhz = 1965,
       .cache_bytes = INT64_C(126) << 20,
       .memory_bytes = INT64_C(180) << 30}},
-    /* The host as a device: every tile of an H200 fits, its memory does not. */
+    /* The fake device has the shared memory of an H200, so that every tile fits, but only
+     * 4 GiB of memory. */
     {"fake",
      {.arch = 90,
       .processors = 4,

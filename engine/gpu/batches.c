@@ -50,7 +50,7 @@ static struct vx_batch *ended_take(struct vx_gpu_batches *batches)
 
 /* --- the next round of a batch --- */
 
-/* The sentence for what does not fit; the model's places are the request's. */
+/* Reports that a request does not fit.  Overwrites the model's `places`. */
 static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model *model,
                            i64 n, struct vx_why *why)
 {
@@ -67,8 +67,8 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                 (long long)n, places->bytes, room->bytes, (long long)fits);
 }
 
-/* Descriptions of a join of M pieces and K maps take K * (m * 64 + 576) bytes at most: so
- * many of the room of an upload are for them. */
+/* The descriptions of a join of M pieces with K maps take at most K * (M * 64 + 576)
+ * bytes.  This part of the room of an upload is for them. */
 #define JOIN_BYTES (96 << 10)
 
 static i32 members_max(const struct vx_plan *plan)
@@ -79,8 +79,8 @@ static i32 members_max(const struct vx_plan *plan)
     return most < 1 ? 1 : (i32)most;
 }
 
-/* Those that wait, in their order, as many as the model takes at once.  What it does not
- * take even alone is answered. */
+/* Picks waiting items in their order, up to the model's voxels_max.  An item that exceeds
+ * it alone is answered with an error. */
 static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot,
                         i64 sizes[VX_BATCH_ITEMS_MAX])
 {
@@ -108,8 +108,8 @@ static i32 index_of(const struct vx_gpu_slot *slot, const struct vx_item *item)
     return (i32)(item - slot->batch->items);
 }
 
-/* Features of one type are converted by one launch when they lie together: types follow
- * each other in the round, whoever came first.  True = something has moved. */
+/* Groups the members by the type of their features, because one launch converts adjacent
+ * features of one type.  True if a member has moved. */
 static bool members_group(struct vx_gpu_round *round, i64 sizes[VX_BATCH_ITEMS_MAX])
 {
     static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
@@ -137,7 +137,8 @@ static void places_make(const struct vx_gpu_slot *slot, const i64 *sizes, i32 co
     vx_gpu_places_make(gpu->choices, &(struct vx_gpu_sizes){sizes, count}, &gpu->places);
 }
 
-/* The next round's members, whose places are the model's; false = there is none. */
+/* Picks the members of the next round and lays it out in the model's `places`; false if
+ * no item waits. */
 static bool pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_places *places = &slot->model->gpu->places;
@@ -160,7 +161,7 @@ static bool pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
     return false;
 }
 
-/* False = the other lane has too much of the block. */
+/* Allocates the round's memory; false if the other lane holds too much of the block. */
 static bool take_block(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     const struct vx_gpu_slot *other = other_of(batches, slot);
@@ -185,8 +186,9 @@ i64 vx_gpu_spans_shared(const struct vx_gpu_span *a, const struct vx_gpu_span *b
     return end > begin ? (i64)(end - begin) : 0;
 }
 
-/* Of the slot whose round has ended and the other's, which is not known to have: times
- * from the beginning of the first.  False = the other has not begun, or nobody knows. */
+/* Reads the spans of the round of `slot`, which has ended, and of the round of `other`,
+ * which may still run; times count from the beginning of the first.  False if the other
+ * round has not begun, or if the driver cannot report the times. */
 static bool spans_read(struct vx_gpu_slot *slot, struct vx_gpu_slot *other,
                        struct vx_gpu_span spans[2])
 {
@@ -206,14 +208,15 @@ static bool spans_read(struct vx_gpu_slot *slot, struct vx_gpu_slot *other,
     spans[1].begin = spans[0].end - ns;
     if (vx_gpu_event_done(gpu, theirs[VX_GPU_MARK_END], &unused, &ended).fault)
         return false;
-    /* One that goes on ends after this one. */
+    /* A round that still runs ends after this one: its span keeps the end set above. */
     return !ended ||
            !vx_gpu_event_elapsed(gpu, mine[VX_GPU_MARK_BEGIN], theirs[VX_GPU_MARK_END],
                                  &unused, &spans[1].end)
                 .fault;
 }
 
-/* What two rounds had together is the time of the one that is found first to have ended. */
+/* The time that two rounds share counts for the batch whose round is
+ * found ended first. */
 static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_slot *other = other_of(batches, slot);
@@ -237,8 +240,9 @@ static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slo
     if (!status.fault) times_share(batches, slot);
 }
 
-/* What was launched of a round that failed still reads and writes the items' memory: it is
- * waited for, and a device that cannot even be waited for is not asked again. */
+/* Ends a round that has failed.  The part of it that was launched still reads and
+ * writes the items' memory, so this waits for it; if that fails too, the device
+ * is marked lost. */
 static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
                        vx_status status, const struct vx_why *why)
 {
@@ -265,13 +269,14 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     for (i32 i = 0; i < round->members_count; i++)
         if (!refused || round->members[i].item->status.fault)
             slot->states[index_of(slot, round->members[i].item)] = VX_GPU_ITEM_DONE;
-    if (refused) return; /* the others are picked anew */
+    if (refused) return; /* slot_go picks the remaining items again */
     slot->running = true;
     vx_status status = vx_gpu_round_launch(round, &why);
     if (status.fault) round_fail(batches, slot, status, &why);
 }
 
-/* On to a round that runs, to waiting for memory, or to the end. */
+/* Starts the batch's next round, leaves the batch waiting for memory, or
+ * ends the batch. */
 static void slot_go(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     while (slot->batch && !slot->running) {
@@ -286,7 +291,7 @@ static void slot_go(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
     }
 }
 
-/* The batch that came first takes its memory first. */
+/* The batch that was submitted first allocates its memory first. */
 static void all_go(struct vx_gpu_batches *batches)
 {
     struct vx_gpu_slot *slots = batches->slots;
@@ -295,7 +300,7 @@ static void all_go(struct vx_gpu_batches *batches)
     slot_go(batches, &slots[first]);
 }
 
-/* --- from outside --- */
+/* --- the interface --- */
 
 void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *model,
                            struct vx_batch *batch)
@@ -323,7 +328,8 @@ void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batc
     ended_add(batches, batch);
 }
 
-/* Ends the rounds that the device has ended, and begins what waited for them. */
+/* Finishes the rounds that have ended on the device, and starts those that waited
+ * for their memory. */
 static void poll(struct vx_gpu_batches *batches)
 {
     for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
@@ -341,8 +347,8 @@ static void poll(struct vx_gpu_batches *batches)
     }
 }
 
-/* Until there may be something to poll.  Of two that run either may end first, and which
- * is known by asking both; of one the driver knows. */
+/* Waits until a round may have ended.  Of two rounds either may end first, so the caller
+ * polls both; for a single round the driver waits. */
 static void await(struct vx_gpu_batches *batches)
 {
     struct vx_gpu_slot *slots = batches->slots, *slot = &slots[slots[1].running];

@@ -1,20 +1,23 @@
-/* batches - the batches that a GPU is at: each on a lane of its own, cut into rounds.
+/* batches - runs up to two batches on one GPU, each on its own lane and in rounds.
  *
- * One batch's tensors are on their way in or out while the other's layers run.  A batch is
- * one round when all of it fits, else one after the other; a member whose geometry turned
- * out to be another's goes again in a round of its own kind.  Memory of rounds is one
- * block: the first lane takes from its beginning, the second from its end, and who finds
- * too little left waits until the other's round has ended.
+ * The tensors of one batch are copied in or out while the layers of the other run.  A
+ * batch is one round if all of it fits in the memory, otherwise several rounds, one after
+ * the other.  A member whose coordinates differ from those that the store has under its
+ * coords_ref runs again in a later round, without the store.  All rounds share one block
+ * of device memory: the first lane allocates from its beginning, the second from its end.
+ * A round that does not fit beside the other lane's round waits until that one ends.
  *
- *   VX_TRY(vx_gpu_batches_open(&batches, &why));          room is there
+ *   VX_TRY(vx_gpu_batches_open(&batches, set, &why));     (batches.room is set)
  *   vx_gpu_batches_submit(&batches, model, batch);
  *   batch = vx_gpu_batches_collect(&batches, true);
  *   vx_gpu_batches_close(&batches);
  *
- * FREE     -> RUNNING  submit; or WAITING when the other lane has the memory
- * WAITING  -> RUNNING  the other's round ended
- * RUNNING  -> RUNNING  a round ended and there is more
- * RUNNING  -> FREE     the last round ended: the batch can be collected
+ * FREE     -> RUNNING  submit
+ * FREE     -> WAITING  submit, while the other lane holds the memory
+ * WAITING  -> RUNNING  the other lane's round has ended
+ * RUNNING  -> RUNNING  a round has ended and items are left
+ * RUNNING  -> WAITING  the same, while the other lane holds the memory
+ * RUNNING  -> FREE     the last round has ended: the batch can be collected
  *
  * Owner    the caller's struct.
  * Thread   device.
@@ -30,10 +33,10 @@
 
 enum vx_gpu_item_state {
     VX_GPU_ITEM_WAITS,
-    VX_GPU_ITEM_WAITS_APART, /* for a round without the store */
-    VX_GPU_ITEM_DONE,        /* or in the round that runs */
+    VX_GPU_ITEM_WAITS_APART, /* and must not use the store */
+    VX_GPU_ITEM_DONE,        /* answered, or in the round that runs */
 };
-/* When a round began and ended, in nanoseconds of the device. */
+/* Begin and end of a round, in nanoseconds of device time. */
 struct vx_gpu_span {
     f64 begin, end;
 };
@@ -43,37 +46,38 @@ struct vx_gpu_slot {
     struct vx_model *model;
     struct vx_batch *batch; /* NULL = the slot is free */
     u8 states[VX_BATCH_ITEMS_MAX];
-    bool running;  /* the round */
-    i64 shared_ns; /* of the round's time, while the other's ran too */
-    u64 number;    /* of the batch, as they were submitted */
+    bool running;  /* the round is on the device */
+    i64 shared_ns; /* of the round's time: already counted for the other lane's batch */
+    u64 number;    /* of the batch, in the order of submission */
 };
 struct vx_gpu_batches {
     struct vx_gpu_room room;
     struct vx_gpu_slot slots[VX_ENGINE_BATCHES_MAX];
     u64 submitted;
-    struct vx_batch *first, *last; /* that have ended and wait to be collected */
+    struct vx_batch *first, *last; /* batches that have ended and wait to be collected */
 };
 
-/* Opens the lanes; room.gpu is there. */
+/* Opens the lanes; batches->room.gpu must be set. */
 VX_MUST_USE vx_status vx_gpu_batches_open(struct vx_gpu_batches *batches,
                                           struct vx_kernel_set *set, struct vx_why *why);
 void vx_gpu_batches_close(struct vx_gpu_batches *batches);
 void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *model,
                            struct vx_batch *batch);
-/* For one that cannot be run at all: every item that would run is answered so. */
+/* Ends a batch that cannot run: every item that would run is answered with `status`. */
 void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batch,
                            vx_status status, const struct vx_why *why);
-/* NULL when none has ended and `wait` is false.  Something is submitted. */
+/* Returns a batch that has ended.  If none has: waits for one, or returns NULL if `wait`
+ * is false.  With `wait`, a batch must be submitted. */
 struct vx_batch *vx_gpu_batches_collect(struct vx_gpu_batches *batches, bool wait);
-/* Until every lane is free; what has ended waits to be collected. */
+/* Waits until every lane is free; the ended batches can then be collected. */
 void vx_gpu_batches_drain(struct vx_gpu_batches *batches);
-/* Runs one item here and now, after a drain. */
+/* Runs one item and waits for it.  Every lane must be free: call drain first. */
 void vx_gpu_batches_run(struct vx_gpu_batches *batches, struct vx_model *model,
                         struct vx_item *item);
 bool vx_gpu_batches_use(const struct vx_gpu_batches *batches,
                         const struct vx_model *model);
 
-/* How long both were at it. */
+/* Nanoseconds during which both rounds ran. */
 i64 vx_gpu_spans_shared(const struct vx_gpu_span *a, const struct vx_gpu_span *b);
 
 #endif

@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* cuBLAS, as its documentation numbers things; no header of the vendor is needed. */
+/* Constants from the documentation of cuBLAS, so that no vendor header is needed. */
 enum {
     OPERATION_NONE = 0,
     DATA_F32 = 0,
@@ -30,7 +30,7 @@ struct blas_functions {
 };
 
 struct vx_blas_gpu {
-    void *library; /* stays loaded: what it has put on the device lives as long */
+    void *library; /* never unloaded: it keeps memory on the device */
     void *handle;
     struct blas_functions call;
 };
@@ -62,7 +62,7 @@ static bool find_functions(struct vx_blas_gpu *blas)
     void *found[VX_COUNT(names)];
     for (size_t i = 0; i < VX_COUNT(names); i++)
         if (!(found[i] = dlsym(blas->library, names[i]))) return false;
-    /* POSIX says that dlsym's answer may be called; C has no cast for it. */
+    /* POSIX allows calling what dlsym returns, but ISO C has no cast for it. */
     *(void **)&blas->call.create = found[0];
     *(void **)&blas->call.destroy = found[1];
     *(void **)&blas->call.set_stream = found[2];
@@ -81,7 +81,8 @@ static vx_status open_handle(struct vx_blas_gpu *blas, struct vx_gpu_stream *str
                   "cublasCreate: no device memory for its workspace");
     VX_ENSURE_WHY(code == CODE_OK, why, INTERNAL, "the vendor BLAS does not start",
                   "cublasCreate: error %d", code);
-    code = blas->call.set_stream(blas->handle, stream); /* gpu.c: the driver's own */
+    /* Our stream is the driver's handle: gpu_parts.h. */
+    code = blas->call.set_stream(blas->handle, stream);
     VX_ENSURE_WHY(code == CODE_OK, why, INTERNAL, "the vendor BLAS refuses a stream",
                   "cublasSetStream: error %d", code);
     return VX_OK;
@@ -124,8 +125,8 @@ static int data_type(enum vx_number type)
     }
 }
 
-/* cuBLAS counts in columns: the same memory read so is the turned product, right^T .
- * left^T. */
+/* cuBLAS is column-major, so it reads our row-major matrices as their transposes: this
+ * computes out^T = right^T . left^T. */
 vx_status vx_blas_gpu_multiply(struct vx_blas_gpu *blas,
                                const struct vx_blas_product *product, struct vx_why *why)
 {

@@ -1,8 +1,8 @@
-/* blas - the vendor's matrix product, found with dlopen: what the explicit rung of the
- * ladder multiplies with.
+/* blas - the vendor's matrix product (cuBLAS), for the algorithm EXPLICIT (conv.h).
  *
- * Its order of sums is its own and may change with the number of rows, so nothing that
- * must have the same bits alone and in a batch may use it: AUTO never does.
+ * The library is opened with dlopen.  It chooses the order of summation and may change it
+ * with the number of rows.  AUTO never uses it, because a request must have the same bits
+ * alone and in a batch.
  *
  *   VX_TRY(vx_blas_gpu_open(gpu, stream, NULL, &why, &blas));
  *   VX_TRY(vx_blas_gpu_multiply(blas, &product, &why));

@@ -20,14 +20,14 @@
 
 #define ENTRY_SUFFIX ".kernel"
 #define FRESH_PREFIX ".new-"
-/* A writer's file that is older belongs to a process that died while writing. */
+/* An older temporary file was left by a process that died while it wrote. */
 #define FRESH_SECONDS_MAX 3600
 
 struct vx_cache {
     int directory; /* -1 = none */
     i64 bytes_max;
-    atomic_bool unwritable; /* said once */
-    atomic_uint fresh;      /* numbers the files being written */
+    atomic_bool unwritable; /* logged already */
+    atomic_uint fresh;      /* numbers the temporary files */
 };
 
 struct entry_header {
@@ -62,7 +62,8 @@ static vx_status open_directory(struct vx_cache *cache, const char *path,
         return VX_OK;
     }
     struct stat about;
-    /* root's is good too: root may do anything, and an image is filled by root. */
+    /* A directory of root is accepted: root may do anything, and fills the caches
+     * of container images. */
     bool ours = !fstat(directory, &about) &&
                 (about.st_uid == geteuid() || about.st_uid == 0) &&
                 !(about.st_mode & (S_IWGRP | S_IWOTH));
@@ -148,7 +149,7 @@ static bool write_all(int file, const void *from, size_t bytes)
     return true;
 }
 
-/* Believes nothing: NULL when the file is whole and ours, else what is wrong with it. */
+/* Reads and checks an entry; NULL if it is valid, else what is wrong with it. */
 static const char *read_entry(int file, struct vx_binary *binary)
 {
     struct stat about;
@@ -180,8 +181,7 @@ bool vx_cache_get(struct vx_cache *cache, const char *name, struct vx_binary *bi
     int file = openat(cache->directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) return false;
     const char *wrong = read_entry(file, binary);
-    /* Used now: what trim takes first is what was not.  A directory of root's keeps its
-     * times. */
+    /* Marks the entry as used just now, for trim.  Has no effect on a file of root. */
     if (!wrong) (void)futimens(file, NULL);
     close(file);
     if (!wrong) return true;
@@ -209,7 +209,7 @@ void vx_cache_put(struct vx_cache *cache, const char *name,
                   const struct vx_binary *binary)
 {
     if (cache->directory < 0) return;
-    /* Not by process number: in containers that share a volume those repeat. */
+    /* A random name: process numbers repeat in containers that share a volume. */
     u64 nobodys = 0;
     char fresh[64];
     if (getrandom(&nobodys, sizeof nobodys, 0) != sizeof nobodys)
@@ -261,7 +261,7 @@ static bool is_entry(const char *name)
            !strcmp(name + length - suffix, ENTRY_SUFFIX);
 }
 
-/* Every entry, and on the way away with what dead writers left. */
+/* Lists every entry, and removes the temporary files that dead writers left. */
 static void list_build(struct vx_cache *cache, struct found_list *list)
 {
     *list = (struct found_list){0};

@@ -1,20 +1,24 @@
-/* gpu/cache - compiled binaries on disk, named by what they were made of.
+/* gpu/cache - compiled kernel binaries on disk, named by a hash of their inputs.
  *
- * A directory of ours with one file per binary: header, log, image.  A file is written
- * beside its name, synced and renamed, so that a reader sees all of it or nothing; what is
- * damaged all the same is removed, and the binary built again.  A binary is code that will
- * run, so a directory that others may write is refused.
+ * The directory is ours and has one file per binary: header, log, image.  A file is
+ * written under a temporary name, synced and renamed, so that a reader sees a whole file
+ * or none.  A damaged file is removed, and its binary is built again.  The binaries are
+ * executed, so a directory that others may write is refused.
  *
  *   VX_TRY(vx_cache_open(directory, bytes, &why, &cache));
- *   if (!vx_cache_get(cache, name, &binary)) { compile; vx_cache_put(cache, name, &binary); }
+ *   if (!vx_cache_get(cache, name, &binary)) {
+ *       (compile)
+ *       vx_cache_put(cache, name, &binary);
+ *   }
  *   vx_cache_trim(cache);
  *   vx_cache_close(&cache);
  *
- * Owner    the caller owns cache and every binary that get gave it.
- * Thread   get, put: any number at once; open, trim, close: one.
- * Limits   bytes of the directory, kept by trim: the longest unused entries go.
- * Fails    FAILED_PRECONDITION a directory that others may write; else never: a directory
- *          that cannot be used is logged once, and get finds nothing.
+ * Owner    the caller owns the cache and every binary that get returns.
+ * Thread   get, put: any number of threads at once; open, trim, close: one thread.
+ * Limits   `bytes` for all files: trim removes the entries that were used least recently.
+ * Fails    open: FAILED_PRECONDITION a directory that others may write;
+ *          RESOURCE_EXHAUSTED.  A directory that cannot be used is logged once, and get
+ *          finds nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +29,7 @@
 
 struct vx_cache;
 
-/* 64 hex digits, a dash, the compiler's word, ".kernel", NUL. */
+/* 64 hex digits, a dash, the compiler's name, ".kernel", NUL. */
 #define VX_CACHE_NAME_BYTES (64 + 1 + VX_COMPILER_WORD_BYTES + 8)
 
 /* `directory` NULL = no cache: get finds nothing, put keeps nothing. */
@@ -37,10 +41,11 @@ void vx_cache_put(struct vx_cache *cache, const char *name,
                   const struct vx_binary *binary);
 void vx_cache_trim(struct vx_cache *cache);
 
-/* The compilers whose binaries lie here, newest version first; how many. */
+/* Lists the compilers whose binaries are in the cache, newest version first;
+ * returns how many. */
 i32 vx_cache_words(struct vx_cache *cache,
                    char words[VX_JIT_COMPILERS_MAX][VX_COMPILER_WORD_BYTES]);
-/* Of a binary whose content (vx_jit_key_make) is `key` and that `word` made. */
+/* Makes a binary's file name from its key (vx_jit_key_make) and its compiler's name. */
 void vx_cache_name_make(const u8 key[VX_SHA256_BYTES], const char *word,
                         char name[VX_CACHE_NAME_BYTES]);
 

@@ -13,8 +13,9 @@
 #define PANEL_BYTES ((size_t)256 << 20)
 /* Rows of a panel: a multiple of every tile. */
 #define PANEL_ROWS_UNIT 256
-/* Beyond this lists of pairs are no choice: they are for few rows and many channels.  The
- * sums of a split have no such bound, because a layer has no other order. */
+/* PAIRS_LIST may use at most this much workspace: it is for few rows and many
+ * channels.  The partial sums of a split have no such bound, because the layer has
+ * no other order. */
 #define PAIRS_BYTES_MAX ((size_t)4 << 30)
 #define ALIGN           256
 
@@ -83,7 +84,7 @@ enum vx_conv_algorithm vx_conv_of_name(const char *name)
 
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
 {
-    /* One text serves every other rung: what differs is what it is given. */
+    /* All other algorithms use one kernel with different arguments. */
     return vx_kernel_find(algorithm == VX_CONV_PAIRS_LIST ? "conv_pairs" : "conv_masked");
 }
 
@@ -155,13 +156,13 @@ static const struct vx_tile *tile_of(const struct vx_conv_choice *choice)
     return &spec->tiles[choice->tile];
 }
 
-/* The first three values of a tile: rows, columns, block of the sum. */
+/* The first three values of a tile are its rows, columns and block of channels. */
 static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
 {
     i64 blocks = (problem->n + tile->values[0] - 1) / tile->values[0];
     blocks *= (problem->co + tile->values[1] - 1) / tile->values[1];
     if (problem->ci % tile->values[2]) return false;
-    /* A tile of more than twice the columns there are only multiplies zeros. */
+    /* At least half of the columns of so wide a tile would be zeros. */
     if (tile->values[1] >= 2 * problem->co) return false;
     return blocks * problem->v < INT32_MAX;
 }
@@ -209,7 +210,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
 
 /* --- launches --- */
 
-/* What the steps of one convolution share. */
+/* What the launches of one convolution share. */
 struct job {
     const struct vx_gpu_queue *device;
     const struct vx_conv_problem *problem;
@@ -305,8 +306,9 @@ static vx_status run_pairs(struct job *job)
     return launch(job, 1, &reduce);
 }
 
-/* A panel times the weights of all offsets: by the vendor, whose sums then leave as
- * those of a split do, or as a convolution with one offset of V * Ci channels. */
+/* Multiplies a panel by the weights of all offsets.  With the vendor's library, the
+ * reduction of a split then writes the output; without, the product runs as a convolution
+ * with one offset and V * Ci channels. */
 static vx_status multiply_panel(struct job *job, struct vx_conv_device_args *args)
 {
     struct vx_blas_gpu *blas = job->device->blas;
@@ -325,7 +327,7 @@ static vx_status multiply_panel(struct job *job, struct vx_conv_device_args *arg
     return launch(job, 1, args);
 }
 
-/* One slice of rows. */
+/* Gathers and multiplies one slice of rows. */
 static vx_status run_panel(struct job *job, i64 first, i64 rows)
 {
     const struct vx_conv_problem *problem = job->problem;

@@ -1,4 +1,4 @@
-# The ladder of convolutions: pure choices and costs, and the launches.
+# The convolution algorithms: launches and cost model.
 target_sources(engine PRIVATE
   gpu/blas.c
   gpu/conv.c

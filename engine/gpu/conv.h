@@ -1,23 +1,23 @@
-/* conv - the ladder of convolutions: which algorithms there are, what each needs, and how
- * each is launched.
+/* conv - the convolution algorithms of a GPU: what each needs and how it is launched.
  *
- * An algorithm decides in which order a row is summed; a tile only decides how fast.  A
- * layer has one order of its own (vx_conv_order_of), a function of its shape alone, and
+ * The algorithm determines the order in which a row is summed; the tile affects only the
+ * speed.  A layer has one order (vx_conv_order_of) that depends on its shape alone, and
  * AUTO chooses only among algorithms with that order, so that an answer has the same bits
- * whatever the size of the batch, the tile or the run (design.md section 7).  A pinned
- * algorithm may have another order: that is the option a person takes.
+ * whatever the size of the batch, the tile or the run.  An algorithm that the user pins
+ * may have another order.
  *
  *   algorithm       order    launches
  *   EXPLICIT        its own  gather to (N, V*Ci), one dense product: the vendor's BLAS
  *                            where there is one, else IMPLICIT's kernel
  *   IMPLICIT        CHAIN    every offset of every row
- *   MASKED          CHAIN    rows sorted by mask, a tile walks its union
+ *   MASKED          CHAIN    rows sorted by mask, a tile runs the union of its masks
  *   IMPLICIT_SPLIT  SPLIT    as IMPLICIT, offsets in groups, partial sums, one reduction
- *   MASKED_SPLIT    SPLIT    as MASKED, each group with an order of its own
+ *   MASKED_SPLIT    SPLIT    as MASKED, rows sorted separately for each group
  *   PAIRS_LIST      PAIRS    one list of pairs per offset, no row without a neighbour
  *
- * CHAIN sums offsets and channels in one chain; SPLIT sums planes (or columns) in chains
- * of their own and then adds those; PAIRS the same with every offset its own group.
+ * CHAIN sums all offsets and channels of a row in one chain.  SPLIT sums each plane (or
+ * column) of offsets in a separate chain, then adds these sums.  PAIRS does the same with
+ * each offset as a group.
  *
  * Owner    the caller owns what it passes; nothing is kept.
  * Thread   the pure functions: any; launch: device.
@@ -40,28 +40,29 @@ enum vx_conv_order {
     VX_CONV_ORDER_PAIRS,
 };
 
-/* What is to be computed, without data. */
+/* A convolution to compute, without its data. */
 struct vx_conv_problem {
     i64 n;
     i32 kernel[3];
     i32 v;
     i32 ci, co; /* padded */
     enum vx_number type;
-    f64 fill; /* pairs / (N*V), 0 = not known: 0.47 is what surfaces have */
+    f64 fill; /* pairs / (N*V); 0 = not known; surfaces have 0.47 */
 };
-/* How. */
+/* How to compute it. */
 struct vx_conv_choice {
     enum vx_conv_algorithm algorithm; /* not AUTO */
     i32 tile;                         /* index in the tiles of vx_conv_spec(algorithm) */
 };
 
-/* Channels from which a layer is summed by planes, by columns: below, partial sums cost
- * more memory traffic than the wasted rows they save (kernels.md section 1). */
+/* From this many input channels on, a layer is summed by planes, or by columns.
+ * With fewer channels, the partial sums cost more memory traffic than the wasted
+ * rows they save. */
 #define VX_CONV_PLANES_CHANNELS  512
 #define VX_CONV_COLUMNS_CHANNELS 1024
 
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
-/* Groups of offsets that an algorithm's order has for this problem: 1, Kx, Kx*Ky, V. */
+/* How many groups of offsets the algorithm sums separately: 1, Kx, Kx*Ky or V. */
 i32 vx_conv_groups(const struct vx_conv_problem *problem,
                    enum vx_conv_algorithm algorithm);
 /* True when AUTO may choose the algorithm: its order is the layer's own. */
@@ -74,7 +75,7 @@ bool vx_conv_sorted(enum vx_conv_algorithm algorithm);
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm);
 bool vx_conv_fits(const struct vx_conv_problem *problem,
                   const struct vx_conv_choice *choice, const struct vx_caps *caps);
-/* Nanoseconds by the model of this device: for ranking, and for picks without a table. */
+/* Nanoseconds as the cost model estimates them, to rank choices without a table. */
 f64 vx_conv_cost(const struct vx_conv_problem *problem,
                  const struct vx_conv_choice *choice, const struct vx_caps *caps);
 /* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
@@ -95,10 +96,11 @@ struct vx_conv_operands {
     const void *residual; /* (N, co) or NULL */
     void *out;
     enum vx_activation activation;
-    i32 channels; /* of co, those that are real; 0 = all.  The rest become zeros */
+    i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */
     void *workspace;
 };
-/* The map must have been built with vx_conv_groups and vx_conv_sorted of the algorithm. */
+/* The map must have been built with vx_conv_groups and vx_conv_sorted
+ * of the algorithm. */
 VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,
                                      const struct vx_conv_problem *problem,
                                      const struct vx_conv_choice *choice,

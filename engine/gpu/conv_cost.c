@@ -1,12 +1,12 @@
-/* What a choice would cost: a model with few numbers, for ranking.  What decides in
- * production is the table of measurements (engine/tune).
+/* The cost model: estimates with few constants how long a choice takes, to rank choices.
+ * In production the table of measurements decides where it has a row (engine/tune).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/gpu/conv.h"
 
-/* Of an H200, by measurement (kernels.md section 1): what one processor draws from the
- * second-level cache, and how fast it multiplies 16-bit numbers, with and without wgmma. */
+/* Measured on an H200: how fast one processor reads from the second-level cache, and how
+ * fast it multiplies 16-bit numbers, with and without wgmma. */
 #define CACHE_BYTES_PER_NS  36.0
 #define WGMMA_FLOPS_PER_NS  5000.0
 #define MMA_FLOPS_PER_NS    3000.0
@@ -14,32 +14,33 @@
 #define MEMORY_BYTES_PER_NS 4000.0 /* of the whole device */
 #define CLOCK_MHZ           1980.0
 
-/* A block's beginning and end: row numbers, neighbours, first rows, sums out. */
+/* The fixed time of a block: it reads row numbers, neighbours and the first rows, and
+ * writes the sums. */
 #define BLOCK_NS  3000.0
-#define STAGE_NS  700.0 /* from asking for a stage to having it */
-#define TURN_NS   120.0 /* what the walk to the next stage costs besides */
+#define STAGE_NS  700.0 /* from the request of a stage to its arrival */
+#define TURN_NS   120.0 /* overhead of the step to the next stage */
 #define LAUNCH_NS 2500.0
 
 #define FILL_DEFAULT 0.47 /* pairs / (N*V) of surfaces */
 
 enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA };
 
-/* Rows that a tile runs for one that has the offset, fitted to the counts of kernels.md
- * section 1: bad while there are fewer rows than kinds of masks, and the fewer offsets a
- * group has, the sooner it is good. */
+/* How many rows a tile computes for each row that has the offset; fitted to measured
+ * counts.  The waste is large while there are fewer rows than different masks; it falls
+ * at fewer rows if a group has fewer offsets. */
 static f64 waste(const struct vx_conv_problem *problem, const struct vx_tile *tile,
                  i32 groups)
 {
     f64 rows = 15000.0 * tile->values[TILE_N] / 64;
     f64 most = 1.1;
     if (groups > 1) most = 0.8, rows /= groups < 9 ? 4 : 30;
-    /* (n / rows)^0.8 without a library: between the linear and the square root. */
+    /* Approximates (n / rows)^0.8 without libm. */
     f64 x = (f64)problem->n / rows;
     f64 power = x < 1 ? x * (1.3 - 0.3 * x) : 0.6 * x + 0.4;
     return 1.0 + most / (1.0 + power);
 }
 
-/* Offsets that a row of a tile runs, over all groups. */
+/* Offsets that a tile computes for each of its rows, over all groups. */
 static f64 offsets_run(const struct vx_conv_problem *problem,
                        const struct vx_conv_choice *choice, const struct vx_tile *tile)
 {
@@ -67,7 +68,7 @@ static f64 larger(f64 a, f64 b)
     return a > b ? a : b;
 }
 
-/* Memory traffic that an algorithm adds around its products. */
+/* The time of the memory traffic and launches that an algorithm adds to its products. */
 static f64 aside_ns(const struct vx_conv_problem *problem,
                     const struct vx_conv_choice *choice, f64 memory)
 {
@@ -107,8 +108,8 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);
     f64 depth = t[STAGES] - (t[WGMMA] ? 2 : 1);
     f64 rounds = (f64)(i64)((busy + resident - 1) / resident);
-    /* Either the stages of all blocks queue for the processor, or each block waits for
-     * its own. */
+    /* The larger bound counts: in `through` the blocks of a processor compete for it, in
+     * `alone` each block waits for its own stages. */
     f64 turn = TURN_NS / smaller(resident, busy);
     f64 through = busy * (stages * (stage + turn) + BLOCK_NS / smaller(resident, busy));
     f64 alone =

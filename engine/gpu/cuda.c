@@ -40,8 +40,8 @@ static int cuda_shared_allow(const struct vx_driver *driver, void *function, int
     return driver->function_set(function, FUNCTION_SHARED_MAX, bytes);
 }
 
-/* The suffix lets the compiler use what only this generation has; such a binary runs on
- * this capability alone, and that is where it was compiled for. */
+/* The suffix "a" allows instructions that only this generation has.  Such a binary runs
+ * on no other capability, which does no harm: it is compiled for this device. */
 static int cuda_arch(const struct vx_driver *driver, int device, char name[32])
 {
     int major = 0, minor = 0;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where each function stands in the table and what each vendor calls it. */
+/* The vendors' names of each function, and its offset in struct vx_driver. */
 static const struct {
     const char *names[2]; /* by enum vx_gpu_vendor: CUDA, HIP */
     size_t offset;
@@ -21,7 +21,7 @@ static const struct {
 #undef VX_ROW_ONE
 };
 
-/* Installed with the driver, so the loader's own path has them. */
+/* These libraries are installed with the driver, so the loader finds them by name. */
 static const char *const libraries[2][5] = {
     {"libcuda.so.1", "libcuda.so"},
     {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
@@ -30,7 +30,7 @@ static const char *const libraries[2][5] = {
 static vx_status open_library(const struct vx_gpu_options *options, struct vx_why *why,
                               struct vx_driver *driver)
 {
-    char said[VX_WHY_BYTES] = ""; /* dlerror's text ends with the next dlopen */
+    char said[VX_WHY_BYTES] = ""; /* the next dlopen overwrites dlerror's text */
     const char *const one[] = {options->library, NULL};
     const char *const *names = options->library ? one : libraries[options->vendor];
     for (const char *const *name = names; *name && !driver->library; name++) {
@@ -52,20 +52,21 @@ vx_status vx_driver_open(const struct vx_gpu_options *options, struct vx_why *wh
     case VX_GPU_HIP: vx_driver_hip(driver); break;
     case VX_GPU_FAKE: vx_driver_fake(driver); return VX_OK;
     }
-    /* Kernels go to the device when their module is loaded, not at their first launch: that
-     * may wait for the whole device, and may fall into a recording. */
+    /* Kernels are copied to the device when their module is loaded.  Lazy loading
+     * would do so at the first launch, which may then wait for the whole device,
+     * or be captured. */
     if (options->vendor == VX_GPU_CUDA &&
         !vx_environment_default("CUDA_MODULE_LOADING", "EAGER"))
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for a setting of the driver");
     VX_TRY(open_library(options, why, driver));
     for (size_t i = 0; i < VX_COUNT(rows); i++) {
         const char *name = rows[i].names[options->vendor];
-        if (!name) continue; /* the other vendor's alone */
+        if (!name) continue; /* only the other vendor has it */
         void *found = dlsym(driver->library, name);
         VX_ENSURE_WHY(found, why, FAILED_PRECONDITION, "the GPU driver is too old",
                       "the %s driver has no function %s: expected a newer driver",
                       driver->word, name);
-        /* ISO C has no cast to a function pointer; POSIX says the bits agree. */
+        /* ISO C has no cast to a function pointer, but POSIX guarantees equal bits. */
         memcpy((char *)driver + rows[i].offset, &found, sizeof found);
     }
     return VX_OK;
@@ -86,20 +87,24 @@ const char *vx_driver_call_name(enum vx_gpu_vendor vendor, enum vx_driver_call c
     return name ? name : rows[call].names[vendor != VX_GPU_HIP];
 }
 
-/* What the vendors document as leaving the process's contexts unusable; and "unknown",
- * after which nobody promises anything. */
+/* Errors after which, as the vendors document, the contexts of the process are unusable;
+ * and "unknown", after which nothing is guaranteed. */
 bool vx_driver_sticky(int code)
 {
     static const i16 codes[] = {
         214, /* an ECC error that could not be corrected */
-        220, /* the same of NVLink */
+        220, /* the same on NVLink */
         226, /* a fault of another process on the device, contained */
         700, /* an illegal address */
         702, /* a launch ran into the time limit */
         709, /* the context is destroyed */
         710, /* an assert on the device */
-        714, /* stack, */ 715,         /* instruction, */ 716,     /* alignment, */
-        717, /* address space, */ 718, /* program counter, */ 719, /* or just: failed */
+        714, /* a stack error on the device */
+        715, /* an illegal instruction */
+        716, /* a misaligned address */
+        717, /* an invalid address space */
+        718, /* an invalid program counter */
+        719, /* the launch failed */
         721, /* a leak of tensor memory */
         999, /* unknown */
     };

@@ -1,4 +1,4 @@
-# The drivers of all vendors, the compiler at run time and its cache; the texts of kernels/
+# The drivers of all vendors, the run-time compiler and its cache.  The sources in kernels/
 # become one C file in the build tree.
 target_sources(engine PRIVATE
   gpu/arch.c

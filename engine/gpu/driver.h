@@ -1,10 +1,10 @@
-/* gpu/driver - one table for the drivers of all vendors: what gpu.c calls.
+/* gpu/driver - one table of functions for the drivers of all vendors; gpu.c calls it.
  *
- * Most functions are one to one between the vendors and come straight from the library by
- * name (driver.def).  What differs - contexts, attribute numbers, shared memory, the name
- * of the architecture - is a function of the vendor's file.  The fake fills the same table
- * with functions of its own.  No vendor's header is needed: numbers that we pass are
- * written here with the name the vendor gives them.
+ * Most functions are the same for both vendors and are looked up by name in the driver's
+ * library (driver.def).  Contexts, attribute numbers, shared memory and architecture
+ * names differ: for these the table has functions of the vendor's file (cuda.c, hip.c).
+ * The fake fills the same table with its own functions.  No vendor header is needed: the
+ * constants that we pass are defined here, with the vendor's names beside them.
  *
  *   VX_TRY(vx_driver_open(&options, &why, &driver));
  *   int code = driver.device_count(&count);
@@ -12,7 +12,7 @@
  * Owner    the caller's struct; libraries stay loaded until the process ends.
  * Thread   open: any; the functions: as the vendor says.
  * Limits   engine/gpu/limits.h.
- * Fails    open: NOT_FOUND no library, FAILED_PRECONDITION a library without a function.
+ * Fails    open: NOT_FOUND no library, FAILED_PRECONDITION the library lacks a function.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@
 
 #include "engine/gpu/gpu.h"
 
-/* What is asked of a device; each vendor has its own number for it, -1 = none. */
+/* Attributes of a device; each vendor has its own number for each, -1 = none. */
 enum vx_attribute {
     VX_ATTRIBUTE_PROCESSORS,
     VX_ATTRIBUTE_MAJOR, /* of the compute capability */
@@ -40,12 +40,12 @@ enum vx_attribute {
 #define VX_IPC_LAZY_PEER        1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 #define VX_POINTER_DEVICE       9  /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
 
-/* CUipcMemHandle, hipIpcMemHandle_t: passed by value, which is on the stack. */
+/* CUipcMemHandle, hipIpcMemHandle_t: passed by value. */
 struct vx_driver_ipc {
     u8 bytes[VX_GPU_IPC_BYTES];
 };
 
-/* Error numbers that mean something to us; both vendors agree on these too. */
+/* Error numbers that the engine distinguishes; both vendors agree on these too. */
 enum vx_driver_code {
     VX_DRIVER_INVALID_VALUE = 1,
     VX_DRIVER_OUT_OF_MEMORY = 2,
@@ -74,7 +74,7 @@ enum vx_driver_call {
     VX_CALLS_COUNT
 };
 
-/* A launch with its arguments in one piece, for drivers that are not a library. */
+/* A launch as one struct: the form in which the fake driver takes it. */
 struct vx_driver_launch {
     void *function;
     struct vx_grid grid;
@@ -96,7 +96,7 @@ struct vx_driver {
 #undef VX_ROW
 #undef VX_ROW_ONE
 
-    /* Where the vendors differ: these answer the driver's code. */
+    /* Functions that differ between vendors; they return the driver's error code. */
     int (*open)(const struct vx_driver *driver, int device, void **context);
     int (*use)(const struct vx_driver *driver, int device, void *context);
     void (*close)(const struct vx_driver *driver, int device);
@@ -110,19 +110,19 @@ struct vx_driver {
  * function; calls none of them. */
 VX_MUST_USE vx_status vx_driver_open(const struct vx_gpu_options *options,
                                      struct vx_why *why, struct vx_driver *driver);
-/* The vendors' halves of vx_driver_open: all but the library's functions. */
+/* Fill the vendor's part of the table: all but the library's functions. */
 void vx_driver_cuda(struct vx_driver *driver);
 void vx_driver_hip(struct vx_driver *driver);
 void vx_driver_fake(struct vx_driver *driver);
-/* cuLaunchKernel and its twin over the one struct. */
+/* Calls cuLaunchKernel or hipModuleLaunchKernel with the fields of the struct. */
 int vx_driver_start(const struct vx_driver *driver,
                     const struct vx_driver_launch *launch);
 
 /* The vendor's name of a function: "cuMemAlloc_v2". */
 const char *vx_driver_call_name(enum vx_gpu_vendor vendor, enum vx_driver_call call);
-/* True when a context that answered `code` answers nothing else from then on. */
+/* True if `code` is a sticky error: the context returns nothing else from then on. */
 bool vx_driver_sticky(int code);
-/* The vendor's sentence for a code; never NULL. */
+/* The vendor's text for an error code; never NULL. */
 const char *vx_driver_error_text(const struct vx_driver *driver, int code);
 
 #endif

@@ -1,6 +1,7 @@
-# Writes the texts of kernels/ as one C file:
+# Writes the sources in kernels/ as one C file:
 #   cmake -DROOT=source-root -DOUT=file.c -DFILES=name;name;... -P embed.cmake
-# Bytes as numbers, since a string literal of C11 may be 4095 characters and no more.
+# The bytes are written as numbers, because a C11 string literal may be limited to 4095
+# characters.
 set(arrays)
 set(rows)
 set(index 0)

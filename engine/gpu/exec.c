@@ -26,14 +26,14 @@ struct device {
     struct vx_jit *jit;
     struct vx_kernel_set *set;
     struct vx_pick pick;
-    struct vx_tune_table *table; /* NULL = none; changed by tuning, under the lock */
+    struct vx_tune_table *table; /* NULL = none; tuning changes it, under table_lock */
     pthread_mutex_t table_lock;
     const char *table_path;
-    char table_file[4096]; /* the same, when a folder was named; PATH_MAX */
+    char table_file[4096]; /* table_path, if the setting names a folder; PATH_MAX */
     enum vx_tune_mode tune;
     struct vx_gpu_tune_counts tuned;
-    void *block;  /* of all requests */
-    void *pinned; /* host memory */
+    void *block;  /* device memory of all rounds */
+    void *pinned; /* the host memory of requests, if it is page-locked */
     struct vx_gpu_monitor *monitor;
     struct vx_gpu_batches batches;
 };
@@ -53,8 +53,7 @@ i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_wh
     return vx_gpu_count(&options, why);
 }
 
-/* A folder has one table for each kind of device: that of "NVIDIA H200" is
- * nvidia-h200.tune. */
+/* A folder has one table per device name: nvidia-h200.tune for "NVIDIA H200". */
 static const char *table_of_folder(struct device *device, const char *path)
 {
     struct stat about;
@@ -108,7 +107,7 @@ static vx_status open_block(struct device *device, size_t bytes, struct vx_why *
     return status;
 }
 
-/* Copies from memory that is not page-locked are slower, and that is all. */
+/* Page-locks the host memory of requests.  Without this, copies are only slower. */
 static void open_host(struct device *device, const struct vx_gpu_settings *settings)
 {
     struct vx_why why = {{0}};
@@ -121,7 +120,7 @@ static void open_host(struct device *device, const struct vx_gpu_settings *setti
         device->pinned = settings->host;
 }
 
-/* The explicit convolution multiplies with the vendor's library where there is one. */
+/* The explicit convolution multiplies with the vendor's library if there is one. */
 static void open_blas(struct device *device)
 {
     for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
@@ -204,7 +203,8 @@ static struct vx_gpu_tuner tuner_of(struct device *device)
     };
 }
 
-/* Reads of the device only what never changes after open, and the table under its lock. */
+/* On the loading thread: reads only what does not change after open, and the table
+ * under its lock. */
 static vx_status gpu_load(void *context, const struct vx_model_source *source,
                           const struct vx_progress *progress, struct vx_why *why,
                           struct vx_model **model)
@@ -219,8 +219,8 @@ static vx_status gpu_load(void *context, const struct vx_model_source *source,
     return vx_gpu_model_open(&load, source, progress, why, model);
 }
 
-/* Measures one candidate of what the table does not know; a table that cannot be written is
- * one that is measured again. */
+/* Measures one candidate of a problem that the table lacks, and writes the table after
+ * the last one.  A failed write is only logged: the next start measures again. */
 static vx_status warm_tune(struct device *device, struct vx_model *model,
                            struct vx_why *why)
 {
@@ -260,7 +260,7 @@ static void gpu_submit(void *context, struct vx_model *model, struct vx_batch *b
     VX_ON(DEVICE);
     VX_ASSERT(device->magic == DEVICE_MAGIC);
     vx_status status = VX_OK;
-    if (!vx_gpu_weights_there(model->gpu->weights)) { /* of who does not warm up */
+    if (!vx_gpu_weights_there(model->gpu->weights)) { /* the model was not warmed up */
         vx_gpu_batches_drain(&device->batches);
         status = warm_upload(device, model, &why);
     }
@@ -288,7 +288,8 @@ static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
     return item.status;
 }
 
-/* Upload, then one candidate after the other, then one size after the other. */
+/* One step: uploads the weights, or else measures the next candidate, or else runs the
+ * next warm-up size. */
 static vx_status gpu_warm(void *context, struct vx_model *model, struct vx_why *why,
                           struct vx_warm *warm)
 {
@@ -297,7 +298,7 @@ static vx_status gpu_warm(void *context, struct vx_model *model, struct vx_why *
     i64 sizes[VX_WARMUP_MAX];
     i32 sizes_count = vx_warm_sizes(model, sizes);
     VX_ON(DEVICE);
-    /* What is measured has the device to itself. */
+    /* A measurement needs the device for itself. */
     vx_gpu_batches_drain(&device->batches);
     if (!vx_gpu_weights_there(model->gpu->weights)) {
         VX_TRY(warm_upload(device, model, why));
@@ -356,9 +357,9 @@ static i32 gpu_numa_node(const void *context)
 
 /* --- memory of other processes --- */
 
-/* Pages are brought in before: the driver holds up every other call while it locks them, on an
- * H200 4 ms for 64 MiB that are there, 60 ms for pages that nobody has touched.  Where the
- * system cannot do it the driver does. */
+/* Faults the pages in first, because the driver blocks every other call while it locks
+ * pages: on an H200, 4 ms for 64 MiB of resident pages and 60 ms for untouched ones.  If
+ * the system has no MADV_POPULATE_WRITE, the driver faults them in. */
 static vx_status gpu_pin(void *context, void *memory, size_t bytes, struct vx_why *why)
 {
     struct device *device = context;

@@ -1,26 +1,26 @@
-/* exec - the GPU behind the engine's table of functions (engine/plan/backend.h).
+/* exec - the GPU's table of backend functions (engine/plan/backend.h).
  *
- * Device memory is taken at open: a block for whatever rounds need (batches.h), a range for
- * the geometries that are remembered (geometry_store.h); the weights of each model beside
- * them.  A batch is put on a stream as a whole and asked for later, so that one batch's
- * tensors travel while the other's layers run.  Loading (any thread but the device's) reads
- * files, chooses tiles, compiles and loads kernels; `prepare`, on the device thread, moves
- * the weights.
+ * open allocates device memory: a block for the rounds (batches.h) and a range for the
+ * geometry store (geometry_store.h).  The weights of each model are allocated beside
+ * them.  submit puts a batch on a stream and returns, and collect asks for it later, so
+ * that the tensors of one batch are copied while the layers of another run.  load, which
+ * is not on the device thread, reads files, chooses tiles, compiles and loads kernels;
+ * the first step of warm, on the device thread, copies the weights to the device.
  *
  *   vx_engine_open  ->  vx_backend_gpu.open  ->  vx_gpu_open, vx_jit_open, memory, lanes
  *   VX_TRY(vx_gpu_model_kernels(&source, &pick, &why, &wanted));    (voxeld compile)
  *
- * Coordinates that are bad raise a flag that comes back with the answers; the host then
- * looks for the rows with the CPU's own code, so that the sentence is the same on every
- * device.
+ * The device sets a flag for bad coordinates, which is copied back with the outputs.  The
+ * host then finds the bad rows with the code of the CPU backend, so that the error is the
+ * same on every device.
  *
  * Owner    the engine.
  * Thread   load: the loading thread; the rest: device.
- * Limits   options.device_bytes for rounds, cache_bytes for geometries; what is free beside
- *          them for weights.
+ * Limits   options.device_bytes for rounds, cache_bytes for geometries; the device memory
+ *          that is left for weights.
  * Fails    open: as gpu.h, jit.h, table.h.  An item: INVALID_ARGUMENT bad coordinates,
- *          RESOURCE_EXHAUSTED with the numbers, FAILED_PRECONDITION a geometry that is not
- *          known, UNAVAILABLE once the device is lost.
+ *          RESOURCE_EXHAUSTED with the numbers, FAILED_PRECONDITION a coords_ref that the
+ *          store does not have, UNAVAILABLE once the device is lost.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,10 +31,11 @@
 #include "engine/model/model.h"
 #include "engine/plan/backend.h"
 
-struct vx_gpu_model; /* a model's part on the device */
+struct vx_gpu_model; /* what a model has on a GPU: model_load.h */
 
-/* The kernels that a model launches on a device that is described by `pick`, up to the
- * voxels that its file says; needs no device.  `wanted` may hold those of other models. */
+/* Adds to `wanted` the kernels that a model launches on the device that `pick` describes,
+ * for requests of up to the model's voxels_max.  Needs no device.  `wanted` may already
+ * have kernels of other models. */
 VX_MUST_USE vx_status vx_gpu_model_kernels(const struct vx_model_source *source,
                                            const struct vx_pick *pick, struct vx_why *why,
                                            struct vx_gpu_wanted *wanted);

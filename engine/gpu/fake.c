@@ -20,7 +20,7 @@ struct fake {
     size_t used;
     struct memory *memories;
     struct memory *hosts;          /* page-locked, of the host */
-    struct vx_fake_object objects; /* head of the list, itself no object */
+    struct vx_fake_object objects; /* only the head of the list */
 };
 static struct fake fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -92,7 +92,7 @@ int vx_fake_step(void)
     return code;
 }
 
-/* A kernel that goes wrong is found out later, as on a device: its launch answers well. */
+/* As on a device, the launch of a kernel that fails succeeds; later calls fail. */
 int vx_fake_step_launch(bool *run)
 {
     pthread_mutex_lock(&fake.lock);
@@ -176,7 +176,7 @@ static int fake_device_name(char *name, int bytes, int device)
     return vx_fake_step();
 }
 
-/* Not a step: nobody fails for it. */
+/* Not counted as a call and never fails: no caller depends on the result. */
 static int fake_device_uuid(void *id, int device)
 {
     memset(id, 0xfa, 16);
@@ -184,7 +184,7 @@ static int fake_device_uuid(void *id, int device)
     return 0;
 }
 
-/* No bus has such a device: the system does not say which node it is on. */
+/* An address that no bus has, so that the NUMA node is not known. */
 static int fake_device_pci(char *bus, int bytes, int device)
 {
     (void)device;
@@ -287,7 +287,7 @@ static int fake_module_load(void **module, const void *image)
     return 0;
 }
 
-/* Functions end with their module. */
+/* Closes the functions of the module too. */
 static int fake_module_unload(void *module)
 {
     int code = vx_fake_step();
@@ -305,7 +305,7 @@ static int fake_module_unload(void *module)
     return 0;
 }
 
-/* The text after "\nword " in a module's image, up to the end of the line. */
+/* The text behind `word` in a module's image; it is not cut at the end of the line. */
 static const char *image_field(const struct vx_fake_object *module, const char *word)
 {
     const char *at = strstr(module->inside, word);

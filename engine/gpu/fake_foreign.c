@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Twice the regions that a server has. */
+/* Twice as many as a server has regions. */
 #define RANGES_MAX 512
 
 struct range {
@@ -42,7 +42,7 @@ i32 vx_fake_imported(void)
     return ranges_count(fake.imported);
 }
 
-/* False: it meets one that is there. */
+/* False if the range overlaps another one. */
 static bool range_add(struct range ranges[RANGES_MAX], void *at, size_t bytes)
 {
     struct range *free_row = NULL;
@@ -62,7 +62,7 @@ static bool range_add(struct range ranges[RANGES_MAX], void *at, size_t bytes)
     return !meets;
 }
 
-/* Its bytes; 0 = there is none that begins there. */
+/* Removes the range that begins at `at` and returns its bytes; 0 = there is none. */
 static size_t range_drop(struct range ranges[RANGES_MAX], const void *at)
 {
     size_t bytes = 0;
@@ -76,7 +76,7 @@ static size_t range_drop(struct range ranges[RANGES_MAX], const void *at)
     return bytes;
 }
 
-/* --- page-locked --- */
+/* --- page-locked memory --- */
 
 static int fake_host_pin(void *memory, size_t bytes, unsigned flags)
 {
@@ -87,7 +87,7 @@ static int fake_host_pin(void *memory, size_t bytes, unsigned flags)
     return range_add(fake.pinned, memory, bytes) ? 0 : VX_DRIVER_HOST_PINNED_ALREADY;
 }
 
-/* The row goes whatever the call answers, as a piece of a lost device's does. */
+/* Removes the range even if the call fails: a lost device holds no page locks. */
 static int fake_host_unpin(void *memory)
 {
     size_t bytes = range_drop(fake.pinned, memory);
@@ -98,7 +98,7 @@ static int fake_host_unpin(void *memory)
     return 0;
 }
 
-/* --- of other processes --- */
+/* --- memory of other processes --- */
 
 void vx_fake_handle(int pid, int fd, u64 bytes, u8 handle[VX_GPU_IPC_BYTES])
 {
@@ -108,7 +108,7 @@ void vx_fake_handle(int pid, int fd, u64 bytes, u8 handle[VX_GPU_IPC_BYTES])
     memcpy(handle + VX_FAKE_IPC_PID, numbers, sizeof numbers);
 }
 
-/* Its memory; NULL = the handle is none. */
+/* Maps the memory that a handle names; NULL = the handle is not valid. */
 static void *handle_map(const struct vx_driver_ipc *handle, size_t *bytes)
 {
     u64 numbers[3];
@@ -154,7 +154,8 @@ static int fake_ipc_close(u64 address)
     return code || bytes ? code : VX_DRIVER_INVALID_VALUE;
 }
 
-/* One may begin where another ends: only who holds all that is asked for is meant. */
+/* Finds the imported range that holds all the wanted bytes: ranges may be adjacent, so
+ * the address alone does not tell. */
 static bool foreign_range(u64 address, size_t wanted, u64 *base, size_t *bytes)
 {
     bool found = false;
@@ -184,7 +185,7 @@ static int fake_memory_range(u64 *base, size_t *bytes, u64 address)
     return found ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
-/* All that it knows of is its one device's. */
+/* All known device memory is on the only device, 0. */
 static int fake_pointer_attribute(void *value, int attribute, u64 address)
 {
     const int device = 0;

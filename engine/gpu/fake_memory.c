@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Fresh device memory has whatever was there; so much of ours has it too. */
+/* As new device memory has old contents, so many bytes of an allocation get this byte. */
 #define STALE_BYTES (4 << 20)
 #define STALE_BYTE  0xa5
 
@@ -14,14 +14,14 @@ struct memory {
     struct memory *next;
     u8 *at;
     size_t bytes;
-    size_t mapped; /* of the whole piece, which begins here */
+    size_t mapped; /* bytes of the whole mapping, which begins with this struct */
 };
 
 static struct {
     pthread_mutex_t lock;
     size_t used; /* of the device */
     struct memory *memories;
-    struct memory *hosts; /* page-locked, of the host */
+    struct memory *hosts; /* page-locked host memory */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 size_t vx_fake_memory_used(void)
@@ -55,15 +55,15 @@ static int fake_memory_info(size_t *free_bytes, size_t *total_bytes)
     return vx_fake_step();
 }
 
-/* A device's memory is not of our heap: a thread that may not allocate may ask for it.
- * The piece ends at a page that nobody may touch, so that what runs over it is seen. */
+/* Uses mmap and not our allocator, because a thread whose allocator is frozen may
+ * allocate device memory.  A protected page behind the memory catches overruns. */
 static struct memory *memory_map(size_t bytes)
 {
     const size_t page = 4096, line = 256;
     size_t data = vx_round_up(bytes, page), mapped = data + 2 * page;
     u8 *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    VX_ASSERT(base != MAP_FAILED); /* the test machine's memory, not the device's */
+    VX_ASSERT(base != MAP_FAILED); /* fails if the test machine is out of memory */
     VX_ASSERT(!mprotect(base + page + data, page, PROT_NONE));
     struct memory *made = (struct memory *)(void *)base;
     *made = (struct memory){NULL, base + page + data - vx_round_up(bytes, line), bytes,
@@ -82,7 +82,7 @@ static u8 *memory_keep(struct memory **list, size_t bytes)
     return made->at;
 }
 
-/* Ends the piece that begins there; its bytes, 0 = there is none. */
+/* Frees the memory that begins at the address; returns its bytes, 0 = there is none. */
 static size_t memory_drop(struct memory **list, u64 address)
 {
     pthread_mutex_lock(&fake.lock);

@@ -1,7 +1,7 @@
 /* gpu/fake_parts - what the files of the fake driver share.
  *
  * Owner    objects belong to the fake's one context and end with it.
- * Thread   any; vx_fake.lock keeps counts and lists.
+ * Thread   any; each file guards its counts and lists with its own locks.
  * Limits   below.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -17,23 +17,23 @@
 /* Arguments of one launch: twice the largest struct of kernels/. */
 #define VX_FAKE_ARGS_BYTES 512
 
-/* Launches and copies of one recording: a network of 1024 layers has fewer. */
+/* Operations of one capture or one queue: a network of 1024 layers has fewer. */
 #define VX_FAKE_NODES_MAX 8192
 
+/* "fkMO", "fkFU", "fkST", "fkEV": so that a stray pointer is not taken for an object. */
 enum vx_fake_kind {
-    VX_FAKE_MODULE =
-        0x666b4d4f, /* "fkMO": so that a stray pointer is not taken for one */
+    VX_FAKE_MODULE = 0x666b4d4f,
     VX_FAKE_FUNCTION = 0x666b4655,
     VX_FAKE_STREAM = 0x666b5354,
     VX_FAKE_EVENT = 0x666b4556,
 };
 
-/* The beginning of everything the driver hands out. */
+/* The beginning of every object that the driver returns. */
 struct vx_fake_object {
     enum vx_fake_kind kind;
     struct vx_fake_object *previous, *next;
-    void *inside; /* of a module its text, of a stream the recording in progress */
-    void *queue;  /* of a stream: what waits */
+    void *inside; /* of a module: its text; of a stream: the capture in progress */
+    void *queue;  /* of a stream: its deferred work */
 };
 
 struct vx_fake_function {
@@ -41,36 +41,36 @@ struct vx_fake_function {
     struct vx_fake_object *module;
     const struct vx_kernel_spec *spec;
     enum vx_number type;
-    int shared; /* that was asked for */
+    int shared; /* bytes that a launch may ask for */
 };
 
-/* What one call answers before it does anything: 0 = go on. */
+/* Counts a driver call; returns the error that is injected for it, 0 = none. */
 int vx_fake_step(void);
-/* The same for a launch; also told when it may run. */
+/* The same for a launch; *run: the kernel may run. */
 int vx_fake_step_launch(bool *run);
-/* Zeroed and in the list of what ends with the context; NULL = no memory. */
+/* A zeroed object, which ends with the context at the latest; NULL = no memory. */
 void *vx_fake_object_open(enum vx_fake_kind kind, size_t bytes);
 void vx_fake_object_close(struct vx_fake_object *object);
 bool vx_fake_is(const void *object, enum vx_fake_kind kind);
-/* How often an event is asked about in vain; 0 = streams run at once. */
+/* How often an event is polled in vain; 0 = streams run at once. */
 i32 vx_fake_event_polls(void);
-/* Calls `each` for all objects of the kind; which open and close none. */
+/* Calls `each` for all objects of the kind; it must not open or close objects. */
 void vx_fake_each(enum vx_fake_kind kind, void (*each)(struct vx_fake_object *object));
-/* True when device memory of ours holds all of it. */
+/* True if one allocation or import of device memory holds all of it. */
 bool vx_fake_holds(u64 address, size_t bytes);
 
 size_t vx_fake_memory_total(void); /* of the device */
-void vx_fake_on_pin(void);         /* what the test wants to be told */
+void vx_fake_on_pin(void);         /* calls the setting of that name */
 
-/* The part of the table that is about memory (fake_memory.c). */
+/* The table's functions for memory (fake_memory.c). */
 void vx_driver_fake_memory(struct vx_driver *driver);
-void vx_fake_memory_close(void); /* ends every piece */
+void vx_fake_memory_close(void); /* frees all allocations */
 
-/* The part that is about memory of other processes and of the host (fake_foreign.c). */
+/* The table's functions for the host's and other processes' memory (fake_foreign.c). */
 void vx_driver_fake_foreign(struct vx_driver *driver);
-void vx_fake_foreign_close(void); /* lets go of all of it */
+void vx_fake_foreign_close(void); /* releases all of it */
 bool vx_fake_foreign_holds(u64 address, size_t bytes);
-/* The piece of our own that holds so many bytes from the address on; false = none. */
+/* Finds our allocation that holds `wanted` bytes from the address on; false = none. */
 bool vx_fake_range(u64 address, size_t wanted, u64 *base, size_t *bytes);
 /* Whether [address, address + wanted) is within [base, base + bytes). */
 static inline bool vx_fake_within(u64 address, size_t wanted, u64 base, size_t bytes)
@@ -79,9 +79,9 @@ static inline bool vx_fake_within(u64 address, size_t wanted, u64 base, size_t b
            wanted <= bytes - (address - base);
 }
 
-/* The part of the table that is about streams (fake_queue.c). */
+/* The table's functions for streams (fake_queue.c). */
 void vx_driver_fake_queue(struct vx_driver *driver);
-void vx_fake_queue_drain(void); /* runs all that waits on any stream */
-void vx_fake_queue_close(void); /* ends every graph and recording */
+void vx_fake_queue_drain(void); /* runs the deferred work of every stream */
+void vx_fake_queue_close(void); /* frees every graph, capture and queue */
 
 #endif

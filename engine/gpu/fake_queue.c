@@ -11,12 +11,12 @@
 #define CAPTURE_ISOLATION   905
 #define ILLEGAL_STATE       401
 
-/* What a block and a grid may have on every device we know. */
+/* The limits of a block and a grid on every known device. */
 #define THREADS_MAX 1024
 #define GRID_X_MAX  2147483647u
 #define GRID_YZ_MAX 65535u
 
-/* One thing to do: now, or each time a recording is launched. */
+/* One operation, of a stream or of a graph. */
 struct node {
     enum { NODE_LAUNCH, NODE_COPY, NODE_FILL, NODE_RECORD, NODE_AFTER } kind;
     struct fake_event *event;
@@ -29,17 +29,17 @@ struct node {
     _Alignas(16) u8 args[VX_FAKE_ARGS_BYTES];
 };
 struct nodes {
-    struct nodes *next; /* of those that live */
+    struct nodes *next; /* in the list `living` */
     i32 count;
     i32 done; /* of a queue: rows that have run */
     struct node rows[VX_FAKE_NODES_MAX];
 };
 struct fake_event {
     struct vx_fake_object object;
-    i64 ns;            /* of the last record that happened; 0 = none */
-    i64 tickets;       /* records asked for */
-    i64 happened;      /* and of these come to pass */
-    i32 polls;         /* questions since the last record */
+    i64 ns;            /* of the last record that has happened; 0 = none */
+    i64 tickets;       /* records that were put on streams */
+    i64 happened;      /* records that have happened */
+    i32 polls;         /* since the last record was put on a stream */
     void *last_stream; /* of the last record */
 };
 static pthread_mutex_t waiting_lock = PTHREAD_MUTEX_INITIALIZER; /* of all queues */
@@ -47,7 +47,7 @@ static pthread_mutex_t waiting_lock = PTHREAD_MUTEX_INITIALIZER; /* of all queue
 static struct nodes *living;
 static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A driver's own memory comes from the system: our allocator's freeze does not bind it. */
+/* Uses mmap, because a driver may allocate on a thread whose allocator is frozen. */
 static struct nodes *nodes_open(void)
 {
     void *made = mmap(NULL, sizeof(struct nodes), PROT_READ | PROT_WRITE,
@@ -100,14 +100,14 @@ static void node_run(const struct node *node)
     }
 }
 
-/* --- what waits --- */
+/* --- deferred work --- */
 
-/* A node is taken off before it runs: while it waits for another stream, that stream may
- * not come back to it. */
+/* Takes a node off the queue before it runs it: a NODE_AFTER steps another stream, which
+ * must not run the same node again. */
 static void stream_step(struct vx_fake_object *stream)
 {
     struct nodes *queue = stream->queue;
-    VX_ASSERT(queue && queue->done < queue->count); /* an event of no stream */
+    VX_ASSERT(queue && queue->done < queue->count); /* else the record is on no queue */
     node_run(&queue->rows[queue->done++]);
 }
 
@@ -125,7 +125,7 @@ void vx_fake_queue_drain(void)
     pthread_mutex_unlock(&waiting_lock);
 }
 
-/* Now, or later when the streams of the fake wait. */
+/* Runs the node now, or queues it if work is deferred (event_polls). */
 static void stream_put(struct vx_fake_object *stream, const struct node *node)
 {
     pthread_mutex_lock(&waiting_lock);
@@ -135,13 +135,13 @@ static void stream_put(struct vx_fake_object *stream, const struct node *node)
         if (queue->count == VX_FAKE_NODES_MAX) stream_drain(stream);
         queue->rows[queue->count++] = *node;
     } else {
-        stream_drain(stream); /* of a time when they waited */
+        stream_drain(stream); /* nodes from before a change of event_polls */
         node_run(node);
     }
     pthread_mutex_unlock(&waiting_lock);
 }
 
-/* Does it, or keeps it for the graph that the stream is recording. */
+/* Runs or queues the node, or adds it to the capture of the stream. */
 static int stream_do(void *stream, const struct node *node)
 {
     if (!vx_fake_is(stream, VX_FAKE_STREAM)) return VX_DRIVER_INVALID_HANDLE;
@@ -155,7 +155,7 @@ static int stream_do(void *stream, const struct node *node)
     return 0;
 }
 
-/* --- copies: stricter than a device, which may know better what it is given --- */
+/* --- copies: stricter than a device, which may accept host or device memory --- */
 
 static int fake_copy_in(u64 to, const void *from, size_t bytes, void *stream)
 {
@@ -287,7 +287,7 @@ static int fake_event_open(void **event, unsigned flags)
 
 static int fake_event_close(void *event)
 {
-    vx_fake_queue_drain(); /* streams may still name it */
+    vx_fake_queue_drain(); /* queued nodes may still refer to it */
     return object_close(event, VX_FAKE_EVENT);
 }
 
@@ -308,7 +308,7 @@ static int fake_event_record(void *event, void *stream)
     return 0;
 }
 
-/* An event that nobody recorded is done, as the vendor's is. */
+/* As with the vendors, an event that was never recorded is done. */
 static int fake_event_done(void *event)
 {
     int code = vx_fake_step();
@@ -331,7 +331,7 @@ static int fake_stream_after(void *stream, void *event, unsigned flags)
     if (code || flags) return code ? code : VX_DRIVER_INVALID_VALUE;
     if (!vx_fake_is(event, VX_FAKE_EVENT) || !vx_fake_is(stream, VX_FAKE_STREAM))
         return VX_DRIVER_INVALID_HANDLE;
-    /* A recording knows only what was recorded with it. */
+    /* A capture may depend only on events of the same capture. */
     if (((struct vx_fake_object *)stream)->inside) return CAPTURE_ISOLATION;
     struct fake_event *it = event;
     pthread_mutex_lock(&waiting_lock);
@@ -369,7 +369,7 @@ static int fake_capture_begin(void *stream, int mode)
     return 0;
 }
 
-/* Whatever goes wrong, the stream records no more, as the vendor's does. */
+/* As with the vendors, the capture ends even if the call fails. */
 static int fake_capture_end(void *stream, void **recording)
 {
     struct vx_fake_object *it = stream;

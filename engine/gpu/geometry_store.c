@@ -9,18 +9,19 @@
 
 #define STORE_MAGIC 0x76784753u /* "vxGS" */
 
-/* A small geometry is a few thousand bytes; two to four bytes of the host for each. */
+/* The unit of allocation: a small geometry has a few thousand bytes.  Each unit costs two
+ * to four bytes of host memory. */
 #define UNIT_BYTES 4096
 
 #define NONE (-1)
 
-/* Half empty at most, so chains of one hash value stay short. */
+/* At least two hash values per entry, so that chains are short. */
 #define CHAINS_COUNT (2 * VX_GPU_STORE_ENTRIES)
 
 struct order {
     i32 map, groups;
     u64 offset;
-    i32 next; /* of the same geometry, or of the free */
+    i32 next; /* of the same geometry, or next free */
 };
 
 struct vx_gpu_store {
@@ -31,7 +32,7 @@ struct vx_gpu_store {
     size_t bytes;
     struct vx_buddy *buddy;
     i64 hits, misses, evictions;
-    i32 oldest, newest; /* of those that are kept */
+    i32 oldest, newest; /* ends of the list of kept entries */
     i32 entries_free, orders_free;
     i32 chains[CHAINS_COUNT];
     struct vx_gpu_geometry entries[VX_GPU_STORE_ENTRIES];
@@ -114,7 +115,7 @@ static i32 index_of(const struct vx_gpu_store *store, const struct vx_gpu_geomet
     return (i32)(it - store->entries);
 }
 
-/* --- those that are kept, by last use --- */
+/* --- the list of kept entries, by last use --- */
 
 static i32 *newer_link(struct vx_gpu_store *store, i32 index)
 {
@@ -178,7 +179,7 @@ static bool evict(struct vx_gpu_store *store)
 
 static bool take(struct vx_gpu_store *store, size_t bytes, u64 *offset)
 {
-    /* What can never fit throws nothing out. */
+    /* A request that can never fit must not evict anything. */
     if (!vx_buddy_could(store->buddy, bytes)) return false;
     while (!vx_buddy_take(store->buddy, bytes, offset))
         if (!evict(store)) return false;

@@ -12,7 +12,7 @@
 
 #define GPU_MAGIC 0x76784750u /* "vxGP" */
 
-/* Which gpu's context this thread has current: setting it costs a call. */
+/* The number of the GPU whose context this thread has, to set it only when it differs. */
 static _Thread_local u64 thread_has;
 static atomic_ullong opened;
 
@@ -42,8 +42,8 @@ vx_status vx_gpu_lose(struct vx_gpu *gpu, struct vx_why *why)
     return lose(gpu, &said, why);
 }
 
-/* "Unknown" about memory that somebody else has made, and may have cut or taken away, is no
- * word about the device. */
+/* Then "unknown" does not mean that the device is lost: the memory belongs to another
+ * process, which may have cut it or taken it away. */
 static bool is_about_memory(int code, enum vx_driver_call call)
 {
     return code == VX_DRIVER_UNKNOWN &&
@@ -143,7 +143,7 @@ static vx_status open_caps(struct vx_gpu *gpu, struct vx_why *why)
     return VX_OK;
 }
 
-/* A hint: a driver that does not say on which bus the device is serves as well. */
+/* Only a hint: -1 if the driver does not name the device's bus. */
 static i32 open_numa_node(struct vx_gpu *gpu)
 {
     char bus[32] = "";
@@ -192,7 +192,7 @@ vx_status vx_gpu_open(const struct vx_gpu_options *options, struct vx_why *why,
     return VX_OK;
 }
 
-/* Giving the context back ends all that is left in it. */
+/* Releasing the context frees all that is left in it. */
 void vx_gpu_close(struct vx_gpu **gpu)
 {
     struct vx_gpu *it = *gpu;
@@ -254,7 +254,7 @@ vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
     u64 at = 0;
     *memory = NULL;
     VX_TRY(vx_gpu_enter(gpu, why));
-    /* No driver has a piece of nothing. */
+    /* Drivers refuse to allocate 0 bytes. */
     vx_status status = VX_GPU_CALL(gpu, why, memory_open, &at, bytes ? bytes : 1);
     if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
         vx_why_set(why, "%s: out of memory: %zu bytes wanted", gpu->name, bytes);
@@ -363,8 +363,7 @@ static vx_status import_check(struct vx_gpu *gpu, u64 at, size_t bytes,
     return VX_OK;
 }
 
-/* Of whatever a driver says of a handle, only memory and the device itself are not the
- * handle's fault. */
+/* Any error other than a lost device or exhausted memory is the handle's fault. */
 static vx_status import_open(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
                              struct vx_why *why, u64 *at)
 {

@@ -1,10 +1,10 @@
-/* gpu - one GPU: its driver, its memory, its streams, and whether it is still with us.
+/* gpu - one GPU: its driver, memory, streams and kernels, and whether it is lost.
  *
- * The vendor's driver is opened with dlopen, so that one binary runs with CUDA, with HIP,
- * with both or with neither.  A third driver, `fake`, keeps device memory in the host's
- * and answers a launch by running the kernel's reference: with it the whole GPU path is
- * tested on a machine without a GPU.  The fake also counts calls, and fails the Nth when
- * told to.
+ * The vendor's driver is opened with dlopen, so that one program runs with CUDA, with
+ * HIP, with both or with neither.  A third driver, `fake`, uses host memory as device
+ * memory and runs the kernel's reference at each launch, so that the whole GPU path can
+ * be tested on a machine without a GPU.  It also counts calls and can fail the Nth
+ * (fake.h).
  *
  *   VX_TRY(vx_gpu_open(&options, &why, &gpu));
  *   VX_TRY(vx_gpu_alloc(gpu, bytes, &why, &memory));
@@ -12,15 +12,15 @@
  *   VX_TRY(vx_gpu_stream_wait(gpu, stream, &why));
  *   vx_gpu_close(&gpu);
  *
- * A device pointer is a `void *` that the host never follows.  Every call answers a
- * status; a sticky error (an illegal address, an assert, a lost bus) marks the device
- * lost: from then on every call answers UNAVAILABLE with the first error's sentence, and
- * the process must end, because its contexts are gone (design.md section 3).
+ * A device pointer is a `void *` that the host never dereferences.  A sticky error (an
+ * illegal address, an assert, a lost bus) marks the device lost: from then on every call
+ * returns UNAVAILABLE with the text of the first error, and the process must end, because
+ * its contexts are unusable.
  *
  * Owner    the caller owns gpu and all it makes; close frees what is left.
- * Thread   the thread that opened it (device), but module_load, host_pin and host_unpin,
- *          which may run on any thread (they make the context current for themselves);
- *          caps, name, arch, lost: any.
+ * Thread   the thread that opened it (device).  module_load, function_get, memory_info,
+ *          host_pin and host_unpin may run on any thread: they make the context current
+ *          there.  caps, name, arch, lost: any.
  * Limits   engine/gpu/limits.h.
  * Fails    NOT_FOUND no driver or no such device; FAILED_PRECONDITION a driver too old;
  *          RESOURCE_EXHAUSTED out of device memory (not sticky); UNAVAILABLE lost.
@@ -48,8 +48,8 @@ struct vx_gpu_options {
     const char *library; /* path of the driver's library; NULL = the search list */
 };
 
-/* Finds devices without making a context: how many a vendor's driver has; 0 when there is
- * no driver, and `why` then says what was tried. */
+/* Counts the devices of a vendor's driver without making a context; 0 if there is no
+ * driver or no device, and `why` then says what was tried. */
 i32 vx_gpu_count(const struct vx_gpu_options *options, struct vx_why *why);
 
 VX_MUST_USE vx_status vx_gpu_open(const struct vx_gpu_options *options,
@@ -60,25 +60,24 @@ const char *vx_gpu_name(const struct vx_gpu *gpu);   /* "NVIDIA H200" */
 const char *vx_gpu_arch(const struct vx_gpu *gpu);   /* "sm_90a", "gfx942", "fake" */
 i32 vx_gpu_driver_version(const struct vx_gpu *gpu); /* CUDA: 1000*major + 10*minor */
 bool vx_gpu_lost(const struct vx_gpu *gpu, struct vx_why *why); /* why: the first error */
-/* For who cannot tell any more what the device is at: from now on it is lost, for this
- * reason unless it was before.  Answers as every call does then. */
+/* Marks the device lost, because its state is no longer known.  `why` is the reason; if
+ * the device was lost before, it becomes the first one.  Returns UNAVAILABLE. */
 VX_MUST_USE vx_status vx_gpu_lose(struct vx_gpu *gpu, struct vx_why *why);
 
-/* --- memory: alloc and free are for load time; copies are asynchronous on a stream --- */
+/* --- memory: alloc and free only while loading; copies are asynchronous --- */
 VX_MUST_USE vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
                                    void **memory);
 void vx_gpu_free(struct vx_gpu *gpu, void **memory);
 VX_MUST_USE vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why,
                                          size_t *free_bytes, size_t *total_bytes);
-/* Page-locks host memory for DMA; refusal is not fatal: copies then are slower. */
+/* Page-locks host memory for DMA; if this fails, copies are only slower. */
 VX_MUST_USE vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
                                       struct vx_why *why);
-/* Page-locked host memory of the driver's own, for small things that go to and fro. */
+/* Allocates page-locked host memory, for small data that is copied often. */
 VX_MUST_USE vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes,
                                         struct vx_why *why, void **memory);
 void vx_gpu_host_free(struct vx_gpu *gpu, void **memory);
-/* Which socket's memory is nearest: the number the system gives its NUMA node, -1 when it
- * does not say.  Any thread. */
+/* The system's number of the nearest NUMA node; -1 = not known.  Any thread. */
 i32 vx_gpu_numa_node(const struct vx_gpu *gpu);
 void vx_gpu_host_unpin(struct vx_gpu *gpu, void *memory);
 struct vx_gpu_copy {
@@ -90,13 +89,13 @@ VX_MUST_USE vx_status vx_gpu_copy_in(struct vx_gpu *gpu, struct vx_gpu_stream *s
                                      const struct vx_gpu_copy *copy, struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_copy_out(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                       const struct vx_gpu_copy *copy, struct vx_why *why);
-/* Both on the device. */
+/* Copies within the device's memory. */
 VX_MUST_USE vx_status vx_gpu_copy_within(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                          const struct vx_gpu_copy *copy,
                                          struct vx_why *why);
-/* Device memory of another process, by the handle that it made: INVALID_ARGUMENT for one that
- * is none, is another device's, or has fewer bytes from there on.  As long as it is imported
- * the memory stays, whatever its owner does. */
+/* Opens device memory of another process by the IPC handle that it made.
+ * INVALID_ARGUMENT if the handle is not valid, is another device's, or has fewer than
+ * `bytes` bytes.  Until release the memory stays, even if its owner frees it. */
 #define VX_GPU_IPC_BYTES 64
 VX_MUST_USE vx_status vx_gpu_import(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
                                     size_t bytes, struct vx_why *why, void **memory);
@@ -118,10 +117,10 @@ VX_MUST_USE vx_status vx_gpu_stream_wait(struct vx_gpu *gpu, struct vx_gpu_strea
 VX_MUST_USE vx_status vx_gpu_event_open(struct vx_gpu *gpu, struct vx_why *why,
                                         struct vx_gpu_event **event);
 void vx_gpu_event_close(struct vx_gpu *gpu, struct vx_gpu_event **event);
-/* *done: whether the last record of the event has happened; does not wait. */
+/* *done: the last record of the event has happened.  Does not wait. */
 VX_MUST_USE vx_status vx_gpu_event_done(struct vx_gpu *gpu, struct vx_gpu_event *event,
                                         struct vx_why *why, bool *done);
-/* What is put on the stream from now on begins after the event; the host does not wait. */
+/* Later work on the stream begins after the event; the host does not wait. */
 VX_MUST_USE vx_status vx_gpu_stream_after(struct vx_gpu *gpu,
                                           struct vx_gpu_stream *stream,
                                           struct vx_gpu_event *event, struct vx_why *why);

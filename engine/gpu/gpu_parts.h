@@ -1,9 +1,9 @@
-/* gpu_parts - what the two files behind gpu.h share: the struct, and how a call is made.
+/* gpu_parts - shared by the files that implement gpu.h: the struct, and driver calls.
  *
  *   VX_TRY(vx_gpu_enter(gpu, why));
  *   return VX_GPU_CALL(gpu, why, stream_wait, stream);
  *
- * Owner    gpu.c makes and ends the struct.
+ * Owner    gpu.c allocates and frees the struct.
  * Thread   as gpu.h says.
  * Limits   engine/gpu/limits.h.
  * Fails    as gpu.h says.
@@ -19,11 +19,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* The driver's handles are our handles: a module, stream, event or graph is the pointer
- * that the driver gave, so that nothing is allocated for one. */
+/* Our handles are the driver's: the pointer to a module, stream, event or graph is the
+ * one that the driver returned, so that nothing is allocated for it. */
 struct vx_gpu {
     u32 magic;
-    u64 number; /* of all that this process opened: names the context a thread has */
+    u64 number; /* unique in the process: identifies the context a thread has */
     struct vx_driver driver;
     int device;
     i32 numa_node; /* -1: not known */
@@ -33,11 +33,11 @@ struct vx_gpu {
     char arch[32];
     i32 version;
     atomic_bool lost;
-    pthread_mutex_t lock; /* of first */
-    struct vx_why first;  /* the error that took the device */
+    pthread_mutex_t lock; /* guards `first` */
+    struct vx_why first;  /* the error that lost the device */
 };
 
-/* Calls a function of the table and turns its answer into a status. */
+/* Calls a function of the table and turns its error code into a status. */
 #define VX_GPU_CALL(gpu_, why_, field_, ...)                                             \
     vx_gpu_answer((gpu_), (gpu_)->driver.field_(__VA_ARGS__), VX_CALL_##field_, (why_))
 
@@ -50,11 +50,12 @@ vx_gpu_answer(struct vx_gpu *gpu, int code, enum vx_driver_call call, struct vx_
     return code ? vx_gpu_answer_bad(gpu, code, call, why) : VX_OK;
 }
 
-/* Every call begins here: the device must be there and its context this thread's. */
+/* Every call begins with this: fails if the device is lost, and makes its context current
+ * on this thread. */
 VX_MUST_USE vx_status vx_gpu_enter(struct vx_gpu *gpu, struct vx_why *why);
 
-/* For what cannot fail: makes the context current if it can be; the driver's own answers
- * are not waited for, since a lost device gives nothing back anyway. */
+/* The same for functions that cannot fail, such as close and free: ignores errors,
+ * because a lost device has nothing left to free. */
 void vx_gpu_enter_to_close(struct vx_gpu *gpu);
 
 #endif

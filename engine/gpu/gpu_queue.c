@@ -94,7 +94,7 @@ vx_status vx_gpu_capture_begin(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                struct vx_why *why)
 {
     VX_TRY(vx_gpu_enter(gpu, why));
-    /* What other threads do meanwhile (loading a model) is no part of it. */
+    /* Calls of other threads (loading a model) do not disturb the capture. */
     return VX_GPU_CALL(gpu, why, capture_begin, stream, VX_CAPTURE_THREAD_LOCAL);
 }
 
@@ -161,8 +161,8 @@ vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
     if (status.fault && !vx_gpu_lost(gpu, NULL))
         vx_why_set(why, "%s: a binary without the kernel %s", gpu->name, symbol->name);
     VX_TRY(status);
-    /* Asked for always: what the kernel has statically counts too, and only the driver
-     * knows it. */
+    /* Always set: the kernel's static shared memory counts too, and only the driver
+     * knows its size. */
     if (symbol->shared > 0) {
         status = vx_gpu_answer(
             gpu, gpu->driver.shared_allow(&gpu->driver, made, symbol->shared),

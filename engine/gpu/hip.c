@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* hipDeviceAttribute_t; the same in 5.2 and 6.3.  What has no number here is not asked. */
+/* hipDeviceAttribute_t; the same in 5.2 and 6.3.  -1 = not asked for. */
 static const i32 attributes[VX_ATTRIBUTES_COUNT] = {
     [VX_ATTRIBUTE_PROCESSORS] = 63,       /* MultiprocessorCount */
     [VX_ATTRIBUTE_MAJOR] = 23,            /* ComputeCapabilityMajor */
@@ -15,10 +15,10 @@ static const i32 attributes[VX_ATTRIBUTES_COUNT] = {
     [VX_ATTRIBUTE_CACHE_BYTES] = -1,
 };
 
-/* Nodes of the kernel driver's list; a machine has a few. */
+/* The most nodes that are read from the kernel driver's list; a machine has a few. */
 #define NODES_MAX 256
 
-/* No contexts: a thread says which device it means. */
+/* HIP has no contexts: a thread selects its device. */
 static int hip_open(const struct vx_driver *driver, int device, void **context)
 {
     *context = NULL;
@@ -37,7 +37,7 @@ static void hip_close(const struct vx_driver *driver, int device)
     (void)device;
 }
 
-/* A block has all there is without asking. */
+/* A block may always use all shared memory. */
 static int hip_shared_allow(const struct vx_driver *driver, void *function, int bytes)
 {
     (void)driver;
@@ -47,7 +47,7 @@ static int hip_shared_allow(const struct vx_driver *driver, void *function, int 
 }
 
 /* gfx_target_version of the index-th node that is a GPU: 90402 is gfx942.  The list is in
- * the order in which the driver counts, unless a person has hidden devices. */
+ * the order in which the driver counts, unless the user has hidden devices. */
 static int target_version(int index)
 {
     for (int node = 0; node < NODES_MAX; node++) {
@@ -66,7 +66,7 @@ static int target_version(int index)
     return 0;
 }
 
-/* Not from the properties struct, whose layout differs between releases. */
+/* Does not use hipDeviceProp_t, whose layout differs between releases. */
 static int hip_arch(const struct vx_driver *driver, int device, char name[32])
 {
     (void)driver;

@@ -14,8 +14,7 @@
 
 #define JIT_MAGIC 0x76784a54u /* "vxJT" */
 
-/* Places of the table of binaries: twice as many as there may be, so that a search is
- * short. */
+/* Size of the hash table of binaries: twice their maximum, so that searches are short. */
 #define PLACES (VX_JIT_IMAGES_MAX * 2)
 
 struct entry {
@@ -24,10 +23,10 @@ struct entry {
     struct vx_tile tile; /* a copy of the wanted one, which unit points at */
     struct vx_binary binary;
     bool ready, from_cache;
-    u32 listed; /* the last build that has it in its list */
+    u32 listed; /* the number of the last build that listed it */
 };
 
-/* The texts behind a kernel, put together at its first use. */
+/* A kernel's source with all it includes, collected at its first use. */
 struct source {
     const char *name; /* the spec's, static */
     struct vx_jit_closure closure;
@@ -42,13 +41,13 @@ struct vx_jit {
     struct vx_jit_texts texts;
     struct source *sources;
     struct vx_compiler compiler;
-    struct vx_why compiler_why; /* why there is none */
+    struct vx_why compiler_why; /* why there is no compiler */
     struct vx_cache *cache;
-    /* Whose binaries may be used: the compiler's, or without one whatever lies there. */
+    /* The compilers whose cached binaries may be used: ours, or all if we have none. */
     char words[VX_JIT_COMPILERS_MAX][VX_COMPILER_WORD_BYTES];
     i32 words_count;
     u32 builds; /* so far */
-    /* For vx_jit_counts_get, on whichever thread. */
+    /* vx_jit_counts_get reads them on any thread. */
     atomic_llong compiled, cached, build_ns;
     i32 entries_count;
     struct entry *entries[PLACES]; /* by key, open addressing */
@@ -77,7 +76,7 @@ static vx_status open_parts(struct vx_jit *jit, const struct vx_jit_options *opt
     if (!strcmp(jit->arch, "fake")) {
         vx_compiler_fake(&jit->compiler);
     } else {
-        /* None is no error yet: all may lie in the cache. */
+        /* No error yet: all binaries may be in the cache. */
         vx_status none =
             vx_compiler_open(options->compiler, &jit->compiler_why, &jit->compiler);
         if (none.fault) jit->words_count = vx_cache_words(jit->cache, jit->words);
@@ -126,7 +125,7 @@ void vx_jit_close(struct vx_jit **jit)
     vx_free(it);
 }
 
-/* --- what is wanted, to an entry --- */
+/* --- from what is wanted to an entry --- */
 
 static vx_status source_get(struct vx_jit *jit, const char *name, struct vx_why *why,
                             const struct source **source)
@@ -154,13 +153,13 @@ void vx_jit_source_hash(const struct vx_jit *jit, const struct vx_kernel_spec *s
     struct vx_jit_closure closure;
     u8 digest[VX_SHA256_BYTES] = {0};
     VX_ASSERT(jit->magic == JIT_MAGIC);
-    /* A kernel without a text has the hash of nothing: no result was ever kept for it. */
+    /* A kernel without a source has the hash 0, for which there is no tuning result. */
     if (!vx_jit_closure_build(&jit->texts, spec->source, NULL, &closure).fault)
         vx_jit_closure_hash(&closure, digest);
     vx_sha256_hex(digest, hash);
 }
 
-/* The place of a key: its entry's, or the empty one where it belongs. */
+/* The place of the entry with this key, or the empty place where it belongs. */
 static struct entry **place_of(struct vx_jit *jit, const u8 key[VX_SHA256_BYTES])
 {
     u32 place;
@@ -204,7 +203,7 @@ static vx_status entry_get(struct vx_jit *jit, const struct vx_jit_wanted *wante
     return VX_OK;
 }
 
-/* --- an entry to its binary --- */
+/* --- from an entry to its binary --- */
 
 static vx_status entry_build(struct vx_jit *jit, struct entry *entry, struct vx_why *why)
 {
@@ -223,7 +222,7 @@ static vx_status entry_build(struct vx_jit *jit, struct entry *entry, struct vx_
     return VX_OK;
 }
 
-/* Entries being built by some threads; `lock` keeps the last four. */
+/* Entries that several threads build; `lock` guards the fields below it. */
 struct build {
     struct vx_jit *jit;
     struct entry **entries;
@@ -231,7 +230,7 @@ struct build {
     atomic_int next;
     pthread_mutex_t lock;
     pthread_cond_t moved;
-    i32 done; /* entries that will get no further */
+    i32 done; /* entries that were built, failed, or were skipped after a failure */
     i32 compiled, cached;
     vx_status status; /* the first failure */
     struct vx_why why;
@@ -263,7 +262,7 @@ static void build_run(void *context)
     }
 }
 
-/* Progress is told from the caller's thread. */
+/* Waits for the build and reports its progress on the caller's thread. */
 static void build_watch(struct build *build, i64 before,
                         const struct vx_progress *progress)
 {
@@ -291,7 +290,7 @@ static vx_status build_spread(struct build *build, i64 before,
     while (opened < build->jit->threads && opened < build->count &&
            !vx_thread_open(&threads[opened], VX_ROLE_COMPILE, build_run, build).fault)
         opened++;
-    if (!opened) build_run(build); /* the system gives no thread: this one will do */
+    if (!opened) build_run(build); /* no thread could be started: build here */
     build_watch(build, before, progress);
     for (i32 i = 0; i < opened; i++) pthread_join(threads[i], NULL);
     pthread_cond_destroy(&build->moved);
@@ -320,7 +319,7 @@ vx_status vx_jit_build(struct vx_jit *jit, const struct vx_jit_wanted *wanted, i
     VX_ENSURE(build.entries, RESOURCE_EXHAUSTED, "no memory for a list of kernels");
     vx_status status = VX_OK;
     u32 number = ++jit->builds;
-    i64 before = 0; /* are there already */
+    i64 before = 0; /* binaries that are ready already */
     for (i32 i = 0; i < count && !status.fault; i++) {
         struct entry *entry = NULL;
         status = entry_get(jit, &wanted[i], why, &entry);

@@ -1,27 +1,27 @@
-/* jit - kernel texts to device binaries: compiled once, kept on disk by content.
+/* jit - compiles kernel sources to device binaries, and caches them on disk by hash.
  *
- * The texts of kernels/ are embedded in the binary.  A binary is named by the SHA-256 of
- * everything that decides it: the texts in include order, the sorted macros, the compiler
- * and its version, the architecture, the ABI number.  What is not in the cache is
- * compiled by NVRTC (found with dlopen) on compile threads of its own; with a filled cache
- * no compiler is needed.
+ * The sources in kernels/ are embedded in the program.  A device binary is named by the
+ * SHA-256 of all that it depends on: the sources in include order, the sorted macros, the
+ * compiler and its version, the architecture, the ABI number.  A binary that is not in
+ * the cache is compiled by NVRTC (opened with dlopen) on separate compile threads; with a
+ * filled cache no compiler is needed.
  *
  *   VX_TRY(vx_jit_open(&options, &why, &jit));
  *   VX_TRY(vx_jit_build(jit, wanted, count, progress, &why));   (in parallel)
  *   VX_TRY(vx_jit_get(jit, &wanted[0], &why, &image));          (from memory or disk)
  *   vx_jit_close(&jit);
  *
- * A cache entry is a file of mode 0600 in a directory of mode 0700 that is ours, written
- * beside its name, synced and renamed; it carries length, checksum and the compiler's
- * log.  A damaged entry is logged, removed and built again, never fatal; a cache that
- * cannot be written is logged once and the binary used from memory.  The oldest entries
- * go when the cache is over its bound.
+ * A cache entry is a file of mode 0600 in our directory of mode 0700.  It is written
+ * under a temporary name, synced and renamed, and has its length, a checksum and the
+ * compiler's log.  A damaged entry is logged, removed and built again.  A cache that
+ * cannot be written is logged once, and the binary is used from memory.  If the cache
+ * exceeds its bound, the entries that were used least recently are removed.
  *
  * Owner    the caller owns jit; images live until close.
  * Thread   one at a time: the loading thread.  build makes threads and joins them.
  * Limits   engine/gpu/limits.h: entries, threads, bytes.
  * Fails    NOT_FOUND no compiler and not in the cache; INTERNAL the compiler refuses a
- *          text (the why quotes its log); FAILED_PRECONDITION a cache directory that
+ *          source (`why` quotes its log); FAILED_PRECONDITION a cache directory that
  *          others may write.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -43,7 +43,7 @@ struct vx_jit_options {
     i32 threads;       /* compilers at once; 0 = as many as cores */
 };
 
-/* One binary: a text with a type and a tile.  Kernels of one text share it. */
+/* One binary: a source with a type and a tile.  All kernels of the source share it. */
 struct vx_jit_wanted {
     const struct vx_kernel_spec *spec;
     const struct vx_tile *tile; /* NULL = the spec has no macros */
@@ -59,23 +59,24 @@ struct vx_jit_image {
 VX_MUST_USE vx_status vx_jit_open(const struct vx_jit_options *options,
                                   struct vx_why *why, struct vx_jit **jit);
 void vx_jit_close(struct vx_jit **jit);
-/* Makes sure all are there, compiling in parallel what is missing; duplicates are done
- * once.  progress counts binaries. */
+/* Reads or compiles all wanted binaries, in parallel; duplicates are built once.
+ * `progress` counts binaries. */
 VX_MUST_USE vx_status vx_jit_build(struct vx_jit *jit, const struct vx_jit_wanted *wanted,
                                    i32 count, const struct vx_progress *progress,
                                    struct vx_why *why);
 VX_MUST_USE vx_status vx_jit_get(struct vx_jit *jit, const struct vx_jit_wanted *wanted,
                                  struct vx_why *why, struct vx_jit_image *image);
-/* SHA-256 of a kernel's texts, 64 hex digits: the key under which tuning results hold. */
+/* SHA-256 of a kernel's sources, 64 hex digits; tuning results belong to this hash. */
 void vx_jit_source_hash(const struct vx_jit *jit, const struct vx_kernel_spec *spec,
                         char hash[65]);
-/* What was done since open.  Any thread. */
+/* Counts since open.  Any thread. */
 struct vx_jit_counts {
-    i64 compiled, cached; /* binaries: made, and found on disk */
-    i64 build_ns;         /* by the clock, of builds that had any to make or find */
+    i64 compiled, cached; /* binaries that were compiled, and that were found on disk */
+    i64 build_ns;         /* wall time of the builds that did either */
 };
 void vx_jit_counts_get(const struct vx_jit *jit, struct vx_jit_counts *counts);
-/* What an architecture's devices have, for choices made without one; NULL = unknown. */
+/* The properties of one device of an architecture, for choices that are made without a
+ * device; NULL = unknown architecture. */
 const struct vx_caps *vx_arch_caps(const char *arch);
 
 #endif

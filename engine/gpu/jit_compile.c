@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The toolkit's folders are rarely on the loader's own path. */
+/* The toolkit's folders are rarely on the loader's search path. */
 static const char *const libraries[] = {
     "libnvrtc.so.13",
     "libnvrtc.so.12",
@@ -83,7 +83,7 @@ vx_status vx_compiler_open(const char *path, struct vx_why *why,
 {
     const char *const one[] = {path, NULL};
     const char *const *names = path ? one : libraries;
-    char said[VX_WHY_BYTES] = ""; /* dlerror's text ends with the next dlopen */
+    char said[VX_WHY_BYTES] = ""; /* the next dlopen overwrites dlerror's text */
     *compiler = (struct vx_compiler){0};
     for (const char *const *name = names; *name && !compiler->library; name++) {
         compiler->library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
@@ -134,7 +134,7 @@ static void options_make(const struct vx_jit_unit *unit, struct options *options
         option_add(options, "-D%s=%d", wanted->spec->macros[i], wanted->tile->values[i]);
 }
 
-/* What a tile is called in a sentence: "VX_TILE_N=64 VX_STAGES=3". */
+/* Writes a tile as text: "VX_TILE_N=64 VX_STAGES=3". */
 static void tile_text(const struct vx_jit_wanted *wanted, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -144,7 +144,7 @@ static void tile_text(const struct vx_jit_wanted *wanted, char *text, size_t byt
                                  wanted->spec->macros[i], wanted->tile->values[i]);
 }
 
-/* The line that says what is wrong; the rest of the log goes to our log. */
+/* Fails with the first error line of the compiler's log, and logs the whole of it. */
 static vx_status refuse(const struct vx_jit_unit *unit, const char *log,
                         struct vx_why *why)
 {

@@ -1,16 +1,16 @@
-/* gpu/jit_compile - the compiler at run time: texts in, a binary and its report out.
+/* gpu/jit_compile - the run-time compiler: makes a binary and its report from sources.
  *
- * NVRTC is opened with dlopen and makes binaries of the real architecture, so that the
- * driver has nothing left to translate.  Texts and headers are passed in memory.
+ * NVRTC is opened with dlopen and compiles for the real architecture, so that the driver
+ * has nothing left to compile.  Sources and headers are passed in memory.
  *
  *   VX_TRY(vx_compiler_open(path, &why, &compiler));
  *   VX_TRY(vx_compiler_run(&compiler, &unit, &why, &binary));
  *   vx_binary_close(&binary);
  *
  * Owner    the caller's structs; the library stays loaded until the process ends.
- * Thread   run: any number at once.
+ * Thread   run: any number of threads at once.
  * Limits   VX_JIT_IMAGE_BYTES_MAX, VX_JIT_LOG_BYTES_MAX.
- * Fails    NOT_FOUND no compiler; INTERNAL a text is refused, the why quotes the log.
+ * Fails    NOT_FOUND no compiler; INTERNAL it refuses a source (`why` quotes the log).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,7 +19,7 @@
 
 #include "engine/gpu/jit_key.h"
 
-/* "nvrtc-13.0": what made a binary. */
+/* The compiler's name, such as "nvrtc-13.0". */
 #define VX_COMPILER_WORD_BYTES 32
 
 /* Log and image in one block, as they lie in a cache entry. */
@@ -36,7 +36,7 @@ static inline const void *vx_binary_image(const struct vx_binary *binary)
 {
     return binary->block + binary->log_bytes;
 }
-/* Zeroed, with room for `log` characters and a NUL; a NUL stands behind the image. */
+/* Allocates a zeroed block: `log` characters and a NUL, then the image and a NUL. */
 VX_MUST_USE vx_status vx_binary_open(size_t log, size_t image, struct vx_binary *binary);
 void vx_binary_close(struct vx_binary *binary);
 
@@ -56,7 +56,7 @@ struct vx_compiler {
 
 VX_MUST_USE vx_status vx_compiler_open(const char *path, struct vx_why *why,
                                        struct vx_compiler *compiler);
-/* The compiler of the fake driver: an image is a text that says what was wanted. */
+/* The compiler of the fake driver: its image is a text that names what was wanted. */
 void vx_compiler_fake(struct vx_compiler *compiler);
 VX_MUST_USE vx_status vx_compiler_run(const struct vx_compiler *compiler,
                                       const struct vx_jit_unit *unit, struct vx_why *why,

@@ -33,7 +33,7 @@ static bool is_text(const char *name)
            strlen(name) + sizeof "kernels/" <= TEXT_NAME_BYTES;
 }
 
-/* Name and bytes in one piece, which row->name points at. */
+/* Reads a file into one block, name before contents; row->name points at the block. */
 static vx_status read_text(int file, const char *name, struct vx_why *why,
                            struct vx_text *row)
 {
@@ -110,7 +110,7 @@ static const char *skip_blanks(const char *at)
     return at;
 }
 
-/* The name in an #include line, in either kind of brackets; NULL when the line is none. */
+/* The name in an #include line, in quotes or brackets; NULL = the line is no #include. */
 static const char *include_name(const char *line, size_t *length)
 {
     line = skip_blanks(line);
@@ -130,9 +130,9 @@ static bool has(const struct vx_jit_closure *closure, const struct vx_text *text
     return false;
 }
 
-/* A name that is none of our texts is the compiler's to find or to refuse; a line that the
- * preprocessor would skip counts too: that names a binary anew more often than needed,
- * never too seldom. */
+/* Adds a source and all that it includes.  A name that is not ours is left to the
+ * compiler.  Lines that the preprocessor would skip count too, so that the key may change
+ * more often than needed, but never too rarely. */
 static void closure_add(const struct vx_jit_texts *texts, const struct vx_text *text,
                         struct vx_jit_closure *closure)
 {
@@ -163,7 +163,8 @@ vx_status vx_jit_closure_build(const struct vx_jit_texts *texts, const char *sou
 
 static void add_text(struct vx_sha256 *sha, const char *text)
 {
-    vx_sha256_add(sha, text, strlen(text) + 1); /* with its NUL, which parts the fields */
+    /* With its NUL, which separates the fields. */
+    vx_sha256_add(sha, text, strlen(text) + 1);
 }
 
 void vx_jit_closure_hash(const struct vx_jit_closure *closure, u8 digest[VX_SHA256_BYTES])

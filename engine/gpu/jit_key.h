@@ -1,4 +1,4 @@
-/* gpu/jit_key - which texts a binary is made of, and the name that follows from them.
+/* gpu/jit_key - finds the sources of a binary, and makes the binary's key from them.
  *
  *   VX_TRY(vx_jit_texts_open(folder, &why, &texts));
  *   VX_TRY(vx_jit_closure_build(&texts, "06_conv_masked.cu", &why, &closure));
@@ -7,7 +7,7 @@
  * Owner    texts: the caller; a closure points into its texts.
  * Thread   open, close: one; the others only read.
  * Limits   VX_JIT_TEXTS_MAX, VX_JIT_TEXT_BYTES_MAX.
- * Fails    NOT_FOUND no such text or folder; RESOURCE_EXHAUSTED too many or too large.
+ * Fails    NOT_FOUND no such source or folder; RESOURCE_EXHAUSTED too many or too large.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,30 +19,30 @@
 #include "engine/gpu/limits.h"
 #include "engine/gpu/texts.h"
 
-/* Counted up when options of the compiler or the form of a cache entry change: binaries of
- * older numbers are then never found. */
+/* Incremented when the compiler's options or the format of a cache entry change, so that
+ * older binaries are not found. */
 #define VX_JIT_ABI 1
 
 struct vx_jit_texts {
     struct vx_text rows[VX_JIT_TEXTS_MAX];
     i32 count;
-    i32 owned; /* the first rows, read from a folder; the others are embedded */
+    i32 owned; /* so many first rows were read from a folder; the others are embedded */
 };
 
-/* A text and all it includes, each once, in the order in which they are first met. */
+/* A source and all that it includes, each once, in the order of their first inclusion. */
 struct vx_jit_closure {
     const struct vx_text *texts[VX_JIT_TEXTS_MAX];
     i32 count;
 };
 
-/* All that decides a binary, but for the compiler. */
+/* All that a binary depends on, except the compiler. */
 struct vx_jit_unit {
     const char *arch;
     const struct vx_jit_closure *closure;
     struct vx_jit_wanted wanted;
 };
 
-/* `folder` as in vx_jit_options.texts: what lies in it hides what is embedded. */
+/* `folder` as in vx_jit_options.texts; its files hide embedded ones of the same name. */
 VX_MUST_USE vx_status vx_jit_texts_open(const char *folder, struct vx_why *why,
                                         struct vx_jit_texts *texts);
 void vx_jit_texts_close(struct vx_jit_texts *texts);
@@ -51,7 +51,7 @@ VX_MUST_USE vx_status vx_jit_closure_build(const struct vx_jit_texts *texts,
                                            struct vx_jit_closure *closure);
 void vx_jit_closure_hash(const struct vx_jit_closure *closure,
                          u8 digest[VX_SHA256_BYTES]);
-/* `digest` is the closure's hash, made once. */
+/* `digest` is the hash of unit->closure. */
 void vx_jit_key_make(const struct vx_jit_unit *unit, const u8 digest[VX_SHA256_BYTES],
                      u8 key[VX_SHA256_BYTES]);
 

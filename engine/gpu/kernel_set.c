@@ -22,15 +22,15 @@ struct kernel {
     i32 threads, shared;
 };
 
-/* A loaded binary: kernels of one text share it. */
+/* A loaded binary: kernels of one source share it. */
 struct module {
     const void *image;
     struct vx_gpu_module *module;
     struct module *next;
 };
 
-/* The device thread reads `kernels` while the loading thread adds: a kernel is written
- * whole before its place points at it, and never changes or moves afterwards. */
+/* The device thread reads `kernels` while the loading thread adds to it: a kernel is
+ * complete before its place points at it, and never changes or moves afterwards. */
 struct vx_kernel_set {
     u32 magic;
     u64 seed;
@@ -52,7 +52,7 @@ vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit, struct vx_w
     made->gpu = gpu;
     made->jit = jit;
     if (getrandom(&made->seed, sizeof made->seed, 0) != sizeof made->seed)
-        made->seed = (u64)vx_clock_ns(); /* a kernel before 3.17 has no better one */
+        made->seed = (u64)vx_clock_ns(); /* Linux before 3.17 has no getrandom */
     *set = made;
     return VX_OK;
 }
@@ -92,8 +92,8 @@ static u32 hash_of(const struct vx_jit_wanted *wanted)
     u64 hash = (u64)(uintptr_t)wanted->spec + (u64)wanted->type;
     for (i32 i = 0; i < wanted->spec->macros_count; i++)
         hash = (hash ^ (u32)wanted->tile->values[i]) * 0x9e3779b97f4a7c15u;
-    hash *=
-        0x9e3779b97f4a7c15u; /* 2^64 over the golden ratio: spreads low bits upwards */
+    /* 2^64 over the golden ratio spreads low bits upwards. */
+    hash *= 0x9e3779b97f4a7c15u;
     return (u32)(hash >> 32);
 }
 

@@ -1,8 +1,8 @@
-/* kernel_set - the kernels a device has ready: wanted, built, loaded, launched by name.
+/* kernel_set - the kernels that are loaded on a device, ready to launch.
  *
- * The loading thread says what a model will launch (`want`), then makes it ready
- * (`ready`: compile or read from the cache, load on the device); the device thread
- * launches.  A kernel once ready stays for the life of the set: models share them.
+ * The loading thread makes the kernels ready that a model will launch: compiles them or
+ * reads them from the cache, and loads them on the device.  The device thread launches
+ * them.  A kernel stays loaded until the set is closed; models share kernels.
  *
  *   VX_TRY(vx_kernel_set_open(gpu, jit, &why, &set));
  *   VX_TRY(vx_kernel_set_ready(set, wanted, count, progress, &why));
@@ -28,7 +28,7 @@ struct vx_blas_gpu;
 struct vx_gpu_queue {
     struct vx_kernel_set *set;
     struct vx_gpu_stream *stream;
-    struct vx_blas_gpu *blas; /* what EXPLICIT multiplies with (blas.h); NULL = nothing */
+    struct vx_blas_gpu *blas; /* for EXPLICIT (blas.h); NULL = it uses our own kernel */
 };
 
 VX_MUST_USE vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit,
@@ -44,7 +44,7 @@ VX_MUST_USE vx_status vx_kernel_launch(struct vx_kernel_set *set,
                                        const struct vx_jit_wanted *kernel,
                                        const void *args, struct vx_why *why);
 struct vx_gpu *vx_kernel_set_gpu(struct vx_kernel_set *set);
-/* A number of this set's own that nobody outside can know: for hashes. */
+/* A random number that nobody outside can know, to seed hash tables on the device. */
 u64 vx_kernel_set_seed(const struct vx_kernel_set *set);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Offsets in the lane's device memory; descriptions first. */
+/* Offsets in the lane's device memory and host memory, behind the descriptions. */
 struct layout {
     size_t results, differs, faults, bytes;
 };

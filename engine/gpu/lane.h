@@ -1,5 +1,7 @@
-/* lane - a stream of the device, and what a round on it needs beside the block: events to
- * time it by, memory for descriptions and for what the host wants to know.
+/* lane - one of a device's two streams, with the events and memory that a round needs.
+ *
+ * Events time the parts of a round.  Page-locked host memory, and device memory of the
+ * same size, hold the descriptions that are uploaded and the results that the host reads.
  *
  *   VX_TRY(vx_gpu_lane_open(gpu, set, &why, &lane));
  *   VX_TRY(vx_gpu_lane_mark(&lane, VX_GPU_MARK_BEGIN, &why));
@@ -19,7 +21,7 @@
 
 #include "engine/gpu/pieces.h"
 
-/* Between which the parts of a round are timed. */
+/* The events that separate the parts of a round. */
 enum vx_gpu_mark {
     VX_GPU_MARK_BEGIN,
     VX_GPU_MARK_GEOMETRY,
@@ -30,21 +32,21 @@ enum vx_gpu_mark {
 };
 
 struct vx_gpu_lane {
-    u32 bit; /* this lane's among the writers of a geometry */
+    u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
     struct vx_gpu *gpu;
     struct vx_gpu_queue queue;
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_upload upload;
-    /* By member of the round: on the device, then answers where the host reads them. */
+    /* On the device, one per member of the round; `answers` is the host's copy. */
     struct vx_gpu_piece_result *results, *answers;
     u32 *differs;
     u32 (*faults)[2];
-    void *host, *device; /* the two pieces of memory that all this lies in */
+    void *host, *device; /* the two allocations that hold all of this */
 };
 
 VX_MUST_USE vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
                                        struct vx_why *why, struct vx_gpu_lane *lane);
-void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* one of zeros is closed */
+void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* a lane of zeros is closed */
 VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
                                        struct vx_why *why);
 /* Nanoseconds of the device between two marks that have happened. */

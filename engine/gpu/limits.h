@@ -1,28 +1,28 @@
-/* gpu/limits - every maximum of the GPU rooms, with its reason.
+/* gpu/limits - every limit of the GPU code, with its reason.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_ENGINE_GPU_LIMITS_H
 #define VX_ENGINE_GPU_LIMITS_H
 
-/* Oldest CUDA driver (1000 * major + 10 * minor): graphs and stream capture as they are
- * used here are in every 12.x; a binary that needs a newer one is refused when loaded. */
+/* Oldest CUDA driver (1000 * major + 10 * minor): every 12.x has the graphs and stream
+ * captures that are used here.  A binary that needs a newer driver is refused at load. */
 #define VX_CUDA_DRIVER_MIN 12000
 
-/* Shared memory that a block has without asking; more is asked for per function. */
+/* Shared memory that a block may use by default; functions that need more ask for it. */
 #define VX_GPU_SHARED_FREE (48 << 10)
 
-/* Bound of the cache directory when a person says none: at 50 KB each, every kernel with
- * every tile for a handful of architectures. */
+/* The default bound of the cache directory: at 50 KB each, every kernel with every tile
+ * for a handful of architectures. */
 #define VX_JIT_CACHE_BYTES_DEFAULT (INT64_C(1) << 30)
 
-/* One binary: a hundred times the largest we have seen. */
+/* One binary: a hundred times the largest known. */
 #define VX_JIT_IMAGE_BYTES_MAX (16 << 20)
 
-/* A compiler's log: what is longer is cut; the resource report of one text is 2 KB. */
+/* A compiler's log; a longer one is cut.  The resource report of one source is 2 KB. */
 #define VX_JIT_LOG_BYTES_MAX (64 << 10)
 
-/* Binaries one process may hold; tuning everything for one device makes some thousand. */
+/* Binaries of one process; tuning everything for one device makes thousands. */
 #define VX_JIT_IMAGES_MAX 8192
 
 /* Compilers at once: each takes about 100 MB and a core. */
@@ -32,7 +32,7 @@
 #define VX_JIT_TEXTS_MAX      128
 #define VX_JIT_TEXT_BYTES_MAX (1 << 20)
 
-/* Compiler versions whose binaries are looked for when there is no compiler. */
+/* Compiler versions whose cached binaries are used when there is no compiler. */
 #define VX_JIT_COMPILERS_MAX 8
 
 /* Kernels a set may hold: a power of two, since it is also the size of its table. */

@@ -7,26 +7,27 @@
 
 #include <string.h>
 
-/* Pieces of device memory begin on lines of their own. */
+/* The alignment of each part of the device memory. */
 #define ALIGN_BYTES 256
 
-/* Blocks of a launch that goes brick by brick: how long the list is, only the device
- * knows, so blocks take bricks in turn.  As many as a processor holds at once, because
- * each begins with a table of its own; of large sets so many more that the last blocks do
- * not leave most of the device idle.  H200, 24 against 5 of them: 101.7 and 93.0 us at
- * 252,392 voxels, 740 and 774 us at 4,113,056. */
+/* Blocks per processor of a launch over bricks.  Only the device knows how many bricks
+ * there are, so each block takes one set of bricks after the other.  Small sets get as
+ * many blocks as a processor holds at once, because each block first makes its own
+ * table.  Large sets get more, so that the last blocks do not leave most of the device
+ * idle.  On an H200, 24 and 5 blocks take 101.7 and 93.0 us for 252,392 voxels, 740 and
+ * 774 us for 4,113,056. */
 #define BLOCKS_PER_PROCESSOR       5
 #define BLOCKS_PER_PROCESSOR_LARGE 24
 #define LARGE_VOXELS               (1 << 21)
 #define BLOCKS_MAX                 65535
 
-/* Voxels that one block is worth, when there are few: brick_number takes this many bricks
- * at a time; brick_map takes 8, which are rarely fewer voxels. */
+/* The fewest voxels per block, for small sets: brick_number takes 512 bricks at a time;
+ * brick_map takes 8, which rarely have fewer than 32 voxels. */
 #define NUMBER_VOXELS 512
 #define MAP_VOXELS    32
 
-/* Where everything lies in the memory of an index, whose `bricks` is its beginning.
- * Counts and slots lie together and start as zeros. */
+/* Offsets in the memory of an index, which begins at vx_gpu_index.bricks.  Counts and
+ * slots are adjacent and start as zeros. */
 struct layout {
     u64 slots_count;
     size_t counts, slots, base, list, places;
@@ -136,7 +137,7 @@ vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
     return vx_gpu_index_launch(queue, &args, why);
 }
 
-/* What is wanted of the order of rows, and where the map's pieces lie. */
+/* The row order that is wanted, and the offsets of the map's parts. */
 struct map_layout {
     i32 v, words, stride;
     struct vx_gpu_order_want order;

@@ -1,11 +1,10 @@
-/* map - from coordinates to what a convolution reads, on the device, in one sequence of
- * launches without a wait.
+/* map - builds neighbour maps from coordinates on the device; the host does not wait.
  *
- * The rows of the device are the voxels in brick order: voxels of one 4^3 brick lie
- * together, so that neighbours are near in memory.  `rows` says which row of the request
- * each is; converting features in and out goes through it, and nothing between needs to
- * know.  Coordinates that are out of range or duplicate raise a flag on the device, which
- * travels back with the answers; the host then names the rows (vx_keys of the CPU).
+ * Rows on the device are the voxels in brick order: the voxels of one 4^3 brick are
+ * adjacent, so that neighbours are near in memory.  `rows` is the row of the request for
+ * each of them; only the conversion of features in and out uses it.  Coordinates that are
+ * out of range or duplicate set a flag on the device, which is copied back with the
+ * outputs; the host then finds the bad rows (engine/geometry/keys.h).
  *
  *   VX_TRY(vx_gpu_index_build(&queue, &coords, &why, &index));
  *   VX_TRY(vx_gpu_map_build(&queue, &index, &work, &why, &map));
@@ -24,7 +23,7 @@
 #include "engine/gpu/kernel_set.h"
 #include "kernels/06_conv_masked.h"
 
-/* The active set on the device. */
+/* The sorted voxels on the device, and the table to find them. */
 struct vx_gpu_index {
     i64 n;
     i32 *rows;    /* (N) row of the request of each device row: a permutation */
@@ -32,38 +31,40 @@ struct vx_gpu_index {
     void *bricks; /* what map_build needs; see map.c */
 };
 
-/* How a map is wanted. */
+/* Which map is wanted. */
 struct vx_gpu_map_want {
     struct vx_map_key key;
-    i32 groups;  /* of the order: 1, planes or columns (06_conv_masked.h) */
+    i32 groups;  /* of offsets: 1, planes or columns (06_conv_masked.h) */
     bool sorted; /* false: rows stay in brick order (order NULL, block masks set) */
     bool gray;   /* sort by Gray rank of the mask, else by the mask as a number */
-    i32 windows; /* the sort runs inside each of this many equal windows of rows, so
-                       that tiles that run together read rows that lie together; 1..32 */
+    /* Rows are sorted inside each of this many equal windows, so that tiles that run at
+     * the same time read rows that are near each other; 1..32. */
+    i32 windows;
 };
 struct vx_gpu_map {
     i32 v, words, nbr_stride, groups;
-    i32 *nbr;         /* (N, nbr_stride), -1 empty, row-major */
-    u32 *masks;       /* (N, words): bit v%32 of word v/32 = nbr[v] is there */
-    i32 *order;       /* (groups, N), or NULL */
-    u32 *block_masks; /* (groups, vx_mask_blocks(N), words), in the order of `order`;
-                         masked to the offsets of the group */
-    u64 *pairs;       /* (1) entries of nbr that are not -1 */
+    i32 *nbr;   /* (N, nbr_stride), -1 empty, row-major */
+    u32 *masks; /* (N, words): bit v%32 of word v/32 = nbr[v] is there */
+    i32 *order; /* (groups, N), or NULL */
+    /* (groups, vx_mask_blocks(N), words): the joined masks of every 32 rows in the order
+     * of `order`, with only the offsets of the group. */
+    u32 *block_masks;
+    u64 *pairs; /* (1) entries of nbr that are not -1 */
 };
 
-/* What is asked of a build, and the device memory it may use; every piece begins on a
- * multiple of 256 bytes. */
+/* The inputs of a build and the device memory that it uses; every address is a multiple
+ * of 256 bytes. */
 struct vx_gpu_coords {
     const i32 *coords; /* (N, columns), device */
     i32 columns;       /* 3 or 4 */
     i64 n;
     void *memory; /* vx_gpu_index_bytes, scratch included */
-    i32 *rows; /* (N) out, device: apart, because it may be kept longer than the rest */
+    i32 *rows;    /* (N) out, device: separate, as it may be kept longer than the rest */
 };
 struct vx_gpu_map_work {
     const struct vx_gpu_map_want *want;
-    void *memory;  /* vx_gpu_map_bytes: what stays */
-    void *scratch; /* vx_gpu_map_scratch_bytes: free when the stream has passed it */
+    void *memory;  /* vx_gpu_map_bytes: for the map */
+    void *scratch; /* vx_gpu_map_scratch_bytes: free once the stream has passed it */
 };
 
 size_t vx_gpu_index_bytes(i64 n);

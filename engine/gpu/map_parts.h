@@ -1,4 +1,4 @@
-/* map_parts - the steps of map.h one by one, for who puts many of them into one launch.
+/* map_parts - the parts of map.h, for pieces.c, which puts many builds into one launch.
  *
  * Thread   device; all but index_launch is pure.
  * Limits   as map.h.
@@ -12,9 +12,9 @@
 #include "engine/gpu/map.h"
 #include "kernels/03_brick_map.h"
 
-/* A kernel of the folder with one of its tiles. */
+/* A kernel of kernels/ with one of its tiles. */
 struct vx_jit_wanted vx_gpu_map_wanted(const char *name, i32 tile);
-/* Every tile of each; answers how many they are. */
+/* Adds every tile of each kernel; returns how many were added. */
 i32 vx_gpu_map_named(const char *const *names, size_t names_count,
                      struct vx_jit_wanted *wanted, i32 room);
 void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *coords,
@@ -22,8 +22,9 @@ void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *co
 VX_MUST_USE vx_status vx_gpu_index_launch(const struct vx_gpu_queue *queue,
                                           const struct vx_brick_index_args *args,
                                           struct vx_why *why);
-/* The smallest table that has the offsets; by look-ups when one of them leaves the bricks
- * around a brick. */
+/* The kernel that builds a map, for one piece or for many: the one with the
+ * smallest table that has all offsets, or the one with look-ups if an offset leaves
+ * the adjacent bricks. */
 struct vx_jit_wanted vx_gpu_map_kernel(const struct vx_map_key *key, bool many);
 void vx_gpu_map_args(struct vx_kernel_set *set, const struct vx_gpu_index *index,
                      const struct vx_map_key *key, const struct vx_gpu_map *map,

@@ -41,7 +41,7 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
     problem->v = layer->v;
 }
 
-/* A size that stands for all of its bit length: their middle. */
+/* The N that represents all N of its bit length: their middle. */
 static i64 size_middle(int bits)
 {
     return bits < 2 ? 1 : (i64)3 << (bits - 2);
@@ -55,7 +55,7 @@ static struct vx_conv_choice *choice_at(const struct vx_gpu_choices *choices, i3
 
 static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *pick)
 {
-    /* A layer of one offset reads no map; only IMPLICIT does without one. */
+    /* A layer of one offset has no map, and only IMPLICIT needs none. */
     struct vx_pick linear = *pick;
     linear.algorithm = VX_CONV_IMPLICIT;
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
@@ -118,7 +118,7 @@ void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
     *choice_at(choices, launch, bits) = *choice;
 }
 
-/* The sorted map that a choice reads: one of those that are there already, or a new one. */
+/* The index of the sorted map that a choice reads; adds it if it is new. */
 static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
 {
     for (i32 i = 0; i < places->sorted_count; i++)
@@ -127,7 +127,7 @@ static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
     return places->sorted_count++;
 }
 
-/* Returns the workspace that the launch wants. */
+/* Sets sorted_of for a launch; returns the bytes of its workspace. */
 static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
                             struct vx_gpu_places *places)
 {
@@ -164,7 +164,7 @@ void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
     }
 }
 
-/* Not in windows: kernels/README.md, decisions. */
+/* Rows are sorted in one window: kernels/README.md, Decisions. */
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
                                             const struct vx_gpu_sorted *sorted)
 {
@@ -197,7 +197,7 @@ void vx_gpu_sorted_place(const struct vx_gpu_order_want *want, void *memory,
     map->block_masks = (void *)((u8 *)memory + order_bytes(want));
 }
 
-/* The join of several, and of each what an empty store would have to build. */
+/* Places the join, if there is one, and all pieces as if the store were empty. */
 static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
                             struct vx_gpu_places *places)
 {
@@ -217,7 +217,7 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
     return at;
 }
 
-/* Coordinates, then the scratch of building, then that of sorting in the same place. */
+/* Places the coordinates, and scratch memory for building and then for sorting. */
 static size_t places_scratch(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
                              struct vx_gpu_places *places)
 {

@@ -31,7 +31,7 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
     const struct vx_kernel_spec *spec = vx_kernel_find(names[pass]);
     VX_ASSERT(spec);
     VX_ASSERT(spec->tiles_count == 1);
-    /* TF32 is how f32 is multiplied; nothing here multiplies. */
+    /* TF32 concerns only matrix products; these kernels have none. */
     if (type == VX_NUMBER_TF32) type = VX_NUMBER_F32;
     VX_ASSERT(spec->types & 1u << type);
     return (struct vx_jit_wanted){spec, spec->tiles, type};

@@ -1,5 +1,6 @@
-/* model_kernels - every binary that a model can launch, so that all are ready before it
- * serves.
+/* model_kernels - lists every binary that a model can launch.
+ *
+ * All of them are made ready before the model serves.
  *
  *   struct vx_gpu_wanted wanted = {.count = 0};
  *   VX_TRY(vx_gpu_wanted_model(&wanted, choices, voxels_max, &why));
@@ -17,7 +18,7 @@
 
 #include "engine/gpu/model_choice.h"
 
-/* 31 sizes of a dozen distinct layers, mostly of the same few tiles, in three parts. */
+/* 31 sizes of a dozen distinct layers, three kernels each, mostly of the same tiles. */
 #define VX_GPU_WANTED_MAX 1024
 
 struct vx_gpu_wanted {
@@ -25,7 +26,7 @@ struct vx_gpu_wanted {
     i32 count;
 };
 
-/* Kernels that only pass over rows. */
+/* Kernels that make one pass over the rows, without neighbours. */
 enum vx_gpu_pass {
     VX_GPU_ROWS_IN,
     VX_GPU_ROWS_OUT,
@@ -39,7 +40,7 @@ enum vx_gpu_pass {
 /* The binary of a pass over tensors of `type`. */
 struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number type);
 
-/* All that requests of up to N voxels launch. */
+/* Adds all binaries that requests of up to N voxels launch. */
 VX_MUST_USE vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
                                           const struct vx_gpu_choices *choices, i64 n,
                                           struct vx_why *why);

@@ -5,7 +5,7 @@
 #include "kernels/12_norm.h"
 #include "kernels/14_rows.h"
 
-/* Their numbers are the same (cpu.h asserts it). */
+/* vx_dtype and vx_number have the same values (cpu.h asserts it). */
 static i32 number_of(enum vx_dtype dtype)
 {
     bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
@@ -54,14 +54,14 @@ static vx_status pass_launch(const struct vx_gpu_request *request, enum vx_gpu_p
                             why);
 }
 
-/* Features of items that follow each other and are of one type: converted together. */
+/* Adjacent items with features of one type, which are converted together. */
 struct run {
     i32 first, count; /* items */
-    i64 row, n;       /* of the round */
+    i64 row, n;       /* first row in the round, and number of rows */
     enum vx_dtype dtype;
 };
 
-/* The run after `run`; from a zeroed one the first; false = there is none. */
+/* Moves to the next run, or from a zeroed run to the first one; false = there is none. */
 static bool run_next(const struct vx_gpu_request *request, struct run *run)
 {
     run->first += run->count;
@@ -78,8 +78,9 @@ static bool run_next(const struct vx_gpu_request *request, struct run *run)
     return true;
 }
 
-/* Staged where the rows would begin if all were of the widest type, so that runs do not
- * meet.  Row numbers count from the first of the round: so does what the kernel reads. */
+/* Stages a run where it would begin if all features had the widest type, so that runs do
+ * not overlap.  Row numbers count from the first row of the round, so args.in is moved to
+ * where that row would be. */
 static vx_status feats_run(const struct vx_gpu_request *request, const struct run *run,
                            struct vx_why *why)
 {
@@ -124,7 +125,7 @@ vx_status vx_gpu_request_feats(const struct vx_gpu_request *request, struct vx_w
     return VX_OK;
 }
 
-/* The map of a convolution, with the order that its algorithm reads; NULL = needs none. */
+/* The map of a convolution, with the order that its algorithm reads; NULL = no map. */
 static const struct vx_gpu_map *map_of(const struct vx_gpu_request *request, i32 index)
 {
     i32 sorted = request->places->sorted_of[index];
@@ -274,7 +275,8 @@ static bool output_wanted(const struct vx_gpu_request *request, i32 output)
     return false;
 }
 
-/* Rows of the round to rows of the requests, all of them; then to who wants them. */
+/* Converts an output from the rows of the round to the rows of the requests, for all
+ * items, then copies it to those that want it. */
 static vx_status output_run(const struct vx_gpu_request *request, i32 output,
                             struct vx_why *why)
 {
@@ -304,7 +306,7 @@ static vx_status output_run(const struct vx_gpu_request *request, i32 output,
     return VX_OK;
 }
 
-/* One by one: the next output may be staged where this one was. */
+/* One output after the other, because they may be staged in the same memory. */
 vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request, struct vx_why *why)
 {
     const struct vx_network *network = request->choices->plan->graph->network;

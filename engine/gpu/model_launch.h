@@ -1,8 +1,8 @@
-/* model_launch - puts the rows of one round on a stream: features, layers, outputs.
+/* model_launch - puts the work of one round on a stream: features, layers, outputs.
  *
- * Nothing here waits or allocates, and nothing depends on what the device finds: a
- * request whose coordinates are bad runs through like any other, inside its own rows, and
- * is refused when its flags have come back.
+ * Nothing here waits, allocates or depends on results of the device.  A request with bad
+ * coordinates runs like any other, within its own rows, and is refused when the host has
+ * read its flags.
  *
  *   struct vx_gpu_request request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
  *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));     (round_geometry.h)
@@ -37,21 +37,21 @@ struct vx_gpu_request {
     struct vx_item *items[VX_BATCH_ITEMS_MAX];
     i32 items_count;
     const i32 *rows;                 /* (N) row of the request of each device row */
-    const struct vx_gpu_map *maps;   /* by the plan's maps: rows as they are */
-    const struct vx_gpu_map *sorted; /* by the places' sorted */
+    const struct vx_gpu_map *maps;   /* one per map of the plan, rows in brick order */
+    const struct vx_gpu_map *sorted; /* one per entry of places->sorted */
 };
 
-/* Copies between an item's memory and ours; it may lie on the device too. */
+/* Copy between our memory and an item's, which may be `on_device` too. */
 VX_MUST_USE vx_status vx_gpu_item_in(const struct vx_gpu_queue *queue, bool on_device,
                                      const struct vx_gpu_copy *copy, struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_item_out(const struct vx_gpu_queue *queue, bool on_device,
                                       const struct vx_gpu_copy *copy, struct vx_why *why);
-/* Of one item feats may be NULL: zeros. */
+/* If the round has one item, its feats may be NULL: then they are zeros. */
 VX_MUST_USE vx_status vx_gpu_request_feats(const struct vx_gpu_request *request,
                                            struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_request_layers(const struct vx_gpu_request *request,
                                             struct vx_why *why);
-/* Those that are wanted. */
+/* Copies the outputs that items want. */
 VX_MUST_USE vx_status vx_gpu_request_outputs(const struct vx_gpu_request *request,
                                              struct vx_why *why);
 

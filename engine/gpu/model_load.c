@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-/* Two parts that count for themselves become one that tells every step once: nodes, then
- * kernels, of which only the binaries that are missing take time. */
+/* Combines the progress of two parts into one that reports every step once: first nodes,
+ * then kernels, of which only missing binaries take time. */
 struct steps {
     const struct vx_progress *outer;
-    i64 before, count; /* of this part */
-    i64 told, total;
+    i64 before, count; /* steps before this part, and of this part */
+    i64 told, total;   /* steps reported, and of both parts */
 };
 
 static void steps_report(void *context, i64 done, i64 total)
@@ -63,7 +63,7 @@ static vx_status load_weights(struct vx_model *model, const struct vx_progress *
     return VX_OK;
 }
 
-/* Before anything is uploaded: what another model takes meanwhile, upload finds. */
+/* Checks before the upload, which checks again: another model may take the memory. */
 static vx_status load_check_room(const struct vx_gpu_load *load,
                                  const struct vx_model *model, struct vx_why *why)
 {
@@ -78,7 +78,7 @@ static vx_status load_check_room(const struct vx_gpu_load *load,
     return VX_OK;
 }
 
-/* Maps are the same when their list is: two models may share geometries. */
+/* Models with equal lists of maps share geometries. */
 static struct vx_content maps_name_of(const struct vx_plan *plan)
 {
     struct vx_sha256 sha;

@@ -1,4 +1,4 @@
-/* model_load - makes a model ready for one GPU, up to what needs the device thread.
+/* model_load - loads a model for one GPU: all steps that do not need the device thread.
  *
  *   VX_TRY(vx_gpu_model_open(&load, &source, progress, &why, &model));
  *   model->gpu->choices, model->gpu->weights ...
@@ -7,8 +7,8 @@
  * Owner    the caller owns the model; the load is borrowed for the call.
  * Thread   open: the loading thread; close: device.
  * Limits   load.bytes of device memory for a request.
- * Fails    as vx_model_open, vx_kernel_set_ready; RESOURCE_EXHAUSTED with the numbers when
- *          the weights are more than the device has free.
+ * Fails    as vx_model_open, vx_kernel_set_ready; RESOURCE_EXHAUSTED with the numbers
+ *          when the weights are more than the device has free.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,17 +24,17 @@ struct vx_gpu_model {
     struct vx_gpu_choices *choices;
     struct vx_gpu_weights *weights;
     struct vx_gpu_tune tune;     /* what is still to be measured */
-    struct vx_content maps_name; /* of the plan's list of maps, for the geometry store */
-    /* The round that is being launched: written by the device thread, and at load to count
-     * bytes. */
+    struct vx_content maps_name; /* hash of the plan's maps, for the geometry store */
+    /* The layout of the round that is being launched.  The device thread writes it; load
+     * uses it to compute sizes. */
     struct vx_gpu_places places;
-    struct vx_gpu_map
-        *maps; /* (VX_BATCH_ITEMS_MAX + 1, the plan's maps); the join last */
-    struct vx_gpu_map *sorted; /* by the places' sorted */
+    /* (VX_BATCH_ITEMS_MAX + 1, the plan's maps); the join's are last. */
+    struct vx_gpu_map *maps;
+    struct vx_gpu_map *sorted; /* one per entry of places.sorted */
 };
 
-/* What loading needs of a device; none of it changes after open but the table that pick
- * reads, under the tuner's lock. */
+/* What loading needs of a device.  After open nothing of it changes, except the table
+ * that `pick` reads under the tuner's lock. */
 struct vx_gpu_load {
     struct vx_gpu *gpu;
     const struct vx_pick *pick;

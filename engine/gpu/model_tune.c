@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All but the number of rows. */
+/* Equal in all but the number of rows. */
 static bool same_layer(const struct vx_conv_problem *a, const struct vx_conv_problem *b)
 {
     return a->ci == b->ci && a->co == b->co && a->type == b->type &&
@@ -67,8 +67,8 @@ static vx_status item_ready(const struct vx_gpu_tune_item *item,
     return status;
 }
 
-/* What cannot be made ready (there is no compiler, say) is not measured: the layer runs as
- * it would have. */
+/* If the kernels of an item cannot be made ready (there is no compiler, for example), it
+ * is not measured, and the layer keeps its choice. */
 vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
                             struct vx_why *why)
 {
@@ -123,7 +123,7 @@ static vx_status item_finish(struct vx_gpu_tune *tune, const struct vx_gpu_tuner
     return item_keep(tuner, tune->measure, report, why);
 }
 
-/* Sets up, or measures one candidate; *more: of this item. */
+/* Sets an item up, or measures one of its candidates; *more: candidates are left. */
 static vx_status item_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
                            struct vx_why *why, bool *more)
 {
@@ -133,7 +133,7 @@ static vx_status item_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *
     return *more ? VX_OK : item_finish(tune, tuner, why);
 }
 
-/* The nearest size that was measured of a layer; of two, the larger. */
+/* The measured item of this layer with the nearest size; of two, the larger one. */
 static const struct vx_gpu_tune_item *
 nearest(const struct vx_gpu_tune *tune, const struct vx_conv_problem *problem, int bits)
 {
@@ -169,7 +169,7 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
     }
 }
 
-/* All are measured, as far as they could be. */
+/* Sets the choices when all items have been measured or have failed. */
 static void choose(const struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
                    struct vx_gpu_choices *choices)
 {
@@ -181,7 +181,7 @@ static void choose(const struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tu
         const struct vx_caps *caps = vx_gpu_caps(vx_kernel_set_gpu(tuner->device.set));
         memcpy(before, choices->choices, bytes);
         adopt(tune, caps, choices);
-        /* What the signature promises stays true: speed does not buy it. */
+        /* Requests of voxels_max, as in the signature, must still fit. */
         if (vx_gpu_places_need(choices, tuner->voxels_max, places) > tuner->bytes)
             memcpy(choices->choices, before, bytes);
     }
@@ -212,7 +212,7 @@ vx_status vx_gpu_tune_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *
 {
     VX_ON(DEVICE);
     VX_ASSERT(vx_gpu_tune_more(tune));
-    /* The model does not serve yet, and what is taken here closing gives back. */
+    /* May allocate: the model does not serve yet, and close frees all of it. */
     bool frozen = vx_alloc_thaw();
     vx_status status = tune_step(tune, tuner, choices, why);
     if (frozen) vx_alloc_freeze();

@@ -1,10 +1,9 @@
-/* model_tune - measures the convolutions of one model while it is loaded, when the
- * settings ask for it, and lets the fastest of each run.
+/* model_tune - measures a model's convolutions at load and chooses the fastest.
  *
- * What is measured: every distinct layer at every warm-up size of the model that the table
- * of tuning results says nothing about.  A result holds for its size and for those up to
- * two powers of two away, as in engine/tune/pick.h; where only what is as exact may be
- * chosen, only that is measured, so that tuning changes times and no bits.
+ * If the settings ask for it, every distinct layer is measured at every warm-up size for
+ * which the tuning table has no result.  A result is used for its size and for sizes up
+ * to two powers of two away, as in engine/tune/pick.h.  With AUTO, only algorithms with
+ * the layer's order of summation are measured, so that tuning changes times but not bits.
  *
  *   vx_gpu_tune_list(choices, pick, sizes, &tune);
  *   VX_TRY(vx_gpu_tune_ready(&tune, &tuner, &why));           (loading thread)
@@ -13,10 +12,10 @@
  *   vx_gpu_tune_close(&tune);
  *
  * Owner    the caller's structs.
- * Thread   as above; a step allocates: a thread that is frozen is thawed for it.
- * Limits   VX_GPU_TUNE_MAX problems; those beyond are left to the cost model.
- * Fails    UNAVAILABLE the device is lost; what else goes wrong is logged, and the layer
- *          runs as it would have.
+ * Thread   as above; a step allocates, so it thaws the allocator of a frozen thread.
+ * Limits   VX_GPU_TUNE_MAX problems; the cost model chooses for the others.
+ * Fails    UNAVAILABLE the device is lost; other errors are logged, and the layer keeps
+ *          its choice.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,7 +39,7 @@ struct vx_gpu_tune_item {
 struct vx_gpu_tune {
     struct vx_gpu_tune_item items[VX_GPU_TUNE_MAX];
     i32 count, done;
-    struct vx_measure *measure; /* of the item that is being measured; NULL = none is */
+    struct vx_measure *measure; /* of the item that is being measured; NULL = none */
     struct vx_measure_report *report;
 };
 struct vx_gpu_tune_sizes {
@@ -50,35 +49,35 @@ struct vx_gpu_tune_sizes {
 };
 /* Candidates of all models since the device was opened. */
 struct vx_gpu_tune_counts {
-    i64 measured, rejected; /* rejected: its answer was wrong */
+    i64 measured, rejected; /* rejected: the results were wrong */
 };
 
 struct vx_gpu_tuner {
     struct vx_measure_device device;
-    struct vx_tune_table *table; /* results are put there; NULL = nowhere */
+    struct vx_tune_table *table; /* receives the results; NULL = none */
     pthread_mutex_t *lock;       /* of the table */
-    size_t bytes;                /* that requests of up to `voxels_max` must still fit */
+    size_t bytes; /* requests of up to `voxels_max` must still fit in them */
     i64 voxels_max;
-    struct vx_gpu_tune_counts *counts; /* added to */
+    struct vx_gpu_tune_counts *counts; /* are incremented */
 };
 
 /* The table that pick reads must not change during the call. */
 void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick *pick,
                       const struct vx_gpu_tune_sizes *sizes, struct vx_gpu_tune *tune);
-/* Kernels of all candidates; what cannot be made ready is taken off the list. */
+/* Makes the kernels of all candidates ready; removes the items for which this fails. */
 VX_MUST_USE vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune,
                                         const struct vx_gpu_tuner *tuner,
                                         struct vx_why *why);
-/* Measures one candidate of an item; with the last of the last item the choices are made. */
 static inline bool vx_gpu_tune_more(const struct vx_gpu_tune *tune)
 {
     return tune->done < tune->count;
 }
+/* Measures one candidate of an item; the last step sets the choices. */
 VX_MUST_USE vx_status vx_gpu_tune_step(struct vx_gpu_tune *tune,
                                        const struct vx_gpu_tuner *tuner,
                                        struct vx_gpu_choices *choices,
                                        struct vx_why *why);
-/* What a measurement that was not finished holds on the device.  Device thread. */
+/* Frees what an unfinished measurement holds on the device.  Device thread. */
 void vx_gpu_tune_close(struct vx_gpu_tune *tune);
 
 #endif

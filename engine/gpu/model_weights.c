@@ -9,10 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-#define LINE_BYTES 256 /* what a device reads best */
+#define LINE_BYTES 256 /* alignment on the device */
 #define NONE       SIZE_MAX
 
-/* From here on f32 rounds to infinity of FP16: its largest number and half a step. */
+/* From here on an f32 rounds to infinity in FP16: its largest number and half a step. */
 #define F16_BEYOND 65520.0f
 
 struct place {
@@ -21,16 +21,16 @@ struct place {
 struct vx_gpu_weights {
     const struct vx_graph *graph;
     enum vx_number type;
-    u8 *host; /* until they are on the device */
+    u8 *host; /* NULL once the weights are on the device */
     void *device;
     size_t bytes;
     struct place places[]; /* by node */
 };
 
-/* What a node has, in padded rows and bytes. */
+/* The shape of a node's weights, and their bytes on the device. */
 struct shape {
     const struct vx_layer *layer;
-    i32 v, ci, co;       /* as the f32 weights have them */
+    i32 v, ci, co;       /* without padding, as in the f32 weights */
     size_t weight, bias; /* bytes; 0 = none */
 };
 
@@ -80,7 +80,7 @@ static void row_convert(const struct vx_loops *loops, enum vx_number type,
         memcpy(to, from, (size_t)count * sizeof *from);
 }
 
-/* From here on a number rounds to infinity. */
+/* From here on a number rounds to infinity in the type. */
 static f32 type_beyond(enum vx_number type)
 {
     if (type == VX_NUMBER_F16) return F16_BEYOND;
@@ -96,9 +96,9 @@ static const char *type_name(enum vx_number type)
     }
 }
 
-/* The first that the type does not hold as a finite number; NULL = it holds all.  A weight
- * that is not finite would meet the zeros of rows without a neighbour, and the bits of a
- * row would depend on its tile. */
+/* The first weight that is not finite in the type; NULL = all are.  A tile also
+ * multiplies the weights by zeros, for rows without a neighbour.  With a weight that is
+ * not finite this gives NaN, so that the bits of a row would depend on its tile. */
 static const f32 *row_beyond(const f32 *row, i32 count, f32 beyond)
 {
     for (i32 i = 0; i < count; i++)

@@ -1,9 +1,9 @@
-/* model_weights - the weights of one model as a device's kernels read them.
+/* model_weights - the weights of one model in the layout that the device's kernels read.
  *
- * They are laid out on the host by the thread that loads, in one block: convolutions and
- * linear layers as (V, Cip, Cop) of the model's type, padded with zeros, so that whatever
- * lies in the padded channels of a row adds nothing; biases and norms as f32 of padded
- * channels.  The device thread then moves the block to the device, once.
+ * The loading thread lays them out on the host in one block: convolutions and linear
+ * layers as (V, Cip, Cop) of the model's type, padded with zeros, so that the padded
+ * channels of a row add nothing; biases and norms as f32 of padded channels.  The device
+ * thread then copies the block to the device, once.
  *
  *   VX_TRY(vx_gpu_weights_open(plan, type, weights, &why, &mine));     (loading thread)
  *   VX_TRY(vx_gpu_weights_upload(mine, gpu, stream, &why));            (device thread)
@@ -13,7 +13,7 @@
  * Owner    the caller; the plan outlives it, the f32 weights may be closed after open.
  * Thread   as above.
  * Limits   memory of host and device.
- * Fails    RESOURCE_EXHAUSTED with the bytes; INVALID_ARGUMENT a number beyond FP16.
+ * Fails    RESOURCE_EXHAUSTED with the bytes; INVALID_ARGUMENT a weight beyond the type.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -42,7 +42,7 @@ struct vx_gpu_monitor {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;                /* under the lock, as all below */
-    struct vx_gpu_stats last; /* what the library said; no uuid, no memory */
+    struct vx_gpu_stats last; /* the library's last numbers; no uuid, no memory */
 };
 
 /* ------- the library ------- */
@@ -62,13 +62,13 @@ static bool nvml_find(struct nvml *call, const char *library)
     for (size_t i = 0; i < VX_COUNT(names); i++) {
         void *found = dlsym(opened, names[i]);
         if (!found) return false;
-        /* ISO C has no cast to a function pointer; POSIX says the bits agree. */
+        /* ISO C has no cast to a function pointer, but POSIX guarantees equal bits. */
         memcpy((char *)call + i * sizeof found, &found, sizeof found);
     }
     return true;
 }
 
-/* What one device does not say (a slice of one has no utilisation of its own) is not known. */
+/* A number that the device does not report is unknown: a MIG slice has no utilisation. */
 static struct vx_gpu_stats nvml_ask(const struct nvml *call, void *device)
 {
     struct vx_gpu_stats stats = {0};
@@ -86,7 +86,7 @@ static struct vx_gpu_stats nvml_ask(const struct nvml *call, void *device)
     return stats;
 }
 
-/* True when it is to go on. */
+/* Sleeps for MONITOR_SECONDS; false if the monitor is to stop. */
 static bool monitor_sleep(struct vx_gpu_monitor *monitor)
 {
     struct timespec until;
@@ -117,7 +117,7 @@ static void monitor_main(void *context)
 
 /* ------- the driver ------- */
 
-/* As the vendors' tools write them: NVIDIA's 16 bytes in hex, AMD's are 16 characters. */
+/* The id as the vendor's tools write it: NVIDIA's bytes in hex, AMD's as characters. */
 static void monitor_set_uuid(struct vx_gpu_monitor *monitor)
 {
     u8 id[16] = {0};

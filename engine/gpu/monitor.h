@@ -1,20 +1,20 @@
-/* gpu/monitor - what a GPU's driver, and its vendor's monitoring library, say of the device:
- * its id, memory, utilisation, power and energy.
+/* gpu/monitor - a GPU's id, memory, utilisation, power and energy.
  *
- * NVML (libnvidia-ml) answers slowly: on an H200 power takes 1 us, energy 2.4 ms and at times
- * 16, utilisation at times 2.4 ms.  So a thread of its own asks it each second, in the worker,
- * where a library that hangs takes no other device with it; whoever reads the numbers takes
- * the last ones.  Memory is the driver's to say and costs 7 us.  Without the library, or on
- * another vendor's device, the rest is not known, and that is all.
+ * Utilisation, power and energy come from NVML (libnvidia-ml), which is slow: on an H200,
+ * power takes 1 us, energy 2.4 ms and at times 16 ms, utilisation at times 2.4 ms.  A
+ * separate thread therefore asks it every second, and readers get the last numbers.  The
+ * thread is in the worker, so that a library that hangs affects no other device.  Without
+ * the library, or with another vendor's device, these numbers are not known.  Memory
+ * comes from the driver, which takes 7 us.
  *
  *   VX_TRY(vx_gpu_monitor_open(gpu, library, why, &monitor));
  *   vx_gpu_monitor_get(monitor, &stats.gpu);
  *   vx_gpu_monitor_close(&monitor);
  *
- * Owner    the caller; the GPU is closed after it.
+ * Owner    the caller; close it before the GPU.
  * Thread   device.
  * Limits   one thread each.
- * Fails    open: RESOURCE_EXHAUSTED.  A library that is not there is no failure.
+ * Fails    open: RESOURCE_EXHAUSTED.  A missing library is no failure.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

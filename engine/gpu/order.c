@@ -6,7 +6,7 @@
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
 
-/* Parts of scratch begin on lines of their own. */
+/* The alignment of each part of scratch memory. */
 #define SCRATCH_LINE 256
 
 static const char *const kernels[] = {
@@ -19,16 +19,16 @@ static i64 divided_up(i64 a, i64 b)
     return (a + b - 1) / b;
 }
 
-/* A rank is sorted by pieces that a key of 32 bits holds, a piece by digits of about equal
- * size, from the lowest up. */
+/* One pass of the radix sort.  A row's rank is sorted in parts that fit a key of 32 bits,
+ * a part in digits of about equal size, from the lowest up. */
 struct order_pass {
     i32 key_low, key_bits;
     i32 shift, digit_bits;
-    bool makes_key; /* from the masks: the first of its piece */
+    bool makes_key; /* the first pass of a key computes it from the masks */
     bool last_of_key;
 };
 
-/* The pass after `pass`; from a zeroed one the first; false = there is none. */
+/* Moves to the next pass, or from a zeroed pass to the first one; false = no more. */
 static bool order_pass_next(i32 bits, struct order_pass *pass)
 {
     pass->shift += pass->digit_bits;
@@ -49,12 +49,12 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
     return true;
 }
 
-/* Where the large sort keeps what; offsets in scratch. */
+/* The sizes of the large sort, and its offsets in scratch memory. */
 struct order_layout {
     i64 span, tiles;
     i32 bits;
     i32 passes;
-    bool keys_last; /* the keys of the last pass are kept: block masks come from them */
+    bool keys_last; /* the last pass keeps its keys: block masks are made from them */
     size_t counts, totals, keys[2], rows, bytes;
 };
 
@@ -120,8 +120,8 @@ static void *scratch_at(void *scratch, size_t offset)
     return (unsigned char *)scratch + offset;
 }
 
-/* Rows go to and fro between scratch and the answer, so that the last pass writes the
- * answer; keys between two buffers of scratch. */
+/* Rows alternate between scratch memory and the output, so that the last pass writes the
+ * output; keys alternate between two buffers in scratch memory. */
 static vx_status order_sort_large(const struct order_stream *to,
                                   const struct order_layout *layout,
                                   const struct vx_gpu_order *order,
@@ -155,7 +155,7 @@ static vx_status order_sort_large(const struct order_stream *to,
     return order_launch(to, "order_blocks", args);
 }
 
-/* One block does it all when the rows fit in its shared memory. */
+/* True if one block can sort all rows in its shared memory. */
 static bool order_is_small(struct vx_kernel_set *set,
                            const struct vx_gpu_order_want *want)
 {

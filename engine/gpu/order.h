@@ -1,5 +1,6 @@
-/* order - rows sorted by their masks, once per group of offsets, and the union of the
- * masks of every 32 rows; and the lists of pairs of each offset.
+/* order - sorts rows by their masks, joins the masks of every 32 rows, and lists pairs.
+ *
+ * Rows are sorted once per group of offsets, by the part of the mask that belongs to it.
  *
  * Owner    the caller owns device memory.
  * Thread   device; build only puts launches on the stream.
@@ -18,15 +19,16 @@ struct vx_gpu_order_want {
     i64 n;
     i32 v;
     i32 groups;  /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
-    i32 windows; /* equal pieces of the rows, each sorted on its own; 1 = all together */
-    bool gray;   /* by the rank of the mask in the Gray code, else as a number */
+    i32 windows; /* equal parts of the rows, each sorted on its own; 1 = all together */
+    bool gray;   /* by the rank of the mask in the Gray code, else by it as a number */
 };
 struct vx_gpu_order {
     const u32 *masks; /* (N, words) in, device */
     void *scratch;    /* vx_gpu_order_scratch_bytes */
-    i32 *order;       /* (groups, N) out; NULL = rows as they are, block masks only */
-    u32 *block_masks; /* (groups, vx_mask_blocks(N), words) out, in the order of `order`,
-                         masked to the offsets of the group */
+    i32 *order;       /* (groups, N) out; NULL = brick order, block masks only */
+    /* (groups, vx_mask_blocks(N), words) out: the joined masks of every 32 rows in the
+     * order of `order`, with only the offsets of the group. */
+    u32 *block_masks;
 };
 size_t vx_gpu_order_scratch_bytes(const struct vx_gpu_order_want *want);
 VX_MUST_USE vx_status vx_gpu_order_build(struct vx_kernel_set *set,
@@ -41,14 +43,15 @@ struct vx_gpu_pairs {
     void *scratch;  /* vx_gpu_pairs_scratch_bytes */
     i32 *starts;    /* (V+1) out: where each offset's list begins; [V] = all pairs */
     i32 *in_rows;   /* (N*V at most) out: the neighbour's row */
-    i32 *places;    /* (N, nbr_stride) out: which pair (row, offset) is, -1 none */
+    i32 *places;    /* (N, nbr_stride) out: index of the pair (row, offset), -1 none */
 };
 size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v);
+/* Uses only n and v of `want`. */
 VX_MUST_USE vx_status vx_gpu_pairs_build(struct vx_kernel_set *set,
                                          struct vx_gpu_stream *stream,
                                          const struct vx_gpu_order_want *want,
                                          const struct vx_gpu_pairs *pairs,
-                                         struct vx_why *why); /* of want: n, v */
+                                         struct vx_why *why);
 
 /* The kernels that the builds launch: for vx_kernel_set_ready. */
 i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room);

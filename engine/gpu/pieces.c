@@ -6,15 +6,16 @@
 #include "engine/gpu/map_parts.h"
 #include "kernels/15_geometry_join.h"
 
-/* Descriptions of one kind begin on lines of their own, maps on those of map.c. */
+/* The alignment of descriptions, and of the parts of a map (as in map.c). */
 #define PART_ALIGN  64
 #define PIECE_ALIGN 256
 
-/* Blocks of a launch of 15_geometry_join: four times what a processor holds, so that few
- * are idle at the end; of maps of many: what it holds, because each begins with a table. */
+/* Blocks per processor.  For 15_geometry_join: four times what a processor holds at once,
+ * so that few are idle at the end.  For the maps of many pieces: what it holds, because
+ * each block first makes a table. */
 #define JOIN_BLOCKS 16
 #define MANY_BLOCKS 4
-/* Voxels that a block of maps of many is worth: as in map.c. */
+/* The fewest voxels per block for the maps of many pieces, as in map.c. */
 #define MANY_VOXELS 32
 
 _Static_assert(sizeof(struct vx_gpu_piece_result) == sizeof(struct vx_piece_result) &&
@@ -24,9 +25,9 @@ _Static_assert(sizeof(struct vx_gpu_piece_result) == sizeof(struct vx_piece_resu
                        offsetof(struct vx_piece_result, pairs),
                "the kernel writes what the host reads");
 
-/* --- descriptions on their way to the device --- */
+/* --- descriptions that are copied to the device --- */
 
-/* The same bytes twice: where the host writes them, and where a launch will find them. */
+/* A description where the host writes it, and where a launch reads its copy. */
 struct part {
     void *host;
     void *device;
@@ -46,7 +47,7 @@ static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx
     return VX_OK;
 }
 
-/* Everything that was taken since `from` were used. */
+/* Copies all that was taken since `used` was `from`. */
 static vx_status parts_send(const struct vx_gpu_queue *queue,
                             const struct vx_gpu_upload *upload, size_t from,
                             struct vx_why *why)
@@ -64,7 +65,7 @@ static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
     return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
 }
 
-/* Divides a launch among pieces by the chunks of each; answers its blocks. */
+/* Divides the blocks of a launch among the pieces by their chunks; returns the blocks. */
 static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
                        struct vx_join_share *shares)
 {
@@ -124,9 +125,9 @@ void vx_gpu_piece_map_place(i64 n, const struct vx_map_key *key, void *memory,
     (void)piece_layout(n, key, memory, map);
 }
 
-/* --- built --- */
+/* --- build --- */
 
-/* Small ones lie beside each other; then one after another has the scratch to itself. */
+/* The small pieces share scratch memory; then each large piece has all of it. */
 size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count)
 {
     size_t small = 0, most = 0;
@@ -170,7 +171,7 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
-/* The small ones of a build: their indices, and what they have together. */
+/* The small pieces of a build, their indices, and the sum of their voxels. */
 struct many {
     struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
     const struct vx_gpu_piece *pieces[VX_BATCH_ITEMS_MAX];
@@ -189,8 +190,8 @@ static void many_collect(const struct vx_gpu_build *build, struct many *many)
     }
 }
 
-/* As many blocks as its voxels are worth of those that the device holds at once: one more
- * for each would be a second round for few.  Answers the most of any. */
+/* Gives each piece its share, by voxels, of the blocks that the device holds at once:
+ * with more, a few blocks would run after all others.  Returns the largest share. */
 static u32 many_maps(struct vx_kernel_set *set, const struct many *many,
                      const struct vx_gpu_build *build, i32 key,
                      struct vx_brick_map_args *args)
@@ -218,7 +219,7 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
     const size_t from = upload->used, count = (size_t)many->count;
     const size_t keys = (size_t)build->keys_count;
     struct part index, maps;
-    u32 blocks = 0; /* the same of every key */
+    u32 blocks = 0; /* the same for every key */
     u8 *scratch = build->scratch;
     VX_TRY(part_take(upload, count * sizeof(struct vx_brick_index_args), why, &index));
     VX_TRY(
@@ -243,8 +244,8 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
-/* One set alone needs no descriptions; and half of their room is for what comes behind
- * the build. */
+/* True if small pieces are built together: a single one needs no descriptions, and half
+ * of the room for descriptions is for what follows the build. */
 static bool many_pays(const struct vx_gpu_upload *upload,
                       const struct vx_gpu_build *build, const struct many *many)
 {
@@ -271,7 +272,7 @@ vx_status vx_gpu_pieces_build(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
-/* --- compared --- */
+/* --- compare --- */
 
 vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
                                 struct vx_gpu_upload *upload,
@@ -302,10 +303,10 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
     return launch(queue, "words_differ", &args, why);
 }
 
-/* --- joined --- */
+/* --- join --- */
 
-/* A join on its way: first rows of the pieces in the whole, and arguments of launches,
- * which wait beside the descriptions until one copy has brought all of them. */
+/* A join in preparation: the first row of each piece, and the arguments of the launches,
+ * which begin after one copy of all descriptions. */
 struct joining {
     const struct vx_gpu_join *join;
     i64 bases[VX_BATCH_ITEMS_MAX];
@@ -401,7 +402,7 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
-/* --- told --- */
+/* --- results --- */
 
 vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
                                 struct vx_gpu_upload *upload,

@@ -50,8 +50,8 @@ static void times_write(const i64 times[VX_GPU_MARKS_COUNT], struct vx_item *ite
     item->output_ns = times[VX_GPU_MARK_END];
 }
 
-/* Of more voxels the sentence names no row: to find it the CPU sorts them on the device's
- * thread, which meanwhile neither begins nor ends a round.  So many take it milliseconds. */
+/* With more voxels, the error names no row: to find it, the CPU sorts them on the device
+ * thread, which meanwhile neither begins nor ends a round.  So many take milliseconds. */
 #define NAMED_VOXELS_MAX 100000
 
 static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
@@ -66,8 +66,8 @@ static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
                 "a voxel appears twice in coords; each voxel may appear once");
 }
 
-/* The device says that a coordinate is bad; which, the CPU's own check says, unless what the
- * device has seen is no more to be seen. */
+/* The device has found a bad coordinate; the CPU's check finds which one, unless the
+ * voxels are too many or another process may have changed the coordinates since. */
 static vx_status bad_coords(struct vx_gpu_room *room,
                             const struct vx_gpu_piece_result *result,
                             struct vx_item *item)
@@ -83,7 +83,8 @@ static vx_status bad_coords(struct vx_gpu_room *room,
     vx_status status =
         vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
     if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
-    /* No room to search for it: a coordinate out of range would have been found. */
+    /* No memory to find the row.  A coordinate out of range would have been found
+     * without, so it is a duplicate. */
     VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
                   "a voxel appears twice in coords",
                   "a voxel appears twice in coords; each voxel may appear once");
@@ -92,7 +93,7 @@ static vx_status bad_coords(struct vx_gpu_room *room,
                 "the device refused coordinates that are good");
 }
 
-/* What the device found of a member whose round has ended well. */
+/* Answers a member of a round that has succeeded; asked: the lane has answers for it. */
 static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
 {
     static const struct vx_gpu_piece_result nothing_wrong;
@@ -125,12 +126,12 @@ static void member_fail(struct vx_gpu_round *round, i32 index, vx_status status,
     struct vx_gpu_member *member = &round->members[index];
     member->item->status = status;
     member->item->why = *why;
-    /* Whether the device wrote what it should nobody knows. */
+    /* It is not known whether the device has written this geometry. */
     if (member->kept && member->kept->writers & round->lane->bit)
         vx_gpu_store_forget(round->room->store, member->kept);
 }
 
-/* Of a member that was answered. */
+/* Counts a hit or a miss of the store, for a member that was answered. */
 static void member_count(const struct vx_gpu_round *round,
                          const struct vx_gpu_member *member)
 {

@@ -3,7 +3,8 @@
 
 #include "engine/base/check.h"
 
-/* A kept geometry: flags, coordinates, then what vx_gpu_piece_place places. */
+/* A geometry in the store: fault flags, coordinates, then rows and maps as
+ * vx_gpu_piece_place places them. */
 static size_t kept_coords_bytes(i64 n, i32 columns)
 {
     return vx_round_up((size_t)n * (size_t)columns * sizeof(i32), VX_GPU_LINE_BYTES);
@@ -48,7 +49,7 @@ static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item 
                 (long long)found->n, (long long)item->voxels);
 }
 
-/* False = the store has none of its name. */
+/* False if the store has no geometry of the member's name. */
 static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     struct vx_item *item = member->item;
@@ -58,7 +59,7 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
     if (!found) return false;
     bool same = found->n == item->voxels;
     if (item->coords && !(same && found->columns == item->coords_columns)) {
-        /* Another geometry of the same name: it stays, this one is built for once. */
+        /* Another geometry of the same name: it stays; this one is built in the block. */
         vx_gpu_store_drop(round->room->store, &found);
         return true;
     }
@@ -69,7 +70,8 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
     return true;
 }
 
-/* Nothing has been launched: what was made is empty. */
+/* Drops all geometries.  Nothing was launched, so those that were made here are empty,
+ * and are forgotten. */
 static void let_go(struct vx_gpu_round *round)
 {
     for (i32 i = 0; i < round->members_count; i++) {
@@ -87,8 +89,9 @@ static vx_status not_there(struct vx_item *item)
                 "the geometry is not in the device's cache");
 }
 
-/* All that is there is held before anything is made, which might throw it out; then a
- * reference may mean what a mate has brought. */
+/* Holds all geometries that the store has before it makes new ones, since a new one may
+ * evict others.  Last, finds the members that sent only a coords_ref, because it may name
+ * coordinates that another member has sent. */
 void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
 {
     struct vx_gpu_store *store = round->room->store;
@@ -97,7 +100,7 @@ void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
         bool asks = !member->apart && vx_content_there(member->item->content);
-        /* Copied in one round, and once: nothing is compared with what had their name. */
+        /* Coordinates that another process may change are copied once, not compared. */
         VX_ASSERT(!member->item->coords_change || (!asks && !member->apart));
         member->item->status = VX_OK;
         member->kept = NULL;
@@ -132,7 +135,7 @@ struct work {
     struct vx_why *why;
 };
 
-/* Of a member; of the join after all members. */
+/* The maps of a member; those of the join have the index VX_BATCH_ITEMS_MAX. */
 static struct vx_gpu_map *maps_of(const struct work *work, i32 index)
 {
     if (!work->plan->maps_count) return NULL;
@@ -162,7 +165,7 @@ static void place_pieces(struct work *work)
     }
 }
 
-/* What the other lane is still writing to is waited for by the device. */
+/* Makes the stream wait for the geometries that the other lane is still writing. */
 static vx_status await_others(const struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
@@ -255,8 +258,8 @@ static vx_status join(struct work *work)
                               work->why);
 }
 
-/* Where an order goes: beside a piece that is kept, or in the block; *there: it need not be
- * sorted again. */
+/* The memory of a row order: in the store for a single piece that it keeps, else in the
+ * block.  *there: the store has the order already. */
 static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *sorted,
                            size_t bytes, bool *there)
 {

@@ -1,8 +1,8 @@
-/* round_geometry - the active sets and maps of a round: found in the store, built, or
- * joined, and put on the stream.
+/* round_geometry - finds the geometry of a round in the store, or builds it.
  *
- * A round of one member computes on its piece, and what is sorted for it is kept beside
- * the piece: said a second time, nothing is launched.  A round of several joins.
+ * A round of one member computes on its piece, and the store keeps the row orders with
+ * the piece, so that a later request with this coords_ref launches nothing here.  A round
+ * of several members computes on their join, whose row orders are not kept.
  *
  *   vx_gpu_round_hold(&round, &refused);                            (round.h)
  *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));
@@ -19,12 +19,12 @@
 
 #include "engine/gpu/round.h"
 
-/* Sets rows, maps and sorted of the request, whose other fields are there. */
+/* Sets rows, maps and sorted of the request, whose other fields must be set. */
 VX_MUST_USE vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
                                             struct vx_gpu_request *request,
                                             struct vx_why *why);
-/* Whether the host will read the lane's answers of this round: something was built or
- * compared, or is not yet known to be good. */
+/* True if the host must read the lane's answers of this round: a geometry was built or
+ * compared, or is not yet known to be valid. */
 bool vx_gpu_round_asks(const struct vx_gpu_round *round);
 
 #endif

@@ -1,4 +1,4 @@
-/* gpu/texts - the texts of kernels/, embedded in the binary by embed.cmake.
+/* gpu/texts - the sources in kernels/, embedded in the program by embed.cmake.
  *
  * Owner    static data.
  * Thread   any.
@@ -11,15 +11,15 @@
 
 #include "engine/base/types.h"
 
-/* `name` is what an #include says: "kernels/device.h", and "stdint.h" for the stand-ins of
- * kernels/rtc/, which a compiler without a C library is given. */
+/* `name` is the name in an #include: "kernels/device.h", or "stdint.h" for a replacement
+ * in kernels/rtc/, since the run-time compiler has no C library. */
 struct vx_text {
     const char *name;
-    const char *data; /* ends with a NUL behind its bytes */
+    const char *data; /* a NUL follows its bytes */
     size_t bytes;
 };
 
-extern const struct vx_text vx_texts[]; /* sorted by name */
+extern const struct vx_text vx_texts[]; /* sorted by path */
 extern const i32 vx_texts_count;
 
 #endif

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms; "" for all
- * else. */
+/* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms, else "". */
 static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
 {
     const i32 *k = layer->kernel, *d = layer->dilation;
@@ -22,7 +21,7 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
                  d[2]);
 }
 
-/* Of the column of kernels: a dilated one needs more. */
+/* The width of the column of kernels: at least 10, more when a kernel is dilated. */
 static int kernel_width(const struct vx_network *network)
 {
     char kernel[64];
@@ -61,7 +60,7 @@ static bool policy_same(const struct vx_queue_policy *a, const struct vx_queue_p
            a->allow_timeout_override == b->allow_timeout_override;
 }
 
-/* level 0: of every request that no other line is about. */
+/* Level 0 is every request that has no line of its own. */
 static void page_policy(struct vx_page *page, i32 level,
                         const struct vx_queue_policy *policy)
 {
@@ -156,7 +155,7 @@ static void page_notes(struct vx_page *page, const char *notes)
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
                             struct vx_signature *signature, char *text, size_t text_bytes)
 {
-    /* All of loading but the device: numbers too can be wrong. */
+    /* Loads the whole model, since weights can be wrong, too; 0 = without a device. */
     const struct vx_model_options options = {.device_bytes = 0};
     struct vx_page page = {text, text_bytes, 0};
     struct vx_model *model;

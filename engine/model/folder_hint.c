@@ -14,7 +14,7 @@
 
 #define PATH_BYTES  4096
 #define NAMES_SHOWN 3
-#define NAME_BYTES  32 /* shown of a name */
+#define NAME_BYTES  32 /* most bytes shown of a name */
 
 static bool is_model(const char *directory, const char *name)
 {
@@ -24,23 +24,24 @@ static bool is_model(const char *directory, const char *name)
     return length > 0 && length < PATH_BYTES && !access(path, F_OK);
 }
 
-/* Takes the last part away; false when there is none to take away. */
+/* Removes the last component of a path; false when there is none to remove. */
 static bool path_up(char *path)
 {
     char *slash = strrchr(path, '/');
     const char *last = slash ? slash + 1 : path;
     if (!*last || !strcmp(last, ".") || !strcmp(last, "..")) return false;
     if (!slash)
-        memcpy(path, ".", 2); /* it had a letter at least */
+        memcpy(path, ".", 2); /* a path of one component has at least one letter */
     else
         slash[slash == path] = '\0';
     return true;
 }
 
-/* The names that come first, so that the sentence does not depend on the disk. */
+/* The first names in sorted order, so that the sentence does not depend on the order of
+ * the directory. */
 struct names {
     char list[NAMES_SHOWN][VX_NAME_BYTES];
-    i32 count; /* of all */
+    i32 count; /* of all names, kept or not */
 };
 
 static void names_add(struct names *names, const char *name)
@@ -65,7 +66,7 @@ static void names_find(const char *path, struct names *names)
     closedir(directory);
 }
 
-/* Somebody put the description beside a version's weights. */
+/* True for a version's folder: then network.json was put beside a version's weights. */
 static bool is_number(const char *name)
 {
     return name[strspn(name, "0123456789")] == '\0';
@@ -103,7 +104,7 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
     if (!length || length >= sizeof path) return out;
     snprintf(path, sizeof path, "%.*s", (int)length, directory);
     hint_repository(path, out);
-    /* A file of the model, its version's folder, or a file in that. */
+    /* The path may be a file of the model, the folder of a version, or a file in that. */
     for (i32 up = 0; up < 2 && !out[0] && path_up(path); up++)
         if (is_model(path, ""))
             snprintf(out, VX_FOLDER_HINT_BYTES, "; give the model's folder, %.*s",
@@ -111,7 +112,8 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
     return out;
 }
 
-/* Entries of a directory that are no hidden ones; `folders`: directories alone. */
+/* Adds the entries of a directory, except hidden ones; `folders`: only directories.
+ * False when it cannot be opened. */
 static bool entries_find(const char *path, bool folders, struct names *names)
 {
     DIR *directory = opendir(path);
@@ -136,10 +138,10 @@ const char *vx_version_hint(const char *directory, int version,
     int length =
         snprintf(path, sizeof path, "%s/%d/weights.safetensors", directory, version);
     if (length < 0 || length >= PATH_BYTES) return out;
-    if (!lstat(path, &link)) return out; /* a link into nothing, and that was said */
+    if (!lstat(path, &link)) return out; /* a link to nothing; the why says so already */
     *strrchr(path, '/') = '\0';
     bool there = entries_find(path, false, &names);
-    if (!there && errno != ENOENT) return out; /* it is there, and may not be read */
+    if (!there && errno != ENOENT) return out; /* it exists, but may not be read */
     if (!there && !entries_find(directory, true, &names)) return out;
     size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
                                    there ? "; the directory %d has "

@@ -1,15 +1,15 @@
-/* folder_hint - which folder somebody meant who named one that is no model's.
+/* folder_hint - the model folder that a person probably meant, for error sentences.
  *
- * The commonest slips are the repository itself, one of a model's files, and the folder of a
- * version.
+ * The most common mistakes are to name the repository itself, a file of a model, or the
+ * folder of a version.
  *
- *   vx_folder_hint("repository", out)   ("; it is a repository of models (a, b): name one of
- *                                         them, such as repository/a")
+ *   vx_folder_hint("repository", out)
+ *       ("; it is a repository of models (a, b): name one of them, such as a")
  *
  * Owner    the caller's buffer.
  * Thread   any; it reads directories, so it may block.
  * Limits   VX_FOLDER_HINT_BYTES; texts are cut to fit.
- * Fails    never: "" when nothing is known.
+ * Fails    never: "" when there is no hint.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,9 +18,9 @@
 
 #define VX_FOLDER_HINT_BYTES 192
 
-/* `directory` has no network.json that can be opened. */
+/* For a `directory` without a network.json that can be opened.  Returns `out`. */
 const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]);
-/* A model's directory has no weights of that version: what there is instead. */
+/* For a model's `directory` without weights of `version`: names what is there instead. */
 const char *vx_version_hint(const char *directory, int version,
                             char out[VX_FOLDER_HINT_BYTES]);
 

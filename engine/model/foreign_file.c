@@ -25,7 +25,8 @@ static const struct mark {
 
 const char *vx_foreign_file(const u8 *data, size_t bytes)
 {
-    /* Eight bytes of length may look like a mark; the header behind them begins so. */
+    /* In a safetensors file a header that begins with '{' follows 8 bytes of length.
+     * Those 8 bytes may look like another format's mark, so check the header first. */
     if (bytes > 8 && data[8] == '{') return NULL;
     for (size_t i = 0; i < VX_COUNT(marks); i++)
         if (bytes >= marks[i].length && !memcmp(data, marks[i].text, marks[i].length))

@@ -1,12 +1,12 @@
-/* foreign_file - what a file is that was given as weights and is no safetensors file.
+/* foreign_file - names the format of a weights file that is not a safetensors file.
  *
- * Checkpoints come in many wrappings, and each has a mark at its beginning.
+ * Checkpoints come in many formats, and most can be recognised by their first bytes.
  *
- *   const char *what = vx_foreign_file(data, bytes);      ("a zip archive, as ...", or NULL)
+ *   const char *what = vx_foreign_file(data, bytes);   ("a zip archive, as ...", or NULL)
  *
  * Owner    the text is static.
  * Thread   any; pure.
- * Fails    never: NULL when the beginning may be a safetensors file's, or is nothing known.
+ * Fails    never: NULL when the file may be a safetensors file, or its format is unknown.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -27,7 +27,7 @@ static void fuse_count_uses(const struct vx_network *network, i32 *uses)
     for (i32 i = 0; i < network->outputs_count; i++) uses[network->outputs[i].layer]++;
 }
 
-/* A convolution or linear layer whose rows are still the sums and the bias. */
+/* A convolution or linear layer whose result is still only sums plus bias. */
 static bool node_is_sum(const struct vx_node *node)
 {
     bool linear = node->layer->op == VX_OP_SUBM_CONV || node->layer->op == VX_OP_LINEAR;
@@ -75,8 +75,8 @@ static i32 fuse_node(const struct fuse *fuse, i32 layer)
     return layer == VX_LAYER_FEATS ? VX_LAYER_FEATS : fuse->graph->node_of[layer];
 }
 
-/* The operand of an add that can take the other as its residual: 0, 1, or -1 for none.
- * Of two, the later, which needs not be moved. */
+/* Which operand of an add can take the other one as its residual: 0, 1, or -1 for none.
+ * If both can, the later one, because it need not be moved. */
 static i32 fuse_find_residual(const struct fuse *fuse, const struct vx_layer *add)
 {
     i32 best = -1, best_node = -1;
@@ -90,7 +90,7 @@ static i32 fuse_find_residual(const struct fuse *fuse, const struct vx_layer *ad
     return best;
 }
 
-/* Moves a node that nothing reads yet behind all others. */
+/* Moves a node to the end; no node reads it yet. */
 static void fuse_move_last(struct fuse *fuse, i32 index)
 {
     struct vx_graph *graph = fuse->graph;
@@ -115,7 +115,7 @@ static bool fuse_residual(struct fuse *fuse, const struct vx_layer *add)
     i32 operand = fuse_find_residual(fuse, add);
     if (operand < 0) return false;
     i32 producer = fuse_node(fuse, add->inputs[operand]);
-    /* What is added must be there when the producer runs. */
+    /* The other operand must be computed before the producer runs. */
     if (fuse_node(fuse, add->inputs[1 - operand]) > producer)
         fuse_move_last(fuse, producer);
     i32 at = fuse_node(fuse, add->inputs[operand]);

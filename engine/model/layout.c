@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The words of all layouts with quotes and commas. */
+/* The words of all layouts, with quotes and commas. */
 #define WORDS_BYTES 128
 
 enum axes {
     AXES_OXYZI, /* [Co, Kx, Ky, Kz, Ci] */
-    AXES_VIO,   /* [V, Ci, Co]; [Ci, Co] too for V = 1 */
+    AXES_VIO,   /* [V, Ci, Co]; for V = 1 also [Ci, Co] */
     AXES_XYZIO, /* [Kx, Ky, Kz, Ci, Co] */
     AXES_XYZOI, /* [Kx, Ky, Kz, Co, Ci] */
 };
@@ -21,7 +21,7 @@ static const struct row {
     const char *word;
     enum axes axes;
     bool x_fastest;
-    bool letters; /* another row means the same by a library's name */
+    bool letters; /* another row names the same layout by its library */
 } rows[VX_LAYOUTS_COUNT] = {
     {"not said", AXES_OXYZI, false, true},
 #define VX_ROW(name_, word_, axes_, x_fastest_, letters_)                                \
@@ -97,8 +97,8 @@ static struct vx_strides strides_of(const struct vx_layer *layer, enum vx_layout
 {
     size_t v = (size_t)layer->v, ci = (size_t)layer->channels_in;
     size_t co = (size_t)layer->channels;
-    /* spconv multiplies by a kernel of one offset as if it were [Ci, Co], whatever its
-     * shape says; this is what such a weight was trained with. */
+    /* spconv uses the weight of a kernel of one offset as a [Ci, Co] matrix, although its
+     * shape is [Co, 1, 1, 1, Ci]; such a weight was trained that way. */
     bool matrix = layout == VX_LAYOUT_SPCONV && v == 1;
     switch (matrix ? AXES_VIO : rows[layout].axes) {
     case AXES_OXYZI: return (struct vx_strides){.v = ci, .ci = 1, .co = v * ci};
@@ -123,7 +123,8 @@ i32 vx_layout_offset(const struct vx_layer *layer, i32 v)
     return (z * k[1] + y) * k[0] + x;
 }
 
-/* Whether both take the same number for every (v, ci, co): an axis of one has no order. */
+/* Whether both layouts read the same number for every (v, ci, co).  The stride of an axis
+ * of size 1 does not matter. */
 static bool same_reading(const struct vx_layer *layer, enum vx_layout a, enum vx_layout b)
 {
     struct vx_strides left = strides_of(layer, a), right = strides_of(layer, b);
@@ -135,7 +136,7 @@ static bool same_reading(const struct vx_layer *layer, enum vx_layout a, enum vx
     return layer->channels == 1 || left.co == right.co;
 }
 
-/* "spconv" or "flexgemm": those that write this shape; returns how many. */
+/* Lists the libraries that write this shape: "spconv", "flexgemm"; returns how many. */
 static i32 fitting_words(const struct vx_layer *layer, const struct vx_tensor *weight,
                          char out[WORDS_BYTES])
 {
@@ -169,7 +170,7 @@ static vx_status settle_unsaid(struct vx_layer *layer, const struct vx_tensor *w
         if (!first) first = at;
         one = one && same_reading(layer, first, at);
     }
-    /* A square matrix may be PyTorch's Linear as well, which is [Co, Ci]. */
+    /* A square matrix may also be the weight of PyTorch's Linear, which is [Co, Ci]. */
     bool linear =
         weight->rank == 2 && layer->channels > 1 && layer->channels == layer->channels_in;
     VX_ENSURE_WHY(one && !linear, why, INVALID_ARGUMENT,

@@ -1,10 +1,10 @@
-/* layout - how a convolution's weight lies in its file, by the library that wrote it.
+/* layout - the order in which a library writes a convolution's weight to a file.
  *
- * Libraries agree on what a submanifold convolution is (the row at p reads the rows at
- * p + offset) and on nothing about its tensor: the order of the axes, which axis of the
- * kernel runs fastest, what a kernel of one offset looks like.  Each mistake fits the shape
- * and answers wrong.  So a layout is said by name, or follows from the shape where only
- * one reading exists; everything else is refused.  engine/README.md has the table.
+ * Libraries agree that the row at p of a submanifold convolution reads the rows at
+ * p + offset, but not on its weight: the order of the axes, the fastest axis of the
+ * kernel, the shape for a kernel of one offset.  A wrong layout often fits the shape, and
+ * then the answers are wrong.  So network.json names the layout, or the shape allows only
+ * one layout; every other weight is refused.  engine/README.md has the table.
  *
  *   VX_TRY(vx_layout_settle(layer, tensor, why));
  *   struct vx_strides strides = vx_layout_strides(layer);
@@ -13,7 +13,7 @@
  * Owner    nothing; pure.
  * Thread   any.
  * Limits   those of network.h.
- * Fails    INVALID_ARGUMENT, with what to say in network.json.
+ * Fails    INVALID_ARGUMENT; the why says what to write into network.json.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,28 +23,31 @@
 #include "engine/model/network.h"
 #include "engine/model/safetensors.h"
 
-/* Numbers from one (offset, input channel, output channel) to the next in the file. */
+/* The distance in the file, in numbers, between neighbours along each axis: offset, input
+ * channel, output channel. */
 struct vx_strides {
     size_t v, ci, co;
 };
 
+/* False when no layout has this word. */
 bool vx_layout_find(const char *word, enum vx_layout *layout);
-/* "\"spconv\", \"torchsparse\", ...": all words, for a sentence. */
+/* All words, quoted, for an error sentence: "spconv", "torchsparse", ... */
 const char *vx_layout_words(void);
 
-/* Whether a bias has the shape that the layer's layout writes; of other ops: a vector of
- * the layer's channels. */
+/* Whether a bias or norm tensor has the right shape: (channels), or also (1, channels)
+ * for a convolution with layout minkowski. */
 bool vx_layout_fits_vector(const struct vx_layer *layer, const struct vx_tensor *tensor);
 
-/* Gives a SUBM_CONV its layout by the shape of its weight, if it says none: one reading is
- * taken, several are refused.  A layout that is said is checked against the shape. */
+/* Decides the layout of a SUBM_CONV.  A layout given in network.json is checked against
+ * the shape of the weight.  Otherwise the shape decides; a shape that allows several
+ * different layouts is refused. */
 VX_MUST_USE vx_status vx_layout_settle(struct vx_layer *layer,
                                        const struct vx_tensor *weight,
                                        struct vx_why *why);
 
-/* Of a settled SUBM_CONV. */
+/* Of a SUBM_CONV after vx_layout_settle. */
 struct vx_strides vx_layout_strides(const struct vx_layer *layer);
-/* Where the file has the offset v = (kx * Ky + ky) * Kz + kz. */
+/* The index, among the file's offsets, of our offset v = (kx * Ky + ky) * Kz + kz. */
 i32 vx_layout_offset(const struct vx_layer *layer, i32 v);
 
 #endif

@@ -14,9 +14,9 @@
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
 #define PATH_BYTES  4096 /* PATH_MAX of Linux */
-#define NOTES_BYTES 8192 /* seven notes of a few names each */
+#define NOTES_BYTES 8192 /* room for seven notes with a few names each */
 
-/* The names of a model's two files, and how sentences call them. */
+/* The paths of a model's two files, and their names in error sentences. */
 struct paths {
     char network[PATH_BYTES], weights[PATH_BYTES];
     char network_label[VX_LABEL_BYTES], weights_label[VX_LABEL_BYTES];
@@ -27,7 +27,7 @@ static vx_status paths_make(const struct vx_model_source *source, struct vx_why 
 {
     size_t length = strlen(source->directory);
     while (length > 1 && source->directory[length - 1] == '/') length--;
-    /* Room for the slash, ten digits, and the longer of the two names. */
+    /* 40 bytes are enough for the slashes, ten digits, and the longer file name. */
     VX_ENSURE_WHY(length > 0 && length < PATH_BYTES - 40, why, INVALID_ARGUMENT,
                   "the path of a model is empty or too long",
                   "expected a model directory of 1 to %d characters, got %zu",
@@ -62,7 +62,7 @@ static void model_sign(struct vx_model *model)
     signature->layers_count = network->layers_count;
 }
 
-/* The number that holds every weight a GPU multiplies by: f32 when they are mixed. */
+/* The type in which a GPU multiplies, by the types of the weights: TF32 if mixed. */
 static enum vx_number weights_number(const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -93,7 +93,8 @@ static enum vx_number model_number(const struct vx_model *model)
     return VX_NUMBER_F32;
 }
 
-/* Who named the repository, or a file, is told which folder is meant. */
+/* When there is no network.json, adds a hint: the person may have named the repository or
+ * a file. */
 static vx_status model_read_network(struct vx_model *model, const struct paths *paths,
                                     struct vx_arena *arena, struct vx_why *why)
 {
@@ -163,7 +164,7 @@ vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
     return status;
 }
 
-/* The most voxels that fit, by halving: need never falls with N. */
+/* The most voxels that fit, by bisection: `need` never falls as N grows. */
 static i64 room_voxels(const struct vx_model_room *room)
 {
     i64 fits = 0, above = (i64)VX_VOXELS_MAX + 1;
@@ -177,7 +178,7 @@ static i64 room_voxels(const struct vx_model_room *room)
     return fits;
 }
 
-/* What network.json asks for, in the words of its key. */
+/* The voxels that a key of network.json asks for; `fits`: the most that fit. */
 struct ask {
     const char *key;
     i64 voxels, fits;
@@ -213,8 +214,8 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
         VX_TRY(model_ask(model, room, &ask, why));
     }
     if (signature->voxels_max > fits) signature->voxels_max = fits;
-    /* Where requests run one by one, a batch may hold more than the largest of them: there
-     * memory was counted up to the network's own limit only. */
+    /* A GPU counts `need` only up to network->voxels_max.  If all of that fits, the bound
+     * of a batch stays: a batch that is too large runs in rounds. */
     bool counted = fits != network->voxels_max;
     if (counted && signature->batching.voxels_max > fits)
         signature->batching.voxels_max = fits;

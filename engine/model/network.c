@@ -22,7 +22,7 @@
     (&(struct vx_words){(const char *const[]){__VA_ARGS__},                              \
                         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)})
 
-/* Warm-up when the file says nothing: the sizes of a small and a common request. */
+/* Warm-up sizes when the file has none: a small and a common request. */
 static const i64 warmup_default[] = {1000, 30000};
 
 static vx_status parse_format(const struct vx_json *root, struct vx_why *why)
@@ -97,7 +97,7 @@ static vx_status parse_output(struct vx_network *network, const struct vx_json *
         vx_network_nearest(network, network->layers_count, layer->text, nearest));
     const struct vx_json *name = vx_json_find(object, "name");
     VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
-    /* Clients address tensors by name, shared memory among them. */
+    /* Clients address tensors by name, for example to place them in shared memory. */
     VX_ENSURE_WHY(strcmp(output->name, network->coords_name) != 0 &&
                       strcmp(output->name, network->feats_name) != 0,
                   why, INVALID_ARGUMENT, "an output has the name of an input",
@@ -125,7 +125,7 @@ static vx_status parse_outputs(struct vx_network *network, const struct vx_json 
     return VX_OK;
 }
 
-/* Layers are in order, so one walk from the last to the first sees every use. */
+/* A layer reads only layers before it, so one pass from last to first sees every use. */
 static vx_status check_all_used(const struct vx_network *network, struct vx_why *why)
 {
     bool used[VX_LAYERS_MAX] = {false};
@@ -237,7 +237,7 @@ out:
     return status;
 }
 
-/* Reads the whole of a file that is at most `room` bytes long. */
+/* Reads at most `room` bytes of a file. */
 static vx_status read_whole(int fd, char *text, size_t room, size_t *bytes)
 {
     for (*bytes = 0; *bytes < room;) {
@@ -256,7 +256,7 @@ static vx_status read_and_parse(int fd, const char *label, struct vx_arena *aren
     struct stat info;
     VX_ENSURE_WHY(!fstat(fd, &info) && S_ISREG(info.st_mode), why, INVALID_ARGUMENT,
                   "network.json is not a file", "%s: expected a regular file", label);
-    /* One byte more than is allowed, to see that a file is too long. */
+    /* One byte more than is allowed shows that a file is too long. */
     char *text = vx_alloc(VX_NETWORK_BYTES_MAX + 1);
     VX_ENSURE(text, RESOURCE_EXHAUSTED, "no memory to read network.json");
     struct vx_network_text source = {.text = text, .label = label};
@@ -279,7 +279,7 @@ vx_status vx_network_read(const char *path, const char *label, struct vx_arena *
                           struct vx_why *why, const struct vx_network **network)
 {
     *network = NULL;
-    /* Not blocking: a pipe in the place of a file must not hold the loading thread. */
+    /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char room[VX_ACCESS_BYTES];
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "network.json cannot be opened",

@@ -1,18 +1,20 @@
 /* network - what a model computes: layers, their inputs and shapes, as network.json says.
  *
- * The description is complete and checked once it is parsed: every name is resolved,
- * every shape known, every layer used by an output.  It holds no weights and no decision
- * about how to run.  The file format is engine/README.md's; unknown keys and ops are
- * errors, so that a word spelt wrong is never a default.
+ * Once parsed, the description is complete and checked: every name is resolved, every
+ * shape is known, and an output needs every layer.  It holds no weights and does not say
+ * how to run.  engine/README.md describes the file.  Unknown keys and ops are errors, so
+ * that a misspelt word never means a default.
  *
  *   VX_TRY(vx_network_read(path, label, &arena, &why, &network));
  *   for (i32 i = 0; i < network->layers_count; i++) ...network->layers[i].channels...
  *
- * Owner    all of it lives in the arena.
+ * Owner    everything lives in the arena.
  * Thread   any; parse is pure.
- * Limits   engine/base/limits.h, VX_NETWORK_BYTES_MAX; VX_NETWORK_ARENA_BYTES is enough.
- * Fails    NOT_FOUND; INVALID_ARGUMENT, its why naming file, layer, what was expected,
- *          what came.
+ * Limits   engine/base/limits.h, VX_NETWORK_BYTES_MAX; an arena of VX_NETWORK_ARENA_BYTES
+ *          is enough.
+ * Fails    NOT_FOUND; DATA_LOSS when the file cannot be read; INVALID_ARGUMENT with a why
+ *          that names the file, the layer, what was expected and what was found;
+ *          RESOURCE_EXHAUSTED without memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,16 +25,16 @@
 #include "engine/base/limits.h"
 #include "engine/engine.h"
 
-/* VX_LAYERS_MAX layers of 400 characters, and a quarter more. */
+/* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */
 #define VX_NETWORK_BYTES_MAX (512 << 10)
-/* The JSON tree, and the layers made of it.  Most of it is never touched. */
+/* Room for the JSON tree and the layers made from it; most pages are never touched. */
 #define VX_NETWORK_ARENA_BYTES (24 << 20)
 
-/* Warm-up sizes of one model: one per size class a user cares about. */
+/* Warm-up sizes of one model: one for each size class that users care about. */
 #define VX_WARMUP_MAX 16
 
-/* What a network may take when its file says nothing: a shell of 1024^3 voxels'
- * resolution. */
+/* limits.voxels_max when the file does not set it: about the surface of a solid at a
+ * resolution of 1024^3. */
 #define VX_NETWORK_VOXELS_DEFAULT (4 << 20)
 
 enum vx_op {
@@ -43,8 +45,8 @@ enum vx_op {
 };
 const char *vx_op_name(enum vx_op op); /* "subm_conv" */
 
-/* How a convolution's weight lies in the file: layout.h.  UNSAID until the weight's shape is
- * seen, if network.json says none. */
+/* The order of a convolution's weight in the file (layout.h).  UNSAID when network.json
+ * does not set it, until the shape of the weight decides. */
 enum vx_layout {
     VX_LAYOUT_UNSAID,
 #define VX_ROW(name_, word_, axes_, x_fastest_, letters_) VX_LAYOUT_##name_,
@@ -64,7 +66,7 @@ enum vx_tensor_role {
 };
 const char *vx_tensor_role_name(enum vx_tensor_role role); /* "running_mean" */
 
-/* As an input of a layer: the features of the request. */
+/* Input of a layer: the features of the request. */
 #define VX_LAYER_FEATS (-1)
 
 struct vx_layer {
@@ -72,28 +74,27 @@ struct vx_layer {
     enum vx_op op;
     i32 line; /* in network.json */
     i32 inputs_count;
-    i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier layers, or VX_LAYER_FEATS */
-    i32 channels_in;                 /* of the first input */
-    i32 channels;                    /* of the result */
-    i32 kernel[3], dilation[3];      /* SUBM_CONV */
-    i32 v;                           /* SUBM_CONV: kernel offsets */
-    enum vx_layout layout;           /* SUBM_CONV */
-    bool layout_said;                /* network.json has it */
-    bool bias;                       /* SUBM_CONV, LINEAR: has a bias tensor */
-    bool affine;                     /* norms: has weight and bias tensors */
-    f64 eps;                         /* norms */
-    bool eps_said;                   /* network.json has it */
-    const char
-        *tensors[VX_TENSORS_PER_LAYER]; /* names in the weights file; NULL = has none */
+    i32 inputs[VX_LAYER_INPUTS_MAX];           /* earlier layers, or VX_LAYER_FEATS */
+    i32 channels_in;                           /* of the first input */
+    i32 channels;                              /* of the result */
+    i32 kernel[3], dilation[3];                /* SUBM_CONV */
+    i32 v;                                     /* SUBM_CONV: number of kernel offsets */
+    enum vx_layout layout;                     /* SUBM_CONV */
+    bool layout_said;                          /* network.json sets it */
+    bool bias;                                 /* SUBM_CONV, LINEAR: has a bias tensor */
+    bool affine;                               /* norms: has weight and bias tensors */
+    f64 eps;                                   /* norms */
+    bool eps_said;                             /* network.json sets it */
+    const char *tensors[VX_TENSORS_PER_LAYER]; /* names in the file; NULL = has none */
 };
 
-/* What a GPU multiplies in, as network.json says; the CPU device always computes in f32.
- * AUTO follows the weights file: FP16 for F16, BF16 for BF16, TF32 for F32 or a mixture. */
+/* The type in which a GPU multiplies, as network.json sets it; the CPU computes in f32.
+ * AUTO follows the weights: FP16 for F16, BF16 for BF16, TF32 for F32 or a mixture. */
 enum vx_precision {
     VX_PRECISION_AUTO,
     VX_PRECISION_FP16,
     VX_PRECISION_BF16,
-    VX_PRECISION_TF32, /* stored as f32, products of numbers with 10 bits of fraction */
+    VX_PRECISION_TF32, /* stored as f32, multiplied with 10 bits of fraction */
     VX_PRECISION_FP32,
 };
 const char *vx_precision_name(enum vx_precision precision); /* "fp16" */
@@ -105,7 +106,7 @@ struct vx_network_output {
 };
 
 struct vx_network {
-    const char *label; /* how sentences call the file */
+    const char *label; /* the file's name in error sentences */
     const char *description;
     char coords_name[VX_NAME_BYTES];
     char feats_name[VX_NAME_BYTES];
@@ -115,13 +116,12 @@ struct vx_network {
     struct vx_network_output outputs[VX_OUTPUTS_MAX];
     i32 outputs_count;
     enum vx_precision precision;
-    bool voxels_max_said; /* the file has limits.voxels_max */
+    bool voxels_max_said; /* the file sets limits.voxels_max */
     i64 voxels_max;
     struct vx_batching batching;
     i64 warmup[VX_WARMUP_MAX];
     i32 warmup_count;
-    bool
-        warmup_said; /* the file has warmup; if not, sizes that do not fit are left out */
+    bool warmup_said; /* the file sets warmup; else sizes that do not fit are skipped */
 };
 
 VX_MUST_USE vx_status vx_network_read(const char *path, const char *label,
@@ -139,7 +139,7 @@ VX_MUST_USE vx_status vx_network_parse(const struct vx_network_text *source,
 
 /* Channels of a layer's result, or of the features. */
 i32 vx_network_channels(const struct vx_network *network, i32 layer);
-/* How many numbers the layer's tensors hold. */
+/* The number of values in all tensors of the layer. */
 i64 vx_layer_parameters(const struct vx_layer *layer);
 
 #endif

@@ -7,18 +7,18 @@
 
 #include <string.h>
 
-/* Longest a batch may wait for company: beyond that no user calls it batching. */
+/* Most time that a batch may wait for more requests: nobody waits longer for batching. */
 #define DELAY_US_MAX (10 * 1000 * 1000)
-/* Longest a request may wait in a queue: a day. */
+/* Most time that a request may wait in a queue: a day. */
 #define TIMEOUT_US_MAX INT64_C(86400000000)
-/* Rows times offsets of the largest kernel. */
+/* Most rows times the offsets of the largest kernel. */
 #define PAIRS_MAX (INT64_C(343) * VX_VOXELS_MAX)
 
 #define WORDS(...)                                                                       \
     (&(struct vx_words){(const char *const[]){__VA_ARGS__},                              \
                         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)})
 
-/* An integer that need not be there. */
+/* An optional integer: when the key is missing, *out keeps its value. */
 struct number {
     const char *key;
     i64 min, max;
@@ -70,7 +70,7 @@ static vx_status parse_policy(const struct vx_json *object, struct vx_why *why,
     return parse_action(object, why, &policy->timeout_delay);
 }
 
-/* "1" to as many levels as there are: an integer as a key, without a sign or zeros. */
+/* Reads a level from a key, "1" to the number of levels: no sign, no leading zero. */
 static vx_status policy_level(const struct vx_json *member, i32 levels,
                               struct vx_why *why, i32 *level)
 {
@@ -105,7 +105,7 @@ static vx_status parse_policies(const struct vx_json *object, struct vx_why *why
     return VX_OK;
 }
 
-/* As Triton has it: levels, and which of them a request has that says none. */
+/* As in Triton: the number of levels, and the level of a request that sets none. */
 static vx_status parse_levels(const struct vx_json *object, struct vx_why *why,
                               struct vx_batching *batching)
 {

@@ -1,7 +1,7 @@
 /* network_batching - the parts "limits" and "batching" of network.json.
  *
- * How requests of a model are put together and how they wait.  Keys that Triton's
- * ModelDynamicBatching has too have its names and meanings:
+ * They say how requests of a model are put into batches and how they wait.  Keys that
+ * Triton's ModelDynamicBatching has, too, have its names and meanings:
  *
  *   "batching": {"voxels_max": 500000, "delay_us": 200, "requests_max": 32,
  *                "priority_levels": 2, "default_priority_level": 2,
@@ -9,16 +9,17 @@
  *                "priority_queue_policy": {"1": {"timeout_action": "DELAY",
  *                                                "default_timeout_microseconds": 50000}}}
  *
- * Without default_queue_policy a request's own `timeout` counts; in a policy that is
- * written, allow_timeout_override is false when it is not said, as Triton has it.  A level
- * without a policy of its own has the default's.
+ * Without default_queue_policy a request's own `timeout` counts.  In a policy that is
+ * written, allow_timeout_override defaults to false, as in Triton.  A level without a
+ * policy of its own has the default policy.
  *
  * Private to network.c.
  *
- * Owner    what is made lies in the network.
+ * Owner    the network owns the result.
  * Thread   any; pure.
  * Limits   engine/base/limits.h.
- * Fails    INVALID_ARGUMENT, its why naming line, key, what was expected, what came.
+ * Fails    INVALID_ARGUMENT with a why that names the line, the key, what was expected
+ *          and what was found.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What PyTorch takes when nothing is said, for both norms. */
+/* PyTorch's default, for both norms. */
 #define EPS_DEFAULT 1e-5
 #define EPS_MAX     1.0
 
@@ -49,7 +49,7 @@ static const char *const op_names[] = {
 static const char *const role_names[VX_TENSORS_PER_LAYER] = {
     "weight", "bias", "running_mean", "running_var"};
 
-/* What is known while layers are read. */
+/* State while layers are read. */
 struct reader {
     struct vx_network *network;
     struct vx_arena *arena;
@@ -110,7 +110,7 @@ const char *vx_network_nearest(const struct vx_network *network, i32 below,
     return vx_nearest_text(name, names, (size_t)below + 1, out);
 }
 
-/* Names first, so that an input may be told "it comes later". */
+/* Reads all names first, so that an error can say that an input is a later layer. */
 static vx_status parse_names(struct reader *reader, const struct vx_json *list)
 {
     struct vx_network *network = reader->network;
@@ -150,7 +150,7 @@ static vx_status layer_op(const struct reader *reader, const struct vx_json *obj
                 member->text, vx_op_hint(member->text, hint));
 }
 
-/* Words of other libraries for what a key of ours says, or for what is not there. */
+/* Refuses keys of other libraries, with a hint at our key or at what to do. */
 static vx_status layer_foreign_keys(const struct reader *reader,
                                     const struct vx_json *object,
                                     const char *const mine[VX_COUNT(key_names)])
@@ -242,7 +242,7 @@ static vx_status layer_inputs(const struct reader *reader, const struct vx_json 
     return VX_OK;
 }
 
-/* One integer for all axes, or three, for the columns of coords behind the sample. */
+/* Reads one integer for all axes, or three, for columns 1 to 3 of coords. */
 static vx_status layer_axes(const struct reader *reader, const struct vx_json *value,
                             i32 max, i32 axes[3])
 {
@@ -315,8 +315,7 @@ static vx_status layer_layout(const struct reader *reader, const struct vx_json 
     return VX_OK;
 }
 
-/* Which tensors the layer has, by the names PyTorch gives them: LAYER.weight, LAYER.bias,
- * ... */
+/* The tensors that the layer has, with PyTorch's names: LAYER.weight, LAYER.bias, ... */
 static vx_status layer_tensors_default(const struct reader *reader,
                                        struct vx_layer *layer)
 {
@@ -356,8 +355,7 @@ static vx_status layer_tensors(const struct reader *reader, const struct vx_json
     return VX_OK;
 }
 
-/* The keys that only some ops have; layer_keys has seen to it that no other op's are
- * there. */
+/* Reads the keys that only some ops have; layer_keys has refused all others. */
 static vx_status layer_attributes(const struct reader *reader,
                                   const struct vx_json *object, struct vx_layer *layer)
 {

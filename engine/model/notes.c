@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names in one note; the rest is counted. */
+/* Most names in one note; the rest is counted. */
 #define NAMES_SHOWN 8
 
 /* A note that grows name by name. */
 struct note {
     struct vx_page *page;
-    const char *first; /* what stands before the first name */
+    const char *first; /* the text before the first name */
     i32 count;
 };
 
@@ -32,14 +32,14 @@ static void note_end(const struct note *note, const char *last)
     vx_page_add(note->page, "%s\n", last);
 }
 
-/* PyTorch counts the batches of a norm; no network computes with it. */
+/* True for PyTorch's counter of training batches, which inference does not use. */
 static bool is_counter(const char *name)
 {
     const char *last = strrchr(name, '.');
     return !strcmp(last ? last + 1 : name, "num_batches_tracked");
 }
 
-/* How many layers read each tensor of the file, in its order. */
+/* Counts how many layers read each tensor; `readers` is in the file's order. */
 static void count_readers(const struct vx_network *network,
                           const struct vx_safetensors *file, u16 *readers)
 {
@@ -81,7 +81,7 @@ static bool is_all(const struct vx_safetensors *file, const char *name, f32 valu
     return same;
 }
 
-/* NaN or an infinity in a tensor that a layer reads makes rows of every answer so. */
+/* A NaN or infinity in a weight spreads into rows of every answer. */
 static void notes_finite(const struct vx_network *network,
                          const struct vx_safetensors *file, struct vx_page *page)
 {
@@ -95,7 +95,7 @@ static void notes_finite(const struct vx_network *network,
     note_end(&note, "; rows that it reaches are NaN or infinite in every answer");
 }
 
-/* Norms of batches whose statistics are those they were born with. */
+/* Batch norms whose statistics still have their initial values. */
 static void notes_fresh(const struct vx_network *network,
                         const struct vx_safetensors *file, struct vx_page *page)
 {
@@ -122,7 +122,7 @@ static void notes_eps(const struct vx_network *network, struct vx_page *page)
                     "(OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
 }
 
-/* spconv's norm_fn has momentum beside eps: 0.01 and 0.1 are momenta. */
+/* In spconv code norm_fn sets eps beside momentum, which is 0.01 or 0.1. */
 #define EPS_USUAL_MAX 1e-2
 static void notes_eps_large(const struct vx_network *network, struct vx_page *page)
 {

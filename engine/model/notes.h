@@ -1,16 +1,19 @@
-/* notes - what loads, and may still not be what was trained.
+/* notes - warnings about a model that loads but may not be what was trained.
  *
- * A checkpoint does not say everything about its network, and a description that leaves
- * something out can load without an error.  What the two files show together is said here,
- * for `voxeld check` and the log of `voxeld serve`: tensors that nothing reads, tensors that two layers read,
- * norms whose statistics were never gathered, an eps that nobody said.
+ * A checkpoint does not describe its whole network, and a description that leaves
+ * something out can load without an error.  So `voxeld check` and the log of `voxeld
+ * serve` report what looks wrong in the two files together: tensors that no layer reads,
+ * tensors that two layers read, NaN or infinity in a weight, norms whose statistics were
+ * never gathered, an eps that is missing or unusually large, a layout that was taken from
+ * the shape.
  *
  *   vx_notes_write(network, file, &page);
  *
- * Owner    nothing; the page is the caller's.
+ * Owner    the caller owns the page.
  * Thread   any.
- * Limits   the page's; lists of names are cut and counted.
- * Fails    never: a file that cannot be read has failed before.
+ * Limits   the size of the page; a note names at most eight tensors or layers and counts
+ *          the rest.
+ * Fails    never: unreadable files are refused earlier (vx_weights_check).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +24,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/sentence.h"
 
-/* One note a line.  The files have passed vx_weights_check.  Adds nothing when there is nothing to say. */
+/* Adds the notes to the page, one a line, after vx_weights_check has passed. */
 void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,
                     struct vx_page *page);
 

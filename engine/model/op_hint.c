@@ -39,8 +39,8 @@ static const struct hint key_hints[] = {
 #undef VX_ROW
 };
 
-/* "nn.BatchNorm1d" and "batch_norm" to "batchnorm": the word without its package, case,
- * underscores, "Minkowski" and number of dimensions. */
+/* Reduces a word: no package, lower case, no underscores, no "Minkowski", no number of
+ * dimensions.  "nn.BatchNorm1d" and "batch_norm" both become "batchnorm". */
 static void word_bare(const char *word, char out[VX_NAME_BYTES])
 {
     static const char family[] = "minkowski";
@@ -62,7 +62,7 @@ static void word_bare(const char *word, char out[VX_NAME_BYTES])
         }
 }
 
-/* Our op, or NULL with a text where there is none. */
+/* Our op for a foreign word, or NULL; *text: what to say about the word, or "". */
 static const char *hint_find(const char *word, const char **text)
 {
     char bare[VX_NAME_BYTES], mine[VX_NAME_BYTES];
@@ -86,7 +86,7 @@ const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])
     char known[VX_NEAREST_BYTES];
     for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
     const char *op = hint_find(word, &text);
-    /* A word that resembles none gets the list of all. */
+    /* A word without an op or a text gets the nearest op; "" lists all ops. */
     vx_nearest_text(op || text[0] ? "" : word, names, VX_OPS_COUNT, known);
     if (op)
         snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?%s", op, text, known);

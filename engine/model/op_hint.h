@@ -1,11 +1,11 @@
-/* op_hint - what somebody meant by an op or a key that network.json does not have.
+/* op_hint - suggests what an unknown op or key in network.json was meant to be.
  *
- * A new user writes the word of the library that trained the network.  The nearest word by
- * spelling is then often a wrong one ("elu" is one letter from "relu"), so meaning comes
- * first: the same word in another spelling, a word of another library, an op that is known
- * and not served.  Spelling is asked last.
+ * A new user writes the word of the library that trained the network.  The nearest word
+ * by spelling is then often wrong ("elu" is one letter from "relu").  So the hint tries
+ * in this order: the same word in another spelling, a word of another library, an op that
+ * exists but is not served, and only then the nearest spelling.
  *
- * The same for the keys of a layer: "kernel_size" is "kernel" here, and "stride" is not there.
+ * Keys of a layer get hints, too: "kernel_size" is "kernel" here, "stride" is unknown.
  *
  *   vx_op_hint("spconv.SubMConv3d", out)   ("; did you mean \"subm_conv\"?")
  *
@@ -23,8 +23,9 @@
 
 #define VX_OP_HINT_BYTES 224
 
+/* A hint for an op that does not exist.  Returns `out`. */
 const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES]);
-/* "" when the key is none of other libraries'. */
+/* A hint for a key of a layer; "" when no other library has it.  Returns `out`. */
 const char *vx_key_hint(const char *word, char out[VX_OP_HINT_BYTES]);
 
 #endif

@@ -19,14 +19,14 @@
 #include <unistd.h>
 
 #define FILE_MAGIC   0x76785354u /* "vxST" */
-#define LENGTH_BYTES 8           /* of the header length in front of the file */
+#define LENGTH_BYTES 8           /* of the header length at the start of the file */
 #define METADATA_KEY "__metadata__"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "safetensors data is little-endian");
 
-/* Every dtype the format knows.  The ones that are not readable may stand in a checkpoint
- * (num_batches_tracked is I64) as long as no layer asks for them. */
+/* Every dtype of the format.  A checkpoint may hold dtypes that are not readable, such as
+ * the I64 of num_batches_tracked, as long as no layer needs them. */
 enum reading { READ_NOT, READ_F32, READ_F16, READ_BF16 };
 static const struct dtype {
     const char *name;
@@ -47,15 +47,15 @@ struct vx_safetensors {
     char label[VX_LABEL_BYTES];
     void *mapped; /* NULL when the bytes are the caller's */
     size_t mapped_bytes;
-    void *block; /* of the arena that holds the header's tree, and the names */
+    void *block; /* memory of the arena that holds the parsed header and the names */
     struct vx_tensor *tensors; /* sorted by name */
     i32 tensors_count;
 };
 
-/* What is known while a header is read. */
+/* State while a header is read. */
 struct reader {
     struct vx_safetensors *file;
-    const u8 *data; /* behind the header */
+    const u8 *data; /* after the header */
     size_t data_bytes;
     const struct vx_json *root;
     struct vx_why *why;
@@ -96,7 +96,7 @@ static vx_status reader_tensor_shape(const struct reader *reader,
                                                 : vx_json_kind_name(size->kind));
         tensor->shape[tensor->rank++] = size->number;
     }
-    /* An empty tensor is legal whatever its other sizes are, as long as they multiply. */
+    /* A size of 0 is legal if the product of all sizes does not overflow. */
     for (i32 i = 0; i < tensor->rank; i++)
         VX_ENSURE_WHY(
             !__builtin_mul_overflow(tensor->count, tensor->shape[i], &tensor->count),
@@ -151,7 +151,7 @@ static vx_status reader_tensor_bytes(const struct reader *reader,
     return VX_OK;
 }
 
-/* entry.key must be of `kind`. */
+/* Finds a member of a tensor's header entry, which must exist and have that kind. */
 static vx_status reader_member(const struct reader *reader, const struct vx_json *entry,
                                const char *key, enum vx_json_kind kind,
                                const struct vx_json **member)
@@ -214,11 +214,11 @@ static int span_compare(const void *a, const void *b)
 {
     const struct vx_tensor *const *left = a, *const *right = b;
     if ((*left)->data != (*right)->data) return (*left)->data < (*right)->data ? -1 : 1;
-    /* Empty ones first, so that they do not look like an overlap with what follows. */
+    /* Empty tensors first, so that they do not seem to overlap the next one. */
     return ((*left)->bytes > (*right)->bytes) - ((*left)->bytes < (*right)->bytes);
 }
 
-/* The format wants every data byte to belong to exactly one tensor. */
+/* The format requires that every data byte belongs to exactly one tensor. */
 static vx_status reader_check_cover(const struct reader *reader,
                                     const struct vx_tensor **order)
 {
@@ -344,7 +344,7 @@ vx_status vx_safetensors_parse(const u8 *data, size_t bytes, const char *label,
 static vx_status file_map(struct vx_safetensors *file, const char *path,
                           struct vx_why *why)
 {
-    /* Not blocking: a pipe in the place of a file must not hold the loading thread. */
+    /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char room[VX_ACCESS_BYTES];
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "a weights file cannot be opened",
@@ -427,7 +427,7 @@ bool vx_tensor_is_readable(const struct vx_tensor *tensor)
 
 bool vx_tensor_is_finite(const struct vx_tensor *tensor)
 {
-    /* An exponent of ones is an infinity or NaN. */
+    /* An exponent of all ones means infinity or NaN. */
     enum reading reading = dtype_find(tensor->dtype)->reading;
     u16 ones = reading == READ_F16 ? 0x7c00 : 0x7f80;
     bool finite = true;
@@ -445,7 +445,7 @@ bool vx_tensor_is_finite(const struct vx_tensor *tensor)
     return finite;
 }
 
-/* Exact: every half is a float.  Half subnormals are a small integer times 2^-24. */
+/* Exact: f32 holds every f16 value.  An f16 subnormal is a small integer times 2^-24. */
 static f32 f32_of_f16(u16 half)
 {
     u32 sign = (u32)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f,

@@ -1,24 +1,25 @@
 /* safetensors - reads a .safetensors file: named tensors behind a JSON header.
  *
- * A file is 8 bytes of header length (little-endian), the header, and data:
+ * A file is 8 bytes of header length (little-endian), a JSON header, and the data:
+ *
  *   {"stem.weight": {"dtype": "F16", "shape": [32,27], "data_offsets": [0, 1728]},
  *    "__metadata__": {"made by": "..."}}
- * It comes from the world, so nothing in it is believed: every bound is checked at open,
- * and after that a tensor is a slice that is known to lie in the file.  Alignment is
- * never assumed.
+ *
+ * The file is not trusted: open checks every bound, so that afterwards each tensor is a
+ * slice inside the file.  No alignment is assumed.
  *
  *   VX_TRY(vx_safetensors_open(path, label, &why, &file));
  *   const struct vx_tensor *tensor = vx_safetensors_find(file, "stem.weight");
  *   if (tensor) VX_TRY(vx_safetensors_read_f32(file, tensor, &why, values));
  *   vx_safetensors_close(&file);
  *
- * Owner    the caller; tensors and their names are views that end with close.
- * Thread   any, one at a time; maps the file, so a file must be replaced by rename, never
- *          rewritten in place.
+ * Owner    the caller owns the file; tensors and their names are valid until close.
+ * Thread   any, one at a time.  The file is mapped: replace it by a rename, never rewrite
+ *          it in place.
  * Limits   VX_SAFETENSORS_HEADER_BYTES_MAX, VX_TENSOR_RANK_MAX.
- * Fails    NOT_FOUND; DATA_LOSS when the file contradicts itself; INVALID_ARGUMENT for
- *          what is whole but not usable here; RESOURCE_EXHAUSTED.  The why names file
- *          and tensor.
+ * Fails    NOT_FOUND; DATA_LOSS when the file contradicts itself; INVALID_ARGUMENT when
+ *          the file is intact but not usable here; RESOURCE_EXHAUSTED.  The why names the
+ *          file and the tensor.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,7 +28,7 @@
 
 #include "engine/base/status.h"
 
-/* VX_LAYERS_MAX layers of 5 tensors need 1 MiB; the format itself stops at 100 MB. */
+/* VX_LAYERS_MAX layers of 5 tensors need 1 MiB; the format itself allows 100 MB. */
 #define VX_SAFETENSORS_HEADER_BYTES_MAX (16 << 20)
 
 /* Dimensions of a tensor: a 3-D convolution has 5. */
@@ -42,38 +43,40 @@ struct vx_tensor {
     i32 rank;
     i64 shape[VX_TENSOR_RANK_MAX];
     i64 count;      /* product of shape; 1 for rank 0 */
-    const u8 *data; /* at any address */
+    const u8 *data; /* not aligned */
     size_t bytes;
 };
 
 struct vx_safetensors;
 
-/* `label` is how error sentences call the file ("normals/1/weights.safetensors"); kept as
- * a copy. */
+/* `label` is the file's name in error sentences ("normals/1/weights.safetensors"); open
+ * copies it. */
 VX_MUST_USE vx_status vx_safetensors_open(const char *path, const char *label,
                                           struct vx_why *why,
                                           struct vx_safetensors **file);
-/* The same from memory, which must outlive the file. */
+/* The same from memory, which must stay valid until close. */
 VX_MUST_USE vx_status vx_safetensors_parse(const u8 *data, size_t bytes,
                                            const char *label, struct vx_why *why,
                                            struct vx_safetensors **file);
 void vx_safetensors_close(struct vx_safetensors **file);
 
 i32 vx_safetensors_count(const struct vx_safetensors *file);
-/* By place, sorted by name. */
+/* The tensor number `index`, 0 .. count - 1, in order of names. */
 const struct vx_tensor *vx_safetensors_get(const struct vx_safetensors *file, i32 index);
+/* NULL when there is no such tensor. */
 const struct vx_tensor *vx_safetensors_find(const struct vx_safetensors *file,
                                             const char *name);
 const char *vx_safetensors_label(const struct vx_safetensors *file);
 
-/* Writes tensor->count values.  F32, F16 and BF16 are readable; any other dtype is
- * INVALID_ARGUMENT. */
+/* Writes tensor->count values to `out`.  INVALID_ARGUMENT for a dtype other than F32, F16
+ * and BF16. */
 VX_MUST_USE vx_status vx_safetensors_read_f32(const struct vx_safetensors *file,
                                               const struct vx_tensor *tensor,
                                               struct vx_why *why, f32 *out);
+/* True for F32, F16 and BF16. */
 bool vx_tensor_is_readable(const struct vx_tensor *tensor);
-/* Whether a readable tensor has neither NaN nor an infinity in it.  Looks at its bytes where
- * they lie: of a file that was just read no disk is asked again. */
+/* Whether a readable tensor holds neither NaN nor infinity.  Reads the mapped bytes; just
+ * after the file was read they are still in memory. */
 bool vx_tensor_is_finite(const struct vx_tensor *tensor);
 
 /* "[32, 3, 3, 3, 1]", cut to fit. */

@@ -10,7 +10,8 @@
 
 void vx_why_prefix(struct vx_why *why, const char *format, ...)
 {
-    /* Without a sentence the static text of the status is shown; a mere place would hide it. */
+    /* Without a sentence a client reads the static text of the status; a prefix alone
+     * would hide that. */
     if (!why || !why->text[0]) return;
     struct vx_why inner = *why;
     va_list args;

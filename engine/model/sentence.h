@@ -1,8 +1,8 @@
-/* sentence - the words that error sentences about model files share.
+/* sentence - parts of error sentences about model files.
  *
- * Every such sentence names the file, the thing in it, what was expected and what came.
- * The innermost function says the last two; callers put the place in front as the status
- * goes by.
+ * Every such sentence names the file, the place in it, what was expected and what was
+ * found.  The innermost function writes the last two; its callers put the place in front
+ * while they return the status.
  *
  *   vx_why_prefix(why, "%s: layer \"%s\": ", label, layer->name);
  *   vx_label_of_path(path, 2, label);                  ("normals/network.json")
@@ -20,16 +20,16 @@
 #include "engine/base/status.h"
 #include "engine/base/typed.h"
 
-/* How a sentence calls a file: short enough to leave room for what is wrong with it. */
+/* The name of a file in a sentence: short, to leave room for the error. */
 #define VX_LABEL_BYTES 72
 
-/* Puts a formatted text in front of what the why says. */
+/* Puts a formatted text in front of the sentence in `why`, if it has one. */
 VX_PRINTF(2, 3) void vx_why_prefix(struct vx_why *why, const char *format, ...);
 
-/* The last `parts` components of a path; of a very long one the end, behind "...". */
+/* The last `parts` components of a path; if too long, "..." and their end. */
 void vx_label_of_path(const char *path, int parts, char label[VX_LABEL_BYTES]);
 
-/* Text that grows line by line and is cut when it is full. */
+/* A text that grows and is cut when its buffer is full. */
 struct vx_page {
     char *text;
     size_t bytes, used;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WEIGHTS_MAGIC 0x76785754u /* "vxWT" */
-#define LINE_FLOATS   16          /* 64 bytes: a cache line, the widest vector */
+#define LINE_FLOATS   16          /* 64 bytes: a cache line and the widest vector */
 
 struct vx_weights {
     u32 magic;
@@ -19,15 +19,15 @@ struct vx_weights {
     struct vx_node_weights *nodes;
 };
 
-/* What is known while weights are laid out. */
+/* State while weights are laid out. */
 struct builder {
     const struct vx_safetensors *file;
     struct vx_why *why;
     f32 *at;      /* the next free line of the block */
-    f32 *scratch; /* one tensor as the file has it */
+    f32 *scratch; /* one tensor in the file's layout */
 };
 
-/* Floats of a node's weight and bias, each rounded up to a line; 0 = has none. */
+/* Floats of a node's weight and bias, each rounded up to a cache line; 0 = has none. */
 static void node_floats(const struct vx_node *node, size_t *weight, size_t *bias)
 {
     const struct vx_layer *layer = node->layer;
@@ -52,11 +52,11 @@ i64 vx_weights_bytes(const struct vx_graph *graph)
     return (i64)(sum * sizeof(f32));
 }
 
-/* The largest tensor that is read through scratch. */
+/* Floats of scratch: the largest tensor that is read into it. */
 static size_t scratch_floats(const struct vx_graph *graph)
 {
-    size_t most = 4 * (size_t)VX_CHANNELS_MAX, weight,
-           bias; /* four norm tensors at once */
+    /* norm_read reads the four tensors of a norm at once. */
+    size_t most = 4 * (size_t)VX_CHANNELS_MAX, weight, bias;
     for (i32 i = 0; i < graph->nodes_count; i++) {
         node_floats(&graph->nodes[i], &weight, &bias);
         if (weight > most) most = weight;
@@ -80,7 +80,7 @@ static vx_status builder_read(const struct builder *builder, const struct vx_lay
     return vx_safetensors_read_f32(builder->file, tensor, builder->why, out);
 }
 
-/* A batch norm as y = x * scale + shift, in double.  Uses scratch. */
+/* A batch norm as y = x * scale + shift, computed in double.  Overwrites scratch. */
 static vx_status norm_read(const struct builder *builder, const struct vx_layer *norm,
                            f64 *scale, f64 *shift)
 {
@@ -109,11 +109,11 @@ static vx_status norm_read(const struct builder *builder, const struct vx_layer 
     return VX_OK;
 }
 
-/* out (V, Ci, Co) = in * scale by output channel. */
+/* out (V, Ci, Co) = `in`, in the file's layout, times scale[co]. */
 static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scale,
                     f32 *out)
 {
-    /* Squares of this edge stay in the first cache level whichever way they are read. */
+    /* Tiles of edge x edge stay in the first-level cache in either order of reading. */
     const size_t edge = 32;
     size_t rows = (size_t)layer->channels_in, columns = (size_t)layer->channels;
     bool conv = layer->op == VX_OP_SUBM_CONV; /* a linear weight is [Co, Ci] */
@@ -127,13 +127,13 @@ static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scal
                 for (size_t ci = ci0; ci < rows && ci < ci0 + edge; ci++)
                     for (size_t co = co0; co < columns && co < co0 + edge; co++) {
                         f32 value = from[ci * strides.ci + co * strides.co];
-                        /* Without a norm the factor is 1, and exact. */
+                        /* Without a norm the factor is 1 and the product is exact. */
                         out[ci * columns + co] = (f32)((f64)value * scale[co]);
                     }
     }
 }
 
-/* scale and shift: two arrays of Co to work in. */
+/* `scale` and `shift`: scratch arrays of Co. */
 static vx_status build_conv(struct builder *builder, const struct vx_node *node,
                             f64 *scale, f64 *shift, struct vx_node_weights *made)
 {
@@ -223,8 +223,7 @@ vx_status vx_weights_open(const struct vx_graph *graph, const struct vx_safetens
         status = vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED);
         goto out;
     }
-    /* Padding of lines is read by nobody, but should not look like numbers to a debugger.
-     */
+    /* Nothing reads the padding, but in a debugger it should not look like numbers. */
     memset(builder.at, 0, (size_t)vx_weights_bytes(graph));
     VX_TRY_OR(status, out, build_nodes(&builder, graph, progress, *weights));
 out:

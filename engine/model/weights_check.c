@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A layer's name and a role, with dots between. */
+/* Room for a layer's name, a dot and a role. */
 #define NAME_ROOM (VX_NAME_BYTES + 32)
 
 static const char *tensor_nearest(const struct vx_safetensors *file, const char *name,
                                   char *out)
 {
-    /* Enough for a person to see the slip; a checkpoint with more is searched in part. */
+    /* Searches the first VX_LAYERS_MAX tensors: nearly always enough. */
     const char *known[VX_LAYERS_MAX];
     i32 count = vx_safetensors_count(file);
     if (count > VX_LAYERS_MAX) count = VX_LAYERS_MAX;
@@ -21,7 +21,8 @@ static const char *tensor_nearest(const struct vx_safetensors *file, const char 
     return vx_nearest_text(name, known, (size_t)count, out);
 }
 
-/* A [Ci, Co] matrix under a linear layer is the slip that costs most: a square one fits. */
+/* Refuses a [Ci, Co] matrix for a linear layer, whose weight is [Co, Ci].  A square one
+ * would fit, and every answer would be wrong. */
 static vx_status check_linear(const struct vx_layer *layer,
                               const struct vx_tensor *tensor, struct vx_why *why)
 {
@@ -100,8 +101,8 @@ static bool is_read(const struct vx_network *network, const char *name)
     return false;
 }
 
-/* A tensor that lies beside the layer's own in the file and that nothing reads: the layer
- * was trained with it. */
+/* Refuses a layer that leaves out a tensor if the file has that tensor beside the layer's
+ * own and nothing reads it: the layer was trained with it. */
 static vx_status check_left_out(const struct vx_network *network,
                                 const struct vx_layer *layer, enum vx_tensor_role role,
                                 const struct vx_safetensors *file, struct vx_why *why)
@@ -114,7 +115,7 @@ static vx_status check_left_out(const struct vx_network *network,
         const char *last = strrchr(own, '.');
         stem = last ? (size_t)(last - own) + 1 : 0;
     }
-    if (stem >= VX_NAME_BYTES) return VX_OK; /* longer than any name of a layer */
+    if (stem >= VX_NAME_BYTES) return VX_OK; /* longer than any layer's name */
     snprintf(name, sizeof name, "%.*s%s%s", (int)(own ? stem : stem - 1),
              own ? own : layer->name, own ? "" : ".", vx_tensor_role_name(role));
     bool there = vx_safetensors_find(file, name) && !is_read(network, name);

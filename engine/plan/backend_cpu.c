@@ -18,7 +18,7 @@ struct device {
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;
     struct vx_exec *exec;
-    struct vx_batch *first, *last; /* that have ended and wait to be collected */
+    struct vx_batch *first, *last; /* ended batches that wait to be collected */
 };
 
 void vx_item_begin(struct vx_item *item)
@@ -34,7 +34,8 @@ void vx_item_begin(struct vx_item *item)
     if (!item->voxels) return;
     size_t feat_bytes = vx_dtype_bytes(item->feats_dtype);
     VX_ASSERT(item->coords || vx_content_there(item->content));
-    /* A name is of the bytes that the front saw, and nothing is looked at twice. */
+    /* Coordinates that may change cannot have a coords_ref, the hash of bytes that the
+     * front has read. */
     VX_ASSERT(!item->coords_change || (item->coords && !vx_content_there(item->content)));
     VX_ASSERT(item->coords_change || !(item->on_device & VX_ITEM_COORDS));
     VX_ASSERT(item->feats);
@@ -120,8 +121,8 @@ static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why
     return status;
 }
 
-/* Reads of the device only what never changes after open: another thread may be running
- * it. */
+/* Another thread may be using the device, so this reads only fields that never change
+ * after open. */
 static vx_status cpu_load(void *device, const struct vx_model_source *source,
                           const struct vx_progress *progress, struct vx_why *why,
                           struct vx_model **model)
@@ -154,8 +155,7 @@ static void cpu_unload(void *device, struct vx_model **model)
     vx_model_close(model);
 }
 
-/* One request after the other, each on all cores: a core finds no more in a batch than in
- * its requests. */
+/* One request after the other, each on all cores: batching gains a CPU nothing. */
 static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *batch)
 {
     struct device *it = device;
@@ -176,7 +176,7 @@ static struct vx_batch *cpu_collect(void *device, bool wait)
     struct device *it = device;
     struct vx_batch *batch = it->first;
     VX_ASSERT(batch);
-    (void)wait; /* what was submitted has ended */
+    (void)wait; /* a submitted batch has ended already */
     it->first = batch->next;
     if (!it->first) it->last = NULL;
     batch->next = NULL;
@@ -208,7 +208,7 @@ static bool cpu_lost(const void *device, struct vx_why *why)
     return false;
 }
 
-/* It computes on the cores it is given, wherever these are. */
+/* None: the CPU device computes on whatever cores the process has. */
 static i32 cpu_numa_node(const void *device)
 {
     (void)device;

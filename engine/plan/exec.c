@@ -24,18 +24,18 @@ struct vx_exec {
     struct vx_progress running;
 };
 
-/* One request on its way through a plan. */
+/* One request that runs through a plan. */
 struct job {
     struct vx_exec *exec;
     const struct vx_plan *plan;
     const struct vx_weights *weights;
     struct vx_item *item;
-    u8 *block; /* where the plan's offsets count from */
+    u8 *block; /* the plan's offsets count from here */
     size_t bytes;
-    struct vx_progress running; /* of a request; of a warm-up nobody */
+    struct vx_progress running; /* report NULL for a warm-up */
     struct vx_geometry *geometry;
     const struct vx_map *maps[VX_LAYERS_MAX];
-    const f32 *feats; /* tensor 0 as it is read */
+    const f32 *feats; /* tensor 0, or the caller's features if they are f32 */
     f32 *tensors[VX_MEMORY_TENSORS_MAX];
 };
 
@@ -53,8 +53,7 @@ vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cach
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the device memory cannot be reserved",
                     "device_bytes: %zu bytes of address space cannot be reserved", bytes);
     }
-    /* Fewer page faults and TLB misses where the kernel can; a refusal changes nothing.
-     */
+    /* Huge pages save page faults and TLB misses; a refusal does not matter. */
     (void)madvise(block, bytes, MADV_HUGEPAGE);
     *made = (struct vx_exec){
         .magic = EXEC_MAGIC, .cpu = cpu, .cache = cache, .block = block, .bytes = bytes};
@@ -103,8 +102,8 @@ vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
     return VX_OK;
 }
 
-/* Where every tensor lies: in the block, but features and outputs where the caller has
- * them if they are f32 already. */
+/* Sets the address of every tensor: in the block, but f32 features and f32 outputs in the
+ * caller's memory. */
 static void job_place(struct job *job)
 {
     const struct vx_plan *plan = job->plan;
@@ -127,15 +126,15 @@ static const f32 *job_input(const struct job *job, const struct vx_launch *launc
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
-/* A large request takes many seconds: whoever watches hears of its steps. */
+/* A large request takes many seconds, so its progress is reported. */
 static void job_tell(const struct job *job, i64 done)
 {
     i64 total = (i64)job->plan->maps_count + job->plan->launches_count;
     if (job->running.report) job->running.report(job->running.context, done, total);
 }
 
-/* The first `count` maps of those that the plan wants, the largest first: what fits then fits
- * whatever lay in the cache before. */
+/* Gets the first `count` maps of the plan, the largest first: in this order a request
+ * that fits always fits, whatever the cache held before (vx_geometry_room). */
 static vx_status job_maps(struct job *job, i32 count)
 {
     const struct vx_plan *plan = job->plan;
@@ -162,7 +161,7 @@ static vx_status job_geometry(struct job *job)
     return VX_OK;
 }
 
-/* Their numbers are the same (cpu.h asserts it). */
+/* Both enums have the same values (cpu.h asserts it). */
 static enum vx_number number_of(enum vx_dtype dtype)
 {
     bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
@@ -173,7 +172,7 @@ static enum vx_number number_of(enum vx_dtype dtype)
 static void job_convert_feats(const struct job *job)
 {
     const struct vx_item *item = job->item;
-    if (job->feats != job->tensors[0]) return; /* read where the caller has them */
+    if (job->feats != job->tensors[0]) return; /* read in the caller's memory */
     const struct vx_convert_args args = {
         .count = item->voxels * job->plan->graph->network->feats_channels,
         .from_type = number_of(item->feats_dtype),
@@ -324,7 +323,7 @@ static void job_launch_all(const struct job *job)
     job_tell(job, job->plan->maps_count + job->plan->launches_count);
 }
 
-/* What is wanted and does not lie where the caller wants it yet. */
+/* Converts the wanted outputs that are not in the caller's memory already. */
 static void job_convert_outputs(const struct job *job)
 {
     const struct vx_network *network = job->plan->graph->network;
@@ -386,8 +385,8 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 
 /* ------- warm-up ------- */
 
-/* The name of a warm-up's geometry: the front's names are hashes of 128 bits, so none of
- * them is a small number beside these letters. */
+/* High half of the coords_ref of a warm-up's geometry; the low half is N.  A coords_ref
+ * of the front is a 128-bit hash and cannot be expected to have this value. */
 #define WARM_NAME UINT64_C(0x7661726d2d757021)
 
 i64 vx_exec_warm_pieces(const struct vx_plan *plan)
@@ -395,8 +394,8 @@ i64 vx_exec_warm_pieces(const struct vx_plan *plan)
     return 1 + (i64)plan->maps_count + plan->launches_count;
 }
 
-/* The geometry with its first `maps_count` maps.  Batches that ran since the last piece may
- * have needed its room: then it is built again, in this piece. */
+/* Gets the geometry with its first `maps_count` maps.  Batches that ran since the last
+ * step may have evicted it; then this step builds it again. */
 static vx_status warm_geometry(struct job *job, i32 maps_count)
 {
     struct vx_item *item = job->item;

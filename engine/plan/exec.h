@@ -1,20 +1,19 @@
 /* exec - carries out a plan for one request on the CPU device.
  *
- * One block of memory, reserved when the engine opens and touched only when used, holds
- * all activations at the offsets the plan gives them; nothing is allocated.  Features
- * that come as f32, and outputs that are wanted as f32, are used where the caller has
- * them.
+ * One block of memory holds all activations at the offsets of the plan.  It is reserved
+ * when the engine opens; pages are taken when they are touched, and running allocates
+ * nothing.  f32 features and f32 outputs are used in the caller's memory, without a copy.
  *
  *   VX_TRY(vx_exec_open(bytes, cpu, cache, &why, &exec));
- *   vx_exec_run(exec, plan, weights, &item);        (fills item's status and times)
+ *   vx_exec_run(exec, plan, weights, &item);        (fills the item's status and times)
  *   vx_exec_close(&exec);
  *
- * Owner    the engine; plan, weights, item are borrowed for the call.
+ * Owner    the engine; plan, weights and item are borrowed for the call.
  * Thread   device.
  * Limits   the bytes given at open.
- * Fails    run: in the item's status.  INVALID_ARGUMENT for its coordinates;
- *          FAILED_PRECONDITION for a name alone that the cache does not have;
- *          RESOURCE_EXHAUSTED when N voxels do not fit, with the numbers.
+ * Fails    run: in the item's status.  INVALID_ARGUMENT for wrong coordinates;
+ *          FAILED_PRECONDITION for a coords_ref without coords that the cache does not
+ *          have; RESOURCE_EXHAUSTED, with the numbers, when N voxels do not fit.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,22 +27,23 @@
 struct vx_cpu;
 struct vx_exec;
 
-/* `bytes` of address space; pages are taken as they are touched. */
+/* Reserves `bytes` of address space. */
 VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
                                    struct vx_geometry_cache *cache, struct vx_why *why,
                                    struct vx_exec **exec);
 void vx_exec_close(struct vx_exec **exec);
 
-/* Whom to tell of a request's progress: before each map and each layer, and at the end. */
+/* Sets the report of a request's progress: before each map and launch, and at the end. */
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 
-/* The item has voxels and has been through vx_item_begin. */
+/* The item has voxels, and vx_item_begin has run on it. */
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
 
-/* Runs the plan on N voxels that nobody sent, a flat sheet, features of zero, no outputs, in
- * pieces: keys, each map, each launch, in this order from 0 on.  Requests may run between
- * them: what they leave in the block is read as features, and nobody reads the result. */
+/* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys,
+ * each map, each launch.  The request is a flat sheet with features of zero and no
+ * outputs.  Other requests may run between the steps and overwrite activations; the later
+ * launches then compute on what they left, and the results are not used. */
 struct vx_exec_warm_piece {
     i64 voxels, index;
 };
@@ -54,9 +54,9 @@ VX_MUST_USE vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *p
                                    struct vx_why *why);
 
 size_t vx_exec_bytes(const struct vx_exec *exec);
-size_t vx_exec_used_max(const struct vx_exec *exec); /* the most a request has needed */
+size_t vx_exec_used_max(const struct vx_exec *exec); /* most bytes of a request so far */
 
-/* The sentence for what does not fit; used at load too. */
+/* RESOURCE_EXHAUSTED, with the numbers, when N voxels need more than `bytes`. */
 VX_MUST_USE vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
                                     struct vx_why *why);
 

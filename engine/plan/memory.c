@@ -3,13 +3,14 @@
 
 #include "engine/base/check.h"
 
-/* Widest first: a wide tensor placed late would find only narrow gaps. */
+/* Placing order, widest first: placed late, a wide tensor would find only narrow gaps. */
 static bool memory_wider(const struct vx_memory_tensor *a,
                          const struct vx_memory_tensor *b)
 {
     return a->channels > b->channels;
 }
 
+/* Placing order, by lifetime. */
 static bool memory_earlier(const struct vx_memory_tensor *a,
                            const struct vx_memory_tensor *b)
 {
@@ -19,8 +20,7 @@ static bool memory_earlier(const struct vx_memory_tensor *a,
 typedef bool (*memory_before)(const struct vx_memory_tensor *a,
                               const struct vx_memory_tensor *b);
 
-/* A plan has at most a thousand tensors and is made once, so plain insertion is fast
- * enough. */
+/* Insertion sort is fast enough: about a thousand tensors at most, once per model. */
 static void memory_order(const struct vx_memory_tensor *tensors, i32 count,
                          memory_before before, i32 *order)
 {
@@ -34,14 +34,15 @@ static void memory_order(const struct vx_memory_tensor *tensors, i32 count,
     }
 }
 
+/* Whether both are alive at the same time. */
 static bool memory_meet(const struct vx_memory_tensor *a,
                         const struct vx_memory_tensor *b)
 {
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The narrowest gap that fits between placed tensors it meets, else the end.  `placed` is
- * sorted by offset. */
+/* The offset for a tensor: the narrowest gap that holds it between placed tensors that
+ * are alive at the same time, else behind them.  `placed` is sorted by offset. */
 static i64 memory_find(const struct vx_memory_tensor *tensors, const i32 *placed,
                        i32 placed_count, const struct vx_memory_tensor *tensor)
 {

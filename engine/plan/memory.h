@@ -1,9 +1,12 @@
-/* memory - where each tensor of a plan lies: lifetimes to offsets.
+/* memory - computes the place of each tensor of a plan from the tensors' lifetimes.
  *
- * All tensors of a level have the same N rows, so sizes and offsets are counted in
- * channels of 4 bytes and the answer holds for every N: offset in bytes = offset * padded
- * N * 4.  Tensors of 16-bit numbers have half as many.  Tensors that are never alive
- * together may share their place.
+ * All tensors have the same N rows, so sizes and offsets are counted in channels of 4
+ * bytes and hold for every N:
+ *
+ *   offset in bytes = offset * padded N * 4
+ *
+ * A tensor of 16-bit numbers has half as many such channels.  Tensors that are never
+ * alive at the same time may share memory.
  *
  *   struct vx_memory_tensor tensors[] = {{.channels = 4, .first = -1, .last = 0}, ...};
  *   i64 channels = vx_memory_plan(tensors, 3);
@@ -22,20 +25,20 @@
 #include "engine/base/limits.h"
 #include "engine/base/types.h"
 
-/* One per layer, the features, and on a GPU the features and outputs as the request has
- * them. */
+/* One for each layer, one for the features, and on a GPU the features and outputs in the
+ * request's types. */
 #define VX_MEMORY_TENSORS_MAX (VX_LAYERS_MAX + 2 + VX_OUTPUTS_MAX)
 
 struct vx_memory_tensor {
     i32 channels;    /* of 4 bytes */
-    i32 first, last; /* steps between which it is alive, both included */
+    i32 first, last; /* launches between which it is alive, both included */
     i64 offset;      /* out: in channels */
 };
 
-/* Writes every offset; returns the channels that all of them need together. */
+/* Writes every offset; returns the channels that all tensors need together. */
 i64 vx_memory_plan(struct vx_memory_tensor *tensors, i32 count);
-/* The same for tensors of which the widest live at the very beginning and the very end:
- * placed in the order of their lives too, and the better of the two is taken. */
+/* The same for plans whose widest tensors are alive only at the beginning and the end:
+ * also tries to place tensors in the order of their lifetimes, and keeps the better. */
 i64 vx_memory_plan_staged(struct vx_memory_tensor *tensors, i32 count);
 
 #endif

@@ -18,7 +18,7 @@ struct vx_plan_options vx_plan_gpu(i32 element_bytes)
                                     .staged = true};
 }
 
-/* Channels of 4 bytes that a row of a tensor has. */
+/* Channels of 4 bytes in a row of a tensor. */
 static i32 plan_row(const struct vx_plan *plan, i32 channels)
 {
     size_t padded = vx_round_up((size_t)channels, (size_t)plan->options.channels_unit);
@@ -30,7 +30,7 @@ static i32 plan_map(struct vx_plan *plan, const struct vx_layer *layer)
     struct vx_map_key key;
     memcpy(key.kernel, layer->kernel, sizeof key.kernel);
     memcpy(key.dilation, layer->dilation, sizeof key.dilation);
-    /* Along an axis of one offset nothing is dilated. */
+    /* An axis of one offset has no dilation; equal maps must have equal keys. */
     for (int axis = 0; axis < 3; axis++)
         if (key.kernel[axis] == 1) key.dilation[axis] = 1;
     for (i32 i = 0; i < plan->maps_count; i++)
@@ -39,7 +39,8 @@ static i32 plan_map(struct vx_plan *plan, const struct vx_layer *layer)
     return plan->maps_count++;
 }
 
-/* In this order they need the least room (vx_geometry_room); of equal size as they come. */
+/* Sorts the maps, largest first, stable: this order needs the least room
+ * (vx_geometry_room). */
 static void plan_sort_maps(struct vx_plan *plan)
 {
     for (i32 i = 0; i < plan->maps_count; i++) {
@@ -65,13 +66,13 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     }
     if (launch->op != VX_OP_SUBM_CONV) return;
     if (node->layer->v == 1)
-        launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co), and no map is needed */
+        launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co); no map is needed */
     else
         launch->map = plan_map(plan, node->layer);
 }
 
-/* Outputs are converted after the last launch; on a device with memory of its own one by
- * one, each into a place of its own type that the next may have. */
+/* Outputs are converted after the last launch.  In a staged plan they are converted one
+ * by one, each into a tensor of the output's type whose memory the next one may reuse. */
 static void plan_outputs(struct vx_plan *plan)
 {
     const struct vx_network *network = plan->graph->network;
@@ -89,7 +90,7 @@ static void plan_outputs(struct vx_plan *plan)
     }
 }
 
-/* Tensor 0, and before it what was sent: up to 4 bytes a channel. */
+/* Tensor 0; in a staged plan also the features as sent, at most 4 bytes a channel. */
 static void plan_feats(struct vx_plan *plan)
 {
     i32 channels = plan->graph->network->feats_channels;

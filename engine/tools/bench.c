@@ -12,7 +12,7 @@
 
 #define SHAPES_MAX 64
 #define RUNS       "50"
-/* Of the memory that is free, an engine that runs a network takes this share. */
+/* The free memory divided by this is for the engine that runs a network. */
 #define ENGINE_SHARE      2
 #define ENGINE_BYTES_FAKE ((size_t)256 << 20)
 
@@ -42,7 +42,7 @@ static const char usage[] =
     "cold:\n"
     "overwritten before each run; graph: recorded and replayed; eager: launched.\n";
 
-/* What the flags said, as text. */
+/* The values of the flags, as text. */
 struct flags {
     const char *list, *shape, *algorithm, *tile, *type, *kernel, *runs, *json;
     const char *network, *model, *version, *sizes, *windows, *order, *table;
@@ -215,7 +215,7 @@ static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
     return VX_OK;
 }
 
-/* The engine opens the device itself: here only what it may take is asked for. */
+/* The engine opens the device itself: this only computes how much memory it may use. */
 static vx_status tool_network_settings(struct tool *tool, struct vx_why *why)
 {
     struct vx_bench_network *network = &tool->network;
@@ -275,7 +275,7 @@ static vx_status tool_run(struct tool *tool, struct vx_why *why)
 
 int vx_tool_bench(int count, char **arguments)
 {
-    static struct tool tool; /* large: every run's time */
+    static struct tool tool; /* too large for the stack: the time of every run */
     struct vx_why why = {""};
     tool = (struct tool){.bench = {.json = -1}};
     if (vx_tool_help(count, arguments, usage)) return 0;

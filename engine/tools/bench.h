@@ -1,7 +1,7 @@
-/* bench - what one kernel or one network costs on a device: rows for people and for files.
+/* bench - times kernels and networks on a device, and prints rows and JSON.
  *
- * A row is one thing that was timed: what, on which shape, in which state of the cache,
- * how often, and what it did in that time.  Rates stand beside ceilings that were measured
+ * A row is one timing: what was timed, on which shape, in which state of the cache, how
+ * often, and how much work it did.  Rates are compared with ceilings that were measured
  * in the same run: a pass over memory, and our own kernel on a dense product.
  *
  *   struct vx_bench bench = {...};
@@ -23,7 +23,7 @@
 #include "engine/tune/pick.h"
 #include "engine/tune/stand.h"
 
-/* One timed thing. */
+/* One timing. */
 struct vx_bench_row {
     const char *what;  /* "conv" "map" "layer_norm" "copy" "dense" "network" */
     const char *state; /* "graph warm", "graph cold", "eager cold", ... */
@@ -43,14 +43,14 @@ struct vx_bench {
     struct vx_workbench bench;
     struct vx_stand *stand;
     struct vx_pick pick; /* table and pinned algorithm */
-    i32 tile;            /* -1 = the pick's */
+    i32 tile;            /* -1 = as picked */
     enum vx_number type;
     i32 runs;
     i32 kernel;                /* edge of the convolution's cube: 3 */
-    int json;                  /* a file that is open, or -1 */
+    int json;                  /* descriptor of an open file, or -1 */
     f64 copy_rate;             /* bytes a ns; 0 = not measured */
     f64 dense_rate;            /* flops a ns */
-    f64 ns[VX_STAND_RUNS_MAX]; /* of the timing that runs */
+    f64 ns[VX_STAND_RUNS_MAX]; /* of the current timing */
 };
 
 /* Times `timing` (runs and warm-ups are filled here) and prints the row. */
@@ -58,7 +58,7 @@ VX_MUST_USE vx_status vx_bench_time(struct vx_bench *bench,
                                     struct vx_stand_timing *timing,
                                     struct vx_bench_row *row, struct vx_why *why);
 void vx_bench_title(const struct vx_bench *bench);
-/* A row whose times are known already. */
+/* Prints a row whose times are known already. */
 void vx_bench_print(const struct vx_bench *bench, const struct vx_bench_row *row);
 
 VX_MUST_USE vx_status vx_bench_ceilings(struct vx_bench *bench, struct vx_why *why);
@@ -70,14 +70,14 @@ VX_MUST_USE vx_status vx_bench_pointwise(struct vx_bench *bench,
                                          const struct vx_shape *shape,
                                          struct vx_why *why);
 
-/* Multiply-adds that a choice runs, in rows x offsets: every tile runs the union of what
- * its rows want.  Reads the map back. */
+/* Counts the rows x offsets that a choice computes: every tile computes the union of its
+ * rows' masks for all its rows.  Copies the map to the host. */
 VX_MUST_USE vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why,
                                         i64 *executed);
-/* The same of data on the host; block masks are (groups, blocks, words).  Pure. */
+/* The same for the block masks of one group on the host, (blocks, words).  Pure. */
 i64 vx_bench_union(const u32 *block_masks, i64 blocks, i32 words, i32 tile_rows);
 
-/* A network: a model's directory, or one made for the purpose. */
+/* The network to measure: a model's directory, or a generated network. */
 #define VX_BENCH_SIZES_MAX 16
 struct vx_bench_network {
     const char *name;  /* "demo", or channels and layers: "c64x16"; NULL = model */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define MAP_KERNELS_MAX 64
-#define DENSE_EDGE      8192 /* of the dense product: as the peers measured theirs */
-#define DENSE_EDGE_FAKE 32   /* a reference in C runs it: enough to run every line */
+#define DENSE_EDGE      8192 /* of the dense product: the same as for other libraries */
+#define DENSE_EDGE_FAKE 32   /* a reference in C computes it: enough to run every line */
 
 /* --- what a tile executes --- */
 
@@ -60,7 +60,7 @@ static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
     return status;
 }
 
-/* Pairs of each offset, in whole tiles. */
+/* The pairs of each offset, rounded up to whole tiles. */
 static vx_status bench_executed_pairs(struct vx_stand *stand, i32 rows,
                                       struct vx_why *why, i64 *executed)
 {
@@ -116,7 +116,7 @@ static void bench_problem(const struct vx_bench *bench, i64 n, i32 channels, i32
                                         .type = bench->type};
 }
 
-/* The pick, or the tile that was asked for. */
+/* The pick, with the tile of --tile if that is given. */
 static vx_status bench_choose(const struct vx_bench *bench,
                               const struct vx_conv_problem *problem, struct vx_why *why,
                               struct vx_conv_choice *choice)
@@ -144,7 +144,7 @@ static vx_status bench_ready(struct vx_bench *bench,
     return vx_kernel_set_ready(bench->bench.set, wanted, count, NULL, why);
 }
 
-/* Makes the stand hold the shape's problem with its choice. */
+/* Loads the problem into the harness, with its choice. */
 static vx_status bench_load(struct vx_bench *bench, const struct vx_conv_problem *problem,
                             struct vx_conv_choice *choice, struct vx_why *why)
 {
@@ -174,14 +174,14 @@ static vx_status bench_row_of(struct vx_stand *stand, struct vx_why *why,
     row->flops_executed = multiply_add * (f64)executed;
     row->bytes = element * ((f64)problem->n * (problem->ci + problem->co) +
                             (f64)problem->v * problem->ci * problem->co);
-    /* One 4-byte entry for each pair: the least any map costs to read. */
+    /* To read any map takes at least one 4-byte entry for each pair. */
     if (problem->v > 1) row->bytes += 4.0 * (f64)stand->pairs;
     return VX_OK;
 }
 
-/* What one request of a network of L equal layers costs: coordinates to map, then L
- * convolutions.  They share their weights: what is larger than the cache is read again
- * for each, what is smaller is not. */
+/* One request of a network of L equal layers: builds the map, then runs L convolutions.
+ * The layers share their weights, which are read again for each layer only if they do not
+ * fit in the cache. */
 struct infer {
     struct vx_stand *stand;
     i32 layers;
@@ -277,7 +277,7 @@ static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
         .run = bench_conv_run, .context = bench->stand, .graph = true};
     snprintf(row.shape, sizeof row.shape, "%d^3", edge);
     bench_problem(bench, edge, edge, 1, &problem);
-    /* A layer of one offset reads no map, and only IMPLICIT does without one. */
+    /* A layer of one offset has no map, and only IMPLICIT needs none. */
     bench->pick.algorithm = VX_CONV_IMPLICIT;
     bench->tile = -1;
     vx_status status = bench_load(bench, &problem, &choice, why);

@@ -20,12 +20,12 @@
 #define LAYERS_MOST 256
 #define DEMO        "deploy/demo/repository/normals"
 #define CACHE_BYTES ((size_t)1 << 30)
-/* Clocks rise under load (engine/tune/stand.h); the fake needs no more than these. */
+/* Clocks rise under load (engine/tune/stand.h), so a real device gets more warm-ups. */
 #define WARMUPS      3
 #define WARMUPS_REAL 30
-#define NEIGHBOURS   13.0f /* of a voxel of a shell, itself included (kernels.md) */
+#define NEIGHBOURS   13.0f /* of a voxel of a shell, itself included (shapes.h) */
 
-/* What a request's time is made of; the last is the caller's clock around it all. */
+/* The parts of a request's time; DEVICE is their sum, WALL is on the caller's clock. */
 enum { CONVERT, GEOMETRY, COMPUTE, OUTPUT, DEVICE, WALL, PARTS };
 static const char *const part_names[PARTS] = {"convert", "geometry", "layers",
                                               "output",  "device",   "wall"};
@@ -34,13 +34,13 @@ struct network {
     struct vx_bench *bench;
     const struct vx_bench_network *wanted;
     char directory[PATH_BYTES]; /* made by us, or "" */
-    i32 channels, layers;       /* of a made network; else 0 */
+    i32 channels, layers;       /* of a generated network; else 0 */
     struct vx_engine *engine;
     struct vx_model *model;
     f64 ns[PARTS][VX_STAND_RUNS_MAX];
 };
 
-/* --- a network of equal convolutions, made for the purpose --- */
+/* --- a generated network of equal convolutions --- */
 
 static bool network_file(const struct network *network, const char *name, char *text,
                          size_t bytes)
@@ -85,7 +85,7 @@ static bool network_description(const struct network *network, char *text)
 
 static bool network_header(const struct network *network, i64 elements, char *text)
 {
-    size_t used = 8; /* of the length, in front */
+    size_t used = 8; /* the header's length comes first */
     const i32 channels = network->channels;
     i64 begin = 0;
     for (i32 i = 0; i < network->layers && used < TEXT_BYTES; i++) {
@@ -105,8 +105,9 @@ static bool network_header(const struct network *network, i64 elements, char *te
     return network_file(network, "1/weights.safetensors", text, used);
 }
 
-/* Weights keep the spread of the features from layer to layer: N*27 products of spread w/3
- * each, of which 13 of 27 are there. */
+/* The weights keep the variance of the features the same in all layers.  A sum has 13 * C
+ * products, because 13 of 27 neighbours exist; weights uniform in [-scale, scale) have
+ * the variance scale^2 / 3. */
 static bool network_weights(const struct network *network, char *text)
 {
     const i64 elements = (i64)27 * network->channels * network->channels;
@@ -125,7 +126,7 @@ static bool network_weights(const struct network *network, char *text)
     return good;
 }
 
-/* "c64x16" */
+/* Parses "c64x16". */
 static bool network_parse(const char *name, i32 *channels, i32 *layers)
 {
     char tail;

@@ -9,14 +9,14 @@
 #include <string.h>
 
 #define MAP_KERNELS_MAX 64
-/* The pass over memory that is the ceiling: ten times the largest cache we know in and as
- * much out; on the fake device enough to run every line. */
+/* The pass over memory that is the ceiling reads ten times the cache of an H200, and
+ * writes as much; on the fake device it is just enough to run every line. */
 #define COPY_BYTES      ((i64)512 << 20)
 #define COPY_BYTES_FAKE ((i64)64 << 10)
 #define COPY_CHANNELS   64
 #define LAYER_NORM_EPS  1e-6f
 
-/* The arguments of all kernels that only pass over rows. */
+/* The arguments of the kernels that make one pass over the rows. */
 union args {
     struct vx_activation_device_args activation;
     struct vx_add_device_args add;
@@ -32,10 +32,10 @@ struct pointwise {
     i64 n;
     i32 c, cp;
     enum vx_number type;
-    void *a, *b, *out, *vector; /* device: (N, cp), the last (cp) of f32 */
+    void *a, *b, *out, *vector; /* device: (N, cp); vector: (cp) of f32 */
     const i32 *rows;            /* device: (N), or NULL */
     struct vx_jit_wanted wanted[KERNELS];
-    i32 kernel; /* that runs now */
+    i32 kernel; /* the one that is timed */
     union args args;
 };
 
@@ -130,7 +130,7 @@ static vx_status pointwise_time(struct pointwise *at, struct vx_bench_row *row,
     return vx_bench_time(at->bench, &timing, row, why);
 }
 
-/* The order of the rows that a request would have: of the shell itself. */
+/* Builds the index of the shell, to use the row order that a request would have. */
 static vx_status pointwise_rows(struct pointwise *at, struct vx_why *why)
 {
     struct vx_jit_wanted wanted[MAP_KERNELS_MAX];
@@ -168,7 +168,7 @@ static vx_status pointwise_all(struct pointwise *at, const struct vx_shape *shap
     return VX_OK;
 }
 
-/* A shape of resolution 0 is the ceiling: one pass over much memory. */
+/* A shape of resolution 0 is the ceiling: one pass over COPY_BYTES of memory. */
 vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_shape *shape,
                              struct vx_why *why)
 {
@@ -182,7 +182,7 @@ vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_shape *shap
     vx_status status = pointwise_all(&at, shape, why);
     void **const all[] = {&at.a, &at.b, &at.out, &at.vector};
     vx_status end = vx_gpu_stream_wait(bench->bench.gpu, bench->bench.stream, &second);
-    (void)end; /* a lost device has said so in `status` */
+    (void)end; /* `status` already reports a lost device */
     for (size_t i = 0; i < VX_COUNT(all); i++)
         if (*all[i]) vx_gpu_free(bench->bench.gpu, all[i]);
     return status;

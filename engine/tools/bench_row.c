@@ -11,7 +11,7 @@
 
 #define JSON_BYTES 2048
 
-/* A tool without a device of its own (networks) has no graphics driver to ask. */
+/* While networks are measured, the tool itself has no device open to ask. */
 static const char *bench_device(const struct vx_bench *bench)
 {
     return bench->bench.gpu ? vx_gpu_name(bench->bench.gpu) : bench->pick.device;
@@ -51,7 +51,7 @@ static f64 percent(f64 part, f64 whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* Device and driver names come from outside: what JSON cannot hold as it is is dropped. */
+/* Copies a name of the driver, without characters that JSON would have to escape. */
 static void json_text(const char *from, char *to, size_t bytes)
 {
     size_t used = 0;
@@ -111,7 +111,7 @@ vx_status vx_bench_time(struct vx_bench *bench, struct vx_stand_timing *timing,
                         struct vx_bench_row *row, struct vx_why *why)
 {
     timing->runs = bench->runs;
-    timing->warmups = 3; /* caches and lazy loading; the fourth run is like all */
+    timing->warmups = 3; /* for caches and lazy loading; later runs are all alike */
     timing->warm_ns = VX_STAND_WARM_NS;
     VX_TRY(vx_stand_time(bench->stand, timing, why, bench->ns));
     row->runs = timing->runs;

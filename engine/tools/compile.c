@@ -33,10 +33,10 @@ struct compile {
     struct vx_jit *jit;
     struct vx_jit_wanted *wanted; /* VX_JIT_IMAGES_MAX */
     i32 count;
-    i64 tenths_said; /* of the kernels that are compiled */
+    i64 tenths_said; /* tenths of the binaries that were reported as compiled */
 };
 
-/* Flags without a value are taken out before the others are parsed. */
+/* Removes a flag without a value, before the others are parsed. */
 static int take_switch(int count, char **arguments, const char *name, bool *said)
 {
     int kept = 0;
@@ -144,7 +144,7 @@ static vx_status want_model(struct compile *compile, struct vx_why *why)
 
 /* --- registers --- */
 
-/* Bytes that a kernel spills, as the assembler says in the log; -1 = it says nothing. */
+/* Bytes that a kernel spills, from the assembler's report in the log; -1 = no report. */
 static i64 spilled(const char *log, const char *name)
 {
     static const char begin[] = "Function properties for ", word[] = " bytes spill";
@@ -202,7 +202,7 @@ static void on_progress(void *context, i64 done, i64 total)
 {
     struct compile *compile = context;
     vx_tool_progress("compiling", done, total);
-    /* Where nobody sees a bar, in a log, a line for each tenth says that it goes on. */
+    /* If stderr is no terminal there is no bar: print a line for each tenth instead. */
     i64 tenths = total > 0 ? done * 10 / total : 0;
     if (isatty(STDERR_FILENO) || tenths == compile->tenths_said) return;
     compile->tenths_said = tenths;

@@ -22,10 +22,12 @@ static i64 shape_root(i64 square)
     return root;
 }
 
-/* Everything in units of half a voxel, in which centres are the odd numbers s = 2z - R + 1
- * and the condition is exact: (R - 2.5)^2 <= sum of s^2 <= R^2.  The lower bound is R^2 -
- * 5R + 6.25, so for integers R^2 - 5R + 7.  One column has the z with low <= s^2 <= high:
- * two runs that mirror each other, or one. */
+/* All lengths are in units of half a voxel.  Centres are then the integers
+ *     s = 2z - R + 1
+ * and the condition is exact:
+ *     (R - 2.5)^2 <= sum of s^2 <= R^2
+ * The lower bound is R^2 - 5R + 6.25, which for integers is R^2 - 5R + 7.  A column has
+ * every z with low <= s^2 <= high: two runs that mirror each other, or one. */
 struct runs {
     i32 begin[2], end[2]; /* half open */
 };
@@ -43,8 +45,8 @@ static struct runs shape_runs(i32 res, i64 across)
     const i64 side = res;
     i64 high = side * side - across;
     i64 low = side * side - 5 * side + 7 - across;
-    if (side < 3)
-        low = -across; /* (R - 2.5)^2 grows again below 2.5: all that is inside */
+    /* (R - 2.5)^2 grows again for R below 2.5: then all voxels in the sphere count. */
+    if (side < 3) low = -across;
     if (high < 0) return (struct runs){{0, 0}, {0, 0}};
     i64 outer = shape_root(high);
     i32 first = shape_z(-outer, res);
@@ -86,7 +88,8 @@ static i32 shape_least(i32 a, i32 b)
     return a < b ? a : b;
 }
 
-/* The voxels of one chunk, behind the `at` that are there already. */
+/* Appends the voxels of one chunk to the `at` voxels that are there; returns how many
+ * there are then, n at most. */
 static i64 shape_chunk(i32 res, const i32 corner[3], i64 at, i64 n, i32 *coords)
 {
     for (i32 x = corner[0]; x < shape_least(corner[0] + CHUNK, res); x++)

@@ -1,9 +1,9 @@
-/* shapes - the voxel sets that numbers are taken on: shells of spheres.
+/* shapes - the voxel sets on which convolutions are measured: shells of spheres.
  *
  * A shell of resolution R is every voxel whose centre is at most R/2 and at least R/2 -
- * 1.25 from the centre of a cube of R^3: 12.4 to 13.3 of 27 neighbours, like the surface
- * of any solid.  It is the set of FlexGEMM's benchmark, so that numbers can stand beside
- * theirs, and it comes in the same order: raster inside chunks of 256^3.
+ * 1.25 from the centre of a cube of R^3.  Its voxels have 12.4 to 13.3 of 27 neighbours,
+ * like the surface of any solid.  FlexGEMM's benchmark uses the same sets in the same
+ * order, raster inside chunks of 256^3, so that results can be compared with theirs.
  *
  *   i64 n = vx_shape_shell_count(256);        (252 392)
  *   vx_shape_shell(256, n, coords);
@@ -34,7 +34,7 @@ i32 vx_shape_res_of(i64 n);
 struct vx_shape {
     i32 res, channels, layers;
 };
-/* The rows that the peers were measured on (FlexGEMM's benchmark and three narrow ones). */
+/* The rows that are measured by default: FlexGEMM's benchmark and three narrow ones. */
 extern const struct vx_shape vx_shapes_shells[];
 extern const i32 vx_shapes_shells_count;
 /* "RES:C" or "RES:C:L"; false = not of this form or out of range. */

@@ -1,4 +1,4 @@
-# The tools that need no server, and a program of them alone.
+# The tools that need no server, and a program with only these tools.
 target_sources(engine PRIVATE
   tools/bench.c
   tools/bench_conv.c

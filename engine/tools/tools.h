@@ -1,10 +1,10 @@
-/* tools - programs for a person at a terminal that need no server.
+/* tools - command-line tools that need no server.
  *
  *   voxeld compile --arch sm_90a --all --cache DIR
  *   voxeld devices
  *
- * Each takes its arguments behind its own name and returns an exit code: 0 good, 1 it
- * failed and said why, 2 it was asked wrongly.
+ * Each function takes the arguments after the tool's name and returns the exit code:
+ * 0 success, 1 failure, 2 wrong usage.  It prints the reason of a failure.
  *
  * Thread   main, alone in its process.
  *

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROBLEMS_MAX 4096 /* layers of the largest model that differ, times sizes */
+#define PROBLEMS_MAX 4096 /* distinct layers of the largest model, times sizes */
 #define SIZES_MAX    16
 #define TYPES_MAX    4
 
@@ -141,7 +141,7 @@ static vx_status add_one(struct tune *tune, const struct vx_conv_problem *proble
     return VX_OK;
 }
 
-/* The problem with every type and size that was asked for; its own where none was. */
+/* Adds the problem with every type and size of the flags, or else with its own ones. */
 static vx_status add(struct tune *tune, const struct vx_conv_problem *problem)
 {
     const i32 sizes = tune->sizes_count ? tune->sizes_count : 1;
@@ -262,7 +262,7 @@ static void print_report(const struct vx_measure_report *report)
     }
 }
 
-/* The table is written after each problem: what was measured is not lost with the rest. */
+/* Writes the table after each problem, so that a later failure loses no results. */
 static vx_status measure_problem(struct tune *tune, struct vx_measure *measure,
                                  const struct vx_conv_problem *problem,
                                  struct vx_tune_table *table, struct vx_why *why)

@@ -1,5 +1,4 @@
-/* workbench - a device opened for a tool: driver, compiler, kernels, one stream; and the
- * flags that say which.
+/* workbench - opens a device with all that a tool needs, and parses the tool's flags.
  *
  *   static const struct vx_flag flags[] = {{"--runs", &runs}, ...};
  *   if (!vx_flags_parse(count, arguments, flags, VX_COUNT(flags))) return 2;
@@ -7,7 +6,7 @@
  *   vx_workbench_close(&bench);
  *
  * Owner    the caller.
- * Thread   one: it becomes loading and device thread in one.
+ * Thread   one, which becomes the loading and the device thread.
  * Limits   -
  * Fails    as gpu.h and jit.h; INVALID_ARGUMENT for a device that is not of the form
  *          cuda:0, hip:0 or fake.
@@ -24,14 +23,15 @@ struct vx_flag {
     const char *name;   /* "--runs" */
     const char **value; /* stays as it is when the flag is not given */
 };
-/* Whether help is asked for; then it is printed, with the program's name before it. */
+/* True if the arguments ask for help; prints it then. */
 bool vx_tool_help(int count, char **arguments, const char *usage);
-/* False: a flag that is not in the list or has no value; the reason is printed. */
+/* False if a flag is not in the list or has no value; the reason is printed. */
 bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
                     size_t flags_count);
-/* A whole number inside [least, most]; false is printed. */
+/* Parses a whole number in [least, most]; false if it is none, which is printed. */
 bool vx_flag_number(const char *name, const char *text, i64 least, i64 most, i64 *number);
-/* The next word of a list with commas; NULL at the end.  `word` has 64 bytes. */
+/* Copies the next word of a comma-separated list, cut to 63 bytes, to `word`; returns the
+ * rest of the list, or NULL if there was no word. */
 const char *vx_flag_word(const char *list, char word[64]);
 
 struct vx_workbench_wanted {
@@ -54,7 +54,7 @@ void vx_workbench_close(struct vx_workbench *bench);
 /* Parses "cuda:0"; false = not of that form. */
 bool vx_workbench_device(const char *text, enum vx_gpu_vendor *vendor, i32 *index);
 
-/* A bar on a terminal, nothing elsewhere; `what` is static; done == total ends it. */
+/* Draws a progress bar if stderr is a terminal; done == total removes it. */
 void vx_tool_progress(const char *what, i64 done, i64 total);
 
 #endif

@@ -15,7 +15,7 @@ u64 vx_data_next(u64 *state)
     return value ^ value >> 31;
 }
 
-/* To 10 bits of fraction, as tensor cores read TF32: what they would cut is already 0. */
+/* Rounds to 10 bits of fraction, as TF32 has, so that tensor cores cut off only zeros. */
 static f32 data_round_tf32(f32 value)
 {
     u32 bits;

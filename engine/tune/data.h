@@ -1,16 +1,16 @@
-/* data - random tensors for measuring: the same on every machine, known to the host
- * without copying them back.
+/* data - random tensors for measuring, the same on every machine.
  *
- * A tensor repeats one block of VX_DATA_BLOCK elements.  The length is prime, so that rows
- * of any width begin at different places of the block and no two of the first million are
- * alike.  The values are uniform in [-scale, scale), rounded to the type, so that a device
- * and the host read exactly the same numbers.
+ * The host knows their values without copying them back.  A tensor repeats one block of
+ * VX_DATA_BLOCK elements.  The length is prime, so that rows of any width begin at
+ * different places of the block and no two of the first million are alike.  The values
+ * are uniform in [-scale, scale), rounded to the type, so that a device and the host read
+ * exactly the same numbers.
  *
  *   VX_TRY(vx_data_open(VX_NUMBER_F16, seed, 1.0f, &data));
  *   VX_TRY(vx_data_send(data, &target, n * ci, &why));
  *   f64 x = vx_data_at(data, row * ci + channel);
  *
- * Owner    the caller; it must live until the stream has passed the send.
+ * Owner    the caller; the data must live until the stream has passed the send.
  * Thread   open, at: any; send: device.
  * Limits   -
  * Fails    RESOURCE_EXHAUSTED for host memory; as gpu.h.
@@ -27,7 +27,7 @@
 
 struct vx_data {
     f32 *values; /* VX_DATA_BLOCK, rounded to the type */
-    void *typed; /* the same as the device has them */
+    void *typed; /* the same in the type, as the device has them */
     enum vx_number type;
 };
 
@@ -40,7 +40,7 @@ struct vx_data_target {
 VX_MUST_USE vx_status vx_data_open(enum vx_number type, u64 seed, f32 scale,
                                    struct vx_data **data);
 void vx_data_close(struct vx_data **data);
-/* The first `count` elements of the tensor to device memory. */
+/* Copies the first `count` elements of the tensor to device memory. */
 VX_MUST_USE vx_status vx_data_send(const struct vx_data *data,
                                    const struct vx_data_target *target, i64 count,
                                    struct vx_why *why);
@@ -49,7 +49,7 @@ static inline f32 vx_data_at(const struct vx_data *data, i64 element)
     return data->values[element % VX_DATA_BLOCK];
 }
 
-/* A generator of our own (an additive sequence, mixed): a seed means the same everywhere. */
+/* The next number of SplitMix64: a seed gives the same numbers on every machine. */
 u64 vx_data_next(u64 *state);
 
 #endif

@@ -21,8 +21,8 @@ struct vx_measure {
     struct vx_measure_want want;
     struct vx_gpu *gpu;
     struct vx_stand *stand;   /* NULL until the first measurement */
-    struct vx_oracle *oracle; /* from begin to the last candidate */
-    i32 measured, finals; /* candidates, and turns of measure_finals, that were taken */
+    struct vx_oracle *oracle; /* of the problem that begin set up */
+    i32 measured, finals; /* candidates measured, and turns of the second timing done */
 };
 
 vx_status vx_measure_open(const struct vx_measure_device *device,
@@ -56,7 +56,7 @@ void vx_measure_close(struct vx_measure **measure)
 
 /* --- candidates --- */
 
-/* Puts a candidate behind the cheaper ones; the dearest falls out of a full list. */
+/* Inserts a candidate behind the cheaper ones; a full list drops the dearest one. */
 static i32 candidates_insert(struct vx_conv_choice *choices, f64 *costs, i32 count,
                              const struct vx_conv_choice *choice, f64 cost)
 {
@@ -98,8 +98,8 @@ i32 vx_measure_candidates(const struct vx_measure_want *want,
     return count;
 }
 
-/* The first tile that fits of the simplest algorithm: of the layer's own order if there is
- * one, so that bits can be compared; else of any. */
+/* The first tile that fits of the simplest algorithm with the layer's order, so that bits
+ * can be compared; if there is none, of the simplest algorithm of any order. */
 static vx_status measure_oracle(const struct vx_conv_problem *problem,
                                 const struct vx_caps *caps, struct vx_why *why,
                                 struct vx_conv_choice *choice)
@@ -189,7 +189,7 @@ static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *w
     VX_ASSERT(runs <= VX_MEASURE_RUNS_FINAL);
     VX_TRY(vx_stand_use(stand, &result->choice, why));
     VX_TRY(vx_stand_time(stand, &timing, why, ns));
-    /* A table holds whole nanoseconds, never 0; what is compared here is what it holds. */
+    /* A table holds whole nanoseconds, never 0; compare here what it holds. */
     result->ns = fmax(1, ceil(vx_stand_quantile(ns, runs, 0.5)));
     return VX_OK;
 }
@@ -217,7 +217,7 @@ static vx_status measure_candidate(struct vx_measure *measure,
 }
 
 /* The fastest right result of one algorithm (AUTO: of any) among those that were timed
- * twice, or among those that were not; -1 = none. */
+ * twice (`final`), or else among those that were timed once; -1 = none. */
 static i32 report_fastest(const struct vx_measure_report *report, bool final,
                           enum vx_conv_algorithm algorithm)
 {
@@ -240,11 +240,11 @@ static vx_status measure_again(struct vx_measure *measure, i32 index, struct vx_
                         &report->results[index]);
 }
 
-/* Turns of the second timing: the best few, and the best of each algorithm, since a table
- * compares algorithms by the same kind of timing. */
+/* Turns of the second timing: the best few, and the best of each algorithm, because a
+ * table must compare algorithms by the same kind of timing. */
 #define FINAL_TURNS (VX_MEASURE_FINALISTS + VX_CONV_ALGORITHMS_COUNT - VX_CONV_AUTO - 1)
 
-/* Who is timed again in that turn; -1 = nobody. */
+/* The result that is timed again in this turn; -1 = none. */
 static i32 final_of_turn(const struct vx_measure_report *report, i32 turn)
 {
     if (turn < VX_MEASURE_FINALISTS) return report_fastest(report, false, VX_CONV_AUTO);

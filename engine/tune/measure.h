@@ -1,24 +1,25 @@
-/* measure - runs the candidates of one convolution on the device, rejects what is wrong,
- * and times what is right.
+/* measure - checks and times the candidates of one convolution on the device.
  *
- * A candidate is an algorithm with a tile.  Each is run once into poisoned memory and
- * compared with the simplest algorithm's first tile, and that one with sums in double on
- * the host for VX_MEASURE_ROWS sampled rows, so that no candidate is judged by itself.
- * Where two algorithms both have the layer's own order, bits must agree (conv.h).  The
- * right ones are screened with a few runs and the best few timed again: median of event
- * times, the last-level cache overwritten before each run.
+ * A candidate is an algorithm with a tile.  Each candidate runs once into poisoned
+ * memory, and its output is compared with the oracle: the output of the simplest
+ * algorithm's first tile.  The oracle itself is compared with sums in double on the host,
+ * for VX_MEASURE_ROWS sampled rows.  If candidate and oracle both have the layer's order,
+ * their bits must agree (conv.h).  Correct candidates are timed with a few runs, and the
+ * fastest few are timed again: median of event times, with the last-level cache
+ * overwritten before each run.
  *
  *   VX_TRY(vx_measure_open(&device, &want, &why, &measure));
  *   VX_TRY(vx_measure_ready(measure, &problem, NULL, &why));      (loading thread)
- *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread; or in
- *       pieces, with other work on the device in between: begin, and step while *more)
+ *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread)
  *   VX_TRY(vx_measure_keep(measure, &report, table, &why));       (rows for pick.h)
  *   vx_measure_close(&measure);
  *
- * The geometry is a shell of problem.n voxels (engine/tools/shapes.h): what surfaces look
- * like.  The features and weights come from our own generator with VX_MEASURE_SEED.
+ * To run other work on the device in between, call begin, and step while *more, instead
+ * of vx_measure_conv.  The geometry is a shell of problem.n voxels
+ * (engine/tools/shapes.h), which is like a surface.  Features and weights are random
+ * numbers from VX_MEASURE_SEED.
  *
- * Owner    the caller; what device and want hold is borrowed and outlives the measure.
+ * Owner    the caller; what `device` and `want` point to must outlive the measure.
  * Thread   ready: the loading thread; the rest: device.
  * Limits   VX_MEASURE_CANDIDATES_MAX candidates; device memory beside the engine's own:
  *          RESOURCE_EXHAUSTED when there is not enough.
@@ -34,14 +35,15 @@
 
 /* 6 algorithms of some 40 tiles. */
 #define VX_MEASURE_CANDIDATES_MAX 256
-/* Of mode AUTO: where the cost model is right within 1.5 times, the winner of every cell
- * of kernels.md is among the best eight. */
+/* Candidates of mode AUTO.  If the cost model is right within a factor of 1.5, the
+ * fastest candidate of every measured shape is among its best eight. */
 #define VX_MEASURE_CANDIDATES_AUTO 8
-/* Rows that the host sums again in double: 64 random ones miss an error that a tenth of
- * the rows have once in a thousand times; the comparison of all rows is the device's. */
+/* Rows of the oracle that the host sums again in double.  If a tenth of the rows are
+ * wrong, 64 random rows miss it once in a thousand times.  Candidates are compared
+ * in all rows. */
 #define VX_MEASURE_ROWS        64
 #define VX_MEASURE_RUNS_SCREEN 5
-#define VX_MEASURE_RUNS_FINAL  25 /* of the best by screening */
+#define VX_MEASURE_RUNS_FINAL  25 /* of those that were the fastest in the screening */
 #define VX_MEASURE_FINALISTS   4
 #define VX_MEASURE_SEED        UINT64_C(0x766f78656c64)
 
@@ -59,15 +61,15 @@ struct vx_measure_want {
 
 struct vx_measure_result {
     struct vx_conv_choice choice;
-    bool right;      /* inside both bounds, and in every bit where that is promised */
+    bool right;      /* within both bounds, and in every bit if the orders are the same */
     bool same;       /* the same bits as the oracle */
     bool final;      /* ns is of the second timing */
-    f64 nmse, worst; /* against the oracle; worst as a share of its own bound */
+    f64 nmse, worst; /* against the oracle; worst element as a share of its bound */
     f64 ns;          /* median; 0 when not right */
 };
 struct vx_measure_report {
-    struct vx_conv_problem problem; /* as it was asked */
-    f64 fill;                       /* as it was found: pairs / (N*V) */
+    struct vx_conv_problem problem; /* as requested */
+    f64 fill;                       /* as counted: pairs / (N*V) */
     struct vx_conv_choice oracle;
     i64 pairs;
     i32 count, rejected;
@@ -81,7 +83,7 @@ VX_MUST_USE vx_status vx_measure_open(const struct vx_measure_device *device,
                                       const struct vx_measure_want *want,
                                       struct vx_why *why, struct vx_measure **measure);
 void vx_measure_close(struct vx_measure **measure);
-/* Pure: what would be measured, cheapest first; returns how many. */
+/* Pure: lists what would be measured, cheapest first; returns how many. */
 i32 vx_measure_candidates(const struct vx_measure_want *want,
                           const struct vx_conv_problem *problem,
                           const struct vx_caps *caps,
@@ -91,9 +93,10 @@ VX_MUST_USE vx_status vx_measure_ready(struct vx_measure *measure,
                                        const struct vx_conv_problem *problem,
                                        const struct vx_progress *progress,
                                        struct vx_why *why);
-/* Every kernel must be ready.  `report` is large: not for a small stack.  A wrong candidate
- * is logged, counted and not timed.  begin sets up and runs the oracle; a step measures one
- * candidate, or one finalist again; *more: there are more.  After a fault only close. */
+/* Every kernel must be ready.  `report` is large: not for a small stack.  A wrong
+ * candidate is logged, counted and not timed.  begin sets up and runs the oracle; a step
+ * measures one candidate, or one finalist again; *more: steps are left.  After a fault
+ * call only close. */
 VX_MUST_USE vx_status vx_measure_begin(struct vx_measure *measure,
                                        const struct vx_conv_problem *problem,
                                        struct vx_why *why,
@@ -105,8 +108,8 @@ VX_MUST_USE vx_status vx_measure_conv(struct vx_measure *measure,
                                       const struct vx_conv_problem *problem,
                                       struct vx_why *why,
                                       struct vx_measure_report *report);
-/* Puts the fastest of each algorithm into the table, under the fill of the problem as it was
- * asked: what a plan does not know when it picks (0), it does not know here either. */
+/* Puts the fastest candidate of each algorithm into the table, under the requested fill
+ * and not the counted one: a plan that does not know the fill (0) must find the row. */
 VX_MUST_USE vx_status vx_measure_keep(const struct vx_measure *measure,
                                       const struct vx_measure_report *report,
                                       struct vx_tune_table *table, struct vx_why *why);

@@ -10,7 +10,7 @@
 
 #define CHUNK   (INT64_C(4) << 20) /* elements compared at once: 16 MB as f32 */
 #define NAN_ALL 0x7fff7fffu        /* a NaN in every type, and as two 16-bit numbers */
-/* Channels that are summed again of each sampled row: 64 x 64 sums of 27 x 1024 products
+/* Channels of each sampled row that are summed again: 64 x 64 sums of 27 x 1024 products
  * take a tenth of a second. */
 #define CHANNELS_MAX 64
 
@@ -18,17 +18,18 @@ struct vx_oracle {
     struct vx_conv_problem problem;
     struct vx_oracle_bounds bounds;
     i64 count;     /* elements of the output */
-    void *answer;  /* of the trusted choice */
-    void *chunk;   /* of the one that is compared */
-    f32 *reals[2]; /* a chunk of both as f32 */
+    void *answer;  /* the output of the trusted choice */
+    void *chunk;   /* of the output that is compared */
+    f32 *reals[2]; /* a chunk of each as f32 */
 };
 
-/* K = V*Ci products, each exact in f32 (or rounded once, to TF32's exactness before it was
- * sent).  A matrix instruction cuts what lies below 2^-23 of the largest of its terms, so
- * each of at most K steps errs by 2^-23 of a partial sum, which is below 4 spreads; the
- * data has spread 1 at most.  Then one rounding to the type.  For the tensor: two roundings
- * of relative size `round`, and both sums drifting by 2^-23 a step in steps of 8 products,
- * K/8 of them: below K * 2^-23 with a factor of 4 to spare. */
+/* A sum has K = V*Ci products, each exact in f32 (inputs of TF32 are rounded before they
+ * are sent).  A matrix instruction cuts off what is below 2^-23 of the largest of its
+ * terms, so each of at most K steps has an error of 2^-23 of a partial sum, which is
+ * below 4 times the spread of the sums, and that is at most 1.  Then the sum is rounded
+ * once to the type.  For a whole output: two roundings of relative size `round`, and two
+ * sums that drift by 2^-23 in each of K/8 steps of 8 products, which is below K * 2^-23
+ * with a factor of 4 to spare. */
 struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci)
 {
     const f64 k = (f64)v * ci;
@@ -52,7 +53,7 @@ vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why)
         &(struct vx_gpu_words){stand->out, NAN_ALL, vx_stand_out_bytes(stand)}, why);
 }
 
-/* `count` elements of the output from `first` on. */
+/* Copies `count` elements of the output to the host, from `first` on. */
 static vx_status oracle_copy(struct vx_stand *stand, i64 first, i64 count, void *host,
                              struct vx_why *why)
 {
@@ -78,7 +79,7 @@ static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 c
     vx_convert_ref(&args);
 }
 
-/* One element of one row in double: what the device should have written. */
+/* One element of the output, summed in double. */
 static f64 oracle_sum(const struct vx_stand *stand, const i32 *nbr, i32 channel)
 {
     const struct vx_conv_problem *problem = &stand->problem;
@@ -100,7 +101,7 @@ static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_stand *sta
     const struct vx_conv_problem *problem = &oracle->problem;
     const size_t element = (size_t)vx_number_bytes(problem->type);
     const i32 step = (problem->co + CHANNELS_MAX - 1) / CHANNELS_MAX;
-    i32 nbr[VX_KERNEL_OFFSETS_MAX + 4] = {(i32)row}; /* V is 1: every row its own */
+    i32 nbr[VX_KERNEL_OFFSETS_MAX + 4] = {(i32)row}; /* V is 1: each row itself */
     if (problem->v > 1) {
         VX_TRY(vx_gpu_copy_out(
             stand->gpu, stand->queue.stream,
@@ -184,7 +185,7 @@ fail:
 
 /* What a comparison adds up. */
 struct sums {
-    f64 error, power; /* squares of the differences, of the oracle */
+    f64 error, power; /* squares of the differences, and of the oracle's elements */
     f64 worst;
 };
 
@@ -197,7 +198,7 @@ static void oracle_add(const struct vx_oracle *oracle, i64 count, struct sums *s
         f64 share = error / (round * fabs(trusted) + sum);
         sums->error += error * error;
         sums->power += trusted * trusted;
-        /* Written so that a NaN is the worst there is. */
+        /* This form of the condition makes a NaN the worst error. */
         if (!(share <= sums->worst)) sums->worst = isnan(share) ? INFINITY : share;
     }
 }
@@ -219,8 +220,8 @@ vx_status vx_oracle_compare(struct vx_oracle *oracle, struct vx_stand *stand,
         oracle_reals(oracle, oracle->chunk, count, oracle->reals[1]);
         oracle_add(oracle, count, &sums);
     }
-    /* Chunks that are the same in every bit add nothing to either sum: the NMSE of the
-     * others is the larger one, which only makes the verdict stricter. */
+    /* Chunks that are equal in every bit are not in the sums.  The NMSE without them is
+     * the larger one, which only makes the verdict stricter. */
     verdict->nmse = verdict->same ? 0 : sums.error / sums.power;
     verdict->worst = sums.worst;
     verdict->right =

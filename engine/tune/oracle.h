@@ -1,9 +1,10 @@
-/* oracle - is what a convolution wrote right?
+/* oracle - checks the output of a convolution.
  *
- * The answer of one trusted choice is copied to the host and its sampled rows summed again
- * in double; every other choice is compared with it, element by element.
+ * The output of one trusted choice is copied to the host, and sampled rows of it are
+ * summed again in double.  The output of every other choice is compared with it, element
+ * by element.
  *
- *   VX_TRY(vx_oracle_open(stand, &why, &oracle));   (stand has just run the trusted choice)
+ *   VX_TRY(vx_oracle_open(stand, &why, &oracle));   (after a run of the trusted choice)
  *   VX_TRY(vx_oracle_compare(oracle, stand, &why, &verdict));
  *   vx_oracle_close(&oracle);
  *
@@ -19,22 +20,23 @@
 
 #include "engine/tune/stand.h"
 
-/* How far two right answers may be apart. */
+/* The largest errors of a correct output.  An element may differ from its exact sum by
+ * `round` times the sum plus `sum`, and from another output by twice as much. */
 struct vx_oracle_bounds {
-    f64 round; /* times the element: its rounding to the type */
-    f64 sum;   /* plus this: the rounding of the sum; data.h makes sums of spread 1 */
-    f64 nmse;  /* of a whole tensor against another */
+    f64 round; /* rounding of an element to the type */
+    f64 sum;   /* rounding within the sum; the harness makes sums of spread 1 */
+    f64 nmse;  /* of a whole output against another */
 };
 struct vx_oracle_verdict {
-    bool right; /* inside both bounds */
-    bool same;  /* in every bit */
+    bool right; /* within both bounds */
+    bool same;  /* equal in every bit */
     f64 nmse;
-    f64 worst; /* of an element, as a share of its bound */
+    f64 worst; /* the largest error of an element, as a share of its bound */
 };
 struct vx_oracle;
 
 struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci);
-/* Fills the output with NaN, so that what is not written is seen. */
+/* Fills output and workspace with NaN, to find elements that are not written. */
 VX_MUST_USE vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why);
 VX_MUST_USE vx_status vx_oracle_open(struct vx_stand *stand, struct vx_why *why,
                                      struct vx_oracle **oracle);

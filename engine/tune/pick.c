@@ -118,7 +118,7 @@ static bool pick_modelled(const struct vx_pick *pick,
     return found;
 }
 
-/* True when the choice was made; `measured` says from what. */
+/* True when a choice was made; *measured: it came from a row of the table. */
 static bool pick_try(const struct vx_pick *pick, const struct vx_conv_problem *problem,
                      struct vx_conv_choice *choice, bool *measured)
 {
@@ -137,7 +137,7 @@ bool vx_pick_conv(const struct vx_pick *pick, const struct vx_conv_problem *prob
     bool measured;
     VX_ASSERT(problem->n >= 1);
     while (!pick_try(pick, &smaller, choice, &measured)) {
-        /* One row fits every device that was opened: conv.h. */
+        /* A problem of one row fits every device. */
         VX_ASSERT(smaller.n > 1);
         smaller.n /= 2;
     }

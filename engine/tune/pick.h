@@ -1,22 +1,24 @@
-/* pick - which algorithm and tile a convolution runs with: a pure decision.
+/* pick - chooses the algorithm and the tile of a convolution; a pure decision.
  *
- * A request never measures.  What was measured stands in a table (table.h); what was not
- * is ranked by the cost model (engine/gpu/conv.h).  AUTO chooses only among algorithms
- * that sum a row in the layer's own order, so a pick changes the time and never the bits.
+ * A request never measures: the choice comes from a table of measurements (table.h), or
+ * from the cost model (engine/gpu/conv.h) if the table has no row.  AUTO chooses only
+ * among algorithms that sum a row in the layer's order, so a pick changes the time but
+ * never the bits.
  *
  *   vx_pick_init(&pick, jit, vx_gpu_caps(gpu), vx_gpu_name(gpu));
  *   pick.table = table;                               (may stay NULL)
  *   vx_pick_conv(&pick, &problem, &choice);
  *
- * The order of the search: the row of this size and fill, then sizes one and two powers
- * of two away (the larger one first), then the lowest cost.  Rows of another device or of
- * another text of the kernel are not seen.  A pinned algorithm that cannot run a problem
- * gives way to AUTO for that problem alone.  A problem too large for every algorithm of its
- * order gets the pick of half as many rows: the order of sums must not depend on the size,
- * and whether the memory is there is asked, and answered with numbers, by whoever runs it.
+ * The order of the search: the row of this size and fill, then of sizes one and two
+ * powers of two away (the larger one first), then the lowest cost.  Rows of another
+ * device or of another version of the kernel's source are ignored.  If a pinned algorithm
+ * cannot run a problem, AUTO chooses for that problem.  A problem that is too large for
+ * every algorithm of its order gets the choice for half as many rows, because the order
+ * of summation must not depend on the size; the code that runs it checks the memory and
+ * reports the numbers.
  *
  * Owner    the caller; caps and table are borrowed and must outlive the pick.
- * Thread   any: nothing is written.
+ * Thread   any; nothing is written.
  * Limits   sizes up to VX_PICK_BITS_AWAY powers of two away count as near.
  * Fails    never for a problem inside the limits of engine/gpu/conv.h.
  *
@@ -28,19 +30,19 @@
 #include "engine/gpu/conv.h"
 #include "engine/tune/table.h"
 
-/* Two powers of two: beyond a factor of four in rows another tile wins (kernels.md section
- * 1: small sizes want more blocks, large ones larger tiles). */
+/* Two powers of two: beyond a factor of four in rows another tile is the fastest, because
+ * small sizes need more blocks and large ones larger tiles. */
 #define VX_PICK_BITS_AWAY 2
 
 struct vx_pick {
     const struct vx_caps *caps;
     const struct vx_tune_table *table; /* NULL = the cost model alone */
     enum vx_conv_algorithm algorithm;  /* pinned, or AUTO */
-    char device[VX_NAME_BYTES];        /* rows of other devices are not seen */
+    char device[VX_NAME_BYTES];        /* rows of other devices are ignored */
     char hashes[VX_CONV_ALGORITHMS_COUNT][VX_TUNE_HASH_BYTES]; /* of each main kernel */
 };
 
-/* AUTO, no table; takes the hashes of the kernels' texts from the jit. */
+/* AUTO without a table; takes the hashes of the kernels' sources from the jit. */
 void vx_pick_init(struct vx_pick *pick, const struct vx_jit *jit,
                   const struct vx_caps *caps, const char *device);
 /* True when the choice came from a row of the table. */

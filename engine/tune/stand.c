@@ -74,7 +74,7 @@ void vx_stand_close(struct vx_stand **stand)
     *stand = NULL;
 }
 
-/* Memory that is only ever made larger. */
+/* Makes memory larger if it is too small. */
 static vx_status stand_grow(struct vx_stand *stand, void **memory, size_t *have,
                             size_t bytes, struct vx_why *why)
 {
@@ -87,8 +87,8 @@ static vx_status stand_grow(struct vx_stand *stand, void **memory, size_t *have,
     return VX_OK;
 }
 
-/* Features are uniform in [-1, 1).  Weights are scaled so that a row's sum of V*Ci products
- * has a spread of at most 1: nothing overflows F16, whatever Ci is. */
+/* Features are uniform in [-1, 1).  Weights are scaled so that a row's sum of V*Ci
+ * products has a spread of at most 1, which does not overflow F16 for any Ci. */
 static vx_status stand_load_tensors(struct vx_stand *stand, struct vx_why *why)
 {
     const struct vx_conv_problem *problem = &stand->problem;
@@ -247,7 +247,7 @@ vx_status vx_stand_use(struct vx_stand *stand, const struct vx_conv_choice *choi
         vx_stand_map_want(stand, choice->algorithm, &want);
         VX_TRY(stand_use_map(stand, &want, why));
     }
-    /* Without the vendor's library the explicit algorithm has a product of its own. */
+    /* Without the vendor's library the explicit algorithm uses our kernel. */
     if (choice->algorithm == VX_CONV_EXPLICIT && !stand->own && !stand->queue.blas &&
         vx_blas_gpu_open(stand->gpu, stand->queue.stream, NULL, NULL, &stand->queue.blas)
             .fault)
@@ -269,7 +269,7 @@ vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_why *why)
     return vx_conv_launch(&stand->queue, &stand->problem, &stand->choice, &operands, why);
 }
 
-/* --- the stopwatch --- */
+/* --- timing --- */
 
 static vx_status time_record(struct vx_stand *stand, const struct vx_stand_timing *timing,
                              struct vx_why *why, struct vx_gpu_graph **graph)
@@ -277,7 +277,7 @@ static vx_status time_record(struct vx_stand *stand, const struct vx_stand_timin
     struct vx_why second;
     VX_TRY(vx_gpu_capture_begin(stand->gpu, stand->queue.stream, why));
     vx_status status = timing->run(timing->context, why);
-    /* Ended in any case: a stream left capturing is of no use to anyone. */
+    /* Ends the capture even after a failure: a capturing stream cannot be used. */
     vx_status end = vx_gpu_capture_end(stand->gpu, stand->queue.stream,
                                        status.fault ? &second : why, graph);
     return status.fault ? status : end;

@@ -1,9 +1,11 @@
-/* stand - one convolution set up on the device to be run again and again: tensors, geometry,
- * maps, workspace, and a stopwatch.
+/* stand - a harness: one convolution set up on the device to be measured.
+ *
+ * It has the tensors, the geometry, the map and the workspace of the convolution, runs it
+ * any number of times, and measures the time.
  *
  *   VX_TRY(vx_stand_open(set, stream, &why, &stand));
- *   VX_TRY(vx_stand_load(stand, &problem, NULL, NULL, &why));      (a shell of problem.n)
- *   VX_TRY(vx_stand_use(stand, &choice, &why));                    (its map, its workspace)
+ *   VX_TRY(vx_stand_load(stand, &problem, NULL, &why));      (a shell of problem.n)
+ *   VX_TRY(vx_stand_use(stand, &choice, &why));              (its map and workspace)
  *   VX_TRY(vx_stand_run(stand, stand->out, &why));
  *   VX_TRY(vx_stand_time(stand, &timing, &why, ns));
  *   vx_stand_close(&stand);
@@ -21,10 +23,10 @@
 #include "engine/gpu/conv.h"
 #include "engine/tune/data.h"
 
-/* Pairs of events: the most runs of one timing. */
+/* The most runs of one timing; each run has a pair of events. */
 #define VX_STAND_RUNS_MAX 200
-/* What is written to empty the last-level cache: so many times its size, because a cache
- * does not always throw out the oldest. */
+/* To empty the last-level cache, this many times its size is written, because a cache
+ * does not always evict the oldest lines. */
 #define VX_STAND_FLUSH_TIMES     2
 #define VX_STAND_FLUSH_BYTES_MIN ((size_t)1 << 20)
 
@@ -32,18 +34,18 @@ struct vx_stand {
     struct vx_gpu_queue queue; /* blas: opened when the explicit algorithm first runs */
     struct vx_gpu *gpu;
     struct vx_conv_problem problem; /* fill is counted by load */
-    struct vx_conv_choice choice;   /* the last that was used */
+    struct vx_conv_choice choice;   /* the last one of vx_stand_use */
     struct vx_map_key key;
-    i32 windows; /* of sorted maps; 0 = what the engine takes */
-    bool own;    /* EXPLICIT multiplies with our kernel even where the vendor has one */
-    bool plain;  /* masks sorted as numbers, else by their Gray rank */
+    i32 windows; /* of sorted maps; 0 = as the engine */
+    bool own;    /* EXPLICIT uses our kernel even if there is a vendor's library */
+    bool plain;  /* masks are sorted as numbers, else by their Gray rank */
     i64 pairs;   /* 0 until known */
     struct vx_data *in_data, *weight_data;
     void *coords, *index_memory, *rows, *map_memory, *map_scratch; /* device */
     void *in, *weight, *bias, *out, *workspace;
     size_t map_bytes, scratch_bytes, workspace_bytes;
     struct vx_gpu_index index;
-    struct vx_gpu_map_want want; /* of the map; groups 0 = none is built */
+    struct vx_gpu_map_want want; /* of the map; groups 0 = no map is built */
     struct vx_gpu_map map;
     void *flush;
     size_t flush_bytes;
@@ -55,33 +57,34 @@ VX_MUST_USE vx_status vx_stand_open(struct vx_kernel_set *set,
                                     struct vx_stand **stand);
 void vx_stand_close(struct vx_stand **stand);
 
-/* What a load is told besides the problem: zeros are the defaults. */
+/* The options of a load; zeros are the defaults. */
 struct vx_stand_geometry {
     const i32 *coords; /* (n, 4) on the host; NULL = a shell of n voxels */
     i32 dilation[3];   /* 0 counts as 1 */
 };
-/* Frees what was loaded before.  The kernels of vx_gpu_map_kernels must be ready. */
+/* Loads a problem, frees the one before.  Needs the kernels of vx_gpu_map_kernels. */
 VX_MUST_USE vx_status vx_stand_load(struct vx_stand *stand,
                                     const struct vx_conv_problem *problem,
                                     const struct vx_stand_geometry *geometry,
                                     struct vx_why *why);
-/* Makes map and workspace right for a choice whose kernels are ready. */
+/* Makes the map and the workspace for a choice, whose kernels must be ready. */
 VX_MUST_USE vx_status vx_stand_use(struct vx_stand *stand,
                                    const struct vx_conv_choice *choice,
                                    struct vx_why *why);
-/* The map that a choice reads: what the engine would build for it. */
+/* The map that an algorithm reads, as the engine would build it. */
 void vx_stand_map_want(const struct vx_stand *stand, enum vx_conv_algorithm algorithm,
                        struct vx_gpu_map_want *want);
 /* Puts one convolution on the stream. */
 VX_MUST_USE vx_status vx_stand_run(struct vx_stand *stand, void *out, struct vx_why *why);
-/* Puts what stands between coordinates and map on the stream. */
+/* Puts the build of the map, from the coordinates on, on the stream. */
 VX_MUST_USE vx_status vx_stand_map_run(struct vx_stand *stand, struct vx_why *why);
 size_t vx_stand_out_bytes(const struct vx_stand *stand);
 
-/* Clocks rise under load: an idle H200 stands at 345 MHz and is at 1980 within
- * milliseconds.  Not longer: from some 50 ms on its power limit lowers them again, and wide
- * convolutions come out 7 % slower than they are in a burst (256 to 128 channels, 1.31
- * and 1.41 ms on random data; on zeros nothing changes).  The fake has no clock. */
+/* The time of a warm-up, because clocks rise under load: an idle H200 runs at 345 MHz and
+ * reaches 1980 MHz within milliseconds.  It must not be longer: after some 50 ms the
+ * power limit lowers the clock again, and wide convolutions take 7 % more time than in a
+ * burst (256 to 128 channels: 1.31 and 1.41 ms on random data, no change on zeros).  The
+ * fake has no clock and ignores it. */
 #define VX_STAND_WARM_NS INT64_C(10000000)
 
 /* Times whatever `run` puts on the stream. */
@@ -89,15 +92,15 @@ struct vx_stand_timing {
     vx_status (*run)(void *context, struct vx_why *why);
     void *context;
     i32 runs, warmups;
-    i64 warm_ns; /* and warm-ups go on for this long: see VX_STAND_WARM_NS */
+    i64 warm_ns; /* warm-ups are repeated for this long: VX_STAND_WARM_NS */
     bool cold;   /* the last-level cache is overwritten before each run */
     bool graph;  /* recorded once and replayed, else launched one by one */
 };
-/* ns[runs], sorted: the fastest first. */
+/* Writes ns[runs], sorted, the fastest first. */
 VX_MUST_USE vx_status vx_stand_time(struct vx_stand *stand,
                                     const struct vx_stand_timing *timing,
                                     struct vx_why *why, f64 *ns);
-/* Of sorted numbers: the one that `share` of them lie at or below. */
+/* A quantile of sorted numbers: a share of 0.5 gives the median. */
 f64 vx_stand_quantile(const f64 *sorted, i32 count, f64 share);
 
 #endif

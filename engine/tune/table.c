@@ -18,7 +18,7 @@
 #define TABLE_MAGIC  0x76785454u /* "vxTT" */
 #define HEADER       "voxeld-tune 1 "
 #define PATH_BYTES   4096
-#define FILL_SURFACE 0.47 /* of pairs / (N*V): what a fill that is not known counts as */
+#define FILL_SURFACE 0.47 /* pairs / (N*V) of a surface; stands for an unknown fill */
 #define NS_MAX       INT64_C(1000000000000) /* a convolution of a quarter of an hour */
 
 struct vx_tune_table {
@@ -129,7 +129,7 @@ static int row_compare(const struct vx_tune_row *a, const struct vx_tune_row *b)
     return 0;
 }
 
-/* Where the key is, or where it would be put. */
+/* The index of the row's key, or the index where it belongs. */
 static i32 table_place(const struct vx_tune_table *table, const struct vx_tune_row *row,
                        bool *found)
 {
@@ -153,8 +153,8 @@ const struct vx_tune_row *vx_tune_table_find(const struct vx_tune_table *table,
     return found ? &table->rows[place] : NULL;
 }
 
-/* The newer row stands: the sizes of one bucket differ by two, so that the smaller number
- * of nanoseconds is not the better tile. */
+/* The newer row replaces the older one even if it is slower: sizes of one bit length
+ * differ by up to a factor of two, so fewer nanoseconds do not mean a better tile. */
 vx_status vx_tune_table_put(struct vx_tune_table *table, const struct vx_tune_row *row,
                             struct vx_why *why)
 {
@@ -194,7 +194,7 @@ size_t vx_tune_row_print(const struct vx_tune_row *row, char line[VX_TUNE_LINE_B
 
 /* One line without its newline; fields are taken from its front. */
 struct line {
-    const char *name; /* of the file, for sentences */
+    const char *name; /* of the file, for errors */
     const char *at, *end;
     i32 number;
     struct vx_why *why;
@@ -209,7 +209,7 @@ static bool line_field(struct line *line, char *field, size_t bytes)
     if (length == 0 || length >= bytes) return false;
     memcpy(field, line->at, length);
     field[length] = 0;
-    /* A space at the very end leaves an empty field behind it, which line_done refuses. */
+    /* False for a space at the end of the line: an empty field follows it. */
     line->at = stop ? stop + 1 : line->end;
     return stop ? line->at < line->end : true;
 }
@@ -449,8 +449,8 @@ vx_status vx_tune_table_write(const struct vx_tune_table *table, const char *pat
                               struct vx_why *why)
 {
     char beside[PATH_BYTES];
-    u64 nobodys =
-        0; /* not the process number: containers that share a folder repeat it */
+    /* A random name: process numbers repeat in containers that share a folder. */
+    u64 nobodys = 0;
     if (getrandom(&nobodys, sizeof nobodys, 0) != sizeof nobodys)
         nobodys = (u64)vx_clock_ns();
     int used = snprintf(beside, sizeof beside, "%s.%016llx.new", path,

@@ -1,19 +1,19 @@
-/* table - what was measured on one device: the fastest tile of each algorithm for each
- * problem, as sorted text.
+/* table - tuning results of one device: the fastest tile of each algorithm, as text.
  *
  *   voxeld-tune 1 NVIDIA H200
  *   8c1f22ab03de 256 256 27 FP16 18 3 masked 128,128,32,3,2,2 574400
  *
- * The columns: the first 12 digits of the SHA-256 of the kernel's texts; Ci, Co (padded)
- * and V; the type; the bit length of N; the eighth that pairs / (N*V) falls in; the
- * algorithm; the values of the tile's macros; nanoseconds.  All but the last two are the
- * key.  Rows whose hash is no longer that of the kernel are kept in the file, and not
- * seen by pick.h.  A line that is not of this form is an error that names it.
+ * The columns: the first 12 digits of the SHA-256 of the kernel's sources; Ci, Co
+ * (padded) and V; the type; the bit length of N; the eighth that pairs / (N*V) falls in;
+ * the algorithm; the values of the tile's macros; nanoseconds.  All but the last two are
+ * the key, and the rows are sorted by it.  Rows whose hash is no longer the kernel's stay
+ * in the file, but pick.h ignores them.  A line that is not of this form is an error that
+ * names the line.
  *
  *   VX_TRY(vx_tune_table_open(device_name, &why, &table));
- *   VX_TRY(vx_tune_table_read(table, path, &why));       (a missing file is no rows)
+ *   VX_TRY(vx_tune_table_read(table, path, &why));       (a missing file has no rows)
  *   VX_TRY(vx_tune_table_put(table, &row, &why));        (replaces the row of its key)
- *   VX_TRY(vx_tune_table_write(table, path, &why));      (beside, synced, renamed)
+ *   VX_TRY(vx_tune_table_write(table, path, &why));      (new file, synced, renamed)
  *   vx_tune_table_close(&table);
  *
  * Owner    the caller.
@@ -29,7 +29,7 @@
 
 #include "engine/gpu/conv.h"
 
-/* 12 digits tell 2^48 texts apart: a kernel has had some hundred. */
+/* 12 hex digits distinguish 2^48 sources; a kernel has had some hundred. */
 #define VX_TUNE_HASH_BYTES 13
 /* 6 algorithms x 24 sizes x 100 distinct layers is 14 400. */
 #define VX_TUNE_ROWS_MAX 32768
@@ -51,7 +51,7 @@ struct vx_tune_row {
 };
 struct vx_tune_table;
 
-/* The eighth that a fill falls in; a fill that is not known (0) counts as a surface's. */
+/* The eighth that a fill falls in; an unknown fill (0) counts as that of a surface. */
 i32 vx_tune_fill(f64 fill);
 const char *vx_tune_type_name(enum vx_number type);    /* "FP16" "BF16" "TF32" "FP32" */
 enum vx_number vx_tune_type_of_name(const char *name); /* any case; 0 = no such type */
@@ -70,8 +70,7 @@ const struct vx_tune_row *vx_tune_table_find(const struct vx_tune_table *table,
 VX_MUST_USE vx_status vx_tune_table_put(struct vx_tune_table *table,
                                         const struct vx_tune_row *row,
                                         struct vx_why *why);
-/* All rows of a text; `name` is what sentences call it.  On failure the table keeps what
- * it had. */
+/* Adds all rows of a text, which errors call `name`; on failure, adds none. */
 VX_MUST_USE vx_status vx_tune_table_parse(struct vx_tune_table *table, const char *name,
                                           const char *text, size_t bytes,
                                           struct vx_why *why);

@@ -1,4 +1,4 @@
-/* stdbool - for compilers at run time, which have no C library: C++ has the words.
+/* stdbool - for NVRTC and hipRTC, which have no C library: in C++ bool is a keyword.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,4 +1,4 @@
-/* stddef - for compilers at run time, which have no C library.
+/* stddef - for NVRTC and hipRTC, which have no C library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

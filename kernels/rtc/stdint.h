@@ -1,5 +1,7 @@
-/* stdint - for compilers at run time, which have no C library.  The sizes are those of
- * the host (LP64), so that a struct of arguments is the same on both sides.
+/* stdint - for NVRTC and hipRTC, which have no C library.
+ *
+ * The sizes are those of the host (LP64), so that a struct of arguments is the same on
+ * both sides.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -10,7 +10,7 @@ from .region import AsyncRegion
 
 
 class AsyncClient:
-    """As Client, for one event loop.  See Client for the arguments."""
+    """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
     def __init__(self, address="127.0.0.1:8001", credentials=None):
         options = CHANNEL_OPTIONS
@@ -67,7 +67,7 @@ class AsyncClient:
         self._places.settle(model, feats, options, info)
 
     def region(self, nbytes):
-        """As Client.region, for `async with`."""
+        """Client.region, for `async with`."""
         return AsyncRegion(self, nbytes)
 
     async def server_live(self, timeout=10):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of the Open Inference Protocol as Python values.
 
-What cannot be read, and what contradicts the request, is a VoxeldError: never an answer.
+An answer that cannot be read, or that contradicts its request, raises Internal and is never
+returned.
 """
 import functools
 import math
@@ -35,7 +36,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a model takes and gives."""
+    """A model's name, versions, platform, inputs and outputs (tuples of Tensor)."""
     name: str
     versions: tuple
     platform: str
@@ -45,11 +46,12 @@ class ModelInfo:
 
 @dataclass
 class Answer(Mapping):
-    """The outputs of one inference by name, as arrays [N, C]; and what came with them.
+    """A mapping from the name of an output to its array [N, C], with these attributes:
 
-    model_name, model_version   which version answered
+    model_name, model_version   the version that answered
     id                          the request's id
-    parameters                  timing and the like, when asked for
+    parameters                  dict: stage times with timing=True, coords_ref
+    outputs                     the mapping as a dict
     """
     model_name: str = ""
     model_version: str = ""
@@ -59,7 +61,7 @@ class Answer(Mapping):
 
     @property
     def coords_ref(self):
-        """The server's name for the coords, or "" when it did not say one."""
+        """The server's name for the coords; "" if the answer has none."""
         return self.parameters.get("coords_ref", "")
 
     def __getitem__(self, name):
@@ -74,12 +76,12 @@ class Answer(Mapping):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request says about its answer.
+    """What a request requires of its answer.
 
-    model, version, id   as asked; "" = not said
-    outputs              names that must be there
-    rows                 of every output; None = any
-    places               {output: array of a region that it goes to}
+    model, version, id   of the request; "" = any
+    outputs              names that the answer must have
+    rows                 of every output; None = any number
+    places               {name of an output: array in a region that it goes to}
     """
     model: str = ""
     version: str = ""
@@ -94,7 +96,7 @@ def _wrong(sentence):
 
 
 def _reader(function):
-    """What the bytes of an answer make go wrong, as an error of the call."""
+    """Decorates a reader: damaged bytes of an answer become Internal."""
     @functools.wraps(function)
     def read(data, *rest, **more):
         try:
@@ -122,7 +124,7 @@ def _read_parameter(data):
 
 
 def _read_tensor(data):
-    """(Tensor, whether it has typed contents, which an infer answer of ours must not)."""
+    """(Tensor, True if it has typed contents, which this client does not read)."""
     name, datatype, shape, typed = "", "", [], False
     for number, value in wire.fields(data):
         if number == 1:
@@ -144,7 +146,7 @@ def _array(tensor, raw):
 
 
 def _cells(tensor, typed):
-    """How many numbers the tensor has; one that is none, or has no size, is an error."""
+    """How many numbers the tensor has.  Internal for one that this client cannot read."""
     if typed:
         raise _wrong(f"output '{tensor.name}' came as typed contents; this client reads "
                      f"raw_output_contents")
@@ -158,8 +160,10 @@ def _cells(tensor, typed):
 
 
 def misplaced(tensor, place, rows=None):
-    """Why an output cannot go to an array; "" = it can.  A dimension of -1 is `rows`, when it is
-    the first, or any.  The array may have rows more than the output."""
+    """Why an output cannot go to the array `place`; "" if it can.
+
+    A first dimension of -1 is `rows`; any other -1 is any size.  The array may have more rows than
+    the output."""
     dtype = np.dtype(_NUMPY_OF.get(tensor.datatype, np.void))
     narrow = tensor.datatype == "BF16" and place.dtype.itemsize == dtype.itemsize
     if place.dtype != dtype and not narrow:
@@ -176,7 +180,7 @@ def misplaced(tensor, place, rows=None):
 
 
 def _placed(tensor, raw, place, cells):
-    """An output: its array in a region, when it belongs there, else a view of the answer."""
+    """An output's array: a view of `place` if it goes there, else of the answer's bytes."""
     dtype = np.dtype(_NUMPY_OF[tensor.datatype])
     nbytes = cells * dtype.itemsize
     there = place is not None and not len(raw) and nbytes <= place.nbytes
@@ -189,20 +193,20 @@ def _placed(tensor, raw, place, cells):
     if problem:
         raise _wrong(problem)
     here = place.reshape(-1).view(np.uint8)[:nbytes]
-    if len(raw):   # a server that does not write there itself
+    if len(raw):   # the server did not write there itself
         here[:] = np.frombuffer(raw, np.uint8)
     return _array(tensor, here) if tensor.datatype == "BF16" else (
         here.view(dtype).reshape(tensor.shape))
 
 
 def _same_version(asked, came):
-    """The server takes 01 for 1, and says 1."""
+    """True for equal versions: a server accepts 01 for 1, and answers 1."""
     digits = _DIGITS.fullmatch(asked) and _DIGITS.fullmatch(came)
     return came in ("", asked) or bool(digits) and asked.lstrip("0") == came.lstrip("0")
 
 
 def _check_names(answer, tensors, wanted):
-    """A server may leave out what it has nothing to say about; what it says must be true."""
+    """Compares names and rows with the request.  A server may leave out the model and version."""
     if wanted.model and answer.model_name not in ("", wanted.model):
         raise _wrong(f"model '{wanted.model}' was asked, the answer is of '{answer.model_name}'")
     if wanted.version and not _same_version(wanted.version, answer.model_version):
@@ -231,8 +235,10 @@ def _check_names(answer, tensors, wanted):
 
 @_reader
 def read_infer(data, wanted=None):
-    """Answer of a ModelInferResponse to a request that Wanted describes.  Arrays are read-only
-    views of the answer's bytes, or, for outputs_in, views of the arrays there."""
+    """The Answer in a ModelInferResponse; Internal if it is not as `wanted` requires.
+
+    Its arrays are read-only views of the answer's bytes or, for outputs_in, views of those
+    arrays."""
     wanted = wanted or Wanted()
     answer, tensors, raws = Answer(), [], []
     for number, value in wire.fields(data):
@@ -263,7 +269,7 @@ def read_infer(data, wanted=None):
 
 @_reader
 def read_bool(data):
-    """ServerLive, ServerReady, ModelReady: one bool, absent means false."""
+    """The bool of ServerLive, ServerReady and ModelReady; False if it is absent."""
     value = False
     for number, one in wire.fields(data):
         if number == 1:
@@ -273,7 +279,7 @@ def read_bool(data):
 
 @_reader
 def read_server(data):
-    """ServerMetadata as {"name", "version", "extensions"}."""
+    """A ServerMetadataResponse as {"name", "version", "extensions"}."""
     out = {"name": "", "version": "", "extensions": []}
     for number, value in wire.fields(data):
         if number == 3:
@@ -285,7 +291,7 @@ def read_server(data):
 
 @_reader
 def read_model(data):
-    """ModelInfo of a ModelMetadataResponse."""
+    """A ModelMetadataResponse as ModelInfo."""
     name = platform = ""
     versions, inputs, outputs = [], [], []
     for number, value in wire.fields(data):
@@ -306,7 +312,7 @@ _STATISTICS = {1: "success", 2: "fail", 3: "queue", 4: "compute_input", 5: "comp
 
 @_reader
 def read_statistics(data):
-    """List of one dict per model version: counts, and (count, ns) per stage."""
+    """A list with one dict per model version: counts, and (count, ns) per stage."""
     out = []
     for number, model in wire.fields(data):
         if number != 1:

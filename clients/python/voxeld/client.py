@@ -6,14 +6,14 @@ from . import geometry, messages, places
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import Region
 
-# What stock clients set; the server has its own limit and says so.
+# Message lengths as stock clients set them; the server checks its own limit.
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", 2147483647),
     ("grpc.max_receive_message_length", 2147483647),
-    # A connection of its own: regions belong to the connection.
+    # Two clients must not share a connection, since it owns their regions.
     ("grpc.use_local_subchannel_pool", 1),
-    # As the C library: pauses between attempts grow from 100 ms to 1 s, where those of gRPC grow to
-    # two minutes, in which a server that came up is not found; one attempt may take 20 s.
+    # As in the C library: one attempt to connect may take 20 s, and pauses between attempts grow
+    # from 100 ms to 1 s.  gRPC's own grow to two minutes, so that it finds a new server too late.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 20000),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -23,8 +23,10 @@ CHANNEL_OPTIONS = (
 class Client:
     """A connection to one server.  Threads may share it.
 
-    address      "host:port", "[ipv6]:port" or "unix:path"; ValueError for what is none
+    address      "host:port", "[ipv6]:port" or "unix:path"; ValueError if it cannot be an address
     credentials  grpc.ChannelCredentials for TLS; None = plain text
+
+    The first call connects.  Use it with `with`, or call close().
     """
 
     def __init__(self, address="127.0.0.1:8001", credentials=None):
@@ -44,7 +46,7 @@ class Client:
         self.close()
 
     def close(self):
-        """Ends the connection; calls in flight are cancelled."""
+        """Ends the connection and cancels the calls in flight."""
         self._channel.close()
 
     def _call(self, method, request, timeout, metadata=None):
@@ -60,33 +62,36 @@ class Client:
         """Runs one grid through a model.
 
         coords   int array [N, 4]: the sample (0..511), then three axes (-131072..131071), in the
-                 order that the network was trained with (spconv's [b, z, y, x] goes as it is);
+                 order that the network was trained with (pass spconv's [b, z, y, x] unchanged);
                  or [N, 3]: three axes, all of sample 0.  Each voxel once.  None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
         timeout  seconds until DeadlineExceeded; None = no limit
         metadata extra gRPC headers, e.g. (("traceparent", ...),)
 
-        coords_ref="" asks for a name of the coords, which comes as answer.coords_ref; later
-        requests send coords_ref=NAME and coords=None.  FailedPrecondition says that the server has
-        forgotten the name; with resend=True the coords given beside it are sent then, and named.
-        They are also sent when the name is not theirs (other rows, or another order), or was
-        learnt by another client, whose coords this one has not seen: the answer is of the coords.
+        Names of coords: coords_ref="" asks the server to name the coords; the name comes as
+        answer.coords_ref.  Later requests send coords_ref=NAME with coords=None.
+        FailedPrecondition says that the server has forgotten the name.  With resend=True pass the
+        coords together with the name: the client then sends them, and asks for their name, if the
+        server has forgotten it, if it stands for other coords (other rows, or another order), or
+        if this client did not get it itself and so cannot know.  The answer always belongs to the
+        coords that were passed.
 
-        Arrays of a region of this client (see region) are named in the request and not sent, if
-        they have the type that goes over the wire. outputs_in={name: array} takes such arrays for
-        outputs: they are written there, and are all that comes unless `outputs` names more.  Such
-        an array has the output's dtype (bfloat16: any of 2 bytes) and its shape, or more rows; the
-        model is asked once what its outputs are.
+        Shared memory: an array that lies in a region of this client (see region) is named in the
+        request and not sent, if it has the type that goes over the wire.  outputs_in={name: array}
+        takes such arrays for outputs.  The server writes these outputs there, and sends no others
+        unless `outputs` names them.  Such an array must have the output's dtype (bfloat16: any
+        dtype of 2 bytes) and its shape, or more rows; the client asks the model once what its
+        outputs are.
 
         Options: version (1 or more; default the highest), id, outputs (names; default all),
-        priority (1 highest), timing (stage times in the answer's parameters), queue_timeout_us,
-        bf16, parameters (dict), input_names.
+        priority (1 is the highest), timing (stage times in the answer's parameters),
+        queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats).
 
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
         The arrays are read-only; bfloat16 comes as float32.
-        Raises ValueError for arrays that cannot be sent, TypeError for an option it does not know,
-        VoxeldError for what the server refuses and for an answer that is damaged or contradicts
-        the request: another model or id, a missing output, other rows than were sent.
+        Raises ValueError for arrays that cannot be sent, TypeError for an unknown option, and a
+        VoxeldError if the server refuses the request, or if the answer is damaged or contradicts
+        the request: another model, version or id, a missing output, another number of rows.
         """
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
@@ -112,14 +117,15 @@ class Client:
         self._places.settle(model, feats, options, info)
 
     def region(self, nbytes):
-        """Shared memory, for a server on this host that allows it (client_shm).
+        """A Region: nbytes of shared memory, for a server on this host that allows it (client_shm).
 
             with client.region(1 << 24) as region:
                 coords, feats = region.put(coords), region.put(feats)
                 normals = region.array((len(coords), 3), np.float32)
                 client.infer("normals", coords, feats, outputs_in={"normals": normals})
 
-        It belongs to the connection: when that is lost (NotFound), make another.
+        It belongs to the connection: when that is lost (NotFound), make another.  Raises OSError
+        when memory is full, VoxeldError when the server refuses.
         """
         return Region(self, nbytes)
 
@@ -128,24 +134,26 @@ class Client:
         return messages.read_bool(self._call("ServerLive", b"", timeout))
 
     def server_ready(self, timeout=10):
-        """True when every model is loaded and warm and a device is up."""
+        """True when every model is loaded and warm, and a device is up."""
         return messages.read_bool(self._call("ServerReady", b"", timeout))
 
     def model_ready(self, model, version="", timeout=10):
-        """True when this model serves; NotFound when there is none of that name."""
+        """True when this model serves requests; NotFound if the server has no such model."""
         request = messages.pack_name(model, version)
         return messages.read_bool(self._call("ModelReady", request, timeout))
 
     def server_metadata(self, timeout=10):
-        """{"name", "version", "extensions"}."""
+        """A dict: "name", "version", "extensions" of the server."""
         return messages.read_server(self._call("ServerMetadata", b"", timeout))
 
     def model_metadata(self, model, version="", timeout=10):
-        """ModelInfo: versions, inputs, outputs."""
+        """A ModelInfo: the model's versions, inputs and outputs."""
         request = messages.pack_name(model, version)
         return messages.read_model(self._call("ModelMetadata", request, timeout))
 
     def statistics(self, model="", version="", timeout=10):
-        """One dict per model version (all models when `model` is empty)."""
+        """A list with one dict per model version: counts, and (count, ns) per stage.
+
+        An empty `model` means all models."""
         request = messages.pack_name(model, version)
         return messages.read_statistics(self._call("ModelStatistics", request, timeout))

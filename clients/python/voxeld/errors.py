@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One exception class for each gRPC status a server can answer with."""
+"""One exception class for each gRPC status that a server can answer with."""
 import grpc
 
 
@@ -17,11 +17,11 @@ class VoxeldError(Exception):
 
 
 class InvalidArgument(VoxeldError):
-    """The request can never work as it is."""
+    """The request is wrong; it fails however often it is sent."""
 
 
 class NotFound(VoxeldError):
-    """No such model or version."""
+    """The model, its version or the region does not exist."""
 
 
 class AlreadyExists(VoxeldError):
@@ -33,7 +33,7 @@ class ResourceExhausted(VoxeldError):
 
 
 class FailedPrecondition(VoxeldError):
-    """Right request, wrong moment."""
+    """The request is right, but the server's state does not allow it, e.g. a forgotten name."""
 
 
 class DeadlineExceeded(VoxeldError):
@@ -41,7 +41,7 @@ class DeadlineExceeded(VoxeldError):
 
 
 class Cancelled(VoxeldError):
-    """The request was taken back."""
+    """The call was cancelled."""
 
 
 class Unavailable(VoxeldError):
@@ -49,15 +49,15 @@ class Unavailable(VoxeldError):
 
 
 class Unimplemented(VoxeldError):
-    """Known to the protocol, but not served."""
+    """The protocol has it, but this server does not support it."""
 
 
 class Internal(VoxeldError):
-    """The server failed."""
+    """The server failed, or its answer is damaged or contradicts the request."""
 
 
 class DataLoss(VoxeldError):
-    """Bytes on the server's disk are not what they should be."""
+    """Bytes on the server's disk are damaged."""
 
 
 _CLASSES = {
@@ -75,15 +75,15 @@ _CLASSES = {
 }
 
 
-# What gRPC says, in its several versions, when the first bytes are no HTTP/2.
+# Texts of several versions of gRPC for a server whose first bytes are no HTTP/2.
 _OF_HTTP_1 = ("http1.x server", "Expected SETTINGS frame")
 
 
 def from_rpc_error(error):
     """The VoxeldError for a grpc.RpcError.
 
-    A server of gRPC that stops cancels calls on their way to it in words of gRPC's own, which are
-    not those of a call that this side took back."""
+    A gRPC server that stops cancels the calls that are on their way to it, with gRPC's own text.
+    The text of a call that this side cancelled is another one, so the first become Unavailable."""
     code, sentence = error.code(), error.details() or ""
     if code == grpc.StatusCode.CANCELLED and (sentence == "CANCELLED"
                                               or sentence.startswith("Received RST_STREAM")):

@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of geometries, and the coordinates that they stand for.
 
-A name is the server's and fits any coordinates of as many rows: beside others it would be an answer
-to another question.  So the client keeps a digest with each name that it was given, and takes a
-name for coordinates only if it is known to be theirs.
+The server makes the names, and does not notice a name that is used for other coordinates with as
+many rows: the answer would be wrong.  So the client keeps a digest with each name that it gets, and
+uses a name for coordinates only if it knows that the name stands for them.
 """
 import collections
 import hashlib
 import threading
 
-# Names that are kept; one that is not costs sending its coordinates again.
+# How many names a client keeps; for a name that it does not keep, it sends the coordinates again.
 NAMES_MAX = 4096
 
 
 def digest(coords):
-    """Of an int32 array [N, C]: which rows it has, in which order."""
+    """A hash of an int32 array [N, C]: of its shape, its rows and their order."""
     out = hashlib.sha1(repr(coords.shape).encode(), usedforsecurity=False)
     out.update(coords.reshape(-1).view("u1"))
     return out.digest()
 
 
 class Names:
-    """What a client knows of names; threads may share it."""
+    """The names that a client has got, with their digests.  Threads may share it."""
 
     def __init__(self):
         self._digests = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def learn(self, name, coords):
-        """The server has named these; `coords` None is coordinates that did not go."""
+        """Keeps the name that the server gave to `coords`; None = the coords were not sent."""
         if not name or coords is None:
             return
         known = digest(coords)
@@ -39,7 +39,7 @@ class Names:
                 self._digests.popitem(last=False)
 
     def stands_for(self, name, coords):
-        """Whether the name is known to be that of these coordinates."""
+        """True if the name is known to stand for these coordinates."""
         with self._lock:
             known = self._digests.get(name)
         return known is not None and known == digest(coords)

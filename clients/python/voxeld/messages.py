@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of the Open Inference Protocol from Python values; answers.py reads what comes back."""
+"""Requests of the Open Inference Protocol from Python values; answers.py reads the answers."""
 import difflib
 import numbers
 import operator
@@ -21,30 +21,30 @@ SERVICE = "/inference.GRPCInferenceService/"
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
            "priority", "queue_timeout_us", "resend", "timing", "version")
 
-# A name, an address of v4, or one of v6, which has colons, in brackets.
+# A name, an IPv4 address, or an IPv6 address in brackets.
 _HOST = re.compile(r"\[[^\]]+\]|[^\[:/][^:/]*")
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
 def check_address(address):
-    """What no gRPC server listens at is an error here, not a failed look-up at the first call."""
+    """Raises ValueError here for an impossible address, which else would fail at the first call."""
     if not isinstance(address, str):
         raise TypeError(f"address: expected a str, got {type(address).__name__}")
     form = "expected host:port (the port being that of gRPC), [v6]:port or unix:path"
     if address.startswith(("unix:", "unix-abstract:")) and address != "unix:":
         return
     host, colon, port = address.rpartition(":")
-    # What a resolver of gRPC's is given stands in gRPC's own words.
+    # One of gRPC's resolvers reads the part before the port.
     named = address.startswith(("dns:", "ipv4:", "ipv6:"))
     if not colon or not (named or _HOST.fullmatch(host)):
         raise ValueError(f"address: {form}, got '{address}'")
-    # gRPC itself takes it modulo 65536: another server might answer.
+    # gRPC takes the port modulo 65536, so that another server might answer.
     if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
         raise ValueError(f"address: {form}, with a port from 1 to 65535, got '{address}'")
 
 
 def _array(what, value):
-    """As np.asarray, which would take what lies under a mask for values, and None for one."""
+    """np.asarray, but refuses masked values and None, which np.asarray would take for values."""
     if value is None:
         raise ValueError(f"{what}: expected an array, got None")
     if np.ma.is_masked(value):
@@ -93,7 +93,7 @@ def _feats_array(feats, bf16):
 
 
 def _find(array, regions):
-    """(region, offset) of an array in one of the regions; None = it must be sent."""
+    """(region, offset) of an array in one of the regions; None if it is in none."""
     for region in regions if array.nbytes else ():
         offset = region.find(array)
         if offset is not None:
@@ -120,7 +120,7 @@ def _input(name, datatype, array, found):
 
 
 def _outputs(options, regions):
-    """The outputs asked for: those named, and those that have an array to lie in."""
+    """Yields the outputs of the request: the named ones, and those with an array in outputs_in."""
     places = options.get("outputs_in") or {}
     if not isinstance(places, Mapping):
         raise TypeError(f"outputs_in: expected a dict, got {type(places).__name__}")
@@ -161,7 +161,7 @@ def _parameter(name, value):
 
 
 def _names(what, value):
-    """A list of names; one text alone would be a list of letters."""
+    """A list of names.  Refuses a str, which would be a list of letters."""
     if isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{what}: expected a list of str, got {value!r}")
     return list(value)
@@ -185,7 +185,7 @@ def _count(what, value):
 
 
 def version_text(value):
-    """As it goes over the wire; None and "" are the highest there is."""
+    """The version as text for the wire; "" for None and "", which mean the highest."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
@@ -220,7 +220,7 @@ def _head(model, options):
 
 
 def pack_infer(model, coords, feats, options, regions=()):
-    """Bytes of a ModelInferRequest.  options: the keyword arguments of Client.infer."""
+    """The bytes of a ModelInferRequest.  options: the keyword arguments of Client.infer."""
     if coords is None and not options.get("coords_ref"):
         raise ValueError("coords: expected an array, got None; only coords_ref can replace it")
     coords = None if coords is None else _coords_array(coords)
@@ -244,7 +244,7 @@ def pack_infer(model, coords, feats, options, regions=()):
 
 
 def wanted(model, feats, options):
-    """What the answer to a request of these arguments must be."""
+    """The Wanted of a request with these arguments."""
     places = dict(options.get("outputs_in") or {})
     return Wanted(model, version_text(options.get("version")), options.get("id") or "",
                   tuple(options.get("outputs") or ()) + tuple(places), len(feats), places)
@@ -259,10 +259,11 @@ def _check_options(options):
 
 
 def split_geometry(coords, options, names):
-    """How to send a grid: (coords or None, options, coords to send again or None).
+    """How to send a grid: (coords to send or None, options, coords to send again or None).
 
-    With resend=True and a coords_ref that `names` know to be theirs the coords stay here until the
-    server wants them; beside any other name they go, to be named."""
+    With resend=True, coords are first left out if `names` knows that coords_ref stands for them,
+    and sent again if the server has forgotten them.  With any other name they are sent at once, to
+    get a name."""
     _check_options(options)
     options = dict(options)
     if options.get("coords_ref") is not None:
@@ -285,5 +286,5 @@ def split_geometry(coords, options, names):
 
 
 def pack_name(name, version=""):
-    """ModelReady, ModelMetadata, ModelStatistics: name 1, version 2."""
+    """A request of ModelReady, ModelMetadata or ModelStatistics: name 1, version 2."""
     return wire.text(1, name) + wire.text(2, version_text(version))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that outputs go to, held against what the model says of its outputs before it runs."""
+"""Compares the arrays of outputs_in with the model's outputs before a request runs."""
 from .answers import misplaced
 
-# Models whose outputs are remembered; one that is not costs a question.
+# How many models' outputs are remembered; another model costs a call of ModelMetadata.
 MODELS_MAX = 256
 
 
@@ -11,22 +11,23 @@ def _key(model, options):
 
 
 class Places:
-    """What models have said of their outputs to one client.
+    """The outputs of models, as one client has learnt them.
 
-    Asked once of a model, and again before an array is refused: it may have changed since."""
+    The client asks a model once, and again before it refuses an array, since the model may have
+    changed."""
 
     def __init__(self):
         self._models = {}
 
     def doubtful(self, model, feats, options):
-        """Whether the model must be asked before outputs_in may be sent."""
+        """True if the model must be asked before outputs_in may be sent."""
         if not options.get("outputs_in"):
             return False
         known = self._models.get(_key(model, options))
         return known is None or bool(self._problem(known, feats, options))
 
     def settle(self, model, feats, options, info):
-        """What it said when it was asked, a ModelInfo.  ValueError when an array does not fit."""
+        """Keeps the model's ModelInfo.  ValueError if an array does not fit."""
         if len(self._models) >= MODELS_MAX:
             self._models.clear()
         self._models[_key(model, options)] = info

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that this process and the server share: arrays in it are named in requests, not sent."""
+"""Memory shared with the server: a request names the arrays in it, and does not send them."""
 import math
 import mmap
 import operator
@@ -17,7 +17,7 @@ ALIGN = 64   # where arrays begin: a cache line
 
 
 class Memory:
-    """The memory of a region, and arrays in it.  See Client.region.
+    """The memory of a region, which hands out arrays.  See Client.region.
 
     name     the region's name in requests; no other process can guess it
     nbytes   its size
@@ -32,7 +32,7 @@ class Memory:
         self._map = self._bytes = None
 
     def _make(self):
-        """The object, under a name of its own until _unlink."""
+        """Makes and maps the object; it has a name in the file system until _unlink."""
         if self._map is not None:
             raise ValueError("region: it is open already")
         self.name = "voxel-" + secrets.token_hex(16)
@@ -40,7 +40,7 @@ class Memory:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(FOLDER + self.name, flags, 0o600)
         try:
-            # Every page is there from now on: a full memory is an OSError here, not SIGBUS later.
+            # Allocates every page: a full memory is an OSError here, and not SIGBUS later.
             os.posix_fallocate(fd, 0, self.nbytes)
             self._map = mmap.mmap(fd, self.nbytes)
         except BaseException:
@@ -52,7 +52,7 @@ class Memory:
         self._begin = self._bytes.ctypes.data
 
     def array(self, shape, dtype):
-        """An array in the region, behind those before it.  It lives as long as anyone has it."""
+        """A new array in the region, behind the previous one.  It keeps its memory alive."""
         dtype = np.dtype(dtype)
         dims = [operator.index(n) for n in (shape if np.iterable(shape) else (shape,))]
         if any(n < 0 for n in dims):
@@ -69,29 +69,29 @@ class Memory:
         return here
 
     def put(self, array):
-        """A copy of the array, in the region."""
+        """A copy of the array in the region."""
         array = np.asarray(array)
         here = self.array(array.shape, array.dtype)
         here[...] = array
         return here
 
     def reset(self):
-        """The next array begins at the region's begin; those handed out keep their memory."""
+        """Lets the next array begin at the region's start; earlier arrays then share its memory."""
         self._used = 0
 
     def find(self, array):
-        """Where a C-contiguous array lies in the region, in bytes; None = elsewhere."""
+        """The offset in bytes of a C-contiguous array in the region; None if it lies elsewhere."""
         if self._map is None or not array.flags.c_contiguous:
             return None
         offset = array.ctypes.data - self._begin
         return offset if 0 <= offset <= self.nbytes - array.nbytes else None
 
     def pack_register(self):
-        """SystemSharedMemoryRegister: name 1, key 2, byte_size 4."""
+        """A request of SystemSharedMemoryRegister: name 1, key 2, byte_size 4."""
         return wire.text(1, self.name) + wire.text(2, "/" + self.name) + wire.number(4, self.nbytes)
 
     def pack_unregister(self):
-        """SystemSharedMemoryUnregister: name 1."""
+        """A request of SystemSharedMemoryUnregister: name 1."""
         return wire.text(1, self.name)
 
     def _unlink(self):
@@ -101,7 +101,7 @@ class Memory:
             pass
 
     def _release(self):
-        """Arrays that are still held keep the memory until they go."""
+        """Unmaps the memory; if arrays of it still exist, it stays mapped until they are freed."""
         self._bytes = None
         if self._map is not None:
             try:
@@ -112,7 +112,7 @@ class Memory:
 
 
 class Region(Memory):
-    """As Client.region makes it; `with` ends it."""
+    """A region of a Client, made by Client.region; `with` closes it."""
 
     def __init__(self, client, nbytes):
         super().__init__(nbytes)
@@ -124,7 +124,7 @@ class Region(Memory):
             self._release()
             raise
         finally:
-            self._unlink()   # the server has it open
+            self._unlink()   # the server has opened it
         client._regions.append(self)
 
     def __enter__(self):
@@ -134,20 +134,20 @@ class Region(Memory):
         self.close()
 
     def close(self):
-        """Takes it back from the server; no request may be using it.  Twice is nothing."""
+        """Unregisters the region; no request may be using it.  A second call does nothing."""
         if self not in self._client._regions:
             return
         self._client._regions.remove(self)
         try:
             self._client._call("SystemSharedMemoryUnregister", self.pack_unregister(), 2)
         except (VoxeldError, ValueError):
-            pass   # a connection that is gone has no regions, nor has a closed channel
+            pass   # the regions ended with the connection, or with a closed channel
         finally:
             self._release()
 
 
 class AsyncRegion(Memory):
-    """As AsyncClient.region makes it; `async with` begins and ends it."""
+    """A region of an AsyncClient, made by AsyncClient.region; `async with` opens and closes it."""
 
     def __init__(self, client, nbytes):
         super().__init__(nbytes)
@@ -169,7 +169,7 @@ class AsyncRegion(Memory):
         await self.close()
 
     async def close(self):
-        """See Region.close.  One that was never entered has nothing to close."""
+        """See Region.close.  Does nothing for a region that was never entered."""
         if self not in self._client._regions:
             return
         self._client._regions.remove(self)

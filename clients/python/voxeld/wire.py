@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protobuf wire format, as far as the messages of this client need it.
 
-By hand, for two reasons: generated stubs of the package `inference` clash with tritonclient's in
-one process, and a tensor goes into a request with one copy this way.
+It is written by hand for two reasons: generated stubs of the package `inference` clash with
+tritonclient's in one process, and a tensor is copied into a request only once.
 """
 
 
 def varint(value):
-    """Bytes of an unsigned varint; negative numbers as their 64-bit two's complement."""
+    """The bytes of a varint; a negative number as its 64-bit two's complement."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 0x7F:
@@ -23,18 +23,18 @@ def number(field, value):
 
 
 def text(field, value):
-    """A length-delimited field; str is UTF-8.  b"" when the value is empty (proto3's default)."""
+    """A length-delimited field; a str becomes UTF-8.  An empty value gives b"", as in proto3."""
     data = value.encode() if isinstance(value, str) else value
     return varint(field << 3 | 2) + varint(len(data)) + data if data else b""
 
 
 def message(field, data):
-    """A sub-message field: as text, but an empty one is there."""
+    """A sub-message field, which is written also if it is empty."""
     return varint(field << 3 | 2) + varint(len(data)) + data
 
 
 class Damaged(Exception):
-    """Bytes that are no message, or not the one that was expected."""
+    """The bytes are no protobuf message, or not the expected one."""
 
 
 def read_varint(data, at):
@@ -59,8 +59,10 @@ def signed(value):
 
 
 def fields(data):
-    """Yields (field number, value): int for varints, memoryview for what has a length, bytes for
-    fixed widths."""
+    """Yields (field number, value) of a message.
+
+    The value is an int for a varint, a memoryview for a field with a length, and bytes for a field
+    of fixed width."""
     view = memoryview(data)
     at = 0
     while at < len(view):
@@ -111,7 +113,7 @@ def as_fixed(value, nbytes):
 
 
 def packed(value):
-    """int64 list of a repeated field, packed (memoryview) or a single one (int)."""
+    """The int64 values of a repeated field: packed (memoryview), or a single one (int)."""
     if isinstance(value, int):
         return [signed(value)]
     out, at = [], 0
