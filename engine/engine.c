@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/thread.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/thread.h"
 #include "engine/model/model.h"
-#include "engine/plan/backend.h"
+#include "engine/model/backend.h"
 
 #define ENGINE_MAGIC 0x7678454eu /* "vxEN" */
 
@@ -19,6 +19,11 @@ struct vx_engine {
     i32 under_way;
 };
 
+static const struct vx_backend *backend_of(enum vx_device_kind kind)
+{
+    return kind == VX_DEVICE_CPU ? &vx_backend_cpu : &vx_backend_gpu;
+}
+
 vx_status vx_engine_open(const struct vx_engine_options *options, struct vx_why *why,
                          struct vx_engine **engine)
 {
@@ -31,7 +36,7 @@ vx_status vx_engine_open(const struct vx_engine_options *options, struct vx_why 
     struct vx_engine *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for an engine");
     made->magic = ENGINE_MAGIC;
-    made->backend = options->kind == VX_DEVICE_CPU ? &vx_backend_cpu : &vx_backend_gpu;
+    made->backend = backend_of(options->kind);
     vx_status status = made->backend->open(options, why, &made->device);
     if (status.fault)
         vx_engine_close(&made);
@@ -184,4 +189,9 @@ void vx_engine_release(struct vx_engine *engine, void **memory)
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     if (*memory) engine->backend->release(engine->device, memory);
+}
+
+i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_why *why)
+{
+    return backend_of(kind)->devices(kind, driver, why);
 }

@@ -20,7 +20,7 @@
  *          Out of range: bad_row is the first such row, bad_column its first such column.
  * Order    of all duplicates the pair with the smallest second row is reported, on every
  *          machine.
- * Oracle   01_coord_hash_ref.c, tests/unit/test_kernels.c.
+ * Oracle   01_coord_hash_ref.c, tests/unit/kernels/test_kernels.c.
  * Source   Knuth, TAOCP 3, 6.4 (linear probing); the mix is the finaliser of splitmix64
  *          (Steele, Lea, Flood, OOPSLA 2014).
  *

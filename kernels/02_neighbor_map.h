@@ -19,7 +19,7 @@
  *          does not exist: the addition must not carry from one field of the key into the
  *          next.
  * Order    exact.
- * Oracle   02_neighbor_map_ref.c, tests/unit/test_kernels.c (against all pairs).
+ * Oracle   02_neighbor_map_ref.c, tests/unit/kernels/test_kernels.c (against all pairs).
  * Source   Graham et al., CVPR 2018; mirror symmetry: SECOND (Yan et al., Sensors 2018).
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -18,7 +18,7 @@
  * Limits   1 <= V <= 343; every entry of nbr < N; out overlaps no input.
  * Order    bias first, then offsets in rising v, channels in rising ci: the bits of a row
  *          depend on nothing but its own inputs.
- * Oracle   04_conv_explicit_ref.c, tests/unit/test_cpu_ops.c.
+ * Oracle   04_conv_explicit_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c.
  * Source   Graham, Engelcke, van der Maaten, CVPR 2018 (submanifold); Choy et al., CVPR
  *          2019 (gather, multiply, scatter).
  *

@@ -19,7 +19,7 @@
  *          multiple of 16; padded channels get the activation of what they hold, which is
  *          finite.
  * Order    elements are independent.
- * Oracle   10_activation_ref.c, tests/unit/test_cpu_ops.c; device:
+ * Oracle   10_activation_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c; device:
  *          10_activation_device_ref.c.
  * Source   SiLU: Elfwing et al. 2018; GELU: Hendrycks and Gimpel 2016.
  *

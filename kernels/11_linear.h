@@ -12,7 +12,7 @@
  * Cost     flops 2*N*Ci*Co; bytes 4*(N*(Ci + Co) + Ci*Co).
  * Limits   out overlaps no input.
  * Order    bias first, then channels in rising ci (on a GPU as 06_conv_masked).
- * Oracle   11_linear_ref.c, tests/unit/test_cpu_ops.c.
+ * Oracle   11_linear_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c.
  * Source   torch.nn.Linear with the weight transposed.
  *
  * SPDX-License-Identifier: Apache-2.0

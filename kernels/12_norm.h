@@ -27,7 +27,7 @@
  *          Layer norm does not look at padded channels and writes 0 there; batch norm
  *          writes act(0 * what is there + 0).
  * Order    a row's sums depend on C alone (device: and on VX_TYPE).
- * Oracle   12_norm_ref.c, tests/unit/test_cpu_ops.c; device: 12_norm_device_ref.c.
+ * Oracle   12_norm_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c; device: 12_norm_device_ref.c.
  * Source   Ioffe and Szegedy 2015; Ba, Kiros and Hinton 2016.
  *
  * SPDX-License-Identifier: Apache-2.0

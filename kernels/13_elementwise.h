@@ -17,7 +17,7 @@
  *          input.  Device: Cp a multiple of 16; concat packs the real channels without
  *          the padding and writes 0 behind them; convert is part of 14_rows.
  * Order    elements are independent.
- * Oracle   13_elementwise_ref.c, tests/unit/test_cpu_ops.c; device:
+ * Oracle   13_elementwise_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c; device:
  *          13_elementwise_device_ref.c.
  * Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the upper half of binary32.
  *

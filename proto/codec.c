@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/codec.h"
 
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "open_inference.pb-c.h"
 #include "proto/parameters.h"
 #include "proto/scan.h"

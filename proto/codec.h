@@ -24,7 +24,7 @@
 #ifndef VX_PROTO_CODEC_H
 #define VX_PROTO_CODEC_H
 
-#include "engine/base/arena.h"
+#include "engine/base/memory/arena.h"
 #include "engine/base/status.h"
 #include "proto/request.h"
 

@@ -19,7 +19,7 @@
 #ifndef VX_PROTO_CONTROL_H
 #define VX_PROTO_CONTROL_H
 
-#include "engine/base/arena.h"
+#include "engine/base/memory/arena.h"
 #include "proto/codec.h"
 
 #include <protobuf-c/protobuf-c.h>

@@ -32,7 +32,7 @@
 #define VX_INPUTS_MAX 8
 
 /* Outputs that a request may name: as many as a model may have (VX_OUTPUTS_MAX;
- * server/admit.c asserts that they are equal). */
+ * server/call/admit.c asserts that they are equal). */
 #define VX_REQUEST_OUTPUTS_MAX 8
 
 /* Entries of a parameter map.  The protocol knows 8 keys, and stock clients send no more.

@@ -80,7 +80,7 @@ static vx_status parameter_geometry(const struct place *place, const Parameter *
                   ": expected \"\" or a name that an answer gave, got 32 zeros, "
                   "which are the name of no geometry",
                   PLACE_TEXT(place));
-    VX_ENSURE_WHY(!text[0] || vx_content_parse(text, &request->coords_ref), why,
+    VX_ENSURE_WHY(!text[0] || vx_coords_ref_parse(text, &request->coords_ref), why,
                   INVALID_ARGUMENT, "a parameter is no name of a geometry",
                   PLACE_FORMAT
                   ": expected \"\" or a name that an answer gave, 32 digits of "

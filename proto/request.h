@@ -11,7 +11,7 @@
 #ifndef VX_PROTO_REQUEST_H
 #define VX_PROTO_REQUEST_H
 
-#include "engine/base/content.h"
+#include "engine/base/text/coords_ref.h"
 #include "engine/base/status.h"
 #include "proto/limits.h"
 
@@ -73,8 +73,8 @@ struct vx_request {
     bool timing;       /* parameter `timing`: the answer has times and cost */
     bool coords_named; /* parameter `coords_ref` is there: the answer has it too */
     /* Its value if that is not "": the geometry to use, without an input coords. */
-    struct vx_content coords_ref;
-    struct vx_content content; /* the coords_ref of the coords in the message */
+    struct vx_coords_ref coords_ref;
+    struct vx_coords_ref sent_ref; /* the coords_ref of the coords in the message */
 };
 
 struct vx_reply_tensor {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/texts.h"
 
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "proto/scan.h"
 
 #include <string.h>

@@ -3,18 +3,19 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
-#include "engine/base/log.h"
-#include "engine/base/print.h"
-#include "engine/base/typed.h"
+#include "engine/base/process/log.h"
+#include "engine/base/process/print.h"
+#include "engine/base/text/typed.h"
 #include "engine/engine.h"
-#include "server/config.h"
-#include "server/devices.h"
-#include "server/front.h"
-#include "server/host.h"
-#include "server/repository.h"
-#include "server/room.h"
+#include "server/base/config.h"
+#include "server/devices/devices.h"
+#include "server/front/front.h"
+#include "server/base/host.h"
+#include "server/repository/repository.h"
+#include "server/front/room.h"
+#include "server/ipc/channel.h"
 #include "server/tools.h"
-#include "server/worker.h"
+#include "server/worker/worker.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "server/tools.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/print.h"
-#include "engine/base/typed.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/print.h"
+#include "engine/base/text/typed.h"
 #include "engine/engine.h"
-#include "server/repository.h"
+#include "server/repository/repository.h"
 
 #include <string.h>
 

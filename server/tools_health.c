@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "engine/base/alloc.h"
-#include "engine/base/json.h"
-#include "engine/base/print.h"
-#include "engine/base/typed.h"
-#include "server/http.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/text/json.h"
+#include "engine/base/process/print.h"
+#include "engine/base/text/typed.h"
+#include "server/http/http.h"
 #include "server/tools.h"
 
 #include <netdb.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "clients/cli/render_parts.h"
+#include "clients/cli/render/render_parts.h"
 
 #include "clients/c/memory.h"
 

@@ -5,7 +5,7 @@
 #include "clients/c/error.h"
 #include "clients/cli/coords_ref.h"
 #include "clients/cli/out.h"
-#include "clients/cli/render.h"
+#include "clients/cli/render/render.h"
 #include "clients/cli/save.h"
 #include "clients/cli/shm.h"
 #include "clients/cli/summary.h"

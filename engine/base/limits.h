@@ -55,4 +55,8 @@
 /* Threads of the CPU device: more cores than this share no useful last-level cache. */
 #define VX_CPU_THREADS_MAX 256
 
+/* Batches that may be submitted and not yet collected: while a GPU computes one, it
+ * copies the tensors of the other. */
+#define VX_ENGINE_BATCHES_MAX 2
+
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/status.h"
 
-#include "engine/base/check.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 

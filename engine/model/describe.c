@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include "engine/model/sentence.h"
+#include "engine/base/text/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -155,12 +155,10 @@ static void page_notes(struct vx_page *page, const char *notes)
 vx_status vx_model_describe(const struct vx_model_source *source, struct vx_why *why,
                             struct vx_signature *signature, char *text, size_t text_bytes)
 {
-    /* Loads the whole model, since weights can be wrong, too; 0 = without a device. */
-    const struct vx_model_options options = {.device_bytes = 0};
     struct vx_page page = {text, text_bytes, 0};
     struct vx_model *model;
     if (text_bytes) text[0] = '\0';
-    VX_TRY(vx_model_open(source, &options, why, &model));
+    VX_TRY(vx_model_open(source, why, &model));
     page_model(&page, model);
     page_notes(&page, vx_model_notes(model));
     *signature = model->signature;

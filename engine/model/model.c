@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/geometry/room.h"
-#include "engine/model/folder_hint.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/weights/folder_hint.h"
 #include "engine/model/notes.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/sentence.h"
+#include "engine/weights/safetensors.h"
+#include "engine/base/text/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -241,47 +240,14 @@ vx_status vx_model_finish(struct vx_model *model, const struct vx_progress *prog
     return VX_OK;
 }
 
-static size_t plan_need(const void *context, i64 n)
-{
-    return vx_plan_bytes(context, n);
-}
-
-static size_t geometry_need(const void *context, i64 n)
-{
-    const struct vx_plan *plan = context;
-    return vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
-}
-
-static vx_status model_fit_cpu(struct vx_model *model,
-                               const struct vx_model_options *options, struct vx_why *why)
-{
-    char what[64];
-    struct vx_model_room room = {.bytes = options->device_bytes,
-                                 .need = plan_need,
-                                 .context = model->plan,
-                                 .memory = "device memory",
-                                 .setting = "device_bytes",
-                                 .what = what};
-    snprintf(what, sizeof what, "%lld channels each", (long long)model->plan->channels);
-    VX_TRY(vx_model_fit(model, &room, why));
-    room.bytes = options->cache_bytes;
-    room.need = geometry_need;
-    room.memory = "geometry cache";
-    room.setting = "cache_bytes";
-    snprintf(what, sizeof what, "%d maps, in powers of two", model->plan->maps_count);
-    return vx_model_fit(model, &room, why);
-}
-
-vx_status vx_model_open(const struct vx_model_source *source,
-                        const struct vx_model_options *options, struct vx_why *why,
+vx_status vx_model_open(const struct vx_model_source *source, struct vx_why *why,
                         struct vx_model **model)
 {
     struct vx_model *made;
     vx_status status;
     *model = NULL;
     VX_TRY(vx_model_begin(source, false, why, &made));
-    VX_TRY_OR(status, out, model_fit_cpu(made, options, why));
-    VX_TRY_OR(status, out, vx_model_finish(made, options->progress, why));
+    VX_TRY_OR(status, out, vx_model_finish(made, NULL, why));
     *model = made;
     return VX_OK;
 out:

@@ -4,7 +4,7 @@
  * found before memory is taken.  Nothing here touches a device: it runs on the main
  * thread while the device thread serves other models.
  *
- *   VX_TRY(vx_model_open(&source, &options, &why, &model));
+ *   VX_TRY(vx_model_open(&source, &why, &model));
  *   vx_exec_run(exec, model->plan, model->weights, item);
  *   vx_model_close(&model);
  *
@@ -22,8 +22,9 @@
 #ifndef VX_ENGINE_MODEL_MODEL_H
 #define VX_ENGINE_MODEL_MODEL_H
 
-#include "engine/engine.h"
-#include "engine/model/weights.h"
+#include "engine/device.h"
+#include "engine/signature.h"
+#include "engine/weights/weights.h"
 #include "engine/plan/plan.h"
 #include "kernels/kernel.h"
 
@@ -47,14 +48,8 @@ struct vx_model {
     void *block; /* memory of the arena that holds network, graph and plan */
 };
 
-struct vx_model_options {
-    size_t device_bytes; /* for activations; 0 = no device, do not check */
-    size_t cache_bytes;  /* for a geometry; 0 = the same */
-    const struct vx_progress *progress;
-};
-
+/* Both steps below at once, for no device. */
 VX_MUST_USE vx_status vx_model_open(const struct vx_model_source *source,
-                                    const struct vx_model_options *options,
                                     struct vx_why *why, struct vx_model **model);
 
 /* Reads the description, checks the weights file and plans.  For a GPU the graph has

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/notes.h"
 
-#include "engine/base/alloc.h"
+#include "engine/base/process/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

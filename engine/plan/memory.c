@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/plan/memory.h"
 
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 
 /* Placing order, widest first: placed late, a wide tensor would find only narrow gaps. */
 static bool memory_wider(const struct vx_memory_tensor *a,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/plan/plan.h"
 
-#include "engine/base/check.h"
-#include "engine/geometry/map.h"
+#include "engine/base/process/check.h"
 #include "kernels/kernel.h"
 
 #include <string.h>

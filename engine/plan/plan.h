@@ -21,8 +21,8 @@
 #ifndef VX_ENGINE_PLAN_PLAN_H
 #define VX_ENGINE_PLAN_PLAN_H
 
-#include "engine/geometry/geometry.h"
-#include "engine/model/fuse.h"
+#include "engine/network/fuse.h"
+#include "engine/plan/map_key.h"
 #include "engine/plan/memory.h"
 
 /* VX_LAYERS_MAX launches, tensors and maps of less than 64 bytes each. */

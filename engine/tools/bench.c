@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/tools/bench.h"
 
-#include "engine/base/print.h"
+#include "engine/base/process/print.h"
 #include "engine/tools/tools.h"
 
 #include <errno.h>
@@ -126,7 +126,7 @@ static bool parse_numbers(struct tool *tool)
     char word[64];
     i64 tile, runs, kernel, version;
     if (!vx_flag_number("--tile", flags->tile, -1, INT32_MAX, &tile) ||
-        !vx_flag_number("--runs", flags->runs, 1, VX_STAND_RUNS_MAX, &runs) ||
+        !vx_flag_number("--runs", flags->runs, 1, VX_HARNESS_RUNS_MAX, &runs) ||
         !vx_flag_number("--kernel", flags->kernel, 1, 7, &kernel) ||
         !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version) ||
         !vx_flag_number("--windows", flags->windows, 0, 32, &tool->windows))
@@ -202,9 +202,9 @@ static bool tool_wants(const struct tool *tool, const char *list)
 static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
 {
     struct vx_bench *bench = &tool->bench;
-    VX_TRY(vx_stand_open(bench->bench.set, bench->bench.stream, why, &bench->stand));
-    bench->stand->windows = (i32)tool->windows;
-    bench->stand->plain = !strcmp(tool->flags.order, "number");
+    VX_TRY(vx_harness_open(bench->bench.set, bench->bench.stream, why, &bench->harness));
+    bench->harness->windows = (i32)tool->windows;
+    bench->harness->plain = !strcmp(tool->flags.order, "number");
     VX_TRY(vx_bench_ceilings(bench, why));
     for (i32 i = 0; i < tool->shapes_count; i++) {
         const struct vx_shape *shape = &tool->shapes[i];
@@ -267,7 +267,7 @@ static vx_status tool_run(struct tool *tool, struct vx_why *why)
     VX_TRY(tool_network_settings(tool, why));
     vx_bench_title(bench);
     if (strcmp(tool->flags.list, "network") != 0) VX_TRY(tool_kernels(tool, why));
-    vx_stand_close(&bench->stand);
+    vx_harness_close(&bench->harness);
     vx_workbench_close(&bench->bench);
     if (tool_wants(tool, "network")) VX_TRY(vx_bench_network(bench, &tool->network, why));
     return VX_OK;
@@ -281,7 +281,7 @@ int vx_tool_bench(int count, char **arguments)
     if (vx_tool_help(count, arguments, usage)) return 0;
     if (!parse(count, arguments, &tool)) return 2;
     vx_status status = tool_run(&tool, &why);
-    vx_stand_close(&tool.bench.stand);
+    vx_harness_close(&tool.bench.harness);
     vx_workbench_close(&tool.bench.bench);
     vx_tune_table_close(&tool.table);
     if (tool.bench.json >= 0) close(tool.bench.json);

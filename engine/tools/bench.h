@@ -10,7 +10,7 @@
  *
  * Owner    the tool.
  * Thread   the tool's one thread.
- * Limits   VX_STAND_RUNS_MAX runs a row.
+ * Limits   VX_HARNESS_RUNS_MAX runs a row.
  * Fails    as what it runs.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,10 +18,10 @@
 #ifndef VX_ENGINE_TOOLS_BENCH_H
 #define VX_ENGINE_TOOLS_BENCH_H
 
-#include "engine/tools/shapes.h"
+#include "engine/tune/shapes.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/pick.h"
-#include "engine/tune/stand.h"
+#include "engine/tune/harness.h"
 
 /* One timing. */
 struct vx_bench_row {
@@ -41,21 +41,21 @@ struct vx_bench_row {
 
 struct vx_bench {
     struct vx_workbench bench;
-    struct vx_stand *stand;
+    struct vx_harness *harness;
     struct vx_pick pick; /* table and pinned algorithm */
     i32 tile;            /* -1 = as picked */
     enum vx_number type;
     i32 runs;
-    i32 kernel;                /* edge of the convolution's cube: 3 */
-    int json;                  /* descriptor of an open file, or -1 */
-    f64 copy_rate;             /* bytes a ns; 0 = not measured */
-    f64 dense_rate;            /* flops a ns */
-    f64 ns[VX_STAND_RUNS_MAX]; /* of the current timing */
+    i32 kernel;                  /* edge of the convolution's cube: 3 */
+    int json;                    /* descriptor of an open file, or -1 */
+    f64 copy_rate;               /* bytes a ns; 0 = not measured */
+    f64 dense_rate;              /* flops a ns */
+    f64 ns[VX_HARNESS_RUNS_MAX]; /* of the current timing */
 };
 
 /* Times `timing` (runs and warm-ups are filled here) and prints the row. */
 VX_MUST_USE vx_status vx_bench_time(struct vx_bench *bench,
-                                    struct vx_stand_timing *timing,
+                                    struct vx_harness_timing *timing,
                                     struct vx_bench_row *row, struct vx_why *why);
 void vx_bench_title(const struct vx_bench *bench);
 /* Prints a row whose times are known already. */
@@ -72,7 +72,7 @@ VX_MUST_USE vx_status vx_bench_pointwise(struct vx_bench *bench,
 
 /* Counts the rows x offsets that a choice computes: every tile computes the union of its
  * rows' masks for all its rows.  Copies the map to the host. */
-VX_MUST_USE vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why,
+VX_MUST_USE vx_status vx_bench_executed(struct vx_harness *harness, struct vx_why *why,
                                         i64 *executed);
 /* The same for the block masks of one group on the host, (blocks, words).  Pure. */
 i64 vx_bench_union(const u32 *block_masks, i64 blocks, i32 words, i32 tile_rows);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tools/bench.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,18 +39,19 @@ static i32 bench_tile_rows(const struct vx_conv_choice *choice)
     return 1;
 }
 
-static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
+static vx_status bench_executed_masked(struct vx_harness *harness, i32 rows,
                                        struct vx_why *why, i64 *executed)
 {
-    const struct vx_gpu_map *map = &stand->map;
-    const i64 blocks = vx_mask_blocks(stand->problem.n);
+    const struct vx_gpu_map *map = &harness->map;
+    const i64 blocks = vx_mask_blocks(harness->problem.n);
     const size_t count = (size_t)map->groups * (size_t)blocks * (size_t)map->words;
     u32 *masks = vx_alloc(count * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
     vx_status status = vx_gpu_copy_out(
-        stand->gpu, stand->queue.stream,
+        harness->gpu, harness->queue.stream,
         &(struct vx_gpu_copy){masks, map->block_masks, count * sizeof *masks}, why);
-    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
+    if (!status.fault)
+        status = vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why);
     *executed = 0;
     for (i32 group = 0; group < map->groups && !status.fault; group++)
         *executed +=
@@ -61,38 +62,39 @@ static vx_status bench_executed_masked(struct vx_stand *stand, i32 rows,
 }
 
 /* The pairs of each offset, rounded up to whole tiles. */
-static vx_status bench_executed_pairs(struct vx_stand *stand, i32 rows,
+static vx_status bench_executed_pairs(struct vx_harness *harness, i32 rows,
                                       struct vx_why *why, i64 *executed)
 {
-    const i64 n = stand->problem.n;
-    const i32 words = stand->map.words;
+    const i64 n = harness->problem.n;
+    const i32 words = harness->map.words;
     i64 counts[VX_KERNEL_OFFSETS_MAX] = {0};
     u32 *masks = vx_alloc((size_t)n * (size_t)words * sizeof *masks);
     VX_ENSURE(masks, RESOURCE_EXHAUSTED, "no memory to count what tiles execute");
     vx_status status =
-        vx_gpu_copy_out(stand->gpu, stand->queue.stream,
-                        &(struct vx_gpu_copy){masks, stand->map.masks,
+        vx_gpu_copy_out(harness->gpu, harness->queue.stream,
+                        &(struct vx_gpu_copy){masks, harness->map.masks,
                                               (size_t)n * (size_t)words * sizeof *masks},
                         why);
-    if (!status.fault) status = vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
+    if (!status.fault)
+        status = vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why);
     for (i64 i = 0; i < n && !status.fault; i++)
-        for (i32 v = 0; v < stand->problem.v; v++)
+        for (i32 v = 0; v < harness->problem.v; v++)
             counts[v] += masks[i * words + v / 32] >> (v % 32) & 1;
     *executed = 0;
-    for (i32 v = 0; v < stand->problem.v; v++)
+    for (i32 v = 0; v < harness->problem.v; v++)
         *executed += (counts[v] + rows - 1) / rows * rows;
     vx_free(masks);
     return status;
 }
 
-vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why, i64 *executed)
+vx_status vx_bench_executed(struct vx_harness *harness, struct vx_why *why, i64 *executed)
 {
-    const i32 rows = bench_tile_rows(&stand->choice);
-    if (stand->problem.v > 1 && vx_conv_sorted(stand->choice.algorithm))
-        return bench_executed_masked(stand, rows, why, executed);
-    if (stand->problem.v > 1 && stand->choice.algorithm == VX_CONV_PAIRS_LIST)
-        return bench_executed_pairs(stand, rows, why, executed);
-    *executed = (stand->problem.n + rows - 1) / rows * rows * stand->problem.v;
+    const i32 rows = bench_tile_rows(&harness->choice);
+    if (harness->problem.v > 1 && vx_conv_sorted(harness->choice.algorithm))
+        return bench_executed_masked(harness, rows, why, executed);
+    if (harness->problem.v > 1 && harness->choice.algorithm == VX_CONV_PAIRS_LIST)
+        return bench_executed_pairs(harness, rows, why, executed);
+    *executed = (harness->problem.n + rows - 1) / rows * rows * harness->problem.v;
     return VX_OK;
 }
 
@@ -100,8 +102,8 @@ vx_status vx_bench_executed(struct vx_stand *stand, struct vx_why *why, i64 *exe
 
 static vx_status bench_conv_run(void *context, struct vx_why *why)
 {
-    struct vx_stand *stand = context;
-    return vx_stand_run(stand, stand->out, why);
+    struct vx_harness *harness = context;
+    return vx_harness_run(harness, harness->out, why);
 }
 
 static void bench_problem(const struct vx_bench *bench, i64 n, i32 channels, i32 edge,
@@ -150,32 +152,32 @@ static vx_status bench_load(struct vx_bench *bench, const struct vx_conv_problem
 {
     VX_TRY(bench_choose(bench, problem, why, choice));
     VX_TRY(bench_ready(bench, problem, choice, why));
-    VX_TRY(vx_stand_load(bench->stand, problem, NULL, why));
-    return vx_stand_use(bench->stand, choice, why);
+    VX_TRY(vx_harness_load(bench->harness, problem, NULL, why));
+    return vx_harness_use(bench->harness, choice, why);
 }
 
-static vx_status bench_row_of(struct vx_stand *stand, struct vx_why *why,
+static vx_status bench_row_of(struct vx_harness *harness, struct vx_why *why,
                               struct vx_bench_row *row)
 {
-    const struct vx_conv_problem *problem = &stand->problem;
+    const struct vx_conv_problem *problem = &harness->problem;
     const f64 element = vx_number_bytes(problem->type);
     const f64 multiply_add = 2.0 * problem->ci * problem->co;
     i64 executed;
-    VX_TRY(vx_bench_executed(stand, why, &executed));
+    VX_TRY(vx_bench_executed(harness, why, &executed));
     row->n = problem->n;
-    row->pairs = stand->pairs;
+    row->pairs = harness->pairs;
     row->ci = problem->ci;
     row->co = problem->co;
     row->v = problem->v;
     row->type = problem->type;
-    row->choice = &stand->choice;
-    row->spec = vx_conv_spec(stand->choice.algorithm);
-    row->flops_useful = multiply_add * (f64)stand->pairs;
+    row->choice = &harness->choice;
+    row->spec = vx_conv_spec(harness->choice.algorithm);
+    row->flops_useful = multiply_add * (f64)harness->pairs;
     row->flops_executed = multiply_add * (f64)executed;
     row->bytes = element * ((f64)problem->n * (problem->ci + problem->co) +
                             (f64)problem->v * problem->ci * problem->co);
     /* To read any map takes at least one 4-byte entry for each pair. */
-    if (problem->v > 1) row->bytes += 4.0 * (f64)stand->pairs;
+    if (problem->v > 1) row->bytes += 4.0 * (f64)harness->pairs;
     return VX_OK;
 }
 
@@ -183,25 +185,25 @@ static vx_status bench_row_of(struct vx_stand *stand, struct vx_why *why,
  * The layers share their weights, which are read again for each layer only if they do not
  * fit in the cache. */
 struct infer {
-    struct vx_stand *stand;
+    struct vx_harness *harness;
     i32 layers;
 };
 
 static vx_status bench_infer_run(void *context, struct vx_why *why)
 {
     const struct infer *infer = context;
-    if (infer->stand->problem.v > 1) VX_TRY(vx_stand_map_run(infer->stand, why));
+    if (infer->harness->problem.v > 1) VX_TRY(vx_harness_map_run(infer->harness, why));
     for (i32 layer = 0; layer < infer->layers; layer++)
-        VX_TRY(vx_stand_run(infer->stand, infer->stand->out, why));
+        VX_TRY(vx_harness_run(infer->harness, infer->harness->out, why));
     return VX_OK;
 }
 
 static vx_status bench_infer(struct vx_bench *bench, const struct vx_bench_row *conv,
                              i32 layers, struct vx_why *why)
 {
-    struct infer infer = {bench->stand, layers};
+    struct infer infer = {bench->harness, layers};
     struct vx_bench_row row = *conv;
-    struct vx_stand_timing timing = {
+    struct vx_harness_timing timing = {
         .run = bench_infer_run, .context = &infer, .graph = true};
     row.what = "infer";
     snprintf(row.shape, sizeof row.shape, "%.20s:%d", conv->shape, layers);
@@ -217,13 +219,13 @@ vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_shape *shape,
     struct vx_conv_problem problem;
     struct vx_conv_choice choice;
     struct vx_bench_row row = {.what = "conv"};
-    struct vx_stand_timing timing = {
-        .run = bench_conv_run, .context = bench->stand, .graph = true};
+    struct vx_harness_timing timing = {
+        .run = bench_conv_run, .context = bench->harness, .graph = true};
     snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
     bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
                   &problem);
     VX_TRY(bench_load(bench, &problem, &choice, why));
-    VX_TRY(bench_row_of(bench->stand, why, &row));
+    VX_TRY(bench_row_of(bench->harness, why, &row));
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
     timing.cold = true;
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
@@ -234,7 +236,7 @@ vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_shape *shape,
 
 static vx_status bench_map_run(void *context, struct vx_why *why)
 {
-    return vx_stand_map_run(context, why);
+    return vx_harness_map_run(context, why);
 }
 
 vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
@@ -243,8 +245,8 @@ vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
     struct vx_conv_problem problem;
     struct vx_conv_choice choice;
     struct vx_bench_row row = {.what = "map"};
-    struct vx_stand_timing timing = {
-        .run = bench_map_run, .context = bench->stand, .graph = true};
+    struct vx_harness_timing timing = {
+        .run = bench_map_run, .context = bench->harness, .graph = true};
     snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
     bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
                   &problem);
@@ -252,9 +254,9 @@ vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
                   "expected --kernel of at least 3 for the list \"map\"");
     VX_TRY(bench_load(bench, &problem, &choice, why));
     row.n = problem.n;
-    row.pairs = bench->stand->pairs;
+    row.pairs = bench->harness->pairs;
     row.v = problem.v;
-    row.choice = &bench->stand->choice;
+    row.choice = &bench->harness->choice;
     /* Coordinates read once; the map and its masks written once. */
     row.bytes = (f64)problem.n *
                 (16 + 4.0 * vx_nbr_stride(problem.v) + 4.0 * vx_mask_words(problem.v));
@@ -273,8 +275,8 @@ static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
     struct vx_conv_problem problem;
     struct vx_conv_choice choice;
     struct vx_bench_row row = {.what = "dense"};
-    struct vx_stand_timing timing = {
-        .run = bench_conv_run, .context = bench->stand, .graph = true};
+    struct vx_harness_timing timing = {
+        .run = bench_conv_run, .context = bench->harness, .graph = true};
     snprintf(row.shape, sizeof row.shape, "%d^3", edge);
     bench_problem(bench, edge, edge, 1, &problem);
     /* A layer of one offset has no map, and only IMPLICIT needs none. */
@@ -284,7 +286,7 @@ static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
     bench->pick = pick;
     bench->tile = tile;
     VX_TRY(status);
-    VX_TRY(bench_row_of(bench->stand, why, &row));
+    VX_TRY(bench_row_of(bench->harness, why, &row));
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
     bench->dense_rate = row.median > 0 ? row.flops_useful / row.median : 0;
     return VX_OK;

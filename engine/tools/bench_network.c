@@ -2,10 +2,11 @@
 #define _GNU_SOURCE
 #include "engine/tools/bench.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/clock.h"
-#include "engine/base/print.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/print.h"
+#include "engine/engine.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -20,7 +21,7 @@
 #define LAYERS_MOST 256
 #define DEMO        "deploy/demo/repository/normals"
 #define CACHE_BYTES ((size_t)1 << 30)
-/* Clocks rise under load (engine/tune/stand.h), so a real device gets more warm-ups. */
+/* Clocks rise under load (engine/tune/harness.h), so a real device gets more warm-ups. */
 #define WARMUPS      3
 #define WARMUPS_REAL 30
 #define NEIGHBOURS   13.0f /* of a voxel of a shell, itself included (shapes.h) */
@@ -37,7 +38,7 @@ struct network {
     i32 channels, layers;       /* of a generated network; else 0 */
     struct vx_engine *engine;
     struct vx_model *model;
-    f64 ns[PARTS][VX_STAND_RUNS_MAX];
+    f64 ns[PARTS][VX_HARNESS_RUNS_MAX];
 };
 
 /* --- a generated network of equal convolutions --- */
@@ -233,9 +234,9 @@ static void network_print(struct network *network, const struct vx_item *item, i
         f64 *ns = network->ns[part];
         qsort(ns, (size_t)bench->runs, sizeof *ns, compare_f64);
         row.state = part_names[part];
-        row.median = vx_stand_quantile(ns, bench->runs, 0.5);
-        row.p10 = vx_stand_quantile(ns, bench->runs, 0.1);
-        row.p90 = vx_stand_quantile(ns, bench->runs, 0.9);
+        row.median = vx_harness_quantile(ns, bench->runs, 0.5);
+        row.p10 = vx_harness_quantile(ns, bench->runs, 0.1);
+        row.p90 = vx_harness_quantile(ns, bench->runs, 0.9);
         row.flops_useful = part == COMPUTE ? layer * network->layers : 0;
         vx_bench_print(bench, &row);
     }

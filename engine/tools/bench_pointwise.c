@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tools/bench.h"
 
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "kernels/12_norm.h"
 #include "kernels/14_rows.h"
 
@@ -118,7 +118,8 @@ static vx_status pointwise_ready(struct pointwise *at, struct vx_why *why)
 static vx_status pointwise_time(struct pointwise *at, struct vx_bench_row *row,
                                 struct vx_why *why)
 {
-    struct vx_stand_timing timing = {.run = pointwise_run, .context = at, .graph = true};
+    struct vx_harness_timing timing = {
+        .run = pointwise_run, .context = at, .graph = true};
     const f64 element = vx_number_bytes(at->type);
     pointwise_args(at);
     row->n = at->n;
@@ -142,8 +143,8 @@ static vx_status pointwise_rows(struct pointwise *at, struct vx_why *why)
                                             .co = VX_CHANNELS_UNIT,
                                             .type = at->type};
     VX_TRY(vx_kernel_set_ready(at->bench->bench.set, wanted, count, NULL, why));
-    VX_TRY(vx_stand_load(at->bench->stand, &problem, NULL, why));
-    at->rows = at->bench->stand->index.rows;
+    VX_TRY(vx_harness_load(at->bench->harness, &problem, NULL, why));
+    at->rows = at->bench->harness->index.rows;
     return VX_OK;
 }
 

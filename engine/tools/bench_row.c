@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "engine/tools/bench.h"
 
-#include "engine/base/check.h"
-#include "engine/base/print.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/print.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -107,17 +107,17 @@ void vx_bench_print(const struct vx_bench *bench, const struct vx_bench_row *row
     if (bench->json >= 0) row_json(bench, row);
 }
 
-vx_status vx_bench_time(struct vx_bench *bench, struct vx_stand_timing *timing,
+vx_status vx_bench_time(struct vx_bench *bench, struct vx_harness_timing *timing,
                         struct vx_bench_row *row, struct vx_why *why)
 {
     timing->runs = bench->runs;
     timing->warmups = 3; /* for caches and lazy loading; later runs are all alike */
     timing->warm_ns = VX_STAND_WARM_NS;
-    VX_TRY(vx_stand_time(bench->stand, timing, why, bench->ns));
+    VX_TRY(vx_harness_time(bench->harness, timing, why, bench->ns));
     row->runs = timing->runs;
-    row->median = vx_stand_quantile(bench->ns, timing->runs, 0.5);
-    row->p10 = vx_stand_quantile(bench->ns, timing->runs, 0.1);
-    row->p90 = vx_stand_quantile(bench->ns, timing->runs, 0.9);
+    row->median = vx_harness_quantile(bench->ns, timing->runs, 0.5);
+    row->p10 = vx_harness_quantile(bench->ns, timing->runs, 0.1);
+    row->p90 = vx_harness_quantile(bench->ns, timing->runs, 0.9);
     row->state = timing->graph  ? timing->cold ? "graph cold" : "graph warm"
                  : timing->cold ? "eager cold"
                                 : "eager warm";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/print.h"
-#include "engine/gpu/gpu.h"
+#include "engine/base/process/print.h"
+#include "engine/gpu/driver/gpu.h"
 #include "engine/tools/tools.h"
 #include "engine/tools/workbench.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/print.h"
-#include "engine/base/typed.h"
+#include "engine/base/process/print.h"
+#include "engine/base/text/typed.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
 #include "engine/tools/tools.h"

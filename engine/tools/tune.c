@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/alloc.h"
-#include "engine/base/print.h"
-#include "engine/gpu/model_choice.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/print.h"
+#include "engine/gpu/model/model_choice.h"
 #include "engine/model/model.h"
-#include "engine/tools/shapes.h"
+#include "engine/tune/shapes.h"
 #include "engine/tools/tools.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/measure.h"

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "engine/tools/workbench.h"
 
-#include "engine/base/check.h"
-#include "engine/base/print.h"
-#include "engine/base/thread.h"
-#include "engine/base/typed.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/print.h"
+#include "engine/base/process/thread.h"
+#include "engine/base/text/typed.h"
 
 #include <errno.h>
 #include <stdlib.h>

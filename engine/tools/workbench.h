@@ -16,7 +16,7 @@
 #ifndef VX_ENGINE_TOOLS_WORKBENCH_H
 #define VX_ENGINE_TOOLS_WORKBENCH_H
 
-#include "engine/gpu/kernel_set.h"
+#include "engine/gpu/jit/kernel_set.h"
 
 /* A flag with a value. */
 struct vx_flag {

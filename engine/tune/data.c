@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/data.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
 #include "kernels/13_elementwise.h"
 
 #include <string.h>

@@ -20,7 +20,7 @@
 #ifndef VX_ENGINE_TUNE_DATA_H
 #define VX_ENGINE_TUNE_DATA_H
 
-#include "engine/gpu/gpu.h"
+#include "engine/gpu/driver/gpu.h"
 
 /* The largest prime below 2^20: 4 MB on the host, made in a few milliseconds. */
 #define VX_DATA_BLOCK 1048573

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/measure.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/log.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/log.h"
 #include "engine/tune/oracle.h"
 #include "engine/tune/pick.h"
-#include "engine/tune/stand.h"
+#include "engine/tune/harness.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@ struct vx_measure {
     struct vx_measure_device device;
     struct vx_measure_want want;
     struct vx_gpu *gpu;
-    struct vx_stand *stand;   /* NULL until the first measurement */
-    struct vx_oracle *oracle; /* of the problem that begin set up */
+    struct vx_harness *harness; /* NULL until the first measurement */
+    struct vx_oracle *oracle;   /* of the problem that begin set up */
     i32 measured, finals; /* candidates measured, and turns of the second timing done */
 };
 
@@ -49,7 +49,7 @@ void vx_measure_close(struct vx_measure **measure)
     VX_ASSERT((*measure)->magic == MEASURE_MAGIC);
     (*measure)->magic = 0;
     vx_oracle_close(&(*measure)->oracle);
-    vx_stand_close(&(*measure)->stand);
+    vx_harness_close(&(*measure)->harness);
     vx_free(*measure);
     *measure = NULL;
 }
@@ -162,35 +162,35 @@ static void measure_reject(const struct vx_measure_report *report,
 
 static vx_status measure_run(void *context, struct vx_why *why)
 {
-    struct vx_stand *stand = context;
-    return vx_stand_run(stand, stand->out, why);
+    struct vx_harness *harness = context;
+    return vx_harness_run(harness, harness->out, why);
 }
 
 /* Runs a choice once into poisoned memory. */
-static vx_status measure_once(struct vx_stand *stand, const struct vx_conv_choice *choice,
-                              struct vx_why *why)
+static vx_status measure_once(struct vx_harness *harness,
+                              const struct vx_conv_choice *choice, struct vx_why *why)
 {
-    VX_TRY(vx_stand_use(stand, choice, why));
-    VX_TRY(vx_oracle_poison(stand, why));
-    VX_TRY(vx_stand_run(stand, stand->out, why));
-    return vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
+    VX_TRY(vx_harness_use(harness, choice, why));
+    VX_TRY(vx_oracle_poison(harness, why));
+    VX_TRY(vx_harness_run(harness, harness->out, why));
+    return vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why);
 }
 
-static vx_status measure_time(struct vx_stand *stand, i32 runs, struct vx_why *why,
+static vx_status measure_time(struct vx_harness *harness, i32 runs, struct vx_why *why,
                               struct vx_measure_result *result)
 {
-    const struct vx_stand_timing timing = {.run = measure_run,
-                                           .context = stand,
-                                           .runs = runs,
-                                           .warmups = 1,
-                                           .warm_ns = VX_STAND_WARM_NS,
-                                           .cold = true};
+    const struct vx_harness_timing timing = {.run = measure_run,
+                                             .context = harness,
+                                             .runs = runs,
+                                             .warmups = 1,
+                                             .warm_ns = VX_STAND_WARM_NS,
+                                             .cold = true};
     f64 ns[VX_MEASURE_RUNS_FINAL];
     VX_ASSERT(runs <= VX_MEASURE_RUNS_FINAL);
-    VX_TRY(vx_stand_use(stand, &result->choice, why));
-    VX_TRY(vx_stand_time(stand, &timing, why, ns));
+    VX_TRY(vx_harness_use(harness, &result->choice, why));
+    VX_TRY(vx_harness_time(harness, &timing, why, ns));
     /* A table holds whole nanoseconds, never 0; compare here what it holds. */
-    result->ns = fmax(1, ceil(vx_stand_quantile(ns, runs, 0.5)));
+    result->ns = fmax(1, ceil(vx_harness_quantile(ns, runs, 0.5)));
     return VX_OK;
 }
 
@@ -199,9 +199,9 @@ static vx_status measure_candidate(struct vx_measure *measure,
                                    struct vx_measure_result *result, struct vx_why *why)
 {
     struct vx_oracle_verdict verdict;
-    struct vx_stand *stand = measure->stand;
-    VX_TRY(measure_once(stand, &result->choice, why));
-    VX_TRY(vx_oracle_compare(measure->oracle, stand, why, &verdict));
+    struct vx_harness *harness = measure->harness;
+    VX_TRY(measure_once(harness, &result->choice, why));
+    VX_TRY(vx_oracle_compare(measure->oracle, harness, why, &verdict));
     bool promised = vx_conv_exact(&report->problem, result->choice.algorithm) &&
                     vx_conv_exact(&report->problem, report->oracle.algorithm);
     result->nmse = verdict.nmse;
@@ -213,7 +213,7 @@ static vx_status measure_candidate(struct vx_measure *measure,
         measure_reject(report, result);
         return VX_OK;
     }
-    return measure_time(stand, VX_MEASURE_RUNS_SCREEN, why, result);
+    return measure_time(harness, VX_MEASURE_RUNS_SCREEN, why, result);
 }
 
 /* The fastest right result of one algorithm (AUTO: of any) among those that were timed
@@ -236,7 +236,7 @@ static vx_status measure_again(struct vx_measure *measure, i32 index, struct vx_
 {
     if (index < 0) return VX_OK;
     report->results[index].final = true;
-    return measure_time(measure->stand, VX_MEASURE_RUNS_FINAL, why,
+    return measure_time(measure->harness, VX_MEASURE_RUNS_FINAL, why,
                         &report->results[index]);
 }
 
@@ -273,7 +273,7 @@ vx_status vx_measure_begin(struct vx_measure *measure,
     struct vx_conv_choice choices[VX_MEASURE_CANDIDATES_MAX];
     const struct vx_measure_want *want = &measure->want;
     const struct vx_caps *caps = vx_gpu_caps(measure->gpu);
-    struct vx_stand_geometry geometry = {.coords = want->coords};
+    struct vx_harness_geometry geometry = {.coords = want->coords};
     VX_ASSERT(measure->magic == MEASURE_MAGIC);
     *report = (struct vx_measure_report){.problem = *problem, .best = -1};
     report->count = vx_measure_candidates(want, problem, caps, choices);
@@ -282,14 +282,14 @@ vx_status vx_measure_begin(struct vx_measure *measure,
     memcpy(geometry.dilation, want->dilation, sizeof geometry.dilation);
     measure->measured = measure->finals = 0;
     vx_oracle_close(&measure->oracle);
-    if (!measure->stand)
-        VX_TRY(vx_stand_open(measure->device.set, measure->device.stream, why,
-                             &measure->stand));
-    VX_TRY(vx_stand_load(measure->stand, problem, &geometry, why));
-    VX_TRY(measure_once(measure->stand, &report->oracle, why));
-    report->pairs = measure->stand->pairs;
-    report->fill = measure->stand->problem.fill;
-    return vx_oracle_open(measure->stand, why, &measure->oracle);
+    if (!measure->harness)
+        VX_TRY(vx_harness_open(measure->device.set, measure->device.stream, why,
+                               &measure->harness));
+    VX_TRY(vx_harness_load(measure->harness, problem, &geometry, why));
+    VX_TRY(measure_once(measure->harness, &report->oracle, why));
+    report->pairs = measure->harness->pairs;
+    report->fill = measure->harness->problem.fill;
+    return vx_oracle_open(measure->harness, why, &measure->oracle);
 }
 
 vx_status vx_measure_step(struct vx_measure *measure, struct vx_why *why,

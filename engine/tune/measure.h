@@ -16,7 +16,7 @@
  *
  * To run other work on the device in between, call begin, and step while *more, instead
  * of vx_measure_conv.  The geometry is a shell of problem.n voxels
- * (engine/tools/shapes.h), which is like a surface.  Features and weights are random
+ * (engine/tune/shapes.h), which is like a surface.  Features and weights are random
  * numbers from VX_MEASURE_SEED.
  *
  * Owner    the caller; what `device` and `want` point to must outlive the measure.
@@ -30,7 +30,7 @@
 #ifndef VX_ENGINE_TUNE_MEASURE_H
 #define VX_ENGINE_TUNE_MEASURE_H
 
-#include "engine/gpu/conv.h"
+#include "engine/gpu/conv/conv.h"
 #include "engine/tune/table.h"
 
 /* 6 algorithms of some 40 tiles. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/oracle.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
 #include "engine/tune/measure.h"
 
 #include <math.h>
@@ -41,29 +41,30 @@ struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci)
                                      .nmse = 4 * round * round + k * k * 0x1p-46};
 }
 
-vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why)
+vx_status vx_oracle_poison(struct vx_harness *harness, struct vx_why *why)
 {
-    if (stand->workspace)
-        VX_TRY(vx_gpu_fill(stand->gpu, stand->queue.stream,
-                           &(struct vx_gpu_words){stand->workspace, NAN_ALL,
-                                                  stand->workspace_bytes / 4 * 4},
+    if (harness->workspace)
+        VX_TRY(vx_gpu_fill(harness->gpu, harness->queue.stream,
+                           &(struct vx_gpu_words){harness->workspace, NAN_ALL,
+                                                  harness->workspace_bytes / 4 * 4},
                            why));
     return vx_gpu_fill(
-        stand->gpu, stand->queue.stream,
-        &(struct vx_gpu_words){stand->out, NAN_ALL, vx_stand_out_bytes(stand)}, why);
+        harness->gpu, harness->queue.stream,
+        &(struct vx_gpu_words){harness->out, NAN_ALL, vx_harness_out_bytes(harness)},
+        why);
 }
 
 /* Copies `count` elements of the output to the host, from `first` on. */
-static vx_status oracle_copy(struct vx_stand *stand, i64 first, i64 count, void *host,
+static vx_status oracle_copy(struct vx_harness *harness, i64 first, i64 count, void *host,
                              struct vx_why *why)
 {
-    const size_t element = (size_t)vx_number_bytes(stand->problem.type);
+    const size_t element = (size_t)vx_number_bytes(harness->problem.type);
     VX_TRY(vx_gpu_copy_out(
-        stand->gpu, stand->queue.stream,
-        &(struct vx_gpu_copy){host, (const u8 *)stand->out + (size_t)first * element,
+        harness->gpu, harness->queue.stream,
+        &(struct vx_gpu_copy){host, (const u8 *)harness->out + (size_t)first * element,
                               (size_t)count * element},
         why));
-    return vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why);
+    return vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why);
 }
 
 static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 count,
@@ -80,22 +81,22 @@ static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 c
 }
 
 /* One element of the output, summed in double. */
-static f64 oracle_sum(const struct vx_stand *stand, const i32 *nbr, i32 channel)
+static f64 oracle_sum(const struct vx_harness *harness, const i32 *nbr, i32 channel)
 {
-    const struct vx_conv_problem *problem = &stand->problem;
-    f64 sum = stand->in_data->values[channel]; /* the bias */
+    const struct vx_conv_problem *problem = &harness->problem;
+    f64 sum = harness->in_data->values[channel]; /* the bias */
     for (i32 v = 0; v < problem->v; v++) {
         if (nbr[v] < 0) continue;
         i64 in = (i64)nbr[v] * problem->ci;
         i64 weight = (i64)v * problem->ci * problem->co + channel;
         for (i32 c = 0; c < problem->ci; c++)
-            sum += (f64)vx_data_at(stand->in_data, in + c) *
-                   (f64)vx_data_at(stand->weight_data, weight + (i64)c * problem->co);
+            sum += (f64)vx_data_at(harness->in_data, in + c) *
+                   (f64)vx_data_at(harness->weight_data, weight + (i64)c * problem->co);
     }
     return sum;
 }
 
-static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_stand *stand,
+static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_harness *harness,
                                   i64 row, struct vx_why *why)
 {
     const struct vx_conv_problem *problem = &oracle->problem;
@@ -104,37 +105,37 @@ static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_stand *sta
     i32 nbr[VX_KERNEL_OFFSETS_MAX + 4] = {(i32)row}; /* V is 1: each row itself */
     if (problem->v > 1) {
         VX_TRY(vx_gpu_copy_out(
-            stand->gpu, stand->queue.stream,
-            &(struct vx_gpu_copy){nbr, stand->map.nbr + row * stand->map.nbr_stride,
+            harness->gpu, harness->queue.stream,
+            &(struct vx_gpu_copy){nbr, harness->map.nbr + row * harness->map.nbr_stride,
                                   (size_t)problem->v * sizeof *nbr},
             why));
-        VX_TRY(vx_gpu_stream_wait(stand->gpu, stand->queue.stream, why));
+        VX_TRY(vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why));
     }
     for (i32 channel = (i32)(row % step); channel < problem->co; channel += step) {
         f32 got;
         i64 at = row * problem->co + channel;
         oracle_reals(oracle, (const u8 *)oracle->answer + (size_t)at * element, 1, &got);
-        f64 sum = oracle_sum(stand, nbr, channel);
+        f64 sum = oracle_sum(harness, nbr, channel);
         f64 bound = oracle->bounds.round * fabs(sum) + oracle->bounds.sum;
         VX_ENSURE_WHY(fabs((f64)got - sum) <= bound, why, INTERNAL,
                       "the on-device oracle is wrong",
                       "%s, Ci %d, Co %d, V %d: expected %.9g within %.3g at row %lld "
                       "channel %d, got %.9g",
-                      vx_conv_name(stand->choice.algorithm), problem->ci, problem->co,
+                      vx_conv_name(harness->choice.algorithm), problem->ci, problem->co,
                       problem->v, sum, bound, (long long)row, channel, (f64)got);
     }
     return VX_OK;
 }
 
-static vx_status oracle_check(struct vx_oracle *oracle, struct vx_stand *stand,
+static vx_status oracle_check(struct vx_oracle *oracle, struct vx_harness *harness,
                               struct vx_why *why)
 {
     u64 state = VX_MEASURE_SEED;
     const u64 n = (u64)oracle->problem.n;
-    VX_TRY(oracle_check_row(oracle, stand, 0, why));
-    VX_TRY(oracle_check_row(oracle, stand, (i64)n - 1, why));
+    VX_TRY(oracle_check_row(oracle, harness, 0, why));
+    VX_TRY(oracle_check_row(oracle, harness, (i64)n - 1, why));
     for (i32 i = 2; i < VX_MEASURE_ROWS; i++)
-        VX_TRY(oracle_check_row(oracle, stand, (i64)(vx_data_next(&state) % n), why));
+        VX_TRY(oracle_check_row(oracle, harness, (i64)(vx_data_next(&state) % n), why));
     return VX_OK;
 }
 
@@ -149,7 +150,7 @@ void vx_oracle_close(struct vx_oracle **oracle)
     *oracle = NULL;
 }
 
-static vx_status oracle_take(struct vx_oracle *oracle, struct vx_stand *stand,
+static vx_status oracle_take(struct vx_oracle *oracle, struct vx_harness *harness,
                              struct vx_why *why)
 {
     const i64 room = oracle->count < CHUNK ? oracle->count : CHUNK;
@@ -160,22 +161,22 @@ static vx_status oracle_take(struct vx_oracle *oracle, struct vx_stand *stand,
     oracle->reals[1] = vx_alloc((size_t)room * sizeof(f32));
     bool good = oracle->answer && oracle->chunk && oracle->reals[0] && oracle->reals[1];
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "no memory to compare outputs");
-    return oracle_copy(stand, 0, oracle->count, oracle->answer, why);
+    return oracle_copy(harness, 0, oracle->count, oracle->answer, why);
 }
 
-vx_status vx_oracle_open(struct vx_stand *stand, struct vx_why *why,
+vx_status vx_oracle_open(struct vx_harness *harness, struct vx_why *why,
                          struct vx_oracle **oracle)
 {
     vx_status status = VX_OK;
     struct vx_oracle *made = vx_alloc_zero(sizeof *made);
     *oracle = NULL;
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to compare outputs");
-    made->problem = stand->problem;
+    made->problem = harness->problem;
     made->bounds =
-        vx_oracle_bounds(stand->problem.type, stand->problem.v, stand->problem.ci);
-    made->count = stand->problem.n * stand->problem.co;
-    VX_TRY_OR(status, fail, oracle_take(made, stand, why));
-    VX_TRY_OR(status, fail, oracle_check(made, stand, why));
+        vx_oracle_bounds(harness->problem.type, harness->problem.v, harness->problem.ci);
+    made->count = harness->problem.n * harness->problem.co;
+    VX_TRY_OR(status, fail, oracle_take(made, harness, why));
+    VX_TRY_OR(status, fail, oracle_check(made, harness, why));
     *oracle = made;
     return VX_OK;
 fail:
@@ -203,17 +204,17 @@ static void oracle_add(const struct vx_oracle *oracle, i64 count, struct sums *s
     }
 }
 
-vx_status vx_oracle_compare(struct vx_oracle *oracle, struct vx_stand *stand,
+vx_status vx_oracle_compare(struct vx_oracle *oracle, struct vx_harness *harness,
                             struct vx_why *why, struct vx_oracle_verdict *verdict)
 {
     const size_t element = (size_t)vx_number_bytes(oracle->problem.type);
     struct sums sums = {0, 0, 0};
-    VX_ASSERT(stand->problem.n * stand->problem.co == oracle->count);
+    VX_ASSERT(harness->problem.n * harness->problem.co == oracle->count);
     verdict->same = true;
     for (i64 at = 0; at < oracle->count; at += CHUNK) {
         i64 count = oracle->count - at < CHUNK ? oracle->count - at : CHUNK;
         const u8 *answer = (const u8 *)oracle->answer + (size_t)at * element;
-        VX_TRY(oracle_copy(stand, at, count, oracle->chunk, why));
+        VX_TRY(oracle_copy(harness, at, count, oracle->chunk, why));
         if (!memcmp(answer, oracle->chunk, (size_t)count * element)) continue;
         verdict->same = false;
         oracle_reals(oracle, answer, count, oracle->reals[0]);

@@ -4,8 +4,8 @@
  * summed again in double.  The output of every other choice is compared with it, element
  * by element.
  *
- *   VX_TRY(vx_oracle_open(stand, &why, &oracle));   (after a run of the trusted choice)
- *   VX_TRY(vx_oracle_compare(oracle, stand, &why, &verdict));
+ *   VX_TRY(vx_oracle_open(harness, &why, &oracle));   (after a run of the trusted choice)
+ *   VX_TRY(vx_oracle_compare(oracle, harness, &why, &verdict));
  *   vx_oracle_close(&oracle);
  *
  * Owner    the caller.
@@ -18,7 +18,7 @@
 #ifndef VX_ENGINE_TUNE_ORACLE_H
 #define VX_ENGINE_TUNE_ORACLE_H
 
-#include "engine/tune/stand.h"
+#include "engine/tune/harness.h"
 
 /* The largest errors of a correct output.  An element may differ from its exact sum by
  * `round` times the sum plus `sum`, and from another output by twice as much. */
@@ -37,12 +37,12 @@ struct vx_oracle;
 
 struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci);
 /* Fills output and workspace with NaN, to find elements that are not written. */
-VX_MUST_USE vx_status vx_oracle_poison(struct vx_stand *stand, struct vx_why *why);
-VX_MUST_USE vx_status vx_oracle_open(struct vx_stand *stand, struct vx_why *why,
+VX_MUST_USE vx_status vx_oracle_poison(struct vx_harness *harness, struct vx_why *why);
+VX_MUST_USE vx_status vx_oracle_open(struct vx_harness *harness, struct vx_why *why,
                                      struct vx_oracle **oracle);
 void vx_oracle_close(struct vx_oracle **oracle);
-VX_MUST_USE vx_status vx_oracle_compare(struct vx_oracle *oracle, struct vx_stand *stand,
-                                        struct vx_why *why,
+VX_MUST_USE vx_status vx_oracle_compare(struct vx_oracle *oracle,
+                                        struct vx_harness *harness, struct vx_why *why,
                                         struct vx_oracle_verdict *verdict);
 
 #endif

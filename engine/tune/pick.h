@@ -1,7 +1,7 @@
 /* pick - chooses the algorithm and the tile of a convolution; a pure decision.
  *
  * A request never measures: the choice comes from a table of measurements (table.h), or
- * from the cost model (engine/gpu/conv.h) if the table has no row.  AUTO chooses only
+ * from the cost model (engine/gpu/conv/conv.h) if the table has no row.  AUTO chooses only
  * among algorithms that sum a row in the layer's order, so a pick changes the time but
  * never the bits.
  *
@@ -20,14 +20,14 @@
  * Owner    the caller; caps and table are borrowed and must outlive the pick.
  * Thread   any; nothing is written.
  * Limits   sizes up to VX_PICK_BITS_AWAY powers of two away count as near.
- * Fails    never for a problem inside the limits of engine/gpu/conv.h.
+ * Fails    never for a problem inside the limits of engine/gpu/conv/conv.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_ENGINE_TUNE_PICK_H
 #define VX_ENGINE_TUNE_PICK_H
 
-#include "engine/gpu/conv.h"
+#include "engine/gpu/conv/conv.h"
 #include "engine/tune/table.h"
 
 /* Two powers of two: beyond a factor of four in rows another tile is the fastest, because

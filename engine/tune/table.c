@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "engine/tune/table.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/clock.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -27,7 +27,7 @@
 #ifndef VX_ENGINE_TUNE_TABLE_H
 #define VX_ENGINE_TUNE_TABLE_H
 
-#include "engine/gpu/conv.h"
+#include "engine/gpu/conv/conv.h"
 
 /* 12 hex digits distinguish 2^48 sources; a kernel has had some hundred. */
 #define VX_TUNE_HASH_BYTES 13

@@ -8,14 +8,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/clock.h"
-#include "engine/base/log.h"
-#include "engine/base/thread.h"
-#include "engine/cpu/cpu.h"
-#include "engine/cpu/device.h"
-#include "engine/geometry/geometry.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/log.h"
+#include "engine/base/process/thread.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/device/device.h"
+#include "engine/cpu/geometry/geometry.h"
 #include "tests/support/voxels.h"
 
 #include <stdio.h>

@@ -205,8 +205,8 @@ struct load_drive {
     int64_t count_to_ns;   /* and after it nothing is sent; */
     atomic_bool counted; /* but of a slow server the first answer is, whenever it comes */
     atomic_llong requests_left;
-    pthread_t
-        vanisher; /* clients that vanish wait for the server: not on a queue's thread */
+    /* Clients that vanish wait for the server, so not on a queue's thread. */
+    pthread_t vanisher;
     sem_t to_vanish;
     atomic_bool over;
     struct load_stats vanisher_stats;

@@ -13,8 +13,8 @@
 
 #include "clients/cli/convert.h"
 #include "clients/cli/options.h"
-#include "engine/base/alloc.h"
-#include "engine/base/clock.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/clock.h"
 #include "tests/support/voxels.h"
 
 #include <malloc.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/transports.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/clock.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "tests/bench/transports.h"
 
-#include "engine/base/alloc.h"
-#include "engine/gpu/fake.h"
+#include "engine/base/process/alloc.h"
+#include "engine/gpu/fake/fake.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

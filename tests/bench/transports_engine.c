@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/transports.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/clock.h"
-#include "engine/base/thread.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/thread.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct floor {
     const struct transports_options *options;
     struct vx_engine *engine;
     struct vx_model *model;
-    struct vx_content_key key;
+    struct vx_coords_ref_key key;
 };
 
 /* Loading has a thread of its own, as in a worker. */
@@ -55,7 +55,7 @@ struct floor *floor_open(const struct transports_options *options)
         .device_bytes = (size_t)options->device_bytes,
         .cache_bytes = (size_t)options->cache_bytes,
     };
-    vx_content_key_make(&floor->key);
+    vx_coords_ref_key_make(&floor->key);
     vx_thread_enter(VX_ROLE_DEVICE);
     need(vx_engine_open(&engine, &why, &floor->engine), options->device, &why);
     return floor;
@@ -143,7 +143,8 @@ void floor_measure(struct floor *floor, struct subject *subject, bool named,
                                .feats = block + feats_at,
                                .feats_dtype = VX_DTYPE_F16,
                                .outputs = {block + output_at}};
-        if (named) item.content = vx_content_of(&floor->key, item.coords, 4, item.voxels);
+        if (named)
+            item.coords_ref = vx_coords_ref_of(&floor->key, item.coords, 4, item.voxels);
         struct vx_batch batch = {.items = &item, .items_count = 1};
         vx_engine_run(floor->engine, floor->model, &batch);
         i64 ended = vx_clock_ns();

@@ -23,7 +23,7 @@ PAGE = 4096
 
 
 def device_handle(fd, size, pid=None):
-    """As engine/gpu/fake.h says."""
+    """As engine/gpu/fake/fake.h says."""
     text = b"voxeld-fake-ipc\0" + struct.pack("<QQQ", pid or os.getpid(), fd, size)
     return base64.b64encode(text.ljust(64, b"\0")).decode()
 

@@ -147,7 +147,7 @@ def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_pa
         by_name = client.infer("conv", None, feats, coords_ref=first.coords_ref)
         assert np.array_equal(by_name["out"], first["out"])
         daemon.wait_for("the access log",
-                        lambda: f"geometry_ref={first.coords_ref}" in daemon.log())
+                        lambda: f"coords_ref={first.coords_ref}" in daemon.log())
 
 
 def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_path):

@@ -5,9 +5,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "open_inference.pb-c.h"
-#include "tests/unit/codec_harness.h"
+#include "tests/unit/proto/codec_harness.h"
 
 #include <string.h>
 
@@ -29,9 +29,9 @@ static void compare(const struct parse *one, const struct parse *other)
     if (one->status.fault) return;
     VX_ASSERT(!strcmp(one->request.model, other->request.model));
     VX_ASSERT(one->request.coords_named == other->request.coords_named);
-    VX_ASSERT(vx_content_equal(one->request.coords_ref, other->request.coords_ref));
+    VX_ASSERT(vx_coords_ref_equal(one->request.coords_ref, other->request.coords_ref));
     VX_ASSERT(one->request.coords_named ||
-              !vx_content_there(one->request.coords_ref)); /* never without the flag */
+              !vx_coords_ref_there(one->request.coords_ref)); /* never without the flag */
     VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
     for (i32 i = 0; i < one->request.inputs_count; i++) {
         u64 length = one->request.inputs[i].slot.bytes;

@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/check.h"
-#include "server/h2_meter.h"
+#include "engine/base/process/check.h"
+#include "server/govern/h2_meter.h"
 
 #define STREAMS     8
 #define MESSAGE_MAX 4096

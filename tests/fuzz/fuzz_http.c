@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/check.h"
-#include "server/http_parse.h"
+#include "engine/base/process/check.h"
+#include "server/http/http_parse.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/json.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/text/json.h"
 #include "engine/plan/plan.h"
 
 #include <string.h>

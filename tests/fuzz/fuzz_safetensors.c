@@ -2,9 +2,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/model/safetensors.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/weights/safetensors.h"
 
 #include <string.h>
 

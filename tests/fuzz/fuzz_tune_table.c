@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "engine/tune/table.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * among others, with every tile, with every algorithm of its order of sums, however the
  * rows were sorted, and again.  Only the order of sums may change them, and that it does
  * is what shows that this test can fail. */
-#include "engine/base/print.h"
+#include "engine/base/process/print.h"
 #include "engine/tune/oracle.h"
 #include "tests/oracle/clouds.h"
 
@@ -24,7 +24,7 @@ struct set {
 
 struct bits {
     struct vx_rig *rig;
-    struct vx_stand *stand;
+    struct vx_harness *stand;
     struct vx_data *features;
     struct vx_conv_problem problem;
     i64 common;           /* ids below are in every set */
@@ -95,14 +95,14 @@ static struct set set_among(struct vx_rig *rig, const struct vx_cloud *cloud,
 static void load(struct bits *bits, const struct set *set)
 {
     struct vx_rig *rig = bits->rig;
-    struct vx_stand *stand = bits->stand;
+    struct vx_harness *stand = bits->stand;
     struct vx_why why = {""};
-    const struct vx_stand_geometry geometry = {set->coords, {1, 1, 1}};
+    const struct vx_harness_geometry geometry = {set->coords, {1, 1, 1}};
     const size_t row = row_bytes(bits, bits->problem.ci);
     const size_t element = row / (size_t)bits->problem.ci;
     bits->problem.n = set->n;
     bits->set = set;
-    vx_rig_need(rig, vx_stand_load(stand, &bits->problem, &geometry, &why), &why);
+    vx_rig_need(rig, vx_harness_load(stand, &bits->problem, &geometry, &why), &why);
     bits->rows = vx_rig_take(rig, (size_t)set->n * 4);
     vx_rig_need(rig,
                 vx_gpu_copy_out(stand->gpu, stand->queue.stream,
@@ -133,13 +133,13 @@ static void ask(struct bits *bits, const struct vx_conv_choice *choice, u8 *out,
                 u8 *common)
 {
     struct vx_rig *rig = bits->rig;
-    struct vx_stand *stand = bits->stand;
+    struct vx_harness *stand = bits->stand;
     const size_t row = row_bytes(bits, bits->problem.co);
     struct vx_why why = {""};
     rig->trials++;
-    vx_rig_need(rig, vx_stand_use(stand, choice, &why), &why);
+    vx_rig_need(rig, vx_harness_use(stand, choice, &why), &why);
     vx_rig_need(rig, vx_oracle_poison(stand, &why), &why);
-    vx_rig_need(rig, vx_stand_run(stand, stand->out, &why), &why);
+    vx_rig_need(rig, vx_harness_run(stand, stand->out, &why), &why);
     vx_rig_need(rig,
                 vx_gpu_copy_out(
                     stand->gpu, stand->queue.stream,
@@ -182,7 +182,7 @@ static void compare(struct bits *bits, const struct vx_conv_choice *choice,
 /* Every algorithm and tile on the set that is loaded. */
 static void ask_all(struct bits *bits, const char *how)
 {
-    u8 *out = vx_rig_take(bits->rig, vx_stand_out_bytes(bits->stand));
+    u8 *out = vx_rig_take(bits->rig, vx_harness_out_bytes(bits->stand));
     u8 *common =
         vx_rig_take(bits->rig, (size_t)bits->common * row_bytes(bits, bits->problem.co));
     i32 turn = 0;
@@ -212,7 +212,7 @@ struct layer {
     i32 kernel[3], ci, co;
 };
 
-static void run(struct vx_rig *rig, struct vx_stand *stand, const struct layer *layer,
+static void run(struct vx_rig *rig, struct vx_harness *stand, const struct layer *layer,
                 enum vx_number type, i64 *differ)
 {
     const bool full = rig->size == VX_RIG_FULL;
@@ -257,17 +257,17 @@ static void run_all(struct vx_rig *rig)
                                            VX_NUMBER_F32};
     const bool full = rig->size == VX_RIG_FULL;
     const size_t count = full ? VX_COUNT(layers) : 2;
-    struct vx_stand *stand;
+    struct vx_harness *stand;
     struct vx_why why = {""};
     i64 differ = 0;
-    vx_rig_need(rig, vx_stand_open(rig->bench.set, rig->bench.stream, &why, &stand),
+    vx_rig_need(rig, vx_harness_open(rig->bench.set, rig->bench.stream, &why, &stand),
                 &why);
     stand->own = true; /* the vendor's order of sums is its own, and may change with N */
     for (i32 round = 0; round < (full ? 2 : 1); round++)
         for (size_t at = 0; at < count; at++)
             for (size_t type = 0; type < VX_COUNT(types); type++)
                 run(rig, stand, &layers[at], types[type], &differ);
-    vx_stand_close(&stand);
+    vx_harness_close(&stand);
     vx_print(
         "pairs_list and masked, whose orders differ, gave other bits in %lld cases\n",
         (long long)differ);

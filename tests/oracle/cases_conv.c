@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/print.h"
+#include "engine/base/process/print.h"
 #include "engine/tune/oracle.h"
 #include "tests/oracle/cases.h"
 #include "tests/oracle/clouds.h"
@@ -28,7 +28,7 @@ struct layer {
 /* A layer loaded on the device, and what its sampled rows should become. */
 struct conv {
     struct vx_rig *rig;
-    struct vx_stand *stand;
+    struct vx_harness *stand;
     const struct layer *layer;
     struct vx_blas_gpu *blas; /* the vendor's, or NULL */
     i32 variant;              /* which bias, residual, activation */
@@ -77,7 +77,7 @@ static void truth_row(const struct conv *conv, const i32 *nbr, const f64 *reals[
 static void truth_make(struct conv *conv)
 {
     struct vx_rig *rig = conv->rig;
-    struct vx_stand *stand = conv->stand;
+    struct vx_harness *stand = conv->stand;
     const struct vx_conv_problem *problem = &stand->problem;
     const i64 n = problem->n, stride = problem->v > 1 ? stand->map.nbr_stride : 1;
     const i64 most = rig->size == VX_RIG_FULL ? PRODUCTS_MAX : PRODUCTS_MAX_SMALL;
@@ -118,7 +118,7 @@ static void truth_make(struct conv *conv)
 
 static void conv_fail(const struct conv *conv, const char *what, i64 row, f64 got)
 {
-    const struct vx_stand *stand = conv->stand;
+    const struct vx_harness *stand = conv->stand;
     const struct vx_conv_problem *problem = &stand->problem;
     const struct vx_tile *tile =
         &vx_conv_spec(stand->choice.algorithm)->tiles[stand->choice.tile];
@@ -176,7 +176,7 @@ static bool compare_accepted(const struct conv *conv, const void *answer)
 
 static void compare(struct conv *conv, const u8 *back)
 {
-    const size_t bytes = vx_stand_out_bytes(conv->stand);
+    const size_t bytes = vx_harness_out_bytes(conv->stand);
     const u32 poison = POISON;
     for (size_t at = 0; at < GUARD; at += 4)
         if (memcmp(back + at, &poison, 4) != 0 ||
@@ -199,8 +199,8 @@ static void compare(struct conv *conv, const u8 *back)
 static void conv_run(struct conv *conv, struct vx_blas_gpu *blas, u8 *back)
 {
     struct vx_rig *rig = conv->rig;
-    struct vx_stand *stand = conv->stand;
-    const size_t bytes = vx_stand_out_bytes(stand);
+    struct vx_harness *stand = conv->stand;
+    const size_t bytes = vx_harness_out_bytes(stand);
     const size_t residual_at = vx_round_up(2 * GUARD + bytes, GUARD);
     struct vx_why why = {""};
     u8 *device = vx_rig_device(rig, residual_at + bytes);
@@ -241,7 +241,7 @@ static void conv_choice(struct conv *conv, const struct vx_conv_choice *choice, 
     struct vx_rig *rig = conv->rig;
     struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX];
     struct vx_why why = {""};
-    vx_rig_need(rig, vx_stand_use(conv->stand, choice, &why), &why);
+    vx_rig_need(rig, vx_harness_use(conv->stand, choice, &why), &why);
     if (!conv->truth) truth_make(conv);
     rig->trials++;
     i32 count = vx_conv_kernels(&conv->stand->problem, choice, wanted);
@@ -260,7 +260,7 @@ static void conv_case(const struct conv *given, enum vx_number type)
 {
     struct conv conv = *given;
     struct vx_rig *rig = conv.rig;
-    struct vx_stand *stand = conv.stand;
+    struct vx_harness *stand = conv.stand;
     const struct layer *layer = conv.layer;
     const i32 *size = layer->kernel;
     const struct vx_conv_problem problem = {.n = layer->n,
@@ -272,12 +272,12 @@ static void conv_case(const struct conv *given, enum vx_number type)
     struct vx_cloud cloud;
     struct vx_why why = {""};
     vx_cloud_make(rig, layer->kind, layer->n, &cloud);
-    const struct vx_stand_geometry geometry = {
+    const struct vx_harness_geometry geometry = {
         cloud.coords, {layer->dilation, layer->dilation, layer->dilation}};
-    vx_rig_need(rig, vx_stand_load(stand, &problem, &geometry, &why), &why);
+    vx_rig_need(rig, vx_harness_load(stand, &problem, &geometry, &why), &why);
     conv.bounds = vx_oracle_bounds(type, problem.v, problem.ci);
     conv.residual = vx_rig_reals(rig, type, layer->n * layer->co, 1);
-    u8 *back = vx_rig_take(rig, 2 * GUARD + vx_stand_out_bytes(stand));
+    u8 *back = vx_rig_take(rig, 2 * GUARD + vx_harness_out_bytes(stand));
     for (i32 a = VX_CONV_AUTO + 1; a < VX_CONV_ALGORITHMS_COUNT; a++) {
         struct vx_conv_choice choice = {.algorithm = (enum vx_conv_algorithm)a};
         i32 ran = 0;
@@ -358,8 +358,8 @@ void vx_cases_conv(struct vx_rig *rig)
         if (vx_rig_wants(rig, vx_conv_spec((enum vx_conv_algorithm)a)->name))
             wanted = true;
     if (!wanted) return;
-    vx_rig_need(rig, vx_stand_open(rig->bench.set, rig->bench.stream, &why, &conv.stand),
-                &why);
+    vx_rig_need(
+        rig, vx_harness_open(rig->bench.set, rig->bench.stream, &why, &conv.stand), &why);
     /* Not under the sanitizers: racecheck finds hazards in cuBLAS's own kernels. */
     vx_why_set(&why, "its kernels are not ours to sanitize");
     bool none =
@@ -376,5 +376,5 @@ void vx_cases_conv(struct vx_rig *rig)
             conv.variant++;
         }
     vx_blas_gpu_close(&blas);
-    vx_stand_close(&conv.stand);
+    vx_harness_close(&conv.stand);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/gpu/map.h"
+#include "engine/gpu/geometry/map.h"
 #include "kernels/02_neighbor_map_device.h"
 #include "kernels/05_mask_order.h"
 #include "tests/oracle/cases.h"

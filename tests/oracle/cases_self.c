@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/check.h"
-#include "engine/base/print.h"
-#include "engine/gpu/fake.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/print.h"
+#include "engine/gpu/fake/fake.h"
 #include "tests/oracle/cases.h"
 
 #include <string.h>

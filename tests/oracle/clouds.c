@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/oracle/clouds.h"
 
-#include "engine/base/check.h"
+#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
-#include "engine/tools/shapes.h"
+#include "engine/tune/shapes.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/clock.h"
-#include "engine/base/print.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/print.h"
 #include "tests/oracle/cases.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
-#include "engine/base/print.h"
-#include "engine/gpu/map.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/print.h"
+#include "engine/gpu/geometry/map.h"
 #include "engine/tune/data.h"
 #include "tests/oracle/trial.h"
 

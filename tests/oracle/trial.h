@@ -21,7 +21,7 @@
 #ifndef VX_TESTS_ORACLE_TRIAL_H
 #define VX_TESTS_ORACLE_TRIAL_H
 
-#include "engine/base/arena.h"
+#include "engine/base/memory/arena.h"
 #include "engine/tools/workbench.h"
 
 /* 70 pieces of two pointers each, and what they are joined to. */

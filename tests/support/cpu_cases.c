@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/cpu_cases.h"
 
-#include "engine/base/check.h"
-#include "engine/cpu/device.h"
+#include "engine/base/process/check.h"
+#include "engine/cpu/device/device.h"
 
 #include <math.h>
 

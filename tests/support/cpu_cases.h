@@ -10,7 +10,7 @@
 #ifndef VX_TESTS_SUPPORT_CPU_CASES_H
 #define VX_TESTS_SUPPORT_CPU_CASES_H
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/device/cpu.h"
 
 /* Every vector width that runs here, then the BLAS if there is one.  False after the last. */
 bool cpu_case_open(i32 index, i32 threads, struct vx_cpu **cpu);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/device_rig.h"
 
-#include "engine/base/alloc.h"
-#include "engine/gpu/fake.h"
+#include "engine/base/process/alloc.h"
+#include "engine/gpu/fake/fake.h"
 
 #include <check.h>
 

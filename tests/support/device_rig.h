@@ -18,7 +18,7 @@
 #ifndef VX_TESTS_SUPPORT_DEVICE_RIG_H
 #define VX_TESTS_SUPPORT_DEVICE_RIG_H
 
-#include "engine/base/arena.h"
+#include "engine/base/memory/arena.h"
 #include "engine/tools/workbench.h"
 
 struct device_rig {

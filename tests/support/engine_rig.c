@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/engine_rig.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/thread.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/thread.h"
 
 #include <check.h>
 #include <math.h>
@@ -199,8 +199,9 @@ static void make_coords(struct vx_test_random *random, i32 *coords, i64 n, i32 c
 
 void vx_rig_name(struct vx_item *item)
 {
-    static const struct vx_content_key key = {{1, 22, 333, 4444}};
-    item->content = vx_content_of(&key, item->coords, item->coords_columns, item->voxels);
+    static const struct vx_coords_ref_key key = {{1, 22, 333, 4444}};
+    item->coords_ref =
+        vx_coords_ref_of(&key, item->coords, item->coords_columns, item->voxels);
 }
 
 struct vx_rig_request *vx_rig_request(u64 seed, i64 n, i32 columns, enum vx_dtype dtype)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/geometry_rig.h"
 
-#include "engine/base/alloc.h"
+#include "engine/base/process/alloc.h"
 #include "kernels/01_coord_hash.h"
 #include "kernels/02_neighbor_map.h"
 
@@ -32,9 +32,9 @@ void rig_close(void)
 
 struct vx_coords_view rig_view(const i32 *coords, i64 n, i32 columns)
 {
-    static const struct vx_content_key key = {{1, 22, 333, 4444}};
+    static const struct vx_coords_ref_key key = {{1, 22, 333, 4444}};
     return (struct vx_coords_view){coords, n, columns,
-                                   vx_content_of(&key, coords, columns, n)};
+                                   vx_coords_ref_of(&key, coords, columns, n)};
 }
 
 struct vx_geometry *rig_hold(const i32 *coords, i64 n)

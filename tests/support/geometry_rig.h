@@ -12,8 +12,8 @@
 #ifndef VX_TESTS_SUPPORT_GEOMETRY_RIG_H
 #define VX_TESTS_SUPPORT_GEOMETRY_RIG_H
 
-#include "engine/cpu/cpu.h"
-#include "engine/geometry/geometry.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/geometry/geometry.h"
 
 struct rig {
     struct vx_cpu *cpu;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/gpu_mix.h"
 
-#include "engine/base/alloc.h"
+#include "engine/base/process/alloc.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static void make_request(struct vx_test_random *random, i32 index, i64 n,
                                      .voxels = n,
                                      .feats = request->feats,
                                      .feats_dtype = dtype,
-                                     .content = {1000 + (u64)index, 7}};
+                                     .coords_ref = {1000 + (u64)index, 7}};
 }
 
 void vx_gpu_mix_open(u64 seed, struct vx_gpu_mix *mix)
@@ -84,8 +84,8 @@ void vx_gpu_mix_open(u64 seed, struct vx_gpu_mix *mix)
     /* Of the parity, and so of the columns, of number 4. */
     make_request(&random, VX_GPU_MIX_TWIN, sizes[4], &requests[VX_GPU_MIX_TWIN]);
     make_request(&random, VX_GPU_MIX_SHORT, 31, &requests[VX_GPU_MIX_SHORT]);
-    requests[VX_GPU_MIX_TWIN].item.content = requests[4].item.content;
-    requests[VX_GPU_MIX_SHORT].item.content = requests[4].item.content;
+    requests[VX_GPU_MIX_TWIN].item.coords_ref = requests[4].item.coords_ref;
+    requests[VX_GPU_MIX_SHORT].item.coords_ref = requests[4].item.coords_ref;
     make_request(&random, VX_GPU_MIX_DUPLICATE, 900, &requests[VX_GPU_MIX_DUPLICATE]);
     make_request(&random, VX_GPU_MIX_RANGE, 30, &requests[VX_GPU_MIX_RANGE]);
     make_request(&random, VX_GPU_MIX_LARGE, VX_GPU_MIX_VOXELS_MAX + 1,
@@ -138,7 +138,7 @@ void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model)
     for (i32 i = 0; i < VX_GPU_MIX_COUNT; i++) {
         struct vx_gpu_mix_request *request = &mix->requests[i];
         request->alone = request->item;
-        request->alone.content = (struct vx_content){0};
+        request->alone.coords_ref = (struct vx_coords_ref){0};
         for (i32 j = 0; j < mix->signature->outputs_count; j++)
             request->alone.outputs[j] = request->outputs[j] =
                 output_open(mix, j, request->item.voxels);
@@ -157,7 +157,7 @@ struct vx_gpu_mix_sent *vx_gpu_mix_send(const struct vx_gpu_mix *mix,
     for (i32 i = 0; i < count; i++) {
         struct vx_item *item = &sent->items[i];
         *item = mix->requests[picks[i].request].item;
-        if (picks[i].nameless) item->content = (struct vx_content){0};
+        if (picks[i].nameless) item->coords_ref = (struct vx_coords_ref){0};
         if (picks[i].reference) item->coords = NULL;
         for (i32 j = 0; j < mix->signature->outputs_count; j++)
             if (!(picks[i].unwanted >> j & 1))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/gpu_rig.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/thread.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/thread.h"
 
 #include <check.h>
 #include <math.h>

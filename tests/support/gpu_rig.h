@@ -16,7 +16,7 @@
 #ifndef VX_TESTS_SUPPORT_GPU_RIG_H
 #define VX_TESTS_SUPPORT_GPU_RIG_H
 
-#include "engine/gpu/fake.h"
+#include "engine/gpu/fake/fake.h"
 #include "tests/support/engine_rig.h"
 
 extern struct vx_engine *vx_gpu_rig_engine;

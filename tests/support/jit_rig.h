@@ -10,7 +10,7 @@
 #ifndef VX_TESTS_SUPPORT_JIT_RIG_H
 #define VX_TESTS_SUPPORT_JIT_RIG_H
 
-#include "engine/gpu/jit.h"
+#include "engine/gpu/jit/jit.h"
 
 struct jit_rig {
     char root[64];  /* of both */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/kernel_cloud.h"
 
-#include "engine/base/alloc.h"
+#include "engine/base/process/alloc.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>

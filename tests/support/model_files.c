@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "tests/support/model_files.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -53,8 +53,7 @@ u16 vx_test_f16(f32 value)
     int exponent;
     frexp(size, &exponent); /* size = fraction * 2^exponent, fraction in [1/2, 1) */
     if (size == 0 || exponent < -13) exponent = -13;
-    /* In units of the last place; rint is nearest even.  A carry runs into the exponent.
-     */
+    /* In units of the last place; rint is nearest even; a carry runs into the exponent. */
     u32 units = (u32)rint(ldexp(size, 11 - exponent));
     return (u16)(sign | (units + ((u32)(exponent + 13) << 10)));
 }

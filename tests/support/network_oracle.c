@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/network_oracle.h"
 
-#include "engine/base/alloc.h"
-#include "engine/base/check.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
 
 #include <math.h>
 #include <string.h>

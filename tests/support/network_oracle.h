@@ -20,8 +20,8 @@
 #ifndef VX_TESTS_SUPPORT_NETWORK_ORACLE_H
 #define VX_TESTS_SUPPORT_NETWORK_ORACLE_H
 
-#include "engine/model/network.h"
-#include "engine/model/safetensors.h"
+#include "engine/network/network.h"
+#include "engine/weights/safetensors.h"
 
 struct vx_network_oracle_input {
     const struct vx_network *network;

@@ -14,7 +14,7 @@
 #ifndef VX_TESTS_SUPPORT_WAIT_H
 #define VX_TESTS_SUPPORT_WAIT_H
 
-#include "engine/base/clock.h"
+#include "engine/base/process/clock.h"
 
 #include <check.h>
 

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "tests/support/worker_rig.h"
 
-#include "engine/gpu/fake.h"
-#include "server/repository.h"
+#include "engine/gpu/fake/fake.h"
+#include "server/repository/repository.h"
 #include "tests/support/wait.h"
 
 #include <poll.h>

@@ -21,9 +21,9 @@
 #ifndef VX_TESTS_SUPPORT_WORKER_RIG_H
 #define VX_TESTS_SUPPORT_WORKER_RIG_H
 
-#include "server/channel.h"
-#include "server/shared.h"
-#include "server/worker.h"
+#include "server/ipc/channel.h"
+#include "server/ipc/shared.h"
+#include "server/worker/worker.h"
 #include "tests/support/engine_rig.h"
 
 #include <pthread.h>

@@ -136,7 +136,7 @@ def shell_lines(text):
 
 def check_commands(root, files):
     """A ```sh block in a README is meant to be typed: programs of the tree must be there."""
-    settings = set(re.findall(r"^VX_\w+\((\w+),", files.get("server/config.def", ""), re.M))
+    settings = set(re.findall(r"^VX_\w+\((\w+),", files.get("server/base/config.def", ""), re.M))
     found = []
     for path, text in files.items():
         if not path.endswith(".md"):
@@ -215,7 +215,7 @@ RULES = [
             {"README.md": "```sh\ndeploy/none --keep\n```\n"},
             {
                 "README.md": "```sh\nvoxeld serve --nope 1\n```\n",
-                "server/config.def": "VX_I64(threads, 0)\n",
+                "server/base/config.def": "VX_I64(threads, 0)\n",
             },
             {"README.md": "```sh\ncmake --preset none\n```\n", "CMakePresets.json": ""},
         ],
@@ -223,7 +223,7 @@ RULES = [
             {
                 "README.md": "```sh\n./deploy/x --keep # why\nA=1 voxeld serve --threads 2\n```\n",
                 "deploy/x": "",
-                "server/config.def": "VX_I64(threads, 0)\n",
+                "server/base/config.def": "VX_I64(threads, 0)\n",
             }
         ],
     ),

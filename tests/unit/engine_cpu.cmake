@@ -1,27 +1,27 @@
 # The CPU device, geometry, the references, and the buddy allocator under them.
-vx_unit_test(NAME test_access LIBS base SOURCES tests/unit/test_access.c)
+vx_unit_test(NAME test_access LIBS base)
 vx_unit_test(NAME test_buddy LIBS base m
-  SOURCES tests/unit/test_buddy.c tests/support/voxels.c)
-vx_unit_test(NAME test_content LIBS base SOURCES tests/unit/test_content.c)
-vx_unit_test(NAME test_numa LIBS base SOURCES tests/unit/test_numa.c)
+  SOURCES tests/support/voxels.c)
+vx_unit_test(NAME test_coords_ref LIBS base)
+vx_unit_test(NAME test_numa LIBS base)
 vx_unit_test(NAME test_kernels LIBS kernels base m
-  SOURCES tests/unit/test_kernels.c tests/support/voxels.c)
+  SOURCES tests/support/voxels.c)
 foreach(name hash bricks order conv pointwise)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
-    SOURCES tests/unit/test_kernels_${name}.c tests/support/kernel_cloud.c tests/support/voxels.c)
+    SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
 foreach(name geometry geometry_cache geometry_room)
   vx_unit_test(NAME test_${name} LIBS engine
-    SOURCES tests/unit/test_${name}.c tests/support/geometry_rig.c tests/support/voxels.c)
+    SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
-vx_unit_test(NAME test_cpu_pool LIBS engine SOURCES tests/unit/test_cpu_pool.c)
+vx_unit_test(NAME test_cpu_pool LIBS engine)
 foreach(name cpu_ops cpu_elements cpu_bits)
   vx_unit_test(NAME test_${name} LIBS engine
-    SOURCES tests/unit/test_${name}.c tests/support/cpu_cases.c tests/support/voxels.c)
+    SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()
 
 # One convolution against numpy on the same cores: the same numbers, and times that nothing is held
-# against here (--least does by hand, on a quiet machine).  A sanitizer or -O0 measures itself.
+# against here (--least does by hand, on a quiet machine). A sanitizer or -O0 measures itself.
 vx_bench_program(NAME bench_cpu_conv
   SOURCES tests/bench/bench_cpu_conv.c tests/support/voxels.c LIBS engine)
 if(NOT VX_FUZZ AND NOT VX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -1,27 +1,27 @@
 # The GPU's host half: driver tables and the fake, the compiler at run time and its cache.
-vx_unit_test(NAME test_sha256 LIBS base SOURCES tests/unit/test_sha256.c)
+vx_unit_test(NAME test_sha256 LIBS base)
 foreach(name jit jit_compiler gpu_fake)
   vx_unit_test(NAME test_${name} LIBS engine
-    SOURCES tests/unit/test_${name}.c tests/support/jit_rig.c)
+    SOURCES tests/support/jit_rig.c)
 endforeach()
-vx_unit_test(NAME test_kernel_cache LIBS engine SOURCES tests/unit/test_kernel_cache.c)
-vx_unit_test(NAME test_gpu_streams LIBS engine SOURCES tests/unit/test_gpu_streams.c)
+vx_unit_test(NAME test_kernel_cache LIBS engine)
+vx_unit_test(NAME test_gpu_streams LIBS engine)
 # A stand-in for NVML is opened as a library, as NVML is.
-vx_unit_test(NAME test_gpu_monitor LIBS engine SOURCES tests/unit/test_gpu_monitor.c)
+vx_unit_test(NAME test_gpu_monitor LIBS engine)
 if(TARGET test_gpu_monitor)
-  add_library(fake_nvml MODULE ${CMAKE_SOURCE_DIR}/tests/unit/fake_nvml.c)
+  add_library(fake_nvml MODULE ${CMAKE_SOURCE_DIR}/tests/unit/engine/gpu/driver/fake_nvml.c)
   target_link_libraries(fake_nvml PRIVATE vx_options)
   add_dependencies(test_gpu_monitor fake_nvml)
   target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
 endif()
 # On the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
-  SOURCES tests/unit/test_gpu_cuda.c tests/support/jit_rig.c)
+  SOURCES tests/support/jit_rig.c)
 
 # Every kernel with every type and tile for every architecture: it compiles, and spills no
-# registers where its spec says so.  Needs NVRTC, no GPU.
+# registers where its spec says so. Needs NVRTC, no GPU.
 if(NOT VX_SANITIZE)
-  # Most of a minute of a core each.  Hopper's, which has the most kernels and tiles, is in every run; the
+  # Most of a minute of a core each. Hopper's, which has the most kernels and tiles, is in every run; the
   # others are the same sources for other chips: `tests/run --all`.
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100)
     set(labels jit)

@@ -1,24 +1,24 @@
 vx_unit_test(NAME test_gpu_pieces LIBS engine LABELS mixes
-  SOURCES tests/unit/test_gpu_pieces.c tests/support/device_rig.c)
+  SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
-  SOURCES tests/unit/test_gpu_shares.c tests/support/device_rig.c)
+  SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
-  SOURCES tests/unit/test_gpu_conv.c tests/support/device_rig.c tests/support/voxels.c)
+  SOURCES tests/support/device_rig.c tests/support/voxels.c)
 # Networks on the fake GPU.
 foreach(name gpu_exec gpu_exec_faults gpu_rounds)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
-    SOURCES tests/unit/test_${name}.c tests/support/gpu_rig.c tests/support/engine_rig.c
+    SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults gpu_foreign)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes
-    SOURCES tests/unit/test_${name}.c tests/support/gpu_mix.c tests/support/gpu_rig.c
+    SOURCES tests/support/gpu_mix.c tests/support/gpu_rig.c
       tests/support/engine_rig.c tests/support/model_files.c tests/support/network_oracle.c)
 endforeach()
 vx_unit_test(NAME test_gpu_store LIBS engine
-  SOURCES tests/unit/test_gpu_store.c tests/support/model_files.c)
+  SOURCES tests/support/model_files.c)
 # Memory of other processes on the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda_foreign LIBS engine LABELS gpu
-  SOURCES tests/unit/test_gpu_cuda_foreign.c tests/support/engine_rig.c
+  SOURCES tests/support/engine_rig.c
     tests/support/model_files.c tests/support/network_oracle.c)

@@ -1,12 +1,12 @@
 # Model files, passes, plans, and the engine as a whole.
-vx_unit_test(NAME test_json SOURCES tests/unit/test_json.c LIBS base)
+vx_unit_test(NAME test_json LIBS base)
 foreach(name safetensors network network_limits layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
-    SOURCES tests/unit/test_${name}.c tests/support/model_files.c)
+    SOURCES tests/support/model_files.c)
 endforeach()
 foreach(name engine engine_faults engine_mixes engine_warm)
   vx_unit_test(NAME test_${name} LIBS engine
-    SOURCES tests/unit/test_${name}.c tests/support/engine_rig.c tests/support/model_files.c
+    SOURCES tests/support/engine_rig.c tests/support/model_files.c
       tests/support/network_oracle.c)
 endforeach()
 vx_fuzz_target(NAME fuzz_json LIBS base

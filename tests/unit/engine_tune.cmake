@@ -1,6 +1,6 @@
 # Tuning tables, picks, measuring, and the tools that use them; all on the fake device.
 foreach(name tune measure tune_tools)
-  vx_unit_test(NAME test_${name} LIBS engine LABELS mixes SOURCES tests/unit/test_${name}.c)
+  vx_unit_test(NAME test_${name} LIBS engine LABELS mixes)
 endforeach()
 vx_fuzz_target(NAME fuzz_tune_table LIBS engine
   SOURCES tests/fuzz/fuzz_tune_table.c CORPUS tests/fuzz/corpus/tune_table)

@@ -1,9 +1,9 @@
 # The worker's threads, with an engine of the test's own.
 if(VX_SERVER)
-  vx_unit_test(NAME test_worker SOURCES tests/unit/test_worker.c tests/unit/worker_engine.c LIBS server)
+  vx_unit_test(NAME test_worker SOURCES tests/unit/server/worker/worker_engine.c LIBS server)
   # With the real one, in clients' memory.
   # The fake GPU's kernels: 155 s under TSan, alone.
   vx_unit_test(NAME test_worker_regions LIBS server SECONDS 15 BUSY LABELS long
-    SOURCES tests/unit/test_worker_regions.c tests/support/worker_rig.c tests/support/engine_rig.c
+    SOURCES tests/support/worker_rig.c tests/support/engine_rig.c
       tests/support/model_files.c tests/support/network_oracle.c)
 endif()

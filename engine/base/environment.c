@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/environment.h"
-
-#include <stdlib.h>
-
-bool vx_environment_default(const char *name, const char *value)
-{
-    return setenv(name, value, 0) == 0;
-}

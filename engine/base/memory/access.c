@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/memory/access.h"
+
+#include "engine/base/types.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Reads the target of a symbolic link; false when the path is not a link. */
+static bool link_target(const char *path, char *target, size_t bytes)
+{
+    ssize_t length = readlink(path, target, bytes - 1);
+    if (length >= 0) target[length] = '\0';
+    return length >= 0;
+}
+
+const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES])
+{
+    struct stat about;
+    char target[64];
+    if (error == ENOENT && link_target(path, target, sizeof target))
+        snprintf(out, VX_ACCESS_BYTES, "%s: it is a link to '%s', which is not there",
+                 strerror(error), target);
+    else if (error != EACCES)
+        snprintf(out, VX_ACCESS_BYTES, "%s", strerror(error));
+    else if (stat(path, &about))
+        snprintf(out, VX_ACCESS_BYTES,
+                 "%s: voxeld runs as user %u, who may not enter a directory above it",
+                 strerror(error), (unsigned)geteuid());
+    else
+        snprintf(
+            out, VX_ACCESS_BYTES,
+            "%s: it belongs to user %u and has mode %04o, and voxeld runs as user %u: "
+            "chmod a+r%s it",
+            strerror(error), (unsigned)about.st_uid, (unsigned)about.st_mode & 07777,
+            (unsigned)geteuid(), S_ISDIR(about.st_mode) ? "x" : "");
+    return out;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/base/text/typed.h"
+
+#include "engine/base/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool vx_help_asked(int count, char **arguments)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) return true;
+    return false;
+}
+
+/* How many letters to insert, delete, replace or swap with the next one turn a into b. */
+static size_t nearest_distance(const char *a, const char *b)
+{
+    size_t rows[3][VX_NAME_BYTES];
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+    size_t b_length = strnlen(b, VX_NAME_BYTES - 1),
+           a_length = strnlen(a, VX_NAME_BYTES - 1);
+    for (size_t j = 0; j <= b_length; j++) before[j] = last[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        now[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            if (last[j] + 1 < best) best = last[j] + 1;
+            if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+            now[j] = best;
+        }
+        size_t *oldest = before;
+        before = last;
+        last = now;
+        now = oldest;
+    }
+    return last[b_length];
+}
+
+const char *vx_nearest_word(const char *name, const char *const *known,
+                            size_t known_count)
+{
+    const char *best = NULL;
+    size_t best_distance = SIZE_MAX, length = strlen(name);
+    for (size_t i = 0; i < known_count; i++) {
+        if (!known[i]) continue;
+        size_t longer = strlen(known[i]) > length ? strlen(known[i]) : length;
+        if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* no more is compared */
+        size_t distance = nearest_distance(name, known[i]);
+        /* Another word: over half of its letters differ, or over a third plus one. */
+        if (distance > longer / 3 + 1 || 2 * distance > longer) continue;
+        if (distance >= best_distance) continue;
+        best = known[i];
+        best_distance = distance;
+    }
+    return best;
+}
+
+const char *vx_nearest_text(const char *name, const char *const *known,
+                            size_t known_count, char out[VX_NEAREST_BYTES])
+{
+    const char *best = vx_nearest_word(name, known, known_count);
+    if (best) {
+        snprintf(out, VX_NEAREST_BYTES, "; the nearest is \"%.*s\"", VX_NAME_SHOWN, best);
+        return out;
+    }
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < known_count && used < VX_NEAREST_BYTES; i++)
+        if (known[i])
+            used += (size_t)snprintf(out + used, VX_NEAREST_BYTES - used, "%s%.*s",
+                                     used ? ", " : "; known: ", VX_NAME_SHOWN, known[i]);
+    return out;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/device/device.h"
+
+#include <string.h>
+
+/* The least Ci * Co for which a BLAS pays for its copies. */
+#define BLAS_CHANNELS_MIN (32 * 32)
+
+/* A linear layer is a convolution of one offset: each row is its own neighbour. */
+struct conv {
+    struct vx_conv_args args; /* nbr NULL: each row is its own neighbour */
+    struct vx_cpu *cpu;
+    i32 blas_rows; /* height of a BLAS panel */
+};
+
+/* Lists the pairs of offset v and rows [begin, end) in `work`; rows of out count from
+ * begin.  Returns their number. */
+static i64 conv_pairs(const struct conv *conv, struct vx_work *work, i32 v, i64 begin,
+                      i64 end)
+{
+    i64 count = 0;
+    if (!conv->args.nbr) {
+        for (; count < end - begin; count++) {
+            work->in_rows[count] = (i32)(begin + count);
+            work->out_rows[count] = (i32)count;
+        }
+        return count;
+    }
+    const i32 *nbr = conv->args.nbr + v * conv->args.n;
+    for (i64 i = begin; i < end; i++) {
+        work->in_rows[count] = nbr[i];
+        work->out_rows[count] = (i32)(i - begin);
+        count += nbr[i] >= 0;
+    }
+    return count;
+}
+
+/* Sets every row of out to the bias. */
+static void conv_bias(const f32 *bias, i32 columns, f32 *out, i64 rows, i64 stride)
+{
+    for (i64 r = 0; r < rows; r++) {
+        if (bias)
+            memcpy(out + r * stride, bias, (size_t)columns * sizeof *out);
+        else
+            memset(out + r * stride, 0, (size_t)columns * sizeof *out);
+    }
+}
+
+/* Copies columns [first, first + columns) of `depth` rows of a weight into a dense panel,
+ * padded with zeros to a whole number of vectors. */
+static void pack_panel(const struct vx_conv_args *args, struct vx_product *product,
+                       i32 first, i32 columns, f32 *panel)
+{
+    size_t bytes = (size_t)columns * sizeof *panel;
+    size_t bytes_zero = (size_t)(product->columns - columns) * sizeof *panel;
+    const f32 *weight = product->weight + first;
+    for (i32 k = 0; k < product->depth; k++) {
+        memcpy(panel + k * product->columns, weight + (i64)k * args->co, bytes);
+        memset(panel + k * product->columns + columns, 0, bytes_zero);
+    }
+    product->weight = panel;
+    product->weight_stride = product->columns;
+}
+
+/* Computes one tile of rows and one panel of columns: all offsets, all channels. */
+static void conv_block(const struct conv *conv, struct vx_work *work, i64 begin, i64 end,
+                       struct vx_product *product)
+{
+    const struct vx_conv_args *args = &conv->args;
+    i32 first = (i32)(product->weight - args->weight);
+    i32 columns =
+        args->co - first < VX_PANEL_COLUMNS ? args->co - first : VX_PANEL_COLUMNS;
+    bool packed = product->columns != args->co;
+    for (i32 v = 0; v < args->v; v++) {
+        product->pairs = conv_pairs(conv, work, v, begin, end);
+        if (!product->pairs) continue;
+        for (i32 k = 0; k < args->ci; k += VX_PANEL_ROWS) {
+            product->depth = args->ci - k < VX_PANEL_ROWS ? args->ci - k : VX_PANEL_ROWS;
+            product->in = args->in + k;
+            product->weight = args->weight + ((i64)v * args->ci + k) * args->co;
+            product->weight_stride = args->co;
+            if (packed) pack_panel(args, product, first, columns, work->panel);
+            conv->cpu->loops->multiply(product);
+        }
+    }
+}
+
+static void conv_tile(void *context, i32 worker, i64 begin, i64 end)
+{
+    const struct conv *conv = context;
+    const struct vx_conv_args *args = &conv->args;
+    const struct vx_loops *loops = conv->cpu->loops;
+    struct vx_work *work = &conv->cpu->works[worker];
+    i64 rows = end - begin;
+    for (i32 first = 0; first < args->co; first += VX_PANEL_COLUMNS) {
+        i32 columns =
+            args->co - first < VX_PANEL_COLUMNS ? args->co - first : VX_PANEL_COLUMNS;
+        i32 padded = (columns + loops->lanes - 1) / loops->lanes * loops->lanes;
+        /* Rows that are whole vectors are summed in the output itself, others in the
+         * workspace: a vector must not reach into the next row, which another thread may
+         * be writing. */
+        bool direct = padded == args->co;
+        f32 *block = direct ? args->out + begin * args->co : work->block;
+        struct vx_product product = {
+            .in_rows = work->in_rows,
+            .out_rows = work->out_rows,
+            .in_stride = args->ci,
+            .weight = args->weight + first,
+            .columns = padded,
+            .out = block,
+            .out_stride = padded,
+        };
+        if (padded != columns) memset(block, 0, (size_t)(rows * padded) * sizeof *block);
+        conv_bias(args->bias ? args->bias + first : NULL, columns, block, rows, padded);
+        conv_block(conv, work, begin, end, &product);
+        loops->activate(args->activation, block, block, rows * padded);
+        for (i64 r = 0; r < rows && !direct; r++)
+            memcpy(args->out + (begin + r) * args->co + first, block + r * padded,
+                   (size_t)columns * sizeof *block);
+    }
+}
+
+/* Copies the rows in_rows[p] of the input into a panel, padded with rows of zeros.  The
+ * BLAS gets the same sizes each time, so the bits of a row depend on no other row. */
+static void blas_gather(const struct conv *conv, const i32 *in_rows, i64 count,
+                        f32 *panel)
+{
+    size_t ci = (size_t)conv->args.ci;
+    for (i64 p = 0; p < count; p++)
+        memcpy(panel + (size_t)p * ci, conv->args.in + (size_t)in_rows[p] * ci,
+               ci * sizeof *panel);
+    memset(panel + (size_t)count * ci, 0,
+           (size_t)(conv->blas_rows - count) * ci * sizeof *panel);
+}
+
+static void blas_scatter(const struct conv *conv, const i32 *out_rows, i64 count,
+                         const f32 *product, f32 *out)
+{
+    i32 co = conv->args.co;
+    for (i64 p = 0; p < count; p++)
+        conv->cpu->loops->add(product + p * co, out + (i64)out_rows[p] * co,
+                              out + (i64)out_rows[p] * co, co);
+}
+
+static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
+{
+    const struct conv *conv = context;
+    const struct vx_conv_args *args = &conv->args;
+    struct vx_work *work = &conv->cpu->works[worker];
+    f32 *out = args->out + begin * args->co;
+    f32 *gathered = work->blas;
+    f32 *result = work->blas + (size_t)conv->blas_rows * (size_t)args->ci;
+    conv_bias(args->bias, args->co, out, end - begin, args->co);
+    for (i32 v = 0; v < args->v; v++) {
+        i64 pairs = conv_pairs(conv, work, v, begin, end);
+        for (i64 p = 0; p < pairs; p += conv->blas_rows) {
+            i64 count = pairs - p < conv->blas_rows ? pairs - p : conv->blas_rows;
+            blas_gather(conv, work->in_rows + p, count, gathered);
+            const f32 *weight = args->weight + (i64)v * args->ci * args->co;
+            const struct vx_blas_product product = {conv->blas_rows, args->co, args->ci,
+                                                    gathered,        weight,   result};
+            vx_blas_multiply(&conv->cpu->blas, &product);
+            blas_scatter(conv, work->out_rows + p, count, result, out);
+        }
+    }
+    conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
+}
+
+/* Rows of the largest panel that fits: a multiple of 16 leaves BLAS code no remainder. */
+static i32 blas_rows(const struct vx_conv_args *args)
+{
+    i32 rows = VX_BLAS_FLOATS / (args->ci + args->co) / 16 * 16;
+    return rows < VX_BLAS_ROWS_MAX ? rows : VX_BLAS_ROWS_MAX;
+}
+
+/* Whether a BLAS multiplies.  The choice depends on the layer and the machine only, so
+ * that the bits of a row never depend on the batch.  Our loops read rows and add products
+ * in place; a BLAS needs both copied.  With vectors of 8 or 16 the loops are faster (3^3,
+ * one core, GFLOP/s):
+ *
+ *           loops   OpenBLAS
+ *   C 16       75         36
+ *   C 64       96         60
+ *   C 256      94         58
+ *
+ * With vectors of 4 they reach 34, and a BLAS is faster (60) once a layer is wide enough
+ * to pay for the copies. */
+static bool use_blas(const struct vx_cpu *cpu, const struct vx_conv_args *args)
+{
+    if (cpu->multiplier != VX_MULTIPLIER_AUTO)
+        return cpu->multiplier == VX_MULTIPLIER_BLAS;
+    return cpu->blas.sgemm && (i64)args->ci * args->co >= BLAS_CHANNELS_MIN;
+}
+
+/* Small sets are cut finer, so that every thread has work; no row's bits change. */
+static i64 tile_rows(const struct vx_cpu *cpu, i64 n)
+{
+    i64 rows = n / (4 * (i64)vx_cpu_threads(cpu));
+    rows = (rows + 15) / 16 * 16;
+    if (rows > VX_TILE_ROWS_MAX) return VX_TILE_ROWS_MAX;
+    return rows < 32 ? 32 : rows;
+}
+
+static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+{
+    VX_ASSERT(args->v >= 1);
+    VX_ASSERT(args->v <= VX_KERNEL_OFFSETS_MAX);
+    VX_ASSERT(args->ci >= 1);
+    VX_ASSERT(args->ci <= VX_CHANNELS_MAX);
+    VX_ASSERT(args->co >= 1);
+    VX_ASSERT(args->co <= VX_CHANNELS_MAX);
+    VX_ASSERT(args->n >= 0);
+    VX_ASSERT(args->n <= VX_VOXELS_MAX);
+    struct conv conv = {*args, cpu, blas_rows(args)};
+    bool blas = use_blas(cpu, args);
+    vx_pool_spread(cpu->pool, &(struct vx_pool_job){args->n, tile_rows(cpu, args->n),
+                                                    blas ? blas_tile : conv_tile, &conv});
+}
+
+void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args)
+{
+    VX_ASSERT(args->nbr || !args->n);
+    conv_run(cpu, args);
+}
+
+void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
+{
+    const struct vx_conv_args conv = {
+        .n = args->n,
+        .v = 1,
+        .ci = args->ci,
+        .co = args->co,
+        .in = args->in,
+        .weight = args->weight,
+        .bias = args->bias,
+        .activation = args->activation,
+        .out = args->out,
+    };
+    conv_run(cpu, &conv);
+}

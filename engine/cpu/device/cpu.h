@@ -1,0 +1,66 @@
+/* cpu - the CPU device: its threads, a BLAS, and the operators of kernels/.
+ *
+ * Every operator takes the argument struct of its kernel, as the kernel's reference does,
+ * and gives the same answer within the bound that its test derives.  All tensors are
+ * row-major f32.
+ *
+ *   VX_TRY(vx_cpu_open(threads, &why, &cpu));
+ *   vx_cpu_conv(cpu, &args);
+ *   vx_cpu_close(&cpu);
+ *
+ * Owner    the caller; argument memory is borrowed for the call.
+ * Thread   one at a time (the device thread); work is spread over VX_ROLE_COMPUTE threads
+ *          and joined before return.
+ * Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open; operators never allocate.
+ * Order    the bits of a row depend on the operator and this machine, never on N, on the
+ *          row's place, on other requests in the batch, or on the number of threads.
+ * Fails    open: INVALID_ARGUMENT for a bad number of threads, RESOURCE_EXHAUSTED when
+ *          memory or threads are refused.  Operators cannot fail.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_CPU_CPU_H
+#define VX_ENGINE_CPU_CPU_H
+
+#include "engine/base/limits.h"
+#include "engine/base/status.h"
+#include "engine/signature.h"
+#include "kernels/04_conv_explicit.h"
+#include "kernels/10_activation.h"
+#include "kernels/11_linear.h"
+#include "kernels/12_norm.h"
+#include "kernels/13_elementwise.h"
+
+_Static_assert((int)VX_NUMBER_F32 == (int)VX_DTYPE_F32,
+               "a dtype may be cast to a number");
+_Static_assert((int)VX_NUMBER_F16 == (int)VX_DTYPE_F16,
+               "a dtype may be cast to a number");
+_Static_assert((int)VX_NUMBER_BF16 == (int)VX_DTYPE_BF16,
+               "a dtype may be cast to a number");
+_Static_assert(VX_CONCAT_INPUTS_MAX == VX_LAYER_INPUTS_MAX,
+               "a legal layer is a legal concat");
+
+struct vx_cpu;
+
+/* threads: 0 = as many as this process may use at once (affinity and cgroup quota). */
+VX_MUST_USE vx_status vx_cpu_open(i32 threads, struct vx_why *why, struct vx_cpu **cpu);
+void vx_cpu_close(struct vx_cpu **cpu);
+/* "AMD EPYC, 2 threads, AVX-512", or "..., baseline vectors, OpenBLAS Nehalem" */
+const char *vx_cpu_name(const struct vx_cpu *cpu);
+i32 vx_cpu_threads(const struct vx_cpu *cpu);
+
+/* Runs task(context, begin, end) on all threads over [0, count), in chunks that begin at
+ * multiples of `grain`.  A task may not call spread. */
+void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
+                   void (*task)(void *context, i64 begin, i64 end), void *context);
+
+void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);
+void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args);
+void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args);
+void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args);
+void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args);
+void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args);
+void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args);
+void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
+
+#endif

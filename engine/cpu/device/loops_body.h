@@ -1,0 +1,339 @@
+/* loops_body - the code of the inner loops, for any vector width.
+ *
+ * The including file defines VX_LANES, the number of floats in a vector, VX_TILE_VECTORS,
+ * the most vectors of columns in a register tile, and VX_TILE_ROWS(vectors), the rows of
+ * a tile with so many vectors.  The code is compiled with -ffp-contract=fast, so that a
+ * product and a sum become one instruction if there is one; else it follows IEEE.
+ *
+ * Every element of a result is one chain of operations in an order that depends on its
+ * row only, so its bits do not depend on the rows that share its register tile.
+ *
+ * Thread   any; pure.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_CPU_LOOPS_BODY_H
+#define VX_ENGINE_CPU_LOOPS_BODY_H
+
+#include "engine/cpu/device/loops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef f32 vf __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
+typedef i32 vi __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
+typedef u32 vu __attribute__((vector_size(VX_LANES * 4), aligned(4), may_alias));
+
+#define LINE_FLOATS 16 /* floats of a cache line */
+
+/* One register tile: `rows` pairs by `vectors` vectors of columns. */
+INLINE void multiply_tile(const struct vx_product *product, i64 first, int rows,
+                          int vectors)
+{
+    const f32 *in[8];
+    vf sum[8][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        in[r] = product->in + product->in_rows[first + r] * product->in_stride;
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) sum[r][c] = (vf){0};
+    }
+    const f32 *weight = product->weight;
+    for (i64 k = 0; k < product->depth; k++) {
+        vf w[4];
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) w[c] = *(const vf *)(weight + c * VX_LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf x = in[r][k] - (vf){0};
+#pragma GCC unroll 4
+            for (int c = 0; c < vectors; c++) sum[r][c] += x * w[c];
+        }
+        weight += product->weight_stride;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        f32 *out = product->out + product->out_rows[first + r] * product->out_stride;
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) *(vf *)(out + c * VX_LANES) += sum[r][c];
+    }
+}
+
+/* Prefetches the rows of the next register tile, which may lie anywhere in memory. */
+INLINE void multiply_prefetch(const struct vx_product *product, i64 first, int rows)
+{
+    for (i64 p = first; p < first + rows && p < product->pairs; p++) {
+        const f32 *in = product->in + product->in_rows[p] * product->in_stride;
+        for (i32 k = 0; k < product->depth; k += LINE_FLOATS) __builtin_prefetch(in + k);
+    }
+}
+
+INLINE void multiply_columns(const struct vx_product *product, int vectors)
+{
+    const int rows = VX_TILE_ROWS(vectors);
+    i64 p = 0;
+    for (; p + rows <= product->pairs; p += rows) {
+        multiply_prefetch(product, p + rows, rows);
+        multiply_tile(product, p, rows, vectors);
+    }
+    for (; p + 4 <= product->pairs; p += 4) multiply_tile(product, p, 4, vectors);
+    for (; p + 2 <= product->pairs; p += 2) multiply_tile(product, p, 2, vectors);
+    for (; p < product->pairs; p++) multiply_tile(product, p, 1, vectors);
+}
+
+static void multiply(const struct vx_product *product)
+{
+    struct vx_product part = *product;
+    while (part.columns > 0) {
+        int vectors = part.columns / VX_LANES;
+        if (vectors > VX_TILE_VECTORS) vectors = VX_TILE_VECTORS;
+        switch (vectors) {
+        case 1: multiply_columns(&part, 1); break;
+        case 2: multiply_columns(&part, 2); break;
+#if VX_TILE_VECTORS >= 3
+        case 3: multiply_columns(&part, 3); break;
+#endif
+#if VX_TILE_VECTORS >= 4
+        case 4: multiply_columns(&part, 4); break;
+#endif
+        default: return; /* columns are a multiple of lanes */
+        }
+        part.columns -= vectors * VX_LANES;
+        part.weight += vectors * VX_LANES;
+        part.out += vectors * VX_LANES;
+    }
+}
+
+INLINE vf pick(vi mask, vf yes, vf no)
+{
+    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+}
+
+INLINE vf absolute(vf x)
+{
+    return (vf)((vi)x & 0x7fffffff);
+}
+
+/* exp(x) for x <= 0; 0 below -87.3, where the result would be subnormal; NaN stays NaN.
+ *
+ *   x = n ln 2 + r   with |r| <= ln 2 / 2
+ *   exp(r)           by its Taylor series up to r^7 / 7!; the rest is below 6e-9 */
+INLINE vf exp_negative(vf x)
+{
+    /* 1.5 * 2^23: adding it rounds to an integer in the low bits. */
+    const f32 round = 12582912.0f;
+    vi tiny = x < -87.3f;
+    x = pick(tiny, (vf){0} - 87.3f, x);
+    vf shifted = x * 1.44269504f + round;
+    vf n = shifted - round;
+    vf r = x - n * 0.693359375f; /* ln 2 in two parts; n times the first is exact */
+    r = r + n * 2.12194440e-4f;
+    vf p = r * (1.0f / 5040) + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    vu exponent = (vu)shifted - 0x4b400000u; /* the bits of `round` */
+    vf y = (vf)((vu)p + (exponent << 23));
+    y = pick(x <= 0.0f, y, x); /* false for NaN */
+    return pick(tiny, (vf){0}, y);
+}
+
+/* 1 / (1 + exp(-x)); exp only of negative numbers: no overflow, no cancellation. */
+INLINE vf sigmoid(vf x)
+{
+    vf e = exp_negative((vf){0} - absolute(x));
+    vf y = 1.0f / (1.0f + e);
+    return pick(x < 0.0f, e * y, y);
+}
+
+/* x * Phi(x).  With z = |x| / sqrt 2:
+ *
+ *   1 - Phi(|x|) = erfc(z) / 2 = exp(-z^2) * h(z)
+ *
+ * h is a polynomial in 1 / (1 + z/2), fitted for z in [0, 9.4]: relative error 3e-8. */
+INLINE vf gelu(vf x)
+{
+    vf a = absolute(x);
+    vf t = 1.0f / (1.0f + 0.35355339f * a);
+    vf h = t * -0.02696225978434086f + 0.12900149822235107f;
+    h = h * t - 0.21408109366893768f;
+    h = h * t + 0.10211891680955887f;
+    h = h * t + 0.015229553915560246f;
+    h = h * t + 0.08723940700292587f;
+    h = h * t + 0.12599191069602966f;
+    h = h * t + 0.14033137261867523f;
+    h = h * t + 0.1411348283290863f;
+    h = h * t - 4.138776603213046e-06f;
+    vf tail = h * exp_negative(a * a * -0.5f);
+    return x * pick(x < 0.0f, tail, 1.0f - tail);
+}
+
+INLINE vf curve(enum vx_activation activation, vf x)
+{
+    switch (activation) {
+    case VX_ACTIVATION_RELU: return pick(x < 0.0f, (vf){0}, x);
+    case VX_ACTIVATION_SILU: return x * sigmoid(x);
+    case VX_ACTIVATION_GELU: return gelu(x);
+    case VX_ACTIVATION_SIGMOID: return sigmoid(x);
+    default: return x;
+    }
+}
+
+INLINE void activate_as(enum vx_activation activation, const f32 *in, f32 *out, i64 count)
+{
+    i64 e = 0;
+    for (; e + VX_LANES <= count; e += VX_LANES)
+        *(vf *)(out + e) = curve(activation, *(const vf *)(in + e));
+    if (e == count) return;
+    /* The same code for the rest: an element's bits do not depend on its place. */
+    f32 last[VX_LANES] = {0};
+    memcpy(last, in + e, (size_t)(count - e) * sizeof *in);
+    *(vf *)last = curve(activation, *(const vf *)last);
+    memcpy(out + e, last, (size_t)(count - e) * sizeof *out);
+}
+
+static void activate(enum vx_activation activation, const f32 *in, f32 *out, i64 count)
+{
+    switch (activation) {
+    case VX_ACTIVATION_NONE:
+        if (in != out) memcpy(out, in, (size_t)count * sizeof *out);
+        break;
+    case VX_ACTIVATION_RELU: activate_as(VX_ACTIVATION_RELU, in, out, count); break;
+    case VX_ACTIVATION_SILU: activate_as(VX_ACTIVATION_SILU, in, out, count); break;
+    case VX_ACTIVATION_GELU: activate_as(VX_ACTIVATION_GELU, in, out, count); break;
+    case VX_ACTIVATION_SIGMOID: activate_as(VX_ACTIVATION_SIGMOID, in, out, count); break;
+    }
+}
+
+static void scale_shift(const f32 *in, const f32 *scale, const f32 *shift, f32 *out,
+                        i32 c)
+{
+    for (i32 e = 0; e < c; e++) out[e] = in[e] * scale[e] + shift[e];
+}
+
+/* The sum of in - center, or of its square, over a row: by lanes, then over the lanes. */
+INLINE f32 row_sum(const f32 *in, i32 c, f32 center, bool squared)
+{
+    vf lanes = {0};
+    f32 sum = 0;
+    i32 e = 0;
+    for (; e + VX_LANES <= c; e += VX_LANES) {
+        vf x = *(const vf *)(in + e) - center;
+        if (squared) x *= x;
+        lanes += x;
+    }
+    for (; e < c; e++)
+        sum += squared ? (in[e] - center) * (in[e] - center) : in[e] - center;
+    for (int lane = 0; lane < VX_LANES; lane++) sum += lanes[lane];
+    return sum;
+}
+
+static void layer_norm(const struct vx_norm_row *norm, const f32 *in, f32 *out)
+{
+    f32 mean = row_sum(in, norm->c, 0, false) / (f32)norm->c;
+    /* A second pass around the mean corrects its rounding error, which matters when the
+     * mean is large. */
+    mean += row_sum(in, norm->c, mean, false) / (f32)norm->c;
+    f32 variance = row_sum(in, norm->c, mean, true) / (f32)norm->c;
+    f32 scale = 1.0f / sqrtf(variance + norm->eps);
+    for (i32 e = 0; e < norm->c; e++) out[e] = (in[e] - mean) * scale;
+    if (norm->weight)
+        for (i32 e = 0; e < norm->c; e++) out[e] *= norm->weight[e];
+    if (norm->bias)
+        for (i32 e = 0; e < norm->c; e++) out[e] += norm->bias[e];
+}
+
+static void add(const f32 *a, const f32 *b, f32 *out, i64 count)
+{
+    for (i64 e = 0; e < count; e++) out[e] = a[e] + b[e];
+}
+
+INLINE f32 f32_of_bits(u32 bits)
+{
+    f32 value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE u32 bits_of_f32(f32 value)
+{
+    u32 bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void f16_to_f32(const u16 *from, f32 *to, i64 count)
+{
+    /* 2^112: f16 exponents begin at -14, those of f32 at -126. */
+    const f32 rebias = f32_of_bits((127 + 112) << 23);
+    for (i64 e = 0; e < count; e++) {
+        u32 sign = (u32)(from[e] & 0x8000) << 16;
+        u32 magnitude = from[e] & 0x7fff;
+        u32 finite = bits_of_f32(f32_of_bits(magnitude << 13) * rebias);
+        u32 special = 0x7f800000u | magnitude << 13;
+        special |= magnitude > 0x7c00 ? 0x00400000u : 0;
+        to[e] = f32_of_bits(sign | (magnitude >= 0x7c00 ? special : finite));
+    }
+}
+
+static void bf16_to_f32(const u16 *from, f32 *to, i64 count)
+{
+    for (i64 e = 0; e < count; e++) {
+        u32 bits = (u32)from[e] << 16;
+        to[e] =
+            f32_of_bits(bits | ((bits & 0x7fffffffu) > 0x7f800000u ? 0x00400000u : 0));
+    }
+}
+
+static void f32_to_f16(const f32 *from, u16 *to, i64 count)
+{
+    for (i64 e = 0; e < count; e++) {
+        u32 bits = bits_of_f32(from[e]);
+        u32 sign = bits >> 16 & 0x8000;
+        u32 magnitude = bits & 0x7fffffffu;
+        /* Adds half a unit minus one bit, plus the lowest kept bit: ties go to even.  A
+         * carry raises the exponent; beyond the largest number it gives infinity. */
+        u32 normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+        /* The last bit of 0.5f is one unit of an f16 subnormal: the addition rounds. */
+        u32 small = bits_of_f32(f32_of_bits(magnitude) + 0.5f) - 0x3f000000u;
+        u32 nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
+        u32 value = magnitude < 0x38800000u ? small : normal;
+        value = magnitude >= 0x477ff000u ? 0x7c00 : value;
+        value = magnitude > 0x7f800000u ? nan : value;
+        to[e] = (u16)(sign | value);
+    }
+}
+
+static void f32_to_bf16(const f32 *from, u16 *to, i64 count)
+{
+    for (i64 e = 0; e < count; e++) {
+        u32 bits = bits_of_f32(from[e]);
+        u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        u32 nan = bits >> 16 | 0x40;
+        to[e] = (u16)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+    }
+}
+
+static bool here(void);
+
+const struct vx_loops VX_LOOPS = {
+    .name = VX_LOOPS_NAME,
+    .lanes = VX_LANES,
+    .here = here,
+    .multiply = multiply,
+    .activate = activate,
+    .scale_shift = scale_shift,
+    .layer_norm = layer_norm,
+    .add = add,
+    .f16_to_f32 = f16_to_f32,
+    .bf16_to_f32 = bf16_to_f32,
+    .f32_to_f16 = f32_to_f16,
+    .f32_to_bf16 = f32_to_bf16,
+};
+
+#endif

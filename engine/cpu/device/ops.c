@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/device/device.h"
+
+#include <string.h>
+
+/* Elements of one chunk: 64 KiB of floats stay in the first- or second-level cache
+ * between a layer and its activation. */
+#define PIECE_ELEMENTS 16384
+
+/* Elements converted at a time when neither side is F32. */
+#define CONVERT_ELEMENTS 1024
+
+static i64 piece_rows(i32 c)
+{
+    VX_ASSERT(c >= 1);
+    return c < PIECE_ELEMENTS ? PIECE_ELEMENTS / c : 1;
+}
+
+/* What a task needs: the loops and the caller's arguments. */
+struct op {
+    const struct vx_loops *loops;
+    const void *args;
+};
+
+static void op_run(struct vx_cpu *cpu, i64 count, i64 grain,
+                   void (*task)(void *context, i64 begin, i64 end), const void *args)
+{
+    VX_ASSERT(count >= 0);
+    struct op op = {cpu->loops, args};
+    vx_cpu_spread(cpu, count, grain, task, &op);
+}
+
+static void activation_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_activation_args *args = op->args;
+    op->loops->activate(args->activation, args->in + begin, args->out + begin,
+                        end - begin);
+}
+
+void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args)
+{
+    op_run(cpu, args->n * args->c, PIECE_ELEMENTS, activation_task, args);
+}
+
+static void batch_norm_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_batch_norm_args *args = op->args;
+    for (i64 i = begin; i < end; i++)
+        op->loops->scale_shift(args->in + i * args->c, args->scale, args->shift,
+                               args->out + i * args->c, args->c);
+    f32 *out = args->out + begin * args->c;
+    op->loops->activate(args->activation, out, out, (end - begin) * args->c);
+}
+
+void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args)
+{
+    op_run(cpu, args->n, piece_rows(args->c), batch_norm_task, args);
+}
+
+static void layer_norm_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_layer_norm_args *args = op->args;
+    const struct vx_norm_row norm = {args->c, args->eps, args->weight, args->bias};
+    for (i64 i = begin; i < end; i++)
+        op->loops->layer_norm(&norm, args->in + i * args->c, args->out + i * args->c);
+    f32 *out = args->out + begin * args->c;
+    op->loops->activate(args->activation, out, out, (end - begin) * args->c);
+}
+
+void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args)
+{
+    op_run(cpu, args->n, piece_rows(args->c), layer_norm_task, args);
+}
+
+static void add_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_add_args *args = op->args;
+    f32 *out = args->out + begin;
+    op->loops->add(args->a + begin, args->b + begin, out, end - begin);
+    op->loops->activate(args->activation, out, out, end - begin);
+}
+
+void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args)
+{
+    op_run(cpu, args->n * args->c, PIECE_ELEMENTS, add_task, args);
+}
+
+static i32 concat_channels(const struct vx_concat_args *args)
+{
+    i32 c = 0;
+    for (i32 k = 0; k < args->inputs_count; k++) c += args->inputs[k].c;
+    return c;
+}
+
+static void concat_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_concat_args *args = op->args;
+    f32 *out = args->out + begin * concat_channels(args);
+    for (i64 i = begin; i < end; i++) {
+        for (i32 k = 0; k < args->inputs_count; k++) {
+            i32 c = args->inputs[k].c;
+            memcpy(out, args->inputs[k].data + i * c, (size_t)c * sizeof *out);
+            out += c;
+        }
+    }
+}
+
+void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args)
+{
+    VX_ASSERT(args->inputs_count >= 1);
+    VX_ASSERT(args->inputs_count <= VX_CONCAT_INPUTS_MAX);
+    op_run(cpu, args->n, piece_rows(concat_channels(args)), concat_task, args);
+}
+
+static size_t number_bytes(enum vx_number type)
+{
+    return type == VX_NUMBER_F32 ? sizeof(f32) : sizeof(u16);
+}
+
+static void convert_read(const struct vx_loops *loops, const struct vx_convert_args *args,
+                         i64 begin, f32 *to, i64 count)
+{
+    const u16 *from = (const u16 *)args->from + begin;
+    if (args->from_type == VX_NUMBER_F16)
+        loops->f16_to_f32(from, to, count);
+    else
+        loops->bf16_to_f32(from, to, count);
+}
+
+static void convert_write(const struct vx_loops *loops,
+                          const struct vx_convert_args *args, i64 begin, const f32 *from,
+                          i64 count)
+{
+    u16 *to = (u16 *)args->to + begin;
+    if (args->to_type == VX_NUMBER_F16)
+        loops->f32_to_f16(from, to, count);
+    else
+        loops->f32_to_bf16(from, to, count);
+}
+
+static void convert_task(void *context, i64 begin, i64 end)
+{
+    const struct op *op = context;
+    const struct vx_convert_args *args = op->args;
+    if (args->from_type == args->to_type) {
+        size_t bytes = number_bytes(args->from_type);
+        memcpy((u8 *)args->to + (size_t)begin * bytes,
+               (const u8 *)args->from + (size_t)begin * bytes,
+               (size_t)(end - begin) * bytes);
+    } else if (args->to_type == VX_NUMBER_F32) {
+        convert_read(op->loops, args, begin, (f32 *)args->to + begin, end - begin);
+    } else if (args->from_type == VX_NUMBER_F32) {
+        convert_write(op->loops, args, begin, (const f32 *)args->from + begin,
+                      end - begin);
+    } else {
+        /* Both have 16 bits.  F32 holds either exactly, so there is only one rounding. */
+        f32 between[CONVERT_ELEMENTS];
+        for (i64 e = begin; e < end; e += CONVERT_ELEMENTS) {
+            i64 count = end - e < CONVERT_ELEMENTS ? end - e : CONVERT_ELEMENTS;
+            convert_read(op->loops, args, e, between, count);
+            convert_write(op->loops, args, e, between, count);
+        }
+    }
+}
+
+void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args)
+{
+    VX_ASSERT(args->from_type >= VX_NUMBER_F32);
+    VX_ASSERT(args->from_type <= VX_NUMBER_BF16);
+    VX_ASSERT(args->to_type >= VX_NUMBER_F32);
+    VX_ASSERT(args->to_type <= VX_NUMBER_BF16);
+    op_run(cpu, args->count, PIECE_ELEMENTS, convert_task, args);
+}

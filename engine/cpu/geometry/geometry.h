@@ -1,0 +1,97 @@
+/* geometry - sorted voxels and neighbour maps of the CPU device, cached by coords_ref.
+ *
+ * Coordinates become packed keys, which are sorted once; a neighbour map for each
+ * (kernel, dilation) is built when it is first asked for.  The cache finds a geometry
+ * again by its coords_ref, the hash that the front computes (base/content.h).  If the
+ * request has coordinates, they are compared in full; if it has only the coords_ref, that
+ * is trusted.  The cache evicts the geometry that was used least recently.  A geometry
+ * without a coords_ref is freed with its last drop.
+ *
+ *   VX_TRY(vx_geometry_open(cache_bytes, &why, &cache));
+ *   VX_TRY(vx_geometry_hold(cache, cpu, &view, &why, &geometry));
+ *   VX_TRY(vx_geometry_map(geometry, cpu, &key, &why, &map));
+ *   vx_geometry_drop(cache, &geometry);
+ *   vx_geometry_close(&cache);
+ *
+ * Owner    the cache owns geometries; hold protects one from eviction until drop.
+ * Thread   one at a time (the device thread).
+ * Limits   cache_bytes, reserved at open, hold everything: geometries in use, cached
+ *          ones, and the scratch of a build.  VX_GEOMETRY_ENTRIES_MAX geometries,
+ *          VX_GEOMETRY_MAPS_MAX maps.  No allocation after open.
+ * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate, with the rows, and
+ *          for a coords_ref whose geometry has another number of voxels;
+ *          FAILED_PRECONDITION for a coords_ref without coordinates that is not in the
+ *          cache; RESOURCE_EXHAUSTED when a geometry does not fit although everything
+ *          that is not in use was evicted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GEOMETRY_GEOMETRY_H
+#define VX_ENGINE_GEOMETRY_GEOMETRY_H
+
+#include "engine/base/text/coords_ref.h"
+#include "engine/base/limits.h"
+#include "engine/base/status.h"
+#include "engine/plan/map_key.h"
+
+struct vx_cpu;
+struct vx_geometry_cache;
+struct vx_geometry;
+
+/* Geometries in the cache: for a worker with a thousand streams, the last few frames of
+ * each.  An entry has 128 bytes. */
+#define VX_GEOMETRY_ENTRIES_MAX 4096
+
+/* Maps in the cache: the networks we know need 1 to 9 for each geometry. */
+#define VX_GEOMETRY_MAPS_MAX 16384
+
+struct vx_coords_view {
+    /* (n, columns) row-major, borrowed for the call; NULL: the geometry of `content`. */
+    const i32 *rows;
+    i64 n;
+    i32 columns;                     /* 4: sample x y z; 3: x y z, sample 0 */
+    struct vx_coords_ref coords_ref; /* zeros = none: do not keep the geometry */
+};
+
+struct vx_map {
+    struct vx_map_key key;
+    i32 v; /* kernel[0] * kernel[1] * kernel[2] */
+    i64 n;
+    const i32 *nbr; /* (V, N): row of the voxel at coordinate + offset(v), -1 = none */
+    i64 pairs;      /* entries of nbr that are not -1 */
+};
+
+struct vx_geometry_stats {
+    i64 bytes, bytes_max;
+    /* Each geometry and each map counts.  A coords_ref that is not in the cache is a
+     * miss; so is a geometry without one. */
+    i64 hits, misses, evictions;
+};
+
+VX_MUST_USE vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
+                                       struct vx_geometry_cache **cache);
+void vx_geometry_close(struct vx_geometry_cache **cache);
+
+/* Finds or builds the geometry of a request; the caller drops it. */
+VX_MUST_USE vx_status vx_geometry_hold(struct vx_geometry_cache *cache,
+                                       struct vx_cpu *cpu,
+                                       const struct vx_coords_view *view,
+                                       struct vx_why *why, struct vx_geometry **geometry);
+/* Finds or builds a map of a held geometry; valid until drop. */
+VX_MUST_USE vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                                      const struct vx_map_key *key, struct vx_why *why,
+                                      const struct vx_map **map);
+/* True when hold and every map since hold came from the cache. */
+bool vx_geometry_was_hit(const struct vx_geometry *geometry);
+/* True when the geometry is in the cache under its coords_ref. */
+bool vx_geometry_kept(const struct vx_geometry *geometry);
+void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geometry);
+/* Frees the geometry of a coords_ref, if it is cached and not held. */
+void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_coords_ref name);
+void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
+                           struct vx_geometry_stats *stats);
+
+/* For tests: uses only these bits of every coords_ref, so that different sets collide. */
+void vx_geometry_weaken(struct vx_geometry_cache *cache, u64 bits);
+
+#endif

@@ -1,0 +1,33 @@
+/* map - builds the neighbour map of sorted keys for one kernel and dilation.
+ *
+ * Only half of the offsets are looked up; each pair found gives two entries.  When keys
+ * rise, the keys at one offset from them rise, too.  So a look-up moves a cursor along
+ * the sorted array and needs no search.  The offsets of one column (equal x and y) share
+ * a cursor.
+ *
+ *   vx_map_build(cpu, &build);
+ *
+ * Owner    the caller owns keys, which are read, and nbr, which is written.
+ * Thread   one at a time; work is spread over the CPU device's threads.
+ * Limits   as 02_neighbor_map.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GEOMETRY_MAP_H
+#define VX_ENGINE_GEOMETRY_MAP_H
+
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/cpu/geometry/keys.h"
+
+struct vx_map_build {
+    struct vx_keys set; /* sorted, without duplicates */
+    i32 least[3];       /* bounds of x y z over all rows */
+    i32 most[3];
+    struct vx_map_key key;
+    i32 *nbr;  /* (V, N) out */
+    i64 pairs; /* out */
+};
+/* The number of kernel offsets, V.  Asserts that the key is legal. */
+void vx_map_build(struct vx_cpu *cpu, struct vx_map_build *build);
+
+#endif

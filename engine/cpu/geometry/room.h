@@ -1,0 +1,31 @@
+/* room - computes the bytes of the geometry cache that a geometry needs; pure.
+ *
+ * The cache hands out blocks of power-of-two size (engine/base/memory/buddy.h), so a geometry
+ * needs more than the sum of its bytes: 36 bytes take a block of 64, and a cache of 100
+ * bytes has only one such block.
+ *
+ *   size_t bytes = vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+ *   if (bytes <= cache_bytes) ...fits...
+ *
+ * Thread   any.
+ * Limits   VX_VOXELS_MAX rows and VX_LAYERS_MAX maps do not overflow.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GEOMETRY_ROOM_H
+#define VX_ENGINE_GEOMETRY_ROOM_H
+
+#include "engine/cpu/geometry/geometry.h"
+
+/* The smallest block is a page: a small geometry touches no more than it needs. */
+#define VX_GEOMETRY_UNIT_BYTES 4096
+
+/* Bytes of keys and rows, and of one map. */
+size_t vx_geometry_set_bytes(i64 n);
+size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n);
+
+/* The cache size in which every geometry of n voxels can be built, whatever the cache
+ * held before, if nothing else is held and the maps are asked for in this order. */
+size_t vx_geometry_room(const struct vx_map_key *const *maps, i32 maps_count, i64 n);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/model/backend.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/cpu/geometry/room.h"
+#include "engine/model/model.h"
+#include "engine/cpu/run/exec.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+struct device {
+    size_t bytes, cache_bytes;
+    struct vx_cpu *cpu;
+    struct vx_geometry_cache *cache;
+    struct vx_exec *exec;
+    struct vx_batch *first, *last; /* ended batches that wait to be collected */
+};
+
+static void cpu_close(void **device)
+{
+    struct device *it = *device;
+    *device = NULL;
+    if (!it) return;
+    vx_exec_close(&it->exec);
+    if (it->cache) vx_geometry_close(&it->cache);
+    if (it->cpu) vx_cpu_close(&it->cpu);
+    vx_free(it);
+}
+
+static vx_status cpu_open_parts(struct device *device,
+                                const struct vx_engine_options *options,
+                                struct vx_why *why)
+{
+    VX_TRY(vx_cpu_open(options->threads, why, &device->cpu));
+    VX_TRY(vx_geometry_open(options->cache_bytes, why, &device->cache));
+    VX_TRY(vx_exec_open(options->device_bytes, device->cpu, device->cache, why,
+                        &device->exec));
+    vx_exec_tell(device->exec, &options->running);
+    return VX_OK;
+}
+
+static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why *why,
+                          void **device)
+{
+    struct device *made = *device = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a device");
+    made->bytes = options->device_bytes;
+    made->cache_bytes = options->cache_bytes;
+    vx_status status = cpu_open_parts(made, options, why);
+    if (status.fault) cpu_close(device);
+    return status;
+}
+
+static size_t plan_need(const void *context, i64 n)
+{
+    return vx_plan_bytes(context, n);
+}
+
+static size_t geometry_need(const void *context, i64 n)
+{
+    const struct vx_plan *plan = context;
+    return vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+}
+
+static vx_status cpu_fit(const struct device *device, struct vx_model *model,
+                         struct vx_why *why)
+{
+    char what[64];
+    struct vx_model_room room = {.bytes = device->bytes,
+                                 .need = plan_need,
+                                 .context = model->plan,
+                                 .memory = "device memory",
+                                 .setting = "device_bytes",
+                                 .what = what};
+    snprintf(what, sizeof what, "%lld channels each", (long long)model->plan->channels);
+    VX_TRY(vx_model_fit(model, &room, why));
+    room.bytes = device->cache_bytes;
+    room.need = geometry_need;
+    room.memory = "geometry cache";
+    room.setting = "cache_bytes";
+    snprintf(what, sizeof what, "%d maps, in powers of two", model->plan->maps_count);
+    return vx_model_fit(model, &room, why);
+}
+
+/* Another thread may be using the device, so this reads only fields that never change
+ * after open. */
+static vx_status cpu_load(void *device, const struct vx_model_source *source,
+                          const struct vx_progress *progress, struct vx_why *why,
+                          struct vx_model **model)
+{
+    vx_status status;
+    struct vx_model *made;
+    *model = NULL;
+    VX_TRY(vx_model_begin(source, false, why, &made));
+    VX_TRY_OR(status, out, cpu_fit(device, made, why));
+    VX_TRY_OR(status, out, vx_model_finish(made, progress, why));
+    *model = made;
+    return VX_OK;
+out:
+    vx_model_close(&made);
+    return status;
+}
+
+static vx_status cpu_warm(void *device, struct vx_model *model, struct vx_why *why,
+                          struct vx_warm *warm)
+{
+    struct device *it = device;
+    i64 sizes[VX_WARMUP_MAX], pieces = vx_exec_warm_pieces(model->plan);
+    warm->total = vx_warm_sizes(model, sizes) * pieces;
+    if (model->warmed < warm->total) {
+        const struct vx_exec_warm_piece piece = {sizes[model->warmed / pieces],
+                                                 model->warmed % pieces};
+        VX_TRY(vx_exec_warm(it->exec, model->plan, model->weights, &piece, why));
+        model->warmed++;
+    }
+    warm->done = model->warmed;
+    warm->more = warm->done < warm->total;
+    return VX_OK;
+}
+
+static void cpu_unload(void *device, struct vx_model **model)
+{
+    (void)device;
+    vx_model_close(model);
+}
+
+/* One request after the other, each on all cores: batching gains a CPU nothing. */
+static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *batch)
+{
+    struct device *it = device;
+    i64 begin = vx_clock_ns();
+    for (i32 i = 0; i < batch->items_count; i++) {
+        struct vx_item *item = &batch->items[i];
+        if (!vx_item_runs(item)) continue;
+        VX_ASSERT(!item->coords_change && !item->on_device);
+        vx_exec_run(it->exec, model->plan, model->weights, item);
+    }
+    batch->device_ns = vx_clock_ns() - begin;
+    *(it->last ? &it->last->next : &it->first) = batch;
+    it->last = batch;
+}
+
+static struct vx_batch *cpu_collect(void *device, bool wait)
+{
+    struct device *it = device;
+    struct vx_batch *batch = it->first;
+    VX_ASSERT(batch);
+    (void)wait; /* a submitted batch has ended already */
+    it->first = batch->next;
+    if (!it->first) it->last = NULL;
+    batch->next = NULL;
+    return batch;
+}
+
+static void cpu_stats(const void *device, struct vx_engine_stats *stats)
+{
+    const struct device *it = device;
+    struct vx_geometry_stats geometry;
+    vx_geometry_stats_get(it->cache, &geometry);
+    *stats = (struct vx_engine_stats){
+        .device_bytes = (i64)vx_exec_bytes(it->exec),
+        .device_bytes_used_max = (i64)vx_exec_used_max(it->exec),
+        .cache_bytes = geometry.bytes,
+        .cache_bytes_max = geometry.bytes_max,
+        .cache_hits = geometry.hits,
+        .cache_misses = geometry.misses,
+        .cache_evictions = geometry.evictions,
+    };
+    snprintf(stats->device_name, sizeof stats->device_name, "cpu: %s",
+             vx_cpu_name(it->cpu));
+}
+
+static bool cpu_lost(const void *device, struct vx_why *why)
+{
+    (void)device;
+    (void)why;
+    return false;
+}
+
+/* None: the CPU device computes on whatever cores the process has. */
+static i32 cpu_numa_node(const void *device)
+{
+    (void)device;
+    return -1;
+}
+
+static i32 cpu_devices(enum vx_device_kind kind, const char *driver, struct vx_why *why)
+{
+    (void)kind;
+    (void)driver;
+    (void)why;
+    return 1;
+}
+
+const struct vx_backend vx_backend_cpu = {
+    .devices = cpu_devices,
+    .open = cpu_open,
+    .close = cpu_close,
+    .load = cpu_load,
+    .warm = cpu_warm,
+    .unload = cpu_unload,
+    .submit = cpu_submit,
+    .collect = cpu_collect,
+    .stats = cpu_stats,
+    .lost = cpu_lost,
+    .numa_node = cpu_numa_node,
+};

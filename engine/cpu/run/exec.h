@@ -1,0 +1,65 @@
+/* exec - carries out a plan for one request on the CPU device.
+ *
+ * One block of memory holds all activations at the offsets of the plan.  It is reserved
+ * when the engine opens; pages are taken when they are touched, and running allocates
+ * nothing.  f32 features and f32 outputs are used in the caller's memory, without a copy.
+ *
+ *   VX_TRY(vx_exec_open(bytes, cpu, cache, &why, &exec));
+ *   vx_exec_run(exec, plan, weights, &item);        (fills the item's status and times)
+ *   vx_exec_close(&exec);
+ *
+ * Owner    the engine; plan, weights and item are borrowed for the call.
+ * Thread   device.
+ * Limits   the bytes given at open.
+ * Fails    run: in the item's status.  INVALID_ARGUMENT for wrong coordinates;
+ *          FAILED_PRECONDITION for a coords_ref without coords that the cache does not
+ *          have; RESOURCE_EXHAUSTED, with the numbers, when N voxels do not fit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_PLAN_EXEC_H
+#define VX_ENGINE_PLAN_EXEC_H
+
+#include "engine/batch.h"
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/device.h"
+#include "engine/weights/weights.h"
+#include "engine/plan/plan.h"
+
+struct vx_cpu;
+struct vx_exec;
+
+/* Reserves `bytes` of address space. */
+VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
+                                   struct vx_geometry_cache *cache, struct vx_why *why,
+                                   struct vx_exec **exec);
+void vx_exec_close(struct vx_exec **exec);
+
+/* Sets the report of a request's progress: before each map and launch, and at the end. */
+void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
+
+/* The item has voxels, and vx_item_begin has run on it. */
+void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
+                 const struct vx_weights *weights, struct vx_item *item);
+
+/* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys,
+ * each map, each launch.  The request is a flat sheet with features of zero and no
+ * outputs.  Other requests may run between the steps and overwrite activations; the later
+ * launches then compute on what they left, and the results are not used. */
+struct vx_exec_warm_piece {
+    i64 voxels, index;
+};
+i64 vx_exec_warm_pieces(const struct vx_plan *plan);
+VX_MUST_USE vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
+                                   const struct vx_weights *weights,
+                                   const struct vx_exec_warm_piece *piece,
+                                   struct vx_why *why);
+
+size_t vx_exec_bytes(const struct vx_exec *exec);
+size_t vx_exec_used_max(const struct vx_exec *exec); /* most bytes of a request so far */
+
+/* RESOURCE_EXHAUSTED, with the numbers, when N voxels need more than `bytes`. */
+VX_MUST_USE vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
+                                    struct vx_why *why);
+
+#endif

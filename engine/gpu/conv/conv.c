@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/conv/conv.h"
+
+#include "engine/base/process/check.h"
+#include "engine/gpu/geometry/order.h"
+#include "kernels/04_conv_gather.h"
+#include "kernels/07_conv_reduce.h"
+
+#include <string.h>
+
+/* A panel of the explicit product: large enough to fill a device, small enough to leave
+ * its memory to the features. */
+#define PANEL_BYTES ((size_t)256 << 20)
+/* Rows of a panel: a multiple of every tile. */
+#define PANEL_ROWS_UNIT 256
+/* PAIRS_LIST may use at most this much workspace: it is for few rows and many
+ * channels.  The partial sums of a split have no such bound, because the layer has
+ * no other order. */
+#define PAIRS_BYTES_MAX ((size_t)4 << 30)
+#define ALIGN           256
+
+enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
+{
+    i32 planes = problem->kernel[0], columns = planes * problem->kernel[1];
+    if (problem->ci >= VX_CONV_COLUMNS_CHANNELS && columns > 1)
+        return VX_CONV_ORDER_COLUMNS;
+    if (problem->ci >= VX_CONV_PLANES_CHANNELS && planes > 1) return VX_CONV_ORDER_PLANES;
+    return VX_CONV_ORDER_CHAIN;
+}
+
+i32 vx_conv_groups(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm)
+{
+    switch (algorithm) {
+    case VX_CONV_IMPLICIT_SPLIT:
+    case VX_CONV_MASKED_SPLIT:
+        if (problem->ci < VX_CONV_COLUMNS_CHANNELS) return problem->kernel[0];
+        return problem->kernel[0] * problem->kernel[1];
+    case VX_CONV_PAIRS_LIST: return problem->v;
+    default: return 1;
+    }
+}
+
+bool vx_conv_exact(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm)
+{
+    bool chain = vx_conv_order_of(problem) == VX_CONV_ORDER_CHAIN;
+    switch (algorithm) {
+    case VX_CONV_IMPLICIT:
+    case VX_CONV_MASKED: return chain;
+    case VX_CONV_IMPLICIT_SPLIT:
+    case VX_CONV_MASKED_SPLIT: return !chain;
+    default: return false;
+    }
+}
+
+bool vx_conv_sorted(enum vx_conv_algorithm algorithm)
+{
+    return algorithm == VX_CONV_MASKED || algorithm == VX_CONV_MASKED_SPLIT;
+}
+
+static const char *const names[VX_CONV_ALGORITHMS_COUNT] = {
+    [VX_CONV_AUTO] = "auto",
+    [VX_CONV_EXPLICIT] = "explicit",
+    [VX_CONV_IMPLICIT] = "implicit",
+    [VX_CONV_MASKED] = "masked",
+    [VX_CONV_IMPLICIT_SPLIT] = "implicit_split",
+    [VX_CONV_MASKED_SPLIT] = "masked_split",
+    [VX_CONV_PAIRS_LIST] = "pairs_list",
+};
+
+const char *vx_conv_name(enum vx_conv_algorithm algorithm)
+{
+    VX_ASSERT(algorithm < VX_CONV_ALGORITHMS_COUNT);
+    return names[algorithm];
+}
+
+enum vx_conv_algorithm vx_conv_of_name(const char *name)
+{
+    for (i32 i = 0; i < VX_CONV_ALGORITHMS_COUNT; i++)
+        if (!strcmp(names[i], name)) return (enum vx_conv_algorithm)i;
+    return VX_CONV_ALGORITHMS_COUNT;
+}
+
+const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
+{
+    /* All other algorithms use one kernel with different arguments. */
+    return vx_kernel_find(algorithm == VX_CONV_PAIRS_LIST ? "conv_pairs" : "conv_masked");
+}
+
+/* --- workspace: what each algorithm keeps between its launches, in this order --- */
+
+struct pieces {
+    size_t partial, scratch, starts, in_rows, places, panel, total;
+};
+
+static size_t piece(size_t *at, size_t bytes)
+{
+    size_t begin = *at;
+    *at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return begin;
+}
+
+static i64 panel_rows(const struct vx_conv_problem *problem)
+{
+    size_t row =
+        (size_t)problem->v * (size_t)problem->ci * (size_t)vx_number_bytes(problem->type);
+    i64 rows = (i64)(PANEL_BYTES / row) / PANEL_ROWS_UNIT * PANEL_ROWS_UNIT;
+    if (rows < PANEL_ROWS_UNIT) rows = PANEL_ROWS_UNIT;
+    return rows < problem->n ? rows : problem->n;
+}
+
+static struct pieces pieces_of(const struct vx_conv_problem *problem,
+                               enum vx_conv_algorithm algorithm)
+{
+    struct pieces pieces = {0};
+    size_t n = (size_t)problem->n, co = (size_t)problem->co, v = (size_t)problem->v;
+    size_t stride = (size_t)vx_nbr_stride(problem->v);
+    size_t groups = (size_t)vx_conv_groups(problem, algorithm), rows;
+    switch (algorithm) {
+    case VX_CONV_IMPLICIT_SPLIT:
+    case VX_CONV_MASKED_SPLIT:
+        pieces.partial = piece(&pieces.total, groups * n * co * sizeof(f32));
+        break;
+    case VX_CONV_PAIRS_LIST:
+        pieces.partial = piece(&pieces.total, v * n * co * sizeof(f32));
+        pieces.scratch =
+            piece(&pieces.total, vx_gpu_pairs_scratch_bytes(problem->n, problem->v));
+        pieces.starts = piece(&pieces.total, (v + 1) * sizeof(i32));
+        pieces.in_rows = piece(&pieces.total, v * n * sizeof(i32));
+        pieces.places = piece(&pieces.total, n * stride * sizeof(i32));
+        break;
+    case VX_CONV_EXPLICIT:
+        rows = (size_t)panel_rows(problem);
+        pieces.panel = piece(&pieces.total, rows * v * (size_t)problem->ci *
+                                                (size_t)vx_number_bytes(problem->type));
+        pieces.partial = piece(&pieces.total, rows * co * sizeof(f32));
+        break;
+    default: break;
+    }
+    return pieces;
+}
+
+size_t vx_conv_workspace(const struct vx_conv_problem *problem,
+                         const struct vx_conv_choice *choice)
+{
+    return pieces_of(problem, choice->algorithm).total;
+}
+
+/* --- legality --- */
+
+static const struct vx_tile *tile_of(const struct vx_conv_choice *choice)
+{
+    const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
+    VX_ASSERT(choice->tile >= 0 && choice->tile < spec->tiles_count);
+    return &spec->tiles[choice->tile];
+}
+
+/* The first three values of a tile are its rows, columns and block of channels. */
+static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
+{
+    i64 blocks = (problem->n + tile->values[0] - 1) / tile->values[0];
+    blocks *= (problem->co + tile->values[1] - 1) / tile->values[1];
+    if (problem->ci % tile->values[2]) return false;
+    /* At least half of the columns of so wide a tile would be zeros. */
+    if (tile->values[1] >= 2 * problem->co) return false;
+    return blocks * problem->v < INT32_MAX;
+}
+
+bool vx_conv_fits(const struct vx_conv_problem *problem,
+                  const struct vx_conv_choice *choice, const struct vx_caps *caps)
+{
+    const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
+    const struct vx_tile *tile = tile_of(choice);
+    bool split = choice->algorithm == VX_CONV_IMPLICIT_SPLIT ||
+                 choice->algorithm == VX_CONV_MASKED_SPLIT;
+    if (problem->v == 1 && choice->algorithm != VX_CONV_IMPLICIT) return false;
+    if (split && vx_conv_groups(problem, choice->algorithm) < 2) return false;
+    if (choice->algorithm == VX_CONV_PAIRS_LIST &&
+        vx_conv_workspace(problem, choice) > PAIRS_BYTES_MAX)
+        return false;
+    return spec->fits(tile, problem->type, caps) && tile_suits(problem, tile);
+}
+
+i32 vx_conv_kernels(const struct vx_conv_problem *problem,
+                    const struct vx_conv_choice *choice,
+                    struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX])
+{
+    i32 count = 0;
+    wanted[count++] = (struct vx_jit_wanted){vx_conv_spec(choice->algorithm),
+                                             tile_of(choice), problem->type};
+    const char *more = NULL;
+    switch (choice->algorithm) {
+    case VX_CONV_IMPLICIT_SPLIT:
+    case VX_CONV_MASKED_SPLIT: more = "conv_reduce"; break;
+    case VX_CONV_PAIRS_LIST: more = "pair_reduce"; break;
+    case VX_CONV_EXPLICIT: more = "conv_reduce"; break;
+    default: break;
+    }
+    if (more)
+        wanted[count++] =
+            (struct vx_jit_wanted){vx_kernel_find(more), NULL, problem->type};
+    if (choice->algorithm == VX_CONV_EXPLICIT)
+        wanted[count++] =
+            (struct vx_jit_wanted){vx_kernel_find("conv_gather"), NULL, problem->type};
+    if (choice->algorithm == VX_CONV_PAIRS_LIST)
+        count += vx_gpu_order_kernels(wanted + count, VX_CONV_KERNELS_MAX - count);
+    return count;
+}
+
+/* --- launches --- */
+
+/* What the launches of one convolution share. */
+struct job {
+    const struct vx_gpu_queue *device;
+    const struct vx_conv_problem *problem;
+    const struct vx_conv_operands *operands;
+    struct vx_jit_wanted kernels[VX_CONV_KERNELS_MAX];
+    struct pieces pieces;
+    struct vx_conv_device_args args;
+    struct vx_why *why;
+};
+
+static void *workspace_at(const struct job *job, size_t offset)
+{
+    return (u8 *)job->operands->workspace + offset;
+}
+
+static vx_status launch(const struct job *job, i32 kernel, const void *args)
+{
+    return vx_kernel_launch(job->device->set, job->device->stream, &job->kernels[kernel],
+                            args, job->why);
+}
+
+static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
+{
+    const struct vx_conv_problem *problem = job->problem;
+    const struct vx_conv_operands *operands = job->operands;
+    const struct vx_gpu_map *map = operands->map;
+    job->args = (struct vx_conv_device_args){
+        .n = problem->n,
+        .v = problem->v,
+        .words = vx_mask_words(problem->v),
+        .nbr_stride = vx_nbr_stride(problem->v),
+        .ci = problem->ci,
+        .co = problem->co,
+        .groups = vx_conv_groups(problem, algorithm),
+        .activation = (i32)operands->activation,
+        .used = operands->channels,
+        .in = operands->in,
+        .weight = operands->weight,
+        .bias = operands->bias,
+        .residual = operands->residual,
+        .out = operands->out,
+    };
+    if (!map) return;
+    VX_ASSERT(map->v == problem->v);
+    job->args.nbr = map->nbr;
+    job->args.masks = map->masks;
+    if (!vx_conv_sorted(algorithm)) return;
+    VX_ASSERT(map->groups == job->args.groups && map->order);
+    job->args.order = map->order;
+    job->args.block_masks = map->block_masks;
+}
+
+static vx_status run_split(struct job *job)
+{
+    job->args.partial = workspace_at(job, job->pieces.partial);
+    VX_TRY(launch(job, 0, &job->args));
+    /* Without block masks every group of every row was written. */
+    if (!job->args.block_masks) job->args.masks = NULL;
+    return launch(job, 1, &job->args);
+}
+
+static vx_status run_pairs(struct job *job)
+{
+    const struct vx_conv_problem *problem = job->problem;
+    const struct vx_gpu_order_want want = {
+        .n = problem->n, .v = problem->v, .groups = 1, .windows = 1};
+    const struct vx_gpu_pairs pairs = {
+        .nbr = job->args.nbr,
+        .scratch = workspace_at(job, job->pieces.scratch),
+        .starts = workspace_at(job, job->pieces.starts),
+        .in_rows = workspace_at(job, job->pieces.in_rows),
+        .places = workspace_at(job, job->pieces.places),
+    };
+    VX_TRY(vx_gpu_pairs_build(job->device->set, job->device->stream, &want, &pairs,
+                              job->why));
+    job->args.starts = pairs.starts;
+    job->args.in_rows = pairs.in_rows;
+    job->args.partial = workspace_at(job, job->pieces.partial);
+    VX_TRY(launch(job, 0, &job->args));
+    const struct vx_pair_reduce_args reduce = {
+        .n = problem->n,
+        .v = problem->v,
+        .nbr_stride = job->args.nbr_stride,
+        .co = problem->co,
+        .activation = job->args.activation,
+        .used = job->args.used,
+        .places = pairs.places,
+        .partial = job->args.partial,
+        .bias = job->args.bias,
+        .residual = job->args.residual,
+        .out = job->args.out,
+    };
+    return launch(job, 1, &reduce);
+}
+
+/* Multiplies a panel by the weights of all offsets.  With the vendor's library, the
+ * reduction of a split then writes the output; without, the product runs as a convolution
+ * with one offset and V * Ci channels. */
+static vx_status multiply_panel(struct job *job, struct vx_conv_device_args *args)
+{
+    struct vx_blas_gpu *blas = job->device->blas;
+    if (!blas) return launch(job, 0, args);
+    const struct vx_blas_product product = {
+        .rows = args->n,
+        .depth = args->ci,
+        .columns = args->co,
+        .type = job->problem->type,
+        .left = args->in,
+        .right = args->weight,
+        .out = workspace_at(job, job->pieces.partial),
+    };
+    VX_TRY(vx_blas_gpu_multiply(blas, &product, job->why));
+    args->partial = product.out;
+    return launch(job, 1, args);
+}
+
+/* Gathers and multiplies one slice of rows. */
+static vx_status run_panel(struct job *job, i64 first, i64 rows)
+{
+    const struct vx_conv_problem *problem = job->problem;
+    size_t bytes = (size_t)vx_number_bytes(problem->type) * (size_t)problem->co;
+    void *panel = workspace_at(job, job->pieces.panel);
+    const struct vx_conv_gather_args gather = {
+        .first = first,
+        .rows = rows,
+        .v = problem->v,
+        .nbr_stride = job->args.nbr_stride,
+        .ci = problem->ci,
+        .nbr = job->args.nbr,
+        .in = job->args.in,
+        .panel = panel,
+    };
+    VX_TRY(launch(job, 2, &gather));
+    struct vx_conv_device_args args = job->args;
+    args.n = rows;
+    args.v = args.words = 1;
+    args.ci = problem->v * problem->ci;
+    args.nbr = NULL;
+    args.masks = NULL;
+    args.in = panel;
+    args.out = (u8 *)args.out + (size_t)first * bytes;
+    if (args.residual) args.residual = (const u8 *)args.residual + (size_t)first * bytes;
+    return multiply_panel(job, &args);
+}
+
+static vx_status run_explicit(struct job *job)
+{
+    i64 step = panel_rows(job->problem);
+    for (i64 first = 0; first < job->problem->n; first += step) {
+        i64 left = job->problem->n - first;
+        VX_TRY(run_panel(job, first, left < step ? left : step));
+    }
+    return VX_OK;
+}
+
+vx_status vx_conv_launch(const struct vx_gpu_queue *device,
+                         const struct vx_conv_problem *problem,
+                         const struct vx_conv_choice *choice,
+                         const struct vx_conv_operands *operands, struct vx_why *why)
+{
+    struct job job = {
+        .device = device, .problem = problem, .operands = operands, .why = why};
+    VX_ASSERT(choice->algorithm != VX_CONV_AUTO);
+    VX_ASSERT(operands->map || problem->v == 1);
+    if (!problem->n) return VX_OK;
+    (void)vx_conv_kernels(problem, choice, job.kernels);
+    job.pieces = pieces_of(problem, choice->algorithm);
+    job_args(&job, choice->algorithm);
+    switch (choice->algorithm) {
+    case VX_CONV_IMPLICIT_SPLIT:
+    case VX_CONV_MASKED_SPLIT: return run_split(&job);
+    case VX_CONV_PAIRS_LIST: return run_pairs(&job);
+    case VX_CONV_EXPLICIT: return run_explicit(&job);
+    default: return launch(&job, 0, &job.args);
+    }
+}

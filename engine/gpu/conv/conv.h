@@ -1,0 +1,110 @@
+/* conv - the convolution algorithms of a GPU: what each needs and how it is launched.
+ *
+ * The algorithm determines the order in which a row is summed; the tile affects only the
+ * speed.  A layer has one order (vx_conv_order_of) that depends on its shape alone, and
+ * AUTO chooses only among algorithms with that order, so that an answer has the same bits
+ * whatever the size of the batch, the tile or the run.  An algorithm that the user pins
+ * may have another order.
+ *
+ *   algorithm       order    launches
+ *   EXPLICIT        its own  gather to (N, V*Ci), one dense product: the vendor's BLAS
+ *                            where there is one, else IMPLICIT's kernel
+ *   IMPLICIT        CHAIN    every offset of every row
+ *   MASKED          CHAIN    rows sorted by mask, a tile runs the union of its masks
+ *   IMPLICIT_SPLIT  SPLIT    as IMPLICIT, offsets in groups, partial sums, one reduction
+ *   MASKED_SPLIT    SPLIT    as MASKED, rows sorted separately for each group
+ *   PAIRS_LIST      PAIRS    one list of pairs per offset, no row without a neighbour
+ *
+ * CHAIN sums all offsets and channels of a row in one chain.  SPLIT sums each plane (or
+ * column) of offsets in a separate chain, then adds these sums.  PAIRS does the same with
+ * each offset as a group.
+ *
+ * Owner    the caller owns what it passes; nothing is kept.
+ * Thread   the pure functions: any; launch: device.
+ * Limits   those of kernels/06_conv_masked.h.
+ * Fails    as vx_kernel_launch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_CONV_H
+#define VX_ENGINE_GPU_CONV_H
+
+#include "engine/device.h"
+#include "engine/gpu/conv/blas.h"
+#include "engine/gpu/geometry/map.h"
+
+enum vx_conv_order {
+    VX_CONV_ORDER_CHAIN,
+    VX_CONV_ORDER_PLANES,
+    VX_CONV_ORDER_COLUMNS,
+    VX_CONV_ORDER_PAIRS,
+};
+
+/* A convolution to compute, without its data. */
+struct vx_conv_problem {
+    i64 n;
+    i32 kernel[3];
+    i32 v;
+    i32 ci, co; /* padded */
+    enum vx_number type;
+    f64 fill; /* pairs / (N*V); 0 = not known; surfaces have 0.47 */
+};
+/* How to compute it. */
+struct vx_conv_choice {
+    enum vx_conv_algorithm algorithm; /* not AUTO */
+    i32 tile;                         /* index in the tiles of vx_conv_spec(algorithm) */
+};
+
+/* From this many input channels on, a layer is summed by planes, or by columns.
+ * With fewer channels, the partial sums cost more memory traffic than the wasted
+ * rows they save. */
+#define VX_CONV_PLANES_CHANNELS  512
+#define VX_CONV_COLUMNS_CHANNELS 1024
+
+enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
+/* How many groups of offsets the algorithm sums separately: 1, Kx, Kx*Ky or V. */
+i32 vx_conv_groups(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm);
+/* True when AUTO may choose the algorithm: its order is the layer's own. */
+bool vx_conv_exact(const struct vx_conv_problem *problem,
+                   enum vx_conv_algorithm algorithm);
+/* True when the algorithm reads rows sorted by mask (map.h: sorted). */
+bool vx_conv_sorted(enum vx_conv_algorithm algorithm);
+
+/* The main kernel of an algorithm, whose tiles are its search space. */
+const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm);
+bool vx_conv_fits(const struct vx_conv_problem *problem,
+                  const struct vx_conv_choice *choice, const struct vx_caps *caps);
+/* Nanoseconds as the cost model estimates them, to rank choices without a table. */
+f64 vx_conv_cost(const struct vx_conv_problem *problem,
+                 const struct vx_conv_choice *choice, const struct vx_caps *caps);
+/* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
+size_t vx_conv_workspace(const struct vx_conv_problem *problem,
+                         const struct vx_conv_choice *choice);
+/* Every binary that a choice launches; returns how many. */
+#define VX_CONV_KERNELS_MAX 12
+i32 vx_conv_kernels(const struct vx_conv_problem *problem,
+                    const struct vx_conv_choice *choice,
+                    struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX]);
+
+/* The operands; tensors are (N, padded channels) of the problem's type. */
+struct vx_conv_operands {
+    const struct vx_gpu_map *map; /* NULL: V is 1 */
+    const void *in;
+    const void *weight;   /* (V, ci, co), padded with zeros */
+    const f32 *bias;      /* (co) or NULL */
+    const void *residual; /* (N, co) or NULL */
+    void *out;
+    enum vx_activation activation;
+    i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */
+    void *workspace;
+};
+/* The map must have been built with vx_conv_groups and vx_conv_sorted
+ * of the algorithm. */
+VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,
+                                     const struct vx_conv_problem *problem,
+                                     const struct vx_conv_choice *choice,
+                                     const struct vx_conv_operands *operands,
+                                     struct vx_why *why);
+
+#endif

@@ -1,0 +1,128 @@
+/* gpu/driver - one table of functions for the drivers of all vendors; gpu.c calls it.
+ *
+ * Most functions are the same for both vendors and are looked up by name in the driver's
+ * library (driver.def).  Contexts, attribute numbers, shared memory and architecture
+ * names differ: for these the table has functions of the vendor's file (cuda.c, hip.c).
+ * The fake fills the same table with its own functions.  No vendor header is needed: the
+ * constants that we pass are defined here, with the vendor's names beside them.
+ *
+ *   VX_TRY(vx_driver_open(&options, &why, &driver));
+ *   int code = driver.device_count(&count);
+ *
+ * Owner    the caller's struct; libraries stay loaded until the process ends.
+ * Thread   open: any; the functions: as the vendor says.
+ * Limits   engine/gpu/driver/limits.h.
+ * Fails    open: NOT_FOUND no library, FAILED_PRECONDITION the library lacks a function.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_DRIVER_H
+#define VX_ENGINE_GPU_DRIVER_H
+
+#include "engine/gpu/driver/gpu.h"
+
+/* Attributes of a device; each vendor has its own number for each, -1 = none. */
+enum vx_attribute {
+    VX_ATTRIBUTE_PROCESSORS,
+    VX_ATTRIBUTE_MAJOR, /* of the compute capability */
+    VX_ATTRIBUTE_MINOR,
+    VX_ATTRIBUTE_SHARED_BLOCK,
+    VX_ATTRIBUTE_SHARED_PROCESSOR,
+    VX_ATTRIBUTE_CLOCK_KHZ,
+    VX_ATTRIBUTE_CACHE_BYTES,
+    VX_ATTRIBUTES_COUNT
+};
+
+/* Numbers of the vendors' interfaces; both agree on these. */
+#define VX_STREAM_NON_BLOCKING  1u /* CU_STREAM_NON_BLOCKING */
+#define VX_EVENT_TIMED          0u /* CU_EVENT_DEFAULT */
+#define VX_CAPTURE_THREAD_LOCAL 1  /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
+#define VX_IPC_LAZY_PEER        1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+#define VX_POINTER_DEVICE       9  /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+
+/* CUipcMemHandle, hipIpcMemHandle_t: passed by value. */
+struct vx_driver_ipc {
+    u8 bytes[VX_GPU_IPC_BYTES];
+};
+
+/* Error numbers that the engine distinguishes; both vendors agree on these too. */
+enum vx_driver_code {
+    VX_DRIVER_INVALID_VALUE = 1,
+    VX_DRIVER_OUT_OF_MEMORY = 2,
+    VX_DRIVER_STUB_LIBRARY = 34,
+    VX_DRIVER_TOO_OLD = 35,
+    VX_DRIVER_NO_DEVICE = 100,
+    VX_DRIVER_INVALID_DEVICE = 101,
+    VX_DRIVER_INVALID_IMAGE = 200,
+    VX_DRIVER_NO_BINARY = 209,
+    VX_DRIVER_INVALID_HANDLE = 400,
+    VX_DRIVER_NOT_FOUND = 500,
+    VX_DRIVER_NOT_READY = 600,
+    VX_DRIVER_ILLEGAL_ADDRESS = 700,
+    VX_DRIVER_HOST_PINNED_ALREADY = 712,
+    VX_DRIVER_LAUNCH_FAILED = 719,
+    VX_DRIVER_UNKNOWN = 999,
+};
+
+/* Every function has an index, so that an error can name it. */
+enum vx_driver_call {
+#define VX_ROW(field_, cuda_, hip_, arguments_)     VX_CALL_##field_,
+#define VX_ROW_ONE(field_, cuda_, hip_, arguments_) VX_CALL_##field_,
+#include "engine/gpu/driver/driver.def"
+#undef VX_ROW
+#undef VX_ROW_ONE
+    VX_CALLS_COUNT
+};
+
+/* A launch as one struct: the form in which the fake driver takes it. */
+struct vx_driver_launch {
+    void *function;
+    struct vx_grid grid;
+    unsigned threads, shared;
+    void *stream;
+    void *args;
+};
+
+struct vx_driver {
+    enum vx_gpu_vendor vendor;
+    const char *word; /* "CUDA" */
+    void *library;    /* NULL for the fake */
+    i32 version_min;
+    const i32 *attributes; /* the vendor's numbers, VX_ATTRIBUTES_COUNT */
+
+#define VX_ROW(field_, cuda_, hip_, arguments_)     int(*field_) arguments_;
+#define VX_ROW_ONE(field_, cuda_, hip_, arguments_) int(*field_) arguments_;
+#include "engine/gpu/driver/driver.def"
+#undef VX_ROW
+#undef VX_ROW_ONE
+
+    /* Functions that differ between vendors; they return the driver's error code. */
+    int (*open)(const struct vx_driver *driver, int device, void **context);
+    int (*use)(const struct vx_driver *driver, int device, void *context);
+    void (*close)(const struct vx_driver *driver, int device);
+    int (*shared_allow)(const struct vx_driver *driver, void *function, int bytes);
+    int (*start)(const struct vx_driver *driver, const struct vx_driver_launch *launch);
+    /* The name under which kernels are compiled for a device. */
+    int (*arch)(const struct vx_driver *driver, int device, char name[32]);
+};
+
+/* Opens the vendor's library (options->library or the search list) and finds every
+ * function; calls none of them. */
+VX_MUST_USE vx_status vx_driver_open(const struct vx_gpu_options *options,
+                                     struct vx_why *why, struct vx_driver *driver);
+/* Fill the vendor's part of the table: all but the library's functions. */
+void vx_driver_cuda(struct vx_driver *driver);
+void vx_driver_hip(struct vx_driver *driver);
+void vx_driver_fake(struct vx_driver *driver);
+/* Calls cuLaunchKernel or hipModuleLaunchKernel with the fields of the struct. */
+int vx_driver_start(const struct vx_driver *driver,
+                    const struct vx_driver_launch *launch);
+
+/* The vendor's name of a function: "cuMemAlloc_v2". */
+const char *vx_driver_call_name(enum vx_gpu_vendor vendor, enum vx_driver_call call);
+/* True if `code` is a sticky error: the context returns nothing else from then on. */
+bool vx_driver_sticky(int code);
+/* The vendor's text for an error code; never NULL. */
+const char *vx_driver_error_text(const struct vx_driver *driver, int code);
+
+#endif

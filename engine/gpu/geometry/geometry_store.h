@@ -1,0 +1,116 @@
+/* geometry_store - the geometry cache of a device, and the memory of its entries.
+ *
+ * An entry is the geometry of one request: its coordinates, sorted voxels and maps.  It
+ * is found by a name: the coords_ref of the coordinates and the hash of the list of maps.
+ * Row orders are added to it when they are first needed.  The store assigns memory and
+ * never accesses its contents.  Equal names do not prove equal coordinates: the caller
+ * compares the coordinates.
+ *
+ *   VX_TRY(vx_gpu_store_open(gpu, bytes, &why, &store));
+ *   struct vx_gpu_geometry *it = vx_gpu_store_hold(store, &name);
+ *   if (!it) it = vx_gpu_store_make(store, &want);   (NULL = no room: build it elsewhere)
+ *   ...
+ *   vx_gpu_store_drop(store, &it);
+ *   vx_gpu_store_close(&store);
+ *
+ * FREE  -> HELD  make; a held entry is neither moved nor evicted
+ * HELD  -> KEPT  the last drop
+ * KEPT  -> HELD  hold
+ * KEPT  -> FREE  evicted, least recently used first
+ * HELD  -> GONE  forget: its name no longer finds it
+ * GONE  -> FREE  the last drop
+ *
+ * Owner    the store owns entries; hold pins one until drop.
+ * Thread   device.
+ * Limits   `bytes`, allocated at open; VX_GPU_STORE_ENTRIES geometries,
+ *          VX_GPU_STORE_ORDERS orders.  No allocation after open.
+ * Fails    open: RESOURCE_EXHAUSTED with the numbers, INVALID_ARGUMENT too few bytes;
+ *          make and order_make: NULL for no room.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_GEOMETRY_STORE_H
+#define VX_ENGINE_GPU_GEOMETRY_STORE_H
+
+#include "engine/base/text/coords_ref.h"
+#include "engine/gpu/driver/gpu.h"
+
+/* As many as the CPU's cache keeps: the last few frames of a thousand input streams. */
+#define VX_GPU_STORE_ENTRIES 4096
+
+/* Four orders per entry: known networks sort one to four maps of a geometry. */
+#define VX_GPU_STORE_ORDERS 16384
+
+struct vx_gpu_store;
+
+/* The key of an entry. */
+struct vx_gpu_store_name {
+    struct vx_coords_ref coords_ref; /* the coords_ref of the coordinates */
+    struct vx_coords_ref maps;       /* the hash of the list of map keys */
+};
+/* Borrowed from hold or make until drop.  The caller writes `writers`, `settled` and
+ * `pairs`; the store writes the other fields. */
+struct vx_gpu_geometry {
+    struct vx_gpu_store_name name;
+    i64 n;
+    i32 columns;
+    void *memory; /* device memory of the size that was wanted */
+    bool gone;    /* forgotten: its name no longer finds it */
+
+    u32 writers;  /* bits of the lanes that may still write to it */
+    bool settled; /* the host has read that it is valid, and `pairs` */
+    i64 pairs;
+
+    /* Private to the store. */
+    u64 offset;
+    i32 holds;
+    i32 chain;        /* next with the same hash, or next free */
+    i32 older, newer; /* in the list of kept entries, by last use */
+    i32 orders;
+};
+
+struct vx_gpu_store_want {
+    struct vx_gpu_store_name name;
+    i64 n;
+    i32 columns;
+    size_t bytes;
+};
+struct vx_gpu_store_order {
+    i32 map; /* index in the list of maps */
+    i32 groups;
+    size_t bytes;
+};
+struct vx_gpu_store_stats {
+    i64 bytes, bytes_max;
+    i64 hits, misses, evictions;
+};
+
+VX_MUST_USE vx_status vx_gpu_store_open(struct vx_gpu *gpu, size_t bytes,
+                                        struct vx_why *why, struct vx_gpu_store **store);
+void vx_gpu_store_close(struct vx_gpu_store **store);
+
+/* Finds and holds an entry; NULL = not there. */
+struct vx_gpu_geometry *vx_gpu_store_hold(struct vx_gpu_store *store,
+                                          const struct vx_gpu_store_name *name);
+/* Counts one request: a hit used a geometry that was in the store. */
+void vx_gpu_store_count(struct vx_gpu_store *store, bool hit);
+/* Makes an entry and holds it; evicts entries that are not held, until there is room.
+ * NULL = no room. */
+struct vx_gpu_geometry *vx_gpu_store_make(struct vx_gpu_store *store,
+                                          const struct vx_gpu_store_want *want);
+void vx_gpu_store_drop(struct vx_gpu_store *store, struct vx_gpu_geometry **geometry);
+/* Makes a held entry impossible to find; does nothing the second time. */
+void vx_gpu_store_forget(struct vx_gpu_store *store, struct vx_gpu_geometry *geometry);
+
+/* The device memory of a row order of a held entry; NULL = it has no such order. */
+void *vx_gpu_store_order_find(const struct vx_gpu_store *store,
+                              const struct vx_gpu_geometry *geometry,
+                              const struct vx_gpu_store_order *order);
+/* Allocates the memory of a row order for a held entry; NULL = no room. */
+void *vx_gpu_store_order_make(struct vx_gpu_store *store,
+                              struct vx_gpu_geometry *geometry,
+                              const struct vx_gpu_store_order *order);
+void vx_gpu_store_stats_get(const struct vx_gpu_store *store,
+                            struct vx_gpu_store_stats *stats);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/geometry/order.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/limits.h"
+#include "kernels/05_mask_order.h"
+#include "kernels/08_pair_list.h"
+
+/* The alignment of each part of scratch memory. */
+#define SCRATCH_LINE 256
+
+static const char *const kernels[] = {
+    "order_small",  "order_count", "count_scan",  "order_scatter",
+    "order_blocks", "pairs_count", "pairs_write",
+};
+
+static i64 divided_up(i64 a, i64 b)
+{
+    return (a + b - 1) / b;
+}
+
+/* One pass of the radix sort.  A row's rank is sorted in parts that fit a key of 32 bits,
+ * a part in digits of about equal size, from the lowest up. */
+struct order_pass {
+    i32 key_low, key_bits;
+    i32 shift, digit_bits;
+    bool makes_key; /* the first pass of a key computes it from the masks */
+    bool last_of_key;
+};
+
+/* Moves to the next pass, or from a zeroed pass to the first one; false = no more. */
+static bool order_pass_next(i32 bits, struct order_pass *pass)
+{
+    pass->shift += pass->digit_bits;
+    pass->makes_key = pass->shift == pass->key_bits;
+    if (pass->makes_key) {
+        i32 piece = bits <= 32 ? bits : VX_ORDER_CHUNK;
+        pass->key_low += pass->key_bits;
+        if (pass->key_low >= bits) return false;
+        if (piece > bits - pass->key_low) piece = bits - pass->key_low;
+        pass->key_bits = piece;
+        pass->shift = 0;
+    }
+    i32 digits = (i32)divided_up(pass->key_bits, VX_ORDER_DIGIT);
+    i32 even = (i32)divided_up(pass->key_bits, digits);
+    i32 left = pass->key_bits - pass->shift;
+    pass->digit_bits = even < left ? even : left;
+    pass->last_of_key = pass->shift + pass->digit_bits == pass->key_bits;
+    return true;
+}
+
+/* The sizes of the large sort, and its offsets in scratch memory. */
+struct order_layout {
+    i64 span, tiles;
+    i32 bits;
+    i32 passes;
+    bool keys_last; /* the last pass keeps its keys: block masks are made from them */
+    size_t counts, totals, keys[2], rows, bytes;
+};
+
+static size_t layout_take(struct order_layout *layout, i64 words)
+{
+    size_t at = layout->bytes;
+    layout->bytes += (size_t)divided_up(words * 4, SCRATCH_LINE) * SCRATCH_LINE;
+    return at;
+}
+
+static struct order_layout order_layout_make(const struct vx_gpu_order_want *want)
+{
+    struct order_layout layout = {.bits = want->v / want->groups};
+    struct order_pass pass = {0};
+    i32 digit_max = 0;
+    while (order_pass_next(layout.bits, &pass)) {
+        layout.passes++;
+        if (digit_max < pass.digit_bits) digit_max = pass.digit_bits;
+    }
+    layout.span = divided_up(want->n, want->windows);
+    layout.tiles = divided_up(layout.span, VX_ORDER_TILE);
+    layout.keys_last = layout.bits <= 32 && layout.passes > 1;
+    i64 rows = (i64)want->groups * want->windows << digit_max;
+    layout.counts = layout_take(&layout, rows * layout.tiles);
+    layout.totals = layout_take(&layout, rows);
+    if (layout.passes == 1) return layout;
+    layout.keys[0] = layout_take(&layout, want->groups * want->n);
+    layout.keys[1] = layout_take(&layout, want->groups * want->n);
+    layout.rows = layout_take(&layout, want->groups * want->n);
+    return layout;
+}
+
+size_t vx_gpu_order_scratch_bytes(const struct vx_gpu_order_want *want)
+{
+    return order_layout_make(want).bytes;
+}
+
+/* Where launches go. */
+struct order_stream {
+    struct vx_kernel_set *set;
+    struct vx_gpu_stream *stream;
+    struct vx_why *why;
+};
+
+static vx_status order_launch(const struct order_stream *to, const char *name,
+                              const void *args)
+{
+    struct vx_jit_wanted kernel = {.spec = vx_kernel_find(name)};
+    VX_ASSERT(kernel.spec);
+    return vx_kernel_launch(to->set, to->stream, &kernel, args, to->why);
+}
+
+static vx_status scan_launch(const struct order_stream *to, i64 rows, i64 tiles,
+                             u32 *counts, u32 *totals)
+{
+    struct vx_count_scan_args args = {
+        .rows = rows, .tiles = tiles, .counts = counts, .totals = totals};
+    return order_launch(to, "count_scan", &args);
+}
+
+static void *scratch_at(void *scratch, size_t offset)
+{
+    return (unsigned char *)scratch + offset;
+}
+
+/* Rows alternate between scratch memory and the output, so that the last pass writes the
+ * output; keys alternate between two buffers in scratch memory. */
+static vx_status order_sort_large(const struct order_stream *to,
+                                  const struct order_layout *layout,
+                                  const struct vx_gpu_order *order,
+                                  struct vx_mask_order_args *args)
+{
+    u32 *keys[2] = {scratch_at(order->scratch, layout->keys[0]),
+                    scratch_at(order->scratch, layout->keys[1])};
+    i32 *rows[2] = {order->order, scratch_at(order->scratch, layout->rows)};
+    struct order_pass pass = {0};
+    args->counts = scratch_at(order->scratch, layout->counts);
+    args->totals = scratch_at(order->scratch, layout->totals);
+    for (i32 index = 0; order_pass_next(layout->bits, &pass); index++) {
+        i32 left = layout->passes - 1 - index;
+        i64 segments = (i64)args->groups * args->windows;
+        args->key_low = pass.key_low;
+        args->key_bits = pass.key_bits;
+        args->shift = pass.shift;
+        args->digit_bits = pass.digit_bits;
+        args->rows_in = index == 0 ? NULL : rows[(left + 1) % 2];
+        args->rows_out = rows[left % 2];
+        args->keys_in = pass.makes_key ? NULL : keys[(left + 1) % 2];
+        args->keys_out =
+            !pass.last_of_key || (left == 0 && layout->keys_last) ? keys[left % 2] : NULL;
+        VX_TRY(order_launch(to, "order_count", args));
+        VX_TRY(scan_launch(to, segments << pass.digit_bits, layout->tiles, args->counts,
+                           args->totals));
+        VX_TRY(order_launch(to, "order_scatter", args));
+    }
+    args->rows_in = order->order;
+    args->keys_in = layout->keys_last ? keys[0] : NULL;
+    return order_launch(to, "order_blocks", args);
+}
+
+/* True if one block can sort all rows in its shared memory. */
+static bool order_is_small(struct vx_kernel_set *set,
+                           const struct vx_gpu_order_want *want)
+{
+    const struct vx_kernel_spec *spec = vx_kernel_find("order_small");
+    const struct vx_caps *caps = vx_gpu_caps(vx_kernel_set_gpu(set));
+    return want->n <= VX_ORDER_SMALL_ROWS && spec->fits(NULL, 0, caps);
+}
+
+static void order_want_check(const struct vx_gpu_order_want *want)
+{
+    VX_ASSERT(want->n >= 1);
+    VX_ASSERT(want->n <= VX_VOXELS_MAX);
+    VX_ASSERT(want->v >= 1);
+    VX_ASSERT(want->v <= VX_KERNEL_OFFSETS_MAX);
+}
+
+vx_status vx_gpu_order_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+                             const struct vx_gpu_order_want *want,
+                             const struct vx_gpu_order *order, struct vx_why *why)
+{
+    order_want_check(want);
+    VX_ASSERT(want->groups >= 1);
+    VX_ASSERT(want->v % want->groups == 0);
+    VX_ASSERT(want->windows >= 1);
+    VX_ASSERT(want->windows <= 32);
+    struct order_stream to = {set, stream, why};
+    struct order_layout layout = order_layout_make(want);
+    struct vx_mask_order_args args = {
+        .n = want->n,
+        .span = layout.span,
+        .tiles = layout.tiles,
+        .words = vx_mask_words(want->v),
+        .bits = layout.bits,
+        .groups = want->groups,
+        .windows = want->windows,
+        .gray = want->gray,
+        .masks = order->masks,
+        .rows_out = order->order,
+        .block_masks = order->block_masks,
+    };
+    if (!order->order) return order_launch(&to, "order_blocks", &args);
+    if (order_is_small(set, want)) return order_launch(&to, "order_small", &args);
+    return order_sort_large(&to, &layout, order, &args);
+}
+
+size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v)
+{
+    struct order_layout layout = {0};
+    layout_take(&layout, divided_up(n, VX_PAIRS_TILE) * v);
+    layout_take(&layout, v);
+    return layout.bytes;
+}
+
+vx_status vx_gpu_pairs_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+                             const struct vx_gpu_order_want *want,
+                             const struct vx_gpu_pairs *pairs, struct vx_why *why)
+{
+    order_want_check(want);
+    struct order_stream to = {set, stream, why};
+    struct order_layout layout = {.tiles = divided_up(want->n, VX_PAIRS_TILE)};
+    layout.counts = layout_take(&layout, layout.tiles * want->v);
+    layout.totals = layout_take(&layout, want->v);
+    u32 *totals = scratch_at(pairs->scratch, layout.totals);
+    struct vx_pair_list_args args = {
+        .n = want->n,
+        .tiles = layout.tiles,
+        .v = want->v,
+        .nbr_stride = vx_nbr_stride(want->v),
+        .nbr = pairs->nbr,
+        .counts = scratch_at(pairs->scratch, layout.counts),
+        .totals = totals,
+        .starts = pairs->starts,
+        .in_rows = pairs->in_rows,
+        .places = pairs->places,
+    };
+    VX_TRY(order_launch(&to, "pairs_count", &args));
+    VX_TRY(scan_launch(&to, want->v, layout.tiles, args.counts, totals));
+    return order_launch(&to, "pairs_write", &args);
+}
+
+i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room)
+{
+    i32 count = (i32)(sizeof kernels / sizeof kernels[0]);
+    VX_ASSERT(room >= count);
+    for (i32 k = 0; k < count; k++)
+        wanted[k] = (struct vx_jit_wanted){.spec = vx_kernel_find(kernels[k])};
+    return count;
+}

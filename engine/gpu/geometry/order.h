@@ -1,0 +1,59 @@
+/* order - sorts rows by their masks, joins the masks of every 32 rows, and lists pairs.
+ *
+ * Rows are sorted once per group of offsets, by the part of the mask that belongs to it.
+ *
+ * Owner    the caller owns device memory.
+ * Thread   device; build only puts launches on the stream.
+ * Limits   1 <= n <= VX_VOXELS_MAX; V <= VX_KERNEL_OFFSETS_MAX; windows 1..32.
+ * Fails    as vx_kernel_launch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_ORDER_H
+#define VX_ENGINE_GPU_ORDER_H
+
+#include "engine/gpu/jit/kernel_set.h"
+#include "kernels/06_conv_masked.h"
+
+struct vx_gpu_order_want {
+    i64 n;
+    i32 v;
+    i32 groups;  /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
+    i32 windows; /* equal parts of the rows, each sorted on its own; 1 = all together */
+    bool gray;   /* by the rank of the mask in the Gray code, else by it as a number */
+};
+struct vx_gpu_order {
+    const u32 *masks; /* (N, words) in, device */
+    void *scratch;    /* vx_gpu_order_scratch_bytes */
+    i32 *order;       /* (groups, N) out; NULL = brick order, block masks only */
+    /* (groups, vx_mask_blocks(N), words) out: the joined masks of every 32 rows in the
+     * order of `order`, with only the offsets of the group. */
+    u32 *block_masks;
+};
+size_t vx_gpu_order_scratch_bytes(const struct vx_gpu_order_want *want);
+VX_MUST_USE vx_status vx_gpu_order_build(struct vx_kernel_set *set,
+                                         struct vx_gpu_stream *stream,
+                                         const struct vx_gpu_order_want *want,
+                                         const struct vx_gpu_order *order,
+                                         struct vx_why *why);
+
+/* Pairs (row, neighbour) listed offset by offset, rows rising inside an offset. */
+struct vx_gpu_pairs {
+    const i32 *nbr; /* (N, nbr_stride) in, device */
+    void *scratch;  /* vx_gpu_pairs_scratch_bytes */
+    i32 *starts;    /* (V+1) out: where each offset's list begins; [V] = all pairs */
+    i32 *in_rows;   /* (N*V at most) out: the neighbour's row */
+    i32 *places;    /* (N, nbr_stride) out: index of the pair (row, offset), -1 none */
+};
+size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v);
+/* Uses only n and v of `want`. */
+VX_MUST_USE vx_status vx_gpu_pairs_build(struct vx_kernel_set *set,
+                                         struct vx_gpu_stream *stream,
+                                         const struct vx_gpu_order_want *want,
+                                         const struct vx_gpu_pairs *pairs,
+                                         struct vx_why *why);
+
+/* The kernels that the builds launch: for vx_kernel_set_ready. */
+i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room);
+
+#endif

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/geometry/pieces.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/limits.h"
+#include "engine/gpu/geometry/map_parts.h"
+#include "kernels/15_geometry_join.h"
+
+/* The alignment of descriptions, and of the parts of a map (as in map.c). */
+#define PART_ALIGN  64
+#define PIECE_ALIGN 256
+
+/* Blocks per processor.  For 15_geometry_join: four times what a processor holds at once,
+ * so that few are idle at the end.  For the maps of many pieces: what it holds, because
+ * each block first makes a table. */
+#define JOIN_BLOCKS 16
+#define MANY_BLOCKS 4
+/* The fewest voxels per block for the maps of many pieces, as in map.c. */
+#define MANY_VOXELS 32
+
+_Static_assert(sizeof(struct vx_gpu_piece_result) == sizeof(struct vx_piece_result) &&
+                   offsetof(struct vx_gpu_piece_result, differs) ==
+                       offsetof(struct vx_piece_result, differs) &&
+                   offsetof(struct vx_gpu_piece_result, pairs) ==
+                       offsetof(struct vx_piece_result, pairs),
+               "the kernel writes what the host reads");
+
+/* --- descriptions that are copied to the device --- */
+
+/* A description where the host writes it, and where a launch reads its copy. */
+struct part {
+    void *host;
+    void *device;
+};
+
+static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx_why *why,
+                           struct part *part)
+{
+    size_t at = vx_round_up(upload->used, PART_ALIGN);
+    VX_ENSURE_WHY(at <= upload->bytes && bytes <= upload->bytes - at, why,
+                  RESOURCE_EXHAUSTED, "too many descriptions of geometries in one batch",
+                  "expected at most %zu bytes of descriptions of geometries in one "
+                  "batch, got %zu",
+                  upload->bytes, at + bytes);
+    *part = (struct part){upload->host + at, upload->device + at};
+    upload->used = at + bytes;
+    return VX_OK;
+}
+
+/* Copies all that was taken since `used` was `from`. */
+static vx_status parts_send(const struct vx_gpu_queue *queue,
+                            const struct vx_gpu_upload *upload, size_t from,
+                            struct vx_why *why)
+{
+    return vx_gpu_copy_in(vx_kernel_set_gpu(queue->set), queue->stream,
+                          &(struct vx_gpu_copy){upload->device + from,
+                                                upload->host + from, upload->used - from},
+                          why);
+}
+
+static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
+                        const void *args, struct vx_why *why)
+{
+    struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
+    return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
+}
+
+/* Divides the blocks of a launch among the pieces by their chunks; returns the blocks. */
+static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
+                       struct vx_join_share *shares)
+{
+    i64 most = (i64)vx_gpu_caps(vx_kernel_set_gpu(set))->processors * JOIN_BLOCKS;
+    i64 all = 0;
+    u32 blocks = 0;
+    for (i32 i = 0; i < count; i++) all += chunks[i];
+    i64 each = (all + most - 1) / most;
+    for (i32 i = 0; i < count; i++) {
+        shares[i] = (struct vx_join_share){blocks, (u32)((chunks[i] + each - 1) / each)};
+        blocks += shares[i].blocks;
+    }
+    return blocks;
+}
+
+/* --- where a piece's map lies --- */
+
+static size_t piece_take(size_t *bytes, size_t count, size_t each)
+{
+    size_t offset = *bytes;
+    *bytes += vx_round_up(count * each, PIECE_ALIGN);
+    return offset;
+}
+
+static size_t piece_layout(i64 n, const struct vx_map_key *key, u8 *at,
+                           struct vx_gpu_map *map)
+{
+    VX_ASSERT(n >= 1);
+    VX_ASSERT(n <= VX_VOXELS_MAX);
+    size_t rows = (size_t)n, bytes = 0;
+    i32 v = key->kernel[0] * key->kernel[1] * key->kernel[2];
+    VX_ASSERT(v >= 1);
+    VX_ASSERT(v <= VX_KERNEL_OFFSETS_MAX);
+    i32 words = vx_mask_words(v), stride = vx_nbr_stride(v);
+    size_t nbr = piece_take(&bytes, rows, (size_t)stride * sizeof(i32));
+    size_t masks = piece_take(&bytes, rows, (size_t)words * sizeof(u32));
+    size_t pairs = piece_take(&bytes, 1, sizeof(u64));
+    if (map)
+        *map = (struct vx_gpu_map){.v = v,
+                                   .words = words,
+                                   .nbr_stride = stride,
+                                   .groups = 1,
+                                   .nbr = (void *)(at + nbr),
+                                   .masks = (void *)(at + masks),
+                                   .pairs = (void *)(at + pairs)};
+    return bytes;
+}
+
+size_t vx_gpu_piece_map_bytes(i64 n, const struct vx_map_key *key)
+{
+    return piece_layout(n, key, NULL, NULL);
+}
+
+void vx_gpu_piece_map_place(i64 n, const struct vx_map_key *key, void *memory,
+                            struct vx_gpu_map *map)
+{
+    (void)piece_layout(n, key, memory, map);
+}
+
+/* --- build --- */
+
+/* The small pieces share scratch memory; then each large piece has all of it. */
+size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count)
+{
+    size_t small = 0, most = 0;
+    for (i32 i = 0; i < count; i++) {
+        size_t bytes = vx_gpu_index_bytes(pieces[i].n);
+        if (pieces[i].n <= VX_BRICK_SMALL) small += bytes;
+        if (bytes > most) most = bytes;
+    }
+    return small > most ? small : most;
+}
+
+static struct vx_gpu_index piece_index(struct vx_kernel_set *set,
+                                       const struct vx_gpu_piece *piece, void *memory,
+                                       struct vx_brick_index_args *args)
+{
+    VX_ASSERT(piece->fault);
+    vx_gpu_index_args(set,
+                      &(struct vx_gpu_coords){piece->coords, piece->columns, piece->n,
+                                              memory, piece->rows},
+                      args);
+    args->fault = piece->fault;
+    return (struct vx_gpu_index){.n = piece->n,
+                                 .rows = piece->rows,
+                                 .fault = args->counts->fault,
+                                 .bricks = memory};
+}
+
+static vx_status build_one(const struct vx_gpu_queue *queue,
+                           const struct vx_gpu_build *build,
+                           const struct vx_gpu_piece *piece, struct vx_why *why)
+{
+    struct vx_brick_index_args args;
+    struct vx_gpu_index index = piece_index(queue->set, piece, build->scratch, &args);
+    VX_TRY(vx_gpu_index_launch(queue, &args, why));
+    for (i32 k = 0; k < build->keys_count; k++) {
+        struct vx_jit_wanted kernel = vx_gpu_map_kernel(&build->keys[k], false);
+        struct vx_brick_map_args map;
+        vx_gpu_map_args(queue->set, &index, &build->keys[k], &piece->maps[k], &map);
+        VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &map, why));
+    }
+    return VX_OK;
+}
+
+/* The small pieces of a build, their indices, and the sum of their voxels. */
+struct many {
+    struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
+    const struct vx_gpu_piece *pieces[VX_BATCH_ITEMS_MAX];
+    i32 count;
+    i64 n;
+};
+
+static void many_collect(const struct vx_gpu_build *build, struct many *many)
+{
+    many->count = 0;
+    many->n = 0;
+    for (i32 i = 0; i < build->pieces_count; i++) {
+        if (build->pieces[i].n > VX_BRICK_SMALL) continue;
+        many->pieces[many->count++] = &build->pieces[i];
+        many->n += build->pieces[i].n;
+    }
+}
+
+/* Gives each piece its share, by voxels, of the blocks that the device holds at once:
+ * with more, a few blocks would run after all others.  Returns the largest share. */
+static u32 many_maps(struct vx_kernel_set *set, const struct many *many,
+                     const struct vx_gpu_build *build, i32 key,
+                     struct vx_brick_map_args *args)
+{
+    i64 all = (i64)vx_gpu_caps(vx_kernel_set_gpu(set))->processors * MANY_BLOCKS;
+    u32 most = 0;
+    for (i32 i = 0; i < many->count; i++) {
+        const struct vx_gpu_piece *piece = many->pieces[i];
+        i64 blocks = all * piece->n / many->n;
+        i64 enough = (piece->n + MANY_VOXELS - 1) / MANY_VOXELS;
+        vx_gpu_map_args(set, &many->indices[i], &build->keys[key], &piece->maps[key],
+                        &args[i]);
+        if (blocks > enough) blocks = enough;
+        args[i].blocks = blocks ? (u32)blocks : 1;
+        if (args[i].blocks > most) most = args[i].blocks;
+    }
+    return most;
+}
+
+static vx_status build_many(const struct vx_gpu_queue *queue,
+                            struct vx_gpu_upload *upload,
+                            const struct vx_gpu_build *build, struct many *many,
+                            struct vx_why *why)
+{
+    const size_t from = upload->used, count = (size_t)many->count;
+    const size_t keys = (size_t)build->keys_count;
+    struct part index, maps;
+    u32 blocks = 0; /* the same for every key */
+    u8 *scratch = build->scratch;
+    VX_TRY(part_take(upload, count * sizeof(struct vx_brick_index_args), why, &index));
+    VX_TRY(
+        part_take(upload, keys * count * sizeof(struct vx_brick_map_args), why, &maps));
+    for (i32 i = 0; i < many->count; i++) {
+        struct vx_brick_index_args *args = index.host;
+        many->indices[i] = piece_index(queue->set, many->pieces[i], scratch, &args[i]);
+        scratch += vx_gpu_index_bytes(many->pieces[i]->n);
+    }
+    for (size_t k = 0; k < keys; k++)
+        blocks = many_maps(queue->set, many, build, (i32)k,
+                           (struct vx_brick_map_args *)maps.host + k * count);
+    VX_TRY(parts_send(queue, upload, from, why));
+    const struct vx_brick_small_many_args sets = {many->count, index.device};
+    VX_TRY(launch(queue, "brick_small_many", &sets, why));
+    for (size_t k = 0; k < keys; k++) {
+        struct vx_jit_wanted kernel = vx_gpu_map_kernel(&build->keys[k], true);
+        const struct vx_brick_map_many_args args = {
+            many->count, (struct vx_brick_map_args *)maps.device + k * count, blocks};
+        VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
+    }
+    return VX_OK;
+}
+
+/* True if small pieces are built together: a single one needs no descriptions, and half
+ * of the room for descriptions is for what follows the build. */
+static bool many_pays(const struct vx_gpu_upload *upload,
+                      const struct vx_gpu_build *build, const struct many *many)
+{
+    size_t each = (size_t)build->keys_count * sizeof(struct vx_brick_map_args) +
+                  sizeof(struct vx_brick_index_args);
+    size_t left = upload->used < upload->bytes ? upload->bytes - upload->used : 0;
+    return many->count > 1 && (size_t)many->count * each + 2 * PART_ALIGN <= left / 2;
+}
+
+vx_status vx_gpu_pieces_build(const struct vx_gpu_queue *queue,
+                              struct vx_gpu_upload *upload,
+                              const struct vx_gpu_build *build, struct vx_why *why)
+{
+    VX_ASSERT(build->pieces_count <= VX_BATCH_ITEMS_MAX);
+    struct many many;
+    many_collect(build, &many);
+    const bool together = many_pays(upload, build, &many);
+    if (together) VX_TRY(build_many(queue, upload, build, &many, why));
+    for (i32 i = 0; i < build->pieces_count; i++) {
+        const struct vx_gpu_piece *piece = &build->pieces[i];
+        if (piece->n <= VX_BRICK_SMALL && together) continue;
+        VX_TRY(build_one(queue, build, piece, why));
+    }
+    return VX_OK;
+}
+
+/* --- compare --- */
+
+vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
+                                struct vx_gpu_upload *upload,
+                                const struct vx_gpu_compared *compared, i32 count,
+                                struct vx_why *why)
+{
+    const size_t from = upload->used, pieces = (size_t)count;
+    i64 chunks[VX_BATCH_ITEMS_MAX];
+    struct part pairs, shares;
+    VX_ASSERT(count <= VX_BATCH_ITEMS_MAX);
+    if (!count) return VX_OK;
+    VX_TRY(part_take(upload, pieces * sizeof(struct vx_words_pair), why, &pairs));
+    VX_TRY(part_take(upload, pieces * sizeof(struct vx_join_share), why, &shares));
+    for (i32 i = 0; i < count; i++) {
+        const struct vx_gpu_compared *it = &compared[i];
+        VX_ASSERT(it->count >= 1);
+        chunks[i] = vx_join_chunks(vx_join_quads(it->count, 1));
+        ((struct vx_words_pair *)pairs.host)[i] =
+            (struct vx_words_pair){.n = it->count,
+                                   .a = (const u32 *)it->a,
+                                   .b = (const u32 *)it->b,
+                                   .differs = it->differs};
+    }
+    struct vx_words_differ_args args = {
+        .count = count, .shares = shares.device, .pairs = pairs.device};
+    args.blocks = shares_make(queue->set, chunks, count, shares.host);
+    VX_TRY(parts_send(queue, upload, from, why));
+    return launch(queue, "words_differ", &args, why);
+}
+
+/* --- join --- */
+
+/* A join in preparation: the first row of each piece, and the arguments of the launches,
+ * which begin after one copy of all descriptions. */
+struct joining {
+    const struct vx_gpu_join *join;
+    i64 bases[VX_BATCH_ITEMS_MAX];
+    struct vx_join_rows_args rows;
+    struct vx_join_map_args *maps;
+};
+
+static void join_begin(const struct vx_gpu_join *join, struct joining *joining)
+{
+    i64 n = 0;
+    VX_ASSERT(join->pieces_count >= 1);
+    VX_ASSERT(join->pieces_count <= VX_BATCH_ITEMS_MAX);
+    joining->join = join;
+    for (i32 i = 0; i < join->pieces_count; i++) {
+        joining->bases[i] = n;
+        n += join->pieces[i].n;
+    }
+    VX_ASSERT(n <= VX_VOXELS_MAX);
+}
+
+static vx_status join_rows(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                           struct joining *joining, struct vx_why *why)
+{
+    const struct vx_gpu_join *join = joining->join;
+    const size_t count = (size_t)join->pieces_count;
+    i64 chunks[VX_BATCH_ITEMS_MAX];
+    struct part pieces, shares;
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_rows_piece), why, &pieces));
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
+    for (i32 i = 0; i < join->pieces_count; i++) {
+        const struct vx_gpu_piece *piece = &join->pieces[i];
+        chunks[i] = vx_join_chunks(piece->n);
+        ((struct vx_join_rows_piece *)pieces.host)[i] =
+            (struct vx_join_rows_piece){piece->n, joining->bases[i], piece->rows};
+    }
+    joining->rows = (struct vx_join_rows_args){
+        .count = join->pieces_count,
+        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
+        .shares = shares.device,
+        .pieces = pieces.device,
+        .rows = join->rows};
+    return VX_OK;
+}
+
+static vx_status join_map(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                          const struct joining *joining, i32 key, struct vx_why *why)
+{
+    const struct vx_gpu_join *join = joining->join;
+    const size_t count = (size_t)join->pieces_count;
+    const struct vx_gpu_map *whole = &join->maps[key];
+    i64 chunks[VX_BATCH_ITEMS_MAX];
+    struct part pieces, shares;
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
+    for (i32 i = 0; i < join->pieces_count; i++) {
+        const struct vx_gpu_map *map = &join->pieces[i].maps[key];
+        const i64 n = join->pieces[i].n;
+        VX_ASSERT(map->nbr_stride == whole->nbr_stride);
+        VX_ASSERT(map->words == whole->words);
+        chunks[i] = vx_join_chunks(vx_join_quads(n, whole->nbr_stride));
+        ((struct vx_join_map_piece *)pieces.host)[i] =
+            (struct vx_join_map_piece){n, joining->bases[i], map->nbr, map->masks};
+    }
+    joining->maps[key] = (struct vx_join_map_args){
+        .count = join->pieces_count,
+        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
+        .nbr_stride = whole->nbr_stride,
+        .words = whole->words,
+        .shares = shares.device,
+        .pieces = pieces.device,
+        .nbr = whole->nbr,
+        .masks = whole->masks};
+    return VX_OK;
+}
+
+vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
+                             struct vx_gpu_upload *upload, const struct vx_gpu_join *join,
+                             struct vx_why *why)
+{
+    const size_t from = upload->used, keys = (size_t)join->keys_count;
+    struct joining joining;
+    struct part maps;
+    join_begin(join, &joining);
+    VX_TRY(part_take(upload, keys * sizeof(struct vx_join_map_args), why, &maps));
+    joining.maps = maps.host;
+    VX_TRY(join_rows(queue->set, upload, &joining, why));
+    for (i32 k = 0; k < join->keys_count; k++)
+        VX_TRY(join_map(queue->set, upload, &joining, k, why));
+    VX_TRY(parts_send(queue, upload, from, why));
+    VX_TRY(launch(queue, "join_rows", &joining.rows, why));
+    for (i32 k = 0; k < join->keys_count; k++)
+        VX_TRY(launch(queue, "join_map", &joining.maps[k], why));
+    return VX_OK;
+}
+
+/* --- results --- */
+
+vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
+                                struct vx_gpu_upload *upload,
+                                const struct vx_gpu_results *results, struct vx_why *why)
+{
+    const size_t from = upload->used, count = (size_t)results->pieces_count;
+    struct part places;
+    VX_ASSERT(results->pieces_count <= VX_BATCH_ITEMS_MAX);
+    if (!count) return VX_OK;
+    VX_TRY(part_take(upload, count * sizeof(struct vx_piece_places), why, &places));
+    for (i32 i = 0; i < results->pieces_count; i++) {
+        const struct vx_gpu_piece *piece = &results->pieces[i];
+        ((struct vx_piece_places *)places.host)[i] = (struct vx_piece_places){
+            piece->fault, results->differs ? results->differs[i] : NULL,
+            piece->maps ? piece->maps[0].pairs : NULL};
+    }
+    VX_TRY(parts_send(queue, upload, from, why));
+    const struct vx_piece_results_args args = {
+        results->pieces_count, places.device,
+        (struct vx_piece_result *)(void *)results->results};
+    return launch(queue, "piece_results", &args, why);
+}
+
+i32 vx_gpu_pieces_kernels(struct vx_jit_wanted *wanted, i32 room)
+{
+    static const char *const names[] = {
+        "brick_small",    "brick_insert",       "brick_number", "brick_rank",
+        "brick_map",      "brick_map_far",      "join_rows",    "brick_small_many",
+        "brick_map_many", "brick_map_far_many", "join_map",     "words_differ",
+        "piece_results"};
+    return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/jit/jit.h"
+
+#include <string.h>
+
+/* The data-sheet values of one well-known device of each architecture, for choices that
+ * are made without a device.  An open device reports its own values. */
+static const struct {
+    const char *arch;
+    struct vx_caps caps;
+} rows[] = {
+    /* A100 80 GB */
+    {"sm_80",
+     {.arch = 80,
+      .processors = 108,
+      .shared_block = 163 << 10,
+      .shared_processor = 164 << 10,
+      .clock_mhz = 1410,
+      .cache_bytes = INT64_C(40) << 20,
+      .memory_bytes = INT64_C(80) << 30}},
+    /* RTX A6000 */
+    {"sm_86",
+     {.arch = 86,
+      .processors = 84,
+      .shared_block = 99 << 10,
+      .shared_processor = 100 << 10,
+      .clock_mhz = 1800,
+      .cache_bytes = INT64_C(6) << 20,
+      .memory_bytes = INT64_C(48) << 30}},
+    /* L40S */
+    {"sm_89",
+     {.arch = 89,
+      .processors = 142,
+      .shared_block = 99 << 10,
+      .shared_processor = 100 << 10,
+      .clock_mhz = 2520,
+      .cache_bytes = INT64_C(96) << 20,
+      .memory_bytes = INT64_C(48) << 30}},
+    /* H200 */
+    {"sm_90a",
+     {.arch = 90,
+      .processors = 132,
+      .shared_block = 227 << 10,
+      .shared_processor = 228 << 10,
+      .clock_mhz = 1980,
+      .cache_bytes = INT64_C(50) << 20,
+      .memory_bytes = INT64_C(140) << 30}},
+    /* B200 */
+    {"sm_100",
+     {.arch = 100,
+      .processors = 148,
+      .shared_block = 227 << 10,
+      .shared_processor = 228 << 10,
+      .clock_mhz = 1965,
+      .cache_bytes = INT64_C(126) << 20,
+      .memory_bytes = INT64_C(180) << 30}},
+    /* The fake device has the shared memory of an H200, so that every tile fits, but only
+     * 4 GiB of memory. */
+    {"fake",
+     {.arch = 90,
+      .processors = 4,
+      .shared_block = 227 << 10,
+      .shared_processor = 228 << 10,
+      .clock_mhz = 1000,
+      .cache_bytes = INT64_C(1) << 20,
+      .memory_bytes = INT64_C(4) << 30}},
+};
+
+const struct vx_caps *vx_arch_caps(const char *arch)
+{
+    for (size_t i = 0; i < VX_COUNT(rows); i++)
+        if (!strcmp(rows[i].arch, arch)) return &rows[i].caps;
+    return NULL;
+}

@@ -1,0 +1,113 @@
+/* model_choice - how a model runs on one device: algorithms, tiles and memory layout.
+ *
+ * Every layer has an algorithm and a tile for each size.  They are chosen at load; the
+ * sorted maps that they need, and the memory layout of a round, then depend only on the
+ * number of voxels, so that a request that does not fit is refused before anything is
+ * launched.  A size is the bit length of N; within one size only lengths change.
+ *
+ *   VX_TRY(vx_gpu_choices_open(&want, &choices));
+ *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1}, &places);
+ *   if (places.bytes > have) ...
+ *   vx_gpu_choices_close(&choices);
+ *
+ * One block of memory holds a round (round.h), in this order:
+ *   join       rows and maps of all pieces as one, if there are several pieces
+ *   pieces     rows and maps of the pieces that the geometry store does not keep
+ *   sorted     row orders
+ *   shared     the plan's tensors; before the first of them is written, the coordinates
+ *              and the scratch memory of the geometry
+ *   workspace  the largest workspace of a convolution
+ * The place of a piece that the store keeps stays unused: a round needs the same memory
+ * whatever the store has.
+ *
+ * Owner    the caller; the plan outlives the choices.
+ * Thread   any: after open only vx_gpu_choice_set changes anything.
+ * Limits   VX_LAYERS_MAX maps; N up to the voxels_max given.
+ * Fails    RESOURCE_EXHAUSTED no memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MODEL_CHOICE_H
+#define VX_ENGINE_GPU_MODEL_CHOICE_H
+
+#include "engine/gpu/conv/conv.h"
+#include "engine/gpu/geometry/order.h"
+#include "engine/gpu/geometry/pieces.h"
+#include "engine/plan/plan.h"
+#include "engine/tune/pick.h"
+
+/* Every part of the block begins at a multiple of this many bytes. */
+#define VX_GPU_LINE_BYTES 256
+
+struct vx_gpu_choices_want {
+    const struct vx_plan *plan;
+    enum vx_number type;
+    i64 voxels_max;
+    const struct vx_pick *pick;
+};
+struct vx_gpu_choices {
+    const struct vx_plan *plan;
+    enum vx_number type;
+    i64 voxels_max;
+    struct vx_conv_choice *choices; /* (sizes, launches) */
+};
+
+/* The numbers of voxels of the pieces of one round. */
+struct vx_gpu_sizes {
+    const i64 *list;
+    i32 count; /* 1 .. VX_BATCH_ITEMS_MAX */
+};
+/* Rows sorted by one map's masks. */
+struct vx_gpu_sorted {
+    i32 map; /* index in the plan's maps */
+    i32 groups;
+    size_t offset;
+};
+struct vx_gpu_places {
+    i64 n; /* of all pieces */
+    i32 pieces_count;
+    size_t rows;                       /* offset of the join's rows, if there is a join */
+    size_t joined[VX_LAYERS_MAX];      /* offsets of its maps, in the plan's order */
+    size_t pieces[VX_BATCH_ITEMS_MAX]; /* offsets for vx_gpu_piece_place */
+    i32 sorted_count;
+    struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
+    i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
+    size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
+    size_t workspace;
+    size_t bytes; /* of the whole round; SIZE_MAX on overflow */
+};
+
+VX_MUST_USE vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
+                                          struct vx_gpu_choices **choices);
+void vx_gpu_choices_close(struct vx_gpu_choices **choices);
+/* True for what vx_conv_launch computes: a convolution or a linear layer. */
+bool vx_gpu_is_conv(const struct vx_launch *launch);
+void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
+                         struct vx_conv_problem *problem);
+/* The choice for a convolution or linear layer and N voxels. */
+const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
+                                               i32 launch, i64 n);
+/* Sets the choice for all N of one bit length. */
+void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
+                       const struct vx_conv_choice *choice);
+/* Lays out a round; all sizes together are 1 .. voxels_max voxels. */
+void vx_gpu_places_make(const struct vx_gpu_choices *choices,
+                        const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places);
+/* The most bytes that a round of one piece of up to N voxels needs: a smaller N may have
+ * an algorithm that needs more.  SIZE_MAX beyond voxels_max.  Overwrites `places`. */
+size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
+                          struct vx_gpu_places *places);
+
+/* Bytes of the rows and maps of a piece of n voxels, in a round or in the store. */
+size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n);
+/* Sets rows and maps of *piece, whose n and array of maps must be set. */
+void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
+                        struct vx_gpu_piece *piece);
+/* What a sorted map has in addition to the map: row order and block masks. */
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
+                                            const struct vx_gpu_sorted *sorted);
+size_t vx_gpu_sorted_bytes(const struct vx_gpu_order_want *want);
+void vx_gpu_sorted_place(const struct vx_gpu_order_want *want, void *memory,
+                         struct vx_gpu_map *map);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/model/model_kernels.h"
+
+#include "engine/base/process/check.h"
+
+static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
+{
+    return a->spec == b->spec && a->tile == b->tile && a->type == b->type;
+}
+
+static vx_status wanted_add(struct vx_gpu_wanted *wanted,
+                            const struct vx_jit_wanted *kernel, struct vx_why *why)
+{
+    for (i32 i = 0; i < wanted->count; i++)
+        if (same(&wanted->list[i], kernel)) return VX_OK;
+    VX_ENSURE_WHY(wanted->count < VX_GPU_WANTED_MAX, why, RESOURCE_EXHAUSTED,
+                  "a model needs too many kernels", "a model may need at most %d kernels",
+                  VX_GPU_WANTED_MAX);
+    wanted->list[wanted->count++] = *kernel;
+    return VX_OK;
+}
+
+struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number type)
+{
+    static const char *const names[VX_GPU_PASSES_COUNT] = {
+        [VX_GPU_ROWS_IN] = "rows_in",       [VX_GPU_ROWS_OUT] = "rows_out",
+        [VX_GPU_ACTIVATION] = "activation", [VX_GPU_ADD] = "add",
+        [VX_GPU_BATCH_NORM] = "batch_norm", [VX_GPU_CONCAT] = "concat",
+        [VX_GPU_LAYER_NORM] = "layer_norm",
+    };
+    const struct vx_kernel_spec *spec = vx_kernel_find(names[pass]);
+    VX_ASSERT(spec);
+    VX_ASSERT(spec->tiles_count == 1);
+    /* TF32 concerns only matrix products; these kernels have none. */
+    if (type == VX_NUMBER_TF32) type = VX_NUMBER_F32;
+    VX_ASSERT(spec->types & 1u << type);
+    return (struct vx_jit_wanted){spec, spec->tiles, type};
+}
+
+static enum vx_gpu_pass pass_of(enum vx_op op)
+{
+    switch (op) {
+    case VX_OP_BATCH_NORM: return VX_GPU_BATCH_NORM;
+    case VX_OP_LAYER_NORM: return VX_GPU_LAYER_NORM;
+    case VX_OP_ADD: return VX_GPU_ADD;
+    case VX_OP_CONCAT: return VX_GPU_CONCAT;
+    default: return VX_GPU_ACTIVATION;
+    }
+}
+
+static vx_status wanted_pass(struct vx_gpu_wanted *wanted, enum vx_gpu_pass pass,
+                             enum vx_number type, struct vx_why *why)
+{
+    struct vx_jit_wanted kernel = vx_gpu_pass_wanted(pass, type);
+    return wanted_add(wanted, &kernel, why);
+}
+
+static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
+                             const struct vx_gpu_choices *choices, i32 launch, i64 n,
+                             struct vx_why *why)
+{
+    struct vx_conv_problem problem;
+    struct vx_jit_wanted kernels[VX_CONV_KERNELS_MAX];
+    vx_gpu_problem_make(choices, launch, n, &problem);
+    i32 count = vx_conv_kernels(&problem, vx_gpu_choice_get(choices, launch, n), kernels);
+    VX_ASSERT(count <= VX_CONV_KERNELS_MAX);
+    for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    return VX_OK;
+}
+
+static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, struct vx_why *why)
+{
+    struct vx_jit_wanted kernels[VX_GPU_WANTED_MAX];
+    i32 count = vx_gpu_map_kernels(kernels, VX_GPU_WANTED_MAX);
+    count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    return VX_OK;
+}
+
+vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
+                              const struct vx_gpu_choices *choices, i64 n,
+                              struct vx_why *why)
+{
+    const struct vx_plan *plan = choices->plan;
+    VX_ASSERT(n <= choices->voxels_max);
+    VX_TRY(wanted_geometry(wanted, why));
+    VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
+    VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
+    for (i32 i = 0; i < plan->launches_count; i++) {
+        const struct vx_launch *launch = &plan->launches[i];
+        if (!vx_gpu_is_conv(launch)) {
+            VX_TRY(wanted_pass(wanted, pass_of(launch->op), choices->type, why));
+            continue;
+        }
+        for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
+            i64 last = ((i64)1 << bits) - 1;
+            VX_TRY(wanted_conv(wanted, choices, i, last < n ? last : n, why));
+        }
+    }
+    return VX_OK;
+}

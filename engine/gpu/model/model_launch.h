@@ -1,0 +1,59 @@
+/* model_launch - puts the work of one round on a stream: features, layers, outputs.
+ *
+ * Nothing here waits, allocates or depends on results of the device.  A request with bad
+ * coordinates runs like any other, within its own rows, and is refused when the host has
+ * read its flags.
+ *
+ *   struct vx_gpu_forward request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
+ *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));     (round_geometry.h)
+ *   VX_TRY(vx_gpu_forward_feats(&request, &why));
+ *   VX_TRY(vx_gpu_forward_layers(&request, &why));
+ *   VX_TRY(vx_gpu_forward_outputs(&request, &why));
+ *   (wait for the stream)
+ *
+ * The rows of a round are those of its items, one after the other.
+ *
+ * Owner    the caller; all is borrowed until the stream has passed it.
+ * Thread   device.
+ * Limits   places must have been made for the items' voxels, and must fit the block.
+ * Fails    as vx_kernel_launch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MODEL_LAUNCH_H
+#define VX_ENGINE_GPU_MODEL_LAUNCH_H
+
+#include "engine/batch.h"
+#include "engine/gpu/model/model_choice.h"
+#include "engine/gpu/model/model_kernels.h"
+#include "engine/gpu/model/model_weights.h"
+
+struct vx_gpu_forward {
+    struct vx_gpu *gpu;
+    struct vx_gpu_queue queue;
+    const struct vx_gpu_choices *choices;
+    const struct vx_gpu_places *places;
+    const struct vx_gpu_weights *weights;
+    u8 *block; /* device memory that the places count from */
+    struct vx_item *items[VX_BATCH_ITEMS_MAX];
+    i32 items_count;
+    const i32 *rows;                 /* (N) row of the request of each device row */
+    const struct vx_gpu_map *maps;   /* one per map of the plan, rows in brick order */
+    const struct vx_gpu_map *sorted; /* one per entry of places->sorted */
+};
+
+/* Copy between our memory and an item's, which may be `on_device` too. */
+VX_MUST_USE vx_status vx_gpu_item_in(const struct vx_gpu_queue *queue, bool on_device,
+                                     const struct vx_gpu_copy *copy, struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_item_out(const struct vx_gpu_queue *queue, bool on_device,
+                                      const struct vx_gpu_copy *copy, struct vx_why *why);
+/* If the round has one item, its feats may be NULL: then they are zeros. */
+VX_MUST_USE vx_status vx_gpu_forward_feats(const struct vx_gpu_forward *forward,
+                                           struct vx_why *why);
+VX_MUST_USE vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward,
+                                            struct vx_why *why);
+/* Copies the outputs that items want. */
+VX_MUST_USE vx_status vx_gpu_forward_outputs(const struct vx_gpu_forward *forward,
+                                             struct vx_why *why);
+
+#endif

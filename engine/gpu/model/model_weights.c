@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/model/model_weights.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/thread.h"
+#include "engine/cpu/device/loops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LINE_BYTES 256 /* alignment on the device */
+#define NONE       SIZE_MAX
+
+/* From here on an f32 rounds to infinity in FP16: its largest number and half a step. */
+#define F16_BEYOND 65520.0f
+
+struct place {
+    size_t weight, bias; /* offsets, NONE = has none */
+};
+struct vx_gpu_weights {
+    const struct vx_graph *graph;
+    enum vx_number type;
+    u8 *host; /* NULL once the weights are on the device */
+    void *device;
+    size_t bytes;
+    struct place places[]; /* by node */
+};
+
+/* The shape of a node's weights, and their bytes on the device. */
+struct shape {
+    const struct vx_layer *layer;
+    i32 v, ci, co;       /* without padding, as in the f32 weights */
+    size_t weight, bias; /* bytes; 0 = none */
+};
+
+static struct shape shape_of(const struct vx_node *node,
+                             const struct vx_node_weights *weights, enum vx_number type)
+{
+    const struct vx_layer *layer = node->layer;
+    size_t co = (size_t)vx_channels_padded(layer->channels);
+    struct shape shape = {layer, 1, 0, layer->channels, 0, 0};
+    if (weights->bias) shape.bias = co * sizeof(f32);
+    if (!weights->weight) return shape;
+    shape.weight = co * sizeof(f32);
+    if (layer->op != VX_OP_SUBM_CONV && layer->op != VX_OP_LINEAR) return shape;
+    shape.v = layer->op == VX_OP_SUBM_CONV ? layer->v : 1;
+    shape.ci = layer->channels_in;
+    shape.weight = (size_t)shape.v * (size_t)vx_channels_padded(shape.ci) * co *
+                   (size_t)vx_number_bytes(type);
+    return shape;
+}
+
+static size_t place_next(size_t *at, size_t bytes)
+{
+    size_t place = *at;
+    if (!bytes) return NONE;
+    *at += vx_round_up(bytes, LINE_BYTES);
+    return place;
+}
+
+static void places_make(struct vx_gpu_weights *made, const struct vx_weights *weights)
+{
+    for (i32 i = 0; i < made->graph->nodes_count; i++) {
+        struct shape shape =
+            shape_of(&made->graph->nodes[i], vx_weights_get(weights, i), made->type);
+        made->places[i].weight = place_next(&made->bytes, shape.weight);
+        made->places[i].bias = place_next(&made->bytes, shape.bias);
+    }
+}
+
+static void row_convert(const struct vx_loops *loops, enum vx_number type,
+                        const f32 *from, void *to, i32 count)
+{
+    if (type == VX_NUMBER_F16)
+        loops->f32_to_f16(from, to, count);
+    else if (type == VX_NUMBER_BF16)
+        loops->f32_to_bf16(from, to, count);
+    else
+        memcpy(to, from, (size_t)count * sizeof *from);
+}
+
+/* From here on a number rounds to infinity in the type. */
+static f32 type_beyond(enum vx_number type)
+{
+    if (type == VX_NUMBER_F16) return F16_BEYOND;
+    return type == VX_NUMBER_BF16 ? 0x1.ffp127f : INFINITY;
+}
+
+static const char *type_name(enum vx_number type)
+{
+    switch (type) {
+    case VX_NUMBER_F16: return "FP16";
+    case VX_NUMBER_BF16: return "BF16";
+    default: return "FP32";
+    }
+}
+
+/* The first weight that is not finite in the type; NULL = all are.  A tile also
+ * multiplies the weights by zeros, for rows without a neighbour.  With a weight that is
+ * not finite this gives NaN, so that the bits of a row would depend on its tile. */
+static const f32 *row_beyond(const f32 *row, i32 count, f32 beyond)
+{
+    for (i32 i = 0; i < count; i++)
+        if (!(fabsf(row[i]) < beyond)) return &row[i];
+    return NULL;
+}
+
+static vx_status weight_fill(const struct vx_gpu_weights *made, const struct shape *shape,
+                             const f32 *from, struct vx_why *why, u8 *to)
+{
+    const struct vx_loops *loops = vx_loops_pick();
+    size_t row_bytes =
+        (size_t)vx_channels_padded(shape->co) * (size_t)vx_number_bytes(made->type);
+    size_t padding = (size_t)(vx_channels_padded(shape->ci) - shape->ci) * row_bytes;
+    for (i32 v = 0; v < shape->v; v++, to += padding)
+        for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
+            const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));
+            VX_ENSURE_WHY(!bad, why, INVALID_ARGUMENT,
+                          "a weight is not a number that the precision holds",
+                          "%s: layer \"%.64s\": a weight of %g is beyond what %s holds%s",
+                          made->graph->network->label, shape->layer->name, (f64)*bad,
+                          type_name(made->type),
+                          made->type == VX_NUMBER_F16 && isfinite(*bad)
+                              ? " (65504); say \"precision\": \"bf16\" or \"tf32\""
+                              : "");
+            row_convert(loops, made->type, from, to, shape->co);
+        }
+    return VX_OK;
+}
+
+static vx_status node_fill(const struct vx_gpu_weights *made, i32 index,
+                           const struct vx_node_weights *weights, struct vx_why *why)
+{
+    const struct vx_node *node = &made->graph->nodes[index];
+    const struct place *place = &made->places[index];
+    struct shape shape = shape_of(node, weights, made->type);
+    if (weights->bias)
+        memcpy(made->host + place->bias, weights->bias, (size_t)shape.co * sizeof(f32));
+    if (!weights->weight) return VX_OK;
+    u8 *to = made->host + place->weight;
+    if (shape.ci) return weight_fill(made, &shape, weights->weight, why, to);
+    memcpy(to, weights->weight, (size_t)shape.co * sizeof(f32));
+    return VX_OK;
+}
+
+vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_number type,
+                              const struct vx_weights *weights, struct vx_why *why,
+                              struct vx_gpu_weights **made)
+{
+    size_t nodes = (size_t)plan->graph->nodes_count;
+    struct vx_gpu_weights *it = *made =
+        vx_alloc_zero(sizeof *it + nodes * sizeof it->places[0]);
+    VX_ENSURE(it, RESOURCE_EXHAUSTED, "no memory for weights");
+    it->graph = plan->graph;
+    it->type = type;
+    places_make(it, weights);
+    it->host = vx_alloc_zero(it->bytes);
+    vx_status status = VX_OK;
+    if (!it->host) {
+        vx_why_set(why, "%s: its weights need %zu bytes of memory, which are not there",
+                   plan->graph->network->label, it->bytes);
+        status = vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED);
+    }
+    for (i32 i = 0; !status.fault && i < plan->graph->nodes_count; i++)
+        status = node_fill(it, i, vx_weights_get(weights, i), why);
+    if (status.fault) vx_gpu_weights_close(made, NULL);
+    return status;
+}
+
+static vx_status upload_copy(struct vx_gpu_weights *weights, struct vx_gpu *gpu,
+                             struct vx_gpu_stream *stream, struct vx_why *why)
+{
+    VX_TRY(vx_gpu_copy_in(
+        gpu, stream,
+        &(struct vx_gpu_copy){weights->device, weights->host, weights->bytes}, why));
+    return vx_gpu_stream_wait(gpu, stream, why);
+}
+
+vx_status vx_gpu_weights_upload(struct vx_gpu_weights *weights, struct vx_gpu *gpu,
+                                struct vx_gpu_stream *stream, struct vx_why *why)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(weights->host);
+    size_t have = 0, total = 0;
+    if (weights->bytes) {
+        vx_status status = vx_gpu_alloc(gpu, weights->bytes, why, &weights->device);
+        if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED &&
+            !vx_gpu_memory_info(gpu, NULL, &have, &total).fault)
+            vx_why_set(why,
+                       "%s: its weights need %zu bytes of device memory, of which %zu "
+                       "are free beside the activations and other models",
+                       weights->graph->network->label, weights->bytes, have);
+        if (status.fault) return status;
+        status = upload_copy(weights, gpu, stream, why);
+        if (status.fault) {
+            vx_gpu_free(gpu, &weights->device);
+            return status;
+        }
+    }
+    vx_free(weights->host);
+    weights->host = NULL;
+    return VX_OK;
+}
+
+void vx_gpu_weights_close(struct vx_gpu_weights **weights, struct vx_gpu *gpu)
+{
+    struct vx_gpu_weights *it = *weights;
+    *weights = NULL;
+    if (!it) return;
+    if (it->device) vx_gpu_free(gpu, &it->device);
+    vx_free(it->host);
+    vx_free(it);
+}
+
+bool vx_gpu_weights_there(const struct vx_gpu_weights *weights)
+{
+    return !weights->host;
+}
+
+size_t vx_gpu_weights_bytes(const struct vx_gpu_weights *weights)
+{
+    return weights->bytes;
+}
+
+struct vx_gpu_weight vx_gpu_weight_get(const struct vx_gpu_weights *weights, i32 node)
+{
+    const struct place *place = &weights->places[node];
+    const u8 *device = weights->device;
+    VX_ASSERT(node >= 0);
+    VX_ASSERT(node < weights->graph->nodes_count);
+    VX_ASSERT(!weights->host);
+    struct vx_gpu_weight weight = {NULL, NULL};
+    if (place->weight != NONE) weight.weight = device + place->weight;
+    if (place->bias != NONE)
+        weight.bias = (const f32 *)(const void *)(device + place->bias);
+    return weight;
+}

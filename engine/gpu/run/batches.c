@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/batches.h"
+
+#include "engine/base/process/check.h"
+#include "engine/model/backend.h"
+
+#include <sched.h>
+
+vx_status vx_gpu_batches_open(struct vx_gpu_batches *batches, struct vx_kernel_set *set,
+                              struct vx_why *why)
+{
+    for (u32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+        struct vx_gpu_slot *slot = &batches->slots[i];
+        slot->lane.bit = 1u << i;
+        VX_TRY(vx_gpu_lane_open(batches->room.gpu, set, why, &slot->lane));
+    }
+    return VX_OK;
+}
+
+void vx_gpu_batches_close(struct vx_gpu_batches *batches)
+{
+    for (u32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+        VX_ASSERT(!batches->slots[i].batch);
+        vx_gpu_lane_close(&batches->slots[i].lane);
+    }
+}
+
+static struct vx_gpu_slot *other_of(struct vx_gpu_batches *batches,
+                                    const struct vx_gpu_slot *slot)
+{
+    _Static_assert(VX_ENGINE_BATCHES_MAX == 2, "there is one other");
+    return &batches->slots[slot == batches->slots];
+}
+
+static void ended_add(struct vx_gpu_batches *batches, struct vx_batch *batch)
+{
+    *(batches->last ? &batches->last->next : &batches->first) = batch;
+    batches->last = batch;
+}
+
+static struct vx_batch *ended_take(struct vx_gpu_batches *batches)
+{
+    struct vx_batch *batch = batches->first;
+    if (!batch) return NULL;
+    batches->first = batch->next;
+    if (!batches->first) batches->last = NULL;
+    batch->next = NULL;
+    return batch;
+}
+
+/* --- the next round of a batch --- */
+
+/* Reports that a request does not fit.  Overwrites the model's `places`. */
+static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model *model,
+                           i64 n, struct vx_why *why)
+{
+    struct vx_gpu_places *places = &model->gpu->places;
+    i64 fits = model->signature.voxels_max;
+    VX_ENSURE_WHY(n <= model->gpu->choices->voxels_max, why, RESOURCE_EXHAUSTED,
+                  "too many voxels for this model",
+                  "expected at most %lld voxels, got %lld", (long long)fits,
+                  (long long)n);
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){&n, 1}, places);
+    VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
+                "%lld voxels need %zu bytes of device memory (activations, neighbour "
+                "maps, workspaces), it has %zu: at most %lld voxels fit",
+                (long long)n, places->bytes, room->bytes, (long long)fits);
+}
+
+/* The descriptions of a join of M pieces with K maps take at most K * (M * 64 + 576)
+ * bytes.  This part of the room of an upload is for them. */
+#define JOIN_BYTES (96 << 10)
+
+static i32 members_max(const struct vx_plan *plan)
+{
+    i64 keys = plan->maps_count ? plan->maps_count : 1;
+    i64 most = (JOIN_BYTES / keys - 576) / 64;
+    if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;
+    return most < 1 ? 1 : (i32)most;
+}
+
+/* Picks waiting items in their order, up to the model's voxels_max.  An item that exceeds
+ * it alone is answered with an error. */
+static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot,
+                        i64 sizes[VX_BATCH_ITEMS_MAX])
+{
+    struct vx_gpu_round *round = &slot->round;
+    i64 n = 0, most = slot->model->signature.voxels_max;
+    i32 count = 0, count_max = members_max(slot->model->plan);
+    for (i32 i = 0; i < slot->batch->items_count && count < count_max; i++) {
+        struct vx_item *item = &slot->batch->items[i];
+        if (slot->states[i] == VX_GPU_ITEM_DONE) continue;
+        if (item->voxels > most) {
+            item->status = too_large(room, slot->model, item->voxels, &item->why);
+            slot->states[i] = VX_GPU_ITEM_DONE;
+            continue;
+        }
+        if (n + item->voxels > most) break;
+        n += sizes[count] = item->voxels;
+        round->members[count++] = (struct vx_gpu_member){
+            .item = item, .apart = slot->states[i] == VX_GPU_ITEM_WAITS_APART};
+    }
+    return count;
+}
+
+static i32 index_of(const struct vx_gpu_slot *slot, const struct vx_item *item)
+{
+    return (i32)(item - slot->batch->items);
+}
+
+/* Groups the members by the type of their features, because one launch converts adjacent
+ * features of one type.  True if a member has moved. */
+static bool members_group(struct vx_gpu_round *round, i64 sizes[VX_BATCH_ITEMS_MAX])
+{
+    static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
+    struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    bool moved = false;
+    for (size_t d = 0; d < VX_COUNT(dtypes); d++)
+        for (i32 i = 0; i < round->members_count; i++) {
+            if (round->members[i].item->feats_dtype != dtypes[d]) continue;
+            moved |= i != count;
+            members[count++] = round->members[i];
+        }
+    if (!moved) return false;
+    VX_ASSERT(count == round->members_count);
+    for (i32 i = 0; i < count; i++) {
+        round->members[i] = members[i];
+        sizes[i] = members[i].item->voxels;
+    }
+    return true;
+}
+
+static void places_make(const struct vx_gpu_slot *slot, const i64 *sizes, i32 count)
+{
+    struct vx_gpu_model *gpu = slot->model->gpu;
+    vx_gpu_places_make(gpu->choices, &(struct vx_gpu_sizes){sizes, count}, &gpu->places);
+}
+
+/* Picks the members of the next round and lays it out in the model's `places`; false if
+ * no item waits. */
+static bool pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_places *places = &slot->model->gpu->places;
+    struct vx_gpu_round *round = &slot->round;
+    i64 sizes[VX_BATCH_ITEMS_MAX];
+    i32 count;
+    while ((count = pick_members(room, slot, sizes)) > 0) {
+        for (; count > 0; count--) {
+            places_make(slot, sizes, count);
+            if (places->bytes <= room->bytes) break;
+        }
+        round->members_count = count;
+        round->bytes = places->bytes;
+        if (count > 1 && members_group(round, sizes)) places_make(slot, sizes, count);
+        if (count) return true;
+        struct vx_item *first = round->members[0].item;
+        first->status = too_large(room, slot->model, first->voxels, &first->why);
+        slot->states[index_of(slot, first)] = VX_GPU_ITEM_DONE;
+    }
+    return false;
+}
+
+/* Allocates the round's memory; false if the other lane holds too much of the block. */
+static bool take_block(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
+{
+    const struct vx_gpu_slot *other = other_of(batches, slot);
+    struct vx_gpu_room *room = &batches->room;
+    struct vx_gpu_round *round = &slot->round;
+    size_t taken = other->running ? other->round.bytes : 0;
+    size_t all = room->bytes / VX_GPU_LINE_BYTES * VX_GPU_LINE_BYTES;
+    VX_ASSERT(round->bytes % VX_GPU_LINE_BYTES == 0);
+    if (round->bytes > all - taken) return false;
+    round->block =
+        slot == batches->slots ? room->block : room->block + all - round->bytes;
+    if (taken + round->bytes > room->used_max) room->used_max = taken + round->bytes;
+    return true;
+}
+
+/* --- the end of a round --- */
+
+i64 vx_gpu_spans_shared(const struct vx_gpu_span *a, const struct vx_gpu_span *b)
+{
+    f64 begin = a->begin > b->begin ? a->begin : b->begin;
+    f64 end = a->end < b->end ? a->end : b->end;
+    return end > begin ? (i64)(end - begin) : 0;
+}
+
+/* Reads the spans of the round of `slot`, which has ended, and of the round of `other`,
+ * which may still run; times count from the beginning of the first.  False if the other
+ * round has not begun, or if the driver cannot report the times. */
+static bool spans_read(struct vx_gpu_slot *slot, struct vx_gpu_slot *other,
+                       struct vx_gpu_span spans[2])
+{
+    struct vx_gpu_event **mine = slot->lane.marks, **theirs = other->lane.marks;
+    struct vx_gpu *gpu = slot->lane.gpu;
+    struct vx_why unused;
+    bool begun, ended;
+    f64 ns;
+    spans[0] = spans[1] = (struct vx_gpu_span){0, (f64)slot->round.device_ns};
+    if (vx_gpu_event_done(gpu, theirs[VX_GPU_MARK_BEGIN], &unused, &begun).fault ||
+        !begun)
+        return false;
+    if (vx_gpu_event_elapsed(gpu, theirs[VX_GPU_MARK_BEGIN], mine[VX_GPU_MARK_END],
+                             &unused, &ns)
+            .fault)
+        return false;
+    spans[1].begin = spans[0].end - ns;
+    if (vx_gpu_event_done(gpu, theirs[VX_GPU_MARK_END], &unused, &ended).fault)
+        return false;
+    /* A round that still runs ends after this one: its span keeps the end set above. */
+    return !ended ||
+           !vx_gpu_event_elapsed(gpu, mine[VX_GPU_MARK_BEGIN], theirs[VX_GPU_MARK_END],
+                                 &unused, &spans[1].end)
+                .fault;
+}
+
+/* The time that two rounds share counts for the batch whose round is
+ * found ended first. */
+static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_slot *other = other_of(batches, slot);
+    struct vx_gpu_span spans[2];
+    i64 own = slot->round.device_ns - slot->shared_ns;
+    slot->batch->device_ns += own > 0 ? own : 0;
+    if (other->running && spans_read(slot, other, spans))
+        other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
+}
+
+static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
+                         vx_status status, const struct vx_why *why)
+{
+    struct vx_gpu_round *round = &slot->round;
+    vx_gpu_round_finish(round, status, why);
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].again)
+            slot->states[index_of(slot, round->members[i].item)] =
+                VX_GPU_ITEM_WAITS_APART;
+    slot->running = false;
+    if (!status.fault) times_share(batches, slot);
+}
+
+/* Ends a round that has failed.  The part of it that was launched still reads and
+ * writes the items' memory, so this waits for it; if that fails too, the device
+ * is marked lost. */
+static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
+                       vx_status status, const struct vx_why *why)
+{
+    struct vx_why said, first = *why;
+    vx_status waited = vx_gpu_lane_wait(&slot->lane, &said);
+    if (waited.fault) {
+        status = vx_gpu_lose(batches->room.gpu, &said);
+        first = said;
+    }
+    round_finish(batches, slot, status, &first);
+}
+
+static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_round *round = &slot->round;
+    struct vx_why why = {{0}};
+    bool refused;
+    round->room = &batches->room;
+    round->lane = &slot->lane;
+    round->other = &other_of(batches, slot)->lane;
+    round->model = slot->model;
+    round->device_ns = slot->shared_ns = 0;
+    vx_gpu_round_hold(round, &refused);
+    for (i32 i = 0; i < round->members_count; i++)
+        if (!refused || round->members[i].item->status.fault)
+            slot->states[index_of(slot, round->members[i].item)] = VX_GPU_ITEM_DONE;
+    if (refused) return; /* slot_go picks the remaining items again */
+    slot->running = true;
+    vx_status status = vx_gpu_round_launch(round, &why);
+    if (status.fault) round_fail(batches, slot, status, &why);
+}
+
+/* Starts the batch's next round, leaves the batch waiting for memory, or
+ * ends the batch. */
+static void slot_go(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
+{
+    while (slot->batch && !slot->running) {
+        if (pick(&batches->room, slot)) {
+            if (!take_block(batches, slot)) return;
+            round_begin(batches, slot);
+            continue;
+        }
+        ended_add(batches, slot->batch);
+        slot->batch = NULL;
+        slot->model = NULL;
+    }
+}
+
+/* The batch that was submitted first allocates its memory first. */
+static void all_go(struct vx_gpu_batches *batches)
+{
+    struct vx_gpu_slot *slots = batches->slots;
+    bool first = slots[0].number < slots[1].number;
+    slot_go(batches, &slots[!first]);
+    slot_go(batches, &slots[first]);
+}
+
+/* --- the interface --- */
+
+void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *model,
+                           struct vx_batch *batch)
+{
+    struct vx_gpu_slot *slot = batches->slots;
+    if (slot->batch) slot = other_of(batches, slot);
+    VX_ASSERT(!slot->batch);
+    slot->batch = batch;
+    slot->model = model;
+    slot->number = ++batches->submitted;
+    for (i32 i = 0; i < batch->items_count; i++)
+        slot->states[i] =
+            vx_item_runs(&batch->items[i]) ? VX_GPU_ITEM_WAITS : VX_GPU_ITEM_DONE;
+    slot_go(batches, slot);
+}
+
+void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batch,
+                           vx_status status, const struct vx_why *why)
+{
+    for (i32 i = 0; i < batch->items_count; i++) {
+        if (!vx_item_runs(&batch->items[i])) continue;
+        batch->items[i].status = status;
+        batch->items[i].why = *why;
+    }
+    ended_add(batches, batch);
+}
+
+/* Finishes the rounds that have ended on the device, and starts those that waited
+ * for their memory. */
+static void poll(struct vx_gpu_batches *batches)
+{
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+        struct vx_gpu_slot *slot = &batches->slots[i];
+        struct vx_why why = {{0}};
+        bool done = false;
+        if (!slot->running) continue;
+        vx_status status = vx_gpu_event_done(
+            batches->room.gpu, slot->lane.marks[VX_GPU_MARK_END], &why, &done);
+        if (status.fault)
+            round_fail(batches, slot, status, &why);
+        else if (done)
+            round_finish(batches, slot, VX_OK, &why);
+        if (!slot->running) all_go(batches);
+    }
+}
+
+/* Waits until a round may have ended.  Of two rounds either may end first, so the caller
+ * polls both; for a single round the driver waits. */
+static void await(struct vx_gpu_batches *batches)
+{
+    struct vx_gpu_slot *slots = batches->slots, *slot = &slots[slots[1].running];
+    struct vx_why why = {{0}};
+    VX_ASSERT(slot->running);
+    if (slots[0].running && slots[1].running) {
+        sched_yield();
+        return;
+    }
+    vx_status status = vx_gpu_lane_wait(&slot->lane, &why);
+    if (!status.fault) return;
+    round_fail(batches, slot, status, &why);
+    all_go(batches);
+}
+
+struct vx_batch *vx_gpu_batches_collect(struct vx_gpu_batches *batches, bool wait)
+{
+    for (;;) {
+        poll(batches);
+        struct vx_batch *batch = ended_take(batches);
+        if (batch || !wait) return batch;
+        await(batches);
+    }
+}
+
+void vx_gpu_batches_drain(struct vx_gpu_batches *batches)
+{
+    for (;;) {
+        poll(batches);
+        if (!batches->slots[0].batch && !batches->slots[1].batch) return;
+        await(batches);
+    }
+}
+
+void vx_gpu_batches_run(struct vx_gpu_batches *batches, struct vx_model *model,
+                        struct vx_item *item)
+{
+    struct vx_gpu_slot *slot = batches->slots;
+    struct vx_batch batch = {.items = item, .items_count = 1}, *ended = batches->first,
+                    *last = batches->last;
+    batches->first = batches->last = NULL;
+    vx_gpu_batches_submit(batches, model, &batch);
+    for (poll(batches); slot->batch; poll(batches)) await(batches);
+    batches->first = ended;
+    batches->last = last;
+}
+
+bool vx_gpu_batches_use(const struct vx_gpu_batches *batches,
+                        const struct vx_model *model)
+{
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++)
+        if (batches->slots[i].batch && batches->slots[i].model == model) return true;
+    return false;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/lane.h"
+
+#include "engine/gpu/conv/blas.h"
+
+#include <string.h>
+
+/* Offsets in the lane's device memory and host memory, behind the descriptions. */
+struct layout {
+    size_t results, differs, faults, bytes;
+};
+
+static size_t take(size_t *bytes, size_t each)
+{
+    size_t offset = *bytes;
+    *bytes += vx_round_up(VX_BATCH_ITEMS_MAX * each, 256);
+    return offset;
+}
+
+static struct layout layout_make(void)
+{
+    struct layout layout = {.bytes = VX_GPU_UPLOAD_BYTES};
+    layout.results = take(&layout.bytes, sizeof(struct vx_gpu_piece_result));
+    layout.differs = take(&layout.bytes, sizeof(u32));
+    layout.faults = take(&layout.bytes, 2 * sizeof(u32));
+    return layout;
+}
+
+static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
+{
+    struct layout layout = layout_make();
+    VX_TRY(vx_gpu_alloc(lane->gpu, layout.bytes, why, &lane->device));
+    VX_TRY(vx_gpu_host_alloc(lane->gpu, layout.bytes, why, &lane->host));
+    u8 *device = lane->device, *host = lane->host;
+    lane->upload = (struct vx_gpu_upload){host, device, VX_GPU_UPLOAD_BYTES, 0};
+    lane->results = (void *)(device + layout.results);
+    lane->answers = (void *)(host + layout.results);
+    lane->differs = (void *)(device + layout.differs);
+    lane->faults = (void *)(device + layout.faults);
+    return VX_OK;
+}
+
+static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
+{
+    VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->queue.stream));
+    for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
+        VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
+    return open_memory(lane, why);
+}
+
+vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
+                           struct vx_why *why, struct vx_gpu_lane *lane)
+{
+    u32 bit = lane->bit;
+    *lane = (struct vx_gpu_lane){.bit = bit, .gpu = gpu, .queue = {.set = set}};
+    vx_status status = open_parts(lane, why);
+    if (status.fault) vx_gpu_lane_close(lane);
+    return status;
+}
+
+void vx_gpu_lane_close(struct vx_gpu_lane *lane)
+{
+    if (!lane->gpu) return;
+    vx_blas_gpu_close(&lane->queue.blas);
+    if (lane->host) vx_gpu_host_free(lane->gpu, &lane->host);
+    if (lane->device) vx_gpu_free(lane->gpu, &lane->device);
+    for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
+        if (lane->marks[i]) vx_gpu_event_close(lane->gpu, &lane->marks[i]);
+    if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);
+    memset(lane, 0, sizeof *lane);
+}
+
+vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
+                           struct vx_why *why)
+{
+    return vx_gpu_event_record(lane->gpu, lane->marks[mark], lane->queue.stream, why);
+}
+
+vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane, enum vx_gpu_mark begin,
+                              enum vx_gpu_mark end, struct vx_why *why, i64 *ns)
+{
+    f64 elapsed;
+    VX_TRY(vx_gpu_event_elapsed(lane->gpu, lane->marks[begin], lane->marks[end], why,
+                                &elapsed));
+    *ns = (i64)elapsed;
+    return VX_OK;
+}
+
+vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why)
+{
+    return vx_gpu_stream_wait(lane->gpu, lane->queue.stream, why);
+}

@@ -1,0 +1,58 @@
+/* lane - one of a device's two streams, with the events and memory that a round needs.
+ *
+ * Events time the parts of a round.  Page-locked host memory, and device memory of the
+ * same size, hold the descriptions that are uploaded and the results that the host reads.
+ *
+ *   VX_TRY(vx_gpu_lane_open(gpu, set, &why, &lane));
+ *   VX_TRY(vx_gpu_lane_mark(&lane, VX_GPU_MARK_BEGIN, &why));
+ *   ...
+ *   VX_TRY(vx_gpu_lane_wait(&lane, &why));
+ *   vx_gpu_lane_close(&lane);
+ *
+ * Owner    the caller's struct; gpu and set are borrowed and outlive it.
+ * Thread   device.
+ * Limits   one round at a time.
+ * Fails    as gpu.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_LANE_H
+#define VX_ENGINE_GPU_LANE_H
+
+#include "engine/gpu/geometry/pieces.h"
+
+/* The events that separate the parts of a round. */
+enum vx_gpu_mark {
+    VX_GPU_MARK_BEGIN,
+    VX_GPU_MARK_GEOMETRY,
+    VX_GPU_MARK_FEATS,
+    VX_GPU_MARK_LAYERS,
+    VX_GPU_MARK_END,
+    VX_GPU_MARKS_COUNT
+};
+
+struct vx_gpu_lane {
+    u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
+    struct vx_gpu *gpu;
+    struct vx_gpu_queue queue;
+    struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
+    struct vx_gpu_upload upload;
+    /* On the device, one per member of the round; `answers` is the host's copy. */
+    struct vx_gpu_piece_result *results, *answers;
+    u32 *differs;
+    u32 (*faults)[2];
+    void *host, *device; /* the two allocations that hold all of this */
+};
+
+VX_MUST_USE vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
+                                       struct vx_why *why, struct vx_gpu_lane *lane);
+void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* a lane of zeros is closed */
+VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
+                                       struct vx_why *why);
+/* Nanoseconds of the device between two marks that have happened. */
+VX_MUST_USE vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane,
+                                          enum vx_gpu_mark begin, enum vx_gpu_mark end,
+                                          struct vx_why *why, i64 *ns);
+VX_MUST_USE vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/round.h"
+
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/base/process/check.h"
+#include "engine/gpu/run/round_geometry.h"
+
+vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
+{
+    struct vx_gpu_model *gpu = round->model->gpu;
+    struct vx_gpu_lane *lane = round->lane;
+    struct vx_gpu_forward forward = {
+        .gpu = round->room->gpu,
+        .queue = lane->queue,
+        .choices = gpu->choices,
+        .places = &gpu->places,
+        .weights = gpu->weights,
+        .block = round->block,
+        .items_count = round->members_count,
+    };
+    for (i32 i = 0; i < round->members_count; i++)
+        forward.items[i] = round->members[i].item;
+    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
+    VX_TRY(vx_gpu_round_geometry(round, &forward, why));
+    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
+    VX_TRY(vx_gpu_forward_feats(&forward, why));
+    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_FEATS, why));
+    VX_TRY(vx_gpu_forward_layers(&forward, why));
+    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why));
+    VX_TRY(vx_gpu_forward_outputs(&forward, why));
+    return vx_gpu_lane_mark(lane, VX_GPU_MARK_END, why);
+}
+
+/* Nanoseconds between the marks; [0] is not used. */
+static vx_status times_read(struct vx_gpu_round *round, struct vx_why *why,
+                            i64 times[VX_GPU_MARKS_COUNT])
+{
+    for (int i = 1; i < VX_GPU_MARKS_COUNT; i++) {
+        VX_TRY(vx_gpu_lane_elapsed(round->lane, (enum vx_gpu_mark)(i - 1),
+                                   (enum vx_gpu_mark)i, why, &times[i]));
+        round->device_ns += times[i];
+    }
+    return VX_OK;
+}
+
+static void times_write(const i64 times[VX_GPU_MARKS_COUNT], struct vx_item *item)
+{
+    item->geometry_ns = times[VX_GPU_MARK_GEOMETRY];
+    item->convert_ns = times[VX_GPU_MARK_FEATS];
+    item->compute_ns = times[VX_GPU_MARK_LAYERS];
+    item->output_ns = times[VX_GPU_MARK_END];
+}
+
+/* With more voxels, the error names no row: to find it, the CPU sorts them on the device
+ * thread, which meanwhile neither begins nor ends a round.  So many take milliseconds. */
+#define NAMED_VOXELS_MAX 100000
+
+static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
+                             struct vx_item *item)
+{
+    VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
+                  "a coordinate is out of range",
+                  "a coordinate in coords is out of range: expected %d to %d, and a "
+                  "sample of 0 to %d",
+                  VX_AXIS_MIN, VX_AXIS_MAX, VX_SAMPLE_MAX);
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "a voxel appears twice in coords",
+                "a voxel appears twice in coords; each voxel may appear once");
+}
+
+/* The device has found a bad coordinate; the CPU's check finds which one, unless the
+ * voxels are too many or another process may have changed the coordinates since. */
+static vx_status bad_coords(struct vx_gpu_room *room,
+                            const struct vx_gpu_piece_result *result,
+                            struct vx_item *item)
+{
+    const struct vx_coords_view view = {
+        .rows = item->coords, .n = item->voxels, .columns = item->coords_columns};
+    struct vx_geometry *geometry;
+    VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
+                  "the geometry is not in the device's cache",
+                  "the geometry is not in the device's cache");
+    if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
+        return bad_of_many(result, item);
+    vx_status status =
+        vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
+    if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
+    /* No memory to find the row.  A coordinate out of range would have been found
+     * without, so it is a duplicate. */
+    VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
+                  "a voxel appears twice in coords",
+                  "a voxel appears twice in coords; each voxel may appear once");
+    vx_geometry_drop(room->cache, &geometry);
+    VX_FAIL_WHY(&item->why, INTERNAL, "the device refused coordinates that are good",
+                "the device refused coordinates that are good");
+}
+
+/* Answers a member of a round that has succeeded; asked: the lane has answers for it. */
+static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
+{
+    static const struct vx_gpu_piece_result nothing_wrong;
+    struct vx_gpu_member *member = &round->members[index];
+    struct vx_gpu_geometry *kept = member->kept;
+    struct vx_item *item = member->item;
+    struct vx_gpu_piece_result result =
+        asked ? round->lane->answers[index] : nothing_wrong;
+    if (!asked) result.pairs = (u64)kept->pairs;
+    if (member->compared && result.differs) {
+        member->again = true;
+        return;
+    }
+    if (result.fault[0] || result.fault[1]) {
+        if (kept) vx_gpu_store_forget(round->room->store, kept);
+        item->status = bad_coords(round->room, &result, item);
+        return;
+    }
+    item->pairs = (i64)result.pairs;
+    item->geometry_hit = !member->built;
+    if (!kept) return;
+    kept->settled = true;
+    kept->pairs = item->pairs;
+    item->geometry_kept = !kept->gone;
+}
+
+static void member_fail(struct vx_gpu_round *round, i32 index, vx_status status,
+                        const struct vx_why *why)
+{
+    struct vx_gpu_member *member = &round->members[index];
+    member->item->status = status;
+    member->item->why = *why;
+    /* It is not known whether the device has written this geometry. */
+    if (member->kept && member->kept->writers & round->lane->bit)
+        vx_gpu_store_forget(round->room->store, member->kept);
+}
+
+/* Counts a hit or a miss of the store, for a member that was answered. */
+static void member_count(const struct vx_gpu_round *round,
+                         const struct vx_gpu_member *member)
+{
+    if (member->again || !vx_coords_ref_there(member->item->coords_ref)) return;
+    vx_gpu_store_count(round->room->store, !member->built && !member->item->status.fault);
+}
+
+void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
+                         const struct vx_why *why)
+{
+    bool asked = vx_gpu_round_asks(round);
+    i64 times[VX_GPU_MARKS_COUNT] = {0};
+    struct vx_why said = {{0}};
+    if (status.fault)
+        said = *why;
+    else
+        status = times_read(round, &said, times);
+    for (i32 i = 0; i < round->members_count; i++) {
+        if (status.fault) {
+            member_fail(round, i, status, &said);
+            continue;
+        }
+        member_answer(round, i, asked);
+        if (!round->members[i].item->status.fault)
+            times_write(times, round->members[i].item);
+    }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        member_count(round, member);
+        if (member->kept) member->kept->writers &= ~round->lane->bit;
+        vx_gpu_store_drop(round->room->store, &member->kept);
+    }
+}

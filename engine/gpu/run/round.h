@@ -1,0 +1,72 @@
+/* round - launches requests of one batch together, and answers them at the end.
+ *
+ * The geometries of the members are found in the store or built, and joined if there are
+ * several; then features, layers and outputs run over the rows of all members.  The host
+ * does not wait between the first copy and the end.  A geometry of the store is therefore
+ * used before its coordinates have been compared with the member's; if they differ, the
+ * member gets `again` and runs in another round.
+ *
+ *   VX_TRY(vx_gpu_round_hold(&round, &refused));     geometries; some may be refused
+ *   VX_TRY(vx_gpu_round_launch(&round, &why));
+ *   (the lane's end has happened, or waiting for it failed)
+ *   vx_gpu_round_finish(&round, status, &why);
+ *
+ * Owner    the caller's struct; everything in it is borrowed.
+ * Thread   device.
+ * Limits   VX_BATCH_ITEMS_MAX members; the places must fit in `block`.
+ * Fails    launch: as vx_kernel_launch.  finish: in each member's status.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_ROUND_H
+#define VX_ENGINE_GPU_ROUND_H
+
+#include "engine/gpu/geometry/geometry_store.h"
+#include "engine/gpu/run/lane.h"
+#include "engine/gpu/model/model_launch.h"
+#include "engine/gpu/model/model_load.h"
+
+struct vx_cpu;
+struct vx_geometry_cache;
+
+/* What the rounds of all lanes share. */
+struct vx_gpu_room {
+    struct vx_gpu *gpu;
+    struct vx_gpu_store *store;
+    u8 *block; /* of all rounds: one lane uses its beginning, the other its end */
+    size_t bytes, used_max;
+    /* To find bad coordinates for the error. */
+    struct vx_cpu *cpu;
+    struct vx_geometry_cache *cache;
+};
+
+struct vx_gpu_member {
+    struct vx_item *item;
+    bool apart;                   /* must not use the store */
+    struct vx_gpu_geometry *kept; /* held in the store; NULL = it is in the block */
+    bool built, compared;         /* in this round */
+    bool again;                   /* out: run it in another round, apart */
+};
+struct vx_gpu_round {
+    struct vx_gpu_room *room;
+    struct vx_gpu_lane *lane;
+    struct vx_gpu_lane *other; /* may still write geometries that this round uses */
+    struct vx_model *model;    /* its places are this round's until launch returns */
+    struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
+    i32 members_count;
+    u8 *block;     /* device memory of this round */
+    size_t bytes;  /* of block */
+    i64 device_ns; /* out: device time of the round */
+};
+
+/* Finds or makes the members' geometries in the store, and holds them.  If a member
+ * cannot have one, its status is the reason, *refused is true, and nothing is held. */
+void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused);
+/* Puts the round on the lane's stream.  After a failure, part of it may be there: wait
+ * for the stream, then finish. */
+VX_MUST_USE vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why);
+/* Answers every member and drops all geometries.  `status` is that of launch or wait. */
+void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
+                         const struct vx_why *why);
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/round_geometry.h"
+
+#include "engine/base/process/check.h"
+
+/* A geometry in the store: fault flags, coordinates, then rows and maps as
+ * vx_gpu_piece_place places them. */
+static size_t kept_coords_bytes(i64 n, i32 columns)
+{
+    return vx_round_up((size_t)n * (size_t)columns * sizeof(i32), VX_GPU_LINE_BYTES);
+}
+
+static u32 *kept_fault(const struct vx_gpu_geometry *kept)
+{
+    return kept->memory;
+}
+
+static void *kept_coords(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)kept->memory + VX_GPU_LINE_BYTES;
+}
+
+static void *kept_piece(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)kept_coords(kept) + kept_coords_bytes(kept->n, kept->columns);
+}
+
+/* --- which geometry --- */
+
+static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member)
+{
+    const struct vx_item *item = member->item;
+    size_t coords = kept_coords_bytes(item->voxels, item->coords_columns);
+    const struct vx_gpu_store_want want = {
+        .name = {item->coords_ref, round->model->gpu->maps_name},
+        .n = item->voxels,
+        .columns = item->coords_columns,
+        .bytes = VX_GPU_LINE_BYTES + coords +
+                 vx_gpu_piece_bytes(round->model->plan, item->voxels),
+    };
+    member->kept = vx_gpu_store_make(round->room->store, &want);
+    if (member->kept) member->kept->writers = round->lane->bit;
+}
+
+static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item *item)
+{
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "the geometry has another number of voxels",
+                "the geometry has %lld voxels, the request says %lld",
+                (long long)found->n, (long long)item->voxels);
+}
+
+/* False if the store has no geometry of the member's name. */
+static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member)
+{
+    struct vx_item *item = member->item;
+    struct vx_gpu_geometry *found = vx_gpu_store_hold(
+        round->room->store,
+        &(struct vx_gpu_store_name){item->coords_ref, round->model->gpu->maps_name});
+    if (!found) return false;
+    bool same = found->n == item->voxels;
+    if (item->coords && !(same && found->columns == item->coords_columns)) {
+        /* Another geometry of the same name: it stays; this one is built in the block. */
+        vx_gpu_store_drop(round->room->store, &found);
+        return true;
+    }
+    member->kept = found;
+    member->built = false;
+    member->compared = item->coords != NULL;
+    if (!same) item->status = other_size(found, item);
+    return true;
+}
+
+/* Drops all geometries.  Nothing was launched, so those that were made here are empty,
+ * and are forgotten. */
+static void let_go(struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (member->kept && member->built)
+            vx_gpu_store_forget(round->room->store, member->kept);
+        vx_gpu_store_drop(round->room->store, &member->kept);
+    }
+}
+
+static vx_status not_there(struct vx_item *item)
+{
+    VX_FAIL_WHY(&item->why, FAILED_PRECONDITION,
+                "the geometry is not in the device's cache",
+                "the geometry is not in the device's cache");
+}
+
+/* Holds all geometries that the store has before it makes new ones, since a new one may
+ * evict others.  Last, finds the members that sent only a coords_ref, because it may name
+ * coordinates that another member has sent. */
+void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
+{
+    struct vx_gpu_store *store = round->room->store;
+    bool found[VX_BATCH_ITEMS_MAX];
+    *refused = false;
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        bool asks = !member->apart && vx_coords_ref_there(member->item->coords_ref);
+        /* Coordinates that another process may change are copied once, not compared. */
+        VX_ASSERT(!member->item->coords_change || (!asks && !member->apart));
+        member->item->status = VX_OK;
+        member->kept = NULL;
+        member->compared = false;
+        member->built = true;
+        found[i] = !asks || member_find(round, member);
+    }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (found[i] || !member->item->coords) continue;
+        if (!member_find(round, member)) member_make(round, member);
+    }
+    for (i32 i = 0; i < round->members_count; i++) {
+        struct vx_gpu_member *member = &round->members[i];
+        if (!found[i] && !member->item->coords && !member_find(round, member))
+            member->item->status = not_there(member->item);
+        if (!member->item->status.fault) continue;
+        vx_gpu_store_count(store, false);
+        *refused = true;
+    }
+    if (*refused) let_go(round);
+}
+
+/* --- what is launched --- */
+
+struct work {
+    struct vx_gpu_round *round;
+    struct vx_gpu_forward *forward;
+    const struct vx_plan *plan;
+    const struct vx_gpu_places *places;
+    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
+    struct vx_why *why;
+};
+
+/* The maps of a member; those of the join have the index VX_BATCH_ITEMS_MAX. */
+static struct vx_gpu_map *maps_of(const struct work *work, i32 index)
+{
+    if (!work->plan->maps_count) return NULL;
+    return work->round->model->gpu->maps + (i64)index * work->plan->maps_count;
+}
+
+static void place_pieces(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        struct vx_gpu_geometry *kept = member->kept;
+        struct vx_gpu_piece *piece = &work->pieces[i];
+        *piece = (struct vx_gpu_piece){.n = member->item->voxels,
+                                       .columns = member->item->coords_columns,
+                                       .maps = maps_of(work, i)};
+        if (kept) {
+            piece->columns = kept->columns;
+            piece->coords = kept_coords(kept);
+            piece->fault = kept_fault(kept);
+            vx_gpu_piece_place(work->plan, kept_piece(kept), piece);
+        } else {
+            piece->coords = (const void *)(round->block + work->places->coords[i]);
+            piece->fault = round->lane->faults[i];
+            vx_gpu_piece_place(work->plan, round->block + work->places->pieces[i], piece);
+        }
+    }
+}
+
+/* Makes the stream wait for the geometries that the other lane is still writing. */
+static vx_status await_others(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    u32 writers = 0;
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].kept) writers |= round->members[i].kept->writers;
+    if (!(writers & ~round->lane->bit)) return VX_OK;
+    return vx_gpu_stream_after(round->room->gpu, round->lane->queue.stream,
+                               round->other->marks[VX_GPU_MARK_GEOMETRY], work->why);
+}
+
+static vx_status copy_coords(const struct work *work, i32 index, void *to)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_item *item = round->members[index].item;
+    size_t bytes =
+        (size_t)item->voxels * (size_t)item->coords_columns * sizeof *item->coords;
+    return vx_gpu_item_in(&round->lane->queue, item->on_device & VX_ITEM_COORDS,
+                          &(struct vx_gpu_copy){to, item->coords, bytes}, work->why);
+}
+
+static vx_status build(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (!member->built) continue;
+        pieces[count++] = work->pieces[i];
+        void *to = member->kept ? kept_coords(member->kept)
+                                : (void *)(round->block + work->places->coords[i]);
+        VX_TRY(copy_coords(work, i, to));
+    }
+    if (!count) return VX_OK;
+    const struct vx_gpu_build build = {
+        .pieces = pieces,
+        .pieces_count = count,
+        .keys = work->plan->maps,
+        .keys_count = work->plan->maps_count,
+        .scratch = round->block + work->places->scratch,
+    };
+    return vx_gpu_pieces_build(&round->lane->queue, &round->lane->upload, &build,
+                               work->why);
+}
+
+static vx_status compare(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_compared compared[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        void *sent = round->block + work->places->coords[i];
+        if (!member->compared) continue;
+        VX_TRY(copy_coords(work, i, sent));
+        compared[count++] = (struct vx_gpu_compared){
+            .a = sent,
+            .b = kept_coords(member->kept),
+            .count = member->item->voxels * member->item->coords_columns,
+            .differs = &round->lane->differs[i],
+        };
+    }
+    if (!count) return VX_OK;
+    return vx_gpu_pieces_compare(&round->lane->queue, &round->lane->upload, compared,
+                                 count, work->why);
+}
+
+static vx_status join(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_map *maps = maps_of(work, VX_BATCH_ITEMS_MAX);
+    struct vx_gpu_forward *forward = work->forward;
+    forward->rows = work->pieces[0].rows;
+    forward->maps = work->pieces[0].maps;
+    if (round->members_count == 1) return VX_OK;
+    for (i32 i = 0; i < work->plan->maps_count; i++)
+        vx_gpu_piece_map_place(work->places->n, &work->plan->maps[i],
+                               round->block + work->places->joined[i], &maps[i]);
+    const struct vx_gpu_join join = {
+        .pieces = work->pieces,
+        .pieces_count = round->members_count,
+        .keys_count = work->plan->maps_count,
+        .rows = (void *)(round->block + work->places->rows),
+        .maps = maps,
+    };
+    forward->rows = join.rows;
+    forward->maps = maps;
+    return vx_gpu_pieces_join(&round->lane->queue, &round->lane->upload, &join,
+                              work->why);
+}
+
+/* The memory of a row order: in the store for a single piece that it keeps, else in the
+ * block.  *there: the store has the order already. */
+static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *sorted,
+                           size_t bytes, bool *there)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_geometry *kept = round->members[0].kept;
+    const struct vx_gpu_store_order order = {sorted->map, sorted->groups, bytes};
+    void *memory = NULL;
+    *there = false;
+    if (round->members_count == 1 && kept) {
+        memory = vx_gpu_store_order_find(round->room->store, kept, &order);
+        *there = memory != NULL;
+        if (!memory) {
+            memory = vx_gpu_store_order_make(round->room->store, kept, &order);
+            if (memory) kept->writers |= round->lane->bit;
+        }
+    }
+    return memory ? memory : round->block + sorted->offset;
+}
+
+static vx_status sort(struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_gpu_queue *queue = &round->lane->queue;
+    struct vx_gpu_map *maps = round->model->gpu->sorted;
+    work->forward->sorted = maps;
+    for (i32 i = 0; i < work->places->sorted_count; i++) {
+        const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
+        struct vx_gpu_order_want want =
+            vx_gpu_sorted_want(work->plan, work->places->n, sorted);
+        bool there;
+        void *memory = sorted_memory(work, sorted, vx_gpu_sorted_bytes(&want), &there);
+        maps[i] = work->forward->maps[sorted->map];
+        vx_gpu_sorted_place(&want, memory, &maps[i]);
+        if (there) continue;
+        const struct vx_gpu_order order = {.masks = maps[i].masks,
+                                           .scratch =
+                                               round->block + work->places->scratch,
+                                           .order = maps[i].order,
+                                           .block_masks = maps[i].block_masks};
+        VX_TRY(vx_gpu_order_build(queue->set, queue->stream, &want, &order, work->why));
+    }
+    return VX_OK;
+}
+
+bool vx_gpu_round_asks(const struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (member->built || member->compared || !member->kept->settled) return true;
+    }
+    return false;
+}
+
+static vx_status results(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_lane *lane = round->lane;
+    u32 *differs[VX_BATCH_ITEMS_MAX];
+    if (!vx_gpu_round_asks(round)) return VX_OK;
+    for (i32 i = 0; i < round->members_count; i++)
+        differs[i] = round->members[i].compared ? &lane->differs[i] : NULL;
+    const struct vx_gpu_results results = {work->pieces, round->members_count, differs,
+                                           lane->results};
+    VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, work->why));
+    size_t bytes = (size_t)round->members_count * sizeof *lane->results;
+    return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
+                           &(struct vx_gpu_copy){lane->answers, lane->results, bytes},
+                           work->why);
+}
+
+vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
+                                struct vx_gpu_forward *forward, struct vx_why *why)
+{
+    struct work work = {.round = round,
+                        .forward = forward,
+                        .plan = round->model->plan,
+                        .places = forward->places,
+                        .why = why};
+    VX_ASSERT(work.places->pieces_count == round->members_count);
+    VX_ASSERT(work.places->bytes <= round->bytes);
+    round->lane->upload.used = 0;
+    place_pieces(&work);
+    VX_TRY(await_others(&work));
+    VX_TRY(build(&work));
+    VX_TRY(compare(&work));
+    VX_TRY(join(&work));
+    VX_TRY(sort(&work));
+    return results(&work);
+}

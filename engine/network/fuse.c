@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/network/fuse.h"
+
+#include "engine/base/process/check.h"
+
+#include <string.h>
+
+enum vx_activation vx_activation_of_op(enum vx_op op)
+{
+    switch (op) {
+    case VX_OP_RELU: return VX_ACTIVATION_RELU;
+    case VX_OP_SILU: return VX_ACTIVATION_SILU;
+    case VX_OP_GELU: return VX_ACTIVATION_GELU;
+    case VX_OP_SIGMOID: return VX_ACTIVATION_SIGMOID;
+    default: return VX_ACTIVATION_NONE;
+    }
+}
+
+/* How often each layer's value is read, by layers and by outputs. */
+static void fuse_count_uses(const struct vx_network *network, i32 *uses)
+{
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        for (i32 j = 0; j < layer->inputs_count; j++)
+            if (layer->inputs[j] != VX_LAYER_FEATS) uses[layer->inputs[j]]++;
+    }
+    for (i32 i = 0; i < network->outputs_count; i++) uses[network->outputs[i].layer]++;
+}
+
+/* A convolution or linear layer whose result is still only sums plus bias. */
+static bool node_is_sum(const struct vx_node *node)
+{
+    bool linear = node->layer->op == VX_OP_SUBM_CONV || node->layer->op == VX_OP_LINEAR;
+    return linear && !node->residual && node->activation == VX_ACTIVATION_NONE;
+}
+
+static bool node_takes_norm(const struct vx_node *node)
+{
+    return node_is_sum(node) && !node->norm;
+}
+
+static bool node_takes_activation(const struct vx_node *node)
+{
+    return node->layer->op != VX_OP_CONCAT && node->activation == VX_ACTIVATION_NONE;
+}
+
+/* Tries to make the layer part of the node that produces its only input. */
+static bool fuse_into(struct vx_node *node, const struct vx_layer *layer,
+                      const struct vx_fuse_options *options)
+{
+    enum vx_activation activation = vx_activation_of_op(layer->op);
+    if (layer->op == VX_OP_BATCH_NORM && options->fold_norms && node_takes_norm(node)) {
+        node->norm = layer;
+        return true;
+    }
+    if (activation != VX_ACTIVATION_NONE && options->fuse_activations &&
+        node_takes_activation(node)) {
+        node->activation = activation;
+        return true;
+    }
+    return false;
+}
+
+/* A graph while it is built. */
+struct fuse {
+    struct vx_graph *graph;
+    const struct vx_fuse_options *options;
+    i32 layers_done;
+    i32 uses[VX_LAYERS_MAX];
+};
+
+/* The node of a layer's input, or VX_LAYER_FEATS. */
+static i32 fuse_node(const struct fuse *fuse, i32 layer)
+{
+    return layer == VX_LAYER_FEATS ? VX_LAYER_FEATS : fuse->graph->node_of[layer];
+}
+
+/* Which operand of an add can take the other one as its residual: 0, 1, or -1 for none.
+ * If both can, the later one, because it need not be moved. */
+static i32 fuse_find_residual(const struct fuse *fuse, const struct vx_layer *add)
+{
+    i32 best = -1, best_node = -1;
+    for (i32 j = 0; j < 2; j++) {
+        i32 layer = add->inputs[j], node = fuse_node(fuse, layer);
+        if (layer == VX_LAYER_FEATS || fuse->uses[layer] != 1) continue;
+        if (!node_is_sum(&fuse->graph->nodes[node]) || node < best_node) continue;
+        best = j;
+        best_node = node;
+    }
+    return best;
+}
+
+/* Moves a node to the end; no node reads it yet. */
+static void fuse_move_last(struct fuse *fuse, i32 index)
+{
+    struct vx_graph *graph = fuse->graph;
+    struct vx_node moved = graph->nodes[index];
+    i32 last = graph->nodes_count - 1;
+    memmove(&graph->nodes[index], &graph->nodes[index + 1],
+            (size_t)(last - index) * sizeof moved);
+    graph->nodes[last] = moved;
+    for (i32 i = index; i < last; i++)
+        for (i32 j = 0; j < graph->nodes[i].inputs_count; j++)
+            if (graph->nodes[i].inputs[j] > index) graph->nodes[i].inputs[j]--;
+    for (i32 i = 0; i < fuse->layers_done; i++) {
+        i32 *node = &graph->node_of[i];
+        if (*node >= index) *node = *node == index ? last : *node - 1;
+    }
+}
+
+/* Tries to make an add the residual of one of its operands. */
+static bool fuse_residual(struct fuse *fuse, const struct vx_layer *add)
+{
+    if (!fuse->options->fuse_residuals || add->op != VX_OP_ADD) return false;
+    i32 operand = fuse_find_residual(fuse, add);
+    if (operand < 0) return false;
+    i32 producer = fuse_node(fuse, add->inputs[operand]);
+    /* The other operand must be computed before the producer runs. */
+    if (fuse_node(fuse, add->inputs[1 - operand]) > producer)
+        fuse_move_last(fuse, producer);
+    i32 at = fuse_node(fuse, add->inputs[operand]);
+    struct vx_node *node = &fuse->graph->nodes[at];
+    node->residual = true;
+    node->inputs[1] = fuse_node(fuse, add->inputs[1 - operand]);
+    node->inputs_count = 2;
+    fuse->graph->node_of[fuse->layers_done] = at;
+    return true;
+}
+
+static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
+{
+    struct vx_graph *graph = fuse->graph;
+    i32 producer = layer->inputs[0];
+    bool alone = producer != VX_LAYER_FEATS && fuse->uses[producer] == 1;
+    i32 at = fuse_node(fuse, producer);
+    if (alone && fuse_into(&graph->nodes[at], layer, fuse->options)) {
+        graph->node_of[fuse->layers_done] = at;
+        return;
+    }
+    if (fuse_residual(fuse, layer)) return;
+    struct vx_node *node = &graph->nodes[graph->nodes_count];
+    node->layer = layer;
+    node->activation = vx_activation_of_op(layer->op);
+    node->inputs_count = layer->inputs_count;
+    for (i32 j = 0; j < layer->inputs_count; j++)
+        node->inputs[j] = fuse_node(fuse, layer->inputs[j]);
+    graph->node_of[fuse->layers_done] = graph->nodes_count++;
+}
+
+vx_status vx_fuse_build(const struct vx_network *network,
+                        const struct vx_fuse_options *options, struct vx_arena *arena,
+                        const struct vx_graph **graph)
+{
+    struct fuse fuse = {.options = options};
+    size_t layers_count = (size_t)network->layers_count;
+    struct vx_graph *made = vx_arena_take(arena, sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a graph is full");
+    made->network = network;
+    made->nodes = vx_arena_take_array(arena, layers_count, sizeof *made->nodes);
+    made->node_of = vx_arena_take_array(arena, layers_count, sizeof *made->node_of);
+    VX_ENSURE(made->nodes && made->node_of, RESOURCE_EXHAUSTED,
+              "the memory for a graph is full");
+    fuse.graph = made;
+    fuse_count_uses(network, fuse.uses);
+    for (; fuse.layers_done < network->layers_count; fuse.layers_done++)
+        fuse_layer(&fuse, &network->layers[fuse.layers_done]);
+    for (i32 i = 0; i < network->outputs_count; i++)
+        made->outputs[i] = made->node_of[network->outputs[i].layer];
+    *graph = made;
+    return VX_OK;
+}

@@ -1,0 +1,67 @@
+/* fuse - turns the layers of a network into the nodes of a graph, which are launched.
+ *
+ * A network is what a person wrote; a graph has fewer nodes and the same answers, except
+ * for rounding.  A layer is fused into the node before it only if nothing else reads the
+ * value in between:
+ *
+ *   batch norm   after a convolution or linear layer: becomes part of its weights.  For
+ *                y = x W + b and s = gamma / sqrt(var + eps):
+ *                    W' = W s
+ *                    b' = (b - mean) s + beta
+ *   activation   after any node but a concat: is applied while its rows are written
+ *   add          after a convolution or linear layer: becomes that node's residual, which
+ *                is read while the rows are written (GPUs only)
+ *
+ *   struct vx_fuse_options all = {.fold_norms = true, .fuse_activations = true};
+ *   VX_TRY(vx_fuse_build(network, &all, &arena, &graph));
+ *
+ * Owner    lives in the arena; points into the network, which must outlive it.
+ * Thread   any; pure.
+ * Limits   no more nodes than layers; VX_FUSE_ARENA_BYTES is always enough.
+ * Fails    RESOURCE_EXHAUSTED when the arena is full.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_MODEL_FUSE_H
+#define VX_ENGINE_MODEL_FUSE_H
+
+#include "engine/network/network.h"
+#include "kernels/10_activation.h"
+
+/* VX_LAYERS_MAX nodes of less than 128 bytes, with an index each. */
+#define VX_FUSE_ARENA_BYTES (192 << 10)
+
+/* Serving uses the first two, and the third on devices whose convolutions take a
+ * residual; tests switch them off to compare. */
+struct vx_fuse_options {
+    bool fold_norms;
+    bool fuse_activations;
+    bool fuse_residuals;
+};
+
+struct vx_node {
+    const struct vx_layer *layer; /* gives the op, the kernel and the weights */
+    const struct vx_layer *norm;  /* the batch norm folded into its weights, or NULL */
+    enum vx_activation activation;
+    bool residual; /* the second input is added before the activation */
+    i32 inputs_count;
+    i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier nodes, or VX_LAYER_FEATS */
+};
+
+struct vx_graph {
+    const struct vx_network *network;
+    struct vx_node *nodes;
+    i32 nodes_count;
+    i32 *node_of;                /* by layer: the node it became, or is part of */
+    i32 outputs[VX_OUTPUTS_MAX]; /* the node of each output of the network */
+};
+
+VX_MUST_USE vx_status vx_fuse_build(const struct vx_network *network,
+                                    const struct vx_fuse_options *options,
+                                    struct vx_arena *arena,
+                                    const struct vx_graph **graph);
+
+/* NONE for an op that is not an activation. */
+enum vx_activation vx_activation_of_op(enum vx_op op);
+
+#endif

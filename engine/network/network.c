@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/network/network.h"
+
+#include "engine/base/memory/access.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/network/network_batching.h"
+#include "engine/network/network_layers.h"
+#include "engine/base/text/sentence.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT_VERSION 1
+
+#define WORDS(...)                                                                       \
+    (&(struct vx_words){(const char *const[]){__VA_ARGS__},                              \
+                        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)})
+
+/* Warm-up sizes when the file has none: a small and a common request. */
+static const i64 warmup_default[] = {1000, 30000};
+
+static vx_status parse_format(const struct vx_json *root, struct vx_why *why)
+{
+    const struct vx_json *format;
+    i64 number;
+    VX_TRY(vx_network_need(root, "format", VX_JSON_I64, why, &format));
+    VX_TRY(vx_json_read_i64(format, INT64_MIN, INT64_MAX, why, &number));
+    VX_ENSURE_WHY(number == FORMAT_VERSION, why, INVALID_ARGUMENT,
+                  "network.json has a format this version does not read",
+                  "line %d: \"format\": expected %d, got %lld", format->line,
+                  FORMAT_VERSION, (long long)number);
+    return VX_OK;
+}
+
+static vx_status parse_inputs(struct vx_network *network, const struct vx_json *root,
+                              struct vx_why *why)
+{
+    const struct vx_json *inputs, *feats, *channels;
+    i64 number;
+    VX_TRY(vx_network_need(root, "inputs", VX_JSON_OBJECT, why, &inputs));
+    VX_TRY(vx_network_check_keys(inputs, WORDS("coords", "feats"), why));
+    VX_TRY(vx_network_need(inputs, "feats", VX_JSON_OBJECT, why, &feats));
+    VX_TRY(vx_network_check_keys(feats, WORDS("name", "channels"), why));
+    VX_TRY(vx_network_need(feats, "channels", VX_JSON_I64, why, &channels));
+    VX_TRY(vx_json_read_i64(channels, 1, VX_CHANNELS_MAX, why, &number));
+    network->feats_channels = (i32)number;
+    snprintf(network->coords_name, VX_NAME_BYTES, "coords");
+    snprintf(network->feats_name, VX_NAME_BYTES, "feats");
+    const struct vx_json *name = vx_json_find(inputs, "coords");
+    if (name) VX_TRY(vx_json_read_name(name, why, network->coords_name, VX_NAME_BYTES));
+    name = vx_json_find(feats, "name");
+    if (name) VX_TRY(vx_json_read_name(name, why, network->feats_name, VX_NAME_BYTES));
+    VX_ENSURE_WHY(strcmp(network->coords_name, network->feats_name) != 0, why,
+                  INVALID_ARGUMENT, "the two inputs have one name",
+                  "line %d: \"inputs\": expected two names, got \"%s\" for both",
+                  inputs->line, network->feats_name);
+    return VX_OK;
+}
+
+static vx_status output_dtype(const struct vx_json *value, struct vx_why *why,
+                              enum vx_dtype *dtype)
+{
+    static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
+    *dtype = VX_DTYPE_F32;
+    if (!value) return VX_OK;
+    const char *text;
+    VX_TRY(vx_json_read_text(value, why, &text));
+    for (size_t i = 0; i < VX_COUNT(dtypes); i++) {
+        *dtype = dtypes[i];
+        if (!strcmp(text, vx_dtype_name(*dtype))) return VX_OK;
+    }
+    VX_FAIL_WHY(
+        why, INVALID_ARGUMENT, "an output has an unknown datatype",
+        "line %d: \"datatype\": expected \"FP32\", \"FP16\" or \"BF16\", got \"%.*s\"",
+        value->line, VX_NAME_SHOWN, text);
+}
+
+static vx_status parse_output(struct vx_network *network, const struct vx_json *object,
+                              struct vx_why *why)
+{
+    struct vx_network_output *output = &network->outputs[network->outputs_count];
+    const struct vx_json *layer;
+    char nearest[VX_NEAREST_BYTES];
+    VX_TRY(vx_network_check_keys(object, WORDS("name", "layer", "datatype"), why));
+    VX_TRY(vx_network_need(object, "layer", VX_JSON_TEXT, why, &layer));
+    output->layer = vx_network_find(network, layer->text);
+    VX_ENSURE_WHY(
+        output->layer >= 0, why, INVALID_ARGUMENT, "an output names no layer",
+        "line %d: \"layer\": expected the name of a layer, got \"%.*s\"%s", layer->line,
+        VX_NAME_SHOWN, layer->text,
+        vx_network_nearest(network, network->layers_count, layer->text, nearest));
+    const struct vx_json *name = vx_json_find(object, "name");
+    VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
+    /* Clients address tensors by name, for example to place them in shared memory. */
+    VX_ENSURE_WHY(strcmp(output->name, network->coords_name) != 0 &&
+                      strcmp(output->name, network->feats_name) != 0,
+                  why, INVALID_ARGUMENT, "an output has the name of an input",
+                  "line %d: expected a name of the output's own, got \"%s\", an input's",
+                  object->line, output->name);
+    for (i32 i = 0; i < network->outputs_count; i++)
+        VX_ENSURE_WHY(strcmp(network->outputs[i].name, output->name) != 0, why,
+                      INVALID_ARGUMENT, "two outputs have one name",
+                      "line %d: the output \"%s\" is there twice", object->line,
+                      output->name);
+    network->outputs_count++;
+    return output_dtype(vx_json_find(object, "datatype"), why, &output->dtype);
+}
+
+static vx_status parse_outputs(struct vx_network *network, const struct vx_json *root,
+                               struct vx_why *why)
+{
+    const struct vx_json *list;
+    VX_TRY(vx_network_need(root, "outputs", VX_JSON_LIST, why, &list));
+    VX_ENSURE_WHY(list->count > 0 && list->count <= VX_OUTPUTS_MAX, why, INVALID_ARGUMENT,
+                  "a network has no outputs or too many",
+                  "line %d: \"outputs\": expected 1 to %d outputs, got %d", list->line,
+                  VX_OUTPUTS_MAX, list->count);
+    VX_JSON_EACH(object, list) VX_TRY(parse_output(network, object, why));
+    return VX_OK;
+}
+
+/* A layer reads only layers before it, so one pass from last to first sees every use. */
+static vx_status check_all_used(const struct vx_network *network, struct vx_why *why)
+{
+    bool used[VX_LAYERS_MAX] = {false};
+    for (i32 i = 0; i < network->outputs_count; i++)
+        used[network->outputs[i].layer] = true;
+    for (i32 i = network->layers_count - 1; i >= 0; i--) {
+        const struct vx_layer *layer = &network->layers[i];
+        VX_ENSURE_WHY(
+            used[i], why, INVALID_ARGUMENT, "a layer is used by nothing",
+            "line %d: layer \"%.*s\" is used by nothing: no layer below it and no "
+            "output needs it",
+            layer->line, VX_NAME_SHOWN, layer->name);
+        for (i32 j = 0; j < layer->inputs_count; j++)
+            if (layer->inputs[j] != VX_LAYER_FEATS) used[layer->inputs[j]] = true;
+    }
+    return VX_OK;
+}
+
+static vx_status parse_warmup(struct vx_network *network, const struct vx_json *root,
+                              struct vx_why *why)
+{
+    const struct vx_json *list = vx_json_find(root, "warmup");
+    if (!list) {
+        for (size_t i = 0; i < VX_COUNT(warmup_default); i++)
+            if (warmup_default[i] <= network->voxels_max)
+                network->warmup[network->warmup_count++] = warmup_default[i];
+        return VX_OK;
+    }
+    network->warmup_said = true;
+    VX_TRY(vx_json_check_kind(list, VX_JSON_LIST, why));
+    VX_ENSURE_WHY(list->count <= VX_WARMUP_MAX, why, INVALID_ARGUMENT,
+                  "too many warm-up sizes",
+                  "line %d: \"warmup\": expected at most %d sizes, got %d", list->line,
+                  VX_WARMUP_MAX, list->count);
+    VX_JSON_EACH(size, list)
+    {
+        i64 *voxels = &network->warmup[network->warmup_count++];
+        vx_status status = vx_json_read_i64(size, 1, network->voxels_max, why, voxels);
+        if (status.fault) {
+            vx_why_prefix(why, "\"warmup\": ");
+            return status;
+        }
+    }
+    return VX_OK;
+}
+
+const char *vx_precision_name(enum vx_precision precision)
+{
+    static const char *const names[] = {"auto", "fp16", "bf16", "tf32", "fp32"};
+    return names[precision];
+}
+
+static vx_status parse_precision(struct vx_network *network, const struct vx_json *root,
+                                 struct vx_why *why)
+{
+    const struct vx_json *value = vx_json_find(root, "precision");
+    const char *text;
+    if (!value) return VX_OK;
+    VX_TRY(vx_json_read_text(value, why, &text));
+    for (enum vx_precision p = VX_PRECISION_AUTO; p <= VX_PRECISION_FP32; p++) {
+        network->precision = p;
+        if (!strcmp(text, vx_precision_name(p))) return VX_OK;
+    }
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a network has an unknown precision",
+                "line %d: \"precision\": expected \"auto\", \"fp16\", \"bf16\", \"tf32\" "
+                "or \"fp32\", got \"%.*s\"",
+                value->line, VX_NAME_SHOWN, text);
+}
+
+static vx_status parse_parts(struct vx_network *network, const struct vx_json *root,
+                             struct vx_arena *arena, struct vx_why *why)
+{
+    const struct vx_json *layers;
+    VX_TRY(vx_json_check_kind(root, VX_JSON_OBJECT, why));
+    VX_TRY(parse_format(root, why));
+    VX_TRY(vx_network_check_keys(root,
+                                 WORDS("format", "description", "inputs", "layers",
+                                       "outputs", "limits", "batching", "warmup",
+                                       "precision"),
+                                 why));
+    const struct vx_json *description = vx_json_find(root, "description");
+    network->description = "";
+    if (description) VX_TRY(vx_json_read_text(description, why, &network->description));
+    VX_TRY(parse_inputs(network, root, why));
+    VX_TRY(vx_network_need(root, "layers", VX_JSON_LIST, why, &layers));
+    VX_TRY(vx_network_parse_layers(network, layers, arena, why));
+    VX_TRY(parse_outputs(network, root, why));
+    VX_TRY(check_all_used(network, why));
+    VX_TRY(vx_network_parse_limits(network, root, why));
+    VX_TRY(parse_precision(network, root, why));
+    return parse_warmup(network, root, why);
+}
+
+vx_status vx_network_parse(const struct vx_network_text *source, struct vx_arena *arena,
+                           struct vx_why *why, const struct vx_network **network)
+{
+    *network = NULL;
+    struct vx_network *made = vx_arena_take(arena, sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a network is full");
+    made->label = vx_arena_copy_text(arena, source->label, strlen(source->label));
+    VX_ENSURE(made->label, RESOURCE_EXHAUSTED, "the memory for a network is full");
+    const struct vx_json *root;
+    vx_status status;
+    VX_TRY_OR(status, out, vx_json_parse(source->text, source->bytes, arena, why, &root));
+    VX_TRY_OR(status, out, parse_parts(made, root, arena, why));
+    *network = made;
+out:
+    if (status.fault) vx_why_prefix(why, "%s: ", source->label);
+    return status;
+}
+
+/* Reads at most `room` bytes of a file. */
+static vx_status read_whole(int fd, char *text, size_t room, size_t *bytes)
+{
+    for (*bytes = 0; *bytes < room;) {
+        ssize_t got = read(fd, text + *bytes, room - *bytes);
+        if (got < 0 && errno == EINTR) continue;
+        VX_ENSURE(got >= 0, DATA_LOSS, "network.json cannot be read");
+        if (got == 0) return VX_OK;
+        *bytes += (size_t)got;
+    }
+    return VX_OK;
+}
+
+static vx_status read_and_parse(int fd, const char *label, struct vx_arena *arena,
+                                struct vx_why *why, const struct vx_network **network)
+{
+    struct stat info;
+    VX_ENSURE_WHY(!fstat(fd, &info) && S_ISREG(info.st_mode), why, INVALID_ARGUMENT,
+                  "network.json is not a file", "%s: expected a regular file", label);
+    /* One byte more than is allowed shows that a file is too long. */
+    char *text = vx_alloc(VX_NETWORK_BYTES_MAX + 1);
+    VX_ENSURE(text, RESOURCE_EXHAUSTED, "no memory to read network.json");
+    struct vx_network_text source = {.text = text, .label = label};
+    vx_status status = read_whole(fd, text, VX_NETWORK_BYTES_MAX + 1, &source.bytes);
+    if (status.fault) {
+        vx_why_set(why, "%s: cannot be read: %s", label, strerror(errno));
+    } else if (source.bytes > VX_NETWORK_BYTES_MAX) {
+        vx_why_set(why, "%s: expected at most %d bytes", label, VX_NETWORK_BYTES_MAX);
+        static const struct vx_fault fault = {
+            VX_CODE_INVALID_ARGUMENT, "network.json is too long", __FILE__, __LINE__};
+        status = (vx_status){&fault};
+    } else {
+        status = vx_network_parse(&source, arena, why, network);
+    }
+    vx_free(text);
+    return status;
+}
+
+vx_status vx_network_read(const char *path, const char *label, struct vx_arena *arena,
+                          struct vx_why *why, const struct vx_network **network)
+{
+    *network = NULL;
+    /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char room[VX_ACCESS_BYTES];
+    VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "network.json cannot be opened",
+                  "%s: cannot be opened: %s", label, vx_access_text(path, errno, room));
+    vx_status status = read_and_parse(fd, label, arena, why, network);
+    close(fd);
+    return status;
+}
+
+i32 vx_network_channels(const struct vx_network *network, i32 layer)
+{
+    if (layer == VX_LAYER_FEATS) return network->feats_channels;
+    return network->layers[layer].channels;
+}
+
+i64 vx_layer_parameters(const struct vx_layer *layer)
+{
+    i64 v = layer->op == VX_OP_SUBM_CONV ? layer->v : 1, count = 0;
+    bool conv = layer->op == VX_OP_SUBM_CONV || layer->op == VX_OP_LINEAR;
+    for (int role = 0; role < VX_TENSORS_PER_LAYER; role++)
+        if (layer->tensors[role])
+            count += conv && role == VX_TENSOR_WEIGHT
+                         ? v * layer->channels_in * layer->channels
+                         : layer->channels;
+    return count;
+}

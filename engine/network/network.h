@@ -1,0 +1,148 @@
+/* network - what a model computes: layers, their inputs and shapes, as network.json says.
+ *
+ * Once parsed, the description is complete and checked: every name is resolved, every
+ * shape is known, and an output needs every layer.  It holds no weights and does not say
+ * how to run.  engine/README.md describes the file.  Unknown keys and ops are errors, so
+ * that a misspelt word never means a default.
+ *
+ *   VX_TRY(vx_network_read(path, label, &arena, &why, &network));
+ *   for (i32 i = 0; i < network->layers_count; i++) ...network->layers[i].channels...
+ *
+ * Owner    everything lives in the arena.
+ * Thread   any; parse is pure.
+ * Limits   engine/base/limits.h, VX_NETWORK_BYTES_MAX; an arena of VX_NETWORK_ARENA_BYTES
+ *          is enough.
+ * Fails    NOT_FOUND; DATA_LOSS when the file cannot be read; INVALID_ARGUMENT with a why
+ *          that names the file, the layer, what was expected and what was found;
+ *          RESOURCE_EXHAUSTED without memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_MODEL_NETWORK_H
+#define VX_ENGINE_MODEL_NETWORK_H
+
+#include "engine/base/memory/arena.h"
+#include "engine/base/limits.h"
+#include "engine/signature.h"
+
+/* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */
+#define VX_NETWORK_BYTES_MAX (512 << 10)
+/* Room for the JSON tree and the layers made from it; most pages are never touched. */
+#define VX_NETWORK_ARENA_BYTES (24 << 20)
+
+/* Warm-up sizes of one model: one for each size class that users care about. */
+#define VX_WARMUP_MAX 16
+
+/* limits.voxels_max when the file does not set it: about the surface of a solid at a
+ * resolution of 1024^3. */
+#define VX_NETWORK_VOXELS_DEFAULT (4 << 20)
+
+enum vx_op {
+#define VX_ROW(name_, word_, inputs_min_, inputs_max_, keys_) VX_OP_##name_,
+#include "engine/network/ops.def"
+#undef VX_ROW
+    VX_OPS_COUNT
+};
+const char *vx_op_name(enum vx_op op); /* "subm_conv" */
+
+/* The order of a convolution's weight in the file (layout.h).  UNSAID when network.json
+ * does not set it, until the shape of the weight decides. */
+enum vx_layout {
+    VX_LAYOUT_UNSAID,
+#define VX_ROW(name_, word_, axes_, x_fastest_, letters_) VX_LAYOUT_##name_,
+#include "engine/network/layouts.def"
+#undef VX_ROW
+    VX_LAYOUTS_COUNT
+};
+const char *vx_layout_name(enum vx_layout layout); /* "spconv" */
+bool vx_layout_find(const char *word, enum vx_layout *layout);
+/* All words, quoted, for an error sentence: "spconv", "torchsparse", ... */
+const char *vx_layout_words(void);
+
+/* The tensors a layer can have. */
+enum vx_tensor_role {
+    VX_TENSOR_WEIGHT,
+    VX_TENSOR_BIAS,
+    VX_TENSOR_RUNNING_MEAN,
+    VX_TENSOR_RUNNING_VAR,
+    VX_TENSORS_PER_LAYER,
+};
+const char *vx_tensor_role_name(enum vx_tensor_role role); /* "running_mean" */
+
+/* Input of a layer: the features of the request. */
+#define VX_LAYER_FEATS (-1)
+
+struct vx_layer {
+    const char *name;
+    enum vx_op op;
+    i32 line; /* in network.json */
+    i32 inputs_count;
+    i32 inputs[VX_LAYER_INPUTS_MAX];           /* earlier layers, or VX_LAYER_FEATS */
+    i32 channels_in;                           /* of the first input */
+    i32 channels;                              /* of the result */
+    i32 kernel[3], dilation[3];                /* SUBM_CONV */
+    i32 v;                                     /* SUBM_CONV: number of kernel offsets */
+    enum vx_layout layout;                     /* SUBM_CONV */
+    bool layout_said;                          /* network.json sets it */
+    bool bias;                                 /* SUBM_CONV, LINEAR: has a bias tensor */
+    bool affine;                               /* norms: has weight and bias tensors */
+    f64 eps;                                   /* norms */
+    bool eps_said;                             /* network.json sets it */
+    const char *tensors[VX_TENSORS_PER_LAYER]; /* names in the file; NULL = has none */
+};
+
+/* The type in which a GPU multiplies, as network.json sets it; the CPU computes in f32.
+ * AUTO follows the weights: FP16 for F16, BF16 for BF16, TF32 for F32 or a mixture. */
+enum vx_precision {
+    VX_PRECISION_AUTO,
+    VX_PRECISION_FP16,
+    VX_PRECISION_BF16,
+    VX_PRECISION_TF32, /* stored as f32, multiplied with 10 bits of fraction */
+    VX_PRECISION_FP32,
+};
+const char *vx_precision_name(enum vx_precision precision); /* "fp16" */
+
+struct vx_network_output {
+    char name[VX_NAME_BYTES];
+    i32 layer;
+    enum vx_dtype dtype;
+};
+
+struct vx_network {
+    const char *label; /* the file's name in error sentences */
+    const char *description;
+    char coords_name[VX_NAME_BYTES];
+    char feats_name[VX_NAME_BYTES];
+    i32 feats_channels;
+    struct vx_layer *layers;
+    i32 layers_count;
+    struct vx_network_output outputs[VX_OUTPUTS_MAX];
+    i32 outputs_count;
+    enum vx_precision precision;
+    bool voxels_max_said; /* the file sets limits.voxels_max */
+    i64 voxels_max;
+    struct vx_batching batching;
+    i64 warmup[VX_WARMUP_MAX];
+    i32 warmup_count;
+    bool warmup_said; /* the file sets warmup; else sizes that do not fit are skipped */
+};
+
+VX_MUST_USE vx_status vx_network_read(const char *path, const char *label,
+                                      struct vx_arena *arena, struct vx_why *why,
+                                      const struct vx_network **network);
+/* The same from memory. */
+struct vx_network_text {
+    const char *text;
+    size_t bytes;
+    const char *label;
+};
+VX_MUST_USE vx_status vx_network_parse(const struct vx_network_text *source,
+                                       struct vx_arena *arena, struct vx_why *why,
+                                       const struct vx_network **network);
+
+/* Channels of a layer's result, or of the features. */
+i32 vx_network_channels(const struct vx_network *network, i32 layer);
+/* The number of values in all tensors of the layer. */
+i64 vx_layer_parameters(const struct vx_layer *layer);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/network/op_hint.h"
+
+#include "engine/network/network.h"
+#include "engine/base/text/sentence.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SUBM    " (stride 1: the voxels stay as they are)"
+#define NEW_SET "; ops that change the set of voxels are not served yet"
+#define NOT_YET "; it is not served yet"
+#define EXACT   "; gelu is the exact one, with erf: an approximation of it is not served"
+#define NOTHING "; it does nothing when a network is served: leave the layer out"
+
+static const struct hint {
+    const char *word, *op, *text;
+} hints[] = {
+#define VX_ROW(word_, op_, text_) {word_, op_, text_},
+#include "engine/network/op_hints.def"
+#undef VX_ROW
+};
+
+#define NO_STRIDE "; there is none: the stride is 1, the voxels stay as they are"
+#define NO_PADDING                                                                       \
+    "; there is none: a submanifold convolution has a row out for each row in"
+#define NO_GROUPS "; there is none: every output channel reads every input channel"
+#define FOLLOWS   "; leave it out: it follows from the layer's input"
+#define OURS      "; leave it out: layers share maps and pick algorithms by themselves"
+#define TRAINING  "; leave it out: it matters in training alone"
+#define IN_THREE  "; leave it out: voxels have three axes"
+#define ERF       "; leave it out: gelu is the exact one, with erf; none other is served"
+#define AS_LAYER  "; write it as a layer of its own behind this one"
+
+static const struct hint key_hints[] = {
+#define VX_ROW(word_, key_, text_) {word_, key_, text_},
+#include "engine/network/key_hints.def"
+#undef VX_ROW
+};
+
+/* Reduces a word: no package, lower case, no underscores, no "Minkowski", no number of
+ * dimensions.  "nn.BatchNorm1d" and "batch_norm" both become "batchnorm". */
+static void word_bare(const char *word, char out[VX_NAME_BYTES])
+{
+    static const char family[] = "minkowski";
+    static const char *const ends[] = {"1d", "2d", "3d"};
+    const char *dot = strrchr(word, '.');
+    size_t length = 0;
+    for (word = dot ? dot + 1 : word; *word && length < VX_NAME_BYTES - 1; word++)
+        if (isalnum((unsigned char)*word))
+            out[length++] = (char)tolower((unsigned char)*word);
+    out[length] = '\0';
+    if (!strncmp(out, family, sizeof family - 1)) {
+        length -= sizeof family - 1;
+        memmove(out, out + sizeof family - 1, length + 1);
+    }
+    for (size_t i = 0; i < VX_COUNT(ends); i++)
+        if (length > 2 && !strcmp(out + length - 2, ends[i])) {
+            out[length - 2] = '\0';
+            return;
+        }
+}
+
+/* Our op for a foreign word, or NULL; *text: what to say about the word, or "". */
+static const char *hint_find(const char *word, const char **text)
+{
+    char bare[VX_NAME_BYTES], mine[VX_NAME_BYTES];
+    word_bare(word, bare);
+    *text = "";
+    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) {
+        word_bare(vx_op_name(op), mine);
+        if (!strcmp(bare, mine)) return vx_op_name(op);
+    }
+    for (size_t i = 0; i < VX_COUNT(hints); i++) {
+        if (strcmp(hints[i].word, bare) != 0) continue;
+        *text = hints[i].text;
+        return hints[i].op[0] ? hints[i].op : NULL;
+    }
+    return NULL;
+}
+
+const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])
+{
+    const char *names[VX_OPS_COUNT], *text;
+    char known[VX_NEAREST_BYTES];
+    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
+    const char *op = hint_find(word, &text);
+    /* A word without an op or a text gets the nearest op; "" lists all ops. */
+    vx_nearest_text(op || text[0] ? "" : word, names, VX_OPS_COUNT, known);
+    if (op)
+        snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?%s", op, text, known);
+    else
+        snprintf(out, VX_OP_HINT_BYTES, "%s%s", text, known);
+    return out;
+}
+
+const char *vx_key_hint(const char *word, char out[VX_OP_HINT_BYTES])
+{
+    char bare[VX_NAME_BYTES];
+    word_bare(word, bare);
+    out[0] = '\0';
+    for (size_t i = 0; i < VX_COUNT(key_hints); i++) {
+        if (strcmp(key_hints[i].word, bare) != 0) continue;
+        const char *key = key_hints[i].op;
+        snprintf(out, VX_OP_HINT_BYTES, "%s%s%s%s", *key ? "; did you mean \"" : "", key,
+                 *key ? "\"?" : "", key_hints[i].text);
+    }
+    return out;
+}

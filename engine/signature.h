@@ -1,0 +1,93 @@
+/* signature - what a model takes, gives and asks of the scheduler: all that the front knows of it.
+ *
+ * Owner    values; they cross the process boundary as they are.
+ * Thread   any.
+ * Limits   engine/base/limits.h.
+ * Fails    describe alone: as vx_engine_load.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_SIGNATURE_H
+#define VX_ENGINE_SIGNATURE_H
+
+#include "engine/base/limits.h"
+#include "engine/base/status.h"
+
+enum vx_dtype {
+    VX_DTYPE_NONE, /* not given */
+    VX_DTYPE_F32,
+    VX_DTYPE_F16,
+    VX_DTYPE_BF16,
+    VX_DTYPE_I32,
+};
+
+/* Bytes of one element; 0 for NONE. */
+size_t vx_dtype_bytes(enum vx_dtype dtype);
+/* "FP32" "FP16" "BF16" "INT32", as on the wire, or "none"; static. */
+const char *vx_dtype_name(enum vx_dtype dtype);
+
+/* How requests of a model wait.  Names and meanings are those of Triton's
+ * ModelQueuePolicy. */
+struct vx_queue_policy {
+    i64 default_timeout_us; /* for a request without a timeout; 0 = no timeout */
+    i64 max_queue_size;     /* waiting requests of this level; 0 = queue_max alone */
+    bool timeout_delay;     /* timeout_action: DELAY, behind all others; else REJECT */
+    bool allow_timeout_override; /* a request's own `timeout` counts if it is shorter */
+};
+/* How requests of a model are put into batches: network.json's "batching". */
+struct vx_batching {
+    i64 voxels_max;             /* in one batch; a larger request runs alone */
+    i64 pairs_max;              /* estimated (row, offset) pairs in one; 0 = no bound */
+    i64 delay_us;               /* longest time a batch waits for more requests */
+    i32 requests_max;           /* 1 .. VX_BATCH_ITEMS_MAX; 1 = batching is off */
+    i32 priority_levels;        /* 0 = one level; a request's priority is ignored */
+    i32 default_priority_level; /* for a request without a priority; 1 = highest */
+    /* By level, each filled in; [0] is the default and holds when there are no levels. */
+    struct vx_queue_policy policies[VX_PRIORITY_LEVELS_MAX + 1];
+};
+
+/* One output of a model. */
+struct vx_output {
+    char name[VX_NAME_BYTES];
+    enum vx_dtype dtype; /* of the answer: (N, channels) row-major */
+    i32 channels;
+};
+/* The inputs, outputs and limits of a model: all that the front needs to know.  Plain
+ * data; it crosses the process border in one message.  Every model takes coords (N, 4) or
+ * (N, 3) INT32 and feats (N, feats_channels) FP32, FP16 or BF16. */
+struct vx_signature {
+    char coords_name[VX_NAME_BYTES];
+    char feats_name[VX_NAME_BYTES];
+    i32 feats_channels;
+    i32 outputs_count;
+    struct vx_output outputs[VX_OUTPUTS_MAX];
+    i64 voxels_max;    /* in one request */
+    i64 weights_bytes; /* on the device */
+    i32 layers_count;  /* as written in network.json */
+    struct vx_batching batching;
+};
+
+/* Where a model is: DIR/network.json and DIR/VERSION/weights.safetensors.  Borrowed for
+ * the call; version >= 1. */
+struct vx_model_source {
+    const char *directory;
+    i32 version;
+};
+
+struct vx_model;
+
+/* The model's own; constant from load to unload.  Any thread. */
+const struct vx_signature *vx_model_signature(const struct vx_model *model);
+/* Warnings about files that load but may not be what was trained: one a line, "" = none.
+ * The model's own.  Any thread. */
+const char *vx_model_notes(const struct vx_model *model);
+
+/* Reads and checks a model without a device, for `voxeld check`.  Writes a table for
+ * people to `text`, cut to text_bytes: layers, ops, shapes, parameters, notes.  Allocates
+ * memory and frees it; not for a thread that serves.  Fails as vx_engine_load. */
+VX_MUST_USE vx_status vx_model_describe(const struct vx_model_source *source,
+                                        struct vx_why *why,
+                                        struct vx_signature *signature, char *text,
+                                        size_t text_bytes);
+
+#endif

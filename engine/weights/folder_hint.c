@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/weights/folder_hint.h"
+
+#include "engine/base/limits.h"
+#include "engine/base/types.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES  4096
+#define NAMES_SHOWN 3
+#define NAME_BYTES  32 /* most bytes shown of a name */
+
+static bool is_model(const char *directory, const char *name)
+{
+    char path[PATH_BYTES];
+    int length = snprintf(path, sizeof path, "%s%s%s/network.json", directory,
+                          *name ? "/" : "", name);
+    return length > 0 && length < PATH_BYTES && !access(path, F_OK);
+}
+
+/* Removes the last component of a path; false when there is none to remove. */
+static bool path_up(char *path)
+{
+    char *slash = strrchr(path, '/');
+    const char *last = slash ? slash + 1 : path;
+    if (!*last || !strcmp(last, ".") || !strcmp(last, "..")) return false;
+    if (!slash)
+        memcpy(path, ".", 2); /* a path of one component has at least one letter */
+    else
+        slash[slash == path] = '\0';
+    return true;
+}
+
+/* The first names in sorted order, so that the sentence does not depend on the order of
+ * the directory. */
+struct names {
+    char list[NAMES_SHOWN][VX_NAME_BYTES];
+    i32 count; /* of all names, kept or not */
+};
+
+static void names_add(struct names *names, const char *name)
+{
+    i32 kept = names->count < NAMES_SHOWN ? names->count : NAMES_SHOWN, at = kept;
+    while (at > 0 && strcmp(names->list[at - 1], name) > 0) at--;
+    names->count++;
+    if (at == NAMES_SHOWN) return;
+    if (kept == NAMES_SHOWN) kept--;
+    memmove(names->list[at + 1], names->list[at], (size_t)(kept - at) * VX_NAME_BYTES);
+    snprintf(names->list[at], VX_NAME_BYTES, "%s", name);
+}
+
+static void names_find(const char *path, struct names *names)
+{
+    DIR *directory = opendir(path);
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
+            is_model(path, entry->d_name))
+            names_add(names, entry->d_name);
+    closedir(directory);
+}
+
+/* True for a version's folder: then network.json was put beside a version's weights. */
+static bool is_number(const char *name)
+{
+    return name[strspn(name, "0123456789")] == '\0';
+}
+
+static void hint_repository(const char *path, char out[VX_FOLDER_HINT_BYTES])
+{
+    struct names names = {.count = 0};
+    size_t used = 0;
+    names_find(path, &names);
+    if (!names.count) return;
+    if (is_number(names.list[0])) {
+        snprintf(
+            out, VX_FOLDER_HINT_BYTES,
+            "; there is %.*s/network.json: expected it beside the directory %.*s, as it "
+            "is of all versions",
+            NAME_BYTES, names.list[0], NAME_BYTES, names.list[0]);
+        return;
+    }
+    for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
+        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s%.*s",
+                                 i ? ", " : "; it is a repository of models (",
+                                 NAME_BYTES, names.list[i]);
+    snprintf(out + used, VX_FOLDER_HINT_BYTES - used,
+             "%s): name one of them, such as %.*s",
+             names.count > NAMES_SHOWN ? " and more" : "", NAME_BYTES, names.list[0]);
+}
+
+const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES])
+{
+    char path[PATH_BYTES];
+    out[0] = '\0';
+    size_t length = strlen(directory);
+    while (length > 1 && directory[length - 1] == '/') length--;
+    if (!length || length >= sizeof path) return out;
+    snprintf(path, sizeof path, "%.*s", (int)length, directory);
+    hint_repository(path, out);
+    /* The path may be a file of the model, the folder of a version, or a file in that. */
+    for (i32 up = 0; up < 2 && !out[0] && path_up(path); up++)
+        if (is_model(path, ""))
+            snprintf(out, VX_FOLDER_HINT_BYTES, "; give the model's folder, %.*s",
+                     VX_FOLDER_HINT_BYTES / 2, path);
+    return out;
+}
+
+/* Adds the entries of a directory, except hidden ones; `folders`: only directories.
+ * False when it cannot be opened. */
+static bool entries_find(const char *path, bool folders, struct names *names)
+{
+    DIR *directory = opendir(path);
+    struct stat file;
+    if (!directory) return false;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
+            !fstatat(dirfd(directory), entry->d_name, &file, 0) &&
+            (!folders || S_ISDIR(file.st_mode)))
+            names_add(names, entry->d_name);
+    closedir(directory);
+    return true;
+}
+
+const char *vx_version_hint(const char *directory, int version,
+                            char out[VX_FOLDER_HINT_BYTES])
+{
+    char path[PATH_BYTES];
+    struct names names = {.count = 0};
+    struct stat link;
+    out[0] = '\0';
+    int length =
+        snprintf(path, sizeof path, "%s/%d/weights.safetensors", directory, version);
+    if (length < 0 || length >= PATH_BYTES) return out;
+    if (!lstat(path, &link)) return out; /* a link to nothing; the why says so already */
+    *strrchr(path, '/') = '\0';
+    bool there = entries_find(path, false, &names);
+    if (!there && errno != ENOENT) return out; /* it exists, but may not be read */
+    if (!there && !entries_find(directory, true, &names)) return out;
+    size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
+                                   there ? "; the directory %d has "
+                                         : "; there is no directory %d, there is ",
+                                   version);
+    for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
+        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s'%.*s'",
+                                 i ? ", " : "", NAME_BYTES, names.list[i]);
+    snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s",
+             !names.count                ? "nothing"
+             : names.count > NAMES_SHOWN ? " and more"
+                                         : "");
+    return out;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/base/text.h"
+
+#include "engine/base/process/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Longest piece of vx_text_print: more than a row of a page's table. */
+#define PRINT_BYTES 1024
+
+void vx_text_init(struct vx_text *text, char *bytes, size_t capacity)
+{
+    *text = (struct vx_text){.bytes = bytes, .capacity = capacity};
+    if (capacity) bytes[0] = '\0';
+}
+
+static void text_put(struct vx_text *text, const char *piece, size_t length)
+{
+    text->needed += length;
+    /* Once full, always full: a later, shorter piece must not follow a gap. */
+    if (text->full || text->capacity - text->length <= length) {
+        text->full = true;
+        return;
+    }
+    memcpy(text->bytes + text->length, piece, length);
+    text->length += length;
+    text->bytes[text->length] = '\0';
+}
+
+void vx_text_add(struct vx_text *text, const char *piece)
+{
+    text_put(text, piece, strlen(piece));
+}
+
+void vx_text_print(struct vx_text *text, const char *format, ...)
+{
+    char piece[PRINT_BYTES];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    VX_ASSERT(length >= 0);
+    VX_ASSERT((size_t)length < sizeof piece);
+    text_put(text, piece, (size_t)length);
+}
+
+void vx_text_html(struct vx_text *text, const char *piece)
+{
+    for (; *piece; piece++) {
+        switch (*piece) {
+        case '&': vx_text_add(text, "&amp;"); break;
+        case '<': vx_text_add(text, "&lt;"); break;
+        case '>': vx_text_add(text, "&gt;"); break;
+        case '"': vx_text_add(text, "&quot;"); break;
+        case '\'': vx_text_add(text, "&#39;"); break;
+        default: text_put(text, piece, 1);
+        }
+    }
+}
+
+void vx_text_label(struct vx_text *text, const char *piece)
+{
+    for (; *piece; piece++) {
+        switch (*piece) {
+        case '\\': vx_text_add(text, "\\\\"); break;
+        case '"': vx_text_add(text, "\\\""); break;
+        case '\n': vx_text_add(text, "\\n"); break;
+        default: text_put(text, piece, 1);
+        }
+    }
+}
+
+void vx_text_json(struct vx_text *text, const char *piece)
+{
+    for (; *piece; piece++) {
+        unsigned char c = (unsigned char)*piece;
+        if (c == '"' || c == '\\')
+            vx_text_print(text, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            vx_text_print(text, "\\u%04x", c);
+        else
+            text_put(text, piece, 1);
+    }
+}
+
+void vx_text_decimal(struct vx_text *text, u64 whole, u32 billionths)
+{
+    VX_ASSERT(billionths < 1000000000u);
+    char piece[40];
+    int length =
+        snprintf(piece, sizeof piece, "%llu.%09u", (unsigned long long)whole, billionths);
+    while (piece[length - 1] == '0') length--;
+    if (piece[length - 1] == '.') length--;
+    text_put(text, piece, (size_t)length);
+}

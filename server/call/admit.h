@@ -1,0 +1,39 @@
+/* admit - checks whether a request fits a model; each refusal has a sentence.
+ *
+ * The codec has checked the request in itself (shapes, bytes, types).  This pure function
+ * checks it against the model's signature and says what to run: which input is which, N,
+ * and which outputs.  A request that names a known geometry (coords_ref) has no coords;
+ * then N is the number of rows of feats.
+ *
+ *   VX_TRY(vx_admit(name, &signature, &call->request, &why, &admitted));
+ *
+ * Thread   any.
+ * Fails    INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for more voxels than the model serves.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_ADMIT_H
+#define VX_SERVER_ADMIT_H
+
+#include "engine/signature.h"
+#include "proto/request.h"
+
+struct vx_admitted {
+    /* In the request; coords is NULL when a coords_ref stands for them. */
+    const struct vx_request_tensor *coords, *feats;
+    i64 voxels;         /* N */
+    i32 coords_columns; /* 3 or 4; 0 without coords */
+    enum vx_dtype feats_dtype;
+    i32 outputs_count;
+    i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the answer's order */
+};
+
+VX_MUST_USE vx_status vx_admit(const char *model, const struct vx_signature *signature,
+                               const struct vx_request *request, struct vx_why *why,
+                               struct vx_admitted *admitted);
+
+/* The tensor of the answer for output `o` of a request of `voxels` rows. */
+struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signature, i32 o,
+                                             i64 voxels);
+
+#endif

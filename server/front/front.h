@@ -1,0 +1,20 @@
+/* front - the process that owns the network: one libuv loop that connects all its parts.
+ *
+ * Input: calls from rpc, messages from workers, signals, admin HTTP.  Output: batches to
+ * workers, replies to rpc.  All of it happens on the loop thread, one step per iteration.
+ *
+ *   return vx_front_run(&config);
+ *
+ * Thread   the caller becomes the loop thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_FRONT_H
+#define VX_SERVER_FRONT_H
+
+#include "server/base/config.h"
+
+/* Serves until a signal stops it; returns the exit code of the process. */
+int vx_front_run(const struct vx_config *config);
+
+#endif

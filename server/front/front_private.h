@@ -1,0 +1,80 @@
+/* front_private - what the files of front share; no other file includes it.
+ *
+ *   front.c        start, one iteration, calls, workers
+ *   front_stop.c   signals; the phases of stopping
+ *
+ * Owner    vx_front_run.
+ * Thread   loop; front_ring is called from any.
+ * Limits   none of its own.
+ * Fails    open: with the error of the part that could not open.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_FRONT_PRIVATE_H
+#define VX_SERVER_FRONT_PRIVATE_H
+
+#include "engine/base/memory/arena.h"
+#include "server/base/due.h"
+#include "server/front/front.h"
+#include "server/infer/geometries.h"
+#include "server/control/health.h"
+#include "server/http/http.h"
+#include "server/infer/infer.h"
+#include "server/models/models.h"
+#include "server/repository/scanner.h"
+
+#include <uv.h>
+
+/* The phases of stopping, in order; the front never goes back to an earlier one. */
+enum vx_front_phase {
+    VX_FRONT_SERVING,
+    VX_FRONT_GRACE,    /* health reports NOT_SERVING; requests are still accepted */
+    VX_FRONT_DRAINING, /* new calls are refused; those in flight may end */
+    VX_FRONT_STOPPING, /* workers end */
+    VX_FRONT_CLOSING,  /* handles close; then the loop ends */
+};
+
+struct vx_front {
+    const struct vx_config *config;
+    uv_loop_t loop;
+    uv_async_t wakeup; /* wakes the loop: a mailbox has something or a region changed */
+    uv_prepare_t turn; /* calls front_on_turn before the loop waits, each iteration */
+    uv_idle_t spin;    /* while active, the loop polls and does not sleep */
+    i64 spin_ns;       /* for so long after an event */
+    i64 event_ns;      /* when the loop was last woken or a worker's message came */
+    struct vx_due due; /* fires when the scheduler has something to do */
+    uv_timer_t stats;
+    uv_timer_t phase_over; /* ends GRACE and DRAINING */
+    uv_signal_t signals[3];
+    struct vx_scanner scanner;
+    bool scanned; /* the repository has been read at least once */
+    struct vx_mailbox arrivals, gone;
+    enum vx_front_phase phase;
+    bool announced;
+    struct vx_shared *shared;
+    struct vx_registry *registry;
+    struct vx_sched *sched;
+    struct vx_geometries *geometries;
+    struct vx_models *models;
+    struct vx_regions *regions;
+    struct vx_workers *workers;
+    struct vx_rpc *rpc;
+    struct vx_health *health;
+    struct vx_metrics *metrics;
+    struct vx_tracing *tracing;
+    struct vx_http *http;
+    struct vx_infer infer;
+    struct vx_arena scratch; /* for one control call */
+    void *scratch_block;
+    u8 *answer;
+};
+
+/* front_stop.c */
+/* Starts to handle SIGTERM, SIGINT and SIGHUP. */
+void vx_front_open_signals(struct vx_front *front);
+/* Each iteration: stops the workers when draining has ended. */
+void vx_front_stop_when_drained(struct vx_front *front);
+/* vx_workers_options.on_stopped: the last worker has ended. */
+void vx_front_close_handles(void *context);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/front/front_private.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/log.h"
+#include "server/base/timer.h"
+
+#include <signal.h>
+
+static void front_drain(struct vx_front *front);
+
+void vx_front_close_handles(void *context)
+{
+    struct vx_front *front = context;
+    vx_alloc_thaw();
+    front->phase = VX_FRONT_CLOSING;
+    vx_infer_drop_all(&front->infer);
+    vx_health_close(&front->health);
+    vx_rpc_close(&front->rpc); /* empties both mailboxes */
+    vx_http_close(&front->http);
+    uv_handle_t *const handles[] = {
+        (uv_handle_t *)&front->wakeup, (uv_handle_t *)&front->turn,
+        (uv_handle_t *)&front->spin, (uv_handle_t *)&front->stats,
+        (uv_handle_t *)&front->phase_over};
+    for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
+    vx_due_fini(&front->due);
+    for (size_t i = 0; i < VX_COUNT(front->signals); i++)
+        uv_close((uv_handle_t *)&front->signals[i], NULL);
+}
+
+static void front_log_step(const struct vx_front *front, const char *step)
+{
+    VX_LOG(DRAIN, VX_LOG_TEXT("step", step),
+           VX_LOG_I64("running", vx_sched_running(front->sched)),
+           VX_LOG_I64("queued", vx_sched_queued(front->sched)));
+}
+
+static void front_stop_workers(struct vx_front *front)
+{
+    front->phase = VX_FRONT_STOPPING;
+    front->infer.stopping = true;
+    front_log_step(front, "stopping");
+    vx_timer_stop(&front->phase_over);
+    uv_idle_stop(&front->spin); /* from now on front_on_turn returns before front_spin */
+    vx_infer_drop_all(&front->infer);
+    vx_workers_stop(front->workers);
+}
+
+/* Draining does not wait for watch and reflection streams, which never end. */
+void vx_front_stop_when_drained(struct vx_front *front)
+{
+    if (front->phase != VX_FRONT_DRAINING) return;
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(front->rpc, &counters);
+    bool busy = vx_sched_queued(front->sched) || vx_sched_running(front->sched) ||
+                counters.receiving ||
+                vx_health_streams(front->health) < counters.in_flight;
+    if (!busy) front_stop_workers(front);
+}
+
+static void front_on_phase_over(uv_timer_t *timer)
+{
+    struct vx_front *front = VX_CONTAINER(timer, struct vx_front, phase_over);
+    if (front->phase == VX_FRONT_GRACE)
+        front_drain(front);
+    else if (front->phase == VX_FRONT_DRAINING)
+        front_stop_workers(front);
+}
+
+static void front_drain(struct vx_front *front)
+{
+    front->phase = VX_FRONT_DRAINING;
+    front_log_step(front, "draining");
+    vx_models_stop(front->models);
+    vx_rpc_refuse(front->rpc);
+    vx_rpc_stop_accepting(front->rpc);
+    vx_timer_once(&front->phase_over, front_on_phase_over, front->config->drain_ms);
+}
+
+static void front_on_signal(uv_signal_t *signal, int number)
+{
+    struct vx_front *front = signal->data;
+    if (number == SIGHUP) {
+        vx_scanner_start(&front->scanner);
+    } else if (front->phase == VX_FRONT_SERVING) {
+        front->phase = VX_FRONT_GRACE;
+        front_log_step(front, "grace");
+        vx_timer_once(&front->phase_over, front_on_phase_over, front->config->grace_ms);
+    } else if (front->phase == VX_FRONT_GRACE) {
+        front_drain(front); /* a second signal skips the rest of the grace time */
+    }
+}
+
+void vx_front_open_signals(struct vx_front *front)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    _Static_assert(VX_COUNT(numbers) == VX_COUNT(((struct vx_front *)0)->signals),
+                   "one each");
+    for (size_t i = 0; i < VX_COUNT(numbers); i++) {
+        VX_ASSERT(!uv_signal_init(&front->loop, &front->signals[i]));
+        front->signals[i].data = front;
+        VX_ASSERT(!uv_signal_start(&front->signals[i], front_on_signal, numbers[i]));
+    }
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/front/ready_file.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_unix(const char *address)
+{
+    return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
+}
+
+/* "HOST:PORT" with the port that was bound in place of its own; "unix:PATH" unchanged. */
+static void address_text(const char *configured, i32 port, char *text, size_t bytes)
+{
+    const char *colon = strrchr(configured, ':');
+    if (is_unix(configured) || !colon)
+        snprintf(text, bytes, "%s", configured);
+    else
+        snprintf(text, bytes, "%.*s:%d", (int)(colon - configured), configured, port);
+}
+
+/* The first address in the list that is a Unix socket, or, without wants_unix, the first
+ * that is not; false when there is none. */
+static bool address_pick(const char *list, bool wants_unix, char address[PATH_MAX])
+{
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        if (*at == ',') at++;
+        snprintf(address, PATH_MAX, "%.*s", (int)strcspn(at, ","), at);
+        if (is_unix(address) == wants_unix) return true;
+    }
+    return false;
+}
+
+/* " unix=PATH", with "@" before an abstract socket's name; empty when there is no TCP
+ * address, since grpc= names the socket then. */
+static void unix_text(const char *list, char text[PATH_MAX])
+{
+    char first[PATH_MAX];
+    text[0] = 0;
+    if (!address_pick(list, false, first) || !address_pick(list, true, first)) return;
+    snprintf(text, PATH_MAX, " unix=%s%s", first[4] == '-' ? "@" : "",
+             strchr(first, ':') + 1);
+}
+
+void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http_port)
+{
+    if (!config->ready_file[0]) return;
+    char first[PATH_MAX], grpc[PATH_MAX], http[PATH_MAX], beyond[PATH_MAX];
+    char line[3 * PATH_MAX + 64], beside[PATH_MAX + 8];
+    if (!address_pick(config->grpc, false, first))
+        (void)address_pick(config->grpc, true, first);
+    address_text(first, grpc_port, grpc, sizeof grpc);
+    address_text(config->http, http_port, http, sizeof http);
+    unix_text(config->grpc, beyond);
+    int length = snprintf(line, sizeof line, "grpc=%s http=%s pid=%d%s\n", grpc, http,
+                          (int)getpid(), beyond);
+    snprintf(beside, sizeof beside, "%s.new", config->ready_file);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
+    bool written = fd >= 0 && write(fd, line, (size_t)length) == length;
+    if (fd >= 0 && close(fd)) written = false;
+    if (!written || rename(beside, config->ready_file))
+        VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
+               VX_LOG_TEXT("problem", "it could not be written"));
+}
+
+vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)
+{
+    char folder[PATH_MAX], who[64] = "";
+    struct stat there;
+    if (!config->ready_file[0]) return VX_OK;
+    const char *slash = strrchr(config->ready_file, '/');
+    int length = slash ? (int)(slash - config->ready_file) + 1 : 0;
+    snprintf(folder, sizeof folder, "%.*s", slash ? length : 1,
+             slash ? config->ready_file : ".");
+    bool good = !faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
+    int error = errno;
+    if (error == EACCES)
+        snprintf(who, sizeof who, ": voxeld runs as user %u", (unsigned)geteuid());
+    VX_ENSURE_WHY(
+        good, why, NOT_FOUND, "the ready file cannot be written",
+        "ready_file: '%.100s' cannot be written: %s%s; expected a path in a directory "
+        "that voxeld may write to",
+        config->ready_file, strerror(error), who);
+    bool taken = !stat(config->ready_file, &there) && S_ISDIR(there.st_mode);
+    VX_ENSURE_WHY(!taken, why, NOT_FOUND, "the ready file is a directory",
+                  "ready_file: expected the path of a file, got the directory '%.100s'",
+                  config->ready_file);
+    return VX_OK;
+}
+
+static struct {
+    uv_work_t work;
+    const struct vx_config *config;
+    i32 grpc_port, http_port;
+} post; /* a process has one ready file */
+
+static void post_on_work(uv_work_t *work)
+{
+    (void)work;
+    vx_ready_file_write(post.config, post.grpc_port, post.http_port);
+}
+
+void vx_ready_file_post(uv_loop_t *loop, const struct vx_config *config, i32 grpc_port,
+                        i32 http_port)
+{
+    VX_ASSERT(!post.config);
+    post.config = config;
+    post.grpc_port = grpc_port;
+    post.http_port = http_port;
+    VX_ASSERT(!uv_queue_work(loop, &post.work, post_on_work, NULL));
+}

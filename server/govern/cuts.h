@@ -1,0 +1,26 @@
+/* cuts - the reasons for which the front closes a client's connection.
+ *
+ * Owner    values.
+ * Thread   any.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_CUTS_H
+#define VX_SERVER_CUTS_H
+
+/* Why we closed a connection; rpc_govern.h. */
+enum vx_rpc_cut {
+    VX_RPC_CUT_NONE,
+    VX_RPC_CUT_FLOOD,   /* control frames, or calls without a message, at a steady rate */
+    VX_RPC_CUT_HEADERS, /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
+    VX_RPC_CUT_IDLE,    /* it had no call, and others wanted its place */
+    VX_RPC_CUT_LARGE,   /* a message far beyond message_bytes_max */
+    VX_RPC_CUT_LATE,    /* a message took longer than receive_ns_max */
+    VX_RPC_CUT_STILL,   /* a message made no progress while others waited for its room */
+    VX_RPC_CUT_STREAMS, /* more open streams than a client may have */
+    VX_RPC_CUT_UNFINISHED, /* unfinished messages of more than receive_bytes_max */
+    VX_RPC_CUT_UNREAD,     /* it went on sending and did not read what came back */
+    VX_RPC_CUTS_COUNT
+};
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/govern/h2_meter.h"
+
+#include "engine/base/process/check.h"
+
+#include <string.h>
+
+enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, CONTINUATION = 9 };
+enum { END_STREAM = 0x1, PADDED = 0x8 };
+
+void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
+                      i32 streams_max, i64 message_bytes_max)
+{
+    VX_ASSERT(streams_max > 0);
+    VX_ASSERT(message_bytes_max > 0 && message_bytes_max <= INT32_MAX);
+    *meter = (struct vx_h2_meter){.streams = streams,
+                                  .streams_max = streams_max,
+                                  .message_bytes_max = message_bytes_max,
+                                  .preface_left = VX_H2_PREFACE_BYTES,
+                                  .stream = -1};
+}
+
+/* ------- streams ------- */
+
+/* The index of the stream, or the place to insert it. */
+static i32 stream_place(const struct vx_h2_meter *meter, u32 id)
+{
+    i32 low = 0, high = meter->streams_count;
+    while (low < high) {
+        i32 middle = low + (high - low) / 2;
+        if (meter->streams[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static i32 stream_find(const struct vx_h2_meter *meter, u32 id)
+{
+    i32 at = stream_place(meter, id);
+    return at < meter->streams_count && meter->streams[at].id == id ? at : -1;
+}
+
+/* Ids only grow, so a new one is appended. */
+static void stream_open(struct vx_h2_meter *meter, u32 id)
+{
+    if (meter->streams_count == meter->streams_max) {
+        meter->fault = VX_H2_STREAMS_MANY;
+        return;
+    }
+    meter->streams[meter->streams_count++] = (struct vx_h2_stream){.id = id};
+    meter->silent++;
+}
+
+/* The current message is complete, or its rest will not come. */
+static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    if (!stream->got) return;
+    meter->held -= stream->got;
+    if (stream->have == VX_H2_PREFIX_BYTES) meter->announced -= stream->length;
+    meter->unfinished--;
+    stream->got = stream->length = stream->left = 0;
+    stream->have = 0;
+}
+
+static void stream_close(struct vx_h2_meter *meter, i32 at)
+{
+    if (at < 0) return;
+    struct vx_h2_stream *stream = &meter->streams[at];
+    if (!stream->spoke) meter->silent--;
+    message_end(meter, stream);
+    meter->streams_count--;
+    memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
+    if (meter->stream == at)
+        meter->stream = -1;
+    else if (meter->stream > at)
+        meter->stream--;
+}
+
+/* ------- messages ------- */
+
+static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u8 byte)
+{
+    if (!stream->have) meter->unfinished++;
+    if (stream->have) stream->length = stream->length << 8 | byte; /* after the flag */
+    stream->have++;
+    stream->got++;
+    meter->held++;
+    meter->bytes++;
+    if (stream->have < VX_H2_PREFIX_BYTES) return;
+    stream->left = stream->length;
+    meter->announced += stream->length;
+    if (stream->length > meter->message_bytes_max + VX_H2_MESSAGE_EXCESS)
+        meter->fault = VX_H2_MESSAGE_LARGE;
+    if (stream->left) return;
+    meter->finished++;
+    message_end(meter, stream);
+}
+
+static void body_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 count)
+{
+    stream->left -= count;
+    stream->got += count;
+    meter->held += count;
+    meter->bytes += count;
+    if (stream->left) return;
+    meter->finished++;
+    message_end(meter, stream);
+}
+
+static void data_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
+{
+    if (meter->stream < 0) return;
+    struct vx_h2_stream *stream = &meter->streams[meter->stream];
+    if (count && !stream->spoke) meter->silent--;
+    if (count) stream->spoke = true;
+    while (count && !meter->fault) {
+        u32 taken = 1;
+        if (stream->have < VX_H2_PREFIX_BYTES) {
+            prefix_take(meter, stream, *bytes);
+        } else {
+            taken = count < stream->left ? count : stream->left;
+            body_take(meter, stream, taken);
+        }
+        bytes += taken;
+        count -= taken;
+    }
+}
+
+/* ------- frames ------- */
+
+static u32 units(u32 bytes)
+{
+    return 1 + bytes / VX_H2_UNIT_BYTES;
+}
+
+static void data_begin(struct vx_h2_meter *meter)
+{
+    meter->stream = stream_find(meter, meter->id);
+    if (meter->stream < 0)
+        meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
+    else if (meter->left < VX_H2_UNIT_BYTES || meter->flags & PADDED)
+        meter->work++; /* no gRPC client pads: all of it may be padding */
+    meter->pad_due = meter->flags & PADDED && meter->left;
+}
+
+static void headers_begin(struct vx_h2_meter *meter)
+{
+    /* Even ids are the server's. */
+    bool begins = meter->id > meter->last_id && meter->id % 2;
+    meter->block = meter->left;
+    meter->work += units(meter->left) - begins;
+    if (!begins) return;
+    meter->calls++;
+    meter->last_id = meter->id;
+    if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);
+}
+
+static u32 head_length(const u8 *head)
+{
+    return (u32)head[0] << 16 | (u32)head[1] << 8 | head[2];
+}
+
+static u32 head_id(const u8 *head)
+{
+    u32 id = (u32)head[5] << 24 | (u32)head[6] << 16 | (u32)head[7] << 8 | head[8];
+    return id & INT32_MAX;
+}
+
+static void frame_begin(struct vx_h2_meter *meter)
+{
+    const u8 *head = meter->head;
+    meter->left = head_length(head);
+    meter->type = head[3];
+    meter->flags = head[4];
+    meter->id = head_id(head);
+    meter->pad = 0;
+    meter->pad_due = false;
+    meter->stream = -1;
+    if (meter->type == DATA) {
+        data_begin(meter);
+    } else if (meter->type == HEADERS) {
+        headers_begin(meter);
+    } else {
+        meter->work += units(meter->left);
+        if (meter->type == CONTINUATION) meter->block += meter->left;
+    }
+    if (meter->block > VX_H2_BLOCK_BYTES_MAX) meter->fault = VX_H2_BLOCK_LONG;
+}
+
+static void frame_end(struct vx_h2_meter *meter)
+{
+    bool last =
+        meter->flags & END_STREAM && (meter->type == DATA || meter->type == HEADERS);
+    if (last || meter->type == RST_STREAM)
+        stream_close(meter, stream_find(meter, meter->id));
+    meter->head_have = 0;
+    meter->stream = -1;
+}
+
+static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
+{
+    if (meter->pad_due) {
+        meter->pad_due = false;
+        meter->left--;
+        meter->pad = *bytes < meter->left ? *bytes : meter->left;
+        return 1;
+    }
+    u32 taken = count < meter->left ? count : meter->left;
+    u32 data = meter->left - meter->pad < taken ? meter->left - meter->pad : taken;
+    if (meter->type == DATA) data_take(meter, bytes, data);
+    meter->left -= taken;
+    if (meter->pad > meter->left) meter->pad = meter->left;
+    return taken;
+}
+
+static u32 head_take(u8 *head, u32 *have, const u8 *bytes, u32 count)
+{
+    u32 taken = VX_H2_HEAD_BYTES - *have;
+    if (taken > count) taken = count;
+    memcpy(head + *have, bytes, taken);
+    *have += taken;
+    return taken;
+}
+
+void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
+{
+    while (count && !meter->fault) {
+        u32 piece = count > UINT32_MAX ? UINT32_MAX : (u32)count, taken;
+        if (meter->preface_left) {
+            taken = piece < meter->preface_left ? piece : meter->preface_left;
+            meter->preface_left -= taken;
+        } else if (meter->head_have < VX_H2_HEAD_BYTES) {
+            taken = head_take(meter->head, &meter->head_have, bytes, piece);
+            if (meter->head_have == VX_H2_HEAD_BYTES) frame_begin(meter);
+        } else {
+            taken = payload_take(meter, bytes, piece);
+        }
+        bytes += taken;
+        count -= taken;
+        if (meter->fault) return;
+        if (meter->head_have == VX_H2_HEAD_BYTES && !meter->left) frame_end(meter);
+    }
+}
+
+void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
+{
+    struct vx_h2_sent *sent = &meter->sent;
+    while (count) {
+        u32 piece = count > UINT32_MAX ? UINT32_MAX : (u32)count, taken;
+        if (sent->have < VX_H2_HEAD_BYTES) {
+            taken = head_take(sent->head, &sent->have, bytes, piece);
+            if (sent->have == VX_H2_HEAD_BYTES) sent->left = head_length(sent->head);
+        } else {
+            taken = piece < sent->left ? piece : sent->left;
+            sent->left -= taken;
+        }
+        bytes += taken;
+        count -= taken;
+        if (sent->have < VX_H2_HEAD_BYTES || sent->left) continue;
+        sent->have = 0;
+        if (sent->head[3] == RST_STREAM)
+            stream_close(meter, stream_find(meter, head_id(sent->head)));
+    }
+}
+
+i64 vx_h2_meter_left(const struct vx_h2_meter *meter)
+{
+    return meter->stream < 0 ? 0 : meter->streams[meter->stream].left;
+}
+
+i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter)
+{
+    return meter->stream < 0 ? 0 : meter->left;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/govern/rpc_govern_private.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* For a connection that waits already, the accept thread is woken at most this often,
+ * whatever the client sends. */
+#define WAKEUP_NS (5 * VX_NS_PER_MS)
+
+/* Indexed by descriptor, because a read has nothing else; for all governors of the
+ * process.  Made once and kept, because gRPC's threads may outlive a governor.  A
+ * descriptor whose connection has ended points to `ended` until its number is used
+ * again. */
+static struct vx_rpc_govern ended;
+static struct vx_rpc_govern **by_descriptor;
+static atomic_int descriptors_count;
+pthread_mutex_t vx_rpc_govern_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ------- open ------- */
+
+static vx_status open_descriptors(void)
+{
+    struct rlimit limit;
+    VX_ASSERT(!getrlimit(RLIMIT_NOFILE, &limit));
+    if (by_descriptor) return VX_OK;
+    i32 count = limit.rlim_cur < INT32_MAX / 2 ? (i32)limit.rlim_cur : INT32_MAX / 2;
+    void *made = mmap(NULL, (size_t)count * sizeof *by_descriptor, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    VX_ENSURE(made != MAP_FAILED, RESOURCE_EXHAUSTED, "no memory to govern connections");
+    by_descriptor = made;
+    atomic_store(&descriptors_count, count);
+    return VX_OK;
+}
+
+static size_t streams_bytes(const struct vx_rpc_governor *governor)
+{
+    return (size_t)governor->connections_max * VX_H2_STREAMS_MAX *
+           sizeof *governor->streams;
+}
+
+static vx_status open_rows(struct vx_rpc_governor *governor)
+{
+    i32 rows = governor->connections_max;
+    governor->rows = vx_alloc_zero((size_t)rows * sizeof *governor->rows);
+    void *streams = mmap(NULL, streams_bytes(governor), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    governor->streams = streams == MAP_FAILED ? NULL : streams;
+    VX_ENSURE(governor->rows && governor->streams, RESOURCE_EXHAUSTED,
+              "no memory to govern connections");
+    for (i32 i = 0; i < rows; i++)
+        governor->rows[i] = (struct vx_rpc_govern){
+            .governor = governor,
+            .streams = governor->streams + (size_t)i * VX_H2_STREAMS_MAX};
+    return VX_OK;
+}
+
+vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options *options,
+                               struct vx_rpc_governor **governor)
+{
+    struct vx_rpc_governor *made = vx_alloc_zero(sizeof *made);
+    *governor = made;
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to govern connections");
+    made->connections_max = options->connections_max;
+    made->message_bytes_max = options->message_bytes_max;
+    made->receive_bytes_max = options->receive_bytes_max;
+    made->receive_ns_max = options->receive_ns_max;
+    made->arena_bytes = options->arena_bytes;
+    made->wakeup = options->wakeup;
+    made->context = options->context;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    vx_status status = open_descriptors();
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    if (!status.fault) status = open_rows(made);
+    if (status.fault) vx_rpc_governor_close(governor);
+    return status;
+}
+
+void vx_rpc_governor_close(struct vx_rpc_governor **governor)
+{
+    struct vx_rpc_governor *going = *governor;
+    *governor = NULL;
+    if (!going) return;
+    VX_ASSERT(!going->live);
+    if (going->streams) munmap(going->streams, streams_bytes(going));
+    vx_free(going->rows);
+    vx_free(going);
+}
+
+struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row)
+{
+    VX_ASSERT(row >= 0 && row < governor->connections_max);
+    return &governor->rows[row];
+}
+
+/* ------- entries ------- */
+
+struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
+{
+    if (!vx_rpc_govern_may_have(place.descriptor)) return NULL;
+    struct vx_rpc_govern *govern = by_descriptor[place.descriptor];
+    bool same = govern && govern != &ended && place.connection &&
+                govern->place.connection == place.connection;
+    return same ? govern : NULL;
+}
+
+/* ------- waiting ------- */
+
+/* Wakes the accept thread also for a connection that waits already: at the last turn it
+ * may have had nothing to read, and was passed over. */
+static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64 now_ns)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    bool first = govern->waits == VX_RPC_WAIT_NONE;
+    governor->waiting += first;
+    if (first || now_ns - governor->turn_ns > WAKEUP_NS)
+        governor->wakeup(governor->context);
+    govern->waits = waits;
+    if (waits != VX_RPC_WAIT_BYTES) govern->held_up = true;
+}
+
+static void wait_end(struct vx_rpc_govern *govern)
+{
+    if (govern->waits == VX_RPC_WAIT_NONE) return;
+    govern->governor->waiting--;
+    govern->waits = VX_RPC_WAIT_NONE;
+}
+
+/* gRPC waits edge-triggered.  EPOLL_CTL_MOD makes a new edge of what is there. */
+void vx_rpc_govern_wake(struct vx_rpc_govern *govern)
+{
+    wait_end(govern);
+    if (govern->epoll >= 0)
+        syscall(SYS_epoll_ctl, govern->epoll, EPOLL_CTL_MOD, govern->place.descriptor,
+                &govern->event);
+}
+
+/* A waiting connection may be able to read on. */
+static void ring(struct vx_rpc_governor *governor)
+{
+    if (governor->waiting) governor->wakeup(governor->context);
+}
+
+/* ------- a read ------- */
+
+void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
+{
+    if (govern->cut) return;
+    govern->cut = why;
+    shutdown(govern->place.descriptor, SHUT_RDWR);
+}
+
+/* An owner that has finished a message loses its turn to the next connection. */
+static void owner_pass(struct vx_rpc_govern *govern, u64 finished_before)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    if (governor->owner != govern) return;
+    if (govern->meter.finished == finished_before && govern->meter.unfinished) return;
+    govern->passes = 0;
+    governor->owner = NULL;
+    ring(governor);
+}
+
+static const enum vx_rpc_cut faults[] = {
+    [VX_H2_SOUND] = VX_RPC_CUT_NONE,
+    [VX_H2_BLOCK_LONG] = VX_RPC_CUT_HEADERS,
+    [VX_H2_STREAMS_MANY] = VX_RPC_CUT_STREAMS,
+    [VX_H2_MESSAGE_LARGE] = VX_RPC_CUT_LARGE,
+};
+
+typedef void (*meter_step)(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
+
+static void walk(struct vx_h2_meter *meter, meter_step step, const struct msghdr *message,
+                 size_t count)
+{
+    for (size_t i = 0; i < message->msg_iovlen && count; i++) {
+        size_t piece = message->msg_iov[i].iov_len;
+        if (piece > count) piece = count;
+        step(meter, message->msg_iov[i].iov_base, piece);
+        count -= piece;
+    }
+}
+
+/* Accounts for changes in the bytes of unfinished messages. */
+static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter *before)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    const struct vx_h2_meter *meter = &govern->meter;
+    governor->held += meter->held - before->held;
+    governor->holders += (meter->held > 0) - (before->held > 0);
+    if (before->held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
+    if (meter->held < before->held) ring(governor);
+    owner_pass(govern, before->finished);
+}
+
+/* Accounts for what a read brought. */
+static void account_read(struct vx_rpc_govern *govern, const struct msghdr *message,
+                         size_t got)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    struct vx_h2_meter *meter = &govern->meter, before = *meter;
+    walk(meter, vx_h2_meter_walk, message, got);
+    governor->bytes += got;
+    govern->calls -= (i64)(meter->calls - before.calls);
+    govern->work -= (i64)(meter->work - before.work);
+    governor->calls += meter->calls - before.calls;
+    vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
+    govern->spent += meter->calls - before.calls + meter->work - before.work;
+    governor->fresh -= meter->calls && !before.calls;
+    govern->active_ns = vx_clock_ns();
+    if (!before.unfinished || meter->finished != before.finished)
+        govern->unfinished_since_ns = vx_clock_ns();
+    account_held(govern, &before);
+    if (meter->fault) vx_rpc_govern_close(govern, faults[meter->fault]);
+    if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
+}
+
+/* Reads at most `most` bytes. */
+static ssize_t read_some(int fd, struct msghdr *message, int flags, size_t most)
+{
+    size_t count = message->msg_iovlen, used = 0;
+    while (used < count && most > message->msg_iov[used].iov_len)
+        most -= message->msg_iov[used++].iov_len;
+    if (used == count) return syscall(SYS_recvmsg, fd, message, flags);
+    size_t whole = message->msg_iov[used].iov_len;
+    message->msg_iov[used].iov_len = most;
+    message->msg_iovlen = used + 1;
+    ssize_t got = syscall(SYS_recvmsg, fd, message, flags);
+    message->msg_iov[used].iov_len = whole;
+    message->msg_iovlen = count;
+    return got;
+}
+
+bool vx_rpc_govern_may_have(int fd)
+{
+    return fd >= 0 && fd < atomic_load_explicit(&descriptors_count, memory_order_acquire);
+}
+
+/* The result of a read without bytes: the end, or that there is nothing now. */
+static ssize_t read_nothing(struct msghdr *message, bool end)
+{
+    message->msg_controllen = 0;
+    message->msg_flags = 0;
+    errno = EAGAIN;
+    return end ? 0 : -1;
+}
+
+ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = by_descriptor[fd];
+    if (!govern || govern == &ended || govern->cut) {
+        pthread_mutex_unlock(&vx_rpc_govern_lock);
+        return govern ? read_nothing(message, true)
+                      : syscall(SYS_recvmsg, fd, message, flags);
+    }
+    i64 now_ns = vx_clock_ns();
+    vx_rpc_govern_fill(govern, now_ns);
+    enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
+    size_t most = 0;
+    if (waits) {
+        wait_begin(govern, waits, now_ns);
+    } else {
+        wait_end(govern);
+        most = vx_rpc_govern_read_bytes(govern);
+        govern->readers++;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    if (waits) return read_nothing(message, false);
+    ssize_t got = read_some(fd, message, flags, most);
+    int error = errno;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    if (got > 0) account_read(govern, message, (size_t)got);
+    govern->readers--;
+    bool closed = govern->cut != VX_RPC_CUT_NONE;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    errno = error;
+    return closed ? read_nothing(message, true) : got;
+}
+
+ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+    int error = errno;
+    if (sent <= 0) return sent;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = by_descriptor[fd];
+    if (govern && govern != &ended) {
+        struct vx_h2_meter before = govern->meter;
+        walk(&govern->meter, vx_h2_meter_sent, message, (size_t)sent);
+        account_held(govern, &before);
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    errno = error;
+    return sent;
+}
+
+void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = by_descriptor[fd];
+    /* Our own epoll set has another descriptor of the connection, for its end only. */
+    if (govern && govern != &ended) {
+        govern->epoll = epoll;
+        govern->event = *event;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+/* ------- begin and end ------- */
+
+void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    VX_ASSERT(vx_rpc_govern_may_have(place.descriptor));
+    struct vx_h2_stream *streams = govern->streams;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    *govern = (struct vx_rpc_govern){.governor = governor,
+                                     .streams = streams,
+                                     .place = place,
+                                     .next = governor->live,
+                                     .epoll = -1};
+    vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
+                     governor->message_bytes_max);
+    govern->begun_ns = govern->active_ns = vx_clock_ns();
+    vx_rpc_govern_cost_init(govern, govern->begun_ns);
+    if (governor->live) governor->live->previous = govern;
+    if (!governor->live) governor->oldest = govern;
+    governor->live = govern;
+    governor->live_count++;
+    governor->fresh++;
+    vx_rpc_govern_bound_fresh(governor, govern->begun_ns);
+    by_descriptor[place.descriptor] = govern;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    VX_ASSERT(by_descriptor[govern->place.descriptor] == govern);
+    by_descriptor[govern->place.descriptor] = &ended;
+    while (govern->readers) { /* it is in a system call that does not wait */
+        pthread_mutex_unlock(&vx_rpc_govern_lock);
+        sched_yield();
+        pthread_mutex_lock(&vx_rpc_govern_lock);
+    }
+    vx_rpc_govern_wake(govern); /* so that gRPC reads the end */
+    *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
+    *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
+    governor->live_count--;
+    governor->going += govern->meter.held; /* gRPC frees it soon */
+    governor->calls_open -= govern->shares[VX_RPC_SHARE_ARRIVED];
+    governor->unseen -= govern->unseen;
+    governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
+    governor->holders -= govern->meter.held > 0;
+    governor->takers -= govern->tensors > 0;
+    governor->tensors -= govern->tensors;
+    /* Count again: gRPC frees them now, at the latest. */
+    governor->bytes += govern->meter.bytes;
+    governor->fresh -= !govern->meter.calls;
+    if (governor->owner == govern) governor->owner = NULL;
+    ring(governor);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return govern->cut;
+}
+
+void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    *bytes = governor->bytes;
+    *calls = governor->calls;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}

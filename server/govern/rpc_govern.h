@@ -1,0 +1,177 @@
+/* rpc_govern - bounds what each connection may cost; gRPC does not.
+ *
+ * gRPC reads a socket as fast as bytes come, and keeps what it makes of them: calls that
+ * were reset, answers to pings, halves of messages.  So this module reads in its place.
+ * It replaces the system's recvmsg (rpc_intercept.c), examines the bytes before gRPC sees
+ * them (h2_meter.h), and sizes each read so that what it can bring is within what the
+ * connection may cost now:
+ *
+ *   calls    begun, but not yet seen by us.  One is given back when it arrives.
+ *   work     frames that carry no message: pings, settings, resets, windows, empty data.
+ *            Given back with time, and with each answer because it causes such frames.
+ *   bytes    of unfinished messages, of all connections together.  The room for them is
+ *            receive_bytes_max less what connections and calls weigh.  When it is full,
+ *            one connection at a time, the owner, reads beyond it, so that a message
+ *            ends: the one with the fewest bytes to come, for as long as it brings
+ *            something.  A connection that holds no more than its small part is never
+ *            held up.
+ *
+ * The bytes that we send are examined for resets (sendmsg): a call that we end costs
+ * nothing more.
+ *
+ * A connection that may cost nothing more now is not read; what it sends waits in the
+ * network, and no other connection notices.  That slows a flood to a crawl, and hardly
+ * slows an honest client that is only fast.  What no honest client does closes the
+ * connection: a header block without end, thousands of streams, more unfinished messages
+ * than all connections may hold, a message without progress while others wait for its
+ * room, answers that are not read.
+ *
+ *   vx_rpc_govern_begin(govern, place);                 before gRPC gets it
+ *   vx_rpc_govern_arrived(place);                       a call arrives
+ *   vx_rpc_govern_answered(place, bytes);               a call is answered
+ *   until_ns = vx_rpc_governor_turn(governor, now_ns);  what is due
+ *   why = vx_rpc_govern_end(govern);                    it has ended; why we closed it
+ *
+ * Owner    the accept thread begins and ends the entries; one lock, vx_rpc_govern_lock,
+ *          guards everything in them.
+ * Thread   begin, end, turn: accept.  Reads and writes: gRPC's threads.  The rest: any.
+ *          `wakeup` wakes the accept thread when a turn may let a connection continue.  It
+ *          is called under the lock, so it must be short and call nothing of this module.
+ * Limits   above; rpc_govern_cost.c and rpc_govern_turn.c have the numbers and the
+ *          reasons.
+ * Fails    open: RESOURCE_EXHAUSTED.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_RPC_GOVERN_H
+#define VX_SERVER_RPC_GOVERN_H
+
+#include "engine/base/status.h"
+#include "server/govern/h2_meter.h"
+#include "server/govern/cuts.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+/* Where a call came from: the descriptor by which gRPC names its connection, and the
+ * connection's number, because descriptors are used again. */
+struct vx_rpc_place {
+    i32 descriptor;
+    u64 connection;
+};
+
+enum vx_rpc_wait {
+    VX_RPC_WAIT_NONE,
+    VX_RPC_WAIT_CALLS,
+    VX_RPC_WAIT_WORK,
+    VX_RPC_WAIT_BYTES
+};
+
+/* What is counted for each connection. */
+enum vx_rpc_share {
+    VX_RPC_SHARE_ARRIVED, /* calls that have arrived and that we have not ended */
+    VX_RPC_SHARE_CALLS,   /* those of them that are in flight */
+    VX_RPC_SHARE_BODIES,  /* inferences whose message gRPC was asked for */
+    VX_RPC_SHARE_AWAITED, /* inferences whose message is not here, BODIES included */
+    /* Calls that last as long as their clients like.  Functions that return this share
+     * add the inferences whose client has not sent the message. */
+    VX_RPC_SHARE_IDLE,
+    VX_RPC_SHARE_STREAMS, /* of ModelStreamInfer */
+    VX_RPC_SHARES_COUNT
+};
+
+struct vx_rpc_governor;
+
+/* One connection.  Its fields are for the files of rpc_govern. */
+struct vx_rpc_govern {
+    struct vx_rpc_governor *governor;
+    struct vx_rpc_govern *next, *previous; /* in the list of open connections */
+    struct vx_h2_meter meter;
+    struct vx_h2_stream *streams;
+    struct vx_rpc_place place;
+    i32 readers; /* gRPC's threads inside a read: 0 or 1 */
+    enum vx_rpc_cut cut;
+    i64 calls, work; /* what it may still cost; below 0 it has cost too much */
+    i64 unseen;      /* calls that were read and have not arrived */
+    i64 filled_ns;
+    enum vx_rpc_wait waits;
+    i64 begun_ns;
+    i64 unfinished_since_ns;           /* since when none of its messages has ended */
+    u64 bytes_seen, spent, spent_seen; /* at the last check */
+    u64 calls_seen, finished_seen;
+    bool held_up;             /* for calls or work, since the last check */
+    bool slow;                /* brought little since the last check */
+    i32 still, unread, flood; /* checks in a row */
+    i32 passes;               /* turns as the owner in which it brought nothing */
+    bool had_turn;            /* was the owner since the last check */
+    i64 active_ns;            /* when it last brought something */
+    i32 shares[VX_RPC_SHARES_COUNT];
+    u64 tensors;              /* bytes of the arena that its calls have */
+    int epoll;                /* gRPC's epoll set; -1 = not known yet */
+    struct epoll_event event; /* the events that gRPC asked for */
+};
+
+/* For so many connections; uses the limits on messages and arena_bytes of the options. */
+struct vx_rpc_governor_options {
+    i32 connections_max;
+    i64 message_bytes_max;
+    i64 receive_bytes_max; /* of unfinished messages, all connections together */
+    i64 receive_ns_max;    /* for one message to arrive; 0 = no limit */
+    u64 arena_bytes;       /* that tensors share; 0 = not shared out */
+    void (*wakeup)(void *context);
+    void *context;
+};
+VX_MUST_USE vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options *options,
+                                           struct vx_rpc_governor **governor);
+void vx_rpc_governor_close(struct vx_rpc_governor **governor);
+/* The entry of one connection, 0 to connections_max - 1. */
+struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row);
+void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place);
+/* From now on gRPC reads the end.  Returns why we closed the connection, if we did. */
+enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
+/* Lets waiting connections read on if they may, and closes those that are too slow.
+ * Returns when to call it again; VX_NEVER = when `wakeup` is called. */
+i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
+
+/* Few places are left: closes the connection that has been without a call for longest. */
+void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
+/* What all connections ever brought.  Message bytes of connections that have ended count
+ * twice. */
+void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
+
+/* A call has arrived; vx_rpc_govern_share says when it has ended.  Does nothing for a
+ * connection that has ended, nor do the functions below. */
+void vx_rpc_govern_arrived(struct vx_rpc_place place);
+/* An answer of so many bytes is sent. */
+void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes);
+/* Adds `more`, 1 or -1, to a share of the connection. */
+void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more);
+/* The connection's share; 0 when it has ended. */
+i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
+/* The number of connections that have calls in flight. */
+i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
+/* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
+ * and the connection has its part already; nothing is counted. */
+bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);
+void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
+/* Whether little of the arena is left and the connection has more than its part, which it
+ * took when there were fewer connections. */
+bool vx_rpc_govern_hoards(struct vx_rpc_place place);
+/* The connection that has most of a share, and how much; 0 = no connection has any. */
+u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
+                            i32 *most);
+/* Whether gRPC may be asked for one more message of the connection.  If not, the messages
+ * that it has announced must end first. */
+bool vx_rpc_govern_may_ask(struct vx_rpc_place place);
+/* Whether a message of it is overdue: nothing of the message is here, or little comes. */
+bool vx_rpc_govern_is_due(struct vx_rpc_place place);
+
+/* rpc_intercept.c calls these in place of the system's functions.  A descriptor that is
+ * not governed is read and written as usual. */
+ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
+ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
+void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event);
+/* False: certainly not a governed descriptor.  Takes no lock. */
+bool vx_rpc_govern_may_have(int fd);
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/govern/rpc_govern_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+
+/* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
+ * together, and of one.  They are given back as fast as calls are seen, so an honest
+ * client is not held up. */
+#define CALLS_ALL      512
+#define CALLS_ONE_MAX  64
+#define CALLS_ONE_MIN  2
+#define CALLS_PER_S    100
+#define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
+/* While so few calls of all connections are unseen, reads are not shortened for calls. */
+#define CALLS_UNSEEN_FEW 64
+/* While so many are unseen, a connection that has some of them is not read. */
+#define CALLS_UNSEEN_MAX 1024
+/* Open calls of all connections.  From so many on, time gives no calls back to a
+ * connection that has its part of them: gRPC keeps what a call without a message costs
+ * for as long as its client likes. */
+#define CALLS_OPEN_ALL 8192
+/* About what gRPC keeps of a connection and of a call that has brought nothing yet. */
+#define CONNECTION_BYTES (32 << 10)
+#define CALL_BYTES       (8 << 10)
+/* An eighth of receive_bytes_max: connections and calls leave messages at least this much
+ * room, and the small parts that are never held up have at most this much together. */
+#define ROOM_PART 8
+/* A frame costs about a microsecond, so all connections together get a fiftieth of a
+ * processor beside what their answers earn. */
+#define WORK_ONE_MAX   2000
+#define WORK_ALL_PER_S 20000
+#define WORK_PER_S_MAX 1000
+#define WORK_PER_S_MIN 50
+/* Frames that an answer causes: window updates for the message and the connection, a
+ * ping, the reset of a client that leaves early.  Each KiB of it causes a window update
+ * and a ping again. */
+#define WORK_PER_ANSWER  20
+#define WORK_ANSWER_UNIT 1024
+/* A read needs at least so many calls and units of work.  A connection that has waited
+ * for calls reads on at CALLS_RESUME, so that it has something to read on with. */
+#define CALLS_READ   1
+#define CALLS_RESUME 2 /* no more than CALLS_ONE_MIN allows */
+#define WORK_READ    64
+/* A read that was sized for a message may bring so much beside it; more is a flood. */
+#define CALLS_DEBT 1200
+#define WORK_DEBT  4096
+/* Bytes of one read: where frames of any kind may come, and inside a message. */
+#define READ_BYTES      (4 << 10)
+#define READ_BYTES_BODY (256 << 10)
+
+/* ------- what a connection may cost ------- */
+
+static i64 clamp(i64 value, i64 least, i64 most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static i64 calls_most(const struct vx_rpc_governor *governor)
+{
+    return clamp(CALLS_ALL / (governor->live_count + 1), CALLS_ONE_MIN, CALLS_ONE_MAX);
+}
+
+static i64 work_per_s(const struct vx_rpc_governor *governor)
+{
+    return clamp(WORK_ALL_PER_S / (governor->live_count + 1), WORK_PER_S_MIN,
+                 WORK_PER_S_MAX);
+}
+
+static void work_add(struct vx_rpc_govern *govern, i64 more)
+{
+    govern->work = clamp(govern->work + more, INT64_MIN, WORK_ONE_MAX);
+}
+
+static void calls_add(struct vx_rpc_govern *govern, i64 more)
+{
+    i64 most = calls_most(govern->governor);
+    if (govern->calls < most)
+        govern->calls = clamp(govern->calls + more, INT64_MIN, most);
+}
+
+/* Only calls that we have not ended count: an ended call costs gRPC nothing more, though
+ * its client may keep the stream open. */
+static bool calls_many(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    return governor->calls_open >= CALLS_OPEN_ALL &&
+           govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
+}
+
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
+{
+    if (more < -govern->unseen) more = -govern->unseen;
+    govern->unseen += more;
+    govern->governor->unseen += more;
+}
+
+/* Gives back what time allows, in whole units, so that many short intervals give as much
+ * as one long. */
+void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    i64 step_ns = VX_NS_PER_S / CALLS_PER_S;
+    i64 steps = (now_ns - govern->filled_ns) / step_ns;
+    if (steps <= 0) return;
+    govern->filled_ns += steps * step_ns;
+    if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
+    /* Calls that gRPC itself refuses never arrive. */
+    vx_rpc_govern_unseen(govern, -steps);
+    if (!calls_many(govern)) calls_add(govern, steps);
+    work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
+}
+
+/* Room for unfinished messages: receive_bytes_max less what connections and calls
+ * weigh. */
+static i64 room_of(const struct vx_rpc_governor *governor)
+{
+    i64 most = governor->receive_bytes_max;
+    i64 weight = (i64)governor->live_count * CONNECTION_BYTES +
+                 (i64)governor->calls_open * CALL_BYTES;
+    return clamp(most - weight, most / ROOM_PART, most);
+}
+
+/* The small parts of all connections may lie beyond the room, and the owner may add as
+ * much again. */
+i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
+{
+    i64 beyond = 2 * governor->receive_bytes_max / ROOM_PART;
+    return room_of(governor) + beyond - governor->held;
+}
+
+i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
+    return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
+}
+
+/* How many bytes it may add to what is held.  An owner with one message has no limit: the
+ * message itself ends.  An owner with several has one: one message could end and the
+ * others not. */
+static i64 bytes_allowed(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 small = vx_rpc_govern_small(govern) - govern->meter.held;
+    i64 room = room_of(governor) - governor->held;
+    if (governor->owner == govern && govern->meter.unfinished <= 1) return INT64_MAX;
+    if (governor->owner == govern) room = vx_rpc_govern_room_owner(governor);
+    return small > room ? small : room;
+}
+
+enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
+{
+    bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
+    bool for_work = govern->waits == VX_RPC_WAIT_WORK;
+    bool many = govern->governor->unseen >= CALLS_UNSEEN_MAX;
+    if (many && govern->unseen) return VX_RPC_WAIT_CALLS;
+    if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
+    if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
+    if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
+    return VX_RPC_WAIT_NONE;
+}
+
+/* Nothing that fits into so many bytes costs more than the connection may.  While few
+ * calls are unseen there are two exceptions: some calls, and what a client sends in place
+ * of the rest of a message. */
+size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
+{
+    bool few = govern->governor->unseen < CALLS_UNSEEN_FEW;
+    i64 most = few ? READ_BYTES : clamp(govern->calls * CALL_BYTES_MIN, 0, READ_BYTES);
+    const struct vx_h2_meter *meter = &govern->meter;
+    i64 left = few ? vx_h2_meter_left(meter) : vx_h2_meter_frame_left(meter);
+    most = clamp(most, 0, govern->work * VX_H2_HEAD_BYTES);
+    left += left / VX_H2_UNIT_BYTES; /* for the frames' heads */
+    if (left > most) most = clamp(left, 0, READ_BYTES_BODY);
+    return (size_t)clamp(most, 1, bytes_allowed(govern));
+}
+
+bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern)
+{
+    return govern->calls < -CALLS_DEBT || govern->work < -WORK_DEBT;
+}
+
+void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    govern->calls = calls_most(govern->governor);
+    govern->work = WORK_ONE_MAX;
+    govern->filled_ns = now_ns;
+}
+
+/* ------- reports of calls ------- */
+
+/* Adds what the connection has earned, and wakes it once that is enough to read on. */
+static void earn(struct vx_rpc_govern *govern, i64 calls, i64 work)
+{
+    if (!govern) return;
+    calls_add(govern, calls);
+    work_add(govern, work);
+    bool waits = govern->waits == VX_RPC_WAIT_CALLS || govern->waits == VX_RPC_WAIT_WORK;
+    if (waits && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
+}
+
+void vx_rpc_govern_arrived(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (govern) govern->shares[VX_RPC_SHARE_ARRIVED]++;
+    if (governor) governor->calls_open++;
+    if (govern) vx_rpc_govern_unseen(govern, -1);
+    earn(govern, 1, 0);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    earn(vx_rpc_govern_of(place), 0, WORK_PER_ANSWER + (i64)(bytes / WORK_ANSWER_UNIT));
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) {
+        i32 before = govern->shares[share];
+        govern->shares[share] += more;
+        VX_ASSERT(govern->shares[share] >= 0);
+        if (share == VX_RPC_SHARE_CALLS)
+            govern->governor->active += (before + more > 0) - (before > 0);
+        if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    i32 active = governor->active;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return active;
+}
+
+/* IDLE includes the awaited inferences whose message their client has not sent, but not
+ * those whose message already lies in gRPC. */
+static i32 share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
+{
+    i32 has = govern->shares[share];
+    i32 due = govern->meter.silent + govern->meter.unfinished;
+    if (share != VX_RPC_SHARE_IDLE) return has;
+    i32 awaited = govern->shares[VX_RPC_SHARE_AWAITED];
+    return has + (awaited < due ? awaited : due);
+}
+
+i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    i32 has = govern ? share_of(govern, share) : 0;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return has;
+}
+
+/* An equal part of three quarters of the arena for each connection that has some, so that
+ * a newcomer finds room. */
+static u64 arena_part(const struct vx_rpc_governor *governor, u64 takers)
+{
+    return governor->arena_bytes / 4 * 3 / takers;
+}
+
+/* There is no limit while half of the arena is free. */
+bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
+{
+    bool may = true;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (govern && bytes && governor->arena_bytes) {
+        u64 takers = (u64)governor->takers + !govern->tensors;
+        bool crowded =
+            takers > 1 && governor->tensors + bytes > governor->arena_bytes / 2;
+        may = !crowded || govern->tensors + bytes <= arena_part(governor, takers);
+    }
+    if (govern && may && bytes) {
+        governor->takers += !govern->tensors;
+        govern->tensors += bytes;
+        governor->tensors += bytes;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return may;
+}
+
+bool vx_rpc_govern_hoards(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    bool hoards = governor && govern->tensors && governor->takers > 1 &&
+                  governor->tensors > governor->arena_bytes / 4 * 3 &&
+                  govern->tensors > arena_part(governor, (u64)governor->takers);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return hoards;
+}
+
+void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern && bytes) {
+        VX_ASSERT(govern->tensors >= bytes);
+        govern->tensors -= bytes;
+        govern->governor->tensors -= bytes;
+        govern->governor->takers -= !govern->tensors;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
+                            i32 *most)
+{
+    u64 connection = 0;
+    *most = 0;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        i32 has = share_of(one, share);
+        if (has <= *most) continue;
+        *most = has;
+        connection = one->place.connection;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return connection;
+}
+
+/* gRPC may be asked for as many messages as there are silent streams, which may never
+ * send one, and for one more.  Beyond that it may be asked while the announced messages
+ * fit into receive_bytes_max. */
+bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    bool may = !govern || govern->shares[VX_RPC_SHARE_BODIES] <= govern->meter.silent ||
+               govern->meter.announced <= govern->governor->receive_bytes_max;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return may;
+}
+
+bool vx_rpc_govern_is_due(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    bool due = !govern || govern->meter.silent ||
+               (govern->meter.unfinished && govern->slow && !govern->waits);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return due;
+}

@@ -1,0 +1,83 @@
+/* rpc_govern_private - what the files of rpc_govern share; no other file includes it.
+ *
+ *   rpc_govern.c       entries, reads, writes, the end
+ *   rpc_govern_cost.c  what a connection may cost, and what it earns
+ *   rpc_govern_turn.c  which connection may continue, which is closed
+ *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
+ *
+ * Owner    as rpc_govern.h says.
+ * Thread   everything here is under vx_rpc_govern_lock.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_RPC_GOVERN_PRIVATE_H
+#define VX_SERVER_RPC_GOVERN_PRIVATE_H
+
+#include "server/govern/rpc_govern.h"
+
+#include <pthread.h>
+
+/* A connection that holds no more than this is never held up for room: gRPC takes as much
+ * of a stream before it is asked for it.  Less if there are many: all together hold no
+ * more than an eighth of receive_bytes_max. */
+#define HELD_SMALL     (64 << 10)
+#define HELD_SMALL_MIN (4 << 10)
+/* A connection that has waited for work reads on when it has so much of it. */
+#define WORK_RESUME 256
+
+struct vx_rpc_governor {
+    i32 connections_max;
+    i64 message_bytes_max, receive_bytes_max, receive_ns_max;
+    void (*wakeup)(void *context);
+    void *context;
+    struct vx_rpc_govern *rows, *live;
+    struct vx_h2_stream *streams; /* of all connections; pages are touched when used */
+    i32 live_count, waiting;
+    i64 held;       /* bytes of unfinished messages, of all */
+    i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
+    i64 going;  /* the part of `held` of connections that ended since the last check */
+    i64 unseen; /* of all connections */
+    u64 bytes, calls;            /* vx_rpc_governor_total */
+    struct vx_rpc_govern *owner; /* may read beyond the room */
+    i64 owner_ns;                /* when its turn began */
+    i64 freed_ns;                /* when much of `held` was last freed */
+    i64 look_ns, turn_ns;        /* when each was last */
+    i32 active;                  /* connections with calls in flight */
+    i32 holders;                 /* connections that hold bytes of unfinished messages */
+    i32 takers;                  /* connections that have bytes of the arena */
+    u64 tensors, arena_bytes;
+    struct vx_rpc_govern *oldest; /* the end of `live` */
+    i32 fresh;                    /* connections that have begun no call */
+};
+
+extern pthread_mutex_t vx_rpc_govern_lock;
+
+/* rpc_govern.c */
+/* NULL when the connection has ended. */
+struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
+void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
+/* Ends its wait and makes gRPC read on. */
+void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
+
+/* rpc_govern_cost.c */
+/* What a new connection may cost. */
+void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
+/* So many more of its calls were read and have not arrived; negative: fewer. */
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
+/* Gives back what time allows. */
+void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
+enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
+/* How much it may hold, however little room is left. */
+i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
+/* How much an owner with several messages may add. */
+i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
+/* How many bytes to read at most, when it need not wait. */
+size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
+/* True: a read brought far more than it was sized for. */
+bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern);
+
+/* rpc_govern_turn.c */
+/* A connection has come: closes one that has begun no call, if there are too many. */
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/govern/rpc_govern_private.h"
+
+#include "engine/base/process/clock.h"
+
+#include <poll.h>
+
+#define LOOK_NS (VX_NS_PER_S / 2)
+/* How often a connection that waits for calls or work is checked. */
+#define WAIT_NS (10 * VX_NS_PER_MS)
+/* An owner that has nothing to read after so long loses its turn to the next one. */
+#define OWNER_NS (5 * VX_NS_PER_MS)
+/* While others wait for its room, a connection brings so many bytes from check to check,
+ * or is closed after so many checks. */
+#define STILL_BYTES (128 << 10)
+#define STILL_LOOKS 6
+/* A connection that brings less from check to check has no claim to its place. */
+#define SLOW_BYTES (8 << 10)
+/* All room is taken, and no larger message has ended for so long. */
+#define STUCK_NS VX_NS_PER_S
+/* A connection is a flood after so many checks in which it is held up for calls or work,
+ * and most of its calls bring no message or its work is used up. */
+#define FLOOD_LOOKS 3
+#define FLOOD_CALLS 100 /* per check */
+/* A connection without a call for so long is not a client between two requests. */
+#define IDLE_NS (5 * VX_NS_PER_S)
+/* A connection that costs so much work from check to check while it reads none of our
+ * answers is closed after so many checks. */
+#define UNREAD_WORK  100
+#define UNREAD_LOOKS 8
+/* Added to receive_ns_max: the call's own limit comes first; its status has a
+ * sentence. */
+#define LATE_NS (5 * VX_NS_PER_S)
+/* When more than this part of all places is taken by connections that have begun no call,
+ * one of the oldest is closed that has had FRESH_NS for it; when twice as many are, one
+ * is closed at once. */
+#define FRESH_PART 4
+#define FRESH_MIN  256 /* with few places, all of them may be */
+#define FRESH_NS   (2 * VX_NS_PER_S)
+#define FRESH_LOOK 32
+
+/* ------- iterations of the accept thread ------- */
+
+/* Whether bytes or the end wait to be read: then the client waits for us. */
+static bool has_spoken(const struct vx_rpc_govern *govern)
+{
+    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
+    return poll(&ask, 1, 0) > 0;
+}
+
+/* gRPC reads once more after the last byte.  A connection that waits for room may
+ * therefore have sent nothing more; then we wait for the client. */
+static bool waits_for_us(const struct vx_rpc_govern *govern)
+{
+    if (govern->waits != VX_RPC_WAIT_BYTES) return govern->waits != VX_RPC_WAIT_NONE;
+    return has_spoken(govern);
+}
+
+/* What is left of its messages.  The connection with the least left goes first, so that
+ * the fewest wait. */
+static i64 rest_of(const struct vx_rpc_govern *govern)
+{
+    return govern->meter.announced - govern->meter.held;
+}
+
+/* A connection that used its turns goes before one that let them pass. */
+static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
+{
+    return a->passes != b->passes ? a->passes < b->passes : rest_of(a) < rest_of(b);
+}
+
+static void owner_check(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *owner = governor->owner;
+    if (!owner || now_ns - governor->owner_ns < OWNER_NS) return;
+    if (owner->waits == VX_RPC_WAIT_NONE && has_spoken(owner)) return;
+    owner->passes++;
+    governor->owner = NULL;
+}
+
+static void owner_set(struct vx_rpc_governor *governor, struct vx_rpc_govern *owner,
+                      i64 now_ns)
+{
+    governor->owner = owner;
+    governor->owner_ns = now_ns;
+    owner->had_turn = true;
+    vx_rpc_govern_wake(owner);
+}
+
+static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    owner_check(governor, now_ns);
+    struct vx_rpc_govern *next = NULL;
+    i64 next_ns = VX_NEVER;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->waits == VX_RPC_WAIT_NONE) continue;
+        vx_rpc_govern_fill(one, now_ns);
+        enum vx_rpc_wait waits = vx_rpc_govern_must_wait(one);
+        if (waits == VX_RPC_WAIT_NONE) {
+            vx_rpc_govern_wake(one);
+            continue;
+        }
+        one->waits = waits;
+        if (waits != VX_RPC_WAIT_BYTES)
+            next_ns = now_ns + WAIT_NS;
+        else if ((!next || goes_before(one, next)) && has_spoken(one))
+            next = one;
+    }
+    if (!next || governor->going) return next_ns;
+    if (!governor->owner) owner_set(governor, next, now_ns);
+    return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
+}
+
+static bool waits_for_room(const struct vx_rpc_governor *governor)
+{
+    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        if (one->waits == VX_RPC_WAIT_BYTES && has_spoken(one)) return true;
+    return false;
+}
+
+/* Several connections that each hold several messages may block each other: no message
+ * ends, and none goes on.  So the connection that holds most is closed. */
+static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *most = NULL;
+    if (governor->owner || now_ns - governor->freed_ns < STUCK_NS) return;
+    if (vx_rpc_govern_room_owner(governor) > 0) return;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->still) return; /* one without progress is closed first */
+        if (one->cut || one->meter.unfinished <= 1) continue;
+        if (!most || one->meter.held > most->meter.held) most = one;
+    }
+    if (most) vx_rpc_govern_close(most, VX_RPC_CUT_UNFINISHED);
+    governor->freed_ns = now_ns;
+}
+
+static bool is_unread(const struct vx_rpc_govern *govern)
+{
+    struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLOUT};
+    return govern->spent - govern->spent_seen >= UNREAD_WORK && poll(&ask, 1, 0) == 0;
+}
+
+static bool is_flood(const struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_meter *meter = &govern->meter;
+    u64 calls = meter->calls - govern->calls_seen;
+    u64 whole = meter->finished - govern->finished_seen;
+    bool in_vain = calls >= FLOOD_CALLS && whole < calls / 8;
+    return govern->held_up && (in_vain || govern->work < WORK_RESUME);
+}
+
+/* Checks one connection.  One that waits for us is not slow. */
+static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
+{
+    i64 late_ns = govern->governor->receive_ns_max;
+    const struct vx_h2_meter *meter = &govern->meter;
+    bool waits = waits_for_us(govern);
+    bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
+    bool holds = meter->held > vx_rpc_govern_small(govern) && room_wanted;
+    bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
+    if (!still)
+        govern->still = 0;
+    else if (!waits || govern->had_turn)
+        govern->still++;
+    govern->had_turn = false;
+    govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
+    govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
+    govern->held_up = waits && govern->waits != VX_RPC_WAIT_BYTES;
+    govern->calls_seen = meter->calls;
+    govern->finished_seen = meter->finished;
+    govern->bytes_seen = meter->bytes;
+    govern->spent_seen = govern->spent;
+    govern->slow = slow;
+    if (waits) govern->unfinished_since_ns += LOOK_NS;
+    bool late = late_ns && meter->unfinished &&
+                now_ns - govern->unfinished_since_ns > late_ns + LATE_NS;
+    if (govern->still >= STILL_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_STILL);
+    if (govern->flood >= FLOOD_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
+    if (govern->unread >= UNREAD_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    if (late) vx_rpc_govern_close(govern, VX_RPC_CUT_LATE);
+}
+
+static void look(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    bool room_wanted = waits_for_room(governor);
+    governor->look_ns = now_ns;
+    governor->held -= governor->going;
+    governor->going = 0;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        look_at(one, room_wanted, now_ns);
+    if (!room_wanted) governor->freed_ns = now_ns;
+    look_stuck(governor, now_ns);
+}
+
+i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    i64 next_ns = VX_NEVER;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    bool looks = governor->live || governor->going;
+    governor->turn_ns = now_ns;
+    if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
+    if (governor->waiting) next_ns = turn_wake(governor, now_ns);
+    if (looks && governor->look_ns + LOOK_NS < next_ns)
+        next_ns = governor->look_ns + LOOK_NS;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return next_ns;
+}
+
+/* First choice is a connection that has not completed the preface, second one that has
+ * sent nothing since, last one whose bytes wait to be read. */
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *greeted = NULL, *spoken = NULL, *going = NULL;
+    i32 most = governor->connections_max / FRESH_PART, looks = 0;
+    if (most < FRESH_MIN) most = FRESH_MIN;
+    if (governor->fresh <= most) return;
+    i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
+    for (struct vx_rpc_govern *one = governor->oldest; one && !going;
+         one = one->previous) {
+        if (one->meter.calls || one->cut) continue;
+        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
+        if (has_spoken(one))
+            spoken = spoken ? spoken : one;
+        else if (!one->meter.preface_left)
+            greeted = greeted ? greeted : one;
+        else
+            going = one;
+    }
+    if (!going) going = greeted ? greeted : spoken;
+    if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
+}
+
+void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
+{
+    struct vx_rpc_govern *idle = NULL;
+    i64 since_ns = vx_clock_ns() - IDLE_NS;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        bool busy = one->shares[VX_RPC_SHARE_ARRIVED];
+        if (busy || one->cut || one->active_ns > since_ns) continue;
+        if (!idle || one->active_ns < idle->active_ns) idle = one;
+    }
+    if (idle) vx_rpc_govern_close(idle, VX_RPC_CUT_IDLE);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}

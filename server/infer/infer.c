@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/infer/infer_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/log.h"
+#include "engine/base/process/thread.h"
+#include "server/call/admit.h"
+#include "server/call/call_tensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void infer_give_slots(struct vx_infer *infer, struct vx_slot *slots, i32 count)
+{
+    const struct vx_slots *arena = vx_shared_slots(infer->shared);
+    for (i32 i = 0; i < count; i++) arena->give(arena->context, &slots[i]);
+}
+
+/* ------- the end of a call ------- */
+
+static void reply_add(struct vx_reply *reply, const char *name, i64 number)
+{
+    VX_ASSERT(reply->parameters_count < VX_REPLY_PARAMETERS_MAX);
+    struct vx_reply_parameter *p = &reply->parameters[reply->parameters_count++];
+    *p = (struct vx_reply_parameter){.kind = VX_PARAMETER_I64, .number = number};
+    snprintf(p->name, sizeof p->name, "%s", name);
+}
+
+/* Adds what the parameter `timing` asks for. */
+static void reply_add_timing(const struct vx_infer *infer, const struct vx_call *call,
+                             const struct vx_infer_end *end, struct vx_reply *reply)
+{
+    reply_add(reply, "queue_ns", call->job.started_ns - call->job.queued_ns);
+    reply_add(reply, "convert_ns", end->done->convert_ns);
+    reply_add(reply, "geometry_ns", end->done->geometry_ns);
+    reply_add(reply, "compute_ns", end->done->compute_ns);
+    reply_add(reply, "output_ns", end->done->output_ns);
+    reply_add(reply, "total_ns", vx_clock_ns() - call->arrived_ns);
+    reply_add(reply, "geometry_hit", end->done->geometry_hit);
+    reply->parameters[reply->parameters_count - 1].kind = VX_PARAMETER_BOOL;
+    reply_add(reply, "pairs", end->done->pairs);
+    reply_add(reply, "batch_size", end->batch_items);
+    reply_add(reply, "batch_voxels", end->batch_voxels);
+    reply_add(reply, "device", 0);
+    struct vx_reply_parameter *device = &reply->parameters[reply->parameters_count - 1];
+    device->kind = VX_PARAMETER_TEXT;
+    snprintf(device->text, sizeof device->text, "%s:%d",
+             vx_workers_info(infer->workers, end->worker)->device, end->worker);
+}
+
+/* Adds the coords_ref that a later request may send in place of these coordinates. */
+static void reply_add_geometry(const struct vx_call *call, const struct vx_infer_end *end,
+                               struct vx_reply *reply)
+{
+    if (!call->request.coords_named || !end->done->geometry_kept) return;
+    reply_add(reply, "coords_ref", 0);
+    struct vx_reply_parameter *name = &reply->parameters[reply->parameters_count - 1];
+    name->kind = VX_PARAMETER_TEXT;
+    vx_coords_ref_print(vx_infer_coords_ref(call), name->text);
+}
+
+static void infer_reply(struct vx_infer *infer, struct vx_call *call,
+                        const struct vx_infer_end *end)
+{
+    const struct vx_instance *row = vx_infer_row(infer, call);
+    static struct vx_reply reply; /* used by the loop only; 6 KiB */
+    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    const struct vx_admitted *admitted = &call->admitted;
+    reply = (struct vx_reply){.version = row->version,
+                              .outputs_count = admitted->outputs_count};
+    memcpy(reply.model, row->name, sizeof reply.model);
+    memcpy(reply.id, call->request.id, sizeof reply.id);
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
+        outputs[i] = call->outputs[o];
+        /* An output that went into a region has an entry, which is empty. */
+        reply.outputs[i].bytes = outputs[i].bytes;
+    }
+    if (call->request.timing) reply_add_timing(infer, call, end, &reply);
+    if (call->method == VX_METHOD_ID_MODEL_STREAM_INFER) {
+        reply_add(&reply, "triton_final_response", 1);
+        reply.parameters[reply.parameters_count - 1].kind = VX_PARAMETER_BOOL;
+    }
+    reply_add_geometry(call, end, &reply);
+    vx_rpc_reply_infer(infer->rpc, &call, &reply, outputs);
+}
+
+void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
+                     const struct vx_infer_end *end)
+{
+    VX_ASSERT(!call->answered && call->job.state == VX_JOB_NEW);
+    vx_infer_count(infer, call, end);
+    vx_call_tensors_give(vx_shared_slots(infer->shared), infer->regions, call);
+    call->answered = true;
+    if (!end->status.fault && !call->is_gone) {
+        infer_reply(infer, call, end);
+        return;
+    }
+    infer_give_slots(infer, call->outputs, VX_REQUEST_OUTPUTS_MAX);
+    vx_status st = end->status;
+    if (!st.fault)
+        st = vx_status_of_code(VX_CODE_CANCELLED); /* it ran, but its client has left */
+    vx_rpc_fail(infer->rpc, &call, st, end->why);
+}
+
+void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                   const struct vx_why *why)
+{
+    vx_infer_finish(infer, call, &(struct vx_infer_end){.status = status, .why = why});
+}
+
+/* ------- arrival ------- */
+
+#define HINT_BYTES 64
+
+/* When it is worth trying again, as far as the scheduler knows. */
+static const char *infer_hint(const struct vx_infer *infer, const struct vx_call *call,
+                              char text[HINT_BYTES])
+{
+    i64 wait_ns = vx_sched_expected_wait_ns(infer->sched, &call->job, vx_clock_ns());
+    if (wait_ns > 0)
+        snprintf(text, HINT_BYTES, "try again in about %lld ms",
+                 (long long)((wait_ns + VX_NS_PER_MS - 1) / VX_NS_PER_MS));
+    else
+        snprintf(text, HINT_BYTES, "try again later");
+    return text;
+}
+
+/* A client that does not read its answers must not get the whole arena. */
+static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
+                                  struct vx_why *why)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    u64 bytes = 0;
+    char hint[HINT_BYTES];
+    for (i32 i = 0; i < admitted->outputs_count; i++)
+        if (!vx_infer_output_use(call, i))
+            bytes +=
+                vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
+                    .bytes;
+    VX_ENSURE_WHY(
+        vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
+        "the connection has its part of the arena",
+        "no room for %llu bytes of outputs: this connection has its part of the "
+        "%llu bytes for tensors in flight already; %s",
+        (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared),
+        infer_hint(infer, call, hint));
+    return VX_OK;
+}
+
+static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
+                                    struct vx_why *why)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_slots *arena = vx_shared_slots(infer->shared);
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    char hint[HINT_BYTES];
+    VX_TRY(infer_check_part(infer, call, why));
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        if (vx_infer_output_use(call, i)) continue;
+        u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
+        VX_ENSURE_WHY(
+            arena->take(arena->context, bytes, &call->outputs[o]), why,
+            RESOURCE_EXHAUSTED, "no room for the answer",
+            "no room for %llu bytes of output '%.60s': %llu of %llu bytes of tensors are "
+            "in flight; %s",
+            (unsigned long long)bytes, signature->outputs[o].name,
+            (unsigned long long)vx_shared_used(infer->shared),
+            (unsigned long long)vx_shared_bytes(infer->shared),
+            infer_hint(infer, call, hint));
+    }
+    return VX_OK;
+}
+
+/* Arena bytes are limited where slots are taken; this limits the work of all requests. */
+static vx_status infer_check_voxels(const struct vx_infer *infer,
+                                    const struct vx_call *call, struct vx_why *why)
+{
+    i64 most = infer->config->voxels_max, now = vx_sched_voxels(infer->sched);
+    char hint[HINT_BYTES];
+    VX_ENSURE_WHY(!most || now + call->job.voxels <= most || !now, why,
+                  RESOURCE_EXHAUSTED, "too many voxels are in flight",
+                  "%lld voxels are in flight and %lld more would pass the server's "
+                  "voxels_max of %lld; %s",
+                  (long long)now, (long long)call->job.voxels, (long long)most,
+                  infer_hint(infer, call, hint));
+    return VX_OK;
+}
+
+vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
+{
+    call->geometry_unknown = true;
+    char name[VX_COORDS_REF_TEXT_BYTES];
+    vx_coords_ref_print(call->request.coords_ref, name);
+    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not known here",
+                "coords_ref '%s' is not known here (any more): send coords again", name);
+}
+
+/* Writes into the job what the front knows of its geometry. */
+static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *call,
+                                     struct vx_why *why)
+{
+    struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
+    struct vx_geometry_fact fact = {0};
+    if (vx_coords_ref_there(coords_ref) &&
+        vx_geometries_find(infer->geometries, coords_ref, &fact)) {
+        call->job.holders = fact.workers;
+        call->job.pairs = fact.pairs;
+    }
+    call->job.must_hold = vx_coords_ref_there(call->request.coords_ref);
+    if (!call->job.must_hold) return VX_OK;
+    /* A holder without this model or without the request's regions is no use.  If there
+     * is no other, the client is asked for coords, which another worker can take. */
+    call->job.holders &= vx_infer_may_hold(infer, call);
+    if (!call->job.holders) return vx_infer_unknown_geometry(call, why);
+    VX_ENSURE_WHY(fact.voxels == call->job.voxels, why, INVALID_ARGUMENT,
+                  "feats must have one row per voxel of the geometry",
+                  "input '%.60s' must have one row per voxel of the geometry that "
+                  "coords_ref names, expected %lld, got %lld",
+                  call->admitted.feats->name, (long long)fact.voxels,
+                  (long long)call->job.voxels);
+    return VX_OK;
+}
+
+static i64 infer_timeout_ns(const struct vx_call *call)
+{
+    i64 timeout_us = call->request.timeout_us;
+    bool endless = timeout_us <= 0 || timeout_us > INT64_MAX / 4 / VX_NS_PER_US;
+    return endless ? 0 : timeout_us * VX_NS_PER_US;
+}
+
+static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
+                             struct vx_why *why)
+{
+    const struct vx_request *request = &call->request;
+    i32 instance;
+    VX_ENSURE(!infer->stopping, UNAVAILABLE,
+              "GRPC server is shutting down and has stopped accepting new requests");
+    VX_TRY(vx_registry_pick(infer->registry, request->model, request->version, why,
+                            &instance));
+    call->job.instance = instance;
+    if (call->regions_status.fault) *why = call->regions_why;
+    VX_TRY(call->regions_status);
+    const struct vx_instance *row = vx_infer_row(infer, call);
+    VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
+    call->job.voxels = call->admitted.voxels;
+    call->job.client = call->peer.connection;
+    call->job.priority = request->priority;
+    call->job.deadline_ns = call->deadline_ns;
+    call->job.timeout_ns = infer_timeout_ns(call);
+    VX_TRY(vx_infer_check_regions(infer, call, why));
+    VX_TRY(infer_find_geometry(infer, call, why));
+    VX_TRY(infer_check_voxels(infer, call, why));
+    return infer_take_outputs(infer, call, why);
+}
+
+static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
+                              struct vx_why *why)
+{
+    /* Arrivals of one iteration are dispatched together, at its end.  A queue that looks
+     * full only because of that is emptied first. */
+    if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
+        vx_infer_dispatch(infer);
+    return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
+}
+
+/* The scheduler has refused the job: its queue is full, or the job would come too
+ * late. */
+static void infer_refuse(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                         const struct vx_why *why)
+{
+    enum vx_code code = vx_status_code(status);
+    bool is_full =
+        code == VX_CODE_UNAVAILABLE && vx_sched_is_full(infer->sched, &call->job);
+    struct vx_why hinted = {""};
+    char hint[HINT_BYTES];
+    if (is_full)
+        vx_why_set(&hinted, "%s; %s", vx_status_text(status, why),
+                   infer_hint(infer, call, hint));
+    vx_infer_finish(infer, call,
+                    &(struct vx_infer_end){
+                        .status = status,
+                        .why = is_full ? &hinted : why,
+                        .refused_late = code == VX_CODE_DEADLINE_EXCEEDED ||
+                                        (code == VX_CODE_UNAVAILABLE && !is_full)});
+}
+
+void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
+{
+    VX_ON(LOOP);
+    VX_ASSERT(call->magic == VX_CALL_MAGIC);
+    call->job = (struct vx_job){.instance = -1};
+    call->geometry_unknown = false;
+    memset(call->outputs, 0, sizeof call->outputs);
+    struct vx_why why = {""};
+    vx_status st = infer_admit(infer, call, &why);
+    if (st.fault)
+        vx_infer_fail(infer, call, st, &why);
+    else if ((st = infer_submit(infer, call, &why)).fault)
+        infer_refuse(infer, call, st, &why);
+}
+
+void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call)
+{
+    if (call->answered) return;
+    call->is_gone = true;
+    if (vx_sched_cancel(infer->sched, &call->job))
+        vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_CANCELLED), NULL);
+    /* Otherwise it runs, and vx_infer_finish sees is_gone. */
+}
+
+/* ------- what never runs ------- */
+
+void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job)
+{
+    struct vx_call *call = vx_call_of_job(job);
+    struct vx_why why = {""};
+    vx_why_set(&why, "model '%.100s' became unavailable while the request waited",
+               call->request.model);
+    vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_UNAVAILABLE), &why);
+}
+
+static void infer_on_drop(void *context, struct vx_job *job)
+{
+    struct vx_why why = {
+        "the server is stopping and the request's turn did not come in time"};
+    vx_infer_fail(context, vx_call_of_job(job), vx_status_of_code(VX_CODE_UNAVAILABLE),
+                  &why);
+}
+
+void vx_infer_drop_all(struct vx_infer *infer)
+{
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++)
+        vx_sched_drop_instance(infer->sched, i, infer_on_drop, infer);
+}

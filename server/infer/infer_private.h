@@ -1,0 +1,86 @@
+/* infer_private - what the files of infer share; no other file includes it.
+ *
+ *   infer.c        from arrival to the scheduler, and the end of a call
+ *   infer_place.c  tensors in regions: checks, and which workers have them
+ *   infer_run.c    to the worker and back
+ *   infer_count.c  statistics, metrics and the access log
+ *
+ * Owner    as infer.h.
+ * Thread   loop.
+ * Limits   as infer.h.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_INFER_PRIVATE_H
+#define VX_SERVER_INFER_PRIVATE_H
+
+#include "server/infer/infer.h"
+
+/* What an inference cost and how it ended; zeros for what it did not reach. */
+struct vx_infer_end {
+    vx_status status;
+    const struct vx_why *why;
+    const struct vx_done_item *done;     /* NULL when no worker had it */
+    const struct vx_message_done *batch; /* set when done is: the batch that it ran in */
+    i32 worker;
+    i32 batch_items;
+    i64 batch_voxels;
+    bool refused_late; /* refused on arrival: it could not run in time */
+};
+
+/* A batch: what its worker reported, and what was known when it was sent. */
+struct vx_infer_batch {
+    const struct vx_batch_plan *plan;
+    const struct vx_message_done *done;
+    struct vx_infer_sent sent; /* batch 0 = not known */
+    i64 now_ns;
+};
+
+static inline struct vx_instance *vx_infer_row(const struct vx_infer *infer,
+                                               const struct vx_call *call)
+{
+    return vx_registry_row(infer->registry, call->job.instance);
+}
+
+/* The geometry's coords_ref: computed from the coords that came, or sent in their
+ * place. */
+static inline struct vx_coords_ref vx_infer_coords_ref(const struct vx_call *call)
+{
+    bool by_name = vx_coords_ref_there(call->request.coords_ref);
+    return by_name ? call->request.coords_ref : call->request.sent_ref;
+}
+
+/* Ends a call.  Every call ends here. */
+void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
+                     const struct vx_infer_end *end);
+void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
+                   const struct vx_why *why);
+/* Workers that can run the request if they hold its geometry, as bits. */
+u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
+/* Fails because the coords_ref of the request is not known. */
+VX_MUST_USE vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why);
+/* Checks the request's tensors in regions, and writes into the job which workers can run
+ * it.  The request is admitted. */
+VX_MUST_USE vx_status vx_infer_check_regions(const struct vx_infer *infer,
+                                             struct vx_call *call, struct vx_why *why);
+/* Where the worker finds an input, and where it puts output number i of the answer. */
+struct vx_place vx_infer_input_place(const struct vx_call *call,
+                                     const struct vx_request_tensor *input);
+struct vx_place vx_infer_output_place(const struct vx_call *call, i32 i);
+/* The region of output number i of the answer; NULL: it goes into a slot. */
+const struct vx_region_use *vx_infer_output_use(const struct vx_call *call, i32 i);
+/* The reference that the request holds to a region; NULL = none. */
+const struct vx_region_use *vx_infer_region_use(const struct vx_call *call, i32 region);
+/* Counts one call that ends now. */
+void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
+                    const struct vx_infer_end *end);
+/* How a batch's time on the device is divided. */
+struct vx_infer_times {
+    i64 convert_ns, geometry_ns, compute_ns, output_ns;
+};
+struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done);
+/* Counts one batch of a device. */
+void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *batch);
+
+#endif

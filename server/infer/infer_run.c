@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/infer/infer_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/log.h"
+#include "server/ipc/channel.h"
+
+#include <string.h>
+
+/* ------- to the worker ------- */
+
+static struct vx_run_item infer_run_item(const struct vx_call *call)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    struct vx_run_item item = {
+        .coords.offset = VX_PLACE_NONE,
+        .coords_ref = vx_infer_coords_ref(call),
+        .feats = vx_infer_input_place(call, admitted->feats),
+        .voxels = admitted->voxels,
+        .coords_columns = admitted->coords ? admitted->coords_columns : 4,
+        .feats_dtype = admitted->feats_dtype,
+    };
+    if (admitted->coords) item.coords = vx_infer_input_place(call, admitted->coords);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs[o].offset = VX_PLACE_NONE;
+    for (i32 i = 0; i < admitted->outputs_count; i++)
+        item.outputs[admitted->outputs[i]] = vx_infer_output_place(call, i);
+    return item;
+}
+
+static void sent_note(struct vx_infer *infer, const struct vx_batch_plan *plan)
+{
+    struct vx_infer_sent *sent = infer->sent[plan->worker];
+    i32 at = 0; /* the first if all are taken, which must not happen */
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++)
+        if (!sent[i].batch) at = i;
+    sent[at] = (struct vx_infer_sent){plan->batch, vx_clock_ns()};
+}
+
+static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 batch)
+{
+    struct vx_infer_sent found = {0};
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
+        struct vx_infer_sent *sent = &infer->sent[worker][i];
+        if (sent->batch != batch) continue;
+        found = *sent;
+        *sent = (struct vx_infer_sent){0};
+    }
+    return found;
+}
+
+static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
+{
+    static struct vx_message_run run; /* used by the loop only; 7 KiB */
+    run.head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
+    run.items_count = plan->jobs_count;
+    for (i32 i = 0; i < plan->jobs_count; i++)
+        run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
+    sent_note(infer, plan);
+    if (!vx_workers_send(infer->workers, plan->worker, &run.head,
+                         vx_message_run_bytes(run.items_count)))
+        vx_sched_undelivered(infer->sched, plan->worker, plan->batch);
+}
+
+static void infer_on_late(void *context, struct vx_job *job)
+{
+    struct vx_call *call = vx_call_of_job(job);
+    struct vx_why why = {""};
+    i64 waited_ms = (vx_clock_ns() - job->queued_ns) / VX_NS_PER_MS;
+    /* `timeout` limits the time in the queue and has Triton's words; the gRPC deadline is
+     * the caller's. */
+    vx_why_set(&why,
+               job->by_timeout
+                   ? "Request timeout expired: it waited %lld ms for a device"
+                   : "the deadline passed after %lld ms of waiting for a device",
+               (long long)waited_ms);
+    vx_infer_fail(context, call,
+                  vx_status_of_code(job->by_timeout ? VX_CODE_UNAVAILABLE
+                                                    : VX_CODE_DEADLINE_EXCEEDED),
+                  &why);
+}
+
+void vx_infer_dispatch(struct vx_infer *infer)
+{
+    i64 now_ns = vx_clock_ns();
+    vx_sched_expire(infer->sched, now_ns, infer_on_late, infer);
+    struct vx_batch_plan plan;
+    while (vx_sched_pick(infer->sched, now_ns, &plan)) infer_send(infer, &plan);
+}
+
+/* ------- and back ------- */
+
+/* The entry of its geometry was stale.  True: another worker holds the geometry, and the
+ * job waits for that one. */
+static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
+{
+    struct vx_geometry_fact fact = {0};
+    if (call->is_gone || !call->job.must_hold) return false;
+    if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
+        return false;
+    call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
+    if (!call->job.holders) return false;
+    vx_sched_resubmit(infer->sched, &call->job);
+    return true;
+}
+
+static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
+                          const struct vx_infer_end *end)
+{
+    struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
+    if (end->done->geometry_kept)
+        vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
+                           end->done->pairs);
+    struct vx_infer_end said = *end;
+    struct vx_why why = {""};
+    const struct vx_region_use *lost = NULL;
+    if (end->done->region_lost) lost = vx_infer_region_use(call, end->done->region_lost);
+    if (lost) {
+        vx_regions_lost(infer->regions, lost);
+    } else if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
+               call->job.must_hold) {
+        vx_geometries_gone(infer->geometries, coords_ref, end->worker);
+        if (infer_try_elsewhere(infer, call)) return;
+        said.status = vx_infer_unknown_geometry(call, &why);
+        said.why = &why;
+    }
+    vx_infer_finish(infer, call, &said);
+}
+
+/* What the scheduler may learn from.  It learns nothing from a batch in which something
+ * failed: its time says only how long the failure took to show.  An item that was refused
+ * before it ran took no time. */
+static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
+{
+    struct vx_batch_end end = {.worker = worker,
+                               .batch = done->head.batch,
+                               .now_ns = vx_clock_ns(),
+                               .device_ns = done->device_ns,
+                               .geometry_ns = vx_infer_times_make(done).geometry_ns};
+    for (i32 i = 0; i < done->items_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        if (!item->ran) {
+            end.refused |= UINT64_C(1) << i;
+            continue;
+        }
+        if (item->code != VX_CODE_OK) end.device_ns = 0;
+        end.pairs += item->pairs;
+    }
+    return end;
+}
+
+/* A worker that answers a different number of items than it was sent has damaged memory:
+ * none of its answers counts, and its batches wait again once it is dead. */
+static bool infer_trusts(const struct vx_infer *infer, i32 worker,
+                         const struct vx_message_done *done)
+{
+    i32 jobs = vx_sched_batch_jobs(infer->sched, worker, done->head.batch);
+    if (!jobs || jobs == done->items_count) return true;
+    VX_LOG(REQUEST_FAILED,
+           VX_LOG_TEXT("why", "a worker answered another batch than its own"),
+           VX_LOG_I64("worker", worker), VX_LOG_I64("sent", jobs),
+           VX_LOG_I64("answered", done->items_count));
+    return false;
+}
+
+void vx_infer_on_done(struct vx_infer *infer, i32 worker,
+                      const struct vx_message_done *done)
+{
+    static struct vx_batch_plan plan; /* used by the loop only */
+    if (!infer_trusts(infer, worker, done)) {
+        vx_workers_kill(infer->workers, worker);
+        return;
+    }
+    const struct vx_batch_end end = infer_batch_end(worker, done);
+    struct vx_infer_sent sent = sent_take(infer, worker, end.batch);
+    if (!vx_sched_finish(infer->sched, &end, &plan)) return;
+    vx_infer_count_batch(
+        infer, &(struct vx_infer_batch){
+                   .plan = &plan, .done = done, .sent = sent, .now_ns = end.now_ns});
+    vx_rpc_answers_coming(infer->rpc, plan.jobs_count);
+    for (i32 i = 0; i < plan.jobs_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        infer_on_item(infer, vx_call_of_job(plan.jobs[i]),
+                      &(struct vx_infer_end){
+                          .status = vx_status_of_code((enum vx_code)item->code),
+                          .why = vx_done_why(done, i),
+                          .done = item,
+                          .batch = done,
+                          .worker = worker,
+                          .batch_items = plan.jobs_count,
+                          .batch_voxels = plan.voxels,
+                      });
+    }
+    vx_rpc_answers_coming(infer->rpc, 0);
+}
+
+static void infer_on_poison(void *context, struct vx_job *job)
+{
+    struct vx_call *call = vx_call_of_job(job);
+    struct vx_why why = {""};
+    VX_LOG(BATCH_POISON, VX_LOG_TEXT("model", call->request.model),
+           VX_LOG_TEXT("id", call->request.id), VX_LOG_I64("voxels", job->voxels),
+           VX_LOG_I64("deaths", job->deaths));
+    vx_why_set(
+        &why,
+        "%d device processes died while this request ran; it will not be tried again",
+        job->deaths);
+    vx_infer_fail(context, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
+}
+
+static void infer_on_holder_gone(void *context, struct vx_job *job)
+{
+    struct vx_call *call = vx_call_of_job(job);
+    struct vx_why why = {""};
+    vx_status st = vx_infer_unknown_geometry(call, &why);
+    vx_infer_fail(context, call, st, &why);
+}
+
+void vx_infer_on_worker_down(struct vx_infer *infer, i32 worker)
+{
+    memset(infer->sent[worker], 0, sizeof infer->sent[worker]);
+    vx_geometries_worker_down(infer->geometries, worker);
+    vx_sched_worker_down(infer->sched, worker, infer_on_poison, infer);
+    vx_sched_holder_gone(infer->sched, worker, infer_on_holder_gone, infer);
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/models/models_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/log.h"
+
+#include <string.h>
+
+/* ------- wishes: the models that are wanted with model_control explicit ------- */
+
+static i32 wish_find(const struct vx_models *models, const char *name)
+{
+    for (i32 i = 0; i < models->wishes_count; i++)
+        if (!strcmp(models->wishes[i], name)) return i;
+    return -1;
+}
+
+/* False when as many models are wanted as can be loaded. */
+static bool wish_add(struct vx_models *models, const char *name)
+{
+    if (wish_find(models, name) >= 0) return true;
+    if (models->wishes_count == VX_INSTANCES_MAX) return false;
+    char *wish = models->wishes[models->wishes_count++];
+    size_t length = strlen(name);
+    VX_ASSERT(length < VX_NAME_BYTES);
+    memcpy(wish, name, length + 1);
+    return true;
+}
+
+static void wish_remove(struct vx_models *models, const char *name)
+{
+    i32 at = wish_find(models, name);
+    if (at < 0) return;
+    i32 last = --models->wishes_count;
+    if (at != last) memcpy(models->wishes[at], models->wishes[last], VX_NAME_BYTES);
+}
+
+static bool listing_has(const struct vx_models *models, const char *name)
+{
+    for (i32 e = 0; e < models->listing.count; e++)
+        if (!strcmp(models->listing.entries[e].name, name)) return true;
+    return false;
+}
+
+bool vx_models_wants(const struct vx_models *models, const char *name)
+{
+    return models->mode != VX_MODELS_EXPLICIT || wish_find(models, name) >= 0;
+}
+
+/* ------- settings ------- */
+
+/* `list` is "a, b" or "*". */
+static vx_status start_wishes(struct vx_models *models, const char *list,
+                              struct vx_why *why)
+{
+    while (*list) {
+        list += strspn(list, " ,");
+        size_t length = strcspn(list, ","), shown = length;
+        while (shown && list[shown - 1] == ' ') shown--;
+        char name[VX_NAME_BYTES];
+        VX_ENSURE_WHY(shown < sizeof name, why, INVALID_ARGUMENT,
+                      "load_model has a name that is too long",
+                      "load_model: expected names of at most %d bytes, got '%.60s...'",
+                      VX_NAME_BYTES - 1, list);
+        memcpy(name, list, shown);
+        name[shown] = '\0';
+        list += length;
+        if (!strcmp(name, "*"))
+            models->wish_all = true;
+        else if (shown)
+            VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
+                          "load_model has too many names",
+                          "load_model: expected at most %d models", VX_INSTANCES_MAX);
+    }
+    return VX_OK;
+}
+
+vx_status vx_models_start(struct vx_models *models, struct vx_why *why)
+{
+    const struct vx_config *config = models->options.config;
+    struct vx_placement_devices devices = {
+        .count = vx_workers_count(*models->options.workers)};
+    for (i32 w = 0; w < devices.count; w++)
+        devices.names[w] = vx_workers_info(*models->options.workers, w)->device;
+    VX_TRY(vx_placement_parse(config->placement, &devices, why, &models->placement));
+    models->batching_off = !strcmp(config->batching, "off");
+    models->polled_ns = vx_clock_ns();
+    if (!strcmp(config->model_control, "poll")) models->mode = VX_MODELS_POLL;
+    if (!strcmp(config->model_control, "explicit")) models->mode = VX_MODELS_EXPLICIT;
+    VX_ENSURE_WHY(models->mode == VX_MODELS_EXPLICIT || !config->load_model[0], why,
+                  INVALID_ARGUMENT, "load_model needs model_control explicit",
+                  "load_model: expected --model-control explicit with it, got %s",
+                  config->model_control);
+    return start_wishes(models, config->load_model, why);
+}
+
+/* ------- waiters ------- */
+
+static void waiter_end(struct vx_models *models, struct vx_models_waiter *waiter,
+                       vx_status status, const struct vx_why *why)
+{
+    void *who = waiter->waiter;
+    *waiter = (struct vx_models_waiter){0};
+    models->options.on_ended(models->options.context, who, status, why);
+}
+
+static vx_status waiter_add(struct vx_models *models, const char *name, void *who,
+                            struct vx_why *why, struct vx_models_waiter **added)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
+        struct vx_models_waiter *waiter = &models->waiters[i];
+        if (waiter->waiter) continue;
+        *waiter = (struct vx_models_waiter){
+            .waiter = who, .asked_ns = vx_clock_ns(), .load_id = models->load_id};
+        memcpy(waiter->name, name, strlen(name) + 1);
+        *added = waiter;
+        return VX_OK;
+    }
+    VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "too many loads at once",
+                "expected at most %d loads and unloads at once", VX_MODELS_WAITERS_MAX);
+}
+
+static vx_status ask_check(const struct vx_models *models, const char *name,
+                           struct vx_why *why)
+{
+    VX_ENSURE(!models->stopped, UNAVAILABLE,
+              "GRPC server is shutting down and has stopped accepting new requests");
+    VX_ENSURE(models->mode != VX_MODELS_POLL, UNAVAILABLE,
+              "explicit model load / unload is not allowed if polling is enabled");
+    VX_ENSURE(models->mode == VX_MODELS_EXPLICIT && models->options.look &&
+                  models->options.on_ended,
+              UNAVAILABLE,
+              "explicit model load / unload is not allowed: the server was started "
+              "without --model-control explicit; change the repository and send SIGHUP");
+    VX_ENSURE_WHY(name[0] && strlen(name) < VX_NAME_BYTES, why, INVALID_ARGUMENT,
+                  "a model's name is empty or too long",
+                  "expected a model's name of 1 to %d bytes, got '%.60s'",
+                  VX_NAME_BYTES - 1, name);
+    return VX_OK;
+}
+
+vx_status vx_models_ask_load(struct vx_models *models, const char *name, void *waiter,
+                             struct vx_why *why)
+{
+    VX_TRY(ask_check(models, name, why));
+    struct vx_models_waiter *added;
+    VX_TRY(waiter_add(models, name, waiter, why, &added));
+    if (!wish_add(models, name)) {
+        *added = (struct vx_models_waiter){0};
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many models as can be loaded",
+                    "failed to load '%s', %d models are wanted already: unload one", name,
+                    VX_INSTANCES_MAX);
+    }
+    added->load = true;
+    models->options.look(models->options.context);
+    return VX_OK;
+}
+
+vx_status vx_models_ask_unload(struct vx_models *models, const char *name, void *waiter,
+                               struct vx_why *why)
+{
+    VX_TRY(ask_check(models, name, why));
+    struct vx_models_waiter *added;
+    i32 instance;
+    /* A known model that is not loaded counts as unloaded; an unknown one is an error. */
+    if (wish_find(models, name) < 0 && !listing_has(models, name))
+        VX_TRY(vx_registry_find(models->options.registry, name, 0, why, &instance));
+    VX_TRY(waiter_add(models, name, waiter, why, &added));
+    wish_remove(models, name);
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        bool there =
+            row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING;
+        if (there && !strcmp(row->name, name)) vx_models_retire(models, i);
+    }
+    return VX_OK;
+}
+
+bool vx_models_forget(struct vx_models *models, const void *waiter)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
+        if (models->waiters[i].waiter != waiter) continue;
+        models->waiters[i] = (struct vx_models_waiter){0};
+        return true;
+    }
+    return false;
+}
+
+static vx_status waiter_stopped(void)
+{
+    VX_FAIL(UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new "
+                         "requests");
+}
+
+void vx_models_stop(struct vx_models *models)
+{
+    models->stopped = true;
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++)
+        if (models->waiters[i].waiter)
+            waiter_end(models, &models->waiters[i], waiter_stopped(), NULL);
+}
+
+bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
+        const struct vx_models_waiter *waiter = &models->waiters[i];
+        if (waiter->waiter && waiter->load && !waiter->listed &&
+            waiter->asked_ns <= models->listing.begun_ns && !strcmp(waiter->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* ------- around a listing ------- */
+
+/* Logs the models that the settings name and the repository does not have. */
+static void wanted_log_missing(const struct vx_models *models)
+{
+    for (i32 i = 0; i < models->wishes_count; i++)
+        if (!listing_has(models, models->wishes[i]))
+            VX_LOG(REPOSITORY, VX_LOG_TEXT("model", models->wishes[i]),
+                   VX_LOG_TEXT("why", "is to be loaded, and is not in the repository"));
+    for (i32 i = 0; i < models->placement.rules_count; i++) {
+        const char *name = models->placement.rules[i].model;
+        if (strcmp(name, "*") && !listing_has(models, name))
+            VX_LOG(REPOSITORY, VX_LOG_TEXT("model", name),
+                   VX_LOG_TEXT("why", "has a placement, and is not in the repository"));
+    }
+}
+
+void vx_models_wanted_before(struct vx_models *models)
+{
+    if (!models->listing.quiet) wanted_log_missing(models);
+    if (!models->wish_all) return;
+    for (i32 e = 0; e < models->listing.count; e++)
+        if (!wish_add(models, models->listing.entries[e].name))
+            models->listing.entries[e].no_row = true; /* too many models are wanted */
+    models->wish_all = !models->listing.complete;
+}
+
+void vx_models_wanted_no_row(struct vx_models *models, const char *name)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++)
+        if (models->waiters[i].waiter && !strcmp(models->waiters[i].name, name))
+            models->waiters[i].no_row = true;
+}
+
+static vx_status waiter_not_there(const struct vx_models *models, const char *name,
+                                  bool readable, struct vx_why *why)
+{
+    VX_FAIL_WHY(
+        why, NOT_FOUND, "the repository has no such model",
+        "failed to load '%.60s', failed to poll from model repository '%.100s': %s", name,
+        models->options.repository,
+        readable ? "it has no model of that name with a version" : "it cannot be read");
+}
+
+void vx_models_wanted_after(struct vx_models *models, bool readable)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
+        struct vx_models_waiter *waiter = &models->waiters[i];
+        if (!waiter->waiter || !waiter->load || waiter->listed) continue;
+        if (waiter->asked_ns > models->listing.begun_ns) continue; /* wait for the next */
+        waiter->listed = true;
+        if (readable && listing_has(models, waiter->name)) continue;
+        struct vx_why why = {""};
+        vx_status status = waiter_not_there(models, waiter->name, readable, &why);
+        if (readable) wish_remove(models, waiter->name);
+        waiter_end(models, waiter, status, &why);
+    }
+}
+
+/* ------- step ------- */
+
+static vx_status load_ended(const struct vx_models *models,
+                            const struct vx_models_waiter *waiter, struct vx_why *why,
+                            bool *ended)
+{
+    bool serves = false;
+    const struct vx_instance *failed = NULL, *dies = NULL;
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state == VX_INSTANCE_FREE || strcmp(row->name, waiter->name)) continue;
+        if (row->state == VX_INSTANCE_LOADING) {
+            if (models->loads[i].deaths < VX_LOAD_DEATHS_MAX) return VX_OK;
+            dies = row;
+        }
+        if (row->state == VX_INSTANCE_READY) serves = true;
+        if (row->state == VX_INSTANCE_UNAVAILABLE) failed = row;
+    }
+    *ended = true;
+    if (failed)
+        VX_FAIL_WHY(
+            why, INVALID_ARGUMENT, "a model could not be loaded",
+            "load failed for model '%.60s': version %lld is at UNAVAILABLE state: "
+            "%s",
+            waiter->name, (long long)failed->version, failed->reason);
+    if (dies)
+        VX_FAIL_WHY(why, UNAVAILABLE, "workers end while they load a model",
+                    "load failed for model '%.60s': version %lld is at LOADING state: %s",
+                    waiter->name, (long long)dies->version, dies->reason);
+    if (waiter->no_row && models->short_of_rows)
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
+                    "failed to load '%s', %d model versions are loaded: unload one",
+                    waiter->name, VX_INSTANCES_MAX);
+    VX_ENSURE_WHY(serves, why, UNAVAILABLE, "a model was unloaded while it was loaded",
+                  "failed to load '%s', no version is available", waiter->name);
+    return VX_OK;
+}
+
+static bool unload_ended(const struct vx_models *models,
+                         const struct vx_models_waiter *waiter)
+{
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state != VX_INSTANCE_FREE && models->loads[i].id <= waiter->load_id &&
+            !strcmp(row->name, waiter->name))
+            return false;
+    }
+    return true;
+}
+
+void vx_models_wanted_step(struct vx_models *models)
+{
+    for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
+        struct vx_models_waiter *waiter = &models->waiters[i];
+        struct vx_why why = {""};
+        bool ended = false;
+        vx_status status = VX_OK;
+        if (!waiter->waiter) continue;
+        if (!waiter->load)
+            ended = unload_ended(models, waiter);
+        else if (waiter->listed)
+            status = load_ended(models, waiter, &why, &ended);
+        if (ended) waiter_end(models, waiter, status, &why);
+    }
+    if (models->mode != VX_MODELS_POLL || models->stopped || !models->options.look)
+        return;
+    i64 now = vx_clock_ns();
+    if (now - models->polled_ns <
+        models->options.config->repository_poll_ms * VX_NS_PER_MS)
+        return;
+    models->polled_ns = now;
+    models->options.look(models->options.context);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/models/registry.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct vx_registry {
+    const struct vx_repository_listing *listing; /* NULL: not known */
+    i32 end; /* one more than the highest index that was ever used */
+    struct vx_instance rows[VX_INSTANCES_MAX];
+};
+
+vx_status vx_registry_open(struct vx_registry **registry)
+{
+    *registry = vx_alloc_zero(sizeof **registry);
+    VX_ENSURE(*registry, RESOURCE_EXHAUSTED, "no memory for the registry");
+    return VX_OK;
+}
+
+void vx_registry_close(struct vx_registry **registry)
+{
+    vx_free(*registry);
+    *registry = NULL;
+}
+
+void vx_registry_explain(struct vx_registry *registry,
+                         const struct vx_repository_listing *listing)
+{
+    registry->listing = listing;
+}
+
+const struct vx_repository_listing *
+vx_registry_listing(const struct vx_registry *registry)
+{
+    return registry->listing;
+}
+
+i32 vx_registry_end(const struct vx_registry *registry)
+{
+    return registry->end;
+}
+
+struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
+{
+    VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);
+    return &registry->rows[instance];
+}
+
+i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
+                    u64 fingerprint)
+{
+    VX_ASSERT(strlen(name) < VX_NAME_BYTES);
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
+        struct vx_instance *row = &registry->rows[i];
+        if (row->state != VX_INSTANCE_FREE) continue;
+        *row = (struct vx_instance){
+            .state = VX_INSTANCE_LOADING, .version = version, .fingerprint = fingerprint};
+        memcpy(row->name, name, strlen(name) + 1);
+        if (i >= registry->end) registry->end = i + 1;
+        return i;
+    }
+    return -1;
+}
+
+/* How well an instance matches a query for (name, version): 0 = not at all.  READY
+ * instances rank before others, then the higher version. */
+static i64 row_rank(const struct vx_instance *row, const char *name, i64 version)
+{
+    if (row->state == VX_INSTANCE_FREE || strcmp(row->name, name)) return 0;
+    if (version && row->version != version) return 0;
+    return (row->state == VX_INSTANCE_READY ? INT64_MAX / 2 : 0) + row->version;
+}
+
+/* How many letters two names have in common at their beginning and end: a misspelled name
+ * keeps most of them. */
+static size_t name_likeness(const char *a, const char *b)
+{
+    size_t a_length = strlen(a), b_length = strlen(b), head = 0, tail = 0;
+    size_t most = a_length < b_length ? a_length : b_length;
+    while (head < most && a[head] == b[head]) head++;
+    while (tail < most - head && a[a_length - 1 - tail] == b[b_length - 1 - tail]) tail++;
+    return head + tail;
+}
+
+/* The instance whose name is most like `name` and not in `said`; NULL = none. */
+static const struct vx_instance *name_next(const struct vx_registry *registry,
+                                           const char *name, const char *const *said,
+                                           i32 said_count)
+{
+    const struct vx_instance *best = NULL;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        bool known = row->state == VX_INSTANCE_FREE;
+        for (i32 s = 0; s < said_count && !known; s++)
+            known = !strcmp(row->name, said[s]);
+        if (known) continue;
+        size_t likeness = name_likeness(name, row->name);
+        size_t most = best ? name_likeness(name, best->name) : 0;
+        bool before = best && likeness == most && strcmp(row->name, best->name) < 0;
+        if (!best || likeness > most || before) best = row;
+    }
+    return best;
+}
+
+/* Lists the names that exist, the most similar first. */
+#define NAMES_SAID 4
+static void names_text(const struct vx_registry *registry, const char *name,
+                       char out[VX_WHY_BYTES])
+{
+    const char *said[NAMES_SAID];
+    i32 count = 0;
+    size_t used = 0;
+    const struct vx_instance *row;
+    out[0] = '\0';
+    while ((row = name_next(registry, name, said, count)) && used < VX_WHY_BYTES) {
+        if (count == NAMES_SAID) {
+            snprintf(out + used, VX_WHY_BYTES - used, " and more");
+            return;
+        }
+        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s'%s'",
+                                 count ? ", " : ": this server has ", row->name);
+        said[count++] = row->name;
+    }
+    if (!count) snprintf(out, VX_WHY_BYTES, ": this server has no models");
+}
+
+/* The lowest version of the model that is above `above`; 0 = none. */
+static i64 version_next(const struct vx_registry *registry, const char *name, i64 above)
+{
+    i64 next = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_FREE || strcmp(row->name, name)) continue;
+        if (row->version > above && (!next || row->version < next)) next = row->version;
+    }
+    return next;
+}
+
+/* Writes "version 1", "versions 1, 2, 3", or the first ones and the last of many. */
+#define VERSIONS_SAID 8
+static void versions_text(const struct vx_registry *registry, const char *name, i64 last,
+                          char out[VX_WHY_BYTES])
+{
+    i64 version = version_next(registry, name, 0);
+    size_t used = (size_t)snprintf(out, VX_WHY_BYTES, "version%s %lld",
+                                   version == last ? "" : "s", (long long)version);
+    for (i32 said = 1; version < last && used < VX_WHY_BYTES; said++) {
+        bool more = said == VERSIONS_SAID;
+        version = more ? last : version_next(registry, name, version);
+        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s%lld",
+                                 more ? " and more up to " : ", ", (long long)version);
+    }
+}
+
+static i64 version_last(const struct vx_registry *registry, const char *name)
+{
+    i64 last = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state != VX_INSTANCE_FREE && !strcmp(row->name, name) &&
+            row->version > last)
+            last = row->version;
+    }
+    return last;
+}
+
+vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 version,
+                           struct vx_why *why, i32 *instance)
+{
+    i64 best = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        i64 rank = row_rank(&registry->rows[i], name, version);
+        if (rank <= best) continue;
+        best = rank;
+        *instance = i;
+    }
+    if (best) return VX_OK;
+    struct vx_why absent;
+    if (registry->listing &&
+        vx_repository_why_absent(registry->listing, name, version, &absent))
+        VX_FAIL_WHY(why, NOT_FOUND, "a model is not loaded",
+                    "Request for unknown model: '%s' is not found: %s", name,
+                    absent.text);
+    char names[VX_WHY_BYTES] = "";
+    i64 last = version_last(registry, name);
+    if (version && last) {
+        versions_text(registry, name, last, names);
+        VX_FAIL_WHY(why, NOT_FOUND, "unknown model version",
+                    "Request for unknown model: '%s' version %lld is not found: this "
+                    "server has %s",
+                    name, (long long)version, names);
+    }
+    if (why) names_text(registry, name, names);
+    VX_FAIL_WHY(why, NOT_FOUND, "unknown model",
+                "Request for unknown model: '%s' is not found%s", name, names);
+}
+
+vx_status vx_registry_pick(struct vx_registry *registry, const char *name, i64 version,
+                           struct vx_why *why, i32 *instance)
+{
+    VX_TRY(vx_registry_find(registry, name, version, why, instance));
+    const struct vx_instance *row = &registry->rows[*instance];
+    if (row->state != VX_INSTANCE_READY)
+        VX_FAIL_WHY(
+            why, UNAVAILABLE, "the model is not ready",
+            "Request for unknown model: '%s' version %lld is not at ready state%s%s",
+            name, (long long)row->version, row->reason[0] ? ": " : "", row->reason);
+    return VX_OK;
+}
+
+static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
+{
+    int by_name = strcmp(a->name, b->name);
+    if (by_name) return by_name;
+    if (a->version != b->version) return a->version < b->version ? -1 : 1;
+    return (a > b) - (a < b); /* a reload and the instance it replaces: by number */
+}
+
+/* Sorted order without sorting: the cursor is one more than the number returned last, and
+ * each call finds the smallest instance that follows it.  For 512 instances a whole walk
+ * takes some milliseconds, and only queries of people need one; an index would have to be
+ * kept up to date. */
+struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
+{
+    const struct vx_instance *last = *cursor ? &registry->rows[*cursor - 1] : NULL;
+    struct vx_instance *best = NULL;
+    for (i32 i = 0; i < registry->end; i++) {
+        struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_FREE) continue;
+        if (last && row_compare(row, last) <= 0) continue;
+        if (!best || row_compare(row, best) < 0) best = row;
+    }
+    if (best) *cursor = (i32)(best - registry->rows) + 1;
+    return best;
+}
+
+static bool row_has_ready_sibling(const struct vx_registry *registry,
+                                  const struct vx_instance *row)
+{
+    for (i32 i = 0; i < registry->end; i++)
+        if (registry->rows[i].state == VX_INSTANCE_READY &&
+            !strcmp(registry->rows[i].name, row->name))
+            return true;
+    return false;
+}
+
+bool vx_registry_all_ready(struct vx_registry *registry)
+{
+    bool any = false;
+    if (registry->listing && registry->listing->missed) return false;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_READY) any = true;
+        bool wanted =
+            row->state == VX_INSTANCE_LOADING || row->state == VX_INSTANCE_UNAVAILABLE;
+        if (wanted && !row_has_ready_sibling(registry, row)) return false;
+    }
+    return any;
+}

@@ -1,0 +1,500 @@
+/* rpc_accept - accepts connections, knows their peers, and notices when they end.
+ *
+ * gRPC's own listener reports neither, so connections are accepted here and given to gRPC
+ * as descriptors.  A call then names its connection by the descriptor's number, "fd:N";
+ * gRPC knows nothing else about it.
+ *
+ * A second descriptor of each connection stays in our epoll set.  It reports the end,
+ * whichever side ended it, because gRPC shuts a socket down before it closes it.  A
+ * client that half-closes has ended, too: gRPC sees the end of the stream and drops it.
+ *
+ * gRPC waits for a client's first bytes for ever.  So they are awaited here: a connection
+ * is given to gRPC when the HTTP/2 preface has come.  From then on gRPC's own pings
+ * detect clients that are gone.
+ *
+ * Owner    the accept thread owns the table of connections and the epoll set.
+ * Thread   `gate` is held while a connection is given to gRPC, so that none is given to a
+ *          server that is shutting down.  `lock` guards what other threads read; it is
+ *          held for a few instructions or one system call.  Only the accept thread writes
+ *          (lock) fields, under the lock; it reads them without.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "server/rpc/rpc_private.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/thread.h"
+
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A client sends the preface at once; one that has not by then never will. */
+#define SILENCE_NS (20 * VX_NS_PER_S)
+/* No free descriptor: accepting pauses, and the system queues new connections. */
+#define PAUSE_NS (100 * VX_NS_PER_MS)
+/* Events handled per iteration, and connections accepted from one listener at a time. */
+#define EVENTS_PER_TURN 64
+
+#define ID_BELL     UINT64_MAX
+#define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: a connection's index */
+
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+#define PREFACE_BYTES (sizeof preface - 1)
+
+struct connection {
+    int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
+    int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
+    i64 since_ns;
+    struct vx_peer peer;          /* (lock) */
+    char name[VX_RPC_PEER_BYTES]; /* for the log; set when gRPC has the connection */
+    /* In the silent list, oldest first, or the free list. */
+    struct connection *next, *previous;
+};
+
+struct vx_rpc_accept {
+    struct vx_rpc_options options;
+    struct vx_rpc_listeners listeners;
+    grpc_server *server;
+    grpc_server_credentials *plain;
+    int epoll, wakeup;
+    pthread_t thread;
+    bool running;
+
+    /* Used by the accept thread only, except a connection's (lock) fields. */
+    struct connection *rows, *free, *silent_first, *silent_last;
+    i32 rows_count;
+    struct vx_rpc_window window; /* window.peers: (lock) */
+    struct vx_rpc_governor *governor;
+    struct vx_rpc_memory memory;
+    struct vx_rpc_cuts cuts;
+    u64 connection_last; /* the number of the last connection given to gRPC */
+    i64 paused_until_ns; /* 0 = not paused */
+    i64 silence_ns;
+
+    pthread_mutex_t gate;
+    bool stopping, closing; /* (gate) */
+
+    pthread_mutex_t lock;
+    i32 connections;       /* (lock) */
+    u64 accepted, refused; /* (lock) */
+};
+
+/* Wakes the accept thread.  Any thread. */
+static void accept_ring(void *context)
+{
+    struct vx_rpc_accept *accept = context;
+    VX_ASSERT(write(accept->wakeup, &(u64){1}, sizeof(u64)) == sizeof(u64));
+}
+
+/* ------- open ------- */
+
+static vx_status open_tables(struct vx_rpc_accept *accept)
+{
+    i32 wanted = accept->options.connections_max;
+    VX_TRY(vx_rpc_window_open(&accept->window, wanted, &accept->rows_count));
+    struct vx_rpc_governor_options governor = vx_rpc_governor_settings(
+        &accept->options, accept->rows_count, accept_ring, accept);
+    VX_TRY(vx_rpc_governor_open(&governor, &accept->governor));
+    accept->rows = vx_alloc_zero((size_t)accept->rows_count * sizeof *accept->rows);
+    VX_ENSURE(accept->rows, RESOURCE_EXHAUSTED, "no memory for the table of connections");
+    for (i32 i = accept->rows_count; i--;) {
+        accept->rows[i].fd = -1;
+        accept->rows[i].next = accept->free;
+        accept->free = &accept->rows[i];
+    }
+    return VX_OK;
+}
+
+static bool epoll_has(struct vx_rpc_accept *accept, int operation, int fd, u32 events,
+                      u64 id)
+{
+    struct epoll_event event = {.events = events, .data.u64 = id};
+    return !epoll_ctl(accept->epoll, operation, fd, &event);
+}
+
+static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
+{
+    VX_TRY(open_tables(accept));
+    accept->plain = grpc_insecure_server_credentials_create();
+    accept->epoll = epoll_create1(EPOLL_CLOEXEC);
+    accept->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool good = accept->epoll >= 0 && accept->wakeup >= 0 &&
+                epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_BELL);
+    VX_ENSURE(good, RESOURCE_EXHAUSTED, "no descriptor left to hear of connections");
+    VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        VX_ENSURE(epoll_has(accept, EPOLL_CTL_ADD, accept->listeners.list[i].fd, EPOLLIN,
+                            ID_LISTENER + (u64)i),
+                  RESOURCE_EXHAUSTED, "no memory to hear of connections");
+    return VX_OK;
+}
+
+vx_status vx_rpc_accept_open(const struct vx_rpc_options *options, struct vx_why *why,
+                             struct vx_rpc_accept **accept)
+{
+    struct vx_rpc_accept *made = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to take connections");
+    made->options = *options;
+    made->epoll = made->wakeup = -1;
+    made->silence_ns = SILENCE_NS;
+    /* The first bytes get no more time than a whole message. */
+    if (options->receive_ns_max && options->receive_ns_max < SILENCE_NS)
+        made->silence_ns = options->receive_ns_max;
+    VX_ASSERT(!pthread_mutex_init(&made->gate, NULL));
+    VX_ASSERT(!pthread_mutex_init(&made->lock, NULL));
+    vx_status status = open_all(made, why);
+    if (status.fault) vx_rpc_accept_close(&made);
+    *accept = made;
+    return status;
+}
+
+i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
+{
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        if (!accept->listeners.list[i].is_unix) return accept->listeners.list[i].port;
+    return 0;
+}
+
+/* ------- connections ------- */
+
+static void row_listen(struct vx_rpc_accept *accept, struct connection *row)
+{
+    row->since_ns = vx_clock_ns();
+    row->next = NULL;
+    row->previous = accept->silent_last;
+    *(row->previous ? &row->previous->next : &accept->silent_first) = row;
+    accept->silent_last = row;
+}
+
+static void row_spoke(struct vx_rpc_accept *accept, struct connection *row)
+{
+    *(row->previous ? &row->previous->next : &accept->silent_first) = row->next;
+    *(row->next ? &row->next->previous : &accept->silent_last) = row->previous;
+    row->next = row->previous = NULL;
+}
+
+static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
+                                        const struct connection *row)
+{
+    return vx_rpc_governor_row(accept->governor, (i32)(row - accept->rows));
+}
+
+/* gRPC may keep its own descriptor longer, because it ends the calls first. */
+static void row_end(struct vx_rpc_accept *accept, struct connection *row)
+{
+    u64 connection = row->given ? row->peer.connection : 0;
+    if (!row->given) row_spoke(accept, row);
+    if (row->given)
+        vx_rpc_cut_note(&accept->cuts, row->name, connection,
+                        vx_rpc_govern_end(row_govern(accept, row)));
+    pthread_mutex_lock(&accept->lock);
+    if (row->given)
+        accept->window.peers[row->given - accept->window.first].connection = 0;
+    row->peer.connection = 0;
+    accept->connections--;
+    pthread_mutex_unlock(&accept->lock);
+    /* close() alone would leave it in the set while gRPC has the socket open. */
+    epoll_has(accept, EPOLL_CTL_DEL, row->fd, 0, 0);
+    close(row->fd);
+    row->fd = -1;
+    row->given = 0;
+    row->next = accept->free;
+    accept->free = row;
+    if (connection && accept->options.on_disconnected)
+        accept->options.on_disconnected(accept->options.context, connection);
+}
+
+static void count_refused(struct vx_rpc_accept *accept)
+{
+    pthread_mutex_lock(&accept->lock);
+    accept->refused++;
+    pthread_mutex_unlock(&accept->lock);
+}
+
+/* ------- given to gRPC ------- */
+
+static void row_give(struct vx_rpc_accept *accept, struct connection *row)
+{
+    int given = vx_rpc_window_take(&accept->window, row->fd);
+    bool heard = given >= 0 && epoll_has(accept, EPOLL_CTL_MOD, row->fd, EPOLLRDHUP,
+                                         (u64)(row - accept->rows));
+    pthread_mutex_lock(&accept->gate);
+    bool gives = heard && !accept->stopping;
+    if (gives) {
+        row_spoke(accept, row);
+        pthread_mutex_lock(&accept->lock);
+        row->given = given;
+        row->peer.connection = ++accept->connection_last;
+        accept->window.peers[given - accept->window.first] = row->peer;
+        pthread_mutex_unlock(&accept->lock);
+        vx_rpc_peer_name(row->fd, &row->peer, row->name);
+        vx_rpc_govern_begin(row_govern(accept, row),
+                            (struct vx_rpc_place){given, row->peer.connection});
+        grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
+    }
+    pthread_mutex_unlock(&accept->gate);
+    if (gives) return;
+    if (given >= 0) close(given);
+    count_refused(accept);
+    row_end(accept, row);
+}
+
+/* The client has sent something, or the connection has ended. */
+static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u32 events)
+{
+    char bytes[PREFACE_BYTES];
+    if (row->fd < 0) return; /* on_wakeup ended it in this iteration */
+    /* The end is reported together with earlier bytes. */
+    if (row->given || events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+        row_end(accept, row);
+        return;
+    }
+    ssize_t got = recv(row->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0 || memcmp(bytes, preface, (size_t)got))
+        row_end(accept, row);
+    else if ((size_t)got == sizeof bytes)
+        row_give(accept, row);
+}
+
+/* ------- accepted ------- */
+
+/* When all entries are taken, the oldest silent connection is closed.  When none is
+ * silent, the one idle longest is closed before the last entries are taken. */
+static void make_room(struct vx_rpc_accept *accept)
+{
+    i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
+    bool few = left < accept->rows_count / 16 + 1;
+    if (few && !accept->silent_first) vx_rpc_governor_crowded(accept->governor);
+    if (accept->free || !accept->silent_first) return;
+    count_refused(accept);
+    row_end(accept, accept->silent_first);
+}
+
+static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
+{
+    make_room(accept);
+    struct connection *row = accept->free;
+    pthread_mutex_lock(&accept->lock);
+    accept->accepted++;
+    accept->refused += !row;
+    accept->connections += row != NULL;
+    if (row) {
+        accept->free = row->next;
+        *row = (struct connection){.fd = fd, .peer = *peer};
+    }
+    pthread_mutex_unlock(&accept->lock);
+    if (!row) {
+        close(fd);
+        return;
+    }
+    row_listen(accept, row);
+    /* Edge-triggered: the bytes are only peeked at, and stay in the socket for gRPC. */
+    if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
+                   (u64)(row - accept->rows)))
+        row_end(accept, row);
+}
+
+static void listeners_hear(struct vx_rpc_accept *accept, u32 events)
+{
+    for (i32 i = 0; i < accept->listeners.count; i++)
+        if (accept->listeners.list[i].fd >= 0)
+            epoll_has(accept, EPOLL_CTL_MOD, accept->listeners.list[i].fd, events,
+                      ID_LISTENER + (u64)i);
+}
+
+static void on_listener(struct vx_rpc_accept *accept,
+                        const struct vx_rpc_listener *listener)
+{
+    for (i32 i = 0; i < EVENTS_PER_TURN && listener->fd >= 0; i++) {
+        struct vx_peer peer;
+        int fd = vx_rpc_listener_accept(listener, &peer);
+        if (fd >= 0) {
+            accept_add(accept, fd, &peer);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            listeners_hear(accept, 0);
+            accept->paused_until_ns = vx_clock_ns() + PAUSE_NS;
+        }
+        /* After these two there may be another connection. */
+        if (errno != ECONNABORTED && errno != EINTR) return;
+    }
+}
+
+/* ------- the thread ------- */
+
+/* Handles a wakeup; true when the thread must end. */
+static bool on_wakeup(struct vx_rpc_accept *accept)
+{
+    u64 rung;
+    if (read(accept->wakeup, &rung, sizeof rung) < 0) return false;
+    pthread_mutex_lock(&accept->gate);
+    bool stopping = accept->stopping, closing = accept->closing;
+    pthread_mutex_unlock(&accept->gate);
+    if (!stopping) return false;
+    vx_rpc_listeners_close(&accept->listeners); /* this removes them from the epoll set */
+    accept->paused_until_ns = 0;
+    while (accept->silent_first) row_end(accept, accept->silent_first);
+    return closing;
+}
+
+/* Does what is due.  Returns the ms to the next due time; -1 = wait for an event. */
+static int run_due(struct vx_rpc_accept *accept)
+{
+    i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
+    while (accept->silent_first &&
+           now_ns - accept->silent_first->since_ns >= accept->silence_ns)
+        row_end(accept, accept->silent_first);
+    if (accept->silent_first)
+        next_ns = accept->silent_first->since_ns + accept->silence_ns;
+    if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {
+        accept->paused_until_ns = 0;
+        listeners_hear(accept, EPOLLIN);
+    }
+    if (accept->paused_until_ns && accept->paused_until_ns < next_ns)
+        next_ns = accept->paused_until_ns;
+    i64 turn_ns = vx_rpc_governor_turn(accept->governor, now_ns);
+    i64 memory_ns = vx_rpc_memory_turn(&accept->memory, accept->governor, now_ns);
+    turn_ns = memory_ns < turn_ns ? memory_ns : turn_ns;
+    next_ns = turn_ns < next_ns ? turn_ns : next_ns;
+    return next_ns == VX_NEVER ? -1 : (int)((next_ns - now_ns) / VX_NS_PER_MS) + 1;
+}
+
+static void accept_run(void *context)
+{
+    struct vx_rpc_accept *accept = context;
+    struct epoll_event events[EVENTS_PER_TURN];
+    VX_ON(ACCEPT);
+    vx_alloc_freeze();
+    for (bool ends = false; !ends;) {
+        int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));
+        /* An entry that its own event ends has no other event here, and can be reused. */
+        for (int i = 0; i < count; i++) {
+            u64 id = events[i].data.u64;
+            if (id == ID_BELL)
+                ends = on_wakeup(accept);
+            else if (id & ID_LISTENER)
+                on_listener(accept, &accept->listeners.list[id - ID_LISTENER]);
+            else
+                row_on_event(accept, &accept->rows[id], events[i].events);
+        }
+    }
+}
+
+vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
+{
+    accept->server = server;
+    vx_status status =
+        vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
+    accept->running = !status.fault;
+    if (accept->running) vx_rpc_listeners_log(&accept->listeners);
+    return status;
+}
+
+static void accept_tell(struct vx_rpc_accept *accept, bool closing)
+{
+    pthread_mutex_lock(&accept->gate);
+    accept->stopping = true;
+    accept->closing = closing;
+    pthread_mutex_unlock(&accept->gate);
+    accept_ring(accept);
+}
+
+void vx_rpc_accept_stop(struct vx_rpc_accept *accept)
+{
+    vx_rpc_listeners_stop(&accept->listeners);
+    if (accept->running) accept_tell(accept, false);
+}
+
+void vx_rpc_accept_close(struct vx_rpc_accept **accept)
+{
+    struct vx_rpc_accept *going = *accept;
+    *accept = NULL;
+    if (!going) return;
+    if (going->running) {
+        accept_tell(going, true);
+        pthread_join(going->thread, NULL);
+    }
+    for (i32 i = 0; going->rows && i < going->rows_count; i++)
+        if (going->rows[i].fd >= 0) row_end(going, &going->rows[i]);
+    vx_rpc_governor_close(&going->governor);
+    vx_rpc_listeners_close(&going->listeners);
+    if (going->epoll >= 0) close(going->epoll);
+    if (going->wakeup >= 0) close(going->wakeup);
+    if (going->plain) grpc_server_credentials_release(going->plain);
+    pthread_mutex_destroy(&going->gate);
+    pthread_mutex_destroy(&going->lock);
+    vx_free(going->rows);
+    vx_rpc_window_close(&going->window);
+    vx_free(going);
+}
+
+/* ------- called by other threads ------- */
+
+void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *counters)
+{
+    pthread_mutex_lock(&accept->lock);
+    counters->connections = accept->connections;
+    counters->connections_ever = accept->accepted;
+    counters->connections_refused = accept->refused;
+    for (i32 i = 0; i < VX_RPC_CUTS_COUNT; i++)
+        counters->connections_cut[i] = accept->cuts.counts[i];
+    pthread_mutex_unlock(&accept->lock);
+}
+
+struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
+                                  i32 *descriptor)
+{
+    char *text = grpc_call_get_peer(call);
+    *descriptor = vx_rpc_descriptor_of(text);
+    i32 index = *descriptor - accept->window.first;
+    gpr_free(text);
+    struct vx_peer peer = {0};
+    if (index < 0 || index >= accept->window.count) return peer;
+    pthread_mutex_lock(&accept->lock);
+    if (accept->window.peers[index].connection) peer = accept->window.peers[index];
+    pthread_mutex_unlock(&accept->lock);
+    return peer;
+}
+
+struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept)
+{
+    return accept->governor;
+}
+
+/* Under the lock. */
+static const struct connection *row_of(const struct vx_rpc_accept *accept, u64 connection)
+{
+    for (i32 i = 0; connection && i < accept->rows_count; i++)
+        if (accept->rows[i].peer.connection == connection) return &accept->rows[i];
+    return NULL;
+}
+
+bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection)
+{
+    pthread_mutex_lock(&accept->lock);
+    bool has = row_of(accept, connection) != NULL;
+    pthread_mutex_unlock(&accept->lock);
+    return has;
+}
+
+bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid)
+{
+    pthread_mutex_lock(&accept->lock);
+    const struct connection *row = row_of(accept, connection);
+    bool in = row && row->peer.kind == VX_PEER_UNIX && vx_rpc_peer_in_group(row->fd, gid);
+    pthread_mutex_unlock(&accept->lock);
+    return in;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/rpc_private.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+
+static vx_status pool_build_records(struct vx_rpc *rpc)
+{
+    i32 armed = 0;
+    for (i32 i = 0; i <= VX_METHODS_COUNT; i++) armed += vx_rpc_armed(i);
+    armed *= rpc->options.threads;
+    i32 records = rpc->options.calls_max + VX_RPC_SMALL_RESERVED + armed +
+                  VX_RPC_REFUSALS_MAX + rpc->options.streams_max;
+    rpc->records = vx_alloc_zero((size_t)records * sizeof *rpc->records);
+    VX_ENSURE(rpc->records, RESOURCE_EXHAUSTED, "no memory for the calls");
+    rpc->records_count = records;
+    for (i32 i = rpc->records_count - 1; i >= 0; i--) {
+        struct vx_rpc_record *record = &rpc->records[i];
+        record->rpc = rpc;
+        record->next = rpc->free;
+        rpc->free = record;
+    }
+    rpc->free_count = rpc->records_count;
+    return VX_OK;
+}
+
+static vx_status pool_build_lends(struct vx_rpc *rpc)
+{
+    rpc->lends_count = rpc->options.calls_max * VX_REQUEST_OUTPUTS_MAX;
+    rpc->lends = vx_alloc_zero((size_t)rpc->lends_count * sizeof *rpc->lends);
+    VX_ENSURE(rpc->lends, RESOURCE_EXHAUSTED, "no memory for the records of lent slots");
+    for (i32 i = rpc->lends_count - 1; i >= 0; i--) {
+        rpc->lends[i] = (struct vx_rpc_lend){.rpc = rpc, .next = rpc->lends_free};
+        rpc->lends_free = &rpc->lends[i];
+    }
+    return VX_OK;
+}
+
+vx_status vx_rpc_pool_open(struct vx_rpc *rpc)
+{
+    VX_TRY(pool_build_records(rpc));
+    VX_TRY(pool_build_lends(rpc));
+    rpc->line_last = &rpc->line_first;
+    rpc->lean_last = &rpc->lean_first;
+    return VX_OK;
+}
+
+void vx_rpc_pool_close(struct vx_rpc *rpc)
+{
+    vx_free(rpc->lends);
+    vx_free(rpc->records);
+}
+
+struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 method)
+{
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *record = rpc->arming_over ? NULL : rpc->free;
+    if (record) {
+        rpc->free = record->next;
+        rpc->free_count--;
+    } else if (!rpc->arming_over) {
+        rpc->queues[queue].owed[method]++;
+        rpc->owed_count++;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (record) record->next = NULL;
+    return record;
+}
+
+/* Finds a call whose arming was deferred.  They are unordered: each record that returns
+ * serves any one of them. */
+static bool pool_pay(struct vx_rpc *rpc, i32 *queue, i32 *method)
+{
+    if (!rpc->owed_count || rpc->arming_over) return false;
+    for (*queue = 0; *queue < rpc->options.threads; ++*queue)
+        for (*method = 0; *method <= VX_METHODS_COUNT; ++*method) {
+            i32 *owed = &rpc->queues[*queue].owed[*method];
+            if (!*owed) continue;
+            --*owed;
+            rpc->owed_count--;
+            return true;
+        }
+    vx_panic(__FILE__, __LINE__, "owed_count is not the sum over the queues");
+}
+
+static void record_clear(struct vx_rpc_record *record)
+{
+    vx_rpc_message_drop(record);
+    struct vx_rpc_outbox *outbox = &record->outbox;
+    for (; outbox->count; outbox->count--) {
+        grpc_byte_buffer_destroy(outbox->ring[outbox->first]);
+        outbox->first = (outbox->first + 1) % VX_STREAM_SENDS_MAX;
+    }
+    if (record->answer) grpc_byte_buffer_destroy(record->answer);
+    record->answer = NULL;
+    /* gRPC's call owns the elements of the metadata: the array is destroyed first. */
+    grpc_metadata_array_destroy(&record->metadata);
+    if (record->call.method == VX_RPC_METHOD_UNKNOWN)
+        grpc_call_details_destroy(&record->details);
+    if (record->grpc) grpc_call_unref(record->grpc);
+    record->grpc = NULL;
+    record->call.magic = 0;
+}
+
+void vx_rpc_inputs_give(struct vx_rpc_record *record)
+{
+    const struct vx_rpc_options *options = &record->rpc->options;
+    vx_call_tensors_give(options->slots, options->regions, &record->call);
+}
+
+void vx_rpc_record_ref(struct vx_rpc_record *record)
+{
+    i32 before = atomic_fetch_add_explicit(&record->references, 1, memory_order_relaxed);
+    VX_ASSERT(before > 0);
+}
+
+bool vx_rpc_record_hold(struct vx_rpc_record *record)
+{
+    i32 held = atomic_load_explicit(&record->references, memory_order_relaxed);
+    while (held > 0)
+        if (atomic_compare_exchange_weak_explicit(&record->references, &held, held + 1,
+                                                  memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* Under the lock.  A stream waits where a call would be refused.  So a stream that has a
+ * request in progress gets one more only while less than half of calls_max are in
+ * flight. */
+static bool child_may(const struct vx_rpc_record *parent)
+{
+    const struct vx_rpc *rpc = parent->rpc;
+    i32 most = rpc->options.calls_max;
+    if (parent->stream.count) most /= 2;
+    return rpc->free && rpc->in_flight < most;
+}
+
+/* Under the lock. */
+static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    struct vx_rpc_stream *stream = &parent->stream;
+    struct vx_rpc_record *child = rpc->free;
+    rpc->free = child->next;
+    rpc->free_count--;
+    child->answered = false;
+    child->parent = parent;
+    child->descriptor = parent->descriptor; /* counted for the parent's connection */
+    child->call.peer = parent->call.peer;
+    vx_rpc_call_count(child, true);
+    vx_rpc_record_ref(parent);
+    atomic_store_explicit(&child->references, 1, memory_order_relaxed);
+    atomic_store_explicit(&child->owner, VX_RPC_RPC, memory_order_relaxed);
+    child->next = NULL;
+    *stream->last = child;
+    stream->last = &child->next;
+    stream->count++;
+    return child;
+}
+
+struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *child = child_may(parent) ? child_make(parent) : NULL;
+    if (!child) {
+        parent->waiting = true;
+        parent->next = NULL;
+        *rpc->lean_last = parent;
+        rpc->lean_last = &parent->next;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return child;
+}
+
+/* Under the lock: gives a child to the stream that has waited longest among those that
+ * may have one. */
+static struct vx_rpc_record *child_grant(struct vx_rpc *rpc, struct vx_rpc_record **child)
+{
+    struct vx_rpc_record **at = &rpc->lean_first;
+    while (*at && !child_may(*at)) at = &(*at)->next;
+    struct vx_rpc_record *parent = *at;
+    if (!parent) return NULL;
+    *at = parent->next;
+    if (rpc->lean_last == &parent->next) rpc->lean_last = at;
+    parent->waiting = false;
+    *child = child_make(parent);
+    return parent;
+}
+
+void vx_rpc_record_unref(struct vx_rpc_record *record)
+{
+    i32 before = atomic_fetch_sub_explicit(&record->references, 1, memory_order_acq_rel);
+    VX_ASSERT(before > 0);
+    if (before > 1) return;
+    struct vx_rpc *rpc = record->rpc;
+    record_clear(record);
+    struct vx_rpc_record *of = record->parent, *lean, *child = NULL;
+    record->parent = NULL;
+    atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
+    i32 queue, method;
+    pthread_mutex_lock(&rpc->lock);
+    bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
+    vx_rpc_await_end(record);
+    vx_rpc_call_count(record, false);
+    if (record->arrived)
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ARRIVED, -1);
+    record->arrived = false;
+    vx_rpc_govern_give(vx_rpc_place_of(record), record->tensors_bytes);
+    record->tensors_bytes = 0;
+    vx_rpc_stream_uncount(record);
+    record->stream = (struct vx_rpc_stream){0};
+    record->next = rpc->free;
+    rpc->free = record;
+    rpc->free_count++;
+    bool pay = pool_pay(rpc, &queue, &method);
+    lean = child_grant(rpc, &child);
+    /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition
+     * variable, and the receiver of on_ended is destroyed after that. */
+    pthread_cond_signal(&rpc->idle);
+    if (tell) rpc->options.on_ended(rpc->options.context);
+    pthread_mutex_unlock(&rpc->lock);
+    if (pay) vx_rpc_call_arm(rpc, queue, method);
+    if (lean) vx_rpc_stream_wake(lean, child);
+    if (of) vx_rpc_record_unref(of);
+}
+
+/* Runs inside gRPC, on any thread: it must be short and call no gRPC function. */
+static void on_slice_dropped(void *context)
+{
+    struct vx_rpc_lend *lend = context;
+    VX_RPC_TAG_TAKE(lend);
+    struct vx_rpc *rpc = lend->rpc;
+    const struct vx_slots *slots = rpc->options.slots;
+    slots->give(slots->context, &lend->slot);
+    pthread_mutex_lock(&rpc->lock);
+    lend->next = rpc->lends_free;
+    rpc->lends_free = lend;
+    rpc->lends_out--;
+    pthread_cond_signal(&rpc->idle);
+    pthread_mutex_unlock(&rpc->lock);
+}
+
+bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice)
+{
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_lend *lend = rpc->lends_free;
+    if (lend) {
+        rpc->lends_free = lend->next;
+        rpc->lends_out++;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (!lend) return false;
+    lend->slot = slot;
+    const struct vx_slots *slots = rpc->options.slots;
+    u8 *memory = slots->memory(slots->context, &slot);
+    VX_RPC_TAG_GIVE(lend);
+    *slice = grpc_slice_new_with_user_data(memory, slot.bytes, on_slice_dropped, lend);
+    return true;
+}

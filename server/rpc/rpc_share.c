@@ -1,0 +1,293 @@
+/* rpc_share - what connections share: places for calls and streams, the receive queue.
+ *
+ * The first client could take all places and keep them, because a call that awaits its
+ * message costs its client nothing.  So when all places are taken, the connection that
+ * has most of them loses one to a connection with fewer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/rpc/rpc_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+
+/* A message comes with its call.  A call that has awaited its message for so long loses
+ * its place even to a connection that has as many calls. */
+#define AWAIT_NS (VX_NS_PER_S / 4)
+/* A stream that has had nothing to do for so long may lose its place. */
+#define STREAM_IDLE_NS (5 * VX_NS_PER_S)
+/* A connection may have so many calls in flight, however many connections there are. */
+#define CALLS_PART_MIN 16
+/* A connection with this part of calls_max in flight, or more, gets no reserved place. */
+#define CALLS_FEW_PART 128
+
+/* ------- making room ------- */
+
+/* The oldest record that may lose its place: of one connection, or (0) of all but
+ * `not_of`. */
+static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64 not_of,
+                                         bool (*may)(const struct vx_rpc_record *))
+{
+    struct vx_rpc_record *oldest = NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *one = &rpc->records[i];
+        if (!may(one)) continue; /* its connection may not be known yet, for example */
+        u64 of = one->call.peer.connection;
+        if (connection ? of != connection : of == not_of) continue;
+        if (!oldest || one->call.arrived_ns < oldest->call.arrived_ns) oldest = one;
+    }
+    return oldest;
+}
+
+/* Under the lock.  The record that must make room for one of `record`'s connection, with
+ * a reference; or NULL. */
+static struct vx_rpc_record *room_find(struct vx_rpc_record *record,
+                                       enum vx_rpc_share share,
+                                       bool (*may)(const struct vx_rpc_record *))
+{
+    struct vx_rpc *rpc = record->rpc;
+    u64 own = record->call.peer.connection;
+    i32 most, has = vx_rpc_govern_has(vx_rpc_place_of(record), share);
+    u64 largest =
+        vx_rpc_governor_largest(vx_rpc_accept_governor(rpc->accept), share, &most);
+    struct vx_rpc_record *going = NULL;
+    if (largest && largest != own && has + 1 < most)
+        going = room_oldest(rpc, largest, own, may);
+    if (!going) going = room_oldest(rpc, 0, own, may);
+    bool late = going && vx_clock_ns() - going->call.arrived_ns > AWAIT_NS;
+    bool more = going && going->call.peer.connection == largest && has + 1 < most;
+    return (late || more) && vx_rpc_record_hold(going) ? going : NULL;
+}
+
+/* Ends the call, and drops the reference that room_find took. */
+static void room_make(struct vx_rpc_record *going, const char *text)
+{
+    atomic_fetch_add_explicit(&going->rpc->refused_full, 1, memory_order_relaxed);
+    grpc_call_cancel_with_status(going->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, text, NULL);
+    vx_rpc_record_unref(going);
+}
+
+/* Whether it waits for its client: to send its message, or to read one of many
+ * answers. */
+static bool may_lose_place(const struct vx_rpc_record *record)
+{
+    int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
+    if (!record->counted) return false;
+    if (wire != VX_RPC_SENDING)
+        return record->awaits && vx_rpc_govern_is_due(vx_rpc_place_of(record));
+    return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) >
+           CALLS_PART_MIN;
+}
+
+/* From so many calls in flight on, no connection gets more than its part. */
+static i32 calls_crowded(const struct vx_rpc *rpc)
+{
+    return rpc->options.calls_max - rpc->options.calls_max / 4;
+}
+
+/* An equal part for each connection that has calls in flight, and for one more. */
+static i32 calls_part(struct vx_rpc *rpc)
+{
+    i32 active = vx_rpc_governor_active(vx_rpc_accept_governor(rpc->accept));
+    i32 part = rpc->options.calls_max / (active + 1);
+    return part > CALLS_PART_MIN ? part : CALLS_PART_MIN;
+}
+
+/* The places beyond calls_max are for small calls, so that a probe is answered, and for
+ * connections with few calls in flight: the fewer, the more places. */
+static i32 calls_limit(const struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    i32 own = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
+    i32 small = kind == VX_METHOD_UNARY ? VX_RPC_SMALL_RESERVED / 2 : 0;
+    i64 taken =
+        (i64)own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
+    i32 few = taken < VX_RPC_SMALL_RESERVED ? VX_RPC_SMALL_RESERVED - (i32)taken : 0;
+    if (rpc->in_flight >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
+    return rpc->options.calls_max + (few > small ? few : small);
+}
+
+/* Under the lock. */
+void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
+{
+    if (record->counted == counts) return;
+    record->counted = counts;
+    record->rpc->in_flight += counts ? 1 : -1;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, counts ? 1 : -1);
+}
+
+bool vx_rpc_record_admit(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    struct vx_rpc_record *going = NULL;
+    pthread_mutex_lock(&rpc->lock);
+    i32 limit = calls_limit(record);
+    if (rpc->in_flight >= rpc->options.calls_max)
+        going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
+    if (going) vx_rpc_call_count(going, false);
+    bool admitted = rpc->in_flight < limit;
+    if (admitted) vx_rpc_call_count(record, true);
+    if (admitted && (kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI))
+        vx_rpc_await_begin(record);
+    pthread_mutex_unlock(&rpc->lock);
+    if (going)
+        room_make(going,
+                  "the server has all the calls in flight that it may have, and this "
+                  "one was idle; try again later");
+    return admitted;
+}
+
+/* Such a stream may be in the middle of a message: gRPC does not tell. */
+static bool may_lose_stream(const struct vx_rpc_record *record)
+{
+    const struct vx_rpc_stream *stream = &record->stream;
+    return stream->open && stream->started && !stream->first &&
+           vx_clock_ns() - stream->active_ns > STREAM_IDLE_NS;
+}
+
+bool vx_rpc_stream_admit(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_record *going = NULL;
+    pthread_mutex_lock(&rpc->lock);
+    if (rpc->streams >= rpc->options.streams_max)
+        going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
+    if (going) vx_rpc_stream_uncount(going);
+    bool admitted = rpc->streams < rpc->options.streams_max;
+    record->stream = (struct vx_rpc_stream){
+        .open = admitted, .strict = record->stream.strict, .active_ns = vx_clock_ns()};
+    record->stream.last = &record->stream.first;
+    if (admitted) {
+        rpc->streams++;
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS, 1);
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (going)
+        room_make(going,
+                  "the server has all the streams open that it may have, and this one "
+                  "was idle; try again later, or use ModelInfer");
+    return admitted;
+}
+
+void vx_rpc_stream_uncount(struct vx_rpc_record *record)
+{
+    if (!record->stream.open) return;
+    record->stream.open = false;
+    record->rpc->streams--;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS, -1);
+}
+
+/* ------- the receive queue ------- */
+
+/* Watch and reflection last as long as their clients like, and cost them nothing. */
+static enum vx_rpc_share await_share(const struct vx_rpc_record *record)
+{
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    bool lasts = kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI;
+    return lasts ? VX_RPC_SHARE_IDLE : VX_RPC_SHARE_AWAITED;
+}
+
+void vx_rpc_await_begin(struct vx_rpc_record *record)
+{
+    record->awaits = true;
+    vx_rpc_govern_share(vx_rpc_place_of(record), await_share(record), 1);
+}
+
+void vx_rpc_await_end(struct vx_rpc_record *record)
+{
+    if (!record->awaits) return;
+    record->awaits = false;
+    vx_rpc_govern_share(vx_rpc_place_of(record), await_share(record), -1);
+}
+
+/* Under the lock. */
+static bool line_ask(struct vx_rpc_record *record)
+{
+    struct vx_rpc_place place = vx_rpc_place_of(record);
+    if (!vx_rpc_govern_may_ask(place)) return false;
+    vx_rpc_govern_share(place, VX_RPC_SHARE_BODIES, 1);
+    record->rpc->receiving++;
+    return true;
+}
+
+bool vx_rpc_line_enter(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    vx_rpc_await_begin(record);
+    bool now = line_ask(record);
+    if (!now) {
+        record->waiting = true;
+        record->next = NULL;
+        *rpc->line_last = record;
+        rpc->line_last = &record->next;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return now;
+}
+
+/* Under the lock: removes *at from its queue. */
+static void line_remove(struct vx_rpc_record **at, struct vx_rpc_record ***last)
+{
+    struct vx_rpc_record *record = *at;
+    *at = record->next;
+    if (*last == &record->next) *last = at;
+    record->waiting = false;
+}
+
+static bool line_leave(struct vx_rpc_record *record, struct vx_rpc_record **first,
+                       struct vx_rpc_record ***last)
+{
+    if (!record->waiting) return false;
+    struct vx_rpc_record **at = first;
+    while (*at != record) at = &(*at)->next;
+    line_remove(at, last);
+    return true;
+}
+
+bool vx_rpc_line_leave(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    bool left = line_leave(record, &rpc->line_first, &rpc->line_last);
+    if (left) vx_rpc_await_end(record);
+    pthread_mutex_unlock(&rpc->lock);
+    return left;
+}
+
+bool vx_rpc_child_forgo(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    bool left = line_leave(parent, &rpc->lean_first, &rpc->lean_last);
+    pthread_mutex_unlock(&rpc->lock);
+    return left;
+}
+
+void vx_rpc_line_done(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    vx_rpc_await_end(record);
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_BODIES, -1);
+    rpc->receiving--;
+    pthread_mutex_unlock(&rpc->lock);
+}
+
+struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection)
+{
+    struct vx_rpc_record *taken = NULL;
+    pthread_mutex_lock(&rpc->lock);
+    for (struct vx_rpc_record **at = &rpc->line_first; *at; at = &(*at)->next) {
+        if ((*at)->call.peer.connection != connection) continue;
+        if (line_ask(*at)) {
+            taken = *at;
+            line_remove(at, &rpc->line_last);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    return taken;
+}

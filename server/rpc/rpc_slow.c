@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/rpc_private.h"
+
+#include "engine/base/process/clock.h"
+#include "engine/base/process/thread.h"
+
+/* How long an unread answer may lie in the arena while little of it is left. */
+#define HOARD_NS (5 * VX_NS_PER_S)
+
+void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
+{
+    atomic_store_explicit(&record->wire_since_ns, vx_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&record->wire, (int)wire, memory_order_release);
+}
+
+/* A stream that is being read is VX_RPC_IDLE, whether part of a message has come or
+ * nothing: gRPC does not tell.  So receive_ns_max does not apply to streams; rpc.h says
+ * what they may hold.
+ *
+ * The caller holds a reference, so that the record stays the same call; gRPC takes a
+ * cancellation at any time. */
+static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
+{
+    struct vx_rpc *rpc = record->rpc;
+    int wire = atomic_load_explicit(&record->wire, memory_order_acquire);
+    i64 since = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
+    bool receives = wire == VX_RPC_RECEIVING;
+    i64 most = receives ? rpc->options.receive_ns_max : rpc->options.send_ns_max;
+    bool hoards = wire == VX_RPC_SENDING && now_ns - since > HOARD_NS &&
+                  vx_rpc_govern_hoards(vx_rpc_place_of(record));
+    if (hoards && (!most || most > HOARD_NS)) most = HOARD_NS;
+    if (wire == VX_RPC_IDLE || !most || now_ns - since <= most) return;
+    struct vx_why why;
+    vx_why_set(&why,
+               receives ? "the request's message took longer than %lld ms to arrive"
+               : hoards
+                   ? "the client did not read its answer for %lld ms while others waited "
+                     "for the memory that it holds"
+                   : "the client did not read its answer for %lld ms",
+               (long long)(most / VX_NS_PER_MS));
+    atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
+                              memory_order_relaxed);
+    atomic_store_explicit(&record->wire, VX_RPC_IDLE, memory_order_relaxed);
+    grpc_call_cancel_with_status(record->grpc, GRPC_STATUS_DEADLINE_EXCEEDED, why.text,
+                                 NULL);
+}
+
+void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns)
+{
+    VX_ON(LOOP);
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *record = &rpc->records[i];
+        if (atomic_load_explicit(&record->wire, memory_order_relaxed) == VX_RPC_IDLE)
+            continue;
+        if (!vx_rpc_record_hold(record)) continue;
+        slow_cut(record, now_ns);
+        vx_rpc_record_unref(record);
+    }
+}

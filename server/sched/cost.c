@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/sched/cost.h"
+
+/* The weight that older batches keep when a new one is learned: the last 20 dominate. */
+static const f64 KEEP = 0.95;
+/* One batch is learned as at most this many times its prediction. */
+static const f64 OUTLIER = 4;
+/* Among the first EARLY batches, one far below the line shows that the line was fitted to
+ * an outlier: the fit starts anew.  Later it is a batch whose items failed. */
+enum { EARLY = 8 };
+/* The line is used up to NEAR times the largest measured batch, and always up to
+ * NEAR_PAIRS pairs, which take no device long. */
+static const f64 NEAR = 4, NEAR_PAIRS = 1 << 16;
+/* Batches of equal size say nothing about the slope.  The fit therefore keeps the
+ * previous slope with the weight that batches spread by 2 % of the mean would have, so
+ * that it fades only when the measurements give a better one. */
+static const f64 SPREAD = 0.02;
+
+static void cost_fit(struct vx_cost *cost)
+{
+    f64 mean_x = cost->x / cost->weight, mean_y = cost->y / cost->weight;
+    f64 variance = cost->xx / cost->weight - mean_x * mean_x;
+    f64 covariance = cost->xy / cost->weight - mean_x * mean_y;
+    f64 hold = SPREAD * SPREAD * mean_x * mean_x;
+    if (variance < 0) variance = 0; /* rounding */
+    /* Until a slope is known, half of the time is assumed to grow with the pairs. */
+    f64 slope = cost->slope_ns > 0 || mean_x <= 0 ? cost->slope_ns : mean_y / mean_x / 2;
+    if (hold > 0) slope = (covariance + hold * slope) / (variance + hold);
+    if (slope < 0) slope = 0;
+    f64 fixed = mean_y - slope * mean_x;
+    if (fixed < 0) {
+        fixed = 0;
+        slope = mean_x > 0 ? mean_y / mean_x : 0;
+    }
+    cost->slope_ns = slope;
+    cost->fixed_ns = fixed;
+}
+
+static void cost_learn_build(struct vx_cost *cost, i64 ns, i64 voxels)
+{
+    if (voxels <= 0 || ns <= 0) return;
+    f64 y = (f64)ns, x = (f64)voxels;
+    /* As with the line: the first build is warm-up, and an outlier is learned as OUTLIER
+     * times the mean. */
+    if (cost->built < VX_COST_SEEN_MIN) cost->built++;
+    if (cost->built == 1) return;
+    if (cost->build_voxels > 0) {
+        f64 most = OUTLIER * cost->build_ns / cost->build_voxels * x;
+        if (cost->built == VX_COST_SEEN_MIN && y > most) y = most;
+    }
+    cost->build_ns = cost->build_ns * KEEP + y;
+    cost->build_voxels = cost->build_voxels * KEEP + x;
+}
+
+void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
+{
+    cost_learn_build(cost, seen->build_ns, seen->build_voxels);
+    f64 x = seen->pairs > 0 ? seen->pairs : 0, y = seen->ns > 0 ? (f64)seen->ns : 0;
+    if (x > cost->most) cost->most = x;
+    if (cost->seen <= EARLY) cost->seen++;
+    if (cost->seen == 1) return;
+    if (cost->weight > 0) {
+        f64 expected = cost->fixed_ns + cost->slope_ns * x;
+        if (y > OUTLIER * expected && expected > 0) y = OUTLIER * expected;
+        if (y < expected / OUTLIER && cost->seen <= EARLY)
+            cost->weight = cost->x = cost->y = cost->xx = cost->xy = cost->slope_ns = 0;
+    }
+    cost->weight = cost->weight * KEEP + 1;
+    cost->x = cost->x * KEEP + x;
+    cost->y = cost->y * KEEP + y;
+    cost->xx = cost->xx * KEEP + x * x;
+    cost->xy = cost->xy * KEEP + x * y;
+    cost_fit(cost);
+}
+
+bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs)
+{
+    return pairs > NEAR_PAIRS && pairs > NEAR * cost->most;
+}
+
+bool vx_cost_is_known(const struct vx_cost *cost)
+{
+    return cost->seen >= VX_COST_SEEN_MIN;
+}
+
+bool vx_cost_is_firm(const struct vx_cost *cost)
+{
+    return cost->seen > EARLY;
+}
+
+/* Limits a prediction to a hundred days, so that it can be added to a time. */
+static i64 cost_ns(f64 ns)
+{
+    static const f64 most = 1e16;
+    return ns < 0 ? 0 : (i64)(ns < most ? ns : most);
+}
+
+i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs)
+{
+    return vx_cost_is_known(cost) ? cost_ns(cost->slope_ns * pairs) : 0;
+}
+
+i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns)
+{
+    if (voxels <= 0) return 0;
+    if (cost->build_voxels <= 0) return otherwise_ns;
+    return cost_ns(cost->build_ns / cost->build_voxels * (f64)voxels);
+}
+
+i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
+{
+    if (!vx_cost_is_known(cost)) return 0;
+    i64 ns = cost_ns(cost->fixed_ns + cost->slope_ns * pairs);
+    ns += vx_cost_build_ns(cost, build_voxels, 0);
+    return ns > 0 ? ns : 1;
+}
+
+void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 pairs, i64 voxels)
+{
+    if (pairs <= 0 || voxels <= 0) return;
+    ratio->pairs = ratio->pairs * KEEP + (f64)pairs;
+    ratio->voxels = ratio->voxels * KEEP + (f64)voxels;
+}
+
+f64 vx_cost_ratio_pairs(const struct vx_cost_ratio *ratio, i64 voxels)
+{
+    return ratio->voxels > 0 ? (f64)voxels * (ratio->pairs / ratio->voxels) : (f64)voxels;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/worker/worker_private.h"
+
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/thread.h"
+#include "server/devices/devices.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* While a batch is under way, the device is polled without sleep for this long after the
+ * last event: small batches end within that time, and a sleep with its wakeup would make
+ * them noticeably slower. */
+#define SPIN_NS (200 * VX_NS_PER_US)
+/* After that, the sleep between two polls: at most a tenth of a batch that took longer
+ * than SPIN_NS, and the core is free for other work. */
+#define NAP_NS (20 * VX_NS_PER_US)
+/* How late the kernel may end a sleep; its default, 50 us, is more than the sleep. */
+#define TIMER_SLACK_NS 1
+/* Pause instructions between two polls without sleep: a fraction of a microsecond.
+ * Polling more often is not worth its system calls and the driver's reads. */
+#define SPIN_PAUSES 8
+
+/* With a lost device all contexts of the process are gone, and the driver may crash when
+ * it is closed.  So the process ends here and leaves the batch or the load unanswered:
+ * the front gives both to a new process. */
+void vx_worker_end_if_lost(struct vx_worker *worker)
+{
+    struct vx_why why = {""};
+    if (!vx_engine_lost(worker->engine, &why)) return;
+    vx_worker_say_end(worker, true, why.text);
+    vx_process_end(VX_WORKER_EXIT_LOST);
+}
+
+/* ------- batches ------- */
+
+static struct vx_item device_item(const struct vx_worker *worker,
+                                  const struct vx_run_item *in,
+                                  const struct vx_signature *signature,
+                                  struct vx_worker_uses *uses)
+{
+    size_t feat_bytes = vx_dtype_bytes((enum vx_dtype)in->feats_dtype);
+    struct vx_item item = {
+        .coords_ref = in->coords_ref,
+        .coords_columns = in->coords_columns,
+        .voxels = in->voxels,
+        .feats_dtype = (enum vx_dtype)in->feats_dtype,
+        .coords_change = in->coords.region != 0,
+    };
+    const struct vx_worker_tensor coords = {
+        &in->coords, in->voxels * in->coords_columns * 4, 4, VX_ITEM_COORDS};
+    const struct vx_worker_tensor feats = {
+        &in->feats, in->voxels * signature->feats_channels * (i64)feat_bytes, feat_bytes,
+        VX_ITEM_FEATS};
+    *uses = (struct vx_worker_uses){.count = 0};
+    item.coords = vx_worker_at(worker, &coords, &item, uses);
+    item.feats = vx_worker_at(worker, &feats, &item, uses);
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        const struct vx_output *output = &signature->outputs[o];
+        size_t element = vx_dtype_bytes(output->dtype);
+        const struct vx_worker_tensor out = {&in->outputs[o],
+                                             in->voxels * output->channels * (i64)element,
+                                             element, VX_ITEM_OUTPUT(o)};
+        item.outputs[o] = vx_worker_at(worker, &out, &item, uses);
+    }
+    return item;
+}
+
+static struct vx_worker_batch *device_take_batch(struct vx_worker *worker)
+{
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++)
+        if (!worker->batches[i].head.batch) return &worker->batches[i];
+    vx_panic(__FILE__, __LINE__, "the front sent more batches than a worker takes");
+}
+
+static void device_on_run(struct vx_worker *worker, const struct vx_message_run *run)
+{
+    VX_ASSERT(run->head.batch); /* 0 means a free place */
+    struct vx_model *model = worker->models[run->head.instance];
+    VX_ASSERT(model);
+    vx_panic_note("batch", run->head.batch);
+    struct vx_worker_batch *batch = device_take_batch(worker);
+    batch->head = run->head;
+    batch->received_ns = worker->working_said_ns = vx_clock_ns();
+    for (i32 i = 0; i < run->items_count; i++)
+        batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
+                                      &batch->uses[i]);
+    batch->batch =
+        (struct vx_batch){.items = batch->items, .items_count = run->items_count};
+    vx_engine_submit(worker->engine, model, &batch->batch);
+}
+
+static struct vx_done_item device_done_item(const struct vx_item *item)
+{
+    return (struct vx_done_item){
+        .code = (i32)vx_status_code(item->status),
+        .why = -1,
+        .geometry_hit = item->geometry_hit,
+        .geometry_kept = item->geometry_kept,
+        .convert_ns = item->convert_ns,
+        .geometry_ns = item->geometry_ns,
+        .compute_ns = item->compute_ns,
+        .output_ns = item->output_ns,
+        .pairs = item->pairs,
+    };
+}
+
+static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *batch)
+{
+    struct vx_message_done *out = &worker->out.done;
+    out->head = batch->head;
+    out->head.kind = VX_MESSAGE_DONE;
+    out->received_ns = batch->received_ns;
+    out->device_ns = batch->batch.device_ns;
+    out->items_count = batch->batch.items_count;
+    out->whys_count = 0;
+    for (i32 i = 0; i < out->items_count; i++) {
+        vx_worker_check(worker, &batch->uses[i], &batch->items[i]);
+        out->items[i] = device_done_item(&batch->items[i]);
+        out->items[i].region_lost = batch->uses[i].lost;
+        out->items[i].ran = !batch->uses[i].refused;
+    }
+    for (i32 i = 0; i < out->items_count; i++) {
+        const struct vx_item *item = &batch->items[i];
+        if (item->status.fault)
+            vx_done_add_why(out, i, vx_status_text(item->status, &item->why));
+    }
+    vx_panic_note("after batch", batch->head.batch);
+    batch->head.batch = 0;
+    out->sent_ns = vx_clock_ns();
+    vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
+}
+
+/* Answers one batch that has ended; with `wait`, waits for one that is under way.  False
+ * when there is none. */
+static bool device_answer(struct vx_worker *worker, bool wait)
+{
+    if (!vx_engine_under_way(worker->engine)) return false;
+    struct vx_batch *batch = vx_engine_collect(worker->engine, wait);
+    vx_worker_end_if_lost(worker); /* if so, its batch stays unanswered and runs again */
+    if (!batch) return false;
+    device_say_done(worker, VX_CONTAINER(batch, struct vx_worker_batch, batch));
+    return true;
+}
+
+void vx_worker_answer_all(struct vx_worker *worker)
+{
+    while (device_answer(worker, true)) continue;
+}
+
+/* ------- what the main thread gives back ------- */
+
+static void device_take_made(struct vx_worker *worker)
+{
+    struct vx_link *next;
+    for (struct vx_link *link = vx_mailbox_take_all(&worker->to_device); link;
+         link = next) {
+        next = link->next;
+        if (link == &worker->regions.pin.link)
+            vx_worker_on_pinned(worker);
+        else
+            vx_worker_on_made(worker, VX_CONTAINER(link, struct vx_worker_load, link));
+    }
+}
+
+/* ------- the channel ------- */
+
+void vx_worker_say_stats(struct vx_worker *worker, enum vx_message_kind kind)
+{
+    struct vx_message_up *out = &worker->out.up;
+    memset(out, 0, sizeof *out);
+    out->head.kind = kind;
+    vx_engine_stats_get(worker->engine, &out->stats);
+    vx_worker_say(worker, &out->head, sizeof *out);
+}
+
+static void device_on_message(struct vx_worker *worker)
+{
+    const struct vx_message_head *head = &worker->in.head;
+    switch ((enum vx_message_kind)head->kind) {
+    case VX_MESSAGE_LOAD: vx_worker_on_load(worker, &worker->in.load); return;
+    case VX_MESSAGE_UNLOAD: vx_worker_on_unload(worker, head->instance); return;
+    case VX_MESSAGE_RUN: device_on_run(worker, &worker->in.run); return;
+    case VX_MESSAGE_STATS: vx_worker_say_stats(worker, VX_MESSAGE_STATED); return;
+    case VX_MESSAGE_MAP: vx_worker_on_map(worker, &worker->in.map); return;
+    case VX_MESSAGE_UNMAP: vx_worker_on_unmap(worker, &worker->in.unmap); return;
+    case VX_MESSAGE_UP:
+    case VX_MESSAGE_PROGRESS:
+    case VX_MESSAGE_WORKING:
+    case VX_MESSAGE_LOADED:
+    case VX_MESSAGE_DONE:
+    case VX_MESSAGE_STATED:
+    case VX_MESSAGE_MAPPED:
+    case VX_MESSAGE_ENDS: break; /* sent by workers only */
+    }
+    vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
+}
+
+static void device_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* How long to wait for the next message; the last event was at `event_ns`.  When a batch
+ * is under way: not at all during the spin, then NAP_NS.  When none is: not at all for
+ * spin_us, then without limit (NULL).  While a model warms up it never waits without
+ * limit. */
+static struct timespec *device_patience(const struct vx_worker *worker, i64 event_ns,
+                                        struct timespec *room)
+{
+    bool works = vx_engine_under_way(worker->engine) > 0;
+    *room = (struct timespec){0};
+    if (worker->warming && vx_worker_may_warm(worker, works)) return room;
+    i64 spin_ns = worker->config->spin_us * VX_NS_PER_US;
+    if (works && spin_ns < SPIN_NS) spin_ns = SPIN_NS;
+    bool spins = vx_clock_ns() - event_ns < spin_ns;
+    if (!works && !spins && !worker->warming) return NULL;
+    if (spins)
+        for (int i = 0; i < SPIN_PAUSES; i++) device_pause();
+    *room = (struct timespec){.tv_nsec = spins ? 0 : NAP_NS};
+    return room;
+}
+
+/* Handles one message from the front, if there is one.  False: the front has closed its
+ * end, or the message is invalid. */
+static bool device_hear(struct vx_worker *worker, bool *heard)
+{
+    size_t bytes;
+    vx_status st =
+        vx_channel_receive_fd(worker->channel, &worker->in, &bytes, &worker->passed);
+    if (vx_status_code(st) == VX_CODE_UNAVAILABLE) return false;
+    if (st.fault) {
+        struct vx_why none = {""};
+        vx_worker_say_end(worker, false, vx_status_text(st, &none));
+        worker->exit_code = VX_WORKER_EXIT_CHANNEL;
+        return false;
+    }
+    *heard = bytes > 0;
+    if (*heard) device_on_message(worker);
+    return true;
+}
+
+void vx_worker_serve(struct vx_worker *worker)
+{
+    VX_ON(DEVICE);
+    struct pollfd polls[2] = {{.fd = worker->channel, .events = POLLIN},
+                              {.fd = worker->wakeup, .events = POLLIN}};
+    /* Best effort: if it fails, sleeps are only longer. */
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+    bool open = true;
+    worker->regions.locks = vx_device_id(worker->config->device, 0) >= 0;
+    for (i64 event_ns = vx_clock_ns(); open;) {
+        struct timespec room;
+        bool event = false;
+        if (ppoll(polls, 2, device_patience(worker, event_ns, &room), NULL) < 0) {
+            VX_ASSERT(errno == EINTR);
+            continue;
+        }
+        if (polls[1].revents) {
+            u64 rings;
+            VX_ASSERT(read(worker->wakeup, &rings, sizeof rings) == sizeof rings);
+            device_take_made(worker);
+        }
+        if (polls[0].revents) open = device_hear(worker, &event);
+        while (device_answer(worker, false)) event = true;
+        if (event) event_ns = vx_clock_ns();
+        bool busy = event || vx_engine_under_way(worker->engine) > 0;
+        if (open && vx_worker_may_warm(worker, busy)) vx_worker_warm(worker);
+    }
+    vx_worker_answer_all(worker); /* so that the engine no longer uses the arena */
+}

@@ -1,0 +1,275 @@
+/* Answers as files: what is written reads back, whole or not at all, and never over its input.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "clients/cli/save.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct feats_asked none;
+
+static const int32_t four_points[4][3] = {
+    {1, 2, 3}, {-4, 5, 6}, {7, -8, 9}, {0, 0, 100000}};
+
+START_TEST(saved_files_read_back)
+{
+    int32_t coords[4][4];
+    float cell[4][3];
+    for (int i = 0; i < 4; i++) {
+        coords[i][0] = 0;
+        for (int k = 0; k < 3; k++) coords[i][k + 1] = four_points[i][k];
+        for (int k = 0; k < 3; k++) cell[i][k] = (float)(i * 3 + k);
+    }
+    struct cloud cloud = {.count = 4, .coords = &coords[0][0], .size = 0.1};
+    struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 4, 3, cell);
+    struct points points;
+    struct cloud again;
+    struct voxel_error error;
+    struct save_beside beside;
+    char ply[] = "/tmp/test_client_XXXXXX.ply";
+    char npy[] = "/tmp/test_client_XXXXXX.npy";
+    close(mkstemps(ply, 4));
+    close(mkstemps(npy, 4));
+    ck_assert_int_eq(save_output(ply, &cloud, &output, &beside, &error), VOXEL_OK);
+    ck_assert_int_eq(points_read_file(ply, &none, &points, &error), VOXEL_OK);
+    ck_assert(points.voxel_size == 0.1);
+    ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
+    ck_assert_int_eq(again.count, 4);
+    ck_assert_mem_eq(again.coords, coords, sizeof coords);
+    cloud_fini(&again);
+    points_fini(&points);
+    ck_assert_int_eq(save_output(npy, &cloud, &output, &beside, &error), VOXEL_OK);
+    ck_assert_int_eq(points_read_file(npy, &none, &points, &error), VOXEL_OK);
+    ck_assert_int_eq(points.count, 4);
+    ck_assert(points.xyz[11] == 11.0);
+    points_fini(&points);
+    ck_assert_int_eq(points_read_file(beside.path, &none, &points, &error), VOXEL_OK);
+    ck_assert(points.whole);
+    ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
+    ck_assert_mem_eq(again.coords, coords, sizeof coords);
+    cloud_fini(&again);
+    points_fini(&points);
+    unlink(ply);
+    unlink(npy);
+    unlink(beside.path);
+    ck_assert_int_eq(save_output("/tmp/x.txt", &cloud, &output, &beside, &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_int_eq(
+        save_output("/no/such/folder/x.npy", &cloud, &output, &beside, &error),
+        VOXEL_DATA_LOSS);
+    ck_assert_int_eq(points_read_file("/no/such/file.ply", &none, &points, &error),
+                     VOXEL_NOT_FOUND);
+    ck_assert_int_eq(points_read_file("scan.txt", &none, &points, &error),
+                     VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* A file with nothing in it but its first bytes, and so large that nobody may read it. */
+static const struct {
+    const char *ending, *begins, *sentence;
+} larges[] = {
+    {".ply", "", "this is no .ply: its first line is not 'ply'"},
+    {".npy", "", "this is no .npy array"},
+    {".npz", "", "this is no .npz: a zip's directory is missing at its end"},
+    {".ply", "ply\n", "a file of more than 8 GiB is not read"},
+    {".npy", "\x93NUMPY", "a file of more than 8 GiB is not read"},
+    {".npz", "PK\x03\x04", "a file of more than 8 GiB is not read"},
+};
+
+START_TEST(a_file_is_known_by_its_first_bytes)
+{
+    char path[64];
+    struct points points;
+    struct voxel_error error;
+    snprintf(path, sizeof path, "/tmp/test_client_XXXXXX%s", larges[_i].ending);
+    int file = mkstemps(path, 4);
+    ssize_t bytes = (ssize_t)strlen(larges[_i].begins);
+    ck_assert_int_eq(write(file, larges[_i].begins, (size_t)bytes), bytes);
+    ck_assert_int_eq(ftruncate(file, (off_t)9 << 30), 0);
+    close(file);
+    ck_assert_int_ne(points_read_file(path, &none, &points, &error), VOXEL_OK);
+    ck_assert_msg(strstr(error.text, larges[_i].sentence), "%s", error.text);
+    unlink(path);
+}
+END_TEST
+
+/* Its size is not known before: read as it comes, whatever comes at once. */
+START_TEST(a_pipe_is_read_to_its_end)
+{
+    enum { ROWS = 200000 };
+    char folder[] = "/tmp/test_client_XXXXXX";
+    char path[64];
+    struct points points;
+    struct voxel_error error;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a.ply", folder);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        FILE *file = fopen(path, "w");
+        fprintf(file,
+                "ply\nformat ascii 1.0\nelement vertex %d\nproperty int x\nproperty int "
+                "y\nproperty int z\nend_header\n",
+                ROWS);
+        for (int i = 0; i < ROWS; i++) fprintf(file, "%d 2 3\n", i);
+        _exit(fclose(file));
+    }
+    enum voxel_code code = points_read_file(path, &none, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(points.count, ROWS);
+    ck_assert(points.xyz[3 * (ROWS - 1)] == ROWS - 1);
+    points_fini(&points);
+    waitpid(writer, NULL, 0);
+    unlink(path);
+    rmdir(folder);
+}
+END_TEST
+
+/* Samples come back from every form; a .npz has the output and its own name for it. */
+START_TEST(samples_are_kept_apart)
+{
+    int32_t coords[3][4] = {{0, 1, 2, 3}, {2, 1, 2, 3}, {2, -1, 0, 9}};
+    float cell[3][2] = {{1, 2}, {3, 4}, {5, 6}};
+    static const char *const names[] = {"out.ply", "out.npz", "out.npy"};
+    char folder[] = "/tmp/test_client_XXXXXX", path[64];
+    struct cloud cloud = {.count = 3, .coords = &coords[0][0], .size = 1, .whole = true};
+    struct voxel_tensor output = voxel_tensor_make("logits", VOXEL_FP32, 3, 2, cell);
+    struct voxel_error error;
+    struct save_beside beside;
+    struct points points;
+    struct cloud again;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/%s", folder, names[_i]);
+    ck_assert_int_eq(save_output(path, &cloud, &output, &beside, &error), VOXEL_OK);
+    ck_assert_int_eq(*beside.path != 0, _i == 2);
+    const struct feats_asked both[] = {
+        {.names = "logits_0,logits_1"}, {.names = "logits"}, {0}};
+    const char *from = _i == 2 ? beside.path : path;
+    enum voxel_code code = points_read_file(from, &both[_i], &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
+    ck_assert_mem_eq(again.coords, coords, sizeof coords);
+    if (_i < 2) ck_assert_mem_eq(again.feats, cell, sizeof cell);
+    cloud_fini(&again);
+    points_fini(&points);
+    ck_assert(!unlink(path));
+    if (_i == 2) ck_assert(!unlink(beside.path));
+    ck_assert(!rmdir(folder));
+}
+END_TEST
+
+START_TEST(an_input_is_not_written_over)
+{
+    char folder[] = "/tmp/test_client_XXXXXX", scan[64], link[64], stem[64], other[64];
+    struct voxel_error error;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(scan, sizeof scan, "%s/a.coords.npy", folder);
+    snprintf(stem, sizeof stem, "%s/a.npy", folder);
+    snprintf(link, sizeof link, "%s/b.npz", folder);
+    snprintf(other, sizeof other, "%s/c.npy", folder);
+    fclose(fopen(scan, "wb"));
+    ck_assert(!symlink("a.coords.npy", link));
+    ck_assert_int_eq(save_check_path(scan, scan, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_int_eq(save_check_path(link, scan, &error), VOXEL_INVALID_ARGUMENT);
+    /* Its coordinates would be. */
+    ck_assert_int_eq(save_check_path(stem, scan, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "a.coords.npy is the input"), "%s", error.text);
+    ck_assert_int_eq(save_check_path(other, scan, &error), VOXEL_OK);
+    ck_assert(!unlink(link) && !unlink(scan) && !rmdir(folder));
+}
+END_TEST
+
+static void ck_file_is(const char *path, const char *content)
+{
+    char text[64] = "";
+    FILE *file = fopen(path, "rb");
+    ck_assert_msg(file != NULL, "%s is gone", path);
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    ck_assert_uint_eq(got, strlen(content));
+    ck_assert_str_eq(text, content);
+}
+
+/* With so many bytes to write and no more: as if the disk were full. */
+static enum voxel_code save_within(const char *path, rlim_t bytes)
+{
+    float cell[300] = {0};
+    int32_t coords[400] = {0};
+    struct save_beside beside;
+    struct cloud cloud = {.count = 100, .size = 1, .coords = coords};
+    struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 100, 3, cell);
+    struct voxel_error error;
+    struct rlimit limit = {bytes, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+    enum voxel_code code = save_output(path, &cloud, &output, &beside, &error);
+    limit.rlim_cur = RLIM_INFINITY;
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+    if (code) ck_assert_ptr_nonnull(strstr(error.text, "cannot be written"));
+    return code;
+}
+
+/* A file is replaced whole or not at all; its mode and a link that leads to it stay. */
+START_TEST(what_cannot_be_saved_leaves_what_was_there)
+{
+    char folder[] = "/tmp/test_client_XXXXXX", path[64], link[64], full[64], fresh[64];
+    struct stat about;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/old.npy", folder);
+    snprintf(link, sizeof link, "%s/link.npy", folder);
+    snprintf(full, sizeof full, "%s/full.npy", folder);
+    snprintf(fresh, sizeof fresh, "%s/fresh.npy", folder);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    fputs("old", file);
+    fclose(file);
+    ck_assert(!chmod(path, 0640) && !symlink("old.npy", link));
+    ck_assert_int_eq(save_within(path, 100), VOXEL_DATA_LOSS);
+    ck_file_is(path, "old");
+    ck_assert_int_eq(save_within(link, 100), VOXEL_DATA_LOSS);
+    ck_file_is(path, "old");
+    ck_assert_int_eq(save_within(fresh, 100), VOXEL_DATA_LOSS);
+    ck_assert_int_eq(access(fresh, F_OK), -1);
+    ck_assert_int_eq(save_within(link, RLIM_INFINITY), VOXEL_OK);
+    ck_assert(!lstat(link, &about) && S_ISLNK(about.st_mode));
+    ck_assert(!stat(path, &about));
+    ck_assert_int_eq(about.st_mode & 0777, 0640);
+    ck_assert_int_gt(about.st_size, 1200);
+    /* What is not a regular file stays too, also for root. */
+    ck_assert(!symlink("/dev/full", full));
+    ck_assert_int_eq(save_within(full, RLIM_INFINITY), VOXEL_DATA_LOSS);
+    ck_assert(!lstat(full, &about) && S_ISLNK(about.st_mode));
+    snprintf(fresh, sizeof fresh, "%s/link.coords.npy", folder);
+    ck_assert(!unlink(fresh));
+    ck_assert(!unlink(full) && !unlink(link) && !unlink(path));
+    ck_assert_msg(!rmdir(folder), "there is more in %s",
+                  folder); /* nothing half-written */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_save");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, a_file_is_known_by_its_first_bytes, 0,
+                        sizeof larges / sizeof *larges);
+    tcase_add_test(tcase, a_pipe_is_read_to_its_end);
+    tcase_add_test(tcase, saved_files_read_back);
+    tcase_add_loop_test(tcase, samples_are_kept_apart, 0, 3);
+    tcase_add_test(tcase, an_input_is_not_written_over);
+    tcase_add_test(tcase, what_cannot_be_saved_leaves_what_was_there);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,103 @@
+/* access: why a file cannot be opened, for people.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "engine/base/memory/access.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STRANGER 10001 /* as the container's image has it */
+
+static char root[] = "/tmp/vx-access-XXXXXX", path[sizeof root + 16];
+static unsigned owner;
+
+static void set_up(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    snprintf(path, sizeof path, "%s/weights", root);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    owner = geteuid();
+    ck_assert_int_eq(chmod(root, 0755), 0);
+}
+
+static void tear_down(void)
+{
+    if (geteuid() != owner) ck_assert_int_eq(seteuid(owner), 0);
+    chmod(root, 0755);
+    unlink(path);
+    rmdir(root);
+}
+
+/* Somebody who may not: of root another user, of anybody else who takes the right away. */
+static void become_stranger(const char *what)
+{
+    if (owner)
+        ck_assert_int_eq(chmod(what, 0), 0);
+    else
+        ck_assert_int_eq(seteuid(STRANGER), 0);
+}
+
+START_TEST(both_users_are_named)
+{
+    char room[VX_ACCESS_BYTES], expected[VX_ACCESS_BYTES];
+    become_stranger(path);
+    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0);
+    snprintf(
+        expected, sizeof expected,
+        "Permission denied: it belongs to user %u and has mode %s, and voxeld runs as "
+        "user %u: chmod a+r it",
+        owner, owner ? "0000" : "0600", (unsigned)geteuid());
+    ck_assert_str_eq(vx_access_text(path, errno, room), expected);
+}
+END_TEST
+
+START_TEST(a_directory_above_it_is_told)
+{
+    char room[VX_ACCESS_BYTES];
+    ck_assert_int_eq(chmod(root, 0700), 0);
+    become_stranger(root);
+    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0);
+    ck_assert_ptr_nonnull(
+        strstr(vx_access_text(path, errno, room), "may not enter a directory above it"));
+}
+END_TEST
+
+START_TEST(other_reasons_are_the_systems)
+{
+    char room[VX_ACCESS_BYTES];
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(symlink("../blobs/5e7a", path), 0);
+    ck_assert_str_eq(
+        vx_access_text(path, ENOENT, room),
+        "No such file or directory: it is a link to '../blobs/5e7a', which is "
+        "not there");
+    ck_assert_str_eq(vx_access_text("/nowhere", ENOENT, room),
+                     "No such file or directory");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("access");
+    TCase *tcase = tcase_create("access");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, both_users_are_named);
+    tcase_add_test(tcase, a_directory_above_it_is_told);
+    tcase_add_test(tcase, other_reasons_are_the_systems);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,82 @@
+/* What a geometry takes in the cache: the room that is enough, and the refusal where there is less.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/cpu/geometry/room.h"
+#include "tests/support/geometry_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+static void setup(void)
+{
+    rig_open(3, (size_t)1 << 20);
+}
+
+/* 32,400 and 36,864 of 65,536 is not enough: the sentence says what is in the way. */
+START_TEST(test_refusal_adds_up)
+{
+    rig_close();
+    rig_open(1, 16 * 4096);
+    i32 coords[100 * 4] = {0};
+    const struct vx_map *map;
+    for (i32 i = 0; i < 100; i++) coords[i * 4 + 3] = i;
+    struct vx_geometry *held = rig_hold(coords, 100);
+    const struct vx_map_key wide = {{7, 7, 1}, {1, 1, 1}}, wider = {{9, 9, 1}, {1, 1, 1}};
+    (void)rig_map(held, wide);
+    vx_status status = vx_geometry_map(held, rig.cpu, &wider, &rig.why, &map);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_str_eq(
+        rig.why.text,
+        "the geometry needs 32400 bytes more in the geometry cache, in a piece "
+        "of 32768 (a power of two): cache_bytes gives it 65536, pieces of this "
+        "request have 36864, the largest free one is 16384");
+    vx_geometry_drop(rig.cache, &held);
+}
+END_TEST
+
+/* Room says what is enough wherever the set lies: behind any number of pages of others, which
+ * give way to the maps. */
+START_TEST(test_room_is_enough)
+{
+    const struct vx_map_key keys[] = {
+        {{5, 5, 5}, {1, 1, 1}}, {{3, 3, 3}, {1, 1, 1}}, {{1, 1, 3}, {1, 1, 1}}};
+    const struct vx_map_key *const maps[] = {&keys[0], &keys[1], &keys[2]};
+    const i64 n = 100;
+    i32 coords[100 * 4] = {0};
+    for (i32 i = 0; i < n; i++) coords[i * 4 + 3] = i;
+    ck_assert_uint_eq(vx_geometry_room(maps, 3, 0), 0);
+    ck_assert_uint_eq(vx_geometry_room(maps, 0, n), 2 * 4096);
+    ck_assert_uint_eq(vx_geometry_room(maps + 1, 1, n), 2 * 16384);
+    size_t bytes = vx_geometry_room(maps, 3, n);
+    ck_assert_uint_eq(bytes, 2 * 65536);
+    rig_close();
+    rig_open(1, bytes);
+    for (size_t before = 0; before <= bytes / 4096; before++) {
+        for (i32 i = 0; i < (i32)before; i++) {
+            struct vx_geometry *other = rig_hold((i32[]){1, i, (i32)before, 0}, 1);
+            vx_geometry_drop(rig.cache, &other);
+        }
+        coords[1] = (i32)before;
+        struct vx_geometry *geometry = rig_hold(coords, n);
+        for (i32 i = 0; i < 3; i++) rig_check_map(coords, n, rig_map(geometry, keys[i]));
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("geometry_room");
+    TCase *cases = tcase_create("geometry_room");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, setup, rig_close);
+    tcase_add_test(cases, test_refusal_adds_up);
+    tcase_add_test(cases, test_room_is_enough);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,245 @@
+/* A model that is made ready in pieces while another one serves, on the CPU.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/alloc.h"
+#include "tests/support/engine_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char slow_root[VX_TEST_PATH_BYTES + 8];
+
+/* Two convolutions with one map: keys, a map and three launches for each size. */
+static struct vx_model *load_slow(const char *sizes)
+{
+    char json[1024];
+    snprintf(json, sizeof json,
+             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":3")
+                 VX_RIG_CONV("b", "a", "8", ",\"kernel\":3")
+                     VX_RIG_LINEAR("y", "b", "4") "{\"name\":\"z\",\"op\":\"layer_norm\","
+                                                  "\"input\":\"y\"}],\"outputs\":"
+                                                  "[{\"layer\":\"z\"}],\"warmup\":[%s]}",
+             sizes);
+    snprintf(slow_root, sizeof slow_root, "%s/slow", vx_rig_root);
+    vx_rig_write_model(slow_root, json, 5);
+    return vx_rig_load(slow_root);
+}
+
+static void reopen(size_t device_bytes, size_t cache_bytes)
+{
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = device_bytes,
+                                              .cache_bytes = cache_bytes};
+    struct vx_why why = {""};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+}
+
+static i64 cached_bytes(void)
+{
+    struct vx_engine_stats stats;
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    return stats.cache_bytes;
+}
+
+/* Each piece is one step of what is said, and a request between two of them has the bits that
+ * it has alone; nothing of the warm-up stays in the cache. */
+START_TEST(requests_run_between_the_pieces)
+{
+    vx_rig_write_model(vx_rig_root, vx_rig_networks[1], 7);
+    struct vx_model *model = vx_rig_load(vx_rig_root), *slow = load_slow("3000, 5000");
+    struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    struct vx_rig_request *alone = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    vx_rig_run(model, &alone->item);
+    ck_assert(!alone->item.status.fault);
+    i64 pieces = 0, kept = cached_bytes();
+    vx_alloc_freeze();
+    while (warm.more) {
+        vx_status status = vx_engine_warm_step(vx_rig_engine, slow, &why, &warm);
+        ck_assert_msg(!status.fault, "%s", why.text);
+        ck_assert_int_eq(warm.done, ++pieces);
+        ck_assert(!warm.tuning);
+        vx_rig_run(model, &request->item);
+        ck_assert(!request->item.status.fault);
+        ck_assert(!memcmp(request->outputs, alone->outputs, sizeof alone->outputs));
+    }
+    vx_alloc_thaw();
+    ck_assert_int_eq(pieces, 2 * (1 + 1 + 4));
+    ck_assert_int_eq(warm.total, pieces);
+    ck_assert_int_eq(cached_bytes(), kept);
+    vx_engine_unload(vx_rig_engine, &slow);
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_free(request);
+    vx_free(alone);
+}
+END_TEST
+
+struct steps {
+    i64 said, done, total;
+};
+
+static void on_step(void *context, i64 done, i64 total)
+{
+    struct steps *steps = context;
+    ck_assert_int_eq(done, steps->said % (total + 1));
+    *steps = (struct steps){steps->said + 1, done, total};
+}
+
+/* A request says each step that it has done, in order: one map, two convolutions, a linear layer
+ * and a norm.  A warm-up says nothing, as each of its pieces is one. */
+START_TEST(a_request_tells_of_its_steps)
+{
+    struct steps steps = {0};
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = 64 << 20,
+                                              .cache_bytes = 8 << 20,
+                                              .running = {on_step, &steps}};
+    struct vx_why why = {""};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+    struct vx_model *model = load_slow("100");
+    ck_assert(!vx_engine_warm(vx_rig_engine, model, &why).fault);
+    ck_assert_int_eq(steps.said, 0);
+    struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
+    for (i64 run = 1; run <= 3; run++) {
+        vx_rig_run(model, &request->item);
+        ck_assert(!request->item.status.fault);
+        ck_assert_int_eq(steps.total, 1 + 4);
+        ck_assert_int_eq(steps.done, steps.total);
+        ck_assert_int_eq(steps.said, run * (steps.total + 1));
+    }
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_free(request);
+}
+END_TEST
+
+/* The cache holds the geometry of the warm-up and not those of all requests: these have the
+ * room, and the warm-up comes to its end all the same. */
+START_TEST(a_warm_up_gives_way)
+{
+    reopen(64 << 20, 8 << 20);
+    vx_rig_write_model(vx_rig_root, vx_rig_networks[0], 7);
+    struct vx_model *model = vx_rig_load(vx_rig_root), *slow = load_slow("30000");
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    u64 seed = 0;
+    while (warm.more) {
+        vx_status status = vx_engine_warm_step(vx_rig_engine, slow, &why, &warm);
+        ck_assert_msg(!status.fault, "%s", why.text);
+        for (int i = 0; i < 40; i++) {
+            struct vx_rig_request *request = vx_rig_request(++seed, 300, 4, VX_DTYPE_F32);
+            vx_rig_name(&request->item);
+            vx_rig_run(model, &request->item);
+            ck_assert_msg(!request->item.status.fault, "%s", request->item.why.text);
+            vx_free(request);
+        }
+    }
+    struct vx_engine_stats stats;
+    vx_engine_stats_get(vx_rig_engine, &stats);
+    ck_assert_int_gt(stats.cache_evictions, 0); /* there was no room for all */
+    vx_engine_unload(vx_rig_engine, &slow);
+    vx_engine_unload(vx_rig_engine, &model);
+}
+END_TEST
+
+/* 100,000 voxels of one channel in and out fit 1 MiB; their coordinates would not. */
+START_TEST(coordinates_of_a_warm_up_are_no_part_of_the_device_memory)
+{
+    reopen(1 << 20, 64 << 20);
+    vx_rig_write_model(
+        vx_rig_root,
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":1}},\"layers\":["
+        "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":1}],"
+        "\"outputs\":[{\"layer\":\"y\"}],\"limits\":{\"voxels_max\":100000},"
+        "\"warmup\":[100000]}",
+        3);
+    struct vx_model *model = vx_rig_load(vx_rig_root);
+    struct vx_why why = {""};
+    vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    vx_engine_unload(vx_rig_engine, &model);
+}
+END_TEST
+
+/* What voxels_max says is what the cache holds as well, and the default warm-up is of it: 2,000
+ * voxels fit here and 30,000 do not. */
+START_TEST(what_is_taken_fits_the_cache)
+{
+    const char *json = VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":[1,1,3]")
+        VX_RIG_CONV("b", "a", "8",
+                    ",\"kernel\":3") "{\"name\":\"y\",\"op\":\"linear\",\"input\":"
+                                     "\"b\",\"channels\":4}],"
+                                     "\"outputs\":[{\"layer\":\"y\"}]%s}";
+    static const struct {
+        const char *more, *said;
+    } rows[] = {
+        {",\"limits\":{\"voxels_max\":10000}",
+         "limits.voxels_max asks for 10000 voxels, which need 4194304 bytes of geometry "
+         "cache (2 maps, in powers of two); cache_bytes gives 1048576: at most 4854 "
+         "voxels "
+         "fit"},
+        {",\"warmup\":[1000,30000]",
+         "warmup asks for 30000 voxels, which need 8388608 bytes of geometry cache (2 "
+         "maps, "
+         "in powers of two); cache_bytes gives 1048576: at most 4854 voxels fit"}};
+    char text[1024];
+    struct vx_why why = {""};
+    reopen(64 << 20, 1 << 20);
+    snprintf(text, sizeof text, json, "");
+    vx_rig_write_model(vx_rig_root, text, 3);
+    struct vx_model *model = vx_rig_load(vx_rig_root);
+    ck_assert_int_eq(vx_model_signature(model)->voxels_max, 4854);
+    vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    vx_engine_unload(vx_rig_engine, &model);
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        snprintf(text, sizeof text, json, rows[i].more);
+        vx_rig_write_model(vx_rig_root, text, 3);
+        struct vx_rig_load load = vx_rig_load_any(vx_rig_root, 1);
+        ck_assert_int_eq(vx_status_code(load.status), VX_CODE_RESOURCE_EXHAUSTED);
+        ck_assert_msg(strstr(load.why.text, rows[i].said) != NULL, "%s", load.why.text);
+    }
+}
+END_TEST
+
+/* The front stops, or the model is not wanted any more. */
+START_TEST(a_model_may_go_in_the_middle)
+{
+    struct vx_model *slow = load_slow("3000");
+    struct vx_warm warm = {.more = true};
+    struct vx_why why = {""};
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!vx_engine_warm_step(vx_rig_engine, slow, &why, &warm).fault);
+        ck_assert(warm.more);
+    }
+    vx_engine_unload(vx_rig_engine, &slow);
+    ck_assert_ptr_null(slow);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("engine_warm");
+    TCase *tcase = tcase_create("engine_warm");
+    tcase_add_checked_fixture(tcase, vx_rig_set_up, vx_rig_tear_down);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, requests_run_between_the_pieces);
+    tcase_add_test(tcase, a_request_tells_of_its_steps);
+    tcase_add_test(tcase, a_warm_up_gives_way);
+    tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
+    tcase_add_test(tcase, what_is_taken_fits_the_cache);
+    tcase_add_test(tcase, a_model_may_go_in_the_middle);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,172 @@
+/* The tools tune and bench, as a person calls them, on the fake device.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/memory/arena.h"
+#include "engine/base/text/json.h"
+#include "engine/engine.h"
+#include "engine/gpu/conv/conv.h"
+#include "engine/tune/table.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CELLS(array_) (array_), (int)VX_COUNT(array_)
+
+static void good(vx_status status, const struct vx_why *why)
+{
+    ck_assert_msg(!status.fault, "%s", vx_status_text(status, why));
+}
+
+static int tool(const char *const *words, int count)
+{
+    char *arguments[32];
+    ck_assert_int_le(count, 32);
+    for (int i = 0; i < count; i++) arguments[i] = strdup(words[i]);
+    int code = vx_engine_tool(count, arguments);
+    for (int i = 0; i < count; i++) free(arguments[i]);
+    return code;
+}
+
+static char *file_text(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    char *text = malloc(1 << 20);
+    *bytes = fread(text, 1, 1 << 20, file);
+    fclose(file);
+    return text;
+}
+
+/* Every line is one JSON object with the keys that compare needs; returns the lines that
+ * have `what`. */
+static i32 json_rows(const char *path, const char *what)
+{
+    size_t bytes;
+    char *text = file_text(path, &bytes);
+    u8 *block = malloc(1 << 20);
+    i32 found = 0;
+    for (char *line = text, *end; line < text + bytes; line = end + 1) {
+        struct vx_arena arena;
+        struct vx_why why = {""};
+        const struct vx_json *root;
+        end = memchr(line, '\n', (size_t)(text + bytes - line));
+        ck_assert_ptr_nonnull(end);
+        vx_arena_init(&arena, block, 1 << 20);
+        good(vx_json_parse(line, (size_t)(end - line), &arena, &why, &root), &why);
+        ck_assert_ptr_nonnull(vx_json_find(root, "median_ns"));
+        ck_assert_ptr_nonnull(vx_json_find(root, "device"));
+        ck_assert_ptr_nonnull(vx_json_find(root, "source"));
+        found += !strcmp(vx_json_find(root, "what")->text, what);
+    }
+    free(block);
+    free(text);
+    return found;
+}
+
+START_TEST(test_tools_refuse)
+{
+    static const char *const cases[][4] = {
+        {"bench", "--colour", "red", NULL},     {"bench", "--runs", NULL},
+        {"bench", "--runs", "0", NULL},         {"bench", "--runs", "5x", NULL},
+        {"bench", "--kernel", "2", NULL},       {"bench", "--type", "fp8", NULL},
+        {"bench", "--algorithm", "best", NULL}, {"bench", "--list", "some", NULL},
+        {"bench", "--shape", "8", NULL},        {"bench", "--order", "random", NULL},
+        {"tune", "--mode", "some", NULL},       {"tune", "--types", "fp16,int8", NULL},
+        {"tune", "--sizes", "0", NULL},         {"tune", "--algorithm", "x", NULL},
+    };
+    int count = 0;
+    while (count < 4 && cases[_i][count]) count++;
+    ck_assert_int_eq(tool(cases[_i], count), 2);
+}
+END_TEST
+
+START_TEST(test_tool_bench)
+{
+    char path[] = "/tmp/vx_bench_XXXXXX";
+    const char *const words[] = {"bench",   "--device",    "fake",   "--list",  "all",
+                                 "--shape", "8:16,8:32:2", "--runs", "2",       "--json",
+                                 path,      "--network",   "c16x2",  "--sizes", "40,192"};
+    close(mkstemp(path));
+    ck_assert_int_eq(tool(CELLS(words)), 0);
+    ck_assert_int_eq(json_rows(path, "conv"), 4);  /* two shapes, warm and cold */
+    ck_assert_int_eq(json_rows(path, "infer"), 1); /* the shape with layers */
+    ck_assert_int_eq(json_rows(path, "map"), 4);   /* two shapes, recorded and eager */
+    ck_assert_int_eq(json_rows(path, "dense"), 1);
+    ck_assert_int_eq(json_rows(path, "copy"), 1);
+    ck_assert_int_eq(json_rows(path, "layer_norm"), 2);
+    ck_assert_int_eq(json_rows(path, "rows_out"), 2);
+    ck_assert_int_eq(json_rows(path, "network"), 12); /* two sizes, six parts */
+    unlink(path);
+}
+END_TEST
+
+/* Every algorithm by name. */
+START_TEST(test_tool_bench_algorithm)
+{
+    const char *const words[] = {
+        "bench",   "--device",    "fake",
+        "--shape", "8:16",        "--runs",
+        "1",       "--algorithm", vx_conv_name((enum vx_conv_algorithm)_i)};
+    ck_assert_int_eq(tool(CELLS(words)), 0);
+}
+END_TEST
+
+START_TEST(test_tool_tune)
+{
+    char path[] = "/tmp/vx_tune_XXXXXX";
+    const char *const words[] = {"tune",      "--device", "fake",   "--shapes",
+                                 "8:16",      "--sizes",  "50,192", "--types",
+                                 "fp16,bf16", "--table",  path};
+    const char *const with[] = {"bench",  "--device", "fake",    "--shape", "8:16",
+                                "--runs", "1",        "--table", path};
+    struct vx_tune_table *table;
+    struct vx_why why = {""};
+    close(mkstemp(path));
+    unlink(path);
+    ck_assert_int_eq(tool(CELLS(words)), 0);
+    good(vx_tune_table_open("fake GPU", &why, &table), &why);
+    good(vx_tune_table_read(table, path, &why), &why);
+    ck_assert_int_ge(vx_tune_table_count(table), 4); /* sizes x types */
+    vx_tune_table_close(&table);
+    ck_assert_int_eq(tool(CELLS(with)), 0);
+    unlink(path);
+}
+END_TEST
+
+/* The demo's layers: three widths of convolutions and its linear layers. */
+START_TEST(test_tool_tune_model)
+{
+    const char *const words[] = {
+        "tune",    "--device", "fake",    "--model", "deploy/demo/repository/normals",
+        "--sizes", "20",       "--types", "fp16"};
+    const char *const missing[] = {"tune", "--device", "fake", "--model",
+                                   "no/such/model"};
+    ck_assert_int_eq(tool(CELLS(words)), 0);
+    ck_assert_int_eq(tool(CELLS(missing)), 1);
+}
+END_TEST
+
+static Suite *tools_suite(void)
+{
+    Suite *suite = suite_create("tune_tools");
+    TCase *tools = tcase_create("tools");
+    tcase_set_timeout(tools, 30);
+    tcase_add_loop_test(tools, test_tools_refuse, 0, 14);
+    tcase_add_test(tools, test_tool_bench);
+    tcase_add_loop_test(tools, test_tool_bench_algorithm, 0, VX_CONV_ALGORITHMS_COUNT);
+    tcase_add_test(tools, test_tool_tune);
+    tcase_add_test(tools, test_tool_tune_model);
+    suite_add_tcase(suite, tools);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(tools_suite());
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,297 @@
+/* Requests against a signature: what is admitted, and the sentence for each that is not.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/call/admit.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct vx_signature signature_make(void)
+{
+    struct vx_signature s = {.coords_name = "coords",
+                             .feats_name = "feats",
+                             .feats_channels = 4,
+                             .outputs_count = 2,
+                             .voxels_max = 1000};
+    s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3};
+    s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1};
+    return s;
+}
+
+static struct vx_request_tensor tensor_make(const char *name, enum vx_wire_type type,
+                                            i64 rows, i64 columns)
+{
+    struct vx_request_tensor t = {
+        .type = type, .rank = 2, .shape = {rows, columns}, .elements = rows * columns};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return t;
+}
+
+static struct vx_request request_make(void)
+{
+    struct vx_request r = {.model = "m", .inputs_count = 2};
+    r.inputs[0] = tensor_make("coords", VX_WIRE_INT32, 10, 4);
+    r.inputs[1] = tensor_make("feats", VX_WIRE_FP32, 10, 4);
+    return r;
+}
+
+static void change_none(struct vx_request *r)
+{
+    r->timing = true;
+}
+static void change_order(struct vx_request *r)
+{
+    struct vx_request_tensor t = r->inputs[0];
+    r->inputs[0] = r->inputs[1];
+    r->inputs[1] = t;
+}
+static void change_three(struct vx_request *r)
+{
+    r->inputs[0].shape[1] = 3;
+}
+static void change_zero(struct vx_request *r)
+{
+    r->inputs[0].shape[0] = r->inputs[1].shape[0] = 0;
+}
+static void change_half(struct vx_request *r)
+{
+    r->inputs[1].type = VX_WIRE_FP16;
+}
+static void change_bf16(struct vx_request *r)
+{
+    r->inputs[1].type = VX_WIRE_BF16;
+}
+static void change_coords_type(struct vx_request *r)
+{
+    r->inputs[0].type = VX_WIRE_INT64;
+}
+static void change_feats_type(struct vx_request *r)
+{
+    r->inputs[1].type = VX_WIRE_FP64;
+}
+static void change_rank(struct vx_request *r)
+{
+    r->inputs[0].rank = 1;
+}
+static void change_rank_8(struct vx_request *r)
+{
+    r->inputs[0].rank = 8;
+    for (int i = 0; i < 8; i++) r->inputs[0].shape[i] = INT64_MAX;
+}
+static void change_columns(struct vx_request *r)
+{
+    r->inputs[0].shape[1] = 5;
+}
+static void change_channels(struct vx_request *r)
+{
+    r->inputs[1].shape[1] = 3;
+}
+static void change_rows(struct vx_request *r)
+{
+    r->inputs[1].shape[0] = 9;
+}
+static void change_missing(struct vx_request *r)
+{
+    r->inputs_count = 1;
+}
+static void change_none_at_all(struct vx_request *r)
+{
+    r->inputs_count = 0;
+}
+static void change_unknown(struct vx_request *r)
+{
+    r->inputs[r->inputs_count++] = tensor_make("color", VX_WIRE_FP32, 10, 3);
+}
+static void change_most(struct vx_request *r)
+{
+    r->inputs[0].shape[0] = r->inputs[1].shape[0] = 1000;
+}
+static void change_many(struct vx_request *r)
+{
+    r->inputs[0].shape[0] = r->inputs[1].shape[0] = 1001;
+}
+static void change_output(struct vx_request *r)
+{
+    r->outputs_count = 1;
+    snprintf(r->outputs[0], sizeof r->outputs[0], "depth");
+}
+static void change_output_twice(struct vx_request *r)
+{
+    r->outputs_count = 2;
+    snprintf(r->outputs[0], sizeof r->outputs[0], "score");
+    snprintf(r->outputs[1], sizeof r->outputs[1], "score");
+}
+
+static void change_named(struct vx_request *r)
+{
+    r->coords_named = true; /* its own name is asked for; coords are there */
+}
+static void change_by_name(struct vx_request *r)
+{
+    r->coords_named = true;
+    r->coords_ref = (struct vx_coords_ref){1, 2};
+    r->inputs[0] = r->inputs[1];
+    r->inputs_count = 1;
+}
+static void change_both(struct vx_request *r)
+{
+    r->coords_named = true;
+    r->coords_ref = (struct vx_coords_ref){1, 2};
+}
+static void change_by_name_alone(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs_count = 0;
+}
+static void change_by_name_many(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs[0].shape[0] = 1001;
+}
+static void change_by_name_channels(struct vx_request *r)
+{
+    change_by_name(r);
+    r->inputs[0].shape[1] = 3;
+}
+
+static const struct {
+    void (*change)(struct vx_request *);
+    enum vx_code code;
+    const char *text;
+} cases[] = {
+    {change_none, VX_CODE_OK, ""},
+    {change_order, VX_CODE_OK, ""},
+    {change_three, VX_CODE_OK, ""},
+    {change_zero, VX_CODE_OK, ""},
+    {change_half, VX_CODE_OK, ""},
+    {change_bf16, VX_CODE_OK, ""},
+    {change_named, VX_CODE_OK, ""},
+    {change_both, VX_CODE_INVALID_ARGUMENT,
+     "input 'coords' and parameter 'coords_ref' are both there"},
+    {change_by_name_alone, VX_CODE_INVALID_ARGUMENT,
+     "input 'feats' is missing: model 'm' expects 1 input beside coords_ref, got 0"},
+    {change_by_name_many, VX_CODE_RESOURCE_EXHAUSTED, "at most 1000 voxels"},
+    {change_by_name_channels, VX_CODE_INVALID_ARGUMENT,
+     "expected shape [N,4], got [10,3]"},
+    {change_coords_type, VX_CODE_INVALID_ARGUMENT, "expected datatype INT32, got INT64"},
+    {change_feats_type, VX_CODE_INVALID_ARGUMENT,
+     "expected datatype FP32, FP16 or BF16, got FP64"},
+    {change_rank, VX_CODE_INVALID_ARGUMENT, "got [10]"},
+    {change_rank_8, VX_CODE_INVALID_ARGUMENT, "expected shape [N,4]"},
+    {change_columns, VX_CODE_INVALID_ARGUMENT, "got [10,5]"},
+    {change_channels, VX_CODE_INVALID_ARGUMENT, "expected shape [N,4], got [10,3]"},
+    {change_rows, VX_CODE_INVALID_ARGUMENT, "got 10 and 9"},
+    {change_missing, VX_CODE_INVALID_ARGUMENT, "input 'feats' is missing"},
+    {change_none_at_all, VX_CODE_INVALID_ARGUMENT, "input 'coords' is missing"},
+    {change_unknown, VX_CODE_INVALID_ARGUMENT, "unexpected inference input 'color'"},
+    {change_most, VX_CODE_OK, ""},
+    {change_many, VX_CODE_RESOURCE_EXHAUSTED,
+     "at most 1000 voxels in one request, got 1001"},
+    {change_output, VX_CODE_INVALID_ARGUMENT,
+     "unexpected inference output 'depth' for model 'm': it has 'normals', 'score'"},
+    {change_output_twice, VX_CODE_INVALID_ARGUMENT, "'score' is named twice"},
+};
+
+START_TEST(a_case_has_its_code_and_sentence)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    struct vx_why why = {""};
+    cases[_i].change(&request);
+    vx_status st = vx_admit("m", &signature, &request, &why, &admitted);
+    ck_assert_msg(vx_status_code(st) == cases[_i].code, "got %s",
+                  vx_status_text(st, &why));
+    ck_assert_msg(strstr(why.text, cases[_i].text), "got %s", why.text);
+    if (st.fault) return;
+    ck_assert_str_eq(admitted.coords->name, "coords");
+    ck_assert_int_eq(admitted.voxels, admitted.feats->shape[0]);
+    ck_assert_int_eq(admitted.outputs_count, 2);
+}
+END_TEST
+
+/* Eight outputs: all are named, unless their names leave the sentence no room. */
+static const struct {
+    const char *stem;
+    const char *ends;
+} outputs[] = {
+    {"level",
+     "'level0', 'level1', 'level2', 'level3', 'level4', 'level5', 'level6', 'level7'"},
+    {"a_long_name_for_one_output_of_a_level_",
+     "_level_0', 'a_long_name_for_one_output_of_a_level_1'"
+     " and others"},
+};
+
+START_TEST(all_outputs_are_named_that_have_room)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    struct vx_why why = {""};
+    signature.outputs_count = VX_OUTPUTS_MAX;
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+        snprintf(signature.outputs[o].name, sizeof signature.outputs[o].name, "%s%d",
+                 outputs[_i].stem, o);
+    change_output(&request);
+    ck_assert(vx_admit("m", &signature, &request, &why, &admitted).fault);
+    const char *ends = outputs[_i].ends;
+    size_t length = strlen(why.text);
+    ck_assert_msg(length >= strlen(ends) &&
+                      !strcmp(why.text + length - strlen(ends), ends),
+                  "%s", why.text);
+}
+END_TEST
+
+START_TEST(a_name_stands_for_coords)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    change_by_name(&request);
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert_ptr_null(admitted.coords);
+    ck_assert_str_eq(admitted.feats->name, "feats");
+    ck_assert_int_eq(admitted.voxels, 10);
+    ck_assert_int_eq(admitted.outputs_count, 2);
+}
+END_TEST
+
+START_TEST(outputs_come_in_the_order_asked_for)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    request.outputs_count = 2;
+    snprintf(request.outputs[0], sizeof request.outputs[0], "score");
+    snprintf(request.outputs[1], sizeof request.outputs[1], "normals");
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert_int_eq(admitted.outputs[0], 1);
+    ck_assert_int_eq(admitted.outputs[1], 0);
+    struct vx_reply_tensor tensor = vx_admit_reply_tensor(&signature, 1, 10);
+    ck_assert_str_eq(tensor.name, "score");
+    ck_assert_int_eq(tensor.type, VX_WIRE_FP16);
+    ck_assert_uint_eq(tensor.bytes, 20);
+    ck_assert_int_eq(tensor.shape[0] * 100 + tensor.shape[1], 1001);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("admit");
+    TCase *tcase = tcase_create("table");
+    tcase_add_loop_test(tcase, a_case_has_its_code_and_sentence, 0,
+                        (int)(sizeof cases / sizeof cases[0]));
+    tcase_add_loop_test(tcase, all_outputs_are_named_that_have_room, 0,
+                        sizeof outputs / sizeof *outputs);
+    tcase_add_test(tcase, a_name_stands_for_coords);
+    tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/server/govern/governor_rig.h"
+
+#include "engine/base/process/clock.h"
+#include "server/base/host.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+struct vx_rpc_governor *rig_governor;
+int rig_ours[RIG_CONNECTIONS_MAX], rig_theirs[RIG_CONNECTIONS_MAX];
+i32 rig_count;
+
+static void on_wakeup(void *context)
+{
+    (void)context;
+}
+
+void rig_open(u64 arena_bytes)
+{
+    struct vx_rpc_governor_options options = {.connections_max = RIG_CONNECTIONS_MAX,
+                                              .message_bytes_max = 64 << 20,
+                                              .receive_bytes_max = RIG_RECEIVE_BYTES_MAX,
+                                              .receive_ns_max = 60 * VX_NS_PER_S,
+                                              .arena_bytes = arena_bytes,
+                                              .wakeup = on_wakeup};
+    vx_host_raise_files();
+    ck_assert_ptr_null(vx_rpc_governor_open(&options, &rig_governor).fault);
+    rig_count = 0;
+}
+
+struct vx_rpc_place rig_place(i32 i)
+{
+    return (struct vx_rpc_place){rig_ours[i], (u64)i + 1};
+}
+
+i32 rig_connect(void)
+{
+    int pair[2];
+    ck_assert_int_eq(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    rig_ours[rig_count] = pair[0];
+    rig_theirs[rig_count] = pair[1];
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, rig_count),
+                        rig_place(rig_count));
+    return rig_count++;
+}
+
+void rig_close(void)
+{
+    for (i32 i = 0; i < rig_count; i++) {
+        vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, i));
+        close(rig_ours[i]);
+        close(rig_theirs[i]);
+    }
+    vx_rpc_governor_close(&rig_governor);
+}
+
+bool rig_is_closed(i32 i)
+{
+    return vx_rpc_governor_row(rig_governor, i)->cut != VX_RPC_CUT_NONE;
+}
+
+/* As gRPC does, until there is nothing, or nothing that may be read now. */
+void rig_read_all(i32 i)
+{
+    static u8 bytes[1 << 16];
+    struct iovec piece = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    while (vx_rpc_govern_read(rig_ours[i], &message, 0) > 0)
+        message = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+}
+
+i32 rig_unread(i32 i)
+{
+    int left = 0;
+    ck_assert_int_eq(ioctl(rig_ours[i], FIONREAD, &left), 0);
+    return left;
+}
+
+void rig_greet(i32 i)
+{
+    ck_assert_int_eq(write(rig_theirs[i], HELLO, sizeof HELLO - 1), sizeof HELLO - 1);
+}
+
+void rig_call(i32 i, u32 id)
+{
+    struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, id, NULL, 14};
+    ck_assert(raw_send(rig_theirs[i], &headers));
+}
+
+i64 rig_fill_with_half(i32 i)
+{
+    rig_greet(i);
+    rig_call(i, 1);
+    ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, 1000));
+    for (rig_read_all(i); !rig_unread(i); rig_read_all(i))
+        ck_assert(raw_rest(rig_theirs[i], 1, 16384));
+    return vx_rpc_governor_row(rig_governor, i)->meter.held;
+}

@@ -1,0 +1,37 @@
+/* governor_rig - a governor with connections that nobody else reads: pairs of sockets, of which ours
+ * is what the governor reads, and theirs is what a client writes.
+ *
+ * Owner    the test, one governor at a time.
+ * Thread   the test's own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_UNIT_GOVERNOR_RIG_H
+#define VX_TESTS_UNIT_GOVERNOR_RIG_H
+
+#include "server/rpc/rpc_private.h"
+
+#define RIG_CONNECTIONS_MAX   1024
+#define RIG_RECEIVE_BYTES_MAX (1 << 20)
+
+extern struct vx_rpc_governor *rig_governor;
+extern int rig_ours[RIG_CONNECTIONS_MAX], rig_theirs[RIG_CONNECTIONS_MAX];
+extern i32 rig_count;
+
+void rig_open(u64 arena_bytes);
+void rig_close(void);
+/* The number of a new connection. */
+i32 rig_connect(void);
+struct vx_rpc_place rig_place(i32 i);
+bool rig_is_closed(i32 i);
+/* As gRPC does, until there is nothing, or nothing that may be read now. */
+void rig_read_all(i32 i);
+/* Bytes that were written and not read. */
+i32 rig_unread(i32 i);
+void rig_greet(i32 i);
+/* The head of a call. */
+void rig_call(i32 i, u32 id);
+/* A call with a message of 32 MiB, as much of it as is read; bytes that were. */
+i64 rig_fill_with_half(i32 i);
+
+#endif

@@ -1,0 +1,329 @@
+/* What a connection may cost: who is held up, who makes room, and who is closed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/govern/h2_meter.h"
+#include "tests/support/wait.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct vx_rpc_counters counters_of(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters;
+}
+
+static u64 cuts_of(struct rpc_server *server, enum vx_rpc_cut why)
+{
+    return counters_of(server).connections_cut[why];
+}
+
+static u64 cuts_all(struct rpc_server *server)
+{
+    u64 all = 0;
+    for (i32 why = 1; why < VX_RPC_CUTS_COUNT; why++)
+        all += cuts_of(server, (enum vx_rpc_cut)why);
+    return all;
+}
+
+static void end(struct rpc_server *server)
+{
+    rpc_server_wait_idle(server);
+    grpc_channel *channel = rpc_channel_open(server);
+    rpc_infer_echo(channel, 100, 1);
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+
+/* Messages that have been announced beyond the room of all end before the next is asked for. */
+START_TEST(calls_of_one_connection_take_turns)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 2000});
+    int fd = raw_open(server);
+    for (u32 id = 1; id <= 5; id += 2) {
+        ck_assert(raw_call(fd, id, RPC_INFER, NULL));
+        ck_assert(raw_message(fd, id, 1500, 500));
+    }
+    rpc_wait_in_flight(server, 3);
+    /* One, or two: how many had spoken when the second was seen is the network's to say. */
+    VX_WAIT_UNTIL(counters_of(server).receiving > 0);
+    ck_assert_int_lt(counters_of(server).receiving, 3);
+    for (u32 id = 1; id <= 5; id += 2) ck_assert(raw_rest(fd, id, 1005));
+    VX_WAIT_UNTIL(counters_of(server).refused_bad == 3); /* zeros are no request */
+    VX_WAIT_UNTIL(counters_of(server).receiving == 0);
+    close(fd);
+    end(server);
+}
+END_TEST
+
+/* Who waits in that line and leaves, from whatever place, holds up nobody. */
+START_TEST(who_leaves_the_line_holds_up_nobody)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1000});
+    int fd = raw_open(server);
+    i32 in_flight = 4;
+    for (u32 i = 0; i < 4; i++) {
+        ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, NULL));
+        ck_assert(raw_message(fd, 2 * i + 1, 1100, 500));
+        rpc_wait_in_flight(server, (i32)i + 1);
+    }
+    for (i32 i = 3; i > 0; i--) { /* _i: who leaves, a bit each; the last one first */
+        if (!(_i >> (i - 1) & 1)) continue;
+        ck_assert(raw_send(
+            fd, &(struct raw_frame){RAW_RESET, 0, 2 * (u32)i + 1, "\0\0\0\x8", 4}));
+        rpc_wait_in_flight(server, --in_flight);
+    }
+    for (i32 i = 0; i < 4; i++)
+        if (!i || !(_i >> (i - 1) & 1)) ck_assert(raw_rest(fd, 2 * (u32)i + 1, 605));
+    rpc_wait_in_flight(server, 0);
+    ck_assert_uint_ge(counters_of(server).refused_bad, (u64)in_flight);
+    close(fd);
+    end(server);
+}
+END_TEST
+
+/* All calls are taken by one that sends headers only; another client's call has a place. */
+START_TEST(idle_calls_make_room_for_others)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.calls_max = 8});
+    int fd = raw_open(server);
+    for (u32 i = 0; i < 100; i++) ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, NULL));
+    VX_WAIT_UNTIL(counters_of(server).refused_full >= 100 - 8 - 64);
+    grpc_channel *channel = rpc_channel_open(server);
+    for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
+    grpc_channel_destroy(channel);
+    close(fd);
+    end(server);
+}
+END_TEST
+
+START_TEST(idle_watches_make_room_for_others)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.calls_max = 8, .on_call = NULL});
+    int fd = raw_open(server);
+    for (u32 i = 0; i < 100; i++)
+        ck_assert(raw_call(fd, 2 * i + 1, RPC_REFLECTION, NULL));
+    VX_WAIT_UNTIL(counters_of(server).refused_full > 0);
+    grpc_channel *channel = rpc_channel_open(server);
+    for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
+    grpc_channel_destroy(channel);
+    close(fd);
+    end(server);
+}
+END_TEST
+
+/* Half messages take all the room and stand still: small requests pass, and so does a large one. */
+START_TEST(halves_do_not_keep_others_out)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1 << 20});
+    int fds[4];
+    for (i32 i = 0; i < 4; i++) {
+        fds[i] = raw_open(server);
+        ck_assert(raw_call(fds[i], 1, i & 1 ? RPC_STREAM : RPC_INFER, NULL));
+        raw_large_message(fds[i], 1, 700000,
+                          600000); /* less to come than of the large one */
+    }
+    grpc_channel *channel = rpc_channel_open(server);
+    for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
+    rpc_infer_echo(channel, 2 << 20, 7);
+    grpc_channel_destroy(channel);
+    for (i32 i = 0; i < 4; i++) close(fds[i]);
+    end(server);
+}
+END_TEST
+
+/* One connection with halves on several streams fills all the room alone, and a quarter beyond it:
+ * three of these have room there, and four have not. */
+START_TEST(halves_of_one_connection_end_it)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 760 << 10});
+    int fd = raw_open(server);
+    for (u32 i = 0; i < 4; i++) {
+        ck_assert(raw_call(fd, 2 * i + 1, RPC_STREAM, NULL));
+        raw_large_message(fd, 2 * i + 1, 4 << 20, 1 << 18);
+    }
+    raw_expect_end(fd);
+    /* For which reason is a question of which look comes first. */
+    VX_WAIT_UNTIL(cuts_all(server) == 1);
+    end(server);
+}
+END_TEST
+
+/* Its message has its time, though it is a stream's.  The preface has no more than that, so it
+ * is generous. */
+START_TEST(message_of_a_stream_has_its_time)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.receive_ns_max = 5 * VX_NS_PER_S});
+    int idle = raw_open(server), slow = raw_open(server);
+    ck_assert(raw_call(idle, 1, RPC_STREAM, NULL));
+    ck_assert(raw_call(slow, 1, RPC_STREAM, NULL));
+    ck_assert(raw_message(slow, 1, 1000, 100));
+    raw_expect_end(slow);
+    VX_WAIT_UNTIL(cuts_of(server, VX_RPC_CUT_LATE) == 1);
+    VX_WAIT_UNTIL(counters_of(server).connections == 1); /* who sends nothing stays */
+    close(idle);
+    end(server);
+}
+END_TEST
+
+static bool send_reset(int fd, u32 turn)
+{
+    return raw_call(fd, 2 * turn + 1, RPC_INFER, NULL) &&
+           raw_send(fd, &(struct raw_frame){RAW_RESET, 0, 2 * turn + 1, "\0\0\0\x8", 4});
+}
+
+static bool send_ping(int fd, u32 turn)
+{
+    (void)turn;
+    return raw_send(fd, &(struct raw_frame){.type = RAW_PING, .flags = 1, .length = 8});
+}
+
+static bool send_settings(int fd, u32 turn)
+{
+    (void)turn;
+    return raw_send(fd, &(struct raw_frame){.type = RAW_SETTINGS, .flags = 1});
+}
+
+static bool send_empty(int fd, u32 turn)
+{
+    if (!turn && !raw_call(fd, 1, RPC_INFER, NULL)) return false;
+    return raw_send(fd, &(struct raw_frame){.type = RAW_DATA, .id = 1});
+}
+
+static bool send_unknown(int fd, u32 turn)
+{
+    return raw_send(fd,
+                    &(struct raw_frame){.type = 0xbe, .id = turn & 0xff, .length = 4});
+}
+
+static bool (*const floods[])(int fd, u32 turn) = {send_reset, send_ping, send_settings,
+                                                   send_empty, send_unknown};
+
+/* Beside each flood a good client is served, and the flood's connection is closed. */
+START_TEST(floods_are_closed_and_nobody_else)
+{
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
+    grpc_channel *channel = rpc_channel_open(server);
+    rpc_infer_echo(channel, 1000, 0);
+    int fd = raw_open(server);
+    for (u32 turn = 0; floods[_i](fd, turn); turn++)
+        if (turn % 4096 == 0) rpc_infer_echo(channel, 1000, turn);
+    raw_expect_end(fd);
+    VX_WAIT_UNTIL(cuts_of(server, VX_RPC_CUT_FLOOD) == 1);
+    rpc_infer_echo(channel, 1000, 1);
+    VX_WAIT_UNTIL(counters_of(server).connections == 1);
+    grpc_channel_destroy(channel);
+    end(server);
+}
+END_TEST
+
+START_TEST(header_block_without_end_is_closed)
+{
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
+    int fd = raw_open(server);
+    ck_assert(raw_send(fd, &(struct raw_frame){RAW_HEADERS, 0, 1, NULL, 16384}));
+    struct raw_frame more = {.type = 9, .id = 1, .length = 16384};
+    for (i32 i = 0; i < 100 && raw_send(fd, &more); i++) {
+    }
+    raw_expect_end(fd);
+    VX_WAIT_UNTIL(cuts_of(server, VX_RPC_CUT_HEADERS) == 1);
+    end(server);
+}
+END_TEST
+
+/* A client that is only fast is served, all of it. */
+START_TEST(honest_haste_is_not_closed)
+{
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
+    grpc_channel *channel = rpc_channel_open(server);
+    struct rpc_client clients[48];
+    struct rpc_result result = {0};
+    u8 body[1024];
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    for (i32 turn = 0; turn < 20; turn++) {
+        for (size_t i = 0; i < VX_COUNT(clients); i++) {
+            rpc_client_open(&clients[i], channel, RPC_INFER, 0);
+            if (i % 3 == 2) rpc_client_cancel(&clients[i]);
+        }
+        for (size_t i = 0; i < VX_COUNT(clients); i++) {
+            if (i % 3 != 2) ck_assert(rpc_client_send(&clients[i], body, length));
+            if (i % 3 != 2) rpc_client_half_close(&clients[i]);
+            if (i % 3 != 2) ck_assert(rpc_client_receive(&clients[i], &result));
+            rpc_client_close(&clients[i], &result);
+            ck_assert_int_eq(result.code,
+                             i % 3 == 2 ? GRPC_STATUS_CANCELLED : GRPC_STATUS_OK);
+            rpc_result_clear(&result);
+        }
+    }
+    ck_assert_uint_eq(counters_of(server).connections_ever, 1);
+    grpc_channel_destroy(channel);
+    end(server);
+}
+END_TEST
+
+/* What the server has said, unread. */
+static void discard(int fd)
+{
+    u8 bytes[16384];
+    while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+}
+
+/* A call whose answer leaves before its message is whole is over, though its client never says so:
+ * it counts no more as open, as silent, or as holding bytes. */
+START_TEST(calls_that_were_answered_are_over)
+{
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
+    int fd = raw_open(server);
+    u32 calls = VX_H2_STREAMS_MAX / 3 * 4 + 100;
+    for (u32 i = 0; i < calls; i++) {
+        bool whole = i % 4 == 0; /* enough of them: it is no flood */
+        ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, "1n"));
+        /* Together less than the connection's first window, 65,535: nobody asks for more. */
+        if (whole || _i) ck_assert(raw_message(fd, 2 * i + 1, 16, whole ? 21 : 6));
+        discard(fd);
+    }
+    ck_assert(raw_call(fd, 2 * calls + 1, RPC_STREAM, NULL));
+    VX_WAIT_UNTIL((discard(fd), counters_of(server).streams == 1) || cuts_all(server));
+    ck_assert_uint_eq(cuts_all(server), 0);
+    close(fd);
+    end(server);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_govern");
+    TCase *tests = tcase_create("rpc_govern");
+    tcase_set_timeout(tests, 2 * VX_WAIT_SECONDS);
+    tcase_add_test(tests, calls_of_one_connection_take_turns);
+    tcase_add_loop_test(tests, who_leaves_the_line_holds_up_nobody, 0, 8);
+    tcase_add_test(tests, idle_calls_make_room_for_others);
+    tcase_add_test(tests, idle_watches_make_room_for_others);
+    tcase_add_test(tests, halves_do_not_keep_others_out);
+    tcase_add_test(tests, halves_of_one_connection_end_it);
+    tcase_add_test(tests, message_of_a_stream_has_its_time);
+    tcase_add_loop_test(tests, floods_are_closed_and_nobody_else, 0, VX_COUNT(floods));
+    tcase_add_test(tests, header_block_without_end_is_closed);
+    tcase_add_test(tests, honest_haste_is_not_closed);
+    tcase_add_loop_test(tests, calls_that_were_answered_are_over, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

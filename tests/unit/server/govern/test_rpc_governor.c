@@ -1,0 +1,348 @@
+/* The governor's own rules, on connections that nobody else reads: how much room halves of messages
+ * have, which connection goes for a new one, parts of the arena, and when memory is given back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/clock.h"
+#include "server/base/host.h"
+#include "server/rpc/rpc_private.h"
+#include "tests/unit/server/govern/governor_rig.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* As in rpc_govern_cost.c. */
+#define CONNECTION_BYTES (32 << 10)
+#define CALL_BYTES       (8 << 10)
+#define ROOM_PART        8
+
+/* ------- room for halves of messages ------- */
+
+/* Each connection takes of it, and each call that has arrived and not ended, but an eighth always
+ * stays. */
+START_TEST(room_is_less_beside_connections_and_calls)
+{
+    static const i32 beside[] = {0, 7, 15, 23, 27, 100};
+    static const i32 calls[] = {0, 1, 9};
+    i32 others = beside[_i], streams = calls[_i % (i32)VX_COUNT(calls)];
+    rig_open(0);
+    i32 one = rig_connect();
+    for (i32 i = 0; i < others; i++) rig_connect();
+    for (i32 i = 0; others && i < streams; i++) {
+        if (!i) rig_greet(1);
+        rig_call(1, (u32)(2 * i + 1));
+        rig_read_all(1);
+        vx_rpc_govern_arrived(rig_place(1));
+    }
+    if (others && streams > 1) { /* one that we have ended, whatever its client says */
+        vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -1);
+        streams--;
+    }
+    i64 weight =
+        (i64)(others + 1) * CONNECTION_BYTES + (i64)(others ? streams : 0) * CALL_BYTES;
+    i64 room = RIG_RECEIVE_BYTES_MAX - weight;
+    if (room < RIG_RECEIVE_BYTES_MAX / ROOM_PART)
+        room = RIG_RECEIVE_BYTES_MAX / ROOM_PART;
+    ck_assert_int_eq(rig_fill_with_half(one), room);
+    rig_close();
+}
+END_TEST
+
+static void turns(i32 count_of_looks, i64 *now_ns)
+{
+    for (i32 i = 0; i < count_of_looks; i++) {
+        *now_ns += VX_NS_PER_S / 2;
+        vx_rpc_governor_turn(rig_governor, *now_ns);
+    }
+}
+
+/* A half of a small message fills the room, and its rest is the least of all: it goes on first, as
+ * long as it brings something. */
+START_TEST(who_brings_nothing_lets_others_go_on)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    for (i32 i = 0; i < 3; i++) {
+        rig_connect();
+        rig_fill_with_half(i);
+    }
+    bool went[3] = {false};
+    for (i32 look = 0; look < 3; look++) {
+        turns(1, &now_ns);
+        i32 going = -1;
+        for (i32 i = 0; i < 3; i++)
+            if (vx_rpc_governor_row(rig_governor, i)->waits == VX_RPC_WAIT_NONE)
+                going = i;
+        ck_assert_int_ge(going, 0);
+        ck_assert(!went[going]);
+        went[going] = true;
+        /* It reads what there is.  A byte that comes when others go on gives it no claim. */
+        rig_read_all(going);
+        now_ns += VX_NS_PER_S / 100;
+        vx_rpc_governor_turn(rig_governor, now_ns);
+        ck_assert(raw_rest(rig_theirs[going], 1, 1));
+        rig_read_all(going);
+    }
+    rig_close();
+}
+END_TEST
+
+/* However many hold little each: who stands still while others wait for room is closed. */
+START_TEST(many_small_halves_make_room)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    i32 holders = 24;
+    for (i32 i = 0; i <= holders; i++) rig_connect();
+    for (i32 i = 0; i < holders; i++) {
+        rig_greet(i);
+        rig_call(i, 1);
+        ck_assert(raw_message(rig_theirs[i], 1, 60001, 60000 - 5));
+        rig_read_all(i);
+    }
+    rig_greet(holders);
+    rig_call(holders, 1);
+    ck_assert(raw_message(rig_theirs[holders], 1, 100000, 80000));
+    rig_read_all(holders);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, holders)->waits,
+                     VX_RPC_WAIT_BYTES);
+    i32 closed = 0;
+    for (i32 look = 0; look < 20; look++) {
+        turns(1, &now_ns);
+        for (i32 i = 0; i < holders; i++) rig_read_all(i);
+    }
+    for (i32 i = 0; i < holders; i++) closed += rig_is_closed(i);
+    ck_assert_int_gt(closed, 0);
+    ck_assert(!rig_is_closed(holders));
+    rig_close();
+}
+END_TEST
+
+/* ------- which connection goes for a new one ------- */
+
+enum what { SILENT, GREETED, SPOKEN, CALLED };
+
+static void make(i32 i, enum what what)
+{
+    if (what == SILENT) return;
+    rig_greet(i);
+    if (what == SPOKEN) return; /* what it said has not been read */
+    rig_read_all(i);
+    for (u32 id = 1; what == CALLED && id <= 3; id += 2) {
+        rig_call(i, id);
+        rig_read_all(i);
+    }
+}
+
+/* When places are few, a call that we have ended does not keep a connection. */
+START_TEST(ended_calls_keep_no_place)
+{
+    rig_open(0);
+    for (i32 i = 0; i < 2; i++) {
+        make(rig_connect(), CALLED);
+        for (i32 call_of = 0; call_of < 2; call_of++) vx_rpc_govern_arrived(rig_place(i));
+        vx_rpc_governor_row(rig_governor, i)->active_ns -= 10 * VX_NS_PER_S;
+    }
+    vx_rpc_governor_crowded(rig_governor);
+    ck_assert(!rig_is_closed(0) && !rig_is_closed(1));
+    vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -2);
+    vx_rpc_governor_crowded(rig_governor);
+    ck_assert(!rig_is_closed(0) && rig_is_closed(1));
+    rig_close();
+}
+END_TEST
+
+/* Of 513 connections that have begun no call, of 1024 places, one goes at once: the oldest that has
+ * said nothing, else the oldest that has only greeted, else the oldest whose words are unread. */
+START_TEST(of_fresh_connections_the_least_goes)
+{
+    static const struct {
+        enum what first[4], others;
+        i32 going;
+    } cases[] = {
+        {{SILENT, SILENT, SILENT, SILENT}, SILENT, 0},
+        {{CALLED, SPOKEN, GREETED, SILENT}, SILENT, 3},
+        {{SPOKEN, CALLED, GREETED, GREETED}, GREETED, 2},
+        {{GREETED, SPOKEN, SPOKEN, SILENT}, SPOKEN, 3},
+        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, 1},
+        {{CALLED, CALLED, CALLED, GREETED}, SPOKEN, 3},
+    };
+    rig_open(0);
+    i32 fresh = 0;
+    for (i32 i = 0; fresh < RIG_CONNECTIONS_MAX / 2; i++) {
+        enum what what =
+            i < (i32)VX_COUNT(cases[0].first) ? cases[_i].first[i] : cases[_i].others;
+        rig_connect();
+        make(i, what);
+        fresh += what != CALLED;
+        ck_assert(!rig_is_closed(i));
+    }
+    for (i32 i = 0; i < rig_count; i++)
+        ck_assert_msg(!rig_is_closed(i), "%d went early", i);
+    i32 before = rig_count;
+    rig_connect();
+    for (i32 i = 0; i < before; i++)
+        ck_assert_msg(rig_is_closed(i) == (i == cases[_i].going),
+                      "case %d: connection %d", _i, i);
+    rig_close();
+}
+END_TEST
+
+/* ------- parts of the arena ------- */
+
+START_TEST(arena_has_a_part_for_each)
+{
+    rig_open(1200);
+    for (i32 i = 0; i < 4; i++) rig_connect();
+    ck_assert(vx_rpc_govern_take(rig_place(0), 1200)); /* alone: all of it */
+    vx_rpc_govern_give(rig_place(0), 700);             /* 500 */
+    ck_assert(vx_rpc_govern_take(rig_place(1), 100));  /* 600 of 1200 are not crowded */
+    /* Of 900 each of two has 450. */
+    ck_assert(!vx_rpc_govern_take(rig_place(0), 1));
+    ck_assert(!vx_rpc_govern_take(rig_place(1), 351));
+    ck_assert(vx_rpc_govern_take(rig_place(1), 350));
+    /* Of three, 300; who is no more than that finds something. */
+    ck_assert(!vx_rpc_govern_take(rig_place(2), 301));
+    ck_assert(vx_rpc_govern_take(rig_place(2), 250));
+    ck_assert(!vx_rpc_govern_take(rig_place(1), 1));
+    ck_assert(vx_rpc_govern_take(rig_place(2), 50));
+    /* Nothing is counted of what was refused: all of it comes back, and one is alone again. */
+    vx_rpc_govern_give(rig_place(1), 450);
+    vx_rpc_govern_give(rig_place(2), 300);
+    ck_assert(vx_rpc_govern_take(rig_place(0), 700));
+    /* A connection that ends gives what it has. */
+    ck_assert(!vx_rpc_govern_take(rig_place(3), 601));
+    vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 0));
+    vx_rpc_govern_give(rig_place(0), 1200);
+    ck_assert(vx_rpc_govern_take(rig_place(3), 1200));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0));
+    rig_close();
+}
+END_TEST
+
+/* Who took much while few had some has more than its part once many have. */
+START_TEST(arena_is_hoarded_by_who_came_first)
+{
+    rig_open(1200);
+    for (i32 i = 0; i < 4; i++) rig_connect();
+    ck_assert(vx_rpc_govern_take(rig_place(0), 600));
+    ck_assert(vx_rpc_govern_take(rig_place(1), 200));
+    ck_assert(vx_rpc_govern_take(rig_place(2), 100));
+    for (i32 i = 0; i < 4; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i)));
+    ck_assert(
+        vx_rpc_govern_take(rig_place(3), 1)); /* more than three quarters are taken */
+    for (i32 i = 0; i < 4; i++) ck_assert(vx_rpc_govern_hoards(rig_place(i)) == !i);
+    vx_rpc_govern_give(rig_place(0), 400);
+    ck_assert(!vx_rpc_govern_hoards(rig_place(0)));
+    rig_close();
+}
+END_TEST
+
+/* ------- memory is given back ------- */
+
+#define LOOK_NS (VX_NS_PER_S / 2)
+#define WORTH   (16 << 20)
+
+/* So many bytes of whole messages come. */
+static void bring(i32 i, i64 bytes)
+{
+    for (; bytes > 0; bytes -= 16384) {
+        ck_assert(
+            raw_send(rig_theirs[i], &(struct raw_frame){.type = 0xbe, .length = 16375}));
+        struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, i);
+        row->work = 2000; /* what comes is no subject here */
+        rig_read_all(i);
+    }
+}
+
+/* Resident pages; 0 where another allocator stands in for glibc's. */
+static i64 resident_bytes(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 0;
+#else
+    long all, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    ck_assert(file && fscanf(file, "%ld %ld", &all, &resident) == 2);
+    fclose(file);
+    return (i64)resident * sysconf(_SC_PAGESIZE);
+#endif
+}
+
+/* Free memory between blocks that are in use: nobody but malloc_trim gives that back. */
+static void *leave_free(void)
+{
+    static void *blocks[4096];
+    for (size_t i = 0; i < VX_COUNT(blocks); i++) {
+        blocks[i] = malloc(16 << 10);
+        memset(blocks[i], 1, 16 << 10);
+    }
+    void *last = blocks[VX_COUNT(blocks) - 1];
+    for (size_t i = 0; i + 1 < VX_COUNT(blocks); i++) free(blocks[i]);
+    return last;
+}
+
+START_TEST(memory_is_given_back_while_much_comes)
+{
+    struct vx_rpc_memory memory = {0};
+    i64 now_ns = 100 * VX_NS_PER_S;
+    rig_open(0);
+    i32 one = rig_connect();
+    rig_greet(one);
+    rig_read_all(one);
+    /* Nothing has come: nothing is due. */
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
+    bring(one, WORTH - (64 << 10));
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
+    bring(one, 128 << 10);
+    /* Not before the next look... */
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns + 1),
+                     now_ns + LOOK_NS);
+    void *last = leave_free();
+    i64 before = resident_bytes();
+    now_ns += LOOK_NS;
+    /* ... then at each, until four in a row brought little. */
+    for (i32 look = 1; look <= 4; look++, now_ns += LOOK_NS) {
+        i64 until_ns = vx_rpc_memory_turn(&memory, rig_governor, now_ns);
+        ck_assert_int_eq(until_ns, look < 4 ? now_ns + LOOK_NS : VX_NEVER);
+        if (look == 1 && before) ck_assert_int_lt(resident_bytes(), before - (48 << 20));
+    }
+    free(last);
+    /* As much again has to come. */
+    bring(one, WORTH - (1 << 20));
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
+    bring(one, 1 << 20);
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), now_ns + LOOK_NS);
+    rig_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_governor");
+    TCase *tests = tcase_create("rpc_governor");
+    tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
+    tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
+    tcase_add_test(tests, many_small_halves_make_room);
+    tcase_add_test(tests, ended_calls_keep_no_place);
+    tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
+    tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
+    tcase_add_test(tests, arena_has_a_part_for_each);
+    tcase_add_test(tests, memory_is_given_back_while_much_comes);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,121 @@
+/* The governor's own rules on connections that nobody else reads: calls that gRPC refuses, that we
+ * reset, or that never arrive.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/clock.h"
+#include "tests/unit/server/govern/governor_rig.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Who is answered before its message is whole holds nothing of it any more, whatever it says. */
+START_TEST(what_we_reset_gives_its_room_back)
+{
+    u8 reset[] = {0, 0, 4, RAW_RESET, 0, 0, 0, 0, 1, 0, 0, 0, 0};
+    struct iovec pieces[] = {{reset, 5}, {reset + 5, sizeof reset - 5}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = VX_COUNT(pieces)};
+    rig_open(0);
+    i32 one = rig_connect(), other = rig_connect();
+    i64 room = rig_fill_with_half(one);
+    ck_assert_int_eq(vx_rpc_govern_write(rig_ours[one], &message, 0), sizeof reset);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, one)->meter.held, 0);
+    rig_read_all(one); /* the rest is for nobody */
+    ck_assert_int_eq(rig_unread(one), 0);
+    ck_assert_int_eq(rig_fill_with_half(other), room);
+    rig_close();
+}
+END_TEST
+
+static size_t put_head(u8 *out, u8 type, u32 id, u8 length)
+{
+    u8 head[] = {0, 0, length, type, RAW_END_HEADERS, 0, 0, (u8)(id >> 8), (u8)id};
+    memcpy(out, head, sizeof head);
+    return sizeof head;
+}
+
+/* Reads are sized for the rest of a message while a frame of it is under way: what comes are heads
+ * of calls, more than a connection may bring. */
+static void flood_with_calls(i32 i, u32 calls)
+{
+    static u8 out[64 << 10];
+    u8 message[5] = {0, 0, 4, 0, 0}; /* 256 KiB */
+    rig_greet(i);
+    rig_call(i, 1);
+    size_t length = put_head(out, RAW_DATA, 1, 100);
+    memcpy(out + length, message, sizeof message);
+    ck_assert_int_eq(write(rig_theirs[i], out, length + 99), (ssize_t)length + 99);
+    rig_read_all(i);
+    length = 1; /* the rest of that frame */
+    for (u32 k = 1; k <= calls; k++)
+        length += put_head(out + length, RAW_HEADERS, 2 * k + 1, 0);
+    ck_assert_int_eq(write(rig_theirs[i], out, length), (ssize_t)length);
+    rig_read_all(i);
+}
+
+/* Calls that were read and never arrive hold up their own connection, and nobody else. */
+START_TEST(calls_that_never_arrive_are_their_own)
+{
+    rig_open(0);
+    i32 cut = rig_connect(), many = rig_connect(), good = rig_connect();
+    flood_with_calls(cut, 2000);
+    ck_assert(rig_is_closed(cut)); /* what it brought never got anywhere */
+    vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, cut));
+    flood_with_calls(many, 1100);
+    ck_assert(!rig_is_closed(many));
+    ck_assert_int_gt(vx_rpc_governor_row(rig_governor, many)->unseen, 1024);
+    /* One that has none is read, and then waits for those that it brought. */
+    rig_greet(good);
+    rig_call(good, 1);
+    rig_read_all(good);
+    ck_assert_int_eq(rig_unread(good), 0);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, good)->unseen, 1);
+    rig_call(good, 3);
+    rig_read_all(good);
+    ck_assert_int_gt(rig_unread(good), 0);
+    vx_rpc_govern_arrived(rig_place(good));
+    rig_read_all(good);
+    ck_assert_int_eq(rig_unread(good), 0);
+    /* Its own time gives them back. */
+    vx_rpc_governor_turn(rig_governor, vx_clock_ns() + 20 * VX_NS_PER_S);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, good)->unseen, 0);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, many)->unseen, 0);
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, cut), rig_place(cut));
+    rig_close();
+}
+END_TEST
+
+/* While few calls are unseen a message is read in large pieces, whatever comes in it. */
+START_TEST(many_at_once_bring_few_calls_each)
+{
+    rig_open(0);
+    i32 first = rig_connect(), second = rig_connect();
+    flood_with_calls(first, 1100);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, first)->unseen, 1101);
+    for (i32 k = 0; k < 1000; k++) vx_rpc_govern_arrived(rig_place(first));
+    flood_with_calls(second, 1100);
+    ck_assert(!rig_is_closed(second));
+    ck_assert_int_gt(rig_unread(second), 0);
+    ck_assert_int_le(vx_rpc_governor_row(rig_governor, second)->unseen, 200);
+    rig_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_governor_calls");
+    TCase *tests = tcase_create("rpc_governor_calls");
+    tcase_add_test(tests, what_we_reset_gives_its_room_back);
+    tcase_add_test(tests, calls_that_never_arrive_are_their_own);
+    tcase_add_test(tests, many_at_once_bring_few_calls_each);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,90 @@
+/* http: who goes when somebody comes and all places are taken.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "tests/unit/server/http/http_harness.h"
+
+#include <check.h>
+#include <unistd.h>
+
+#define PLACES  16
+#define EARLIER 20 /* connections of an address that have ended */
+
+static int open_idle(int last)
+{
+    int fd = client_open_from(last);
+    client_send(fd, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_answer(fd, 200, "/x|");
+    return fd;
+}
+
+static void expect_lives(int fd)
+{
+    client_send(fd, "GET /y HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_answer(fd, 200, "/y|");
+}
+
+static void setup(void)
+{
+    server.connections_max = PLACES;
+    server_start(NULL);
+}
+
+static void settle(void)
+{
+    usleep(30000); /* sleep: longer than a newcomer's protection */
+}
+
+/* Idle for longest is who has been silent for longest, not who came first. */
+START_TEST(who_speaks_again_is_not_the_oldest)
+{
+    int fds[PLACES];
+    for (int i = 0; i < PLACES; i++) fds[i] = open_idle(1);
+    settle();
+    expect_lives(fds[0]);
+    int late = open_idle(1);
+    expect_closed(fds[1]);
+    for (int i = 0; i < PLACES; i++)
+        if (i != 1) expect_lives(fds[i]);
+    expect_lives(late);
+    for (int i = 0; i < PLACES; i++) close(fds[i]);
+    close(late);
+    server_close();
+}
+END_TEST
+
+/* An address is asked for a place by what it has, not by what it had. */
+START_TEST(connections_that_ended_do_not_count)
+{
+    int fds[PLACES];
+    for (int i = 0; i < EARLIER; i++) close(open_idle(2));
+    for (int i = 0; i < 3; i++) expect_serves(); /* turns in which their ends are heard */
+    for (int i = 0; i < PLACES; i++)
+        fds[i] = open_idle(i < 2 ? 2 : 1); /* 2 is the oldest */
+    settle();
+    int late = open_idle(1);
+    expect_closed(fds[2]);
+    expect_lives(fds[0]);
+    expect_lives(fds[1]);
+    for (int i = 0; i < PLACES; i++) close(fds[i]);
+    close(late);
+    server_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_room");
+    TCase *tests = tcase_create("http_room");
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_set_timeout(tests, 20);
+    tcase_add_test(tests, who_speaks_again_is_not_the_oldest);
+    tcase_add_test(tests, connections_that_ended_do_not_count);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,78 @@
+/* infer_rig - inferences whose workers and clients are the test: the glue of infer.c and its kin
+ * between a real scheduler, registry, arena, table of geometries and table of regions.
+ *
+ *   rig_set_up();
+ *   struct vx_call *call = rig_call(0, 10);
+ *   vx_infer_on_call(&rig.infer, call);
+ *   vx_infer_dispatch(&rig.infer);           rig.runs[0] is what the worker was told
+ *   rig_done(&rig.runs[0]);                  the worker's answer, all well; the test may change it
+ *   rig_end(&rig.runs[0]);                   rig.answers[0] is what the client was told
+ *
+ * vx_workers_* and what answers calls are the rig's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_INFER_RIG_H
+#define VX_TESTS_INFER_RIG_H
+
+#include "server/infer/infer_private.h"
+
+enum { RIG_WORKERS = 2, RIG_CALLS = 8, RIG_WORDS = 32 };
+
+struct rig_run {
+    i32 worker;
+    struct vx_message_run run;
+};
+
+struct rig_answer {
+    struct vx_call *call;
+    enum vx_code code;
+    struct vx_why why;     /* of a failure */
+    struct vx_reply reply; /* else */
+    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    i32 coming; /* what vx_rpc_answers_coming said last */
+};
+
+struct rig {
+    struct vx_infer infer;
+    struct vx_config config;
+    struct vx_workers *workers; /* as the regions want it; nothing is behind it */
+    struct vx_worker_info infos[RIG_WORKERS];
+    u32 model_workers; /* what vx_models_workers says */
+    bool deaf;         /* workers take no word */
+    i32 killed;        /* workers that were killed, as bits */
+    i32 coming;
+    struct rig_run runs[RIG_WORDS];
+    struct rig_answer answers[RIG_WORDS];
+    i32 runs_count, answers_count;
+    struct vx_call calls[RIG_CALLS];
+};
+extern struct rig rig;
+/* The DONE that rig_end hands over. */
+extern struct vx_message_done rig_said;
+
+/* Model "conv", features of 4 channels, outputs "normals" (f32 x 3) and "score" (f16); both workers
+ * are up and have it.  A batch takes 4 requests of 1000 voxels together. */
+void rig_set_up(void);
+void rig_tear_down(void);
+struct vx_signature *rig_signature(void);
+
+/* Call number `i` anew: its inputs in slots, geometry number i + 1, both outputs. */
+struct vx_call *rig_call(i32 i, i64 voxels);
+/* The same by the name of geometry number `geometry`, without coordinates. */
+struct vx_call *rig_call_named(i32 i, i64 voxels, u64 geometry);
+void rig_drop_slots(struct vx_call *call);
+/* Arrives and is sent, the only one of its batch. */
+struct rig_run *rig_start(struct vx_call *call);
+
+void rig_done(const struct rig_run *run);
+void rig_end(const struct rig_run *run);
+/* The worker's process is gone, and another one has the model. */
+void rig_restart(i32 worker);
+
+struct rig_answer *rig_answer_of(const struct vx_call *call);
+/* Fails the test when there is none, or another one. */
+struct rig_answer *rig_expect(const struct vx_call *call, enum vx_code code);
+u64 rig_used(void); /* of the arena */
+
+#endif

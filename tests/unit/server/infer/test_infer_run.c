@@ -1,0 +1,456 @@
+/* infer_run, infer_count: batches to workers and back, workers that lie, die and forget, and what is
+ * counted of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "engine/base/process/clock.h"
+#include "tests/unit/server/infer/infer_rig.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct vx_infer *const infer = &rig.infer;
+
+static struct vx_instance_stats *stats(void)
+{
+    return &vx_registry_row(infer->registry, 0)->stats;
+}
+
+/* Only this worker serves. */
+static void only(i32 worker)
+{
+    for (i32 w = 0; w < RIG_WORKERS; w++)
+        vx_sched_instance_ready(infer->sched, 0, w, w == worker);
+}
+
+static u64 observed(enum vx_histogram_id id)
+{
+    u64 count = 0;
+    for (i32 i = 0; i <= VX_METRICS_BOUNDS_MAX; i++)
+        count += infer->metrics->histograms[id].counts[i];
+    return count;
+}
+
+/* ------- workers that lie ------- */
+
+/* Fewer items than were sent, or more: nothing of it counts, and they run elsewhere. */
+START_TEST(who_answers_another_number_is_killed)
+{
+    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 20)};
+    vx_infer_on_call(infer, calls[0]);
+    vx_infer_on_call(infer, calls[1]);
+    vx_infer_dispatch(infer);
+    struct rig_run *run = &rig.runs[0];
+    ck_assert_int_eq(run->run.items_count, 2);
+    rig_done(run);
+    rig_said.items_count = _i ? 3 : 1;
+    rig_said.items[0].geometry_kept = true;
+    rig_end(run);
+    ck_assert_int_eq(rig.killed, 1 << run->worker);
+    ck_assert_int_eq(rig.answers_count, 0);
+    ck_assert_int_eq(vx_sched_running(infer->sched), 2);
+    ck_assert_int_eq(vx_geometries_count(infer->geometries), 0);
+    rig_restart(run->worker);
+    for (i32 i = 1; i <= 2; i++) { /* each alone: it saw a death */
+        vx_infer_dispatch(infer);
+        ck_assert_int_ge(rig.runs_count, i + 1);
+        rig_done(&rig.runs[i]);
+        rig_end(&rig.runs[i]);
+    }
+    rig_expect(calls[0], VX_CODE_OK);
+    rig_expect(calls[1], VX_CODE_OK);
+}
+END_TEST
+
+START_TEST(a_batch_that_nobody_sent_is_not_answered)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call), other = *run;
+    other.run.head.batch += 100;
+    rig_done(&other);
+    rig_end(&other);
+    ck_assert_int_eq(rig.killed, 0); /* late words of an earlier process */
+    ck_assert_int_eq(rig.answers_count, 0);
+    other = *run;
+    other.worker = !run->worker;
+    rig_done(&other);
+    rig_end(&other);
+    ck_assert_int_eq(rig.answers_count, 0);
+    rig_done(run);
+    rig_end(run);
+    rig_end(run); /* twice is once */
+    rig_expect(call, VX_CODE_OK);
+    ck_assert_uint_eq(stats()->execution_count, 1);
+}
+END_TEST
+
+/* ------- workers that die ------- */
+
+START_TEST(what_two_workers_died_of_is_not_tried_again)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    if (_i) vx_infer_on_gone(infer, call);
+    rig_restart(run->worker);
+    ck_assert_int_eq(rig.answers_count, 0);
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, 2);
+    rig_restart(rig.runs[1].worker);
+    ck_assert_str_eq(
+        rig_expect(call, VX_CODE_INTERNAL)->why.text,
+        "2 device processes died while this request ran; it will not be tried again");
+    ck_assert_uint_eq(stats()->broken, 1);
+    ck_assert_uint_eq(stats()->cancelled, 0);
+    ck_assert_uint_eq(rig_used(), 0);
+}
+END_TEST
+
+/* A word that was not taken is no death. */
+START_TEST(what_a_worker_never_heard_of_runs_elsewhere)
+{
+    struct vx_call *call = rig_call(0, 10);
+    for (i32 turn = 0; turn < 3; turn++) {
+        only(0);
+        rig.deaf = true;
+        if (!turn) vx_infer_on_call(infer, call);
+        vx_infer_dispatch(infer);
+        ck_assert_int_eq(rig.runs_count, 0);
+        rig.deaf = false;
+        rig_restart(0);
+    }
+    ck_assert_int_eq(rig.answers_count, 0);
+    ck_assert_int_eq(call->job.deaths, 0);
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, 1);
+    rig_done(&rig.runs[0]);
+    rig_end(&rig.runs[0]);
+    rig_expect(call, VX_CODE_OK);
+}
+END_TEST
+
+/* What a dead worker held nobody holds, and what it was sent is forgotten. */
+START_TEST(a_dead_worker_holds_nothing)
+{
+    only(0);
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    rig_done(run);
+    rig_said.items[0].geometry_kept = true;
+    rig_end(run);
+    ck_assert_int_eq(vx_geometries_count(infer->geometries), 1);
+    struct vx_call *waits = rig_call_named(1, 10, 1), *running = rig_call(2, 10);
+    running->request.sent_ref = (struct vx_coords_ref){0};
+    rig_start(running);
+    ck_assert_uint_ne(infer->sent[0][0].batch | infer->sent[0][1].batch, 0);
+    vx_sched_instance_ready(infer->sched, 0, 0, false);
+    vx_infer_on_call(infer, waits);
+    ck_assert_ptr_null(rig_answer_of(waits));
+    rig_restart(0);
+    rig_expect(waits, VX_CODE_FAILED_PRECONDITION);
+    ck_assert_int_eq(vx_geometries_count(infer->geometries), 0);
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
+        ck_assert_uint_eq(infer->sent[0][i].batch, 0);
+        ck_assert_int_eq(infer->sent[0][i].sent_ns, 0);
+    }
+    struct vx_call *late = rig_call_named(3, 10, 1);
+    vx_infer_on_call(infer, late);
+    rig_expect(late, VX_CODE_FAILED_PRECONDITION);
+}
+END_TEST
+
+/* ------- workers that have forgotten ------- */
+
+/* 0: another one holds it; 1: none; 2: another one, but the client has left. */
+START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
+{
+    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
+    if (_i != 1)
+        vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 1, 10, 270);
+    struct vx_call *call = rig_call_named(0, 10, 42);
+    struct rig_run *run = rig_start(call);
+    if (_i == 2) vx_infer_on_gone(infer, call);
+    rig_done(run);
+    rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
+    rig_said.items[0].ran = false;
+    rig_end(run);
+    vx_infer_dispatch(infer);
+    struct vx_geometry_fact fact = {0};
+    bool known =
+        vx_geometries_find(infer->geometries, (struct vx_coords_ref){42, 0}, &fact);
+    ck_assert_int_eq(known, _i != 1);
+    ck_assert_int_eq(fact.workers >> run->worker & 1, 0);
+    ck_assert_uint_eq(stats()->execution_count, 0);
+    ck_assert_int_eq(rig.runs_count, _i ? 1 : 2);
+    if (_i) {
+        rig_expect(call, VX_CODE_FAILED_PRECONDITION);
+        ck_assert_uint_eq(infer->metrics->refs_unknown, 1);
+        return;
+    }
+    ck_assert_int_eq(rig.answers_count, 0);
+    ck_assert_int_ne(rig.runs[1].worker, run->worker);
+    rig_done(&rig.runs[1]);
+    rig_end(&rig.runs[1]);
+    rig_expect(call, VX_CODE_OK);
+    ck_assert_uint_eq(infer->metrics->refs_hit, 1);
+}
+END_TEST
+
+/* Another holder that has not the model is none. */
+START_TEST(elsewhere_is_where_the_model_is)
+{
+    struct vx_instance *row = vx_registry_row(infer->registry, 0);
+    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
+    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 1, 10, 270);
+    struct vx_call *call = rig_call_named(0, 10, 42);
+    struct rig_run *run = rig_start(call);
+    row->workers_loaded = 1u << run->worker;
+    rig_done(run);
+    rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
+    rig_end(run);
+    rig_expect(call, VX_CODE_FAILED_PRECONDITION);
+    ck_assert_int_eq(vx_sched_queued(infer->sched), 0);
+}
+END_TEST
+
+/* With coordinates a failed precondition is no word about names. */
+START_TEST(who_sent_coordinates_is_told_what_the_worker_said)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    rig_done(run);
+    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){1, 0}, 1, 10, 270);
+    rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
+    vx_done_add_why(&rig_said, 0, "as the test wants");
+    rig_end(run);
+    ck_assert_str_eq(rig_expect(call, VX_CODE_FAILED_PRECONDITION)->why.text,
+                     "as the test wants");
+    ck_assert_int_eq(vx_geometries_count(infer->geometries), 1);
+    ck_assert_uint_eq(infer->metrics->refs_unknown, 0);
+}
+END_TEST
+
+/* A region that a worker found cut is cut for all; one that its request has not is no region. */
+START_TEST(a_region_that_a_worker_lost_is_refused_from_then_on)
+{
+    char key[64];
+    snprintf(key, sizeof key, "/vx-infer-%d", (int)getpid());
+    int object = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    ck_assert_int_ge(object, 0);
+    ck_assert(!ftruncate(object, 4096));
+    struct vx_peer peer = {1, VX_PEER_UNIX, geteuid(), getegid()};
+    const struct vx_region_wanted wanted = {.name = "r", .key = key, .bytes = 4096};
+    struct vx_why why = {""};
+    vx_status st = vx_regions_add_system(infer->regions, &peer, &wanted, &why);
+    ck_assert(!shm_unlink(key) && !close(object));
+    ck_assert_msg(!st.fault, "%s", why.text);
+    const struct vx_request_region piece = {.name = "r", .bytes = 160};
+    struct vx_region_use *use = &rig.calls[0].inputs_use[0], again;
+    struct vx_call *call = rig_call(0, 10);
+    rig_drop_slots(call);
+    ck_assert(!vx_regions_use(infer->regions, &peer, &piece, &why, use).fault);
+    struct rig_run *run = rig_start(call);
+    ck_assert_int_eq(run->run.items[0].feats.region, use->region);
+    i32 region = use->region;
+    rig_done(run);
+    rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
+    rig_said.items[0].region_lost = _i ? region + 1 : region;
+    rig_end(run);
+    rig_expect(call, VX_CODE_FAILED_PRECONDITION);
+    ck_assert_int_eq(call->inputs_use[0].region, 0); /* given back */
+    st = vx_regions_use(infer->regions, &peer, &piece, &why, &again);
+    ck_assert_int_eq(vx_status_code(st), _i ? VX_CODE_OK : VX_CODE_FAILED_PRECONDITION);
+    vx_regions_done(infer->regions, &again);
+}
+END_TEST
+
+/* ------- what the scheduler learns ------- */
+
+/* well, ran, how many items of two; whether three batches of that say anything */
+static const struct {
+    enum vx_code code;
+    bool ran, learns;
+} learn_rows[] = {
+    {VX_CODE_OK, true, true},
+    {VX_CODE_INVALID_ARGUMENT, true, false}, /* it took as long as it took to find out */
+    {VX_CODE_INVALID_ARGUMENT, false, true}, /* refused before: the other one's time */
+};
+
+START_TEST(nothing_is_learned_from_what_failed)
+{
+    only(0);
+    for (i32 turn = 0; turn < 4; turn++) {
+        vx_infer_on_call(infer, rig_call(0, 10));
+        vx_infer_on_call(infer, rig_call(1, 10));
+        vx_infer_dispatch(infer);
+        ck_assert_int_eq(rig.runs_count, turn + 1);
+        ck_assert_int_eq(rig.runs[turn].run.items_count, 2);
+        rig_done(&rig.runs[turn]);
+        rig_said.items[1].code = (i32)learn_rows[_i].code;
+        rig_said.items[1].ran = learn_rows[_i].ran;
+        rig_end(&rig.runs[turn]);
+    }
+    const struct vx_job job = {.voxels = 10};
+    i64 wait_ns = vx_sched_expected_wait_ns(infer->sched, &job, vx_clock_ns());
+    ck_assert_int_eq(wait_ns > 0, learn_rows[_i].learns);
+    if (_i == 2) /* only the pairs of those that ran */
+        ck_assert_int_lt(wait_ns, 3000);
+}
+END_TEST
+
+/* ------- what is counted ------- */
+
+START_TEST(requests_and_batches_are_counted)
+{
+    struct vx_call *calls[3];
+    only(0);
+    for (i32 i = 0; i < 3; i++) {
+        calls[i] = rig_call(i, 10 * (i + 1));
+        calls[i]->decoded_ns -= 1000 * VX_NS_PER_S;
+        vx_infer_on_call(infer, calls[i]);
+    }
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, 1);
+    rig_done(&rig.runs[0]);
+    rig_said.items[1].code = VX_CODE_INVALID_ARGUMENT;
+    rig_said.items[2].ran = false; /* never was on the device */
+    rig_said.items[2].code = VX_CODE_RESOURCE_EXHAUSTED;
+    rig_said.items[2].convert_ns = rig_said.items[2].geometry_ns = 0;
+    rig_said.items[2].compute_ns = rig_said.items[2].output_ns = 0;
+    rig_said.items[0].geometry_hit = true;
+    rig_end(&rig.runs[0]);
+    rig_expect(calls[0], VX_CODE_OK);
+    const struct vx_instance_stats *s = stats();
+    ck_assert_uint_eq(s->inference_count, 1);
+    ck_assert_uint_eq(s->execution_count, 1);
+    ck_assert_uint_eq(s->voxels, 10);
+    ck_assert_uint_eq(s->pairs, 27);
+    ck_assert_uint_gt(s->last_inference_ms, 0);
+    ck_assert_uint_eq(s->success.count, 1);
+    ck_assert_uint_ge(s->success.ns, 1000 * VX_NS_PER_S);
+    ck_assert_uint_eq(s->fail.count, 2);
+    ck_assert_uint_ge(s->fail.ns, 2000 * VX_NS_PER_S);
+    ck_assert_uint_eq(s->rejected, 1);
+    ck_assert_uint_eq(s->cancelled + s->broken, 0);
+    ck_assert_uint_eq(s->geometry_hit.count, 1);
+    ck_assert_uint_eq(s->geometry_hit.ns, 200);
+    ck_assert_uint_eq(s->geometry_miss.count, 0);
+    /* 1000 ns of the device, as 100 : 200 : 300 : 400. */
+    ck_assert_uint_eq(s->compute_input.ns, 100);
+    ck_assert_uint_eq(s->compute_infer.ns, 500);
+    ck_assert_uint_eq(s->compute_output.ns, 400);
+    ck_assert_uint_eq(s->queue.count, 1);
+    ck_assert_uint_eq(s->batches[0].compute_input.count, 0);
+    ck_assert_uint_eq(s->batches[1].compute_input.count, 1); /* two ran */
+    ck_assert_uint_eq(s->batches[1].compute_infer.ns, 500);
+    ck_assert_uint_eq(infer->metrics->codes[VX_CODE_OK], 1);
+    ck_assert_uint_eq(infer->metrics->codes[VX_CODE_INVALID_ARGUMENT], 1);
+    ck_assert_uint_eq(infer->metrics->codes[VX_CODE_RESOURCE_EXHAUSTED], 1);
+    const struct vx_histogram *histograms = infer->metrics->histograms;
+    ck_assert_uint_eq(observed(VX_HISTOGRAM_BATCH_REQUESTS), 1);
+    ck_assert_uint_eq(histograms[VX_HISTOGRAM_BATCH_REQUESTS].sum, 2);
+    ck_assert_uint_eq(histograms[VX_HISTOGRAM_BATCH_VOXELS].sum, 30);
+}
+END_TEST
+
+/* A batch of which nothing ran is none. */
+START_TEST(what_never_ran_is_no_batch)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    rig_done(run);
+    rig_said.items[0].ran = false;
+    rig_said.items[0].code = VX_CODE_INVALID_ARGUMENT;
+    rig_end(run);
+    ck_assert_uint_eq(observed(VX_HISTOGRAM_BATCH_REQUESTS), 0);
+    ck_assert_uint_eq(stats()->execution_count, 0);
+    ck_assert_uint_eq(stats()->fail.count, 1);
+}
+END_TEST
+
+/* Nothing of a batch went well: it took its time, and answered nobody. */
+START_TEST(what_failed_is_no_execution)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    rig_done(run);
+    rig_said.items[0].code = VX_CODE_INTERNAL;
+    rig_end(run);
+    ck_assert_uint_eq(observed(VX_HISTOGRAM_BATCH_REQUESTS), 1);
+    ck_assert_uint_eq(stats()->execution_count, 0);
+    ck_assert_uint_eq(stats()->broken, 1);
+    ck_assert_uint_eq(stats()->success.count, 0);
+}
+END_TEST
+
+/* Queue time ends when the device begins, which is not before the worker had heard of it. */
+START_TEST(the_queue_ends_where_the_device_begins)
+{
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    i64 queued_ns = call->job.queued_ns;
+    rig_done(run);
+    rig_said.received_ns = queued_ns + 1000;
+    rig_said.sent_ns = queued_ns + (_i ? 1500 : 9000); /* 1000 ns on the device */
+    rig_end(run);
+    ck_assert_uint_eq(stats()->queue.ns, _i ? 1000 : 8000);
+}
+END_TEST
+
+/* From the front's word to the worker's ear, and back; each batch has its own. */
+START_TEST(the_border_is_measured_for_each_batch)
+{
+    only(0);
+    rig_signature()->batching.requests_max = 1;
+    vx_sched_instance_set(infer->sched, 0, &rig_signature()->batching, true);
+    vx_infer_on_call(infer, rig_call(0, 10));
+    vx_infer_on_call(infer, rig_call(1, 10));
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, VX_WORKER_DEPTH);
+    const struct vx_histogram *border = &infer->metrics->histograms[VX_HISTOGRAM_BORDER];
+    u64 before = 0;
+    for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
+        rig_done(&rig.runs[i]);
+        rig_said.received_ns += 1000 * VX_NS_PER_S; /* it took that long to hear */
+        rig_end(&rig.runs[i]);
+        ck_assert_uint_ge(border->sum, before + 900 * VX_NS_PER_S);
+        ck_assert_uint_le(border->sum, before + 1100 * VX_NS_PER_S);
+        before = border->sum;
+    }
+    ck_assert_uint_eq(infer->sent[0][0].batch | infer->sent[0][1].batch, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("infer_run");
+    TCase *tests = tcase_create("there and back");
+    tcase_add_checked_fixture(tests, rig_set_up, rig_tear_down);
+    tcase_add_loop_test(tests, who_answers_another_number_is_killed, 0, 2);
+    tcase_add_test(tests, a_batch_that_nobody_sent_is_not_answered);
+    tcase_add_loop_test(tests, what_two_workers_died_of_is_not_tried_again, 0, 2);
+    tcase_add_test(tests, what_a_worker_never_heard_of_runs_elsewhere);
+    tcase_add_test(tests, a_dead_worker_holds_nothing);
+    tcase_add_loop_test(tests, a_geometry_that_is_gone_is_tried_elsewhere, 0, 3);
+    tcase_add_test(tests, elsewhere_is_where_the_model_is);
+    tcase_add_test(tests, who_sent_coordinates_is_told_what_the_worker_said);
+    tcase_add_loop_test(tests, a_region_that_a_worker_lost_is_refused_from_then_on, 0, 2);
+    tcase_add_loop_test(tests, nothing_is_learned_from_what_failed, 0,
+                        (int)VX_COUNT(learn_rows));
+    tcase_add_test(tests, requests_and_batches_are_counted);
+    tcase_add_test(tests, what_never_ran_is_no_batch);
+    tcase_add_test(tests, what_failed_is_no_execution);
+    tcase_add_loop_test(tests, the_queue_ends_where_the_device_begins, 0, 2);
+    tcase_add_test(tests, the_border_is_measured_for_each_batch);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

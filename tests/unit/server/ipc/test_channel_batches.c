@@ -1,0 +1,190 @@
+/* The channel: batches and their answers, as large as they say and with indices that are there.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/ipc/channel.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static union vx_message said, heard;
+
+static enum vx_code sent(size_t bytes)
+{
+    int fds[2];
+    size_t got;
+    ck_assert(!vx_channel_pair(fds).fault);
+    /* Past our own sender, which would not say what is malformed. */
+    ck_assert_int_eq(send(fds[1], &said, bytes, 0), (ssize_t)bytes);
+    enum vx_code code = vx_status_code(vx_channel_receive(fds[0], &heard, &got));
+    ck_assert_uint_eq(got, code == VX_CODE_OK ? bytes : 0);
+    close(fds[0]);
+    close(fds[1]);
+    return code;
+}
+
+/* Three items, of which two have a sentence. */
+static void say_done(void)
+{
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_DONE;
+    said.done.items_count = 3;
+    for (i32 i = 0; i < 3; i++) said.done.items[i].why = -1;
+    vx_done_add_why(&said.done, 2, "of the third");
+    vx_done_add_why(&said.done, 0, "of the first");
+}
+
+START_TEST(a_sentence_is_its_items_own)
+{
+    say_done();
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
+    ck_assert_str_eq(vx_done_why(&heard.done, 0)->text, "of the first");
+    ck_assert_str_eq(vx_done_why(&heard.done, 1)->text, "");
+    ck_assert_str_eq(vx_done_why(&heard.done, 2)->text, "of the third");
+}
+END_TEST
+
+#define DONE(field_) offsetof(struct vx_message_done, field_)
+static const struct {
+    size_t at;
+    i32 value;
+    bool sound;
+} dones[] = {
+    {DONE(items[1].why), -2, false},
+    {DONE(items[1].why), -1, true},
+    {DONE(items[1].why), 1, true},
+    {DONE(items[1].why), 2, false}, /* one behind the last */
+    {DONE(items[0].why), 2, false},
+    {DONE(items[2].why), 2, false},
+    {DONE(items[2].why), INT32_MAX, false},
+    {DONE(items[2].why), INT32_MIN, false},
+    {DONE(items_count), 0, false},
+    {DONE(items_count), 2, false},
+    {DONE(items_count), -1, false},
+    {DONE(items_count), VX_BATCH_ITEMS_MAX + 1, false},
+    {DONE(whys_count), 1, false},
+    {DONE(whys_count), 3, false},
+    {DONE(whys_count), 4, false},
+    {DONE(whys_count), -1, false},
+};
+
+/* A number that cannot be, in a record of the right size for what was said before. */
+START_TEST(an_answer_that_cannot_be_is_refused)
+{
+    say_done();
+    size_t bytes = vx_message_done_bytes(&said.done);
+    memcpy((u8 *)&said + dones[_i].at, &dones[_i].value, sizeof dones[_i].value);
+    ck_assert_int_eq(sent(bytes), dones[_i].sound ? VX_CODE_OK : VX_CODE_INTERNAL);
+    if (!dones[_i].sound) return;
+    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(bytes + 1), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* The counts themselves at their edges, in records of the size that they say. */
+START_TEST(an_answer_has_as_many_items_as_a_batch)
+{
+    say_done();
+    said.done.whys_count = 0;
+    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) said.done.items[i].why = -1;
+    for (i32 items = 0; items <= VX_BATCH_ITEMS_MAX; items++) {
+        said.done.items_count = items;
+        ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)),
+                         items ? VX_CODE_OK : VX_CODE_INTERNAL);
+    }
+    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) vx_done_add_why(&said.done, i, "each");
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
+    ck_assert_str_eq(vx_done_why(&heard.done, VX_BATCH_ITEMS_MAX - 1)->text, "each");
+    said.done.items_count = VX_BATCH_ITEMS_MAX + 1; /* in a record of that size */
+    said.done.whys_count = 0;
+    memset((u8 *)&said + offsetof(struct vx_message_done, items), 0xff,
+           (VX_BATCH_ITEMS_MAX + 1) * sizeof(struct vx_done_item));
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
+    memset(&said, 0, sizeof said); /* two sentences of one item, else as they should be */
+    said.head.kind = VX_MESSAGE_DONE;
+    said.done.items_count = 1;
+    said.done.whys_count = 1;
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_OK);
+    said.done.whys_count = 2;
+    ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* Who dies with words unread resets the socket; what it said before is heard all the same. */
+START_TEST(last_words_come_behind_a_reset)
+{
+    int fds[2];
+    size_t got;
+    ck_assert(!vx_channel_pair(fds).fault);
+    const struct vx_message_head unread = {.kind = VX_MESSAGE_STATS};
+    ck_assert(!vx_channel_send(fds[0], &unread, sizeof unread).fault);
+    say_done();
+    size_t bytes = vx_message_done_bytes(&said.done);
+    ck_assert(!vx_channel_send(fds[1], &said.head, bytes).fault);
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_ENDS;
+    vx_why_set(&said.ends.why, "it fell out");
+    ck_assert(!vx_channel_send(fds[1], &said.head, sizeof said.ends).fault);
+    close(fds[1]);
+    ck_assert(!vx_channel_receive(fds[0], &heard, &got).fault);
+    ck_assert_uint_eq(got, bytes);
+    ck_assert(!vx_channel_receive(fds[0], &heard, &got).fault);
+    ck_assert_str_eq(heard.ends.why.text, "it fell out");
+    ck_assert_int_eq(vx_status_code(vx_channel_receive(fds[0], &heard, &got)),
+                     VX_CODE_UNAVAILABLE);
+    close(fds[0]);
+}
+END_TEST
+
+START_TEST(a_sentence_without_an_end_is_refused)
+{
+    say_done();
+    size_t bytes = vx_message_done_bytes(&said.done);
+    char *last = (char *)&said + bytes - VX_WHY_BYTES * (_i ? 2 : 1);
+    memset(last, 'x', VX_WHY_BYTES - 1);
+    last[VX_WHY_BYTES - 1] = '\0';
+    ck_assert_int_eq(sent(bytes), VX_CODE_OK);
+    last[VX_WHY_BYTES - 1] = 'x';
+    ck_assert_int_eq(sent(bytes), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* What a front says is held against its counts as well. */
+START_TEST(a_run_has_the_size_that_it_says)
+{
+    static const i32 counts[] = {1, VX_BATCH_ITEMS_MAX, 0, -1, VX_BATCH_ITEMS_MAX + 1};
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_RUN;
+    said.run.items_count = counts[_i];
+    bool sound = _i < 2;
+    size_t bytes = vx_message_run_bytes(sound ? counts[_i] : 1);
+    ck_assert_int_eq(sent(bytes), sound ? VX_CODE_OK : VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(offsetof(struct vx_message_run, items)), VX_CODE_INTERNAL);
+    if (counts[_i] > VX_BATCH_ITEMS_MAX &&
+        vx_message_run_bytes(counts[_i]) <= sizeof said)
+        ck_assert_int_eq(sent(vx_message_run_bytes(counts[_i])), VX_CODE_INTERNAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("channel_batches");
+    TCase *tests = tcase_create("batches");
+    tcase_add_test(tests, a_sentence_is_its_items_own);
+    tcase_add_loop_test(tests, an_answer_that_cannot_be_is_refused, 0,
+                        (int)VX_COUNT(dones));
+    tcase_add_test(tests, an_answer_has_as_many_items_as_a_batch);
+    tcase_add_test(tests, last_words_come_behind_a_reset);
+    tcase_add_loop_test(tests, a_sentence_without_an_end_is_refused, 0, 2);
+    tcase_add_loop_test(tests, a_run_has_the_size_that_it_says, 0, 5);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,358 @@
+/* Models while workers die of their loads, or take long over them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/clock.h"
+#include "engine/base/process/log.h"
+#include "tests/unit/server/models/models_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int me, you; /* who waits */
+
+static void start(const char *control, const char *load)
+{
+    struct vx_why why = {""};
+    snprintf(rig_config.model_control, sizeof rig_config.model_control, "%s", control);
+    snprintf(rig_config.load_model, sizeof rig_config.load_model, "%s", load);
+    vx_status status = vx_models_start(rig_models, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+}
+
+static void list_all(bool quiet)
+{
+    rig_list_begin();
+    rig_list_add("a", 1, 10);
+    rig_list_add("b", 1, 10);
+    rig_list_give(quiet);
+}
+
+/* While "a" warms up "b" is read, warmed up and served. */
+START_TEST(a_long_warm_up_holds_up_no_other_model)
+{
+    list_all(false);
+    rig_worker_up(0); /* "a" is asked for first */
+    ck_assert_int_eq(rig_loads_told(0), 1);
+    rig_made(0);
+    ck_assert_int_eq(rig_loads_told(0), 2);
+    i32 b = rig_answer(0, VX_CODE_OK);
+    ck_assert_str_eq(vx_registry_row(rig_registry, b)->name, "b");
+    ck_assert_int_eq(rig_state(b), VX_INSTANCE_READY);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_LOADING);
+    ck_assert_str_eq(vx_registry_row(rig_registry, 0)->reason, "warming up");
+}
+END_TEST
+
+START_TEST(the_model_that_was_loading_is_blamed_and_no_other)
+{
+    list_all(false);
+    rig_worker_up(0); /* "a" is asked for first */
+    rig_worker_down(0);
+    rig_worker_up(0);
+    i32 other = rig_answer(0, VX_CODE_OK); /* now "b" is, and then the others */
+    ck_assert_str_eq(vx_registry_row(rig_registry, other)->name, "b");
+    ck_assert_int_eq(rig_state(other), VX_INSTANCE_READY);
+    rig_answer_all(0);
+    i32 said = rig_told_count;
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_LOADING);
+    rig_later(250 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig_told_count, said + 1);
+    ck_assert_int_eq(rig_told[said].instance, 0);
+}
+END_TEST
+
+/* Both workers load "m"; its notes are for the log once, and one of them says them. */
+START_TEST(notes_are_asked_for_until_a_worker_has_said_them)
+{
+    rig_list(1, 10);
+    rig_worker_up(0);
+    rig_worker_up(1);
+    ck_assert_int_eq(rig_notes_asked[0], 1);
+    ck_assert_int_eq(rig_notes_asked[1], 0);
+    rig_worker_down(0); /* perhaps before it came to them */
+    rig_worker_up(0);
+    rig_later(250 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig_notes_asked[0], 2);
+    rig_answer(0, VX_CODE_OK);
+    rig_answer(1, VX_CODE_OK);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_notes_asked[0], 2);
+    rig_list(1, 11); /* other files */
+    ck_assert_int_eq(rig_notes_asked[0], 3);
+    ck_assert_int_eq(rig_notes_asked[1], 0);
+}
+END_TEST
+
+/* Two were with the worker that died: each is tried alone, so that the next death names its
+ * cause; but one that takes long does not hold up the other for ever. */
+START_TEST(suspects_are_loaded_one_by_one)
+{
+    rig_list_begin();
+    rig_list_add("a", 1, 10);
+    rig_list_add("b", 1, 10);
+    rig_list_give(false);
+    rig_worker_up(0);
+    rig_made(0);
+    rig_made(0); /* both warm up */
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_loads_told(0), 2);
+    rig_later(250 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig_loads_told(0), 3);
+    rig_made(0);
+    rig_later(9 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), 3);
+    rig_later(1 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), 4);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(rig_told[3].instance), VX_INSTANCE_READY);
+    ck_assert_int_eq(rig_state(rig_told[2].instance), VX_INSTANCE_LOADING);
+}
+END_TEST
+
+/* Its workers die of it: who asked is told so, and it is tried on. */
+START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
+{
+    start("explicit", "");
+    rig_worker_up(0);
+    ck_assert(!vx_models_ask_load(rig_models, "a", &me, NULL).fault);
+    list_all(true);
+    for (int death = 1; death <= 3; death++) {
+        ck_assert_ptr_null(rig_ended);
+        rig_later(60 * VX_NS_PER_S);
+        ck_assert_int_eq(rig_loads_told(0), death);
+        rig_worker_down(0);
+        rig_worker_up(0);
+        vx_models_step(rig_models);
+    }
+    ck_assert_ptr_eq(rig_ended, &me);
+    ck_assert_int_eq(rig_ended_code, VX_CODE_UNAVAILABLE);
+    ck_assert_str_eq(
+        rig_ended_why,
+        "load failed for model 'a': version 1 is at LOADING state: the process "
+        "of worker 0 ended 3 times in a row while it loaded this model: it is "
+        "tried again 1 s after the last");
+    rig_ended = NULL;
+    ck_assert(!vx_models_ask_load(rig_models, "a", &you, NULL).fault);
+    list_all(true); /* somebody asks: at once, and as if nothing had been */
+    ck_assert_int_eq(rig_loads_told(0), 4);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_ptr_eq(rig_ended, &you);
+    ck_assert_int_eq(rig_ended_code, VX_CODE_OK);
+}
+END_TEST
+
+/* Whatever kills the worker, the load is tried for ever, later each time. */
+START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
+{
+    static const i64 pauses_ms[] = {250,   500,   1000,  2000,  4000, 8000,
+                                    16000, 32000, 60000, 60000, 60000};
+    rig_list(1, 10);
+    rig_worker_up(0);
+    for (int death = 0; death < (int)VX_COUNT(pauses_ms); death++) {
+        i32 told = rig_loads_told(0);
+        ck_assert_int_eq(told, death + 1);
+        rig_worker_down(0);
+        rig_worker_up(0);
+        rig_later((pauses_ms[death] - 1) * VX_NS_PER_MS);
+        ck_assert_int_eq(rig_loads_told(0), told);
+        rig_later(51 * VX_NS_PER_MS); /* it is looked at every 50 ms */
+        ck_assert_int_eq(rig_loads_told(0), told + 1);
+    }
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_LOADING);
+    ck_assert_str_eq(
+        vx_registry_row(rig_registry, 0)->reason,
+        "the process of worker 0 ended 11 times in a row while it loaded this "
+        "model: it is tried again 60 s after the last");
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_RETRY), VX_COUNT(pauses_ms));
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 0);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY);
+    rig_worker_down(0); /* what was loaded is forgiven: the pauses begin anew */
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_loads_told(0), (int)VX_COUNT(pauses_ms) + 2);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY); /* it waits for its worker */
+    rig_later(250 * VX_NS_PER_MS);
+    ck_assert_int_eq(rig_loads_told(0), (int)VX_COUNT(pauses_ms) + 3);
+}
+END_TEST
+
+/* What served and cannot be loaded again: its requests do not wait for who knows how long. */
+START_TEST(a_model_that_cannot_come_back_refuses_and_comes_back)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_OK);
+    struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    rig_worker_down(0);
+    for (int death = 1; death <= 3; death++) {
+        ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
+        ck_assert_int_eq(rig_lost, 0);
+        rig_worker_up(0);
+        rig_later(60 * VX_NS_PER_S);
+        rig_worker_down(0);
+    }
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+    ck_assert_int_eq(rig_lost, 1);
+    rig_worker_up(0);
+    rig_later(60 * VX_NS_PER_S);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_picked("m", 0), instance);
+}
+END_TEST
+
+/* A load that crashes runs beside batches of the models that serve: it is found all the
+ * same, goes last, and costs them a restart each time. */
+START_TEST(a_load_that_kills_workers_stops_no_other_model_and_loses_no_job)
+{
+    rig_worker_up(0);
+    rig_list_begin();
+    rig_list_add("good", 1, 10);
+    rig_list_give(false);
+    i32 good = rig_answer(0, VX_CODE_OK);
+    rig_list_add("m", 1, 11);
+    rig_list_give(false);
+    i32 instance = rig_told[rig_told_count - 1].instance;
+    ck_assert_int_ne(instance, good);
+    for (int death = 0; death < 6; death++) {
+        struct vx_job job = {.instance = good, .deadline_ns = INT64_MAX};
+        ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+        struct vx_batch_plan plan;
+        ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+        rig_worker_down(0);
+        vx_models_step(rig_models);
+        ck_assert(vx_sched_cancel(rig_sched, &job)); /* it waits for the next worker */
+        rig_later(60 * VX_NS_PER_S);                 /* the suspect's time has come */
+        rig_worker_up(0);
+        ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good); /* what serves comes first */
+        ck_assert_int_eq(rig_told[rig_told_count - 1].instance, instance);
+        ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+        ck_assert_int_eq(rig_picked("good", 0), good);
+    }
+    ck_assert_int_eq(rig_lost, 0);
+}
+END_TEST
+
+START_TEST(a_worker_that_dies_of_it_leaves_it_to_the_others)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_OK);
+    for (int death = 0; death < 5; death++) {
+        rig_worker_up(1);
+        rig_later(60 * VX_NS_PER_S);
+        ck_assert_int_eq(rig_loads_told(1), death + 1);
+        rig_worker_down(1);
+        vx_models_step(rig_models);
+        ck_assert_int_eq(rig_picked("m", 0), instance);
+    }
+    i32 said = rig_told_count;
+    rig_worker_up(1); /* it serves what else there is, until its time comes */
+    rig_listing.quiet = true;
+    vx_models_on_listing(rig_models,
+                         &rig_listing); /* a look of our own changes nothing */
+    ck_assert_int_eq(rig_told_count, said);
+    rig_list(1, 10); /* somebody asks */
+    ck_assert_int_eq(rig_told_count, said + 1);
+    ck_assert_int_eq(rig_told_to[said], 1);
+    rig_answer(1, VX_CODE_OK);
+    ck_assert_int_eq(vx_registry_row(rig_registry, instance)->workers_loaded, 3);
+}
+END_TEST
+
+START_TEST(a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_told[0].instance;
+    for (int death = 0; death < 3; death++) {
+        rig_worker_up(1);
+        rig_later(60 * VX_NS_PER_S);
+        rig_worker_down(1);
+        vx_models_step(rig_models);
+    }
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
+}
+END_TEST
+
+/* A request that saw a death runs alone: not beside a model that is read, nor beside one that is
+ * suspected, which waits for it; but beside a warm-up that nobody suspects. */
+START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
+{
+    rig_list_begin();
+    rig_list_add("good", 1, 10);
+    rig_list_add("slow", 1, 10);
+    rig_list_give(false);
+    rig_worker_up(0);
+    i32 good = rig_answer(0, VX_CODE_OK), slow = rig_answer(0, VX_CODE_OK);
+    struct vx_job job = {.instance = good, .deadline_ns = INT64_MAX};
+    struct vx_batch_plan plan;
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    ck_assert_int_eq(rig_told[rig_told_count - 1].instance, slow);
+    ck_assert(!vx_sched_pick(rig_sched, 0, &plan)); /* the slow one is read */
+    rig_made(0);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* and warms up for minutes */
+    rig_worker_down(0);                            /* its second death */
+    ck_assert_int_eq(rig_lost, 1);
+
+    job = (struct vx_job){.instance = good, .deadline_ns = INT64_MAX};
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_worker_down(0);
+    rig_worker_up(0);
+    ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
+    i32 told = rig_loads_told(0);
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told); /* the suspect waits for the request */
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan));
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told);
+    const struct vx_batch_end done = {.batch = plan.batch};
+    ck_assert(vx_sched_finish(rig_sched, &done, &plan));
+    rig_later(60 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told + 1);
+    ck_assert_int_eq(rig_told[rig_told_count - 1].instance, slow);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("models_retry");
+    TCase *tcase = tcase_create("retry");
+    tcase_add_checked_fixture(tcase, rig_set_up, rig_tear_down);
+    tcase_add_test(tcase, notes_are_asked_for_until_a_worker_has_said_them);
+    tcase_add_test(tcase, a_long_warm_up_holds_up_no_other_model);
+    tcase_add_test(tcase, the_model_that_was_loading_is_blamed_and_no_other);
+    tcase_add_test(tcase, suspects_are_loaded_one_by_one);
+    tcase_add_test(tcase, a_load_that_workers_die_of_ends_for_who_asked);
+    tcase_add_test(tcase, a_load_that_workers_die_of_is_tried_again_later_each_time);
+    tcase_add_test(tcase, a_model_that_cannot_come_back_refuses_and_comes_back);
+    tcase_add_test(tcase,
+                   a_load_that_kills_workers_stops_no_other_model_and_loses_no_job);
+    tcase_add_test(tcase, a_worker_that_dies_of_it_leaves_it_to_the_others);
+    tcase_add_test(tcase,
+                   a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries);
+    tcase_add_test(tcase, a_request_that_saw_a_death_does_not_wait_for_a_warm_up);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,163 @@
+/* Rows by name and version, and the sentences stock clients know.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/models/registry.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct vx_registry *registry;
+
+static void open_registry(void)
+{
+    ck_assert(!vx_registry_open(&registry).fault);
+}
+
+static void close_registry(void)
+{
+    vx_registry_close(&registry);
+}
+
+static i32 add(const char *name, i64 version, enum vx_instance_state state)
+{
+    i32 instance = vx_registry_add(registry, name, version, 0);
+    ck_assert_int_ge(instance, 0);
+    vx_registry_row(registry, instance)->state = state;
+    return instance;
+}
+
+START_TEST(the_highest_ready_version_answers)
+{
+    i32 got, one = add("m", 1, VX_INSTANCE_READY), three = add("m", 3, VX_INSTANCE_READY);
+    add("m", 7, VX_INSTANCE_LOADING);
+    add("other", 9, VX_INSTANCE_READY);
+    ck_assert(!vx_registry_pick(registry, "m", 0, NULL, &got).fault);
+    ck_assert_int_eq(got, three);
+    ck_assert(!vx_registry_pick(registry, "m", 1, NULL, &got).fault);
+    ck_assert_int_eq(got, one);
+}
+END_TEST
+
+/* The likest first: what was probably meant. */
+START_TEST(an_unknown_name_tells_what_there_is)
+{
+    struct vx_why why = {""};
+    i32 got;
+    add("segment", 1, VX_INSTANCE_READY);
+    add("normals", 1, VX_INSTANCE_READY);
+    ck_assert(vx_registry_pick(registry, "nromals", 0, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'nromals' is not found: this "
+                               "server has 'normals', 'segment'");
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has version 1");
+    add("normals", 2, VX_INSTANCE_LOADING);
+    add("normals", 3, VX_INSTANCE_UNAVAILABLE);
+    add("normals", 2, VX_INSTANCE_READY); /* a reload beside its predecessor */
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has versions 1, 2, 3");
+    for (i32 version = 30; version > 10; version--)
+        add("normals", version, VX_INSTANCE_READY);
+    ck_assert(vx_registry_find(registry, "normals", 7, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'normals' version 7 is not "
+                               "found: this server has versions 1, 2, 3, 11, 12, 13, 14, "
+                               "15 and more up to 30");
+    add("b", 1, VX_INSTANCE_READY);
+    add("c", 1, VX_INSTANCE_READY);
+    add("a", 1, VX_INSTANCE_READY);
+    ck_assert(vx_registry_find(registry, "segments", 1, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'segments' is not found: this "
+                               "server has 'segment', 'normals', 'a', 'b' and more");
+}
+END_TEST
+
+START_TEST(what_is_not_there_or_not_ready_says_so)
+{
+    struct vx_why why = {""};
+    i32 got;
+    ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 0, &why, &got)),
+                     VX_CODE_NOT_FOUND);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'm' is not found: this server "
+                               "has no models");
+    i32 row = add("m", 2, VX_INSTANCE_UNAVAILABLE);
+    strcpy(vx_registry_row(registry, row)->reason, "layer 'x'");
+    ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 0, &why, &got)),
+                     VX_CODE_UNAVAILABLE);
+    ck_assert_str_eq(why.text,
+                     "Request for unknown model: 'm' version 2 is not at ready state: "
+                     "layer 'x'");
+    ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 5, &why, &got)),
+                     VX_CODE_NOT_FOUND);
+    ck_assert(!vx_registry_find(registry, "m", 0, &why, &got).fault);
+    ck_assert_int_eq(got, row);
+}
+END_TEST
+
+START_TEST(rows_are_walked_by_name_then_version)
+{
+    add("b", 2, VX_INSTANCE_READY);
+    add("a", 10, VX_INSTANCE_READY);
+    add("b", 1, VX_INSTANCE_LOADING);
+    add("c", 1, VX_INSTANCE_FREE);
+    add("a", 9, VX_INSTANCE_UNAVAILABLE);
+    add("a", 9, VX_INSTANCE_READY); /* a reload beside its predecessor */
+    static const struct {
+        const char *name;
+        i64 version;
+    } expected[] = {{"a", 9}, {"a", 9}, {"a", 10}, {"b", 1}, {"b", 2}};
+    i32 cursor = 0;
+    struct vx_instance *row;
+    size_t at = 0;
+    while ((row = vx_registry_next(registry, &cursor))) {
+        ck_assert_uint_lt(at, VX_COUNT(expected));
+        ck_assert_str_eq(row->name, expected[at].name);
+        ck_assert_int_eq(row->version, expected[at].version);
+        at++;
+    }
+    ck_assert_uint_eq(at, VX_COUNT(expected));
+}
+END_TEST
+
+START_TEST(readiness_forgives_a_failed_version_beside_a_serving_one)
+{
+    ck_assert(!vx_registry_all_ready(registry));
+    add("m", 1, VX_INSTANCE_READY);
+    ck_assert(vx_registry_all_ready(registry));
+    add("m", 2, VX_INSTANCE_UNAVAILABLE);
+    add("m", 3, VX_INSTANCE_LOADING);
+    ck_assert(vx_registry_all_ready(registry));
+    add("n", 1, VX_INSTANCE_LOADING);
+    ck_assert(!vx_registry_all_ready(registry));
+}
+END_TEST
+
+START_TEST(a_full_registry_takes_no_more)
+{
+    for (i32 i = 0; i < VX_INSTANCES_MAX; i++) add("m", i + 1, VX_INSTANCE_READY);
+    ck_assert_int_eq(vx_registry_add(registry, "m", 1000, 0), -1);
+    vx_registry_row(registry, 5)->state = VX_INSTANCE_FREE;
+    ck_assert_int_eq(vx_registry_add(registry, "m", 1000, 0), 5);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registry");
+    TCase *tcase = tcase_create("rows");
+    tcase_add_checked_fixture(tcase, open_registry, close_registry);
+    tcase_add_test(tcase, the_highest_ready_version_answers);
+    tcase_add_test(tcase, what_is_not_there_or_not_ready_says_so);
+    tcase_add_test(tcase, an_unknown_name_tells_what_there_is);
+    tcase_add_test(tcase, rows_are_walked_by_name_then_version);
+    tcase_add_test(tcase, readiness_forgives_a_failed_version_beside_a_serving_one);
+    tcase_add_test(tcase, a_full_registry_takes_no_more);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

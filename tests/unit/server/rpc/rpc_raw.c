@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include "tests/support/wait.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HEAD_BYTES   9
+#define FRAME_LENGTH 16384 /* the largest that anybody takes unasked */
+
+static bool send_all(int fd, const u8 *bytes, size_t count)
+{
+    while (count) {
+        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        bytes += sent;
+        count -= (size_t)sent;
+    }
+    return true;
+}
+
+bool raw_send(int fd, const struct raw_frame *frame)
+{
+    u8 out[HEAD_BYTES + FRAME_LENGTH] = {(u8)(frame->length >> 16),
+                                         (u8)(frame->length >> 8),
+                                         (u8)frame->length,
+                                         frame->type,
+                                         frame->flags,
+                                         (u8)(frame->id >> 24),
+                                         (u8)(frame->id >> 16),
+                                         (u8)(frame->id >> 8),
+                                         (u8)frame->id};
+    ck_assert_uint_le(frame->length, FRAME_LENGTH);
+    if (frame->payload) memcpy(out + HEAD_BYTES, frame->payload, frame->length);
+    return send_all(fd, out, HEAD_BYTES + frame->length);
+}
+
+int raw_open(struct rpc_server *server)
+{
+    static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((u16)rpc_server_port(server)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    ck_assert(send_all(fd, (const u8 *)hello, sizeof hello - 1));
+    ck_assert(raw_send(fd, &(struct raw_frame){.type = RAW_SETTINGS}));
+    return fd;
+}
+
+static size_t header(u8 *out, const char *name, const char *value)
+{
+    size_t name_length = strlen(name), value_length = strlen(value);
+    out[0] = 0; /* literal, not indexed */
+    out[1] = (u8)name_length;
+    memcpy(out + 2, name, name_length);
+    out[2 + name_length] = (u8)value_length;
+    memcpy(out + 3 + name_length, value, value_length);
+    return 3 + name_length + value_length;
+}
+
+bool raw_call(int fd, u32 id, const char *path, const char *timeout)
+{
+    u8 headers[512];
+    size_t length = 0;
+    length += header(headers + length, ":method", "POST");
+    length += header(headers + length, ":scheme", "http");
+    length += header(headers + length, ":path", path);
+    length += header(headers + length, ":authority", "test");
+    length += header(headers + length, "content-type", "application/grpc");
+    length += header(headers + length, "te", "trailers");
+    if (timeout) length += header(headers + length, "grpc-timeout", timeout);
+    return raw_send(
+        fd, &(struct raw_frame){RAW_HEADERS, RAW_END_HEADERS, id, headers, length});
+}
+
+bool raw_message(int fd, u32 id, u32 length, size_t bytes)
+{
+    u8 part[FRAME_LENGTH] = {0, (u8)(length >> 24), (u8)(length >> 16), (u8)(length >> 8),
+                             (u8)length};
+    size_t first = bytes < sizeof part ? bytes : sizeof part;
+    return raw_send(fd, &(struct raw_frame){RAW_DATA, 0, id, part, first}) &&
+           raw_rest(fd, id, bytes - first);
+}
+
+bool raw_rest(int fd, u32 id, size_t bytes)
+{
+    bool good = true;
+    for (size_t part; bytes && good; bytes -= part) {
+        part = bytes < FRAME_LENGTH ? bytes : FRAME_LENGTH;
+        good =
+            raw_send(fd, &(struct raw_frame){.type = RAW_DATA, .id = id, .length = part});
+    }
+    return good;
+}
+
+static void receive_all(int fd, u8 *bytes, size_t count)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+    while (count) {
+        ck_assert_msg(poll(&ask, 1, VX_WAIT_SECONDS * 1000) == 1, "the server is silent");
+        ssize_t got = recv(fd, bytes, count, 0);
+        ck_assert_msg(got > 0, "the server has closed the connection");
+        bytes += got;
+        count -= (size_t)got;
+    }
+}
+
+static u32 number(const u8 *bytes)
+{
+    return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
+}
+
+/* One frame: by how much it opens the window of the stream, or with id 0 the connection's. */
+static void receive_window(int fd, u32 id, size_t *stream, size_t *connection)
+{
+    u8 head[HEAD_BYTES], payload[FRAME_LENGTH];
+    receive_all(fd, head, sizeof head);
+    size_t length = number(head) >> 8;
+    ck_assert_uint_le(length, sizeof payload);
+    receive_all(fd, payload, length);
+    if (head[3] != RAW_WINDOW) return;
+    if (number(head + 5) == id) *stream += number(payload);
+    if (number(head + 5) == 0) *connection += number(payload);
+}
+
+void raw_large_message(int fd, u32 id, u32 length, size_t bytes)
+{
+    size_t first = 60000, stream = 0, connection = 0; /* of windows of 65,535 */
+    ck_assert(raw_message(fd, id, length, first));
+    while (stream < bytes - first || connection < bytes - first)
+        receive_window(fd, id, &stream, &connection);
+    ck_assert(raw_rest(fd, id, bytes - first));
+}
+
+void raw_expect_end(int fd)
+{
+    u8 bytes[4096];
+    ssize_t got = 1;
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+    while (got > 0) {
+        ck_assert_msg(poll(&ask, 1, VX_WAIT_SECONDS * 1000) == 1,
+                      "the server does not close the connection");
+        got = recv(fd, bytes, sizeof bytes, 0);
+    }
+    close(fd);
+}

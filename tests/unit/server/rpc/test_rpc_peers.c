@@ -1,0 +1,133 @@
+/* Who is at the other end: its groups, and that it may be asked from any thread while
+ * connections come and go.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "tests/support/wait.h"
+#include "tests/unit/server/rpc/rpc_harness.h"
+
+#include <grp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t lock;
+    struct vx_peer peer; /* of the last call */
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void on_call(struct rpc_server *server, struct vx_call *call)
+{
+    pthread_mutex_lock(&said.lock);
+    said.peer = call->peer;
+    pthread_mutex_unlock(&said.lock);
+    rpc_server_echo(server, call);
+}
+
+static struct vx_peer ask(grpc_channel *channel)
+{
+    struct rpc_result result;
+    rpc_unary(channel, RPC_LIVE, "", 0, &result);
+    ck_assert_msg(result.code == GRPC_STATUS_OK, "%s", result.text);
+    rpc_result_clear(&result);
+    pthread_mutex_lock(&said.lock);
+    struct vx_peer peer = said.peer;
+    pthread_mutex_unlock(&said.lock);
+    return peer;
+}
+
+/* By two addresses: the loopback and a file. */
+static struct rpc_server *server_open(char *file, size_t room)
+{
+    char list[200];
+    snprintf(file, room, "unix:/tmp/test_rpc_peers.%d.sock", (int)getpid());
+    snprintf(list, sizeof list, "127.0.0.1:0,%s", file);
+    return rpc_server_open(
+        &(struct rpc_server_options){.address = list, .on_call = on_call});
+}
+
+START_TEST(groups_are_the_kernels_word)
+{
+    enum { WANTED = 100 };
+    gid_t groups[WANTED];
+    for (u32 i = 0; i < WANTED; i++) groups[i] = 70000 + i;
+    int count = WANTED;
+    if (setgroups(WANTED, groups)) { /* only root may */
+        count = getgroups(WANTED, groups);
+        if (count <= 0) {
+            printf(
+                "SKIPPED groups: no root, and this user has no group beside its own\n");
+            return;
+        }
+    }
+    char file[100], tcp[64];
+    struct rpc_server *server = server_open(file, sizeof file);
+    struct vx_rpc *rpc = rpc_server_rpc(server);
+    snprintf(tcp, sizeof tcp, "127.0.0.1:%d", rpc_server_port(server));
+    grpc_channel *near = rpc_channel_to(file), *far = rpc_channel_to(tcp);
+    u64 unix_connection = ask(near).connection, tcp_connection = ask(far).connection;
+    ck_assert(unix_connection && tcp_connection);
+    for (int i = 0; i < count; i++) {
+        ck_assert(vx_rpc_connection_in_group(rpc, unix_connection, groups[i]));
+        ck_assert(!vx_rpc_connection_in_group(rpc, tcp_connection, groups[i]));
+        ck_assert(!vx_rpc_connection_in_group(rpc, 0, groups[i]));
+    }
+    ck_assert(!vx_rpc_connection_in_group(rpc, unix_connection, 69999));
+    grpc_channel_destroy(near);
+    VX_WAIT_UNTIL(!vx_rpc_connection_lives(rpc, unix_connection));
+    ck_assert(!vx_rpc_connection_in_group(rpc, unix_connection, groups[0]));
+    grpc_channel_destroy(far);
+    rpc_server_close(server);
+}
+END_TEST
+
+static atomic_bool asking, asked_one_that_lives;
+
+static void *asks(void *context)
+{
+    struct vx_rpc *rpc = context;
+    for (u64 i = 1; atomic_load(&asking); i = i % 64 + 1) {
+        if (vx_rpc_connection_lives(rpc, i)) atomic_store(&asked_one_that_lives, true);
+        vx_rpc_connection_in_group(rpc, i, 1);
+    }
+    return NULL;
+}
+
+/* What it proves is ThreadSanitizer's to say. */
+START_TEST(any_thread_may_ask)
+{
+    char file[100];
+    struct rpc_server *server = server_open(file, sizeof file);
+    pthread_t thread;
+    atomic_store(&asking, true);
+    ck_assert(!pthread_create(&thread, NULL, asks, rpc_server_rpc(server)));
+    for (u64 i = 1; i <= 40; i++) {
+        grpc_channel *channel = rpc_channel_to(file);
+        ck_assert_uint_eq(ask(channel).connection, i);
+        if (i == 1) VX_WAIT_UNTIL(atomic_load(&asked_one_that_lives));
+        grpc_channel_destroy(channel);
+    }
+    atomic_store(&asking, false);
+    ck_assert(!pthread_join(thread, NULL));
+    rpc_server_close(server);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_peers");
+    TCase *tests = tcase_create("rpc_peers");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, groups_are_the_kernels_word);
+    tcase_add_test(tests, any_thread_may_ask);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,156 @@
+/* Clients that are too slow: they are cut after a time, and nobody else is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/support/wait.h"
+#include "tests/unit/server/rpc/rpc_harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* No test is as long, and none waits for it: the loop is told a later time. */
+#define LIMIT_NS (3600 * VX_NS_PER_S)
+/* More than gRPC's windows and the kernel's buffers of loopback swallow. */
+#define LARGE_BYTES (24 << 20)
+
+static i64 cut_now_ns;
+
+static void cut_then(struct rpc_server *server)
+{
+    vx_rpc_cut_slow(rpc_server_rpc(server), cut_now_ns);
+}
+
+static void cut(struct rpc_server *server, i64 now_ns)
+{
+    cut_now_ns = now_ns;
+    rpc_server_do(server, cut_then);
+}
+
+static struct rpc_server *server_open(void)
+{
+    return rpc_server_open(&(struct rpc_server_options){.receive_ns_max = LIMIT_NS,
+                                                        .send_ns_max = LIMIT_NS});
+}
+
+static void cuts(struct rpc_server *server, u64 receiving, u64 sending)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_uint_eq(counters.cut_receiving, receiving);
+    ck_assert_uint_eq(counters.cut_sending, sending);
+}
+
+static bool receives(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.receiving == 1;
+}
+
+/* Nobody waits for it meanwhile. */
+START_TEST(body_that_does_not_come_is_cut)
+{
+    struct rpc_server *server = server_open();
+    grpc_channel *channel = rpc_channel_open(server);
+    struct rpc_client slow;
+    struct rpc_result result = {0};
+    rpc_client_open(&slow, channel, RPC_INFER, 0);
+    rpc_wait_in_flight(server, 1);
+    VX_WAIT_UNTIL(receives(server));
+    rpc_infer_echo(channel, 100, 1);
+    rpc_wait_in_flight(server, 1); /* its answer is sent, for the server as well */
+    i64 late_ns = vx_clock_ns() + LIMIT_NS + 1;
+    cut(server, vx_clock_ns());
+    cuts(server, 0, 0); /* not yet */
+    cut(server, late_ns);
+    cut(server, late_ns); /* once is enough */
+    cuts(server, 1, 0);
+    rpc_client_close(&slow, &result);
+    ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
+    ck_assert(strstr(result.text, "took longer than 3600000 ms to arrive"));
+    rpc_result_clear(&result);
+    rpc_infer_echo(channel, 100, 2);
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* A call that waits for its answer waits for us, however long. */
+START_TEST(call_that_waits_for_the_loop_is_not_cut)
+{
+    struct rpc_server *server = server_open();
+    grpc_channel *channel = rpc_channel_open(server);
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    u8 body[1024];
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    rpc_server_hold(server);
+    rpc_client_open(&client, channel, RPC_INFER, 0);
+    ck_assert(rpc_client_send(&client, body, length));
+    ck_assert(rpc_client_half_close(&client));
+    rpc_wait_seen(server, 1, 0);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS);
+    cuts(server, 0, 0);
+    rpc_server_release(server);
+    ck_assert(rpc_client_receive(&client, &result));
+    rpc_client_close(&client, &result);
+    ck_assert_int_eq(result.code, GRPC_STATUS_OK);
+    rpc_result_clear(&result);
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* Once its answer is on its way; until then nobody reads it either. */
+static bool sending_was_cut(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    ck_assert_int_eq(rpc_server_slots_out(server), 1);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS);
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.cut_sending;
+}
+
+/* Its answer lies in the arena until it is cut. */
+START_TEST(answer_that_is_not_read_is_cut)
+{
+    struct rpc_server *server = server_open();
+    grpc_channel *channel = rpc_channel_open(server);
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    u8 *tensor = malloc(LARGE_BYTES), *body = malloc(LARGE_BYTES + 1024);
+    ck_assert(tensor && body);
+    rpc_fill(tensor, LARGE_BYTES, 7);
+    size_t length = rpc_infer_body(body, LARGE_BYTES + 1024, tensor, LARGE_BYTES);
+    rpc_client_open(&client, channel, RPC_INFER, 0);
+    ck_assert(rpc_client_send(&client, body, length));
+    ck_assert(rpc_client_half_close(&client));
+    rpc_wait_seen(server, 1, 0);
+    VX_WAIT_UNTIL(sending_was_cut(server));
+    cuts(server, 0, 1);
+    rpc_server_wait_idle(server); /* the slot is back though nobody has read */
+    rpc_client_close(&client, &result);
+    ck_assert_int_ne(result.code, GRPC_STATUS_OK);
+    rpc_result_clear(&result);
+    free(tensor);
+    free(body);
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_slow");
+    TCase *tcase = tcase_create("slow");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, body_that_does_not_come_is_cut);
+    tcase_add_test(tcase, call_that_waits_for_the_loop_is_not_cut);
+    tcase_add_test(tcase, answer_that_is_not_read_is_cut);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

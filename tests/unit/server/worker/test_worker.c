@@ -1,0 +1,376 @@
+/* The worker's device thread against an engine that ends batches when the test says so: two
+ * batches at once, answers in the order of their ends, loads and unloads in between, naps.
+ *
+ * The engine is worker_engine.c's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#define _GNU_SOURCE
+#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "server/ipc/channel.h"
+#include "server/repository/repository.h"
+#include "server/ipc/shared.h"
+#include "server/worker/worker.h"
+#include "tests/unit/server/worker/worker_engine.h"
+#include "tests/support/wait.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------- the front ------- */
+
+static struct front {
+    int fd;
+    int fds[2];
+    struct vx_shared *shared;
+    struct vx_config config;
+    struct vx_worker_start start;
+    pthread_t thread;
+    int exit_code;
+    struct vx_slot slot;
+    union vx_message in;
+} front;
+
+static void *run_worker(void *unused)
+{
+    (void)unused;
+    front.exit_code = vx_worker_run(&front.start);
+    return NULL;
+}
+
+/* False: none came in that time. */
+static bool hear(int milliseconds)
+{
+    struct pollfd wait = {.fd = front.fd, .events = POLLIN};
+    if (poll(&wait, 1, milliseconds) <= 0) return false;
+    size_t bytes;
+    ck_assert(!vx_channel_receive(front.fd, &front.in, &bytes).fault);
+    return bytes > 0;
+}
+
+/* PROGRESS comes in between. */
+static void expect(enum vx_message_kind kind, u64 batch)
+{
+    do ck_assert_msg(hear(VX_WAIT_SECONDS * 1000), "waited for message %d", kind);
+    while (front.in.head.kind == VX_MESSAGE_PROGRESS && kind != VX_MESSAGE_PROGRESS);
+    ck_assert_int_eq(front.in.head.kind, kind);
+    ck_assert_uint_eq(front.in.head.batch, batch);
+}
+
+static void say_load(i32 instance, i32 version)
+{
+    static struct vx_message_load load;
+    load.head = (struct vx_message_head){VX_MESSAGE_LOAD, instance, 77};
+    load.version = version;
+    ck_assert(!vx_channel_send(front.fd, &load.head, sizeof load).fault);
+}
+
+static void say(enum vx_message_kind kind, i32 instance)
+{
+    struct vx_message_head head = {kind, instance, 0};
+    ck_assert(!vx_channel_send(front.fd, &head, sizeof head).fault);
+}
+
+/* Items of `voxels[i]` voxels; one of 7 has no coords, but a name. */
+static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
+{
+    static struct vx_message_run run;
+    run.head = (struct vx_message_head){VX_MESSAGE_RUN, instance, batch};
+    run.items_count = count;
+    for (i32 i = 0; i < count; i++) {
+        run.items[i] = (struct vx_run_item){.coords.offset = front.slot.offset,
+                                            .feats.offset = front.slot.offset + 4096,
+                                            .voxels = voxels[i],
+                                            .coords_columns = 4,
+                                            .feats_dtype = VX_DTYPE_F32};
+        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+            run.items[i].outputs[o].offset = VX_PLACE_NONE;
+        if (voxels[i] != 7) continue;
+        run.items[i].coords.offset = VX_PLACE_NONE;
+        run.items[i].coords_ref = (struct vx_coords_ref){7, 7};
+    }
+    ck_assert(!vx_channel_send(front.fd, &run.head, vx_message_run_bytes(count)).fault);
+}
+
+static void wait_submits(int count)
+{
+    VX_WAIT_UNTIL(atomic_load(&stub_submits) >= count);
+    ck_assert_int_eq(atomic_load(&stub_submits), count);
+}
+
+static void begin(void)
+{
+    const struct vx_slots *slots;
+    ck_assert(!vx_channel_pair(front.fds).fault);
+    front.fd = front.fds[0];
+    ck_assert(!vx_shared_open(1 << 20, NULL, &front.shared).fault);
+    slots = vx_shared_slots(front.shared);
+    ck_assert(slots->take(slots->context, 16384, &front.slot));
+    i32 coords = 4242; /* the first number of all coordinates here */
+    memcpy(slots->memory(slots->context, &front.slot), &coords, sizeof coords);
+    vx_config_defaults(&front.config);
+    snprintf(front.config.device, sizeof front.config.device, "cpu");
+    front.start = (struct vx_worker_start){.config = &front.config,
+                                           .channel = front.fds[1],
+                                           .arena = dup(vx_shared_fd(front.shared))};
+    ck_assert(!pthread_create(&front.thread, NULL, run_worker, NULL));
+    expect(VX_MESSAGE_UP, 0);
+    say_load(3, 1);
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_int_eq(front.in.loaded.code, VX_CODE_OK);
+}
+
+/* The stub_events after those of begin. */
+static const char *end(void)
+{
+    close(front.fd);
+    pthread_join(front.thread, NULL);
+    ck_assert_int_eq(front.exit_code, 0);
+    close(front.fds[1]);
+    vx_shared_close(&front.shared);
+    ck_assert_int_eq(stub_events[0], 'w');
+    return stub_events + 1;
+}
+
+/* ------- tests ------- */
+
+/* No front says that: it is told, and the process ends badly, as after no orderly end. */
+START_TEST(a_word_that_is_none_ends_the_worker)
+{
+    begin();
+    ck_assert_int_eq(send(front.fd, "nonsense, and long enough", 26, 0), 26);
+    expect(VX_MESSAGE_ENDS, 0);
+    ck_assert(!front.in.ends.lost);
+    ck_assert_str_eq(front.in.ends.why.text, "a channel message is malformed");
+    pthread_join(front.thread, NULL);
+    ck_assert_int_eq(front.exit_code, VX_WORKER_EXIT_CHANNEL);
+    close(front.fd);
+    close(front.fds[1]);
+    vx_shared_close(&front.shared);
+}
+END_TEST
+
+START_TEST(two_batches_are_under_way_and_end_when_they_end)
+{
+    static const i64 first[] = {5, 13, 7}, second[] = {13, 13};
+    begin();
+    i64 before_ns = vx_clock_ns();
+    say_run(3, 100, first, 3);
+    say_run(3, 101, second, 2);
+    wait_submits(2);
+    ck_assert(!hear(20)); /* neither has ended */
+    atomic_store(&stub_may_end, 1);
+    expect(VX_MESSAGE_DONE, 100);
+    const struct vx_message_done *done = &front.in.done;
+    ck_assert_int_eq(done->items_count, 3);
+    ck_assert_int_eq(done->items[0].code, VX_CODE_OK);
+    ck_assert_int_eq(done->items[0].pairs, 4242);
+    ck_assert(!done->items[0].geometry_kept);
+    ck_assert_str_eq(vx_done_why(done, 0)->text, "");
+    ck_assert_int_eq(done->items[1].code, VX_CODE_INVALID_ARGUMENT);
+    ck_assert_str_eq(vx_done_why(done, 1)->text, "thirteen voxels");
+    ck_assert_int_eq(done->items[2].pairs, -1); /* it came by name */
+    ck_assert(done->items[2].geometry_kept && done->items[2].geometry_hit);
+    ck_assert_int_eq(done->device_ns, 1234);
+    ck_assert_int_ge(done->received_ns, before_ns);
+    ck_assert_int_gt(done->sent_ns, done->received_ns);
+    ck_assert_int_le(done->sent_ns, vx_clock_ns());
+    ck_assert(!hear(20));
+    say(VX_MESSAGE_STATS, 0); /* answered while the other runs */
+    expect(VX_MESSAGE_STATED, 0);
+    ck_assert_int_eq(front.in.up.stats.cache_hits, 1);
+    atomic_store(&stub_may_end, 1);
+    expect(VX_MESSAGE_DONE, 101);
+    ck_assert_str_eq(vx_done_why(done, 1)->text, "thirteen voxels");
+    /* Places are free again. */
+    for (u64 batch = 102; batch < 110; batch++) {
+        say_run(3, batch, first, 1);
+        atomic_store(&stub_may_end, 1);
+        expect(VX_MESSAGE_DONE, batch);
+    }
+    ck_assert_str_eq(end(), "sscc"
+                            "scscscscscscscsc"
+                            "ux");
+}
+END_TEST
+
+START_TEST(a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it)
+{
+    static const i64 voxels[] = {5};
+    begin();
+    say_run(3, 100, voxels, 1);
+    wait_submits(1);
+    say_load(4, 3);
+    expect(VX_MESSAGE_DONE, 100); /* collected first, though it had time */
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_int_eq(front.in.head.instance, 4);
+    ck_assert_str_eq(end(), "scwuux");
+}
+END_TEST
+
+static void wait_pieces(int count)
+{
+    VX_WAIT_UNTIL(atomic_load(&stub_pieces_begun) >= count);
+    ck_assert_int_eq(atomic_load(&stub_pieces_begun), count);
+}
+
+/* The device is in a piece when a request comes: it is answered behind that piece, and not
+ * behind the model. */
+START_TEST(batches_run_between_the_pieces_of_a_warm_up)
+{
+    static const i64 voxels[] = {5};
+    stub_pieces_of_slow = 4;
+    begin();
+    say_load(4, 2);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_MADE);
+    for (int piece = 1; piece <= stub_pieces_of_slow; piece++) {
+        wait_pieces(piece);
+        atomic_store(&stub_may_end, 1);
+        say_run(3, 100 + (u64)piece, voxels, 1);
+        atomic_store(&stub_pieces_may_end, 1);
+        if (piece == stub_pieces_of_slow) expect(VX_MESSAGE_LOADED, 77);
+        expect(VX_MESSAGE_DONE, 100 + (u64)piece);
+    }
+    ck_assert_str_eq(end(), "pscpscpscpscuux");
+}
+END_TEST
+
+START_TEST(a_short_warm_up_does_not_wait_for_a_long_one)
+{
+    begin();
+    stub_pieces_of_slow = STUB_FOR_EVER;
+    say_load(4, 2);
+    wait_pieces(1);
+    say_load(5, 3);
+    atomic_store(&stub_pieces_may_end, STUB_FOR_EVER);
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_int_eq(front.in.head.instance, 5);
+    /* The long one is let go of in the middle. */
+    ck_assert_str_eq(end(), "uuux");
+}
+END_TEST
+
+/* The stages of a load, each in its order, and when the next may be read. */
+START_TEST(a_load_says_how_far_it_is)
+{
+    stub_pieces_of_slow = 2;
+    atomic_store(&stub_pieces_may_end, 2);
+    begin();
+    say_load(4, 2);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_MADE);
+    expect(VX_MESSAGE_PROGRESS, 77);
+    ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_WARM);
+    ck_assert_int_eq(front.in.progress.done, 1);
+    ck_assert_int_eq(front.in.progress.total, 2);
+    expect(VX_MESSAGE_LOADED, 77);
+    ck_assert_str_eq(end(), "ppuux");
+}
+END_TEST
+
+START_TEST(a_model_goes_after_its_batch)
+{
+    static const i64 voxels[] = {5};
+    begin();
+    say_run(3, 100, voxels, 1);
+    say_run(3, 101, voxels, 1);
+    wait_submits(2);
+    say(VX_MESSAGE_UNLOAD, 3);
+    expect(VX_MESSAGE_DONE, 100);
+    expect(VX_MESSAGE_DONE, 101);
+    say(VX_MESSAGE_UNLOAD, 3); /* twice is nothing */
+    ck_assert_str_eq(end(), "ssccux");
+}
+END_TEST
+
+START_TEST(a_front_that_goes_away_leaves_nothing_under_way)
+{
+    static const i64 voxels[] = {5};
+    begin();
+    say_run(3, 100, voxels, 1);
+    wait_submits(1);
+    ck_assert_str_eq(end(), "scux");
+}
+END_TEST
+
+/* Of a lost device nothing is answered: the process says why and ends. */
+START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
+{
+    static const i64 voxels[] = {5};
+    begin();
+    say_run(3, 100, voxels, 1);
+    wait_submits(1);
+    atomic_store(&stub_is_lost, true);
+    hear(-1); /* ENDS, or the process was quicker */
+    pause();
+}
+END_TEST
+
+static i64 cpu_ns(void)
+{
+    struct timespec used;
+    ck_assert(!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used));
+    return used.tv_sec * VX_NS_PER_S + used.tv_nsec;
+}
+
+/* It asks at once for a while, then now and then, and not at all with nothing to ask for.  The
+ * processor's time and the least time between two questions are the same on a busy machine. */
+START_TEST(a_long_batch_does_not_burn_the_core)
+{
+    static const i64 voxels[] = {5};
+    begin();
+    usleep(50000); /* sleep: until it has nothing left to do, most probably */
+    int idle = atomic_load(&stub_asked);
+    i64 idle_ns = cpu_ns();
+    usleep(200000); /* sleep: in which nothing may be asked */
+    ck_assert_int_eq(atomic_load(&stub_asked), idle);
+    idle_ns = cpu_ns() - idle_ns;
+    ck_assert_int_lt(idle_ns, 100 * VX_NS_PER_MS);
+    say_run(3, 100, voxels, 1);
+    wait_submits(1);
+    usleep(100000); /* sleep: until the spin is over, most probably */
+    int before = atomic_load(&stub_asked);
+    i64 begin_ns = vx_clock_ns();
+    usleep(200000); /* sleep: so many naps that a spin would show */
+    VX_WAIT_UNTIL(atomic_load(&stub_asked) > before + 20); /* it does ask ... */
+    int asks = atomic_load(&stub_asked) - before;
+    i64 naps_max = (vx_clock_ns() - begin_ns) / (20 * VX_NS_PER_US);
+    ck_assert_int_lt(asks, naps_max); /* ... but no nap is shorter than 20 us */
+    atomic_store(&stub_may_end, 1);
+    expect(VX_MESSAGE_DONE, 100);
+    ck_assert_str_eq(end(), "scux");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("worker");
+    TCase *tcase = tcase_create("device thread");
+    tcase_set_timeout(tcase, 20);
+    tcase_add_test(tcase, two_batches_are_under_way_and_end_when_they_end);
+    tcase_add_test(tcase, a_word_that_is_none_ends_the_worker);
+    tcase_add_test(tcase,
+                   a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it);
+    tcase_add_test(tcase, batches_run_between_the_pieces_of_a_warm_up);
+    tcase_add_test(tcase, a_short_warm_up_does_not_wait_for_a_long_one);
+    tcase_add_test(tcase, a_load_says_how_far_it_is);
+    tcase_add_test(tcase, a_model_goes_after_its_batch);
+    tcase_add_test(tcase, a_front_that_goes_away_leaves_nothing_under_way);
+    tcase_add_exit_test(tcase, a_lost_device_ends_the_process_with_its_batch_unanswered,
+                        VX_WORKER_EXIT_LOST);
+    tcase_add_test(tcase, a_long_batch_does_not_burn_the_core);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
