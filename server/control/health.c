@@ -10,6 +10,7 @@
 
 #include "health.pb-c.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define INFERENCE_SERVICE "inference.GRPCInferenceService"
@@ -237,14 +238,11 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
         unary_end(health, call, status, &why);
         return;
     }
-    /* The name is kept in request.model.  A longer name is truncated, so it can only
-     * match a model whose name has the maximum length. */
+    /* The name is kept in request.model.  A name that does not fit is no model's. */
     const char *service =
         ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
-    size_t length = strlen(service);
-    if (length >= sizeof call->request.model) length = sizeof call->request.model - 1;
-    memcpy(call->request.model, service, length);
-    call->request.model[length] = 0;
+    bool fits = strlen(service) < sizeof call->request.model;
+    snprintf(call->request.model, sizeof call->request.model, "%s", fits ? service : "/");
     stream_enter(health, call);
     watch_tell(health, view, call); /* the first one always fits */
     if (call->is_gone) vx_health_on_gone(health, call);

@@ -295,7 +295,8 @@ bool vx_rpc_govern_hoards(struct vx_rpc_place place)
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
-    bool hoards = governor && govern->tensors && governor->takers > 1 &&
+    bool hoards = governor && governor->arena_bytes && govern->tensors &&
+                  governor->takers > 1 &&
                   governor->tensors > governor->arena_bytes / 4 * 3 &&
                   govern->tensors > arena_part(governor, (u64)governor->takers);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

@@ -63,19 +63,22 @@ void http_enter(struct http_connection *c, enum http_state state, i64 limit_ms)
 
 /* ------- connections by address ------- */
 
-static u64 source_key(const struct sockaddr_storage *from)
+/* An IPv4 address or an IPv6 network of 64 bits.  No such network begins with 32 zero bits,
+ * so those keys are for IPv4, and one of them for ::1 and its like. */
+u64 http_source_key(const struct sockaddr_storage *from)
 {
     u64 key = 0;
     if (from->ss_family == AF_INET)
-        return ((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr;
+        return (u64)((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr
+               << 32;
     if (from->ss_family != AF_INET6) return 0;
     const struct in6_addr *six =
         &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
     if (IN6_IS_ADDR_V4MAPPED(six)) {
-        memcpy(&key, six->s6_addr + 12, 4);
+        memcpy((u8 *)&key + 4, six->s6_addr + 12, 4);
     } else {
         memcpy(&key, six->s6_addr, sizeof key);
-        if (!(key >> 32)) key = UINT64_MAX; /* such as ::1; smaller keys are IPv4's */
+        if (!(u32)key) key = UINT64_MAX;
     }
     return key;
 }
@@ -215,7 +218,7 @@ static void http_begin(struct vx_http *http, int fd, const struct sockaddr_stora
     c->hears = EPOLLIN;
     c->in_used = c->in_length = 0;
     c->page = NULL;
-    c->source = source_take(http, source_key(from));
+    c->source = source_take(http, http_source_key(from));
     vx_http_parser_init(&c->parser);
     line_join(c);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};

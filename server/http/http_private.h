@@ -98,4 +98,7 @@ void http_connection_refuse(struct http_connection *c, i32 status, const char *w
 /* http_listen.c */
 VX_MUST_USE vx_status http_listen(const char *address, struct vx_why *why, int *listener);
 
+/* What connections are counted by: one for each host, as far as an address tells. */
+u64 http_source_key(const struct sockaddr_storage *from);
+
 #endif

@@ -46,7 +46,7 @@
 /* Events handled per iteration, and connections accepted from one listener at a time. */
 #define EVENTS_PER_TURN 64
 
-#define ID_BELL     UINT64_MAX
+#define ID_WAKEUP   UINT64_MAX
 #define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: a connection's index */
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -130,7 +130,7 @@ static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
     accept->epoll = epoll_create1(EPOLL_CLOEXEC);
     accept->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     bool good = accept->epoll >= 0 && accept->wakeup >= 0 &&
-                epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_BELL);
+                epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_WAKEUP);
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "no descriptor left to hear of connections");
     VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
     for (i32 i = 0; i < accept->listeners.count; i++)
@@ -380,15 +380,16 @@ static void accept_run(void *context)
     vx_alloc_freeze();
     for (bool ends = false; !ends;) {
         int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));
-        /* An entry that its own event ends has no other event here, and can be reused. */
+        /* Connections first: a listener may end one whose event is here, and reuse its entry. */
+        for (int i = 0; i < count; i++)
+            if (events[i].data.u64 < ID_LISTENER)
+                row_on_event(accept, &accept->rows[events[i].data.u64], events[i].events);
         for (int i = 0; i < count; i++) {
             u64 id = events[i].data.u64;
-            if (id == ID_BELL)
+            if (id == ID_WAKEUP)
                 ends = on_wakeup(accept);
-            else if (id & ID_LISTENER)
+            else if (id >= ID_LISTENER)
                 on_listener(accept, &accept->listeners.list[id - ID_LISTENER]);
-            else
-                row_on_event(accept, &accept->rows[id], events[i].events);
         }
     }
 }
@@ -396,11 +397,10 @@ static void accept_run(void *context)
 vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
 {
     accept->server = server;
-    vx_status status =
-        vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
-    accept->running = !status.fault;
+    vx_status st = vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
+    accept->running = !st.fault;
     if (accept->running) vx_rpc_listeners_log(&accept->listeners);
-    return status;
+    return st;
 }
 
 static void accept_tell(struct vx_rpc_accept *accept, bool closing)

@@ -243,6 +243,11 @@ START_TEST(arena_is_hoarded_by_who_came_first)
     vx_rpc_govern_give(rig_place(0), 400);
     ck_assert(!vx_rpc_govern_hoards(rig_place(0)));
     rig_close();
+    rig_open(0); /* no arena is shared out: nobody has too much of it */
+    for (i32 i = 0; i < 2; i++) rig_connect();
+    for (i32 i = 0; i < 2; i++) ck_assert(vx_rpc_govern_take(rig_place(i), 600));
+    for (i32 i = 0; i < 2; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i)));
+    rig_close();
 }
 END_TEST
 

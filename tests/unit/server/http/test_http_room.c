@@ -3,9 +3,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "server/http/http_private.h"
 #include "tests/unit/server/http/http_harness.h"
 
+#include <arpa/inet.h>
 #include <check.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PLACES  16
@@ -73,6 +76,31 @@ START_TEST(connections_that_ended_do_not_count)
 }
 END_TEST
 
+static u64 key_of(const char *text)
+{
+    struct sockaddr_storage from = {.ss_family = strchr(text, ':') ? AF_INET6 : AF_INET};
+    void *at = &((struct sockaddr_in *)(void *)&from)->sin_addr;
+    if (from.ss_family == AF_INET6)
+        at = &((struct sockaddr_in6 *)(void *)&from)->sin6_addr;
+    ck_assert_int_eq(inet_pton(from.ss_family, text, at), 1);
+    return http_source_key(&from);
+}
+
+/* One key for a host's addresses, and one alone. */
+START_TEST(networks_are_counted_apart)
+{
+    static const char *const hosts[] = {"127.0.0.1",    "10.0.0.1",      "1.0.0.10",
+                                        "::1",          "2001:db8::1",   "2001:db9::1",
+                                        "2001:db8:1::", "2001:db8:0:1::"};
+    for (size_t i = 0; i < VX_COUNT(hosts); i++)
+        for (size_t k = 0; k < i; k++)
+            ck_assert_msg(key_of(hosts[i]) != key_of(hosts[k]), "%s and %s", hosts[i],
+                          hosts[k]);
+    ck_assert_uint_eq(key_of("2001:db8::1"), key_of("2001:db8::ffff:2"));
+    ck_assert_uint_eq(key_of("::ffff:10.0.0.1"), key_of("10.0.0.1"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("http_room");
@@ -81,6 +109,7 @@ int main(void)
     tcase_set_timeout(tests, 20);
     tcase_add_test(tests, who_speaks_again_is_not_the_oldest);
     tcase_add_test(tests, connections_that_ended_do_not_count);
+    tcase_add_test(tests, networks_are_counted_apart);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
