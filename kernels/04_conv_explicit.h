@@ -27,7 +27,9 @@
 #ifndef VX_KERNELS_CONV_EXPLICIT_H
 #define VX_KERNELS_CONV_EXPLICIT_H
 
-#include "kernels/10_activation.h"
+#include "kernels/activation.h"
+
+#include <stdint.h>
 
 struct vx_conv_args {
     int64_t n;

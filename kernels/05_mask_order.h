@@ -41,7 +41,7 @@
 
 #include <stdint.h>
 
-#include "kernels/06_conv_masked.h"
+#include "kernels/mask.h"
 
 /* Bits of one digit.  With 9, 27 bits take three passes.  A wave's counters have 16 bits,
  * two to a word, so that 512 of them take 256 words. */

@@ -51,11 +51,8 @@
 
 #include <stdint.h>
 
-#include "kernels/10_activation.h"
-#include "kernels/both.h"
-
-/* Rows whose masks are united in one block mask: the rows of the smallest tile. */
-#define VX_MASK_BLOCK 32
+#include "kernels/activation.h"
+#include "kernels/mask.h"
 
 /* The arguments of every convolution on a device.  `groups` divides the offsets: 1 = all
  * together; Kx = planes of equal kx; Kx*Ky = columns of equal kx and ky.  Group g has the
@@ -84,18 +81,15 @@ struct vx_conv_device_args {
     const int32_t *in_rows; /* (pairs): the row of `in` of each pair */
 };
 
-/* Words of one mask, entries of one row of nbr, block masks of N rows. */
-VX_BOTH int32_t vx_mask_words(int32_t v)
-{
-    return (v + 31) / 32;
-}
-VX_BOTH int32_t vx_nbr_stride(int32_t v)
-{
-    return (v + 3) / 4 * 4;
-}
-VX_BOTH int64_t vx_mask_blocks(int64_t n)
-{
-    return (n + VX_MASK_BLOCK - 1) / VX_MASK_BLOCK;
-}
+/* Present offsets whose neighbour rows a tile has in shared memory at once: enough for the 27
+ * of 3^3, and one lane of a warp each.  With 32, two blocks of 128x128x64 would no longer fit
+ * the 228 KiB of a Hopper processor. */
+#define VX_CONV_WALK 28
+/* V of the largest kernel, 343, rounded up. */
+#define VX_CONV_OFFSETS 344
+/* Bytes of struct tile_memory (conv_tile.cuh) for tiles of `n_` rows: row numbers, neighbour
+ * rows, the list of present offsets, three counts. */
+#define VX_CONV_MEMORY_BYTES(n_)                                                         \
+    (4 * (n_) + 4 * VX_CONV_WALK * ((n_) + 1) + 3 * VX_CONV_OFFSETS + 12)
 
 #endif

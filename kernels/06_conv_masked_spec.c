@@ -47,14 +47,11 @@ static const struct vx_tile tiles[] = {
     {{128, 16, 16, 4, 4, 1, 0, 1}},
 };
 
-/* Bytes of struct tile_memory: row numbers, neighbour rows, lists of present offsets. */
-#define WALK        28
-#define PRESENT_MAX 344
+/* The stages begin behind it. */
 static int32_t memory_bytes(const struct vx_tile *tile)
 {
-    int32_t n = tile->values[TILE_N];
-    int32_t bytes = 4 * n + 4 * WALK * (n + 1) + 3 * PRESENT_MAX + 12;
-    return (bytes + 1023) / 1024 * 1024; /* the stages begin behind it */
+    int32_t bytes = VX_CONV_MEMORY_BYTES(tile->values[TILE_N]);
+    return (bytes + 1023) / 1024 * 1024;
 }
 
 static int32_t threads(const struct vx_tile *tile)

@@ -28,15 +28,9 @@
 #ifndef VX_KERNELS_ACTIVATION_H
 #define VX_KERNELS_ACTIVATION_H
 
-#include <stdint.h>
+#include "kernels/activation.h"
 
-enum vx_activation {
-    VX_ACTIVATION_NONE,
-    VX_ACTIVATION_RELU,
-    VX_ACTIVATION_SILU,
-    VX_ACTIVATION_GELU, /* exact: x * Phi(x), as torch.nn.GELU() */
-    VX_ACTIVATION_SIGMOID,
-};
+#include <stdint.h>
 
 struct vx_activation_args {
     int64_t n;
@@ -55,7 +49,5 @@ struct vx_activation_device_args {
 };
 
 void vx_activation_ref(const struct vx_activation_args *args);
-/* One element in double, for every reference with an activation of its own. */
-double vx_activation_ref_one(enum vx_activation activation, double x);
 
 #endif

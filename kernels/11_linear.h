@@ -20,7 +20,9 @@
 #ifndef VX_KERNELS_LINEAR_H
 #define VX_KERNELS_LINEAR_H
 
-#include "kernels/10_activation.h"
+#include "kernels/activation.h"
+
+#include <stdint.h>
 
 struct vx_linear_args {
     int64_t n;

@@ -35,7 +35,9 @@
 #ifndef VX_KERNELS_NORM_H
 #define VX_KERNELS_NORM_H
 
-#include "kernels/10_activation.h"
+#include "kernels/activation.h"
+
+#include <stdint.h>
 
 struct vx_batch_norm_args {
     int64_t n;

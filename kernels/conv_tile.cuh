@@ -37,10 +37,8 @@
 #define THREADS (32 * VX_WARPS_N * VX_WARPS_CO)
 #define BLOCKS  (VX_TILE_N / VX_MASK_BLOCK) /* of 32 rows in the tile */
 
-/* Present offsets whose neighbour rows are in shared memory at once: enough for the 27 of
- * 3^3.  With 32, two blocks of 128x128x64 would no longer fit the 228 KiB of a Hopper
- * processor. */
-#define WALK 28
+#define WALK VX_CONV_WALK
+static_assert(WALK <= 32, "a lane of a warp for each");
 /* Odd: the lanes of a warp write the neighbours of one row, each so many words from the
  * next, to different banks. */
 #define NBR_STRIDE (VX_TILE_N + 1)
@@ -63,11 +61,13 @@ static_assert(VX_TILE_CI % VX_STEP == 0 && VX_TILE_CI % VX_CHUNK_ELEMENTS == 0, 
 struct tile_memory {
     int32_t rows[VX_TILE_N]; /* rows in the tensors; -1 beyond the last */
     int32_t nbr[WALK * NBR_STRIDE];
-    uint16_t present[344]; /* offsets that some row of the tile has, rising */
-    uint8_t blocks[344];   /* bit b: one of the rows 32b .. 32b+31 has it */
+    uint16_t present[VX_CONV_OFFSETS]; /* offsets that some row of the tile has, rising */
+    uint8_t blocks[VX_CONV_OFFSETS];   /* bit b: one of the rows 32b .. 32b+31 has it */
     int32_t present_count;
     int32_t from, count; /* the present offsets whose neighbours are in nbr */
 };
+static_assert(sizeof(struct tile_memory) == VX_CONV_MEMORY_BYTES(VX_TILE_N),
+              "as the host counts: 06_conv_masked_spec.c");
 
 /* Where this block works. */
 struct tile_place {

@@ -67,10 +67,6 @@ VX_DEVICE uint32_t vx_block_y(void)
 {
     return blockIdx.y;
 }
-VX_DEVICE uint32_t vx_block_z(void)
-{
-    return blockIdx.z;
-}
 /* Waits for all threads of the block, and orders their shared and global accesses. */
 VX_DEVICE void vx_barrier(void)
 {
@@ -92,10 +88,6 @@ VX_DEVICE uint32_t vx_block_x(void)
 VX_DEVICE uint32_t vx_block_y(void)
 {
     return __builtin_amdgcn_workgroup_id_y();
-}
-VX_DEVICE uint32_t vx_block_z(void)
-{
-    return __builtin_amdgcn_workgroup_id_z();
 }
 VX_DEVICE void vx_barrier(void)
 {
@@ -227,14 +219,6 @@ VX_DEVICE uint64_t vx_atomic_or64(uint64_t *at, uint64_t value)
 {
     return atomicOr((unsigned long long *)at, (unsigned long long)value);
 }
-VX_DEVICE int32_t vx_atomic_min(int32_t *at, int32_t value)
-{
-    return atomicMin(at, value);
-}
-VX_DEVICE uint64_t vx_atomic_min64(uint64_t *at, uint64_t value)
-{
-    return atomicMin((unsigned long long *)at, (unsigned long long)value);
-}
 /* Stores `value` if *at is `expected`; returns what *at was. */
 VX_DEVICE uint32_t vx_atomic_swap_if(uint32_t *at, uint32_t expected, uint32_t value)
 {
@@ -261,14 +245,6 @@ VX_DEVICE uint32_t vx_atomic_or(uint32_t *at, uint32_t value)
 VX_DEVICE uint64_t vx_atomic_or64(uint64_t *at, uint64_t value)
 {
     return __hip_atomic_fetch_or(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-VX_DEVICE int32_t vx_atomic_min(int32_t *at, int32_t value)
-{
-    return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-VX_DEVICE uint64_t vx_atomic_min64(uint64_t *at, uint64_t value)
-{
-    return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 VX_DEVICE uint32_t vx_atomic_swap_if(uint32_t *at, uint32_t expected, uint32_t value)
 {

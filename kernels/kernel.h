@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/13_elementwise.h" /* enum vx_number */
+#include "kernels/number.h"
 
 /* Macros of the largest search space, a convolution's. */
 #define VX_TILE_VALUES_MAX 8

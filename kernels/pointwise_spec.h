@@ -13,6 +13,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/pointwise.h"
+#include "kernels/13_elementwise.h"
 
 #define VX_POINTWISE_TYPES                                                               \
     (1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |                  \

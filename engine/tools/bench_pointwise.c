@@ -4,6 +4,8 @@
 #include "engine/base/process/check.h"
 #include "kernels/12_norm.h"
 #include "kernels/14_rows.h"
+#include "kernels/10_activation.h"
+#include "kernels/13_elementwise.h"
 
 #include <stdio.h>
 #include <string.h>

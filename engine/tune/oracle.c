@@ -4,6 +4,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/tune/measure.h"
+#include "kernels/13_elementwise.h"
 
 #include <math.h>
 #include <string.h>

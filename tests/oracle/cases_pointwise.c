@@ -2,6 +2,7 @@
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
 #include "kernels/14_rows.h"
+#include "kernels/10_activation.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>

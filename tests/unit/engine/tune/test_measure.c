@@ -5,6 +5,7 @@
 #include "engine/tools/bench.h"
 #include "engine/tune/measure.h"
 #include "engine/tune/oracle.h"
+#include "kernels/06_conv_masked.h"
 
 #include <check.h>
 #include <math.h>

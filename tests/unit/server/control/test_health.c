@@ -278,19 +278,15 @@ END_TEST
 static void do_add_longest(struct rpc_server *unused)
 {
     (void)unused;
-    char name[VX_NAME_BYTES];
-    memset(name, 'n', sizeof name - 1);
-    name[sizeof name - 1] = 0;
-    add_ready(name, 1);
+    char name[VX_NAME_BYTES] = {0};
+    add_ready(memset(name, 'n', sizeof name - 1), 1);
 }
 
-/* Also where a model has the name that is left when it is cut. */
 START_TEST(watch_of_a_name_too_long_stays_unknown)
 {
-    char name[400];
-    rpc_server_do(server, do_add_longest);
+    char name[400] = {0};
+    rpc_server_do(server, do_add_longest); /* as it is when it is cut */
     memset(name, 'n', sizeof name - 1);
-    name[sizeof name - 1] = 0;
     struct rpc_client client;
     struct rpc_result result = {0};
     watch_open(&client, name);
