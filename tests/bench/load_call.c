@@ -188,7 +188,8 @@ static void call_check(struct load_call *call)
     } else if (code == VOXEL_OK) {
         if (!answer_check(call, &answer)) {
             stats->wrong++;
-            note_failure(call, stats, "another answer than alone");
+            note_failure(call, stats,
+                         call->reply ? "another answer than alone" : "no answer");
         } else if (call->bad == LOAD_GOOD) {
             count_good(call, stats, &answer);
         }

@@ -30,6 +30,25 @@ README = (ROOT / "clients" / "README.md").read_text()
 COORDS = np.array([[0, 1, 2, 3], [0, 1, 2, 4]], np.int32)
 NUMBER = r"-?\d+\.?\d*(?:e[-+]?\d+)?"
 SERVICE = "inference.GRPCInferenceService"
+QUESTIONS = """#include <stdio.h>
+#include <voxel.h>
+int main(void)
+{
+    struct voxel_client *client;
+    struct voxel_error error;
+    bool live = false, ready = false, any = false, first = false, none = false;
+    struct voxel_model_name model = {"normals", 0}, version = {"normals", 1}, other = {"none", 0};
+    if (voxel_client_open("ADDRESS", NULL, &client, &error)) return 1;
+    if (voxel_server_live(client, &live, &error)) return 2;
+    if (voxel_server_ready(client, &ready, &error)) return 3;
+    if (voxel_model_ready(client, &model, &any, &error)) return 4;
+    if (voxel_model_ready(client, &version, &first, &error)) return 5;
+    enum voxel_code code = voxel_model_ready(client, &other, &none, &error);
+    printf("%d %d %d %d %s", live, ready, any, first, voxel_code_name(code));
+    voxel_client_close(client);
+    return none;
+}
+"""
 
 
 def ways():
@@ -83,19 +102,27 @@ def test_command_line(daemon, expected, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "normals.npy"), expected)
 
 
-def test_c(daemon, expected, tmp_path):
+def run_c(program, daemon, tmp_path):
     """With the header, library and .pc as `cmake --install` puts them under a prefix."""
     prefix = tmp_path / "prefix"
     run(["cmake", "--install", str(pathlib.Path(os.environ["VX_BIN"]).parent), "--prefix",
          str(prefix)], tmp_path)
-    (tmp_path / "example.c").write_text(text_of("c", daemon))
+    (tmp_path / "example.c").write_text(program)
     command = text_of("c-build", daemon)
     if os.environ.get("VX_BUILD_KIND") in ("asan", "tsan"):
         kind = {"asan": "address,undefined", "tsan": "thread"}[os.environ["VX_BUILD_KIND"]]
         command = command.replace("cc ", f"cc -fsanitize={kind} ")
-    out = run(["sh", "-e", "-c", command], tmp_path,
-              PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
-    check(out, expected)
+    return run(["sh", "-e", "-c", command], tmp_path,
+               PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
+
+
+def test_c(daemon, expected, tmp_path):
+    check(run_c(text_of("c", daemon), daemon, tmp_path), expected)
+
+
+def test_c_asks_what_is_ready(daemon, tmp_path):
+    out = run_c(QUESTIONS.replace("ADDRESS", daemon.grpc), daemon, tmp_path)
+    assert out.split() == ["1", "1", "1", "1", "NOT_FOUND"]
 
 
 @pytest.mark.parametrize("way", ["python", "tritonclient", "python-shm"])
