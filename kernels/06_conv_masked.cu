@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/conv_body.cuh"
 #include "kernels/06_conv_masked.h"
+#include "kernels/conv_body.cuh"
 
 VX_KERNEL(THREADS, VX_BLOCKS) conv_masked(struct vx_conv_device_args args)
 {

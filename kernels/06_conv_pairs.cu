@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define VX_PAIRS 1
-#include "kernels/conv_body.cuh"
 #include "kernels/06_conv_masked.h"
+#include "kernels/conv_body.cuh"
 
 VX_KERNEL(THREADS, VX_BLOCKS) conv_pairs(struct vx_conv_device_args args)
 {

@@ -11,9 +11,9 @@
 #ifndef VX_KERNELS_POINTWISE_SPEC_H
 #define VX_KERNELS_POINTWISE_SPEC_H
 
+#include "kernels/13_elementwise.h"
 #include "kernels/kernel.h"
 #include "kernels/pointwise.h"
-#include "kernels/13_elementwise.h"
 
 #define VX_POINTWISE_TYPES                                                               \
     (1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |                  \

@@ -3,11 +3,11 @@
 
 #include "engine/base/process/check.h"
 #include "open_inference.pb-c.h"
+#include "proto/control.h"
 #include "proto/parameters.h"
 #include "proto/scan.h"
-#include "proto/typed.h"
-#include "proto/control.h"
 #include "proto/texts.h"
+#include "proto/typed.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
 #ifndef VX_PROTO_REQUEST_H
 #define VX_PROTO_REQUEST_H
 
-#include "engine/base/text/coords_ref.h"
 #include "engine/base/status.h"
+#include "engine/base/text/coords_ref.h"
 #include "proto/limits.h"
 
 /* The wire's datatypes, by their names in the Open Inference Protocol. */

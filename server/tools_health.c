@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "engine/base/process/alloc.h"
-#include "engine/base/text/json.h"
 #include "engine/base/process/print.h"
+#include "engine/base/text/json.h"
 #include "engine/base/text/typed.h"
 #include "server/http/http.h"
 #include "server/tools.h"

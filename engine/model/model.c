@@ -3,10 +3,10 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/weights/folder_hint.h"
-#include "engine/model/notes.h"
-#include "engine/weights/safetensors.h"
 #include "engine/base/text/sentence.h"
+#include "engine/model/notes.h"
+#include "engine/weights/folder_hint.h"
+#include "engine/weights/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -23,9 +23,9 @@
 #define VX_ENGINE_MODEL_MODEL_H
 
 #include "engine/device.h"
+#include "engine/plan/plan.h"
 #include "engine/signature.h"
 #include "engine/weights/weights.h"
-#include "engine/plan/plan.h"
 #include "kernels/kernel.h"
 
 #define VX_MODEL_MAGIC 0x76784d4fu /* "vxMO" */

@@ -20,9 +20,9 @@
 #ifndef VX_ENGINE_MODEL_NOTES_H
 #define VX_ENGINE_MODEL_NOTES_H
 
+#include "engine/base/text/sentence.h"
 #include "engine/network/network.h"
 #include "engine/weights/safetensors.h"
-#include "engine/base/text/sentence.h"
 
 /* Adds the notes to the page, one a line, after vx_weights_check has passed. */
 void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,

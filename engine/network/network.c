@@ -5,9 +5,9 @@
 #include "engine/base/memory/access.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/text/sentence.h"
 #include "engine/network/network_batching.h"
 #include "engine/network/network_layers.h"
-#include "engine/base/text/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>

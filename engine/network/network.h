@@ -21,8 +21,8 @@
 #ifndef VX_ENGINE_MODEL_NETWORK_H
 #define VX_ENGINE_MODEL_NETWORK_H
 
-#include "engine/base/memory/arena.h"
 #include "engine/base/limits.h"
+#include "engine/base/memory/arena.h"
 #include "engine/signature.h"
 
 /* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */

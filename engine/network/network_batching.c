@@ -2,8 +2,8 @@
 #include "engine/network/network_batching.h"
 
 #include "engine/base/process/check.h"
-#include "engine/network/network_layers.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/network_layers.h"
 
 #include <string.h>
 

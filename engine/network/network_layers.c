@@ -2,8 +2,8 @@
 #include "engine/network/network_layers.h"
 
 #include "engine/base/process/check.h"
-#include "engine/network/op_hint.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/op_hint.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/network/op_hint.h"
 
-#include "engine/network/network.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/network.h"
 
 #include <ctype.h>
 #include <stdio.h>

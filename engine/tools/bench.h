@@ -18,10 +18,10 @@
 #ifndef VX_ENGINE_TOOLS_BENCH_H
 #define VX_ENGINE_TOOLS_BENCH_H
 
-#include "engine/tune/shapes.h"
 #include "engine/tools/workbench.h"
-#include "engine/tune/pick.h"
 #include "engine/tune/harness.h"
+#include "engine/tune/pick.h"
+#include "engine/tune/shapes.h"
 
 /* One timing. */
 struct vx_bench_row {

@@ -2,10 +2,10 @@
 #include "engine/tools/bench.h"
 
 #include "engine/base/process/check.h"
-#include "kernels/12_norm.h"
-#include "kernels/14_rows.h"
 #include "kernels/10_activation.h"
+#include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/14_rows.h"
 
 #include <stdio.h>
 #include <string.h>

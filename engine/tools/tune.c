@@ -3,10 +3,10 @@
 #include "engine/base/process/print.h"
 #include "engine/gpu/model/model_choice.h"
 #include "engine/model/model.h"
-#include "engine/tune/shapes.h"
 #include "engine/tools/tools.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/measure.h"
+#include "engine/tune/shapes.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
-#include "engine/tune/shapes.h"
 #include "engine/tune/measure.h"
+#include "engine/tune/shapes.h"
 
 #include <math.h>
 #include <string.h>

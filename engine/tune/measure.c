@@ -4,9 +4,9 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
+#include "engine/tune/harness.h"
 #include "engine/tune/oracle.h"
 #include "engine/tune/pick.h"
-#include "engine/tune/harness.h"
 
 #include <math.h>
 #include <stdio.h>

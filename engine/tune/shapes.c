@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/shapes.h"
 
-#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
+#include "engine/base/process/check.h"
 
 #define CHUNK 256 /* edge of the cubes that the raster runs inside */
 

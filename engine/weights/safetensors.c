@@ -6,8 +6,8 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/text/json.h"
-#include "engine/weights/foreign_file.h"
 #include "engine/base/text/sentence.h"
+#include "engine/weights/foreign_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/weights/layout.h"
 #include "engine/base/text/sentence.h"
+#include "engine/weights/layout.h"
 
 #include <math.h>
 #include <string.h>

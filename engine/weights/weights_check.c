@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
-#include "engine/weights/layout.h"
 #include "engine/base/text/sentence.h"
+#include "engine/weights/layout.h"
 #include "engine/weights/weights.h"
 
 #include <stdio.h>

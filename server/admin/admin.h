@@ -12,9 +12,9 @@
 #define VX_SERVER_ADMIN_H
 
 #include "server/http/http.h"
+#include "server/ipc/shared.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/rpc.h"
-#include "server/ipc/shared.h"
 #include "server/workers/workers.h"
 
 struct vx_admin {

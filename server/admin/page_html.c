@@ -10,55 +10,6 @@
 
 #define SHORT_BYTES 40 /* a number with its unit */
 
-/* Colours exist for light and dark; everything else is shared.  Bars are plain elements
- * with a width, so that the page needs no script and no picture. */
-static const char page_head[] =
-    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-    "<meta http-equiv=\"refresh\" content=\"2\"><title>voxeld</title>\n<style>\n"
-    ":root{color-scheme:light "
-    "dark;--back:#f5f6f8;--card:#fff;--text:#1b2330;--soft:#66708a;"
-    "--line:#e3e6ec;--good:#127a4b;--good-back:#dcf3e6;--wait:#8a5a00;--wait-back:#"
-    "fdf0d2;"
-    "--bad:#b3261e;--bad-back:#fbe1df;--bar:#3a6ff0;--bar-soft:#b9ccfa}\n"
-    "@media(prefers-color-scheme:dark){:root{--back:#10141b;--card:#181e28;--text:#"
-    "e4e8f0;"
-    "--soft:#8f9ab2;--line:#29313f;--good:#6fdca6;--good-back:#143527;--wait:#f0c060;"
-    "--wait-back:#3a2d10;--bad:#ff9b93;--bad-back:#43191a;--bar:#6d95ff;--bar-soft:#"
-    "2c4180}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--back);color:var(--text);"
-    "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}"
-    "main{max-width:1120px;margin:0 auto;padding:28px 20px 40px}"
-    "header{display:flex;flex-wrap:wrap;align-items:baseline;gap:6px "
-    "14px;margin-bottom:20px}"
-    "h1{font-size:24px;margin:0;letter-spacing:-.02em}"
-    "h2{font-size:13px;font-weight:600;text-transform:uppercase;letter-spacing:.06em;"
-    "color:var(--soft);margin:28px 0 8px}.soft,footer{color:var(--soft)}"
-    ".pill{display:inline-block;border-radius:99px;padding:1px "
-    "10px;font-size:13px;font-weight:600;"
-    "white-space:nowrap}.good{color:var(--good);background:var(--good-back)}"
-    ".wait{color:var(--wait);background:var(--wait-back)}"
-    ".bad{color:var(--bad);background:var(--bad-back)}\n"
-    ".tiles{display:flex;flex-wrap:wrap;gap:12px}"
-    ".tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px}"
-    ".tile{flex:1 1 150px;padding:12px 16px}"
-    ".tile "
-    "b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}"
-    ".card{overflow-x:auto}table{border-collapse:collapse;width:100%}"
-    "th,td{text-align:left;padding:9px 16px;border-bottom:1px solid var(--line);"
-    "vertical-align:top}tr:last-child td{border-bottom:0}"
-    "th{font-size:12px;font-weight:600;color:var(--soft);white-space:nowrap}"
-    ".n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}"
-    ".mid td{vertical-align:middle}.mid "
-    ".bar{margin:0}.why{font-size:13px;color:var(--soft);max-width:420px}"
-    ".bar{display:flex;height:6px;min-width:90px;border-radius:3px;background:var(--line)"
-    ";overflow:"
-    "hidden;"
-    "margin-top:5px}.bar i{height:6px;background:var(--bar)}"
-    ".bar i+i{background:var(--bar-soft)}"
-    "footer{margin-top:28px;font-size:13px}a{color:inherit}\n</style></"
-    "head>\n<body><main>\n";
-
 /* ------- numbers for people ------- */
 
 static const char *number_short(u64 number, char out[SHORT_BYTES])
@@ -344,7 +295,7 @@ static void page_workers(const struct vx_metrics_sources *s, struct vx_text *tex
 void vx_page_html(const struct vx_metrics_sources *sources, const char *why,
                   struct vx_text *text)
 {
-    vx_text_add(text, page_head);
+    vx_text_add(text, vx_page_head);
     page_header(sources, why, text);
     page_tiles(sources, text);
     page_latencies(sources, text);

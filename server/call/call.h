@@ -16,8 +16,8 @@
 #include "engine/base/memory/mailbox.h"
 #include "proto/codec.h"
 #include "proto/request.h"
-#include "server/call/admit.h"
 #include "server/base/peer.h"
+#include "server/call/admit.h"
 #include "server/regions/regions.h"
 #include "server/sched/sched.h"
 

@@ -8,13 +8,13 @@
 #include "engine/base/process/log.h"
 #include "engine/base/process/thread.h"
 #include "server/admin/admin.h"
-#include "server/control/control.h"
 #include "server/base/host.h"
-#include "server/front/ready_file.h"
-#include "server/regions/regions.h"
-#include "server/front/room.h"
 #include "server/base/timer.h"
+#include "server/control/control.h"
+#include "server/front/ready_file.h"
+#include "server/front/room.h"
 #include "server/infer/view.h"
+#include "server/regions/regions.h"
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster. */
 #define STATS_MS 1000

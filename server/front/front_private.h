@@ -15,10 +15,10 @@
 
 #include "engine/base/memory/arena.h"
 #include "server/base/due.h"
-#include "server/front/front.h"
-#include "server/infer/geometries.h"
 #include "server/control/health.h"
+#include "server/front/front.h"
 #include "server/http/http.h"
+#include "server/infer/geometries.h"
 #include "server/infer/infer.h"
 #include "server/models/models.h"
 #include "server/repository/scanner.h"

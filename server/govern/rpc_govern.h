@@ -47,8 +47,8 @@
 #define VX_SERVER_RPC_GOVERN_H
 
 #include "engine/base/status.h"
-#include "server/govern/h2_meter.h"
 #include "server/govern/cuts.h"
+#include "server/govern/h2_meter.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>

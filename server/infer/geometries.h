@@ -22,8 +22,8 @@
 #ifndef VX_SERVER_GEOMETRIES_H
 #define VX_SERVER_GEOMETRIES_H
 
-#include "engine/base/text/coords_ref.h"
 #include "engine/base/status.h"
+#include "engine/base/text/coords_ref.h"
 #include "server/sched/sched.h"
 
 /* As many as sixteen workers keep when each is full of small geometries. */

@@ -64,27 +64,27 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
                         const struct vx_infer_end *end)
 {
     const struct vx_instance *row = vx_infer_row(infer, call);
-    static struct vx_reply reply; /* used by the loop only; 6 KiB */
+    struct vx_reply *reply = &infer->reply;
     struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
     const struct vx_admitted *admitted = &call->admitted;
-    reply = (struct vx_reply){.version = row->version,
-                              .outputs_count = admitted->outputs_count};
-    memcpy(reply.model, row->name, sizeof reply.model);
-    memcpy(reply.id, call->request.id, sizeof reply.id);
+    *reply = (struct vx_reply){.version = row->version,
+                               .outputs_count = admitted->outputs_count};
+    memcpy(reply->model, row->name, sizeof reply->model);
+    memcpy(reply->id, call->request.id, sizeof reply->id);
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
-        reply.outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
+        reply->outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
         outputs[i] = call->outputs[o];
         /* An output that went into a region has an entry, which is empty. */
-        reply.outputs[i].bytes = outputs[i].bytes;
+        reply->outputs[i].bytes = outputs[i].bytes;
     }
-    if (call->request.timing) reply_add_timing(infer, call, end, &reply);
+    if (call->request.timing) reply_add_timing(infer, call, end, reply);
     if (call->method == VX_METHOD_ID_MODEL_STREAM_INFER) {
-        reply_add(&reply, "triton_final_response", 1);
-        reply.parameters[reply.parameters_count - 1].kind = VX_PARAMETER_BOOL;
+        reply_add(reply, "triton_final_response", 1);
+        reply->parameters[reply->parameters_count - 1].kind = VX_PARAMETER_BOOL;
     }
-    reply_add_geometry(call, end, &reply);
-    vx_rpc_reply_infer(infer->rpc, &call, &reply, outputs);
+    reply_add_geometry(call, end, reply);
+    vx_rpc_reply_infer(infer->rpc, &call, reply, outputs);
 }
 
 void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,

@@ -22,13 +22,13 @@
 #define VX_SERVER_INFER_H
 
 #include "server/infer/geometries.h"
+#include "server/ipc/shared.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/tracing.h"
 #include "server/models/models.h"
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
 #include "server/sched/sched.h"
-#include "server/ipc/shared.h"
-#include "server/metrics/tracing.h"
 #include "server/workers/workers.h"
 
 /* A batch that is with a worker. */
@@ -51,6 +51,10 @@ struct vx_infer {
     struct vx_tracing *tracing;
     struct vx_infer_sent sent[VX_WORKERS_MAX][VX_WORKER_DEPTH];
     bool stopping; /* workers are ending: new requests are refused */
+    /* Being filled, one at a time: too large for a stack of small functions. */
+    struct vx_message_run run;
+    struct vx_batch_plan plan;
+    struct vx_reply reply;
 };
 
 void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call);

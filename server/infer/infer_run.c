@@ -51,14 +51,14 @@ static struct vx_infer_sent sent_take(struct vx_infer *infer, i32 worker, u64 ba
 
 static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
-    static struct vx_message_run run; /* used by the loop only; 7 KiB */
-    run.head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
-    run.items_count = plan->jobs_count;
+    struct vx_message_run *run = &infer->run;
+    run->head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
+    run->items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
-        run.items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
+        run->items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
     sent_note(infer, plan);
-    if (!vx_workers_send(infer->workers, plan->worker, &run.head,
-                         vx_message_run_bytes(run.items_count)))
+    if (!vx_workers_send(infer->workers, plan->worker, &run->head,
+                         vx_message_run_bytes(run->items_count)))
         vx_sched_undelivered(infer->sched, plan->worker, plan->batch);
 }
 
@@ -166,29 +166,29 @@ static bool infer_trusts(const struct vx_infer *infer, i32 worker,
 void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                       const struct vx_message_done *done)
 {
-    static struct vx_batch_plan plan; /* used by the loop only */
+    struct vx_batch_plan *plan = &infer->plan;
     if (!infer_trusts(infer, worker, done)) {
         vx_workers_kill(infer->workers, worker);
         return;
     }
     const struct vx_batch_end end = infer_batch_end(worker, done);
     struct vx_infer_sent sent = sent_take(infer, worker, end.batch);
-    if (!vx_sched_finish(infer->sched, &end, &plan)) return;
+    if (!vx_sched_finish(infer->sched, &end, plan)) return;
     vx_infer_count_batch(
         infer, &(struct vx_infer_batch){
-                   .plan = &plan, .done = done, .sent = sent, .now_ns = end.now_ns});
-    vx_rpc_answers_coming(infer->rpc, plan.jobs_count);
-    for (i32 i = 0; i < plan.jobs_count; i++) {
+                   .plan = plan, .done = done, .sent = sent, .now_ns = end.now_ns});
+    vx_rpc_answers_coming(infer->rpc, plan->jobs_count);
+    for (i32 i = 0; i < plan->jobs_count; i++) {
         const struct vx_done_item *item = &done->items[i];
-        infer_on_item(infer, vx_call_of_job(plan.jobs[i]),
+        infer_on_item(infer, vx_call_of_job(plan->jobs[i]),
                       &(struct vx_infer_end){
                           .status = vx_status_of_code((enum vx_code)item->code),
                           .why = vx_done_why(done, i),
                           .done = item,
                           .batch = done,
                           .worker = worker,
-                          .batch_items = plan.jobs_count,
-                          .batch_voxels = plan.voxels,
+                          .batch_items = plan->jobs_count,
+                          .batch_voxels = plan->voxels,
                       });
     }
     vx_rpc_answers_coming(infer->rpc, 0);

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "server/ipc/shared.h"
 
-#include "engine/base/process/alloc.h"
 #include "engine/base/memory/buddy.h"
+#include "engine/base/numa.h"
+#include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
-#include "engine/base/numa.h"
 
 #include <fcntl.h>
 #include <pthread.h>

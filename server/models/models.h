@@ -39,8 +39,8 @@
 #ifndef VX_SERVER_MODELS_H
 #define VX_SERVER_MODELS_H
 
-#include "server/ipc/channel.h"
 #include "server/base/config.h"
+#include "server/ipc/channel.h"
 #include "server/models/registry.h"
 #include "server/repository/repository.h"
 #include "server/workers/workers.h"

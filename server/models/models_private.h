@@ -61,9 +61,10 @@ struct vx_models {
     i64 retry_look_ns;           /* when retries are checked next */
     struct vx_placement placement;
     i64 polled_ns;
-    bool short_of_rows; /* a version of the listing found no free instance */
-    bool row_freed;     /* an instance was freed since then */
-    bool wish_all;      /* load_model *: want all models of the first complete listing */
+    struct vx_message_load load; /* the one that is being sent: 4 KiB, its path */
+    bool short_of_rows;          /* a version of the listing found no free instance */
+    bool row_freed;              /* an instance was freed since then */
+    bool wish_all; /* load_model *: want all models of the first complete listing */
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
     struct vx_models_waiter waiters[VX_MODELS_WAITERS_MAX];

@@ -71,9 +71,9 @@ static void models_guard(struct vx_models *models, i32 worker)
 static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
 {
     const struct vx_instance *row = vx_models_row(models, instance);
-    static struct vx_message_load message; /* used by the loop only; its path is 4 KiB */
+    struct vx_message_load *message = &models->load;
     bool notes = !models->loads[instance].notes_by; /* one of its workers logs them */
-    message = (struct vx_message_load){
+    *message = (struct vx_message_load){
         .head = {.kind = VX_MESSAGE_LOAD,
                  .instance = instance,
                  .batch = models->loads[instance].id},
@@ -81,11 +81,12 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
         .fingerprint = row->fingerprint,
         .notes = notes,
     };
-    int length = snprintf(message.directory, sizeof message.directory, "%s/%s",
+    int length = snprintf(message->directory, sizeof message->directory, "%s/%s",
                           models->options.repository, row->name);
-    VX_ASSERT(length > 0 && length < (int)sizeof message.directory);
+    VX_ASSERT(length > 0 && length < (int)sizeof message->directory);
     /* A worker that does not get LOAD cannot die of it. */
-    if (!vx_workers_send(*models->options.workers, worker, &message.head, sizeof message))
+    if (!vx_workers_send(*models->options.workers, worker, &message->head,
+                         sizeof *message))
         return;
     if (notes) models->loads[instance].notes_by = worker + 1;
     vx_instance_set_set(&models->loading[worker], instance, true);

@@ -45,9 +45,9 @@
 #define VX_SERVER_REGIONS_H
 
 #include "proto/request.h"
-#include "server/ipc/channel.h"
 #include "server/base/config.h"
 #include "server/base/peer.h"
+#include "server/ipc/channel.h"
 
 struct vx_regions;
 struct vx_workers;

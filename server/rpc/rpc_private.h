@@ -50,9 +50,9 @@
 #define VX_SERVER_RPC_PRIVATE_H
 
 #include "engine/base/process/check.h"
-#include "server/rpc/rpc.h"
 #include "server/call/call_tensors.h"
 #include "server/govern/rpc_govern.h"
+#include "server/rpc/rpc.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "server/worker/worker_device.h"
 
+#include "engine/base/numa.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
-#include "engine/base/numa.h"
 #include "server/devices/devices.h"
 
 #include <errno.h>

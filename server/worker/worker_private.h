@@ -23,8 +23,8 @@
 #include "engine/engine.h"
 #include "server/ipc/channel.h"
 #include "server/ipc/foreign.h"
-#include "server/sched/sched.h"
 #include "server/ipc/shared.h"
+#include "server/sched/sched.h"
 #include "server/worker/worker.h"
 
 #include <stdatomic.h>

@@ -84,7 +84,7 @@ static void process_arguments(const struct vx_launch *launch, struct argument_li
 
 static int process_launch(const struct vx_launch *launch, struct vx_launched *launched)
 {
-    static struct argument_list list; /* used by the loop only; 20 KiB of paths */
+    struct argument_list list; /* 20 KiB: its paths */
     process_arguments(launch, &list);
     const struct vx_spawn spawn = {
         list.pointers,

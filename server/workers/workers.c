@@ -7,8 +7,8 @@
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 #include "server/base/backoff.h"
-#include "server/devices/devices.h"
 #include "server/base/timer.h"
+#include "server/devices/devices.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -27,10 +27,10 @@
 #ifndef VX_SERVER_WORKERS_H
 #define VX_SERVER_WORKERS_H
 
-#include "server/ipc/channel.h"
 #include "server/base/config.h"
-#include "server/sched/sched.h"
+#include "server/ipc/channel.h"
 #include "server/ipc/shared.h"
+#include "server/sched/sched.h"
 
 #include <uv.h>
 

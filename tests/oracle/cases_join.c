@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/15_geometry_join.h"
 #include "kernels/06_conv_masked.h"
+#include "kernels/15_geometry_join.h"
 #include "tests/oracle/cases.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/10_activation.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
 #include "kernels/14_rows.h"
-#include "kernels/10_activation.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/oracle/clouds.h"
 
-#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
+#include "engine/base/process/check.h"
 #include "engine/tune/shapes.h"
 
 #include <string.h>

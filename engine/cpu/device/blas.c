@@ -2,8 +2,8 @@
 #include "engine/cpu/device/blas.h"
 
 #include "engine/base/process/check.h"
-#include "engine/base/text/environment.h"
 #include "engine/base/process/log.h"
+#include "engine/base/text/environment.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/device/pool.h"
 
+#include "engine/base/limits.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/base/limits.h"
 #include "engine/base/process/thread.h"
 
 #include <stdatomic.h>

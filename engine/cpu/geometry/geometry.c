@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "engine/cpu/geometry/geometry.h"
 
-#include "engine/base/process/alloc.h"
 #include "engine/base/memory/buddy.h"
+#include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/cpu/geometry/keys.h"
 #include "engine/cpu/geometry/map.h"

@@ -29,9 +29,9 @@
 #ifndef VX_ENGINE_GEOMETRY_GEOMETRY_H
 #define VX_ENGINE_GEOMETRY_GEOMETRY_H
 
-#include "engine/base/text/coords_ref.h"
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
+#include "engine/base/text/coords_ref.h"
 #include "engine/plan/map_key.h"
 
 struct vx_cpu;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/geometry/map.h"
 
-#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
+#include "engine/base/process/check.h"
 #include "engine/cpu/device/cpu.h"
 #include "kernels/01_coord_hash.h"
 

@@ -8,8 +8,8 @@
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/geometry/geometry.h"
 #include "engine/cpu/geometry/room.h"
-#include "engine/model/model.h"
 #include "engine/cpu/run/exec.h"
+#include "engine/model/model.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -23,8 +23,8 @@
 #include "engine/batch.h"
 #include "engine/cpu/geometry/geometry.h"
 #include "engine/device.h"
-#include "engine/weights/weights.h"
 #include "engine/plan/plan.h"
+#include "engine/weights/weights.h"
 
 struct vx_cpu;
 struct vx_exec;

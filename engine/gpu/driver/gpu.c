@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/driver/gpu.h"
 
+#include "engine/base/numa.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
-#include "engine/base/numa.h"
 #include "engine/gpu/driver/gpu_parts.h"
 
 #include <stdio.h>

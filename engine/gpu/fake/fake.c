@@ -3,9 +3,9 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/gpu/driver/limits.h"
 #include "engine/gpu/fake/fake_parts.h"
 #include "engine/gpu/jit/jit.h"
-#include "engine/gpu/driver/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

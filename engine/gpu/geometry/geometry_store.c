@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/geometry/geometry_store.h"
 
-#include "engine/base/process/alloc.h"
 #include "engine/base/memory/buddy.h"
+#include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 
 #include <string.h>

@@ -19,8 +19,8 @@
 #ifndef VX_ENGINE_GPU_MAP_H
 #define VX_ENGINE_GPU_MAP_H
 
-#include "engine/plan/map_key.h"
 #include "engine/gpu/jit/kernel_set.h"
+#include "engine/plan/map_key.h"
 #include "kernels/06_conv_masked.h"
 
 /* The sorted voxels on the device, and the table to find them. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/geometry/order.h"
 
-#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
+#include "engine/base/process/check.h"
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
 

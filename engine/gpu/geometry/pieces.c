@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/geometry/pieces.h"
 
-#include "engine/base/process/check.h"
 #include "engine/base/limits.h"
+#include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
 #include "kernels/15_geometry_join.h"
 

@@ -15,8 +15,8 @@
 #define VX_ENGINE_GPU_JIT_KEY_H
 
 #include "engine/base/text/sha256.h"
-#include "engine/gpu/jit/jit.h"
 #include "engine/gpu/driver/limits.h"
+#include "engine/gpu/jit/jit.h"
 #include "engine/gpu/jit/texts.h"
 
 /* Incremented when the compiler's options or the format of a cache entry change, so that

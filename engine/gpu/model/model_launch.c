@@ -2,10 +2,10 @@
 #include "engine/gpu/model/model_launch.h"
 
 #include "engine/base/process/check.h"
-#include "kernels/12_norm.h"
-#include "kernels/14_rows.h"
 #include "kernels/10_activation.h"
+#include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/14_rows.h"
 
 /* vx_dtype and vx_number have the same values (cpu.h asserts it). */
 static i32 number_of(enum vx_dtype dtype)

@@ -21,8 +21,8 @@
 #define VX_ENGINE_GPU_MODEL_WEIGHTS_H
 
 #include "engine/gpu/driver/gpu.h"
-#include "engine/weights/weights.h"
 #include "engine/plan/plan.h"
+#include "engine/weights/weights.h"
 
 struct vx_gpu_weights;
 

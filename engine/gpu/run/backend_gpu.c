@@ -8,10 +8,10 @@
 #include "engine/base/process/thread.h"
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/geometry/geometry.h"
-#include "engine/gpu/run/batches.h"
+#include "engine/gpu/driver/monitor.h"
 #include "engine/gpu/fake/fake.h"
 #include "engine/gpu/model/model_tune.h"
-#include "engine/gpu/driver/monitor.h"
+#include "engine/gpu/run/batches.h"
 
 #include <stdio.h>
 #include <string.h>

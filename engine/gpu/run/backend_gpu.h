@@ -28,7 +28,7 @@
 #define VX_ENGINE_GPU_EXEC_H
 
 #include "engine/gpu/model/model_kernels.h"
-#include "engine/model/model.h"
 #include "engine/model/backend.h"
+#include "engine/model/model.h"
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/run/round.h"
 
-#include "engine/cpu/geometry/geometry.h"
 #include "engine/base/process/check.h"
+#include "engine/cpu/geometry/geometry.h"
 #include "engine/gpu/run/round_geometry.h"
 
 vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)

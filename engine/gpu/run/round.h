@@ -22,9 +22,9 @@
 #define VX_ENGINE_GPU_ROUND_H
 
 #include "engine/gpu/geometry/geometry_store.h"
-#include "engine/gpu/run/lane.h"
 #include "engine/gpu/model/model_launch.h"
 #include "engine/gpu/model/model_load.h"
+#include "engine/gpu/run/lane.h"
 
 struct vx_cpu;
 struct vx_geometry_cache;

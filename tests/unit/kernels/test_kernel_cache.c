@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/check.h"
-#include "engine/gpu/jit/cache.h"
 #include "engine/gpu/driver/limits.h"
+#include "engine/gpu/jit/cache.h"
 
 #include <check.h>
 #include <dirent.h>

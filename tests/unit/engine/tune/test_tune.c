@@ -1,6 +1,6 @@
 /* Shapes, tuning tables and picks: pure, or files.  SPDX-License-Identifier: Apache-2.0 */
-#include "engine/tune/shapes.h"
 #include "engine/tune/pick.h"
+#include "engine/tune/shapes.h"
 #include "engine/tune/table.h"
 
 #include <check.h>

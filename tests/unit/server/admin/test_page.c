@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
-#include "engine/base/text/json.h"
 #include "engine/base/process/thread.h"
+#include "engine/base/text/json.h"
 #include "server/admin/page.h"
 #include "tests/unit/server/admin/admin_sample.h"
 
@@ -284,7 +284,7 @@ START_TEST(page_shows_what_there_is)
                                         "80 %",
                                         "we&quot;ird\\&lt;b&gt;",
                                         "got &lt;none&gt; &amp; nothing else",
-                                        "prefers-color-scheme:dark",
+                                        "prefers-color-scheme: dark",
                                         "http-equiv=\"refresh\""};
     for (size_t i = 0; i < VX_COUNT(shown); i++)
         ck_assert_msg(strstr(body, shown[i]) != NULL, "no %s", shown[i]);

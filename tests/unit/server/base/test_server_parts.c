@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "server/ipc/channel.h"
-#include "server/sched/sched.h"
 #include "server/ipc/shared.h"
+#include "server/sched/sched.h"
 
 #include <check.h>
 #include <stdlib.h>

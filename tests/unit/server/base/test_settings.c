@@ -6,8 +6,8 @@
 #include "engine/base/process/log.h"
 #include "proto/control.h"
 #include "server/control/control.h"
-#include "server/rpc/rpc.h"
 #include "server/metrics/tracing.h"
+#include "server/rpc/rpc.h"
 
 #include "open_inference.pb-c.h"
 

@@ -2,8 +2,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "server/http/http.h"
 #include "server/front/room.h"
+#include "server/http/http.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  */
 #define _GNU_SOURCE
 #include "engine/base/process/clock.h"
-#include "server/http/http.h"
 #include "server/base/text.h"
+#include "server/http/http.h"
 #include "tests/unit/server/admin/admin_sample.h"
 
 #include <check.h>

@@ -9,11 +9,11 @@
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "server/ipc/channel.h"
-#include "server/repository/repository.h"
 #include "server/ipc/shared.h"
+#include "server/repository/repository.h"
 #include "server/worker/worker.h"
-#include "tests/unit/server/worker/worker_engine.h"
 #include "tests/support/wait.h"
+#include "tests/unit/server/worker/worker_engine.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -4,9 +4,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "engine/base/numa.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/log.h"
-#include "engine/base/numa.h"
 #include "engine/base/process/thread.h"
 #include "tests/unit/server/workers/workers_child.h"
 #include "tests/unit/server/workers/workers_rig.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/process/alloc.h"
 #include "engine/base/memory/buddy.h"
+#include "engine/base/process/alloc.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>

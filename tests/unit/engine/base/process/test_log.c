@@ -3,8 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
-#include "engine/base/text/json.h"
 #include "engine/base/process/log.h"
+#include "engine/base/text/json.h"
 #include "tests/support/wait.h"
 
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/conv/conv.h"
 #include "engine/gpu/fake/fake.h"
-#include "kernels/13_elementwise.h"
 #include "kernels/06_conv_masked.h"
+#include "kernels/13_elementwise.h"
 #include "tests/support/device_rig.h"
 #include "tests/support/voxels.h"
 

@@ -5,8 +5,8 @@
  */
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/thread.h"
-#include "engine/gpu/run/backend_gpu.h"
 #include "engine/gpu/model/model_load.h"
+#include "engine/gpu/run/backend_gpu.h"
 #include "tests/support/gpu_rig.h"
 
 #include <check.h>

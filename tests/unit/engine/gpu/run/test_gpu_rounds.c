@@ -4,9 +4,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
-#include "engine/gpu/run/batches.h"
-#include "engine/gpu/run/backend_gpu.h"
 #include "engine/gpu/model/model_load.h"
+#include "engine/gpu/run/backend_gpu.h"
+#include "engine/gpu/run/batches.h"
 #include "tests/support/gpu_rig.h"
 
 #include <check.h>
