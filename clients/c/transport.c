@@ -30,6 +30,8 @@ void __tsan_release(void *address);
 /* The interval between checks of calls whose pieces gRPC still holds; a check also lets
  * gRPC do I/O. */
 #define DRAIN_US 1000
+/* A year: nobody waits longer, and its nanoseconds fit 64 bits. */
+#define TIMEOUT_US_MAX (INT64_C(365) * 86400 * 1000000)
 /* The longest sleep of a poll before it checks again whether anything is in flight. */
 #define POLL_SLICE_US 100000
 
@@ -288,6 +290,7 @@ bool voxel_client_serve(struct voxel_client *client, int64_t timeout_us, int32_t
 int32_t voxel_client_poll(struct voxel_client *client, int64_t timeout_us)
 {
     if (client->options.threads > 0) return 0;
+    if (timeout_us > TIMEOUT_US_MAX) timeout_us = TIMEOUT_US_MAX;
     int64_t end_ns = timeout_us < 0 ? INT64_MAX : voxel_clock_ns() + timeout_us * 1000;
     int32_t total = 0;
     while (atomic_load(&client->in_flight) > 0) {

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Samples per pixel along each side; shade.c has the same number. */
-#define SAMPLES 2
 /* Side of the shadow map: several texels per voxel in scenes of some hundred voxels. */
 #define SHADOW_PIXELS 3072
 
@@ -112,8 +110,8 @@ static bool make_parts(struct render *render, const struct render_view *view)
     if (!floor_init(&render->floor, voxels)) return false;
 
     struct render_view large = *view;
-    large.width *= SAMPLES;
-    large.height *= SAMPLES;
+    large.width *= RENDER_SAMPLES;
+    large.height *= RENDER_SAMPLES;
     vec3 towards = direction_of(view->azimuth, view->elevation);
     camera_fit(&render->camera, voxels, &large, vec3_scale(towards, -1));
 

@@ -17,6 +17,9 @@
 
 #include "clients/cli/render/render.h"
 
+/* Samples per pixel along each side: the screen is so many times larger than the picture. */
+#define RENDER_SAMPLES 2
+
 typedef struct vec3 {
     float x, y, z;
 } vec3;

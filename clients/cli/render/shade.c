@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-/* Samples per pixel along each side; render.c makes the screen this many times larger. */
-#define SAMPLES 2
 /* How often a sample reads the shadow map, and the radius in voxels of the disc on which
  * it does: the penumbra. */
 #define SHADOW_TAPS 10
@@ -175,9 +173,9 @@ static void shade_some(void *context, int64_t begin, int64_t end)
     for (int64_t y = begin; y < end; y++) {
         for (int64_t x = 0; x < render->width; x++) {
             vec3 sum = {0, 0, 0};
-            for (int s = 0; s < SAMPLES * SAMPLES; s++) {
-                int64_t sx = x * SAMPLES + s % SAMPLES;
-                int64_t sy = y * SAMPLES + s / SAMPLES;
+            for (int s = 0; s < RENDER_SAMPLES * RENDER_SAMPLES; s++) {
+                int64_t sx = x * RENDER_SAMPLES + s % RENDER_SAMPLES;
+                int64_t sy = y * RENDER_SAMPLES + s / RENDER_SAMPLES;
                 float pixel[2] = {(float)sx + 0.5f, (float)sy + 0.5f};
                 float turn = grain(sx, sy);
                 int32_t face = render->screen.face[sy * render->screen.width + sx];
@@ -185,7 +183,7 @@ static void shade_some(void *context, int64_t begin, int64_t end)
                                         ? shade_face(render, face, pixel, turn)
                                         : shade_floor(render, pixel[0], pixel[1], turn));
             }
-            sum = vec3_scale(sum, 1.0f / (SAMPLES * SAMPLES));
+            sum = vec3_scale(sum, 1.0f / (RENDER_SAMPLES * RENDER_SAMPLES));
             uint8_t *out = &render->pixels[3 * (y * render->width + x)];
             float noise = grain(x, y + 7919);
             out[0] = to_byte(sum.x, noise);

@@ -222,7 +222,7 @@ static void on_answer(void *context, struct voxel_answer *answer,
 static void wait_for(struct voxel_client *client, int threads)
 {
     while (voxel_client_in_flight(client) > 0)
-        if (threads == 0) voxel_client_poll(client, 100000);
+        if (threads == 0) voxel_client_poll(client, INT64_MAX);
 }
 
 static const struct {
