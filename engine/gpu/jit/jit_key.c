@@ -167,13 +167,75 @@ static void add_text(struct vx_sha256 *sha, const char *text)
     vx_sha256_add(sha, text, strlen(text) + 1);
 }
 
+struct code {
+    struct vx_sha256 *sha;
+    char bytes[256];
+    size_t used;
+};
+
+static void code_flush(struct code *code)
+{
+    vx_sha256_add(code->sha, code->bytes, code->used);
+    code->used = 0;
+}
+
+static void code_put(struct code *code, char byte)
+{
+    if (code->used == sizeof code->bytes) code_flush(code);
+    code->bytes[code->used++] = byte;
+}
+
+/* Past blanks and comments; what is left of them is one blank, or a line's end. */
+static const char *code_skip(const char *at, char *gap)
+{
+    for (;; at++) {
+        if (at[0] == '/' && at[1] == '*') {
+            const char *end = strstr(at + 2, "*/");
+            at = end ? end + 1 : at + strlen(at) - 1;
+            if (!*gap) *gap = ' ';
+        } else if (at[0] == '/' && at[1] == '/') {
+            at += strcspn(at, "\n") - 1;
+        } else if (*at == '\n') {
+            *gap = '\n';
+        } else if (*at == ' ' || *at == '\t') {
+            if (!*gap) *gap = ' ';
+        } else {
+            return at;
+        }
+    }
+}
+
+/* What the compiler sees of a text: a comment that changes voids neither the binaries in a
+ * cache nor what was measured with them. */
+static void add_code(struct vx_sha256 *sha, const char *text)
+{
+    struct code code = {.sha = sha};
+    char quote = 0;
+    bool begun = false;
+    for (const char *at = text;; at++) {
+        char gap = 0;
+        if (!quote) at = code_skip(at, &gap);
+        if (gap && begun && *at) code_put(&code, gap);
+        begun = true;
+        code_put(&code, *at); /* its NUL too, which separates the texts */
+        if (!*at) break;
+        if (quote && *at == '\\' && at[1])
+            code_put(&code, *++at);
+        else if (quote && *at == quote)
+            quote = 0;
+        else if (!quote && (*at == '"' || *at == '\''))
+            quote = *at;
+    }
+    code_flush(&code);
+}
+
 void vx_jit_closure_hash(const struct vx_jit_closure *closure, u8 digest[VX_SHA256_BYTES])
 {
     struct vx_sha256 sha;
     vx_sha256_init(&sha);
     for (i32 i = 0; i < closure->count; i++) {
         add_text(&sha, closure->texts[i]->name);
-        vx_sha256_add(&sha, closure->texts[i]->data, closure->texts[i]->bytes + 1);
+        add_code(&sha, closure->texts[i]->data);
     }
     vx_sha256_finish(&sha, digest);
 }

@@ -51,6 +51,11 @@ i32 rig_connect(void)
     return rig_count++;
 }
 
+void rig_hold_time(i32 i)
+{
+    vx_rpc_governor_row(rig_governor, i)->filled_ns = vx_clock_ns() + RIG_HELD_NS;
+}
+
 void rig_close(void)
 {
     for (i32 i = 0; i < rig_count; i++) {

@@ -62,6 +62,7 @@ START_TEST(calls_that_never_arrive_are_their_own)
 {
     rig_open(0);
     i32 cut = rig_connect(), many = rig_connect(), good = rig_connect();
+    for (i32 i = cut; i <= good; i++) rig_hold_time(i);
     flood_with_calls(cut, 2000);
     ck_assert(rig_is_closed(cut)); /* what it brought never got anywhere */
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, cut));
@@ -81,7 +82,7 @@ START_TEST(calls_that_never_arrive_are_their_own)
     rig_read_all(good);
     ck_assert_int_eq(rig_unread(good), 0);
     /* Its own time gives them back. */
-    vx_rpc_governor_turn(rig_governor, vx_clock_ns() + 20 * VX_NS_PER_S);
+    vx_rpc_governor_turn(rig_governor, vx_clock_ns() + RIG_HELD_NS + 20 * VX_NS_PER_S);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, good)->unseen, 0);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, many)->unseen, 0);
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, cut), rig_place(cut));
@@ -94,6 +95,8 @@ START_TEST(many_at_once_bring_few_calls_each)
 {
     rig_open(0);
     i32 first = rig_connect(), second = rig_connect();
+    rig_hold_time(first);
+    rig_hold_time(second);
     flood_with_calls(first, 1100);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, first)->unseen, 1101);
     for (i32 k = 0; k < 1000; k++) vx_rpc_govern_arrived(rig_place(first));

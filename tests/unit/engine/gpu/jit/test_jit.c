@@ -80,6 +80,33 @@ START_TEST(test_source_hash)
 }
 END_TEST
 
+/* What a compiler sees alike has one hash: comments and blanks do not count, all else does. */
+START_TEST(test_hash_is_of_code)
+{
+    static const struct {
+        const char *text;
+        bool same;
+    } texts[] = {
+        {"int a = 1; /* one */\n\n  // a line\nchar b[] = \"/* c */\";\n", true},
+        {"int a = 1;\nchar b[] = \"/* c */\"; /* and no end", true},
+        {"  int\ta = 1;/**/\n/* a\n b */ char b[] =  \"/* c */\";\n", true},
+        {"int a = 2;\nchar b[] = \"/* c */\";\n", false},
+        {"inta = 1;\nchar b[] = \"/* c */\";\n", false},
+        {"int a = 1;\nchar b[] = \"/* d */\";\n", false},
+        {"int a = 1;\nchar b[] = \"/*  c */\";\n", false},
+        {"int a = 1; char b[] = \"/* c */\";\n", false}, /* a directive would end here */
+    };
+    char first[65], other[65];
+    for (size_t i = 0; i < VX_COUNT(texts); i++) {
+        jit_rig_write(&rig, "90_scale.h", texts[i].text);
+        struct vx_jit *jit = jit_rig_jit(&rig, "fake");
+        vx_jit_source_hash(jit, &scale_spec, i ? other : first);
+        vx_jit_close(&jit);
+        if (i) ck_assert_msg(!strcmp(first, other) == texts[i].same, "text %zu", i);
+    }
+}
+END_TEST
+
 START_TEST(test_open_refuses)
 {
     struct vx_why why = {""};
@@ -318,6 +345,7 @@ int main(void)
     tcase_set_timeout(tests, 30);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_source_hash);
+    tcase_add_test(tests, test_hash_is_of_code);
     tcase_add_test(tests, test_open_refuses);
     tcase_add_test(tests, test_archs);
     tcase_add_test(tests, test_build_once_each);
