@@ -334,4 +334,4 @@ def test_in_process_is_one_device_and_dies_with_it(repository, tmp_path):
     assert re.search(rf"WORKER_EXIT .*how=exit status=1 why=.*{NO_DRIVER}", none.stderr)
     help_text = subprocess.run([os.environ["VOXELD"], "serve", "--help"], capture_output=True,
                                text=True, timeout=PATIENCE, check=True).stdout
-    assert "for benches only" in help_text
+    assert "for benchmarks only" in help_text
