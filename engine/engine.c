@@ -4,7 +4,8 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/thread.h"
-#include "engine/model/backend.h"
+#include "engine/cpu/run/backend_cpu.h"
+#include "engine/gpu/run/backend_gpu.h"
 #include "engine/model/model.h"
 
 #define ENGINE_MAGIC 0x7678454eu /* "vxEN" */

@@ -64,9 +64,6 @@ struct vx_backend {
     void (*release)(void *device, void **memory);
 };
 
-extern const struct vx_backend vx_backend_cpu;
-extern const struct vx_backend vx_backend_gpu;
-
 /* Prepares an item: clears the fields marked `out`, and asserts what the front guarantees
  * about the others, because a wrong one is our mistake and not a client's. */
 void vx_item_begin(struct vx_item *item);

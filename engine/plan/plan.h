@@ -22,7 +22,7 @@
 #define VX_ENGINE_PLAN_PLAN_H
 
 #include "engine/network/fuse.h"
-#include "engine/plan/map_key.h"
+#include "engine/map_key.h"
 #include "engine/plan/memory.h"
 
 /* VX_LAYERS_MAX launches, tensors and maps of less than 64 bytes each. */

@@ -1,4 +1,4 @@
-/* stand - a harness: one convolution set up on the device to be measured.
+/* harness - one convolution set up on the device to be measured.
  *
  * It has the tensors, the geometry, the map and the workspace of the convolution, runs it
  * any number of times, and measures the time.

@@ -89,7 +89,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
                          sizeof *message))
         return;
     if (notes) models->loads[instance].notes_by = worker + 1;
-    vx_instance_set_set(&models->loading[worker], instance, true);
+    vx_instance_set_put(&models->loading[worker], instance, true);
     models->reading[worker] = instance;
     models_guard(models, worker);
 }
@@ -380,7 +380,7 @@ static void models_on_answered(struct vx_models *models, i32 worker,
                                const struct vx_message_loaded *message)
 {
     i32 instance = message->head.instance;
-    vx_instance_set_set(&models->loading[worker], instance, false);
+    vx_instance_set_put(&models->loading[worker], instance, false);
     if (models->reading[worker] == instance) models->reading[worker] = -1;
     models_on_loaded(models, worker, message);
     models_guard(models, worker);

@@ -1,7 +1,7 @@
-/* rows - a set of instances of the registry, a bit each.
+/* instance_set - a set of instances of the registry, a bit each.
  *
- *   vx_instance_set_set(&rows, instance, true);
- *   VX_INSTANCES_EACH(i, &rows) ...
+ *   vx_instance_set_put(&set, instance, true);
+ *   VX_INSTANCES_EACH(i, &set) ...
  *
  * Owner    the caller.
  * Thread   the owner's.
@@ -18,36 +18,36 @@ struct vx_instance_set {
     u64 words[(VX_INSTANCES_MAX + 63) / 64];
 };
 
-static inline void vx_instance_set_set(struct vx_instance_set *rows, i32 row, bool in)
+static inline void vx_instance_set_put(struct vx_instance_set *set, i32 instance, bool in)
 {
-    u64 bit = UINT64_C(1) << (row % 64), *word = &rows->words[row / 64];
+    u64 bit = UINT64_C(1) << (instance % 64), *word = &set->words[instance / 64];
     *word = in ? *word | bit : *word & ~bit;
 }
 
-static inline bool vx_instance_set_has(const struct vx_instance_set *rows, i32 row)
+static inline bool vx_instance_set_has(const struct vx_instance_set *set, i32 instance)
 {
-    return rows->words[row / 64] >> (row % 64) & 1;
+    return set->words[instance / 64] >> (instance % 64) & 1;
 }
 
-/* The first member that is `row` or follows it, or -1. */
-static inline i32 vx_instance_set_next(const struct vx_instance_set *rows, i32 row)
+/* The first member that is `instance` or follows it, or -1. */
+static inline i32 vx_instance_set_next(const struct vx_instance_set *set, i32 instance)
 {
-    for (i32 w = row / 64; w < (i32)VX_COUNT(rows->words); w++) {
-        u64 left = rows->words[w];
-        if (w == row / 64) left &= ~UINT64_C(0) << (row % 64);
+    for (i32 w = instance / 64; w < (i32)VX_COUNT(set->words); w++) {
+        u64 left = set->words[w];
+        if (w == instance / 64) left &= ~UINT64_C(0) << (instance % 64);
         if (left) return 64 * w + __builtin_ctzll(left);
     }
     return -1;
 }
 
-static inline bool vx_instance_set_any(const struct vx_instance_set *rows)
+static inline bool vx_instance_set_any(const struct vx_instance_set *set)
 {
-    return vx_instance_set_next(rows, 0) >= 0;
+    return vx_instance_set_next(set, 0) >= 0;
 }
 
 /* Visits the members in ascending order; the body may remove the current one. */
-#define VX_INSTANCES_EACH(row_, rows_)                                                   \
-    for (i32 row_ = vx_instance_set_next(rows_, 0); row_ >= 0;                           \
-         row_ = vx_instance_set_next(rows_, row_ + 1))
+#define VX_INSTANCES_EACH(instance_, set_)                                               \
+    for (i32 instance_ = vx_instance_set_next(set_, 0); instance_ >= 0;                  \
+         instance_ = vx_instance_set_next(set_, instance_ + 1))
 
 #endif

@@ -238,7 +238,7 @@ static bool pick_first(struct vx_sched *sched, struct sched_look *look,
         u32 open = vx_sched_open_workers(sched, i, look);
         if (!open) continue;
         cursors[i] = (struct cursor){vx_sched_head(&sched->instances[i]), open, 0};
-        vx_instance_set_set(&active, i, true);
+        vx_instance_set_put(&active, i, true);
     }
     for (i32 first; (first = cursors_first(cursors, &active)) >= 0;) {
         struct cursor *cursor = &cursors[first];
@@ -248,7 +248,7 @@ static bool pick_first(struct vx_sched *sched, struct sched_look *look,
         cursor->job = vx_sched_after(&sched->instances[first], cursor->job);
         if (started == STARTS_LATER || !cursor->job ||
             cursor->looked == VX_SCHED_LOOK_MAX)
-            vx_instance_set_set(&active, first, false);
+            vx_instance_set_put(&active, first, false);
     }
     return false;
 }

@@ -110,7 +110,7 @@ void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
     } else {
         line_insert(&instance->lines[vx_sched_line_index(job->level)], job);
         vx_sched_load_add(&instance->waiting, job, 1);
-        vx_instance_set_set(&sched->instances_waiting, job->instance, true);
+        vx_instance_set_put(&sched->instances_waiting, job->instance, true);
     }
     heap_insert(sched, job);
     job->state = VX_JOB_QUEUED;
@@ -129,7 +129,7 @@ void vx_sched_remove(struct vx_sched *sched, struct vx_job *job)
         line_remove(&instance->lines[vx_sched_line_index(job->level)], job);
         vx_sched_load_add(&instance->waiting, job, -1);
         if (!instance->waiting.jobs)
-            vx_instance_set_set(&sched->instances_waiting, job->instance, false);
+            vx_instance_set_put(&sched->instances_waiting, job->instance, false);
     }
     heap_remove(sched, job);
     job->state = VX_JOB_NEW;

@@ -25,6 +25,13 @@ def check_comment_layout(_path, text):
         yield line_of(text, found.start()), "a declarator split by its comment: put it above"
 
 
+def check_name(path, text):
+    found = re.match(r"/\* ([\w./+-]+) - ", text)
+    stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    if found and found[1].rsplit("/", 1)[-1] != stem:
+        yield 1, f"the top comment is of '{found[1]}': expected '{stem}'"
+
+
 # One word for one thing: CONTRIBUTING.md, "Words".
 BANNED_WORDS = re.compile(r"\b(bells?|geometry_ref|vx_content|whoever|household)\b", re.I)
 
@@ -51,6 +58,14 @@ RULES = [
             ("server/a.h", "/* a - b.\n *\n * Owner c.\n */\n"),
             ("server/a.h", "struct a {\n    struct vx_link link; /* in a mailbox */\n};\n"),
         ],
+    ),
+    Rule(
+        "header-name",
+        "a header that has moved says so",
+        lambda p: p.endswith(".h"),
+        check_name,
+        bad=[("server/a.h", "/* b - what a is. */\n")],
+        good=[("server/a.h", "/* a - what it is. */\n"), ("server/a.h", "/* server/a - it. */\n")],
     ),
     Rule(
         "words",

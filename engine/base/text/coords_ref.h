@@ -1,4 +1,4 @@
-/* content - coords_ref: the 128-bit hash of coordinates that names a geometry.
+/* coords_ref - the 128-bit hash of coordinates that names a geometry.
  *
  * The hash is keyed, so that no client can construct two sets of coordinates with the
  * same hash; a look-up compares the coordinates nevertheless.  It reads memory once, as

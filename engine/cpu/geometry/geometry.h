@@ -2,7 +2,7 @@
  *
  * Coordinates become packed keys, which are sorted once; a neighbour map for each
  * (kernel, dilation) is built when it is first asked for.  The cache finds a geometry
- * again by its coords_ref, the hash that the front computes (base/content.h).  If the
+ * again by its coords_ref, the hash that the front computes (coords_ref.h).  If the
  * request has coordinates, they are compared in full; if it has only the coords_ref, that
  * is trusted.  The cache evicts the geometry that was used least recently.  A geometry
  * without a coords_ref is freed with its last drop.
@@ -32,7 +32,7 @@
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
 #include "engine/base/text/coords_ref.h"
-#include "engine/plan/map_key.h"
+#include "engine/map_key.h"
 
 struct vx_cpu;
 struct vx_geometry_cache;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
-#include "engine/model/backend.h"
+#include "engine/cpu/run/backend_cpu.h"
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
@@ -12,7 +11,6 @@
 #include "engine/model/model.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
 
 struct device {
     size_t bytes, cache_bytes;

@@ -20,7 +20,7 @@
 #define VX_ENGINE_GPU_MAP_H
 
 #include "engine/gpu/jit/kernel_set.h"
-#include "engine/plan/map_key.h"
+#include "engine/map_key.h"
 #include "kernels/06_conv_masked.h"
 
 /* The sorted voxels on the device, and the table to find them. */

@@ -1,4 +1,4 @@
-/* exec - the GPU's table of backend functions (engine/model/backend.h).
+/* backend_gpu - the GPU's table of backend functions (engine/model/backend.h).
  *
  * open allocates device memory: a block for the rounds (batches.h) and a range for the
  * geometry store (geometry_store.h).  The weights of each model are allocated beside
@@ -24,11 +24,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VX_ENGINE_GPU_EXEC_H
-#define VX_ENGINE_GPU_EXEC_H
+#ifndef VX_ENGINE_GPU_BACKEND_GPU_H
+#define VX_ENGINE_GPU_BACKEND_GPU_H
 
-#include "engine/gpu/model/model_kernels.h"
 #include "engine/model/backend.h"
-#include "engine/model/model.h"
+
+extern const struct vx_backend vx_backend_gpu;
 
 #endif

@@ -37,17 +37,17 @@ START_TEST(a_set_of_rows_holds_what_was_put_in)
     struct vx_instance_set set = {{0}};
     ck_assert(!vx_instance_set_any(&set));
     for (i32 row = 0; row < VX_INSTANCES_MAX; row += 7)
-        vx_instance_set_set(&set, row, true);
+        vx_instance_set_put(&set, row, true);
     i32 next = 0;
     VX_INSTANCES_EACH(row, &set)
     {
         ck_assert_int_eq(row, next);
         next += 7;
-        vx_instance_set_set(&set, row, false); /* the one that it is at */
+        vx_instance_set_put(&set, row, false); /* the one that it is at */
     }
     ck_assert_int_ge(next, VX_INSTANCES_MAX);
     ck_assert(!vx_instance_set_any(&set));
-    vx_instance_set_set(&set, VX_INSTANCES_MAX - 1, true);
+    vx_instance_set_put(&set, VX_INSTANCES_MAX - 1, true);
     ck_assert(vx_instance_set_has(&set, VX_INSTANCES_MAX - 1) &&
               !vx_instance_set_has(&set, 63));
     ck_assert_int_eq(vx_instance_set_next(&set, 64), VX_INSTANCES_MAX - 1);

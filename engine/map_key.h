@@ -7,8 +7,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VX_ENGINE_PLAN_MAP_KEY_H
-#define VX_ENGINE_PLAN_MAP_KEY_H
+#ifndef VX_ENGINE_MAP_KEY_H
+#define VX_ENGINE_MAP_KEY_H
 
 #include "engine/base/types.h"
 

@@ -306,7 +306,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rpc_regions");
+    Suite *suite = suite_create("call_tensors");
     TCase *tcase = tcase_create("take");
     tcase_add_loop_test(tcase, coordinates_are_copied_where_they_must_be, 0,
                         (int)VX_COUNT(rows));

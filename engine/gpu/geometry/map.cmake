@@ -1,1 +1,0 @@
-target_sources(engine PRIVATE gpu/map.c gpu/pieces.c)
