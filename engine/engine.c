@@ -163,8 +163,9 @@ vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
                         struct vx_why *why)
 {
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
-    VX_ENSURE_WHY(engine->backend->pin, why, UNIMPLEMENTED, "a CPU reads memory as it is",
-                  "a CPU reads memory as it is");
+    VX_ENSURE_WHY(engine->backend->pin, why, UNIMPLEMENTED,
+                  "the CPU device does not page-lock memory",
+                  "the CPU device does not page-lock memory");
     return engine->backend->pin(engine->device, memory, bytes, why);
 }
 

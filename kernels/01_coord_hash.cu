@@ -6,9 +6,6 @@
 #ifndef VX_KEY_BITS
 #define VX_KEY_BITS 64
 #endif
-#ifndef VX_THREADS
-#define VX_THREADS 256
-#endif
 
 /* Stores the key if the slot is free; returns what the slot held. */
 VX_DEVICE uint64_t swap_in(const struct vx_hash_table *table, uint64_t slot, uint64_t key)
@@ -22,11 +19,11 @@ VX_DEVICE uint64_t swap_in(const struct vx_hash_table *table, uint64_t slot, uin
 #endif
 }
 
-VX_KERNEL(VX_THREADS, 4) hash_insert(const struct vx_hash_insert_args args)
+VX_KERNEL(VX_HASH_THREADS, 4) hash_insert(const struct vx_hash_insert_args args)
 {
     struct vx_hash_table table = args.table;
     table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */
-    int64_t i = (int64_t)vx_block_x() * VX_THREADS + vx_thread();
+    int64_t i = (int64_t)vx_block_x() * VX_HASH_THREADS + vx_thread();
     if (i >= args.n) return;
     int32_t at[4];
     vx_hash_voxel(args.coords, args.columns, i, at);

@@ -27,6 +27,9 @@
 
 #include "kernels/01_coord_hash.h"
 
+/* Threads of a block.  They share nothing, so any size works. */
+#define VX_HASH_THREADS 256
+
 struct vx_hash_table {
     int32_t key_bits;          /* 64 or 32 */
     int32_t least[4], size[4]; /* sample x y z: the box of 32-bit keys */

@@ -5,23 +5,21 @@
 
 extern const struct vx_kernel_spec vx_hash_insert_spec;
 
-/* Equal to VX_THREADS of the text.  Threads share nothing, so any size works. */
-#define THREADS 256
-
 static const char *const macros[] = {"VX_KEY_BITS"};
 static const struct vx_tile tiles[] = {{{64}}, {{32}}};
 
 static int32_t insert_threads(const struct vx_tile *tile)
 {
     (void)tile;
-    return THREADS;
+    return VX_HASH_THREADS;
 }
 
 static struct vx_grid insert_grid(const struct vx_tile *tile, const void *args)
 {
     (void)tile;
     const struct vx_hash_insert_args *it = args;
-    return (struct vx_grid){(uint32_t)((it->n + THREADS - 1) / THREADS), 1, 1};
+    return (struct vx_grid){(uint32_t)((it->n + VX_HASH_THREADS - 1) / VX_HASH_THREADS),
+                            1, 1};
 }
 
 static void insert_ref(const void *args, enum vx_number type)

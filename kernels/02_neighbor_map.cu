@@ -6,9 +6,6 @@
 #ifndef VX_KEY_BITS
 #define VX_KEY_BITS 64
 #endif
-#ifndef VX_THREADS
-#define VX_THREADS 256
-#endif
 
 VX_DEVICE void write(const struct vx_hash_map_args *args, int64_t row, int32_t v,
                      int32_t found)
@@ -35,14 +32,14 @@ VX_DEVICE uint32_t look(const struct vx_hash_map_args *args,
     return pairs + 2;
 }
 
-VX_KERNEL(VX_THREADS, 4) hash_map(const struct vx_hash_map_args args)
+VX_KERNEL(VX_HASH_MAP_THREADS, 4) hash_map(const struct vx_hash_map_args args)
 {
     VX_SHARED uint64_t sum;
     struct vx_hash_table table = args.table;
     table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */
     /* A thread for each row and offset of the first half: so many rows at a time. */
     uint32_t half = args.v > 1 ? (uint32_t)args.v / 2 : 1;
-    uint32_t rows = VX_THREADS / half, mine = vx_thread() / half;
+    uint32_t rows = VX_HASH_MAP_THREADS / half, mine = vx_thread() / half;
     int32_t v = (int32_t)(vx_thread() % half);
     int64_t step = (int64_t)args.blocks * rows;
     uint64_t pairs = 0;

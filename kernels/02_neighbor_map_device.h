@@ -29,6 +29,10 @@
 
 #include "kernels/01_coord_hash_device.h"
 
+/* Threads of a block.  A row takes one for each of its offsets, at most 171: half of
+ * 7^3. */
+#define VX_HASH_MAP_THREADS 256
+
 struct vx_hash_map_args {
     int64_t n;
     int32_t columns;       /* 3 or 4 */

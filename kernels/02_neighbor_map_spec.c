@@ -5,17 +5,13 @@
 
 extern const struct vx_kernel_spec vx_hash_map_spec;
 
-/* Equal to VX_THREADS of the text.  A row takes a thread for each of its offsets, at most
- * 171: half of 7^3. */
-#define THREADS 256
-
 static const char *const macros[] = {"VX_KEY_BITS"};
 static const struct vx_tile tiles[] = {{{64}}, {{32}}};
 
 static int32_t map_threads(const struct vx_tile *tile)
 {
     (void)tile;
-    return THREADS;
+    return VX_HASH_MAP_THREADS;
 }
 
 static struct vx_grid map_grid(const struct vx_tile *tile, const void *args)

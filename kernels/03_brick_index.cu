@@ -3,10 +3,7 @@
 
 #include "kernels/03_brick_index.h"
 
-#ifndef VX_THREADS
-#define VX_THREADS 512
-#endif
-#define VX_WAVES (VX_THREADS / VX_WAVE)
+#define VX_WAVES (VX_BRICK_INDEX_THREADS / VX_WAVE)
 
 /* Takes `count` numbers of a counter for this thread; one atomic serves the whole block.
  * Returns the first of this thread's numbers. */
@@ -51,7 +48,7 @@ VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
     }
 }
 
-/* Inserts voxels first .. first + VX_THREADS - 1.  Every thread of the block must call
+/* Inserts voxels first .. first + VX_BRICK_INDEX_THREADS - 1.  Every thread of the block must call
  * it. */
 VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
 {
@@ -77,7 +74,7 @@ VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
     if (made) args->list[brick] = slot;
 }
 
-/* Gives each listed brick its rows.  The blocks take VX_THREADS bricks at a time, in
+/* Gives each listed brick its rows.  The blocks take VX_BRICK_INDEX_THREADS bricks at a time, in
  * turn. */
 VX_DEVICE void number(const struct vx_brick_index_args *args, uint32_t block,
                       uint32_t blocks)
@@ -85,8 +82,8 @@ VX_DEVICE void number(const struct vx_brick_index_args *args, uint32_t block,
     uint32_t count = args->counts->bricks;
     if (args->fault && block == 0 && vx_thread() < 2)
         args->fault[vx_thread()] = args->counts->fault[vx_thread()];
-    for (uint32_t first = block * VX_THREADS; first < count;
-         first += blocks * VX_THREADS) {
+    for (uint32_t first = block * VX_BRICK_INDEX_THREADS; first < count;
+         first += blocks * VX_BRICK_INDEX_THREADS) {
         uint32_t brick = first + vx_thread();
         uint32_t slot = brick < count ? args->list[brick] : 0;
         uint64_t mask = brick < count ? args->slots[slot].mask : 0;
@@ -106,19 +103,19 @@ VX_DEVICE void rank(const struct vx_brick_index_args *args, int64_t i)
     args->rows[args->base[slot] + vx_count_bits64(below)] = (int32_t)i;
 }
 
-VX_KERNEL(VX_THREADS, 2) brick_insert(const struct vx_brick_index_args args)
+VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_insert(const struct vx_brick_index_args args)
 {
-    insert(&args, (int64_t)vx_block_x() * VX_THREADS);
+    insert(&args, (int64_t)vx_block_x() * VX_BRICK_INDEX_THREADS);
 }
 
-VX_KERNEL(VX_THREADS, 2) brick_number(const struct vx_brick_index_args args)
+VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_number(const struct vx_brick_index_args args)
 {
     number(&args, vx_block_x(), args.blocks);
 }
 
-VX_KERNEL(VX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
+VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
 {
-    rank(&args, (int64_t)vx_block_x() * VX_THREADS + vx_thread());
+    rank(&args, (int64_t)vx_block_x() * VX_BRICK_INDEX_THREADS + vx_thread());
 }
 
 /* One block does all three steps, after it has zeroed the counts and the slots. */
@@ -130,24 +127,27 @@ VX_DEVICE void small(const struct vx_brick_index_args *args)
         args->counts->tally = 0;
     }
     struct vx_brick_slot none = {0, 0};
-    for (uint64_t slot = vx_thread(); slot < args->slots_count; slot += VX_THREADS)
+    for (uint64_t slot = vx_thread(); slot < args->slots_count;
+         slot += VX_BRICK_INDEX_THREADS)
         args->slots[slot] = none;
     vx_barrier();
-    for (int64_t first = 0; first < args->n; first += VX_THREADS) insert(args, first);
+    for (int64_t first = 0; first < args->n; first += VX_BRICK_INDEX_THREADS)
+        insert(args, first);
     vx_barrier();
     number(args, 0, 1);
     vx_barrier();
-    for (int64_t i = vx_thread(); i < args->n; i += VX_THREADS) rank(args, i);
+    for (int64_t i = vx_thread(); i < args->n; i += VX_BRICK_INDEX_THREADS) rank(args, i);
 }
 
-VX_KERNEL(VX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
+VX_KERNEL(VX_BRICK_INDEX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
 {
     small(&args);
 }
 
 /* The arguments are copied into registers: where they lie, any store might change them,
  * and the compiler would load them again. */
-VX_KERNEL(VX_THREADS, 1) brick_small_many(const struct vx_brick_small_many_args many)
+VX_KERNEL(VX_BRICK_INDEX_THREADS, 1)
+brick_small_many(const struct vx_brick_small_many_args many)
 {
     struct vx_brick_index_args args = many.sets[vx_block_x()];
     small(&args);

@@ -49,6 +49,9 @@
  * in 8 groups. */
 #define VX_BRICK_GROUP 8
 #define VX_BRICK_NONE  (~0ull)
+/* Threads of a block.  One atomic per 512 voxels keeps the contention on the counters
+ * low. */
+#define VX_BRICK_INDEX_THREADS 512
 /* One block indexes a set of up to this many voxels: three launches would take longer. */
 #define VX_BRICK_SMALL 2048
 

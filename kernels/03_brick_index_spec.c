@@ -9,21 +9,18 @@ extern const struct vx_kernel_spec vx_brick_rank_spec;
 extern const struct vx_kernel_spec vx_brick_small_spec;
 extern const struct vx_kernel_spec vx_brick_small_many_spec;
 
-/* Equal to VX_THREADS of the text.  One atomic per 512 voxels keeps the contention on the
- * counters low. */
-#define THREADS 512
-
 static int32_t threads_of(const struct vx_tile *tile)
 {
     (void)tile;
-    return THREADS;
+    return VX_BRICK_INDEX_THREADS;
 }
 
 static struct vx_grid grid_voxels(const struct vx_tile *tile, const void *args)
 {
     (void)tile;
     const struct vx_brick_index_args *it = args;
-    return (struct vx_grid){(uint32_t)((it->n + THREADS - 1) / THREADS), 1, 1};
+    return (struct vx_grid){
+        (uint32_t)((it->n + VX_BRICK_INDEX_THREADS - 1) / VX_BRICK_INDEX_THREADS), 1, 1};
 }
 
 static struct vx_grid grid_bricks(const struct vx_tile *tile, const void *args)

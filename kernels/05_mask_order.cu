@@ -11,7 +11,7 @@
 
 /* A thread of the large sort adds up the counters of two digits, the halves of a word. */
 #if VX_ORDER_THREADS != BIN_PAIRS
-#error "05_mask_order.cu wants a thread of the large sort for every two digits"
+#error "VX_ORDER_THREADS must be VX_ORDER_BINS / 2: a thread for every two digits"
 #endif
 
 /* --- keys --- */
@@ -153,8 +153,7 @@ struct small_memory {
 
 struct small_pass {
     int32_t low; /* first bit of the rank that the key has */
-    /* > 0: the key is made from the mask, with so many bits; 0: it is in the element; -1:
-     * the pass sorts by window. */
+    /* > 0: the key is made from the mask, with so many bits; 0: it is in the element. */
     int32_t bits;
     int32_t rounds; /* rows of one thread */
 };
@@ -166,10 +165,6 @@ VX_DEVICE uint32_t small_element(const struct vx_mask_order_args *args,
                                  uint32_t *digit)
 {
     uint32_t row = element % VX_ORDER_SMALL_ROWS;
-    if (pass->bits < 0) {
-        *digit = row / (uint32_t)args->span;
-        return row;
-    }
     uint32_t key = element >> VX_ORDER_SMALL_BITS;
     if (pass->bits > 0)
         key = rank_bits(args, args->masks + row * (uint32_t)args->words, pass->low,
@@ -243,10 +238,6 @@ VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
         }
         small_sort_digit(&args, &pass, elements, &memory);
     }
-    if (args.windows > 1) {
-        pass.bits = -1;
-        small_sort_digit(&args, &pass, elements, &memory);
-    }
     uint32_t places = (n + VX_WAVE - 1) / VX_WAVE * VX_WAVE;
     for (uint32_t place = vx_thread(); place < places; place += VX_ORDER_SMALL_THREADS) {
         uint32_t row = 0;
@@ -264,18 +255,14 @@ VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
 struct order_tile {
     int32_t group;
     int64_t begin, end;
-    int64_t window; /* the first place of the window */
 };
 
 VX_DEVICE struct order_tile tile_of_block(const struct vx_mask_order_args *args)
 {
     struct order_tile tile;
-    tile.group = (int32_t)vx_block_y() / args->windows;
-    tile.window = (int32_t)vx_block_y() % args->windows * args->span;
-    int64_t end = tile.window + args->span;
-    tile.begin = tile.window + (int64_t)vx_block_x() * VX_ORDER_TILE;
+    tile.group = (int32_t)vx_block_y();
+    tile.begin = (int64_t)vx_block_x() * VX_ORDER_TILE;
     tile.end = tile.begin + VX_ORDER_TILE;
-    if (tile.end > end) tile.end = end;
     if (tile.end > args->n) tile.end = args->n;
     return tile;
 }
@@ -352,7 +339,7 @@ struct scatter_memory {
     uint32_t keys[VX_ORDER_TILE];
     int32_t rows[VX_ORDER_TILE];
     uint32_t begins[VX_ORDER_BINS]; /* where a digit begins in the sorted tile */
-    uint32_t moves[VX_ORDER_BINS];  /* from there to its place in the window */
+    uint32_t moves[VX_ORDER_BINS];  /* from there to its place in the group */
     uint32_t sums[WAVES], totals_sums[WAVES];
 };
 
@@ -422,13 +409,13 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
         }
     }
     vx_barrier();
-    int64_t window = tile.group * args.n + tile.window;
     VX_UNROLL
     for (int32_t k = 0; k < ITEMS; k++) {
         uint32_t at = (uint32_t)k * VX_ORDER_THREADS + vx_thread();
         if (at < count) {
             uint32_t key = memory.keys[at];
-            int64_t to = window + (uint32_t)(memory.moves[digit_of(&args, key)] + at);
+            int64_t to =
+                tile.group * args.n + (uint32_t)(memory.moves[digit_of(&args, key)] + at);
             args.rows_out[to] = memory.rows[at];
             if (args.keys_out) args.keys_out[to] = key;
         }

@@ -1,17 +1,15 @@
 /* 05_mask_order - rows sorted by mask, and the union of the masks of every 32 rows.
  *
- * Math     order[g]         = the rows sorted by (window(i), rank(mask(i) & group g)),
- *                             equal keys in rising i
- *          window(i)        = i / span
+ * Math     order[g]         = the rows sorted by rank(mask(i) & group g), equal ranks in
+ *                             rising i
  *          rank             = the bits of the group as a number, or their place in the
  *                             Gray code: bit k = xor of the bits from k up
  *          block_masks[g,b] = union over the rows order[g, 32b .. 32b+31] of
  *                             mask & group g
  * Shapes   masks (N,W)  order (G,N)  block_masks (G,B,W), B = N/32 rounded up
- *          keys, rows (G,N)  counts (G*windows, bins, tiles)  totals (G*windows, bins)
+ *          keys, rows (G,N)  counts (G, bins, tiles)  totals (G, bins)
  * Types    u32 masks and keys, i32 rows.
  * Idea     A stable radix sort from the lowest digit up, once for each group of offsets.
- *          A window is sorted on its own, as a segment, so it costs no bits of the key.
  *          Digits have up to 9 bits: the 27 offsets of 3^3 take three passes, one plane
  *          of them a single one.  A key is made from the mask in the first pass that
  *          needs it and carried through the passes that use it up; it has 27 bits of
@@ -28,7 +26,7 @@
  *          and after the last digit order_blocks.
  * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
  * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter).
- * Limits   V <= 343; N <= 2^30; windows <= 32.
+ * Limits   V <= 343; N <= 2^30.
  * Order    exact: a stable sort has one answer.
  * Oracle   05_mask_order_ref.c.
  * Source   Knuth, TAOCP 3, 5.2.5; ranks by ballots: Adinets and Merrill, Onesweep, 2022;
@@ -64,12 +62,10 @@
  * field; counts and totals belong to count, count_scan and scatter. */
 struct vx_mask_order_args {
     int64_t n;
-    int64_t span;  /* rows of a window: N / windows rounded up */
-    int64_t tiles; /* of one window: span / VX_ORDER_TILE rounded up */
+    int64_t tiles; /* N / VX_ORDER_TILE rounded up */
     int32_t words; /* 32-bit words of one mask */
     int32_t bits;  /* offsets of one group: V / groups */
     int32_t groups;
-    int32_t windows;
     int32_t gray;              /* 0 or 1 */
     int32_t key_low, key_bits; /* the bits of the rank that the key has: 1..32 */
     int32_t shift, digit_bits; /* the digit inside the key: 1..VX_ORDER_DIGIT bits */
@@ -78,8 +74,8 @@ struct vx_mask_order_args {
     const int32_t *rows_in;    /* (groups, N); NULL = rows as they are */
     uint32_t *keys_out;        /* (groups, N) or NULL; scatter */
     int32_t *rows_out;         /* (groups, N); small, scatter */
-    uint32_t *counts;          /* (groups*windows, 1 << digit_bits, tiles) */
-    uint32_t *totals;          /* (groups*windows, 1 << digit_bits) */
+    uint32_t *counts;          /* (groups, 1 << digit_bits, tiles) */
+    uint32_t *totals;          /* (groups, 1 << digit_bits) */
     uint32_t *block_masks;     /* (groups, blocks of 32, words); small, blocks */
 };
 

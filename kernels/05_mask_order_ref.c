@@ -21,7 +21,6 @@ static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
 static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, int64_t a,
                           int64_t b)
 {
-    if (a / args->span != b / args->span) return a < b;
     const uint32_t *mask_a = args->masks + a * args->words;
     const uint32_t *mask_b = args->masks + b * args->words;
     int32_t begin = group * args->bits;
@@ -125,19 +124,6 @@ static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
     return key;
 }
 
-struct segment {
-    int32_t group;
-    int64_t begin, end; /* positions in the group: the rows of one window */
-};
-
-static struct segment segment_of(const struct vx_mask_order_args *args, int64_t index)
-{
-    int64_t begin = index % args->windows * args->span;
-    int64_t end = begin + args->span;
-    return (struct segment){(int32_t)(index / args->windows), begin,
-                            end < args->n ? end : args->n};
-}
-
 static int64_t row_at(const struct vx_mask_order_args *args, int32_t group, int64_t place)
 {
     return args->rows_in ? args->rows_in[group * args->n + place] : place;
@@ -159,17 +145,14 @@ void vx_order_count_ref(const void *args_given, enum vx_number type)
 {
     const struct vx_mask_order_args *args = args_given;
     int64_t bins = INT64_C(1) << args->digit_bits;
-    int64_t segments = args->groups * args->windows;
     (void)type;
-    for (int64_t e = 0; e < segments * bins * args->tiles; e++) args->counts[e] = 0;
-    for (int64_t index = 0; index < segments; index++) {
-        struct segment at = segment_of(args, index);
-        for (int64_t place = at.begin; place < at.end; place++) {
-            uint32_t digit = digit_of(args, key_at(args, at.group, place));
-            int64_t tile = (place - at.begin) / VX_ORDER_TILE;
-            args->counts[(index * bins + digit) * args->tiles + tile]++;
+    for (int64_t e = 0; e < args->groups * bins * args->tiles; e++) args->counts[e] = 0;
+    for (int32_t group = 0; group < args->groups; group++)
+        for (int64_t place = 0; place < args->n; place++) {
+            uint32_t digit = digit_of(args, key_at(args, group, place));
+            int64_t tile = place / VX_ORDER_TILE;
+            args->counts[(group * bins + digit) * args->tiles + tile]++;
         }
-    }
 }
 
 void vx_count_scan_ref(const void *args_given, enum vx_number type)
@@ -192,22 +175,21 @@ void vx_order_scatter_ref(const void *args_given, enum vx_number type)
     const struct vx_mask_order_args *args = args_given;
     int64_t bins = INT64_C(1) << args->digit_bits;
     (void)type;
-    for (int64_t index = 0; index < args->groups * args->windows; index++) {
-        struct segment at = segment_of(args, index);
+    for (int32_t group = 0; group < args->groups; group++) {
         int64_t next[VX_ORDER_BINS] = {0};
-        for (int64_t place = at.begin; place < at.end; place++) {
-            int64_t tile = (place - at.begin) / VX_ORDER_TILE;
-            if ((place - at.begin) % VX_ORDER_TILE == 0) {
-                int64_t before = at.begin;
+        for (int64_t place = 0; place < args->n; place++) {
+            int64_t tile = place / VX_ORDER_TILE;
+            if (place % VX_ORDER_TILE == 0) {
+                int64_t before = 0;
                 for (int64_t bin = 0; bin < bins; bin++) {
                     next[bin] =
-                        before + args->counts[(index * bins + bin) * args->tiles + tile];
-                    before += args->totals[index * bins + bin];
+                        before + args->counts[(group * bins + bin) * args->tiles + tile];
+                    before += args->totals[group * bins + bin];
                 }
             }
-            uint32_t key = key_at(args, at.group, place);
-            int64_t to = at.group * args->n + next[digit_of(args, key)]++;
-            args->rows_out[to] = (int32_t)row_at(args, at.group, place);
+            uint32_t key = key_at(args, group, place);
+            int64_t to = group * args->n + next[digit_of(args, key)]++;
+            args->rows_out[to] = (int32_t)row_at(args, group, place);
             if (args->keys_out) args->keys_out[to] = key;
         }
     }

@@ -55,8 +55,7 @@ static struct vx_grid tiles_grid(const struct vx_tile *tile, const void *args_gi
 {
     const struct vx_mask_order_args *args = args_given;
     (void)tile;
-    return (struct vx_grid){(uint32_t)args->tiles,
-                            (uint32_t)(args->groups * args->windows), 1};
+    return (struct vx_grid){(uint32_t)args->tiles, (uint32_t)args->groups, 1};
 }
 
 static struct vx_grid scan_grid(const struct vx_tile *tile, const void *args_given)

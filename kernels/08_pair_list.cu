@@ -5,7 +5,7 @@
 #define WAVES (VX_PAIRS_TILE / VX_WAVE)
 
 #if 2 * VX_PAIRS_TILE < VX_PAIRS_OFFSETS
-#error "08_pair_list.cu wants a thread for every two offsets"
+#error "VX_PAIRS_TILE must be >= VX_PAIRS_OFFSETS / 2: a thread for every two offsets"
 #endif
 
 /* Four neighbours of a row from offset v, -1 where there is none. */

@@ -2,11 +2,11 @@
 #include "proto/codec.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/utf8.h"
 #include "open_inference.pb-c.h"
 #include "proto/control.h"
 #include "proto/parameters.h"
 #include "proto/scan.h"
-#include "proto/texts.h"
 #include "proto/typed.h"
 
 #include <errno.h>
@@ -38,9 +38,8 @@ static void infer_read_id(struct vx_scan scan, const struct vx_scan_field *field
     if (field->type != VX_SCAN_BYTES || field->bytes >= sizeof request->id) return;
     vx_scan_copy(&scan, request->id, (size_t)field->bytes);
     request->id[field->bytes] = '\0';
-    struct vx_span text = {(const u8 *)request->id, (size_t)field->bytes};
-    if (strlen(request->id) != text.bytes || !vx_texts_is_utf8(text))
-        request->id[0] = '\0';
+    size_t length = strlen(request->id);
+    if (length != field->bytes || !vx_utf8_is(request->id, length)) request->id[0] = '\0';
 }
 
 static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout *layout,
@@ -58,12 +57,12 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
         if (field.number != FIELD_RAW) {
             layout->rest_bytes += before - vx_scan_left(&scan);
             /* Checked inside the loop, because every field is work, however small. */
-            VX_ENSURE_WHY(
-                layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why, RESOURCE_EXHAUSTED,
-                "too many bytes beside the raw tensors",
-                "names, shapes, parameters and typed contents may have %d bytes, "
-                "got %zu or more; send tensors in raw_input_contents",
-                VX_INFER_REST_BYTES_MAX, layout->rest_bytes);
+            VX_ENSURE_WHY(layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why,
+                          RESOURCE_EXHAUSTED, "too many bytes that are not raw tensors",
+                          "expected at most %d bytes of names, shapes, parameters and "
+                          "typed contents, got %zu or more; send tensors in "
+                          "raw_input_contents",
+                          VX_INFER_REST_BYTES_MAX, layout->rest_bytes);
             continue;
         }
         VX_ENSURE(field.type == VX_SCAN_BYTES, INVALID_ARGUMENT,
@@ -119,7 +118,7 @@ vx_status vx_codec_parse_version(const char *text, struct vx_why *why, i64 *vers
     bool digits = text[0] >= '0' && text[0] <= '9' && !*end;
     VX_ENSURE_WHY(
         digits && !errno && value > 0, why, INVALID_ARGUMENT,
-        "the model version is no positive integer",
+        "the model version is not a positive integer",
         "failed to get model version from specified version string '%.60s' (details: "
         "expected digits), version should be an integral value > 0",
         text);
@@ -165,7 +164,7 @@ static vx_status read_shape(const Input *input, struct vx_why *why,
     }
     if (empty) tensor->elements = 0; /* however large the other dimensions */
     VX_ENSURE_WHY(empty || (!overflows && tensor->elements <= INT64_MAX / 8), why,
-                  INVALID_ARGUMENT, "a shape has more elements than can be counted",
+                  INVALID_ARGUMENT, "a shape has too many elements",
                   "input '%.60s': the product of its shape %s does not fit 64 bits",
                   tensor->name, shape_text(tensor).text);
     return VX_OK;
@@ -180,14 +179,14 @@ static vx_status read_input(const Input *input, struct vx_why *why,
                   "input %d has no name", request->inputs_count);
     for (i32 i = 0; i < request->inputs_count; i++)
         VX_ENSURE_WHY(strcmp(request->inputs[i].name, tensor->name), why,
-                      INVALID_ARGUMENT, "an input is there twice",
-                      "input '%.60s' is there twice", tensor->name);
+                      INVALID_ARGUMENT, "an input appears twice",
+                      "input '%.60s' appears twice", tensor->name);
     tensor->type = vx_wire_type_of(input->datatype);
     VX_ENSURE_WHY(tensor->type != VX_WIRE_NONE, why, INVALID_ARGUMENT, "unknown datatype",
                   "input '%.60s': expected a datatype such as FP32 or INT32, got '%.40s'",
                   tensor->name, input->datatype);
     VX_ENSURE_WHY(tensor->type != VX_WIRE_BYTES, why, INVALID_ARGUMENT,
-                  "BYTES is not served", "input '%.60s': expected numbers, got BYTES",
+                  "BYTES is not supported", "input '%.60s': expected numbers, got BYTES",
                   tensor->name);
     VX_TRY(vx_parameters_read_input(input, why, &tensor->region));
     VX_TRY(read_shape(input, why, tensor));
@@ -208,8 +207,8 @@ static vx_status read_outputs(const Request *message, struct vx_why *why,
                       "an output has no name", "output %zu has no name", i);
         for (size_t j = 0; j < i; j++)
             VX_ENSURE_WHY(strcmp(request->outputs[j], request->outputs[i]), why,
-                          INVALID_ARGUMENT, "an output is there twice",
-                          "output '%.60s' is there twice", request->outputs[i]);
+                          INVALID_ARGUMENT, "an output appears twice",
+                          "output '%.60s' appears twice", request->outputs[i]);
         VX_TRY(vx_parameters_read_output(message->outputs[i], why,
                                          &request->outputs_region[i]));
     }
@@ -224,7 +223,7 @@ static vx_status read_rest(const Request *message, struct vx_why *why,
     VX_TRY(read_name("model_name", message->model_name, sizeof request->model, why,
                      request->model));
     VX_ENSURE(request->model[0], INVALID_ARGUMENT,
-              "model_name is missing: which model is meant?");
+              "model_name is missing: expected the name of a model");
     VX_TRY(vx_codec_parse_version(message->model_version, why, &request->version));
     VX_TRY(vx_parameters_read_request(message, why, request));
     VX_ENSURE_WHY(message->n_inputs <= VX_INPUTS_MAX, why, INVALID_ARGUMENT,
@@ -255,10 +254,10 @@ static vx_status tensor_take_slot(const struct vx_slots *slots,
 {
     size_t bytes = (size_t)tensor->elements * vx_wire_type_bytes(tensor->type);
     VX_ENSURE_WHY(
-        slots->take(slots->context, bytes, &tensor->slot), why, RESOURCE_EXHAUSTED,
+        slots->take(slots->context, bytes, &tensor->place), why, RESOURCE_EXHAUSTED,
         "no room for the request's tensors",
-        "no room for %zu bytes of input '%.60s' among the tensors in flight; try again "
-        "later",
+        "no room for %zu bytes of input '%.60s' in the memory for tensors in flight; try "
+        "again later",
         bytes, tensor->name);
     return VX_OK;
 }
@@ -317,8 +316,8 @@ static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why 
         VX_TRY(vx_scan_field(&scan, &field));
         u8 *out = NULL;
         if (field.number == FIELD_RAW) {
-            const struct vx_slot *slot = &request->inputs[i++].slot;
-            if (slot->bytes) out = slots->memory(slots->context, slot);
+            const struct vx_place *place = &request->inputs[i++].place;
+            if (place->bytes) out = slots->memory(slots->context, place);
         }
         vx_scan_copy(&scan, out, field.bytes);
     }
@@ -335,8 +334,9 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
         if (in_region(tensor)) continue;
         VX_TRY(vx_typed_check(contents, tensor, why));
         VX_TRY(tensor_take_slot(slots, tensor, why));
-        if (tensor->slot.bytes)
-            vx_typed_copy(contents, tensor, slots->memory(slots->context, &tensor->slot));
+        if (tensor->place.bytes)
+            vx_typed_copy(contents, tensor,
+                          slots->memory(slots->context, &tensor->place));
     }
     return VX_OK;
 }
@@ -389,9 +389,9 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
     vx_status st = read_tensors(&pass, why);
     if (st.fault)
         for (i32 i = 0; i < request->inputs_count; i++) {
-            struct vx_slot *slot = &request->inputs[i].slot;
-            if (slot->bytes) slots->give(slots->context, slot);
-            *slot = (struct vx_slot){0, 0};
+            struct vx_place *place = &request->inputs[i].place;
+            if (place->bytes) slots->give(slots->context, place);
+            *place = (struct vx_place){0};
         }
     return st;
 }

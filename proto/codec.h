@@ -40,10 +40,10 @@ struct vx_spans {
 
 /* Where slots come from: the arena, behind a table so that tests can use plain memory. */
 struct vx_slots {
-    /* False when full.  The memory is not cleared. */
-    bool (*take)(void *context, size_t bytes, struct vx_slot *slot);
-    void (*give)(void *context, struct vx_slot *slot);
-    u8 *(*memory)(void *context, const struct vx_slot *slot);
+    /* False when full.  The memory is not cleared.  A slot is a place in the arena. */
+    bool (*take)(void *context, size_t bytes, struct vx_place *slot);
+    void (*give)(void *context, struct vx_place *slot);
+    u8 *(*memory)(void *context, const struct vx_place *slot);
     void *context;
 };
 

@@ -34,12 +34,12 @@ vx_status vx_control_unpack(const ProtobufCMessageDescriptor *descriptor,
     VX_TRY(vx_texts_check(descriptor, (struct vx_span){data, bytes.bytes}, why));
     *message = protobuf_c_message_unpack(descriptor, &allocator, bytes.bytes, data);
     if (*message) return VX_OK;
-    VX_ENSURE_WHY(!leash.full, why, RESOURCE_EXHAUSTED, "the message has too many parts",
-                  "a %s of %zu bytes has too many parts", descriptor->short_name,
+    VX_ENSURE_WHY(!leash.full, why, RESOURCE_EXHAUSTED, "the message has too many fields",
+                  "a %s of %zu bytes has too many fields", descriptor->short_name,
                   bytes.bytes);
-    VX_FAIL_WHY(why, INVALID_ARGUMENT, "the message could not be read",
-                "expected a %s, got %zu bytes that are none", descriptor->short_name,
-                bytes.bytes);
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "the message could not be parsed",
+                "expected a %s, got %zu bytes that do not parse as one",
+                descriptor->short_name, bytes.bytes);
 }
 
 vx_status vx_control_pack(const ProtobufCMessage *message, u8 *out, size_t capacity,
@@ -47,7 +47,7 @@ vx_status vx_control_pack(const ProtobufCMessage *message, u8 *out, size_t capac
 {
     size_t need = protobuf_c_message_get_packed_size(message);
     VX_ENSURE(need <= capacity, RESOURCE_EXHAUSTED,
-              "the answer is larger than an answer may be");
+              "the answer exceeds the maximum size of an answer");
     *length = protobuf_c_message_pack(message, out);
     return VX_OK;
 }

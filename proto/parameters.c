@@ -75,15 +75,15 @@ static vx_status parameter_geometry(const struct place *place, const Parameter *
                   value_kind_name(value));
     const char *text = value->string_param;
     bool zeros = strspn(text, "0") == 32 && !text[32];
-    VX_ENSURE_WHY(!zeros, why, INVALID_ARGUMENT, "a parameter is no name of a geometry",
+    VX_ENSURE_WHY(!zeros, why, INVALID_ARGUMENT, "a parameter is not a coords_ref",
                   PLACE_FORMAT
-                  ": expected \"\" or a name that an answer gave, got 32 zeros, "
-                  "which are the name of no geometry",
+                  ": expected \"\" or a coords_ref from an answer, got 32 zeros, "
+                  "which is never one",
                   PLACE_TEXT(place));
     VX_ENSURE_WHY(!text[0] || vx_coords_ref_parse(text, &request->coords_ref), why,
-                  INVALID_ARGUMENT, "a parameter is no name of a geometry",
+                  INVALID_ARGUMENT, "a parameter is not a coords_ref",
                   PLACE_FORMAT
-                  ": expected \"\" or a name that an answer gave, 32 digits of "
+                  ": expected \"\" or a coords_ref from an answer, 32 digits of "
                   "lower-case hexadecimal, got '%.60s'",
                   PLACE_TEXT(place), text);
     request->coords_named = true;
@@ -202,7 +202,7 @@ static vx_status tensor_note(const char *key, const Parameter *value, struct vx_
     else /* ignoring a misspelt key would take the tensor from the wrong place */
         VX_ENSURE_WHY(
             !starts_with(key, "shared_memory_"), why, INVALID_ARGUMENT,
-            "an unknown parameter of shared memory",
+            "an unknown shared_memory_ parameter",
             "%s '%.60s': expected shared_memory_region, shared_memory_byte_size "
             "or shared_memory_offset, got '%.60s'",
             found->kind, found->name, key);
@@ -222,7 +222,7 @@ static vx_status tensor_region_name(const struct tensor_parameters *found,
     size_t length = strlen(value->string_param);
     VX_ENSURE_WHY(
         length > 0 && length < sizeof region->name, why, INVALID_ARGUMENT,
-        "a name of a region is empty or too long",
+        "the name of a region is empty or too long",
         "'shared_memory_region' of %s '%.60s': expected 1 to %zu bytes, got %zu",
         found->kind, found->name, sizeof region->name - 1, length);
     memcpy(region->name, value->string_param, length + 1);
@@ -247,10 +247,10 @@ static vx_status tensor_region(const struct tensor_parameters *found, struct vx_
                   "%s '%.60s' has both 'shared_memory_region' and 'classification' "
                   "parameters: expected one of them",
                   found->kind, found->name);
-    VX_ENSURE_WHY(!found->classification, why, INVALID_ARGUMENT,
-                  "classification is not served",
-                  "%s '%.60s': classification is not served here; ask for the tensor",
-                  found->kind, found->name);
+    VX_ENSURE_WHY(
+        !found->classification, why, INVALID_ARGUMENT, "classification is not supported",
+        "%s '%.60s': classification is not supported; request the tensor itself",
+        found->kind, found->name);
     if (!found->region) return VX_OK;
     VX_ENSURE_WHY(found->bytes, why, INVALID_ARGUMENT, "a region without its bytes",
                   "'shared_memory_byte_size' must be specified along with "

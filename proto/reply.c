@@ -2,7 +2,7 @@
 #include "proto/codec.h"
 
 #include "engine/base/process/check.h"
-#include "proto/texts.h"
+#include "engine/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -134,16 +134,6 @@ size_t vx_codec_pack_stream_prefix(u64 response_bytes, u8 *out, size_t bytes)
     return (size_t)(writer.at - out);
 }
 
-/* Error texts quote clients and may cut a character in two.  A string that is not UTF-8
- * would make the whole message unreadable: then bytes that are not ASCII become '?'. */
-static void error_copy(const char *text, char out[VX_WHY_BYTES])
-{
-    snprintf(out, VX_WHY_BYTES, "%s", text);
-    if (vx_texts_is_utf8((struct vx_span){(const u8 *)out, strlen(out)})) return;
-    for (char *at = out; *at; at++)
-        if ((u8)*at > 0x7f) *at = '?';
-}
-
 size_t vx_codec_pack_stream_error(const char *text, const struct vx_request *request,
                                   u8 *out, size_t bytes)
 {
@@ -151,7 +141,7 @@ size_t vx_codec_pack_stream_error(const char *text, const struct vx_request *req
         .name = "triton_final_response", .kind = VX_PARAMETER_BOOL, .number = 1};
     VX_ASSERT(bytes >= VX_STREAM_ERROR_BYTES_MAX);
     char error[VX_WHY_BYTES];
-    error_copy(text, error);
+    vx_utf8_print(error, sizeof error, "%s", text);
     u8 block[INNER_BYTES];
     struct writer writer = {out, out + bytes}, inner = {block, block + sizeof block};
     write_text(&inner, MODEL, request->model);

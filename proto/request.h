@@ -37,13 +37,27 @@ size_t vx_wire_type_bytes(enum vx_wire_type type);     /* 0 for NONE and BYTES *
 const char *vx_wire_type_name(enum vx_wire_type type); /* "INT32" */
 enum vx_wire_type vx_wire_type_of(const char *name);
 
-/* Where a tensor's bytes lie in the arena. */
-struct vx_slot {
-    u64 offset;
-    u64 bytes; /* of the tensor; 0 = no slot */
+/* Where a tensor's bytes lie. */
+enum vx_place_kind {
+    VX_PLACE_NONE,   /* nowhere: the tensor is not there, or not wanted */
+    VX_PLACE_ARENA,  /* in a slot of the arena; an empty tensor needs none */
+    VX_PLACE_SYSTEM, /* in a region: system shared memory that a client registered */
+    VX_PLACE_DEVICE, /* in a region: memory of a device that a client registered */
+};
+struct vx_place {
+    u64 offset; /* from the start of the arena or of the region */
+    u64 bytes;
+    i32 kind;   /* enum vx_place_kind */
+    i32 region; /* SYSTEM, DEVICE: 1 .. VX_REGIONS_MAX; else 0 */
+    i32 worker; /* DEVICE: the only one that can use it */
 };
 
-/* Where a tensor lies when its bytes are not in the message. */
+static inline bool vx_place_in_region(const struct vx_place *place)
+{
+    return place->kind == VX_PLACE_SYSTEM || place->kind == VX_PLACE_DEVICE;
+}
+
+/* What a request says of a tensor whose bytes are not in the message. */
 struct vx_request_region {
     char name[VX_WIRE_NAME_BYTES]; /* of a registered region; "" = in the message */
     u64 offset, bytes;             /* of the tensor, in the region */
@@ -55,8 +69,10 @@ struct vx_request_tensor {
     i32 rank;
     i64 shape[VX_RANK_MAX]; /* none negative */
     i64 elements;           /* product of shape, checked */
-    struct vx_slot slot;    /* elements * size of type bytes, little-endian, row-major */
-    struct vx_request_region region; /* with a name: the tensor is there, not in slot */
+    /* elements * size of type bytes, little-endian, row-major.  The codec sets it for a
+     * tensor in the message. */
+    struct vx_place place;
+    struct vx_request_region region; /* with a name: the tensor is there */
 };
 
 struct vx_request {

@@ -28,7 +28,7 @@ static vx_status scan_varint(struct vx_scan *scan, u64 *value)
     *value = 0;
     for (unsigned i = 0; i < VARINT_BYTES_MAX; i++) {
         VX_ENSURE(scan->left, INVALID_ARGUMENT,
-                  "the message is no protobuf: it ends in a number");
+                  "the message is not valid protobuf: it ends inside a varint");
         scan_fill(scan);
         u8 byte = *scan->at++;
         scan->left--;
@@ -36,7 +36,7 @@ static vx_status scan_varint(struct vx_scan *scan, u64 *value)
         if (!(byte & 0x80)) return VX_OK;
     }
     VX_FAIL(INVALID_ARGUMENT,
-            "the message is no protobuf: a number is longer than 10 bytes");
+            "the message is not valid protobuf: a varint is longer than 10 bytes");
 }
 
 vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field)
@@ -44,7 +44,7 @@ vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field)
     u64 tag, value;
     VX_TRY(scan_varint(scan, &tag));
     VX_ENSURE(tag <= UINT32_MAX && tag >> 3, INVALID_ARGUMENT,
-              "the message is no protobuf: a field number is out of range");
+              "the message is not valid protobuf: a field number is out of range");
     field->number = (u32)(tag >> 3);
     field->type = (enum vx_scan_type)(tag & 7);
     switch (field->type) {
@@ -52,10 +52,11 @@ vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field)
     case VX_SCAN_FIXED64: field->bytes = 8; break;
     case VX_SCAN_FIXED32: field->bytes = 4; break;
     case VX_SCAN_BYTES: VX_TRY(scan_varint(scan, &field->bytes)); break;
-    default: VX_FAIL(INVALID_ARGUMENT, "the message is no protobuf 3: it has a group");
+    default:
+        VX_FAIL(INVALID_ARGUMENT, "the message is not valid protobuf 3: it has a group");
     }
     VX_ENSURE(field->bytes <= scan->left, INVALID_ARGUMENT,
-              "the message is no protobuf: a field is longer than the message");
+              "the message is not valid protobuf: a field is longer than the message");
     return VX_OK;
 }
 

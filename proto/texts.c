@@ -2,41 +2,22 @@
 #include "proto/texts.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/utf8.h"
 #include "proto/scan.h"
 
 #include <string.h>
 
 #define DEPTH_MAX 16 /* our .proto files nest 6 deep; only a recursive schema has more */
 
-bool vx_texts_is_utf8(struct vx_span text)
-{
-    static const u32 least[] = {0, 0x80, 0x800, 0x10000}; /* by continuation bytes */
-    const u8 *at = text.data, *end = at + text.bytes;
-    while (at < end) {
-        u8 lead = *at++;
-        if (lead < 0x80) continue;
-        if (lead < 0xc0 || lead >= 0xf8) return false;
-        int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-        if (more > end - at) return false;
-        u32 point = lead & (0x3fu >> more);
-        for (int i = 0; i < more; i++) {
-            if ((*at & 0xc0) != 0x80) return false;
-            point = point << 6 | (*at++ & 0x3f);
-        }
-        if (point < least[more] || point > 0x10ffff) return false;
-        if (point >= 0xd800 && point < 0xe000) return false;
-    }
-    return true;
-}
-
 static vx_status texts_check_one(const ProtobufCMessageDescriptor *descriptor,
                                  const ProtobufCFieldDescriptor *field,
                                  struct vx_span text, struct vx_why *why)
 {
-    VX_ENSURE_WHY(vx_texts_is_utf8(text), why, INVALID_ARGUMENT, "a text is not UTF-8",
-                  "%s of %s: expected UTF-8 text", field->name, descriptor->short_name);
+    VX_ENSURE_WHY(vx_utf8_is(text.data, text.bytes), why, INVALID_ARGUMENT,
+                  "a string is not UTF-8", "%s of %s: expected UTF-8 text", field->name,
+                  descriptor->short_name);
     VX_ENSURE_WHY(!text.bytes || !memchr(text.data, 0, text.bytes), why, INVALID_ARGUMENT,
-                  "a text has a NUL in it", "%s of %s: expected text without NUL bytes",
+                  "a string has a NUL byte", "%s of %s: expected text without NUL bytes",
                   field->name, descriptor->short_name);
     return VX_OK;
 }

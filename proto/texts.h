@@ -22,7 +22,4 @@
 VX_MUST_USE vx_status vx_texts_check(const ProtobufCMessageDescriptor *descriptor,
                                      struct vx_span message, struct vx_why *why);
 
-/* UTF-8 as protobuf requires it: shortest forms, no surrogates, at most U+10FFFF. */
-bool vx_texts_is_utf8(struct vx_span text);
-
 #endif

@@ -94,10 +94,11 @@ vx_status vx_typed_check(const Contents *contents, const struct vx_request_tenso
 {
     const struct typed_list *list = &lists[tensor->type];
     VX_ENSURE_WHY(
-        contents || !tensor->elements, why, INVALID_ARGUMENT, "a tensor has no bytes",
+        contents || !tensor->elements, why, INVALID_ARGUMENT, "a tensor has no contents",
         "input '%.60s' has neither raw_input_contents nor contents", tensor->name);
     if (!contents) return VX_OK;
-    VX_ENSURE_WHY(list->name, why, INVALID_ARGUMENT, "this datatype travels raw only",
+    VX_ENSURE_WHY(list->name, why, INVALID_ARGUMENT,
+                  "this datatype has no typed contents",
                   "input '%.60s': %s has no typed contents; send raw_input_contents",
                   tensor->name, vx_wire_type_name(tensor->type));
     VX_TRY(typed_check_others(contents, list, tensor, why));

@@ -28,8 +28,8 @@ static const char usage[] =
     " serves sparse voxel networks over gRPC (Open Inference Protocol v2).\n"
     "\n"
     "  voxeld serve --repository DIR [settings]   serve every model in DIR\n"
-    "  voxeld check MODEL_DIRECTORY [VERSION]     read and check a model, print its "
-    "layers\n"
+    "  voxeld check MODEL_DIRECTORY [VERSION]     read and check a model's versions, "
+    "print layers\n"
     "  voxeld devices                             list the GPUs of this machine\n"
     "  voxeld compile --arch ARCH --model DIR     fill a kernel cache ahead of time; "
     "needs no GPU\n"
@@ -48,24 +48,24 @@ static const char serve_usage[] =
     "\n"
     "Serves DIR/NAME/network.json with "
     "DIR/NAME/VERSION/weights.safetensors, each as NAME.\n"
-    "At most " VX_REPOSITORY_TEXT(VX_INSTANCES_MAX) " versions of models are loaded "
-                                                    "at once: the first by name; what "
-                                                    "is left\n"
-                                                    "over is named, and keeps the "
-                                                    "server from being ready.\n"
-                                                    "\n" VX_TOOL_COORDS "\n";
+    "At most " VX_REPOSITORY_TEXT(
+        VX_INSTANCES_MAX) " versions of models are loaded at once, in order of their "
+                          "names; if there\n"
+                          "are more, voxel status names them, and the server does not "
+                          "become ready.\n"
+                          "\n" VX_TOOL_COORDS "\n";
 
 static const char worker_usage[] =
     "voxeld worker\n"
     "\n"
-    "The process that holds a device. voxeld serve starts it, with its own settings and\n"
-    "two descriptors that nobody else has; started by hand it can do nothing.\n";
+    "The process that owns a device. voxeld serve starts it with its settings and two\n"
+    "inherited descriptors; it does nothing when it is started by hand.\n";
 
 static const char probe_usage[] = "voxeld probe\n"
                                   "\n"
-                                  "Says which devices there are, in the words that "
-                                  "voxeld serve reads, which starts it.\n"
-                                  "For people there is voxeld devices.\n";
+                                  "Prints the devices in the format that voxeld serve "
+                                  "reads, which starts it.\n"
+                                  "To list devices, use voxeld devices.\n";
 
 /* Parses the settings and opens the log.  False on failure, which it prints. */
 static bool main_configure(int count, char **arguments, const char *process,
@@ -121,7 +121,7 @@ static int main_serve(int count, char **arguments)
     }
     if (!config.repository[0]) {
         vx_print_error(
-            "voxeld serve: --repository DIR is missing: where the models are\n");
+            "voxeld serve: --repository DIR is missing; DIR is where the models are\n");
         return 2;
     }
     VX_LOG(START, VX_LOG_TEXT("version", VX_VERSION), VX_LOG_I64("pid", getpid()));

@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "server/repository/repository.h"
 
+#include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A line of the table has under 100 characters; this holds VX_LAYERS_MAX of them. */
@@ -17,12 +19,91 @@ static const char check_usage[] =
     "voxeld check MODEL_DIRECTORY [VERSION]\n"
     "\n"
     "Reads MODEL_DIRECTORY/network.json and MODEL_DIRECTORY/VERSION/weights.safetensors\n"
-    "(version 1 if none is said) as the server would, and prints inputs, layers with "
-    "the\n"
-    "layout of their weights, outputs, limits, and notes: what loads and may still not "
-    "be\n"
-    "what was trained. Exit code 1: it cannot be served, and why.\n"
+    "as the server would, and prints inputs, layers with the layout of their weights,\n"
+    "outputs, limits, and notes: things that load but may not be what was trained.\n"
+    "Without VERSION it checks every version, the lowest first. Exit code 1: a version\n"
+    "cannot be served; the reason is printed.\n"
     "\n" VX_TOOL_COORDS;
+
+struct check_versions {
+    i32 count;
+    i32 list[VX_LISTING_MAX]; /* lowest first */
+};
+
+/* Adds in order.  False: there is no place. */
+static bool check_add_version(struct check_versions *versions, i32 version)
+{
+    if (versions->count == VX_COUNT(versions->list)) return false;
+    i32 at = versions->count++;
+    for (; at && versions->list[at - 1] > version; at--)
+        versions->list[at] = versions->list[at - 1];
+    versions->list[at] = version;
+    return true;
+}
+
+/* Finds the versions as the server does.  None: there is no such directory, or it has
+ * none, and reading version 1 tells what is there instead.  False: there are too many. */
+static bool check_find_versions(const char *path, struct check_versions *versions)
+{
+    bool fits = true;
+    DIR *directory = opendir(path);
+    if (!directory) return true;
+    for (struct dirent *entry; fits && (entry = readdir(directory));) {
+        i32 version = (i32)vx_repository_version(entry->d_name);
+        if (version) fits = check_add_version(versions, version);
+    }
+    closedir(directory);
+    return fits;
+}
+
+/* Prints what a version is, or why it cannot be served.  Returns the exit code.  `also`:
+ * "" or, if other versions are checked, too, what follows the directory in the error. */
+static int check_version(const char *path, i32 version, const char *also)
+{
+    struct vx_model_source source = {path, version};
+    struct vx_signature signature;
+    struct vx_why why = {""};
+    char *text = vx_alloc(DESCRIPTION_BYTES);
+    if (!text) return 1;
+    vx_status st = vx_model_describe(&source, &why, &signature, text, DESCRIPTION_BYTES);
+    if (st.fault)
+        vx_print_error("voxeld check %s%s: %s: %s\n", path, also,
+                       vx_code_name(vx_status_code(st)), vx_status_text(st, &why));
+    else
+        vx_print("%s", text);
+    vx_free(text);
+    return st.fault ? 1 : 0;
+}
+
+/* "version 2 of 1, 2" */
+static void check_print_heading(const struct check_versions *versions, i32 which)
+{
+    vx_print("%sversion %d%s", which ? "\n" : "", versions->list[which],
+             versions->count == 1 ? ", the only one" : " of ");
+    for (i32 i = 0; versions->count > 1 && i < versions->count; i++)
+        vx_print("%s%d", i ? ", " : "", versions->list[i]);
+    vx_print("\n");
+}
+
+/* Returns the exit code: 1 if any version cannot be served. */
+static int check_versions(const char *path)
+{
+    struct check_versions versions = {.count = 0};
+    if (!check_find_versions(path, &versions)) {
+        vx_print_error("voxeld check %s: more than %d versions: name one of them\n", path,
+                       VX_LISTING_MAX);
+        return 1;
+    }
+    if (!versions.count) return check_version(path, 1, "");
+    int code = 0;
+    for (i32 i = 0; i < versions.count; i++) {
+        char also[16] = "";
+        if (versions.count > 1) snprintf(also, sizeof also, " %d", versions.list[i]);
+        check_print_heading(&versions, i);
+        code |= check_version(path, versions.list[i], also);
+    }
+    return code;
+}
 
 int vx_tool_check(int count, char **arguments)
 {
@@ -37,25 +118,11 @@ int vx_tool_check(int count, char **arguments)
                                                 : "more");
         return 2;
     }
-    i32 version = count == 2 ? (i32)vx_repository_version(arguments[1]) : 1;
-    if (!version) {
-        vx_print_error(
-            "voxeld check: expected VERSION as a whole number from 1 to %d, got "
-            "\"%.64s\"\n",
-            INT32_MAX, arguments[1]);
-        return 2;
-    }
-    struct vx_model_source source = {arguments[0], version};
-    struct vx_signature signature;
-    struct vx_why why = {""};
-    char *text = vx_alloc(DESCRIPTION_BYTES);
-    if (!text) return 1;
-    vx_status st = vx_model_describe(&source, &why, &signature, text, DESCRIPTION_BYTES);
-    if (st.fault)
-        vx_print_error("voxeld check %s: %s: %s\n", arguments[0],
-                       vx_code_name(vx_status_code(st)), vx_status_text(st, &why));
-    else
-        vx_print("%s", text);
-    vx_free(text);
-    return st.fault ? 1 : 0;
+    if (count == 1) return check_versions(arguments[0]);
+    i32 version = (i32)vx_repository_version(arguments[1]);
+    if (version) return check_version(arguments[0], version, "");
+    vx_print_error("voxeld check: expected VERSION as a whole number from 1 to %d, got "
+                   "\"%.64s\"\n",
+                   INT32_MAX, arguments[1]);
+    return 2;
 }

@@ -1,6 +1,6 @@
 /* tools - two small subcommands: check a model, and ask a server whether it is ready.
  *
- *   voxeld check DIRECTORY [VERSION]     reads and checks a model, prints its layers
+ *   voxeld check DIRECTORY [VERSION]     reads and checks versions, prints layers
  *   voxeld health [--http HOST:PORT]     exit code 0 when /v2/health/ready says 200
  *
  * Owner    nothing outlives a call.

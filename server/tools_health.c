@@ -23,10 +23,9 @@
 static const char health_usage[] =
     "voxeld health [--http HOST:PORT]\n"
     "\n"
-    "Asks a running server (" HEALTH_ADDRESS
-    " if none is said) whether it is ready, and\n"
-    "prints why it is not.\n"
-    "Exit code 0: ready; 1: not ready, or nobody answers.\n";
+    "Asks a running server (" HEALTH_ADDRESS " by default) whether it is ready, and\n"
+    "prints the reason if it is not.\n"
+    "Exit code 0: ready; 1: not ready, or no server answers.\n";
 
 /* Connects to the first address that answers; -1 when none does. */
 static int health_connect(const char *host, const char *port)
@@ -87,10 +86,10 @@ static int health_say(const char *address, const char *reply, size_t have)
 {
     static const char http[] = "HTTP/1.";
     if (strncmp(reply, http, sizeof http - 1)) {
-        vx_print("%s: not ready: %s does not speak HTTP/1: expected the address of the "
-                 "server's status page (its setting http, port 8002 if none was said); "
-                 "this may be that of gRPC\n",
-                 address, have ? "who answers" : "who is there says nothing, and");
+        vx_print("%s: not ready: the server there %s not speak HTTP/1: expected the "
+                 "address of its status page (setting http, port 8002 by default); this "
+                 "may be the gRPC port\n",
+                 address, have ? "does" : "sends nothing, and probably does");
         return 1;
     }
     const char *code = strchr(reply, ' ');
@@ -100,7 +99,7 @@ static int health_say(const char *address, const char *reply, size_t have)
     if (known)
         health_print_said(reply, ready ? "note" : "why");
     else
-        vx_print(": this is no page of voxeld's, it answers %.3s", code ? code + 1 : "");
+        vx_print(": the answer is not voxeld's: HTTP status %.3s", code ? code + 1 : "");
     vx_print("\n");
     return ready ? 0 : 1;
 }
@@ -124,7 +123,7 @@ int vx_tool_health(int count, char **arguments)
     char *reply = vx_alloc(REPLY_BYTES + 1);
     int fd = reply ? health_connect(host, colon + 1) : -1;
     if (fd < 0) {
-        vx_print_error("nobody answers at %s\n", address);
+        vx_print_error("no server answers at %s\n", address);
         vx_free(reply);
         return 1;
     }

@@ -49,7 +49,7 @@ enum voxel_code voxel_address_check(const char *address, struct voxel_error *err
             error, VOXEL_INVALID_ARGUMENT,
             "the server's address is empty: expected host:port or unix:path");
     if (begins_with(address, "unix:"))
-        return address[5] ? VOXEL_OK : refuse(address, "a path behind unix:", error);
+        return address[5] ? VOXEL_OK : refuse(address, "a path after unix:", error);
     if (begins_with(address, "unix-abstract:")) return VOXEL_OK;
     if (begins_with(address, "http://") || begins_with(address, "https://"))
         return refuse(address, "host:port without http, the port being that of gRPC",

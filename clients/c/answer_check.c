@@ -12,14 +12,14 @@ static enum voxel_code names_check(const struct voxel_answer *answer,
 {
     if (wanted->model && *answer->model && strcmp(answer->model, wanted->model) != 0)
         return voxel_error_set(error, VOXEL_INTERNAL,
-                               "model '%s' was asked, the answer is of '%s'",
+                               "the request is for model '%s', the answer is from '%s'",
                                wanted->model, answer->model);
     char version[24];
     voxel_version_text(wanted->version, version);
     if (wanted->version > 0 && *answer->version && strcmp(answer->version, version) != 0)
         return voxel_error_set(error, VOXEL_INTERNAL,
-                               "version %s was asked, the answer is of '%s'", version,
-                               answer->version);
+                               "the request is for version %s, the answer is from '%s'",
+                               version, answer->version);
     /* The protocol requires that the answer repeats the request's id. */
     if (wanted->id && *wanted->id && strcmp(answer->id, wanted->id) != 0)
         return voxel_error_set(error, VOXEL_INTERNAL,
@@ -58,13 +58,16 @@ static enum voxel_code rows_check(const struct voxel_tensor *output, int64_t row
                                   struct voxel_error *error)
 {
     if (output->rank < 1)
-        return voxel_error_set(error, VOXEL_INTERNAL,
-                               "output '%s' has no rows, %lld voxels were sent",
-                               output->name, (long long)rows);
-    if (output->shape[0] != rows)
         return voxel_error_set(
-            error, VOXEL_INTERNAL, "output '%s' has %lld rows, %lld voxels were sent",
-            output->name, (long long)output->shape[0], (long long)rows);
+            error, VOXEL_INTERNAL,
+            "output '%s' has no rows; expected %lld, one for each voxel", output->name,
+            (long long)rows);
+    if (output->shape[0] != rows)
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "output '%s' has %lld rows; expected %lld, one for each "
+                               "voxel",
+                               output->name, (long long)output->shape[0],
+                               (long long)rows);
     return VOXEL_OK;
 }
 

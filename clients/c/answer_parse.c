@@ -39,7 +39,8 @@ struct parts {
 static enum voxel_code damaged(struct voxel_error *error, const char *where)
 {
     return voxel_error_set(error, VOXEL_INTERNAL,
-                           "the server's answer is damaged: %s is no protobuf", where);
+                           "the server's answer is damaged: %s is not valid protobuf",
+                           where);
 }
 
 /* Walks the top level once.  If parts->rest is set, copies all but raw tensors there. */
@@ -64,9 +65,10 @@ static enum voxel_code parts_walk(const struct voxel_spans *spans, struct parts 
         }
         size_t bytes = field.head_bytes + field.bytes;
         if (bytes > VOXEL_REST_BYTES_MAX - parts->rest_bytes)
-            return voxel_error_set(error, VOXEL_INTERNAL,
-                                   "the answer has more than %u bytes beside its tensors",
-                                   VOXEL_REST_BYTES_MAX);
+            return voxel_error_set(
+                error, VOXEL_INTERNAL,
+                "the answer has more than %u bytes besides its tensors",
+                VOXEL_REST_BYTES_MAX);
         if (parts->rest) {
             uint8_t *at = parts->rest + parts->rest_bytes;
             memcpy(at, field.head, field.head_bytes);
@@ -123,10 +125,11 @@ static enum voxel_code parse_output(struct voxel_pool *pool,
         return voxel_error_memory(error, "an output's name", message->bytes);
     if (r.bad) return damaged(error, "an output");
     if (typed)
-        return voxel_error_set(error, VOXEL_UNIMPLEMENTED,
-                               "output '%s' came as typed contents; this client reads "
-                               "raw_output_contents",
-                               tensor->name);
+        return voxel_error_set(
+            error, VOXEL_UNIMPLEMENTED,
+            "the server sent output '%s' as typed contents; this client reads only "
+            "raw_output_contents",
+            tensor->name);
     if (tensor->type == VOXEL_NONE)
         return voxel_error_set(error, VOXEL_INTERNAL, "output '%s' has no known datatype",
                                tensor->name);
@@ -242,7 +245,8 @@ static void *output_memory(struct voxel_pool *pool, const struct voxel_place *pl
     void *memory = place ? NULL : voxel_pool_take_bytes(pool, output->bytes);
     if (place)
         voxel_error_set(error, VOXEL_INTERNAL,
-                        "output '%s' came in the answer and not into its region",
+                        "the server sent output '%s' in the answer; expected it in its "
+                        "region of device memory",
                         output->name);
     else if (!memory)
         voxel_error_memory(error, "an output", output->bytes);
@@ -271,7 +275,7 @@ static enum voxel_code copy_outputs(struct voxel_pool *pool, struct parts *parts
 {
     if (parts->raw_count != answer->outputs_count)
         return voxel_error_set(error, VOXEL_INTERNAL,
-                               "the answer names %d outputs but brings %d raw tensors",
+                               "the answer has %d outputs but %d raw tensors",
                                (int)answer->outputs_count, (int)parts->raw_count);
     struct voxel_tensor *outputs = (struct voxel_tensor *)(uintptr_t)answer->outputs;
     for (int32_t i = 0; i < answer->outputs_count; i++) {
@@ -287,10 +291,9 @@ static enum voxel_code copy_outputs(struct voxel_pool *pool, struct parts *parts
             output_lies_there(place, expected, output))
             continue;
         if (output->type != VOXEL_BYTES && (!fits || expected != output->bytes))
-            return voxel_error_set(error, VOXEL_INTERNAL,
-                                   "output '%s': %zu bytes came, its shape takes %llu",
-                                   output->name, output->bytes,
-                                   (unsigned long long)expected);
+            return voxel_error_set(
+                error, VOXEL_INTERNAL, "output '%s' has %zu bytes; its shape needs %llu",
+                output->name, output->bytes, (unsigned long long)expected);
         void *memory = output_memory(pool, place, output, error);
         if (!memory) return error ? error->code : VOXEL_RESOURCE_EXHAUSTED;
         voxel_walk_copy(&parts->raw[i], memory, output->bytes);

@@ -9,8 +9,8 @@
 
 static enum voxel_code damaged(struct voxel_error *error, const char *what)
 {
-    return voxel_error_set(error, VOXEL_INTERNAL, "the server's answer is damaged: no %s",
-                           what);
+    return voxel_error_set(error, VOXEL_INTERNAL,
+                           "the server's answer is damaged: expected %s", what);
 }
 
 enum voxel_code voxel_flag_parse(const void *data, size_t bytes, bool *flag,
@@ -22,7 +22,7 @@ enum voxel_code voxel_flag_parse(const void *data, size_t bytes, bool *flag,
     while (voxel_reader_next(&r, &field))
         if (field.number == 1 && field.wire == VOXEL_WIRE_VARINT)
             *flag = field.value != 0;
-    return r.bad ? damaged(error, "flag") : voxel_error_clear(error);
+    return r.bad ? damaged(error, "a bool") : voxel_error_clear(error);
 }
 
 /* A message that is being parsed into a pool. */
@@ -276,7 +276,7 @@ enum voxel_code voxel_models_parse(const void *data, size_t bytes,
     struct parse parse;
     struct voxel_models *root = parse_open(&parse, sizeof *root);
     *models = NULL;
-    if (!root) return parse_close(&parse, "repository index", error);
+    if (!root) return parse_close(&parse, "a repository index", error);
     struct voxel_field whole = {.data = data, .bytes = bytes};
     struct voxel_model_index *list = parse_list(&parse, &whole, 1, sizeof *list);
     struct voxel_reader r = voxel_reader_make(data, bytes);
@@ -285,7 +285,7 @@ enum voxel_code voxel_models_parse(const void *data, size_t bytes,
     while (next_field(&parse, &r, &field))
         if (field.number == 1 && field.wire == VOXEL_WIRE_LEN)
             parse_index(&parse, &field, &list[root->models_count++]);
-    enum voxel_code code = parse_close(&parse, "repository index", error);
+    enum voxel_code code = parse_close(&parse, "a repository index", error);
     if (!code) *models = root;
     return code;
 }

@@ -202,7 +202,7 @@ enum voxel_code voxel_region_open(struct voxel_client *client, size_t bytes,
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes == 0 || bytes > (size_t)INT64_MAX - page)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "a region has 1 byte or more, not %zu", bytes);
+                               "a region needs at least 1 byte, not %zu", bytes);
     struct voxel_region *made = region_make(client, bytes);
     if (!made) return voxel_error_memory(error, "a region", sizeof *made);
     made->mapped_bytes = (bytes + page - 1) / page * page;
@@ -227,10 +227,11 @@ enum voxel_code voxel_region_open_device(struct voxel_client *client,
 {
     *region = NULL;
     if (memory->bytes == 0 || memory->device < 0)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "a device region has 1 byte or more on a device from 0, "
-                               "not %zu bytes on %lld",
-                               memory->bytes, (long long)memory->device);
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "a device region needs at least 1 byte on device 0 or above, "
+            "not %zu bytes on device %lld",
+            memory->bytes, (long long)memory->device);
     struct voxel_region *made = region_make(client, memory->bytes);
     if (!made) return voxel_error_memory(error, "a region", sizeof *made);
     made->device = *memory;

@@ -70,10 +70,9 @@ static enum voxel_code tensor_check(const struct voxel_tensor *tensor,
                 name, (int)i, (long long)tensor->shape[i]);
     }
     if (tensor->type != VOXEL_BYTES && expected != tensor->bytes)
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "input '%s': its shape takes %llu bytes, but %zu are given", name,
-            (unsigned long long)expected, tensor->bytes);
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "input '%s': its shape needs %llu bytes, but it has %zu",
+                               name, (unsigned long long)expected, tensor->bytes);
     const struct piece piece = {tensor->region, tensor->region_offset, tensor->bytes};
     if (tensor->region) return piece_check("input", name, &piece, error);
     if (tensor->bytes && !tensor->data)
@@ -112,8 +111,8 @@ static enum voxel_code request_check(const struct voxel_request *request,
             "version, timeout_us and deadline_us must not be negative");
     if (request->coords_ref && strlen(request->coords_ref) >= VOXEL_REF_BYTES_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "coords_ref is longer than a name is, %d bytes",
-                               VOXEL_REF_BYTES_MAX - 1);
+                               "coords_ref must have at most %d bytes, not %zu",
+                               VOXEL_REF_BYTES_MAX - 1, strlen(request->coords_ref));
     for (int32_t i = 0; i < request->inputs_count; i++) {
         enum voxel_code code = tensor_check(&request->inputs[i], error);
         if (code) return code;

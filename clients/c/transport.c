@@ -132,7 +132,7 @@ static void call_read_status(struct voxel_call *call)
     enum voxel_code code = (enum voxel_code)call->status;
     if (code == VOXEL_OK && !call->reply)
         voxel_error_set(&call->error, VOXEL_INTERNAL,
-                        "the server said OK and sent no answer");
+                        "the server returned OK but no answer");
     else if (code == VOXEL_OK)
         voxel_error_clear(&call->error);
     else if (code == VOXEL_DEADLINE_EXCEEDED && bytes == 17 &&
@@ -140,11 +140,12 @@ static void call_read_status(struct voxel_call *call)
         voxel_error_set(&call->error, code, "no answer within %.3f ms",
                         (double)call->deadline_us / 1e3);
     else if (code == VOXEL_CANCELLED && call->taken_back)
-        voxel_error_set(&call->error, code, "the call was taken back");
+        voxel_error_set(&call->error, code,
+                        "the call was cancelled, since its client was closed");
     else if (code == VOXEL_CANCELLED && text_is_grpc(text, bytes))
         voxel_error_set(&call->error, VOXEL_UNAVAILABLE,
-                        "the server ended the call without an answer, as one that stops "
-                        "does");
+                        "the server ended the call without an answer; it is probably "
+                        "stopping");
     else
         voxel_error_set(&call->error, code, "%.*s", (int)(bytes < 4096 ? bytes : 4096),
                         text);

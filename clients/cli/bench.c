@@ -33,11 +33,10 @@ struct bench {
 };
 
 static const char examples[] =
-    "Without FILE a hollow sphere of --voxels is sent. In a closed loop -c requests are "
-    "under way\n"
-    "at any time; --rate sends at random times (Poisson) whatever the server does, and "
-    "counts\n"
-    "latency from the time a request should have been sent.\n\n"
+    "Without FILE, bench sends a hollow sphere of --voxels voxels. A closed loop keeps\n"
+    "-c requests under way. With --rate (open loop) bench sends at random times\n"
+    "(Poisson), whatever the server does, and counts each latency from the time when\n"
+    "the request should have been sent.\n\n"
     "examples:\n"
     "  voxel bench --model normals -c 4 --duration 10\n"
     "  voxel bench --model normals scan.ply --rate 20 --duration 30 --json\n\n"
@@ -135,8 +134,8 @@ static void print_result(const struct bench_options *o, const struct bench *benc
            per_s * (double)bench->sent_bytes / 1e6,
            per_s * (double)bench->received_bytes / 1e6);
     if (side->count)
-        printf("the server's own mean: queue %.3f ms, compute %.3f ms\n", queue / 1e6,
-               compute / 1e6);
+        printf("means measured by the server: queue %.3f ms, compute %.3f ms\n",
+               queue / 1e6, compute / 1e6);
 }
 
 static int measure(const struct bench_options *o, struct bench *bench)
@@ -236,10 +235,11 @@ static int check_idle(const struct command *command, const struct bench_options 
 {
     const struct option_idle idle[] = {
         {"voxels", o->file, "the voxels of FILE are sent"},
-        {"voxel", !o->file, "it is for points of FILE"},
-        {"one-sample", !o->file, "it is for points of FILE"},
-        {"concurrency", o->rate > 0, "--rate sends whatever is under way"},
-        {"seed", o->rate <= 0, "it is of the times of --rate"},
+        {"voxel", !o->file, "it applies only to points of FILE"},
+        {"one-sample", !o->file, "it applies only to points of FILE"},
+        {"concurrency", o->rate > 0,
+         "with --rate requests are sent no matter how many are under way"},
+        {"seed", o->rate <= 0, "it applies only to --rate"},
     };
     return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
 }
@@ -272,8 +272,8 @@ int command_bench(int argc, char **argv)
     int code;
     if (!options_parse(&command, argc, argv, &code)) return code;
     if (!o.model) {
-        fprintf(stderr,
-                "voxel bench: --model NAME is needed; `voxel models` lists them\n");
+        fprintf(stderr, "voxel bench: --model NAME is required; `voxel models` lists the "
+                        "models\n");
         return CLI_USAGE;
     }
     if (check_idle(&command, &o)) return CLI_USAGE;

@@ -60,10 +60,10 @@ static enum voxel_code point_to_voxel(const struct points *points, int64_t i, do
         if (!(v >= -2147483648.0 && v <= 2147483647.0))
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
-                "point %lld is at voxel %g in column %d (%c of a .ply), which is no "
-                "32-bit integer%s",
-                (long long)i, v, k + (points->sample ? 1 : 0), 'x' + k,
-                points->whole && size == 1.0 ? "" : ": a larger voxel size is needed");
+                "point %lld: column %d (%c of a .ply) gives voxel %g, which does not fit "
+                "32 bits%s",
+                (long long)i, k + (points->sample ? 1 : 0), 'x' + k, v,
+                points->whole && size == 1.0 ? "" : ": use a larger voxel size");
         key[k + 1] = (int32_t)v;
     }
     return VOXEL_OK;
@@ -113,7 +113,8 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
                 "rows %lld and %lld are the same voxel (sample %d, axes %d, %d, %d): "
-                "expected each once; with --voxel SIZE rows are points, and merged",
+                "expected each voxel once; with --voxel SIZE rows are points and are "
+                "merged",
                 (long long)row, (long long)i, (int)key[0], (int)key[1], (int)key[2],
                 (int)key[3]);
         if (row == cloud->count)
@@ -144,10 +145,9 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     if (!(cloud->size > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "the positions are of a floating type: give a voxel's size in their unit "
-            "with "
-            "--voxel (1 if they are voxels), or in a .ply the line 'comment voxel_size "
-            "0.1'");
+            "the positions are floats: set the size of a voxel in their unit with "
+            "--voxel SIZE (1 if they are voxels already), or in a .ply with the line "
+            "'comment voxel_size 0.1'");
     size_t count = (size_t)points->count;
     struct index index = {0};
     float *weights = NULL;

@@ -5,10 +5,25 @@
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* What to do about a Unix socket to which connect() answered EACCES. */
+static void say_denied(const char *path)
+{
+    static const char *const see = "see clients/README.md, On the same host";
+    if (!strncmp(path, "//", 2)) path += 2; /* unix://PATH */
+    if (access(path, F_OK))
+        fprintf(stderr, "This user may not enter a folder above the socket; %s.\n", see);
+    else
+        fprintf(stderr,
+                "A socket is there, and this user may not connect to it: its group may "
+                "(mode 0660); %s.\n",
+                see);
+}
 
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
@@ -17,11 +32,13 @@ int cli_say_error(const char *command, const char *server,
     fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
             error->text);
     if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "http1.x server"))
-        fprintf(
-            stderr,
-            "What answers at %s speaks HTTP/1, as voxeld's status page does: gRPC is at "
-            "another port, %s unless `voxeld serve --grpc` says otherwise.\n",
-            server, CLI_SERVER);
+        fprintf(stderr,
+                "The server at %s speaks HTTP/1, as voxeld's status page does. gRPC has "
+                "another port: by default %s, see `voxeld serve --grpc`.\n",
+                server, CLI_SERVER);
+    else if (error->code == VOXEL_UNAVAILABLE && !strncmp(server, "unix:", 5) &&
+             strstr(error->text, strerror(EACCES)))
+        say_denied(server + 5);
     else if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
         fprintf(
             stderr,
@@ -44,7 +61,7 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
     if (cloud->merged)
         fprintf(stderr,
                 "voxel %s: %s: merged %" PRId64 " of %" PRId64
-                " points into a voxel already taken%s: %" PRId64 " voxels\n",
+                " points into the voxel of an earlier point%s: %" PRId64 " voxels\n",
                 command, file, cloud->merged, cloud->merged + cloud->count,
                 cloud->channels ? ", feats averaged" : "", cloud->count);
     if (cloud->dropped)
@@ -55,10 +72,10 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
     if (cloud->channels && *cloud->unused)
         fprintf(stderr, "voxel %s: %s: not used: %s\n", command, file, cloud->unused);
     if (cloud->scaled)
-        fprintf(
-            stderr,
-            "voxel %s: %s: 8-bit feats were divided by 255 (--raw-feats: they are not)\n",
-            command, file);
+        fprintf(stderr,
+                "voxel %s: %s: 8-bit feats were divided by 255 (--raw-feats sends them "
+                "unchanged)\n",
+                command, file);
 }
 
 void cli_progress(const char *text)
@@ -150,7 +167,7 @@ enum voxel_code model_inputs_find(const struct voxel_model_info *info, const cha
     if (channels && wanted > 0 && wanted != channels)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "model '%s' takes feats of %" PRId64
-                               " channels, here are %d",
+                               " channels, but there are %d",
                                info->name, wanted, (int)channels);
     inputs->channels = wanted > 0 ? (int32_t)wanted : channels ? channels : 1;
     return VOXEL_OK;
@@ -172,16 +189,16 @@ enum voxel_code answer_check_model(const struct voxel_answer *answer,
         const struct voxel_tensor *output = &answer->outputs[i];
         const struct voxel_tensor_info *said = find_output(info, output->name);
         if (!said)
-            return voxel_error_set(error, VOXEL_INTERNAL,
-                                   "the answer has output '%s', model '%s' has none of "
-                                   "that name",
-                                   output->name, info->name);
+            return voxel_error_set(
+                error, VOXEL_INTERNAL,
+                "the answer has output '%s', which model '%s' does not have",
+                output->name, info->name);
         bool fits = said->type == output->type && said->rank == output->rank;
         for (int32_t d = 0; d < output->rank && fits; d++)
             fits = said->shape[d] < 0 || said->shape[d] == output->shape[d];
         if (fits) continue;
         return voxel_error_set(
-            error, VOXEL_INTERNAL, "output '%s' came as %s, model '%s' says %s",
+            error, VOXEL_INTERNAL, "output '%s' is %s, but model '%s' declares %s",
             output->name,
             cli_shape(voxel_type_name(output->type), output->shape, output->rank),
             info->name, cli_shape(said->type_name, said->shape, said->rank));

@@ -88,7 +88,7 @@ enum voxel_code convert_refuse(const struct convert_cell *cell, enum voxel_type 
         "most %s, got %s%s",
         (long long)cell->row, (int)cell->channel, voxel_type_name(type),
         convert_text(range_of(type).most, most), convert_text(cell->value, came),
-        type == VOXEL_FP32 ? "" : "; --dtype fp32 takes it");
+        type == VOXEL_FP32 ? "" : "; use --dtype fp32");
 }
 
 #define CELL(type)                                                                       \

@@ -28,40 +28,29 @@ struct infer_options {
 };
 
 static const char examples[] =
-    "FILE is a .ply with x y z, a .npy of [N,3] or [N,4], or a .npz with an array coords "
-    "like\n"
-    "it and, if there are, feats [N,C]. Of 4 columns the first is the sample (0 to 511; "
-    "in a\n"
-    ".ply the property sample), the others are three axes (-131072 to 131071), in the "
-    "order that\n"
-    "the network was trained with: spconv's [b, z, y, x] goes as it is. x, y and z of a "
-    ".ply\n"
-    "are columns 1, 2 and 3: for such a network give a .npz, or a .ply whose x is z.\n\n"
-    "Integers are voxels, each once. Other points, and all with --voxel, are put on a "
-    "grid:\n"
-    "those that share a voxel are merged, their feats averaged. 8-bit unsigned feats of "
-    "a "
-    ".ply\n"
-    "(colours) are divided by 255, of a .npz refused; --raw-feats takes them as they "
-    "are. "
-    "Without\n"
-    "feats a model of one channel gets 1 everywhere. Samples elsewhere than said above "
-    "are "
-    "refused,\n"
-    "and so are arrays that may be some, as [N] integers beside coords [N,3], but for "
-    "--one-sample.\n\n"
-    "--name-geometry prints NAME:DIGEST. Where the coords of FILE are others than those, "
-    "or "
-    "in\n"
-    "another order, --coords-ref refuses them, and with --resend sends them. NAME alone "
-    "says\n"
-    "nothing about coords: --coords-ref then takes those of FILE for its own unseen, and "
-    "with\n"
-    "--resend sends them.\n\n"
-    "OUT.npz holds coords and the output; beside OUT.npy comes OUT.coords.npy. The "
-    "voxel_size of\n"
-    "a file of integers (a comment of a .ply, a number in a .npz) moves nothing and goes "
-    "into OUT.\n\n"
+    "FILE is a .ply with x, y and z; a .npy with an array [N,3] or [N,4]; or a .npz\n"
+    "with such an array named coords and, optionally, an array feats [N,C].\n\n"
+    "Columns: of 4 columns the first is the sample (0 to 511; in a .ply the property\n"
+    "sample). The others are three axes (-131072 to 131071), in the order that the\n"
+    "network was trained with: pass spconv's [b, z, y, x] unchanged. x, y and z of a\n"
+    ".ply are columns 1, 2 and 3; for a network trained with [b, z, y, x] use a .npz,\n"
+    "or a .ply with x and z exchanged.\n\n"
+    "Voxels: integers are voxels, and each voxel may occur once. Other points, and all\n"
+    "points with --voxel, are put on a grid: points that share a voxel are merged, and\n"
+    "their feats are averaged. The voxel_size of a file of integers (a comment of a\n"
+    ".ply, a number in a .npz) has no effect on the voxels; it is copied to OUT.\n\n"
+    "Feats: 8-bit unsigned feats (colours) of a .ply are divided by 255; uint8 and bool\n"
+    "feats of a .npz are refused. --raw-feats sends both unchanged. Without feats a\n"
+    "model of one channel gets 1 everywhere.\n\n"
+    "Samples: a file that has samples elsewhere is refused, and so is a .npz with an\n"
+    "array that may hold samples, such as N integers beside coords [N,3]. --one-sample\n"
+    "accepts such a file as one sample.\n\n"
+    "Names: --name-geometry prints NAME:DIGEST. Given both, --coords-ref refuses a FILE\n"
+    "with other coords, or with the same in another order; with --resend it sends them.\n"
+    "Given NAME alone, --coords-ref cannot compare, and assumes that NAME stands for\n"
+    "the coords of FILE; with --resend it sends them.\n\n"
+    "Output: OUT.npz has the coords and the output. OUT.npy has the output, and\n"
+    "OUT.coords.npy beside it has the coords.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -119,7 +108,7 @@ static enum voxel_code check_paths(const struct infer_options *options,
 
 static int check_idle(const struct command *command, const struct infer_options *o)
 {
-    static const char drawn[] = "it is for --render PNG";
+    static const char drawn[] = "it applies only to --render PNG";
     const char *ending = strrchr(o->file, '.');
     bool ply = ending && strcmp(ending, ".ply") == 0;
     bool npy = ending && strcmp(ending, ".npy") == 0;
@@ -129,9 +118,9 @@ static int check_idle(const struct command *command, const struct infer_options 
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
-        {"raw-feats", npy, "it is for 8-bit feats of a .ply or .npz"},
-        {"raw-feats", ply && !o->feats, "it is for --feats NAMES"},
-        {"one-sample", npy, "it is for a .ply or .npz, which may have more than coords"},
+        {"raw-feats", npy, "it applies only to 8-bit feats of a .ply or .npz"},
+        {"raw-feats", ply && !o->feats, "it applies only to --feats NAMES"},
+        {"one-sample", npy, "it applies only to a .ply or .npz; a .npy has only coords"},
     };
     return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
 }
@@ -141,12 +130,13 @@ static int check_options(const struct command *command, struct infer_options *op
 {
     struct voxel_error error;
     if (!options->file) {
-        fprintf(stderr, "voxel infer: expected a file of points (voxel infer --help)\n");
+        fprintf(stderr,
+                "voxel infer: expected a file of points (see voxel infer --help)\n");
         return CLI_USAGE;
     }
     if (!options->model) {
-        fprintf(stderr,
-                "voxel infer: --model NAME is needed; `voxel models` lists them\n");
+        fprintf(stderr, "voxel infer: --model NAME is required; `voxel models` lists the "
+                        "models\n");
         return CLI_USAGE;
     }
     if (options->resend && !options->coords_ref) {
@@ -198,7 +188,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         cli_progress(NULL);
         say_wrote(options, options->out, answer, output);
         if (!options->quiet && *beside.path)
-            printf("wrote %s: the voxel of each row (sample, then the axes)\n",
+            printf("wrote %s: the coords of each row (the sample, then three axes)\n",
                    beside.path);
     }
     if (options->picture) {
@@ -277,8 +267,8 @@ static int check_name(const struct infer_options *options, const struct sending 
     if (!coords_ref_has_digest(&here)) {
         fprintf(
             stderr,
-            "voxel infer: warning: --coords-ref: a name without its digest: whether it "
-            "is of the coords of %s was not looked at\n",
+            "voxel infer: warning: --coords-ref: the name has no digest, so it was not "
+            "checked that it stands for the coords of %s\n",
             options->file);
         return CLI_DONE;
     }
@@ -286,7 +276,7 @@ static int check_name(const struct infer_options *options, const struct sending 
     if (voxel_digest_same(&here.digest, &options->geometry.digest)) return CLI_DONE;
     fprintf(stderr,
             "voxel infer: --coords-ref: %s has other coords, or the same in another "
-            "order: expected those of %s, got %s; --resend sends them\n",
+            "order: expected %s, got %s; with --resend they are sent\n",
             options->file, coords_ref_text(&options->geometry, expected),
             coords_ref_text(&here, came));
     return CLI_USAGE;
@@ -298,8 +288,8 @@ static void warn_of_ones(const struct infer_options *options, const struct cloud
     if (cloud->channels || !*cloud->offers) return;
     fprintf(
         stderr,
-        "voxel infer: warning: %s: no feats were named, so that 1 is sent everywhere; "
-        "the file has: %s (--feats NAME)\n",
+        "voxel infer: warning: %s: no feats were named, so all are sent as 1; the file "
+        "has: %s (use --feats NAME)\n",
         options->file, cloud->offers);
 }
 
@@ -317,11 +307,11 @@ static int ask_model(const struct infer_options *options, struct sending *sendin
     if (!code && !cloud->channels && inputs.channels > 1)
         code = voxel_error_set(
             &error, VOXEL_INVALID_ARGUMENT,
-            "model '%s' takes feats of %d channels and %s gives none: name them with "
-            "--feats (it has: %s), or give a .npz with an array feats [N,%d]",
+            "model '%s' needs feats of %d channels, but none were chosen from %s: "
+            "name them with --feats (the file has: %s), or use a .npz with an array "
+            "feats [N,%d]",
             options->model, (int)inputs.channels, options->file,
-            *cloud->offers ? cloud->offers : "nothing but coordinates",
-            (int)inputs.channels);
+            *cloud->offers ? cloud->offers : "only coordinates", (int)inputs.channels);
     if (!code) code = request_tensors_make(cloud, &inputs, &sending->tensors, &error);
     if (code) return cli_say_input("infer", &error);
     warn_of_ones(options, cloud);

@@ -32,7 +32,7 @@ void load_print(const struct load_result *result, FILE *to)
         fprintf(to, "the first: %s: %s\n", voxel_code_name(result->first_error.code),
                 result->first_error.text);
     if (result->not_sent)
-        fprintf(to, "not sent: %" PRId64 ", as %d were under way already\n",
+        fprintf(to, "not sent: %" PRId64 ", since %d requests were under way\n",
                 result->not_sent, LOAD_IN_FLIGHT_MAX);
 }
 

@@ -11,7 +11,7 @@ static const struct {
 } commands[] = {
     {"infer", command_infer, "send voxels through a model; save and draw the answer"},
     {"models", command_models, "list a server's models"},
-    {"status", command_status, "say whether a server is ready, and what it has done"},
+    {"status", command_status, "show whether a server is ready, and what it has done"},
     {"bench", command_bench, "measure throughput and latency"},
     {"perf-data", command_perf_data, "write grids for perf_analyzer"},
 };
@@ -26,7 +26,7 @@ static void print_usage(FILE *to)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(to,
             "\n`voxel COMMAND --help` has the options and examples; the server is at\n"
-            "127.0.0.1:8001 unless --server says otherwise.\n");
+            "127.0.0.1:8001 unless --server sets another address.\n");
 }
 
 int main(int argc, char **argv)

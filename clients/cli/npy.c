@@ -135,7 +135,7 @@ static enum voxel_code read_header(struct bytes file, struct npy *array, char de
 {
     memset(array, 0, sizeof *array);
     if (file.size < 10 || memcmp(file.data, "\x93NUMPY", 6) != 0)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "this is no .npy array");
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT, "this is not a .npy array");
     unsigned version = file.data[6];
     size_t begin = version == 1 ? 10 : 12;
     if (version < 1 || version > 3 || file.size < begin)
@@ -144,9 +144,9 @@ static enum voxel_code read_header(struct bytes file, struct npy *array, char de
     size_t header = (size_t)file.data[8] | (size_t)file.data[9] << 8;
     if (version > 1) header |= (size_t)file.data[10] << 16 | (size_t)file.data[11] << 24;
     if (header > file.size - begin)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the .npy header has %zu bytes, the file ends before",
-                               header);
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the .npy header has %zu bytes, but the file ends before that", header);
     const char *first = (const char *)file.data + begin;
     struct literal text = {first, first + header};
     *data = begin + header;
@@ -177,7 +177,7 @@ enum voxel_code npy_parse(struct bytes file, struct npy *array, struct voxel_err
         fits = !__builtin_mul_overflow(bytes, (size_t)array->shape[i], &bytes);
     if (!fits || bytes > file.size - data)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the array's shape takes %zu bytes, the file has %zu",
+                               "the array's shape needs %zu bytes, but the file has %zu",
                                fits ? bytes : SIZE_MAX, file.size - data);
     array->data = file.data + data;
     return VOXEL_OK;
@@ -211,7 +211,7 @@ static enum voxel_code coords_check(const struct npy *coords, struct voxel_error
                                "coords has rank %d%s; expected [N,3] (three axes) or "
                                "[N,4] (the sample, then three axes)",
                                (int)coords->rank,
-                               coords->rank == 2 ? " and other than 3 or 4 columns" : "");
+                               coords->rank == 2 ? " and not 3 or 4 columns" : "");
     if (coords->shape[0] > POINTS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%lld points; at most %d are read",
@@ -231,7 +231,8 @@ static enum voxel_code read_samples(const struct npy *coords, struct points *poi
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
                 "row %lld: column 0 is the sample, a whole number from 0 to %d, not %s; "
-                "of three axes and an intensity keep [N,3]",
+                "if the columns are three axes and an intensity, keep only the axes, "
+                "[N,3]",
                 (long long)i, SAMPLE_MAX, convert_text(sample, text));
     }
     return VOXEL_OK;
@@ -252,8 +253,8 @@ static enum voxel_code read_feats(const struct npy *feats, struct points *points
         feats->shape[1] > FEATS_MAX)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "feats must be [%lld,C] as coords has %lld rows, C in 1..%d; it is of rank "
-            "%d%s%s",
+            "feats must be [%lld,C], since coords has %lld rows, with C in 1..%d; it has "
+            "rank %d%s%s",
             (long long)points->count, (long long)points->count, FEATS_MAX,
             (int)feats->rank, feats->rank == 2 ? ": " : "",
             feats->rank == 2 ? shape_text(feats, text) : "");
@@ -298,11 +299,10 @@ enum voxel_code points_read_npy(struct bytes file, const struct feats_asked *ask
     struct npy array;
     memset(points, 0, sizeof *points);
     if (asked->names)
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "a .npy has coordinates and no feats '%s': expected a .npz "
-            "with the arrays coords and %s, or a .ply",
-            asked->names, asked->names);
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a .npy has only coordinates, no feats '%s': use a .npz "
+                               "with the arrays coords and %s, or a .ply",
+                               asked->names, asked->names);
     enum voxel_code code = npy_parse(file, &array, error);
     return code ? code : npy_points(&array, NULL, points, error);
 }

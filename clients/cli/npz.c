@@ -123,9 +123,9 @@ static enum voxel_code refuse_samples(const char *name, size_t bytes,
 {
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
-        "the array '%.*s' would not be used, and may say of which sample a row is: "
-        "expected samples as column 0 of coords [N,4]; put them there, or say "
-        "--one-sample if all rows are of one",
+        "the array '%.*s' would be ignored, but may hold the samples of the rows: put "
+        "samples into column 0 of coords [N,4], or use --one-sample if all rows are one "
+        "sample",
         (int)bytes, name);
 }
 
@@ -169,13 +169,13 @@ static enum voxel_code check_scale(const struct feats_asked *asked, const char *
     if (feats->kind == 'b')
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the array '%s' is bool: expected numbers; store it as "
-                               "float, or say --raw-feats for 0 and 1",
+                               "float, or use --raw-feats for 0 and 1",
                                name);
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
-        "the array '%s' is uint8: expected a type that says whether it is 0 to 1 or 0 to "
-        "255; store it as float, divided by 255 as 8-bit values of a .ply are, or say "
-        "--raw-feats for 0 to 255",
+        "the array '%s' is uint8, which does not tell whether the network expects 0 to 1 "
+        "or 0 to 255: for 0 to 1 store it as float, divided by 255; for 0 to 255 use "
+        "--raw-feats",
         name);
 }
 
@@ -210,9 +210,10 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
                                *archive.others ? archive.others : "nothing");
     if (!code) code = read_array(&archive, name, &feats_bytes, &feats, error);
     if (!code && !feats_bytes && asked->names)
-        code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "the .npz has no array named %s; beside coords it has: %s",
-                               name, *archive.others ? archive.others : "nothing");
+        code =
+            voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                            "the .npz has no array named %s; besides coords it has: %s",
+                            name, *archive.others ? archive.others : "nothing");
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
     if (!code && feats_bytes) code = check_scale(asked, name, &feats, error);
     if (!code) code = settle_samples(&archive, asked, &coords, error);

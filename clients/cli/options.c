@@ -108,7 +108,7 @@ static bool take_positional(const struct command *command, const char *argument,
         *command->positional = argument;
         return true;
     }
-    fprintf(stderr, "voxel %s: '%s' is one argument too many (voxel %s --help)\n",
+    fprintf(stderr, "voxel %s: unexpected argument '%s' (see voxel %s --help)\n",
             command->name, argument, command->name);
     *code = CLI_USAGE;
     return false;
@@ -126,7 +126,7 @@ int options_refuse_idle(const struct command *command, const struct option_idle 
         for (size_t o = 0; o < command->options_count && idle[i].idle; o++) {
             if (strcmp(command->options[o].name, idle[i].name) != 0) continue;
             if (!(*command->given >> o & 1)) continue;
-            fprintf(stderr, "voxel %s: --%s would do nothing: %s\n", command->name,
+            fprintf(stderr, "voxel %s: --%s has no effect: %s\n", command->name,
                     idle[i].name, idle[i].why);
             return CLI_USAGE;
         }
@@ -154,7 +154,7 @@ bool options_parse(const struct command *command, int argc, char **argv, int *co
         }
         const struct option *option = find_option(command, argument, &value);
         if (!option) {
-            fprintf(stderr, "voxel %s: there is no option '%s' (voxel %s --help)\n",
+            fprintf(stderr, "voxel %s: there is no option '%s' (see voxel %s --help)\n",
                     command->name, argument, command->name);
             *code = CLI_USAGE;
             return false;

@@ -63,7 +63,7 @@ int options_bad(const struct command *command, const char *name, const char *exp
 struct option_idle {
     const char *name;
     bool idle;
-    const char *why; /* printed after "would do nothing: " */
+    const char *why; /* printed after "has no effect: " */
 };
 /* If an idle option is given, names it on stderr and returns CLI_USAGE; else CLI_DONE. */
 int options_refuse_idle(const struct command *command, const struct option_idle *idle,

@@ -46,13 +46,10 @@ struct perf_run {
 };
 
 static const char examples[] =
-    "A made-up grid is the hollow sphere of `voxel bench`. A size that comes again is "
-    "moved, so\n"
-    "that it is another geometry: without --count the server has every geometry ready "
-    "after the\n"
-    "first round. Feats are random in [-1, 1) in steps that 16-bit floats have too, but "
-    "those of\n"
-    "a file that has some are kept.\n\n"
+    "A made-up grid is a hollow sphere, as in `voxel bench`. Each repetition of a size\n"
+    "is moved, so that it is another geometry. Without --count no size is repeated, and\n"
+    "after the first pass the server knows every geometry. Feats are random in [-1, 1),\n"
+    "in steps that 16-bit floats can hold; feats of a file are kept.\n\n"
     "examples:\n"
     "  voxel perf-data --model normals --voxels 848,8600,64160 --count 30 -o mixed.json\n"
     "  voxel perf-data --channels 4 --voxels 5000 --as numbers -o small.json\n"
@@ -129,8 +126,8 @@ static int ask_model(const struct perf_options *o, struct perf_run *run,
     if (asked.type != run->inputs.type) {
         /* perf_analyzer labels the bytes with the metadata's type, whatever they are. */
         fprintf(stderr,
-                "voxel perf-data: --dtype: model '%s' takes %s, and perf_analyzer sends "
-                "what the model says\n",
+                "voxel perf-data: --dtype: model '%s' takes %s, and perf_analyzer always "
+                "sends the model's type\n",
                 o->model, voxel_type_name(run->inputs.type));
         return CLI_USAGE;
     }
@@ -224,7 +221,7 @@ static int make_grids(struct perf_run *run, int64_t count)
         if (code) return cli_say_input("perf-data", &error);
         if (cloud.channels && cloud.channels != run->inputs.channels)
             code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
-                                   "%s: feats of %d channels, not the %d of the input",
+                                   "%s has feats of %d channels; the input takes %d",
                                    run->list.files[grid % run->list.count],
                                    (int)cloud.channels, (int)run->inputs.channels);
         if (!code && grid >= run->list.count && !move_cloud(&cloud, &run->random))
@@ -235,7 +232,7 @@ static int make_grids(struct perf_run *run, int64_t count)
             code = voxel_error_memory(&error, "feats", (size_t)cloud.count);
         if (!code && run->content == PERF_NUMBERS && !can_be_said(&cloud))
             code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
-                                   "%s: --as numbers cannot say infinity or NaN",
+                                   "%s: --as numbers cannot write infinity or NaN",
                                    run->list.files[grid % run->list.count]);
         if (!code) code = write_cloud(run, &cloud, &error);
         cloud_fini(&cloud);
@@ -320,13 +317,13 @@ static int run_offline(const struct command *command, struct perf_run *run)
 
 static int check_idle(const struct command *command, const struct perf_options *o)
 {
-    static const char model[] = "the model says it";
+    static const char model[] = "the model's metadata has it";
     const struct option_idle idle[] = {
-        {"voxel", !o->from, "it is for points of --from"},
-        {"one-sample", !o->from, "it is for points of --from"},
+        {"voxel", !o->from, "it applies only to points of --from"},
+        {"one-sample", !o->from, "it applies only to points of --from"},
         {"coords-name", o->model, model},
         {"feats-name", o->model, model},
-        {"version", !o->model, "it is for --model"},
+        {"version", !o->model, "it applies only to --model"},
     };
     return options_refuse_idle(command, idle, sizeof idle / sizeof *idle);
 }
@@ -335,7 +332,7 @@ static int check_options(const struct command *command, const struct perf_option
 {
     if (!o->voxels == !o->from)
         return say("expected --voxels N,N,... or --from FILE,FILE,...");
-    if (!o->out) return say("expected -o FILE (voxel perf-data --help)");
+    if (!o->out) return say("expected -o FILE (see voxel perf-data --help)");
     if (!o->model && !o->channels)
         return say("expected --model NAME, or --channels C to do without a server");
     if (strcmp(o->form, "b64") != 0 && strcmp(o->form, "numbers") != 0 &&

@@ -165,11 +165,11 @@ static enum voxel_code plan_feats(const struct ply_element *element,
         size_t bytes = trim_blanks(&name, next ? (size_t)(next - name) : strlen(name));
         int32_t p = find_property(element, name, bytes);
         if (p < 0)
-            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "the .ply has no number '%.*s' for each vertex; "
-                                   "beside x, y, z it has: %s",
-                                   (int)bytes, name,
-                                   *points->offers ? points->offers : "nothing");
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "the .ply has no numeric property '%.*s' of the vertex; "
+                "besides x, y, z it has: %s",
+                (int)bytes, name, *points->offers ? points->offers : "nothing");
         if (plan->feats_count == PLY_PROPERTIES_MAX)
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "more than %d feats of a .ply are not read",
@@ -210,15 +210,14 @@ static enum voxel_code plan_rest(const struct ply_element *element,
     if (asked->one_sample && plan->sample >= 0)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "--one-sample: expected no property sample, and the vertex "
-            "has one");
+            "--one-sample: the vertex has a property sample; expected none");
     const char *misnamed = samples_misnamed(&names);
     if (!misnamed || plan->sample >= 0 || asked->one_sample) return VOXEL_OK;
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
-        "the property '%s' would not be used: expected samples as a number for each "
-        "vertex with the name 'sample'; name it so, take it with --feats, or say "
-        "--one-sample if all are of one",
+        "the property '%s' would be ignored, but may hold samples: name it 'sample' (one "
+        "number per vertex), use it with --feats, or set --one-sample if all vertices "
+        "are one sample",
         misnamed);
 }
 
@@ -271,16 +270,17 @@ static enum voxel_code read_vertices(struct ply *ply, const struct ply_element *
     if (element->count > (ply->end - ply->at))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "the header says %lld vertices, the file has %lld bytes after it",
+            "the header has %lld vertices, but only %lld bytes follow it",
             (long long)element->count, (long long)(ply->end - ply->at));
     if (!take_points(points, &plan, (size_t)element->count))
         return voxel_error_memory(error, "points", (size_t)element->count * 24);
     for (int64_t i = 0; i < element->count; i++) {
         if (!read_row(ply, element, values))
-            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "vertex %lld of %lld is cut off, has more values than "
-                                   "properties, or one that is no number of its type",
-                                   (long long)i, (long long)element->count);
+            return voxel_error_set(
+                error, VOXEL_INVALID_ARGUMENT,
+                "vertex %lld of %lld is incomplete, has more values than "
+                "properties, or has a value that does not fit its type",
+                (long long)i, (long long)element->count);
         code = put_vertex(points, &plan, i, values, error);
         if (code) return code;
     }
@@ -312,9 +312,9 @@ static enum voxel_code read_body(struct ply *ply, const struct feats_asked *aske
         }
         for (int64_t i = 0; i < element->count && element->properties_count > 0; i++)
             if (!read_row(ply, element, NULL))
-                return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                       "row %lld of an element before vertex is cut off",
-                                       (long long)i);
+                return voxel_error_set(
+                    error, VOXEL_INVALID_ARGUMENT,
+                    "row %lld of an element before vertex is incomplete", (long long)i);
     }
     return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                            "the .ply has no element vertex");

@@ -121,7 +121,7 @@ static enum voxel_code header_comment(struct ply *ply, char *save, const char *l
     double size = strtod(number, NULL);
     if (!(size > 0 && size < 1e300)) return VOXEL_OK;
     if (ply->voxel_size > 0 && ply->voxel_size != size)
-        return bad_line(error, line, "a comment before it says another voxel_size");
+        return bad_line(error, line, "an earlier comment has another voxel_size");
     ply->voxel_size = size;
     return VOXEL_OK;
 }
@@ -133,7 +133,7 @@ enum voxel_code ply_header(struct ply *ply, struct voxel_error *error)
     bool format = false;
     if (!next_line(ply, line) || strcmp(line, "ply") != 0)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "this is no .ply: its first line is not 'ply'");
+                               "this is not a .ply: its first line is not 'ply'");
     while (next_line(ply, line)) {
         enum voxel_code code = VOXEL_OK;
         char *save = NULL;
@@ -142,7 +142,7 @@ enum voxel_code ply_header(struct ply *ply, struct voxel_error *error)
         if (!word || strcmp(word, "obj_info") == 0) continue;
         if (strcmp(word, "end_header") == 0) {
             if (format) return VOXEL_OK;
-            return bad_line(error, line, "no format line came before it");
+            return bad_line(error, line, "there is no format line before it");
         }
         if (strcmp(word, "format") == 0) {
             code = header_format(ply, save, line, error);

@@ -50,7 +50,7 @@ enum voxel_code save_check_path(const char *path, const char *input,
     if (npy && is_same_file(beside.path, input)) over = beside.path;
     if (over)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "%s is the input: it would be written over", over);
+                               "%s is the input and would be overwritten", over);
     return VOXEL_OK;
 }
 
@@ -147,18 +147,18 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
     const struct voxel_tensor *arrays[] = {&coords, output, &size};
     for (int i = 0; i < 3; i += 2)
         if (strcmp(output->name, arrays[i]->name) == 0)
-            return voxel_error_set(
-                error, VOXEL_INVALID_ARGUMENT,
-                "%s: the output has the name of an array of the file's "
-                "own, '%s': write a .npy",
-                path, output->name);
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "%s: the output has the name '%s', which a .npz uses "
+                                   "itself: write a .npy",
+                                   path, output->name);
     struct out out;
     enum voxel_code code = out_open(&out, path, error);
     if (code) return code;
     if (!npz_write(out.file, arrays, cloud->whole && cloud->size == 1.0 ? 2 : 3)) {
         out_drop(&out);
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "%s: an array of 4 GiB fits no .npz: write a .npy", path);
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "%s: an array of 4 GiB does not fit in a .npz: write a .npy", path);
     }
     return out_close(&out, error);
 }

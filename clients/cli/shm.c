@@ -27,7 +27,8 @@ static enum voxel_code output_bytes(const struct voxel_tensor_info *output, int6
     if (known && *bytes <= SIZE_MAX / 2) return VOXEL_OK;
     return voxel_error_set(
         error, VOXEL_UNIMPLEMENTED,
-        "--shm: the size of output '%s' is not known before it is there", output->name);
+        "--shm: the model's metadata does not tell the size of output '%s'",
+        output->name);
 }
 
 static enum voxel_code plan_places(const struct shm_plan *plan, struct shm_request *shm,
@@ -64,7 +65,7 @@ enum voxel_code shm_request_open(struct voxel_client *client, const struct shm_p
     if (__builtin_mul_overflow(shm->set_bytes, (size_t)plan->sets, &bytes) ||
         __builtin_add_overflow(bytes, begin, &bytes))
         return voxel_error_set(error, VOXEL_RESOURCE_EXHAUSTED,
-                               "--shm: %" PRId64 " sets of outputs fit no memory",
+                               "--shm: %" PRId64 " sets of outputs do not fit in memory",
                                plan->sets);
     code = voxel_region_open(client, bytes ? bytes : 1, &shm->region, error);
     if (code) return code;

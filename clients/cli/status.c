@@ -54,14 +54,14 @@ int command_models(int argc, char **argv)
     const char *server = CLI_SERVER;
     const struct option options[] = {{"server",
                                       's',
-                                      "HOST:PORT",
+                                      "ADDRESS",
                                       OPTION_TEXT,
                                       &server,
                                       {0, 0},
-                                      "where voxeld listens"}};
+                                      "where voxeld listens: HOST:PORT or unix:PATH"}};
     const struct command command = {
         .name = "models",
-        .synopsis = "[--server HOST:PORT]",
+        .synopsis = "[--server ADDRESS]",
         .about = "Lists the models of a server with their inputs and outputs.",
         .options = options,
         .options_count = 1};
@@ -132,11 +132,12 @@ static enum voxel_code print_missed(struct voxel_client *client,
     enum voxel_code code = voxel_models_get(client, &models, error);
     if (code == VOXEL_UNIMPLEMENTED) return VOXEL_OK;
     if (code) return code;
-    if (!models->models_count) printf("it has no models\n");
+    if (!models->models_count) printf("the server has no models\n");
     for (int32_t i = 0; i < models->models_count; i++) {
         const struct voxel_model_index *model = &models->models[i];
         bool up = !strcmp(model->state, "READY");
-        if ((up && !*model->reason) || !strcmp(model->reason, "unloaded")) continue;
+        bool unasked = !strncmp(model->reason, "unloaded", strlen("unloaded"));
+        if ((up && !*model->reason) || unasked) continue;
         printf("%s version %s is %s%s%s%s\n", model->name,
                *model->version ? model->version : "-",
                up ? "ready" : "not ready: ", up ? "" : model->state,
@@ -163,7 +164,7 @@ static int print_status(const char *server, struct voxel_client *client, double 
     bool says_more = !ready && !strcmp(info->name, "voxeld");
     voxel_info_free(info);
     if (print_missed(client, &error)) return cli_say_error("status", server, &error);
-    if (says_more) printf("its log and its HTTP page /v2/health/ready say more\n");
+    if (says_more) printf("its log and its HTTP page /v2/health/ready tell why\n");
     const struct voxel_model_name every = {.name = ""};
     enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
     if (code && code != VOXEL_UNIMPLEMENTED)
@@ -180,25 +181,24 @@ int command_status(int argc, char **argv)
     const struct option options[] = {
         {"server",
          's',
-         "HOST:PORT",
+         "ADDRESS",
          OPTION_TEXT,
          &server,
          {0, 0},
-         "where voxeld listens"},
+         "where voxeld listens: HOST:PORT or unix:PATH"},
         {"wait",
          'w',
          "SECONDS",
          OPTION_REAL,
          &wait_s,
          {0, 86400},
-         "wait so long for it to be ready; default do not"},
+         "wait at most this long until it is ready; default: do not wait"},
     };
     const struct command command = {
         .name = "status",
-        .synopsis = "[--server HOST:PORT] [--wait SECONDS]",
-        .about = "Says whether a server is ready, which of its models are not and why, "
-                 "and what they "
-                 "have done so far.",
+        .synopsis = "[--server ADDRESS] [--wait SECONDS]",
+        .about = "Shows whether a server is ready, which of its models are not and why, "
+                 "and what they have done so far.",
         .after = "exit code: 0 ready, 1 not ready or away, 2 wrong options",
         .options = options,
         .options_count = sizeof options / sizeof *options};

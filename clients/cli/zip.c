@@ -43,7 +43,7 @@ enum voxel_code zip_open(struct bytes file, struct zip *zip, struct voxel_error 
     if (!end)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "this is no .npz: a zip's directory is missing at its end");
+            "this is not a .npz: it does not end with a zip directory");
     *zip = (struct zip){.file = file, .count = u16(end + 10), .at = u32(end + 16)};
     return VOXEL_OK;
 }

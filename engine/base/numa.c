@@ -109,7 +109,7 @@ bool vx_numa_cpus(i32 node, struct vx_numa_set *cpus, struct vx_why *why)
     *cpus = (struct vx_numa_set){0};
     (void)snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
     if (node < 0 || !file_read(path, text)) {
-        vx_why_set(why, "the system names no CPUs of node %d", node);
+        vx_why_set(why, "the system lists no CPUs for node %d", node);
         return false;
     }
     return vx_numa_parse(text, cpus, why);
@@ -125,7 +125,7 @@ static bool choice(u64 wanted, struct vx_why *why)
         return false;
     }
     if (nodes & (nodes - 1)) return true;
-    vx_why_set(why, "the machine has one node: nothing to choose");
+    vx_why_set(why, "the machine has only one NUMA node");
     return false;
 }
 
@@ -148,7 +148,7 @@ bool vx_numa_bind_thread(i32 node, struct vx_why *why)
         if (CPU_ISSET((size_t)i, &may) && vx_numa_has(&near, i))
             CPU_SET((size_t)i, &both);
     if (!CPU_COUNT(&both)) {
-        vx_why_set(why, "none of the %d CPUs of node %d is this process's to use",
+        vx_why_set(why, "this process may use none of the %d CPUs of node %d",
                    vx_numa_count(&near), node);
         return false;
     }

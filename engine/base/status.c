@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/status.h"
 
+#include "engine/base/utf8.h"
+
 #include <stdarg.h>
-#include <stdio.h>
 
 void vx_why_set(struct vx_why *why, const char *format, ...)
 {
     if (!why) return;
     va_list args;
     va_start(args, format);
-    vsnprintf(why->text, sizeof why->text, format, args);
+    vx_utf8_vprint(why->text, sizeof why->text, format, args);
     va_end(args);
 }
 

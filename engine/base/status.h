@@ -44,7 +44,8 @@ typedef struct {
 
 #define VX_OK ((vx_status){NULL})
 
-/* The sentence of one error: names and numbers, cut to fit, always terminated. */
+/* The sentence of one error: names and numbers, cut to fit, always terminated.  It is
+ * valid UTF-8, whatever bytes it names: vx_why_set and sentence.h are all that write it. */
 #define VX_WHY_BYTES 256
 struct vx_why {
     char text[VX_WHY_BYTES];

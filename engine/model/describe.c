@@ -65,7 +65,7 @@ static void page_policy(struct vx_page *page, i32 level,
                         const struct vx_queue_policy *policy)
 {
     if (level)
-        vx_page_add(page, "  of priority %d they wait ", level);
+        vx_page_add(page, "  requests of priority %d wait ", level);
     else
         vx_page_add(page, "  requests wait ");
     if (policy->default_timeout_us)
@@ -88,13 +88,13 @@ static void page_batching(struct vx_page *page, const struct vx_model *model)
         page,
         "at most %lld voxels in a request%s, %lld in a batch, which waits %lld us\n",
         (long long)signature->voxels_max,
-        model->network->voxels_max_said ? "" : ", or what fits the device",
+        model->network->voxels_max_said ? "" : " (fewer if the device has less memory)",
         (long long)batching->voxels_max, (long long)batching->delay_us);
     vx_page_add(page, "at most %d requests in a batch", batching->requests_max);
     if (batching->pairs_max)
         vx_page_add(page, ", and %lld pairs", (long long)batching->pairs_max);
     if (batching->priority_levels)
-        vx_page_add(page, "; %d priorities, %d when none is said",
+        vx_page_add(page, "; %d priority levels, level %d for a request without one",
                     batching->priority_levels, batching->default_priority_level);
     vx_page_add(page, "\n");
     page_policy(page, 0, &batching->policies[0]);
@@ -116,8 +116,8 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     vx_page_add(
         page,
         "inputs\n  %-24s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to "
-        "3 the voxel, %d to %d,\n  %-24s in the order of training, which kernels "
-        "follow; or (N, 3): sample 0\n",
+        "3 the voxel, %d to %d,\n  %-24s with the axes in the same order as in "
+        "training; or (N, 3): all of sample 0\n",
         network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
@@ -139,7 +139,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
     vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
                 network->precision ? vx_precision_name(network->precision)
-                                   : "what the weights are (precision auto)");
+                                   : "the type of the weights (precision auto)");
     page_batching(page, model);
 }
 

@@ -103,9 +103,7 @@ static vx_status model_read_network(struct vx_model *model, const struct paths *
     if (vx_status_code(status) != VX_CODE_NOT_FOUND || !why) return status;
     snprintf(directory, sizeof directory, "%.*s",
              (int)(strrchr(paths->network, '/') - paths->network), paths->network);
-    size_t used = strlen(why->text);
-    snprintf(why->text + used, VX_WHY_BYTES - used, "%s",
-             vx_folder_hint(directory, hint));
+    vx_why_add(why, vx_folder_hint(directory, hint));
     return status;
 }
 
@@ -118,9 +116,7 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     if (vx_status_code(status) != VX_CODE_NOT_FOUND || !why) return status;
     snprintf(directory, sizeof directory, "%.*s",
              (int)(strrchr(paths->network, '/') - paths->network), paths->network);
-    size_t used = strlen(why->text);
-    snprintf(why->text + used, VX_WHY_BYTES - used, "%s",
-             vx_version_hint(directory, version, hint));
+    vx_why_add(why, vx_version_hint(directory, version, hint));
     return status;
 }
 
@@ -187,9 +183,9 @@ static vx_status model_ask(const struct vx_model *model, const struct vx_model_r
 {
     VX_ENSURE_WHY(
         ask->voxels <= ask->fits, why, RESOURCE_EXHAUSTED,
-        "the voxels a model promises to take do not fit",
-        "%s: %s asks for %lld voxels, which need %zu bytes of %s (%s); %s gives "
-        "%zu: at most %lld voxels fit",
+        "the voxels that a model must take do not fit",
+        "%s: %s is %lld voxels, which need %zu bytes of %s (%s); %s is %zu: at most "
+        "%lld voxels fit",
         model->network->label, ask->key, (long long)ask->voxels,
         room->need(room->context, ask->voxels), room->memory, room->what, room->setting,
         room->bytes, (long long)ask->fits);
@@ -221,20 +217,19 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
     return VX_OK;
 }
 
-static vx_status model_note(struct vx_model *model)
+static vx_status model_note(struct vx_model *model, struct vx_why *why)
 {
     model->notes = vx_alloc_zero(NOTES_BYTES);
     VX_ENSURE(model->notes, RESOURCE_EXHAUSTED, "no memory for notes about a model");
     struct vx_page page = {model->notes, NOTES_BYTES, 0};
-    vx_notes_write(model->network, model->file, &page);
-    return VX_OK;
+    return vx_notes_write(model->network, model->file, why, &page);
 }
 
 vx_status vx_model_finish(struct vx_model *model, const struct vx_progress *progress,
                           struct vx_why *why)
 {
     VX_TRY(vx_weights_open(model->graph, model->file, progress, why, &model->weights));
-    VX_TRY(model_note(model));
+    VX_TRY(model_note(model, why));
     vx_safetensors_close(&model->file);
     model_sign(model);
     return VX_OK;

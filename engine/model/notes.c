@@ -64,62 +64,73 @@ static void notes_tensors(const struct vx_network *network,
         const char *name = vx_safetensors_get(file, i)->name;
         if (!is_counter(name) && !readers[i]) note_name(&unread, name);
     }
-    note_end(&unread, "; if the network was trained with it, a layer is missing");
+    note_end(&unread, "; if training used it, network.json lacks a layer");
     for (i32 i = 0; i < count; i++)
         if (readers[i] > 1) note_name(&shared, vx_safetensors_get(file, i)->name);
-    note_end(&shared, "; unless the layers share their weights, a name is wrong");
+    note_end(&shared, "; if the layers do not share weights, a tensor name is wrong");
     vx_free(readers);
 }
 
-static bool is_all(const struct vx_safetensors *file, const char *name, f32 value)
+static vx_status is_all(const struct vx_safetensors *file, const char *name, f32 value,
+                        struct vx_why *why, bool *same)
 {
     const struct vx_tensor *tensor = vx_safetensors_find(file, name);
     f32 *values = vx_alloc((size_t)tensor->count * sizeof *values);
-    bool same = values && !vx_safetensors_read_f32(file, tensor, NULL, values).fault;
-    for (i64 i = 0; same && i < tensor->count; i++) same = values[i] == value;
+    VX_ENSURE(values, RESOURCE_EXHAUSTED, "no memory for notes about a model");
+    vx_status status = vx_safetensors_read_f32(file, tensor, why, values);
+    *same = !status.fault;
+    for (i64 i = 0; *same && i < tensor->count; i++) *same = values[i] == value;
     vx_free(values);
-    return same;
+    return status;
 }
 
 /* A NaN or infinity in a weight spreads into rows of every answer. */
-static void notes_finite(const struct vx_network *network,
-                         const struct vx_safetensors *file, struct vx_page *page)
+static vx_status notes_finite(const struct vx_network *network,
+                              const struct vx_safetensors *file, struct vx_why *why,
+                              struct vx_page *page)
 {
     struct note note = {page, "NaN or infinity in", 0};
     for (i32 i = 0; i < network->layers_count; i++)
         for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
             const char *name = network->layers[i].tensors[role];
-            if (name && !vx_tensor_is_finite(vx_safetensors_find(file, name)))
-                note_name(&note, name);
+            bool finite = true;
+            if (!name) continue;
+            VX_TRY(vx_safetensors_is_finite(file, vx_safetensors_find(file, name), why,
+                                            &finite));
+            if (!finite) note_name(&note, name);
         }
-    note_end(&note, "; rows that it reaches are NaN or infinite in every answer");
+    note_end(&note, "; every answer has rows that are NaN or infinite");
+    return VX_OK;
 }
 
 /* Batch norms whose statistics still have their initial values. */
-static void notes_fresh(const struct vx_network *network,
-                        const struct vx_safetensors *file, struct vx_page *page)
+static vx_status notes_fresh(const struct vx_network *network,
+                             const struct vx_safetensors *file, struct vx_why *why,
+                             struct vx_page *page)
 {
     struct note note = {page, "running_mean is 0 and running_var 1 throughout in", 0};
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
-        if (layer->op == VX_OP_BATCH_NORM &&
-            is_all(file, layer->tensors[VX_TENSOR_RUNNING_MEAN], 0) &&
-            is_all(file, layer->tensors[VX_TENSOR_RUNNING_VAR], 1))
-            note_name(&note, layer->name);
+        bool zero, one;
+        if (layer->op != VX_OP_BATCH_NORM) continue;
+        VX_TRY(is_all(file, layer->tensors[VX_TENSOR_RUNNING_MEAN], 0, why, &zero));
+        VX_TRY(is_all(file, layer->tensors[VX_TENSOR_RUNNING_VAR], 1, why, &one));
+        if (zero && one) note_name(&note, layer->name);
     }
     note_end(&note, "; its statistics were never gathered");
+    return VX_OK;
 }
 
 static void notes_eps(const struct vx_network *network, struct vx_page *page)
 {
-    struct note note = {page, "no \"eps\" is said for", 0};
+    struct note note = {page, "\"eps\" is not set for", 0};
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         bool norm = layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM;
         if (norm && !layer->eps_said) note_name(&note, layer->name);
     }
-    note_end(&note, "; PyTorch's default of 1e-05 is taken, the file does not have it "
-                    "(OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
+    note_end(&note, "; 1e-05, PyTorch's default, is used, because the weights file does "
+                    "not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
 }
 
 /* In spconv code norm_fn sets eps beside momentum, which is 0.01 or 0.1. */
@@ -131,29 +142,31 @@ static void notes_eps_large(const struct vx_network *network, struct vx_page *pa
         if (network->layers[i].eps_said && network->layers[i].eps >= EPS_USUAL_MAX)
             note_name(&note, network->layers[i].name);
     note_end(&note,
-             "; training has 1e-8 to 1e-3 as a rule, and momentum, which is 0.01 or "
-             "0.1, stands beside it");
+             "; usual values are 1e-8 to 1e-3; check that it is not the momentum, which "
+             "is 0.01 or 0.1");
 }
 
 static void notes_layouts(const struct vx_network *network, struct vx_page *page)
 {
-    struct note note = {page, "no \"layout\" is said for", 0};
+    struct note note = {page, "\"layout\" is not set for", 0};
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         if (layer->op == VX_OP_SUBM_CONV && !layer->layout_said)
             note_name(&note, layer->name);
     }
     note_end(&note,
-             "; the shape of the weight has one reading, which voxeld check shows");
+             "; the shape of the weight allows only one, which voxeld check shows");
 }
 
-void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,
-                    struct vx_page *page)
+vx_status vx_notes_write(const struct vx_network *network,
+                         const struct vx_safetensors *file, struct vx_why *why,
+                         struct vx_page *page)
 {
     notes_tensors(network, file, page);
-    notes_finite(network, file, page);
-    notes_fresh(network, file, page);
+    VX_TRY(notes_finite(network, file, why, page));
+    VX_TRY(notes_fresh(network, file, why, page));
     notes_eps(network, page);
     notes_eps_large(network, page);
     notes_layouts(network, page);
+    return VX_OK;
 }

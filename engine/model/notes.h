@@ -7,13 +7,13 @@
  * never gathered, an eps that is missing or unusually large, a layout that was taken from
  * the shape.
  *
- *   vx_notes_write(network, file, &page);
+ *   VX_TRY(vx_notes_write(network, file, &why, &page));
  *
  * Owner    the caller owns the page.
  * Thread   any.
  * Limits   the size of the page; a note names at most eight tensors or layers and counts
  *          the rest.
- * Fails    never: unreadable files are refused earlier (vx_weights_check).
+ * Fails    DATA_LOSS when the file can no longer be read (source.h); RESOURCE_EXHAUSTED.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,8 @@
 #include "engine/weights/safetensors.h"
 
 /* Adds the notes to the page, one a line, after vx_weights_check has passed. */
-void vx_notes_write(const struct vx_network *network, const struct vx_safetensors *file,
-                    struct vx_page *page);
+VX_MUST_USE vx_status vx_notes_write(const struct vx_network *network,
+                                     const struct vx_safetensors *file,
+                                     struct vx_why *why, struct vx_page *page);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const char *const words[VX_LAYOUTS_COUNT] = {
-    [VX_LAYOUT_UNSAID] = "not said",
+    [VX_LAYOUT_UNSAID] = "not set",
 #define VX_ROW(name_, word_, axes_, x_fastest_, letters_) [VX_LAYOUT_##name_] = word_,
 #include "engine/network/layouts.def"
 #undef VX_ROW

@@ -57,7 +57,7 @@ static vx_status parse_inputs(struct vx_network *network, const struct vx_json *
     name = vx_json_find(feats, "name");
     if (name) VX_TRY(vx_json_read_name(name, why, network->feats_name, VX_NAME_BYTES));
     VX_ENSURE_WHY(strcmp(network->coords_name, network->feats_name) != 0, why,
-                  INVALID_ARGUMENT, "the two inputs have one name",
+                  INVALID_ARGUMENT, "both inputs have the same name",
                   "line %d: \"inputs\": expected two names, got \"%s\" for both",
                   inputs->line, network->feats_name);
     return VX_OK;
@@ -101,12 +101,12 @@ static vx_status parse_output(struct vx_network *network, const struct vx_json *
     VX_ENSURE_WHY(strcmp(output->name, network->coords_name) != 0 &&
                       strcmp(output->name, network->feats_name) != 0,
                   why, INVALID_ARGUMENT, "an output has the name of an input",
-                  "line %d: expected a name of the output's own, got \"%s\", an input's",
-                  object->line, output->name);
+                  "line %d: expected a name that no input has, got \"%s\"", object->line,
+                  output->name);
     for (i32 i = 0; i < network->outputs_count; i++)
         VX_ENSURE_WHY(strcmp(network->outputs[i].name, output->name) != 0, why,
-                      INVALID_ARGUMENT, "two outputs have one name",
-                      "line %d: the output \"%s\" is there twice", object->line,
+                      INVALID_ARGUMENT, "two outputs have the same name",
+                      "line %d: two outputs are named \"%s\"", object->line,
                       output->name);
     network->outputs_count++;
     return output_dtype(vx_json_find(object, "datatype"), why, &output->dtype);

@@ -79,7 +79,7 @@ static vx_status policy_level(const struct vx_json *member, i32 levels,
     *level = digit ? key[0] - '0' : 0;
     _Static_assert(VX_PRIORITY_LEVELS_MAX <= 9, "one digit");
     VX_ENSURE_WHY(*level >= 1 && *level <= levels, why, INVALID_ARGUMENT,
-                  "priority_queue_policy names no level",
+                  "priority_queue_policy has a key that is not a level",
                   "line %d: \"priority_queue_policy\": expected a level from 1 to "
                   "priority_levels, which is %d, got \"%.*s\"",
                   member->line, levels, VX_NAME_SHOWN, key);
@@ -120,8 +120,8 @@ static vx_status parse_levels(const struct vx_json *object, struct vx_why *why,
     } else {
         VX_ENSURE_WHY(!value, why, INVALID_ARGUMENT,
                       "default_priority_level without priority_levels",
-                      "line %d: \"default_priority_level\": expected \"priority_levels\" "
-                      "with it, it is missing",
+                      "line %d: \"default_priority_level\" needs \"priority_levels\", "
+                      "which is missing",
                       value ? value->line : 0);
     }
     batching->priority_levels = (i32)levels;

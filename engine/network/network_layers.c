@@ -89,7 +89,7 @@ vx_status vx_network_need(const struct vx_json *object, const char *key,
 {
     *member = vx_json_find(object, key);
     VX_ENSURE_WHY(*member, why, INVALID_ARGUMENT, "a key is missing in network.json",
-                  "line %d: expected the key \"%s\", it is missing", object->line, key);
+                  "line %d: the key \"%s\" is missing", object->line, key);
     return vx_json_check_kind(*member, kind, why);
 }
 
@@ -121,7 +121,8 @@ static vx_status parse_names(struct reader *reader, const struct vx_json *list)
         VX_TRY(vx_network_need(object, "name", VX_JSON_TEXT, reader->why, &member));
         VX_TRY(vx_json_read_name(member, reader->why, name, sizeof name));
         i32 same = vx_network_find(network, name);
-        VX_ENSURE_WHY(same < 0, reader->why, INVALID_ARGUMENT, "two layers have one name",
+        VX_ENSURE_WHY(same < 0, reader->why, INVALID_ARGUMENT,
+                      "two layers have the same name",
                       "line %d: layer \"%s\": the name is taken by the layer on line %d",
                       member->line, name, network->layers[same < 0 ? 0 : same].line);
         bool is_input =
@@ -205,9 +206,8 @@ static vx_status layer_input(const struct reader *reader, const struct vx_json *
                       "line %d: unknown input \"%.*s\"%s", name->line, VX_NAME_SHOWN,
                       name->text, vx_network_nearest(network, self, name->text, nearest));
         VX_ENSURE_WHY(
-            found < self, reader->why, INVALID_ARGUMENT,
-            "a layer uses one that comes later",
-            "line %d: input \"%.*s\" is %s; a layer may use only what stands above it",
+            found < self, reader->why, INVALID_ARGUMENT, "a layer uses a later layer",
+            "line %d: input \"%.*s\" is %s; a layer may only use layers above it",
             name->line, VX_NAME_SHOWN, name->text,
             found == self ? "the layer itself" : "a later layer");
     }
@@ -272,7 +272,7 @@ static vx_status layer_kernel(const struct reader *reader, const struct vx_json 
     const struct vx_json *kernel = vx_json_find(object, "kernel");
     const struct vx_json *dilation = vx_json_find(object, "dilation");
     VX_ENSURE_WHY(kernel, reader->why, INVALID_ARGUMENT, "a convolution needs a kernel",
-                  "line %d: expected the key \"kernel\", it is missing", object->line);
+                  "line %d: the key \"kernel\" is missing", object->line);
     VX_TRY(layer_axes(reader, kernel, VX_KERNEL_AXIS_MAX, layer->kernel));
     const i32 *k = layer->kernel;
     VX_ENSURE_WHY(k[0] & k[1] & k[2] & 1, reader->why, INVALID_ARGUMENT,
@@ -306,9 +306,9 @@ static vx_status layer_layout(const struct reader *reader, const struct vx_json 
     VX_ENSURE_WHY(
         !dilated || layer->layout != VX_LAYOUT_TORCHSPARSE, reader->why, INVALID_ARGUMENT,
         "TorchSparse 2 does not dilate",
-        "line %d: \"dilation\": TorchSparse 2 computes every dilation as 1: say "
-        "1; for weights of TorchSparse 1.4, which dilates, say layout "
-        "\"minkowski\", the same order",
+        "line %d: \"dilation\": TorchSparse 2 computes every dilation as 1: set "
+        "1; for weights of TorchSparse 1.4, which does dilate, set layout "
+        "\"minkowski\" (same order)",
         value->line);
     layer->layout_said = true;
     return VX_OK;

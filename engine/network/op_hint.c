@@ -11,8 +11,8 @@
 #define SUBM    " (stride 1: the voxels stay as they are)"
 #define NEW_SET "; ops that change the set of voxels are not served yet"
 #define NOT_YET "; it is not served yet"
-#define EXACT   "; gelu is the exact one, with erf: an approximation of it is not served"
-#define NOTHING "; it does nothing when a network is served: leave the layer out"
+#define EXACT   "; only the exact gelu, with erf, is served"
+#define NOTHING "; it does nothing in inference: leave the layer out"
 
 static const struct hint {
     const char *word, *op, *text;
@@ -22,16 +22,17 @@ static const struct hint {
 #undef VX_ROW
 };
 
-#define NO_STRIDE "; there is none: the stride is 1, the voxels stay as they are"
+#define NO_STRIDE "; stride is always 1: the voxels stay as they are"
 #define NO_PADDING                                                                       \
-    "; there is none: a submanifold convolution has a row out for each row in"
-#define NO_GROUPS "; there is none: every output channel reads every input channel"
+    "; a submanifold convolution has no padding: one output row for each input row"
+#define NO_GROUPS "; groups is always 1: every output channel reads every input channel"
 #define FOLLOWS   "; leave it out: it follows from the layer's input"
-#define OURS      "; leave it out: layers share maps and pick algorithms by themselves"
-#define TRAINING  "; leave it out: it matters in training alone"
-#define IN_THREE  "; leave it out: voxels have three axes"
-#define ERF       "; leave it out: gelu is the exact one, with erf; none other is served"
-#define AS_LAYER  "; write it as a layer of its own behind this one"
+#define OURS                                                                             \
+    "; leave it out: voxeld shares maps between layers and chooses algorithms itself"
+#define TRAINING "; leave it out: only training uses it"
+#define IN_THREE "; leave it out: voxels have three axes"
+#define ERF      "; leave it out: only the exact gelu, with erf, is served"
+#define AS_LAYER "; write it as a separate layer after this one"
 
 static const struct hint key_hints[] = {
 #define VX_ROW(word_, key_, text_) {word_, key_, text_},

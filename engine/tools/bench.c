@@ -21,31 +21,31 @@ static const char usage[] =
     "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I]\n"
     "      [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50] [--json FILE]\n"
     "      [--network demo|c64x16 | --model DIR [--version N]] [--sizes N,N...]\n"
-    "      [--windows N] [--order gray|number] [--table FILE] [--cache DIR]\n"
+    "      [--order gray|number] [--table FILE] [--cache DIR]\n"
     "      [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
-    "  --list      shells: one convolution on each shell; map: coordinates to map;\n"
-    "              pointwise: what stands between convolutions; network: whole requests\n"
-    "  --shape     shells of these resolutions and channels, in place of the list's; "
-    "with\n"
-    "              L, also the map and L convolutions as one\n"
-    "  --tile      index in the algorithm's tiles; default: the table's, else the "
-    "model's\n"
-    "  --network   demo from the root of the tree, or convolutions of C channels x L\n"
-    "  --windows   pieces that rows are sorted in; --order: of masks inside them\n"
+    "  --list      shells: one convolution on each shell; map: building the neighbour\n"
+    "              map from coordinates; pointwise: the kernels between convolutions;\n"
+    "              network: whole requests\n"
+    "  --shape     shells of these resolutions and channels, instead of the default\n"
+    "              ones; with L, also the map and L convolutions in one timing\n"
+    "  --tile      index of the algorithm's tile; default: from the table, else from\n"
+    "              the cost model\n"
+    "  --network   demo from the root of the tree, or cCxL: L convolutions of C\n"
+    "              channels\n"
+    "  --order     how rows are sorted: by the Gray rank of the mask, or by it\n"
+    "              as a number\n"
     "\n"
-    "useful and exec are TFLOP/s: pairs that exist, and what tiles run for them; %mma "
-    "and\n"
-    "%mem are shares of what our own kernel does on a dense product of 8192^3 and of "
-    "one\n"
-    "pass over memory, measured first.  warm: the cache as the run before left it; "
-    "cold:\n"
-    "overwritten before each run; graph: recorded and replayed; eager: launched.\n";
+    "useful and exec are TFLOP/s of the existing pairs and of all that the tiles\n"
+    "compute; %mma and %mem are shares of the rates of our own kernel on a dense\n"
+    "product of 8192^3 and of one pass over memory, both measured first.  warm: the\n"
+    "cache as the previous run left it; cold: overwritten before each run; graph:\n"
+    "recorded and replayed; eager: launched.\n";
 
 /* The values of the flags, as text. */
 struct flags {
     const char *list, *shape, *algorithm, *tile, *type, *kernel, *runs, *json;
-    const char *network, *model, *version, *sizes, *windows, *order, *table;
+    const char *network, *model, *version, *sizes, *order, *table;
     struct vx_workbench_wanted device;
 };
 struct tool {
@@ -53,7 +53,6 @@ struct tool {
     struct vx_shape shapes[SHAPES_MAX];
     i32 shapes_count;
     struct vx_bench_network network;
-    i64 windows;
     struct vx_tune_table *table;
     struct vx_bench bench;
 };
@@ -80,7 +79,6 @@ static bool parse_flags(int count, char **arguments, struct flags *flags)
         {"--model", &flags->model},
         {"--version", &flags->version},
         {"--sizes", &flags->sizes},
-        {"--windows", &flags->windows},
         {"--order", &flags->order},
         {"--table", &flags->table},
     };
@@ -128,8 +126,7 @@ static bool parse_numbers(struct tool *tool)
     if (!vx_flag_number("--tile", flags->tile, -1, INT32_MAX, &tile) ||
         !vx_flag_number("--runs", flags->runs, 1, VX_HARNESS_RUNS_MAX, &runs) ||
         !vx_flag_number("--kernel", flags->kernel, 1, 7, &kernel) ||
-        !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version) ||
-        !vx_flag_number("--windows", flags->windows, 0, 32, &tool->windows))
+        !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version))
         return false;
     tool->bench.tile = (i32)tile;
     tool->bench.runs = (i32)runs;
@@ -179,7 +176,6 @@ static bool parse(int count, char **arguments, struct tool *tool)
                             .runs = RUNS,
                             .version = "1",
                             .sizes = "10000,100000,1000000",
-                            .windows = "0",
                             .order = "gray"};
     if (!parse_flags(count, arguments, flags)) return false;
     if (!flags->list) flags->list = flags->network || flags->model ? "network" : "shells";
@@ -203,7 +199,6 @@ static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
 {
     struct vx_bench *bench = &tool->bench;
     VX_TRY(vx_harness_open(bench->bench.set, bench->bench.stream, why, &bench->harness));
-    bench->harness->windows = (i32)tool->windows;
     bench->harness->plain = !strcmp(tool->flags.order, "number");
     VX_TRY(vx_bench_ceilings(bench, why));
     for (i32 i = 0; i < tool->shapes_count; i++) {

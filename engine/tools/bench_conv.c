@@ -129,7 +129,7 @@ static vx_status bench_choose(const struct vx_bench *bench,
     choice->tile = bench->tile;
     bool good = bench->tile < spec->tiles_count &&
                 vx_conv_fits(problem, choice, vx_gpu_caps(bench->bench.gpu));
-    VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "a tile that does not fit",
+    VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "the tile does not fit the shape",
                   "expected a tile of %s from 0 to %d that fits the shape, got %d",
                   vx_conv_name(choice->algorithm), spec->tiles_count - 1, bench->tile);
     return VX_OK;

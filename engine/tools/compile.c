@@ -20,10 +20,11 @@ static const char usage[] =
     "\n"
     "  --arch      sm_80, sm_86, sm_89, sm_90a, sm_100\n"
     "  --all       every kernel with every type and tile that fits the architecture\n"
-    "  --model     what this model launches there, as the cost model chooses, or the\n"
-    "              tuned table of a device of this name (\"NVIDIA H200\")\n"
+    "  --model     the kernels that this model launches on ARCH, as chosen by the cost\n"
+    "              model, or by the tuning table of the device that --device names\n"
+    "              (\"NVIDIA H200\")\n"
     "  --cache     directory to fill (voxeld serve --kernel-cache); none = compile only\n"
-    "  --check     fail when a kernel spills registers that must not\n";
+    "  --check     fail if a kernel spills registers although it must not\n";
 
 struct compile {
     const char *arch, *model, *cache, *compiler, *texts, *table, *device;
@@ -174,7 +175,7 @@ static void print_spill(const struct compile *compile, const struct vx_jit_wante
     for (i32 i = 0; i < wanted->spec->macros_count; i++)
         vx_print_error(" %s=%d", wanted->spec->macros[i], wanted->tile->values[i]);
     if (bytes < 0)
-        vx_print_error(": the compiler's log says nothing of its registers\n");
+        vx_print_error(": the compiler's log does not report its registers\n");
     else
         vx_print_error(": spills %lld bytes of registers\n", (long long)bytes);
 }
@@ -192,7 +193,8 @@ static vx_status check_spills(struct compile *compile, struct vx_why *why)
         wrong++;
     }
     VX_ENSURE_WHY(!wrong, why, INTERNAL, "kernels spill registers",
-                  "%d of %d kernels spill registers and must not", wrong, compile->count);
+                  "%d of %d kernels spill registers although they must not", wrong,
+                  compile->count);
     return VX_OK;
 }
 

@@ -7,8 +7,8 @@
 static const char usage[] =
     "devices\n"
     "\n"
-    "Lists the GPUs of this machine as --device calls them, or what was tried to find a\n"
-    "driver.  Exit code 1: a GPU is there and cannot be used.\n";
+    "Lists the GPUs of this machine by their --device names; if there is no driver,\n"
+    "prints what was tried to find one.  Exit code 1: a GPU exists but cannot be used.\n";
 
 static bool print_device(const struct vx_gpu_options *options, const char *word)
 {

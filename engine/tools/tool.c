@@ -40,7 +40,7 @@ int vx_engine_tool(int count, char **arguments)
         return 0;
     }
     if (count > 0)
-        vx_print_error("unknown tool \"%s\"%s; there are:\n", arguments[0],
+        vx_print_error("unknown tool \"%s\"%s; the tools are:\n", arguments[0],
                        vx_nearest_text(arguments[0], names, VX_COUNT(names), nearest));
     print_tools(vx_print_error);
     return 2;

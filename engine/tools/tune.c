@@ -22,13 +22,16 @@ static const char usage[] =
     "     [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
     "  --model     the convolutions of this model, each with its warm-up sizes\n"
-    "  --shapes    RES:C,RES:C... on shells of spheres; without either, those of bench\n"
-    "  --sizes     voxels, in place of warm-up sizes and of the shells' own\n"
+    "  --shapes    RES:C,RES:C... on shells of spheres; without --model and --shapes,\n"
+    "              those of bench\n"
+    "  --sizes     numbers of voxels, instead of the model's warm-up sizes or the\n"
+    "              shells' sizes\n"
     "  --types     fp16, bf16, tf32, fp32; default: the model's, or fp16\n"
-    "  --mode      auto measures the few that the cost model ranks first, all "
-    "everything\n"
-    "  --algorithm measures this one only, whatever its order of sums\n"
-    "  --table     a file to put the results into; without it they are only printed\n";
+    "  --mode      auto measures the few candidates that the cost model ranks first;\n"
+    "              all measures every candidate\n"
+    "  --algorithm measures only this one, even if it does not have the layer's order\n"
+    "              of sums\n"
+    "  --table     the file to write the results to; without it they are only printed\n";
 
 struct tune {
     const char *model, *shapes, *table;
@@ -244,7 +247,7 @@ static void print_report(const struct vx_measure_report *report)
              problem->co, shape, vx_tune_type_name(problem->type), report->fill,
              report->count);
     if (report->best < 0) {
-        vx_print("%12s %8s  none is right\n", "-", "-");
+        vx_print("%12s %8s  no candidate is correct\n", "-", "-");
     } else {
         const struct vx_measure_result *best = &report->results[report->best];
         f64 flops = 2.0 * problem->ci * problem->co * (f64)report->pairs;
@@ -258,7 +261,7 @@ static void print_report(const struct vx_measure_report *report)
         vx_print("          rejected: ");
         print_tile(&result->choice);
         vx_print(" NMSE %.3g, worst element %.3g of its bound%s\n", result->nmse,
-                 result->worst, result->worst <= 1 ? ", other bits" : "");
+                 result->worst, result->worst <= 1 ? ", bits differ" : "");
     }
 }
 
@@ -303,7 +306,8 @@ static vx_status run(struct tune *tune, struct vx_why *why)
     tune->problems = vx_alloc(PROBLEMS_MAX * sizeof *tune->problems);
     VX_ENSURE(tune->problems, RESOURCE_EXHAUSTED, "no memory for the list of problems");
     VX_TRY(tune->model ? add_model(tune, why) : add_shapes(tune, why));
-    VX_ENSURE(tune->count, INVALID_ARGUMENT, "the model has no convolution or no size");
+    VX_ENSURE(tune->count, INVALID_ARGUMENT,
+              "the model has no convolution or no warm-up size");
     VX_TRY(vx_workbench_open(&tune->device, why, &tune->bench));
     VX_TRY(vx_tune_table_open(vx_gpu_name(tune->bench.gpu), why, &table));
     vx_status status = tune->table ? vx_tune_table_read(table, tune->table, why) : VX_OK;

@@ -42,7 +42,7 @@ bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
         while (at < flags_count && strcmp(flags[at].name, arguments[i])) at++;
         if (at == flags_count) return flag_unknown(arguments[i], flags, flags_count);
         if (i + 1 == count) {
-            vx_print_error("expected a value behind %s\n", arguments[i]);
+            vx_print_error("expected a value after %s\n", arguments[i]);
             return false;
         }
         *flags[at].value = arguments[i + 1];

@@ -44,11 +44,12 @@ static void harness_free(struct vx_harness *harness, void **memory)
 static void harness_unload(struct vx_harness *harness)
 {
     void **const all[] = {&harness->coords,     &harness->index_memory, &harness->rows,
-                          &harness->map_memory, &harness->map_scratch,  &harness->in,
-                          &harness->weight,     &harness->bias,         &harness->out,
-                          &harness->workspace};
+                          &harness->map_memory, &harness->order_memory, &harness->scratch,
+                          &harness->in,         &harness->weight,       &harness->bias,
+                          &harness->out,        &harness->workspace};
     for (size_t i = 0; i < VX_COUNT(all); i++) harness_free(harness, all[i]);
-    harness->map_bytes = harness->scratch_bytes = harness->workspace_bytes = 0;
+    harness->map_bytes = harness->order_bytes = 0;
+    harness->scratch_bytes = harness->workspace_bytes = 0;
     harness->want.groups = 0;
     harness->pairs = 0;
     vx_data_close(&harness->in_data);
@@ -194,43 +195,51 @@ size_t vx_harness_out_bytes(const struct vx_harness *harness)
            (size_t)vx_number_bytes(harness->problem.type);
 }
 
-void vx_harness_map_want(const struct vx_harness *harness,
-                         enum vx_conv_algorithm algorithm, struct vx_gpu_map_want *want)
+/* The order that an algorithm reads, as the engine would build it. */
+static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
+                                           enum vx_conv_algorithm algorithm)
 {
     const struct vx_conv_problem *problem = &harness->problem;
-    *want = (struct vx_gpu_map_want){.key = harness->key,
-                                     .groups = vx_conv_groups(problem, algorithm),
-                                     .sorted = vx_conv_sorted(algorithm),
-                                     .gray = !harness->plain,
-                                     .windows = harness->windows ? harness->windows : 1};
+    return (struct vx_gpu_order_want){.n = problem->n,
+                                      .v = problem->v,
+                                      .groups = vx_conv_groups(problem, algorithm),
+                                      .sorted = vx_conv_sorted(algorithm),
+                                      .gray = !harness->plain};
+}
+
+static vx_status harness_map(struct vx_harness *harness,
+                             const struct vx_gpu_order_want *want, struct vx_why *why)
+{
+    VX_TRY(vx_gpu_map_build(&harness->queue, &harness->index, &harness->key,
+                            &harness->map, why));
+    return vx_gpu_order_build(&harness->queue, want, &harness->map, harness->scratch,
+                              why);
 }
 
 vx_status vx_harness_map_run(struct vx_harness *harness, struct vx_why *why)
 {
     VX_TRY(harness_index(harness, why));
-    return vx_gpu_map_build(&harness->queue, &harness->index,
-                            &(struct vx_gpu_map_work){&harness->want, harness->map_memory,
-                                                      harness->map_scratch},
-                            why, &harness->map);
+    return harness_map(harness, &harness->want, why);
 }
 
 static vx_status harness_use_map(struct vx_harness *harness,
-                                 const struct vx_gpu_map_want *want, struct vx_why *why)
+                                 const struct vx_gpu_order_want *want, struct vx_why *why)
 {
     const i64 n = harness->problem.n;
     u64 pairs = 0;
     if (harness->want.groups == want->groups && harness->want.sorted == want->sorted &&
-        harness->want.gray == want->gray && harness->want.windows == want->windows)
+        harness->want.gray == want->gray)
         return VX_OK;
     harness->want.groups = 0;
     VX_TRY(harness_grow(harness, &harness->map_memory, &harness->map_bytes,
-                        vx_gpu_map_bytes(n, want), why));
-    VX_TRY(harness_grow(harness, &harness->map_scratch, &harness->scratch_bytes,
-                        vx_gpu_map_scratch_bytes(n, want), why));
-    VX_TRY(vx_gpu_map_build(
-        &harness->queue, &harness->index,
-        &(struct vx_gpu_map_work){want, harness->map_memory, harness->map_scratch}, why,
-        &harness->map));
+                        vx_gpu_map_bytes(n, &harness->key), why));
+    VX_TRY(harness_grow(harness, &harness->order_memory, &harness->order_bytes,
+                        vx_gpu_order_bytes(want), why));
+    VX_TRY(harness_grow(harness, &harness->scratch, &harness->scratch_bytes,
+                        vx_gpu_order_scratch_bytes(want), why));
+    vx_gpu_map_place(n, &harness->key, harness->map_memory, &harness->map);
+    vx_gpu_order_place(want, harness->order_memory, &harness->map);
+    VX_TRY(harness_map(harness, want, why));
     VX_TRY(vx_gpu_copy_out(
         harness->gpu, harness->queue.stream,
         &(struct vx_gpu_copy){&pairs, harness->map.pairs, sizeof pairs}, why));
@@ -244,10 +253,9 @@ static vx_status harness_use_map(struct vx_harness *harness,
 vx_status vx_harness_use(struct vx_harness *harness, const struct vx_conv_choice *choice,
                          struct vx_why *why)
 {
-    struct vx_gpu_map_want want;
     harness->choice = *choice;
     if (harness->problem.v > 1) {
-        vx_harness_map_want(harness, choice->algorithm, &want);
+        const struct vx_gpu_order_want want = order_want(harness, choice->algorithm);
         VX_TRY(harness_use_map(harness, &want, why));
     }
     /* Without the vendor's library the explicit algorithm uses our kernel. */

@@ -21,6 +21,7 @@
 #define VX_ENGINE_TUNE_HARNESS_H
 
 #include "engine/gpu/conv/conv.h"
+#include "engine/gpu/geometry/order.h"
 #include "engine/tune/data.h"
 
 /* The most runs of one timing; each run has a pair of events. */
@@ -36,16 +37,15 @@ struct vx_harness {
     struct vx_conv_problem problem; /* fill is counted by load */
     struct vx_conv_choice choice;   /* the last one of vx_harness_use */
     struct vx_map_key key;
-    i32 windows; /* of sorted maps; 0 = as the engine */
-    bool own;    /* EXPLICIT uses our kernel even if there is a vendor's library */
-    bool plain;  /* masks are sorted as numbers, else by their Gray rank */
-    i64 pairs;   /* 0 until known */
+    bool own;   /* EXPLICIT uses our kernel even if there is a vendor's library */
+    bool plain; /* masks are sorted as numbers, else by their Gray rank */
+    i64 pairs;  /* 0 until known */
     struct vx_data *in_data, *weight_data;
-    void *coords, *index_memory, *rows, *map_memory, *map_scratch; /* device */
-    void *in, *weight, *bias, *out, *workspace;
-    size_t map_bytes, scratch_bytes, workspace_bytes;
+    void *coords, *index_memory, *rows, *map_memory, *order_memory; /* device */
+    void *scratch, *in, *weight, *bias, *out, *workspace;
+    size_t map_bytes, order_bytes, scratch_bytes, workspace_bytes;
     struct vx_gpu_index index;
-    struct vx_gpu_map_want want; /* of the map; groups 0 = no map is built */
+    struct vx_gpu_order_want want; /* of the map; groups 0 = no map is built */
     struct vx_gpu_map map;
     void *flush;
     size_t flush_bytes;
@@ -71,9 +71,6 @@ VX_MUST_USE vx_status vx_harness_load(struct vx_harness *harness,
 VX_MUST_USE vx_status vx_harness_use(struct vx_harness *harness,
                                      const struct vx_conv_choice *choice,
                                      struct vx_why *why);
-/* The map that an algorithm reads, as the engine would build it. */
-void vx_harness_map_want(const struct vx_harness *harness,
-                         enum vx_conv_algorithm algorithm, struct vx_gpu_map_want *want);
 /* Puts one convolution on the stream. */
 VX_MUST_USE vx_status vx_harness_run(struct vx_harness *harness, void *out,
                                      struct vx_why *why);

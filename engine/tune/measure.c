@@ -31,7 +31,7 @@ vx_status vx_measure_open(const struct vx_measure_device *device,
 {
     *measure = NULL;
     VX_ENSURE_WHY(want->mode == VX_TUNE_AUTO || want->mode == VX_TUNE_ALL, why,
-                  INVALID_ARGUMENT, "measuring needs a mode that measures",
+                  INVALID_ARGUMENT, "the tuning mode measures nothing",
                   "expected the tuning mode auto or all");
     struct vx_measure *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to measure with");

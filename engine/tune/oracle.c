@@ -119,7 +119,7 @@ static vx_status oracle_check_row(struct vx_oracle *oracle, struct vx_harness *h
         f64 sum = oracle_sum(harness, nbr, channel);
         f64 bound = oracle->bounds.round * fabs(sum) + oracle->bounds.sum;
         VX_ENSURE_WHY(fabs((f64)got - sum) <= bound, why, INTERNAL,
-                      "the on-device oracle is wrong",
+                      "the output of the trusted algorithm is wrong",
                       "%s, Ci %d, Co %d, V %d: expected %.9g within %.3g at row %lld "
                       "channel %d, got %.9g",
                       vx_conv_name(harness->choice.algorithm), problem->ci, problem->co,

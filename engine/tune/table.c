@@ -73,7 +73,7 @@ vx_status vx_tune_table_open(const char *device, struct vx_why *why,
 {
     *table = NULL;
     VX_ENSURE_WHY(device[0] && strlen(device) < VX_NAME_BYTES, why, INVALID_ARGUMENT,
-                  "a tuning table's device has no usable name",
+                  "the device's name cannot be used for a tuning table",
                   "expected a device name of 1 to %d bytes, got %zu", VX_NAME_BYTES - 1,
                   strlen(device));
     struct vx_tune_table *made = vx_alloc_zero(sizeof *made);
@@ -235,7 +235,7 @@ static vx_status line_number(struct line *line, const char *what, i64 least, i64
     bool good =
         line_field(line, field, sizeof field) && number_parse(field, least, most, number);
     VX_ENSURE_WHY(good, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
+                  "a tuning table has a malformed line",
                   "%s line %d: expected %s as a whole number from %lld to %lld",
                   line->name, line->number, what, (long long)least, (long long)most);
     return VX_OK;
@@ -255,7 +255,7 @@ static vx_status line_hash(struct line *line, char hash[VX_TUNE_HASH_BYTES])
     bool good = line_field(line, hash, VX_TUNE_HASH_BYTES) &&
                 strspn(hash, "0123456789abcdef") == VX_TUNE_HASH_BYTES - 1;
     VX_ENSURE_WHY(good, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
+                  "a tuning table has a malformed line",
                   "%s line %d: expected the first %d digits of a hash, in lower case",
                   line->name, line->number, VX_TUNE_HASH_BYTES - 1);
     return VX_OK;
@@ -275,8 +275,8 @@ static vx_status line_tile(struct line *line, struct vx_tile *tile)
         value = comma ? comma + 1 : NULL;
     }
     VX_ENSURE_WHY(good, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
-                  "%s line %d: expected 1 to %d values of a tile with commas between",
+                  "a tuning table has a malformed line",
+                  "%s line %d: expected 1 to %d values of a tile, separated by commas",
                   line->name, line->number, VX_TILE_VALUES_MAX);
     return VX_OK;
 }
@@ -292,23 +292,23 @@ static vx_status line_row(struct line *line, struct vx_tune_row *row)
     bool good = line_field(line, field, sizeof field);
     row->type = good ? vx_tune_type_of_name(field) : (enum vx_number)0;
     VX_ENSURE_WHY(row->type, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
+                  "a tuning table has a malformed line",
                   "%s line %d: expected FP16, BF16, TF32 or FP32 as the type", line->name,
                   line->number);
     VX_TRY(line_i32(line, "the bit length of N", 1, 31, &row->n_bits));
-    VX_TRY(line_i32(line, "the eighth of the fill", 0, VX_TUNE_FILLS - 1, &row->fill));
+    VX_TRY(line_i32(line, "the fill, in eighths,", 0, VX_TUNE_FILLS - 1, &row->fill));
     good = line_field(line, field, sizeof field);
     row->algorithm = good ? vx_conv_of_name(field) : VX_CONV_ALGORITHMS_COUNT;
     good = row->algorithm != VX_CONV_AUTO && row->algorithm < VX_CONV_ALGORITHMS_COUNT;
     VX_ENSURE_WHY(good, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
+                  "a tuning table has a malformed line",
                   "%s line %d: expected the name of an algorithm such as masked",
                   line->name, line->number);
     VX_TRY(line_tile(line, &row->tile));
     VX_TRY(line_number(line, "the nanoseconds", 1, NS_MAX, &row->ns));
     VX_ENSURE_WHY(line->at == line->end, line->why, INVALID_ARGUMENT,
-                  "a tuning table has a line that is not a row",
-                  "%s line %d: expected nothing behind the nanoseconds", line->name,
+                  "a tuning table has a malformed line",
+                  "%s line %d: expected nothing after the nanoseconds", line->name,
                   line->number);
     return VX_OK;
 }
@@ -324,7 +324,7 @@ static vx_status line_header(const struct vx_tune_table *table, const struct lin
     bool same = length - words == strlen(table->device) &&
                 !memcmp(line->at + words, table->device, length - words);
     VX_ENSURE_WHY(
-        same, line->why, INVALID_ARGUMENT, "the tuning table is of another device",
+        same, line->why, INVALID_ARGUMENT, "the tuning table is for another device",
         "%s line 1: expected the device \"%s\", got \"%.*s\"", line->name, table->device,
         (int)(length - words > 64 ? 64 : length - words), line->at + words);
     return VX_OK;
@@ -352,10 +352,11 @@ static vx_status table_lines(struct vx_tune_table *table, const struct line *fir
     struct vx_tune_row row;
     i32 rows = 0;
     do {
-        VX_ENSURE_WHY(line_next(&line, &at, end), line.why, INVALID_ARGUMENT,
-                      "a tuning table has a line without an end",
-                      "%s line %d: expected a line of at most %d bytes with its newline",
-                      line.name, line.number, VX_TUNE_LINE_BYTES - 1);
+        VX_ENSURE_WHY(
+            line_next(&line, &at, end), line.why, INVALID_ARGUMENT,
+            "a tuning table has a line without a newline, or one that is too long",
+            "%s line %d: expected a line of at most %d bytes with its newline", line.name,
+            line.number, VX_TUNE_LINE_BYTES - 1);
         if (line.number == 1) {
             VX_TRY(line_header(table, &line));
             continue;

@@ -81,8 +81,8 @@ static void hint_repository(const char *path, char out[VX_FOLDER_HINT_BYTES])
     if (is_number(names.list[0])) {
         snprintf(
             out, VX_FOLDER_HINT_BYTES,
-            "; there is %.*s/network.json: expected it beside the directory %.*s, as it "
-            "is of all versions",
+            "; there is %.*s/network.json: move it beside the directory %.*s, because "
+            "all versions share it",
             NAME_BYTES, names.list[0], NAME_BYTES, names.list[0]);
         return;
     }

@@ -11,12 +11,12 @@ static const struct mark {
     const char *what;
 } marks[] = {
     {"PK\x03\x04", 4, "a zip archive, as torch.save writes it (.pt, .pth)" SAVE},
-    {"\x80\x02", 2, "a pickle, as torch.save wrote it once (.pt, .pth)" SAVE},
+    {"\x80\x02", 2, "a pickle, as old versions of torch.save write it (.pt, .pth)" SAVE},
     {"\x80\x04", 2, "a pickle" SAVE},
     {"\x80\x05", 2, "a pickle" SAVE},
     {"\x89HDF", 4, "an HDF5 file, as Keras writes it (.h5)"},
     {"\x93NUMPY", 6, "a NumPy array (.npy)"},
-    {"\x1f\x8b", 2, "a file that gzip packed"},
+    {"\x1f\x8b", 2, "a file that gzip compressed"},
     {"GGUF", 4, "a GGUF file"},
     {"version https://git-lfs", 23, "a Git LFS pointer: git lfs pull fetches the file"},
     {"{", 1, "JSON text"},

@@ -150,9 +150,9 @@ static vx_status settle_unsaid(struct vx_layer *layer, const struct vx_tensor *w
     bool linear =
         weight->rank == 2 && layer->channels > 1 && layer->channels == layer->channels_in;
     VX_ENSURE_WHY(one && !linear, why, INVALID_ARGUMENT,
-                  "a weight may be read in more than one way, and no layout is said",
-                  "its shape %s has more than one reading: say the \"layout\" that wrote "
-                  "it: %s%s",
+                  "the shape of a weight allows several layouts, and none is set",
+                  "its shape %s allows several layouts: set \"layout\" to the one that "
+                  "wrote it: %s%s",
                   got, words, linear ? "; or op \"linear\" for [Co, Ci]" : "");
     layer->layout = first;
     return VX_OK;

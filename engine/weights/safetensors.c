@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "engine/weights/safetensors.h"
 
-#include "engine/base/memory/access.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/text/json.h"
 #include "engine/base/text/sentence.h"
 #include "engine/weights/foreign_file.h"
+#include "engine/weights/source.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define FILE_MAGIC   0x76785354u /* "vxST" */
 #define LENGTH_BYTES 8           /* of the header length at the start of the file */
 #define METADATA_KEY "__metadata__"
+#define MARK_BYTES   32   /* at the start of a file: enough for vx_foreign_file */
+#define PIECE_HALVES 8192 /* read at once: they stay in the first-level cache */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "safetensors data is little-endian");
@@ -45,8 +41,7 @@ static const struct dtype {
 struct vx_safetensors {
     u32 magic;
     char label[VX_LABEL_BYTES];
-    void *mapped; /* NULL when the bytes are the caller's */
-    size_t mapped_bytes;
+    struct vx_source source;
     void *block; /* memory of the arena that holds the parsed header and the names */
     struct vx_tensor *tensors; /* sorted by name */
     i32 tensors_count;
@@ -55,8 +50,7 @@ struct vx_safetensors {
 /* State while a header is read. */
 struct reader {
     struct vx_safetensors *file;
-    const u8 *data; /* after the header */
-    size_t data_bytes;
+    size_t data_offset, data_bytes; /* of the bytes after the header */
     const struct vx_json *root;
     struct vx_why *why;
 };
@@ -125,7 +119,7 @@ static vx_status reader_tensor_span(const struct reader *reader,
                     "a tensor's data_offsets do not lie in the file",
                     "its data ends at byte %lld, but the file has %zu bytes of data",
                     (long long)end, reader->data_bytes);
-    tensor->data = reader->data + begin;
+    tensor->offset = reader->data_offset + (size_t)begin;
     tensor->bytes = (size_t)(end - begin);
     return VX_OK;
 }
@@ -140,11 +134,12 @@ static vx_status reader_tensor_bytes(const struct reader *reader,
     VX_ENSURE_WHY(good, reader->why, DATA_LOSS, "a tensor's shape overflows",
                   "%s %s is beyond 64 bits", dtype->name,
                   vx_shape_text(tensor->shape, tensor->rank, shape));
-    VX_ENSURE_WHY(bits % 8 == 0, reader->why, DATA_LOSS, "a tensor ends within a byte",
+    VX_ENSURE_WHY(bits % 8 == 0, reader->why, DATA_LOSS,
+                  "a tensor does not have a whole number of bytes",
                   "%s %s has %lld bits, which are not whole bytes", dtype->name,
                   vx_shape_text(tensor->shape, tensor->rank, shape), (long long)bits);
     VX_ENSURE_WHY((u64)bits / 8 == tensor->bytes, reader->why, DATA_LOSS,
-                  "a tensor's bytes are not its shape's",
+                  "a tensor's bytes do not match its shape",
                   "%s %s needs %lld bytes, data_offsets give %zu", dtype->name,
                   vx_shape_text(tensor->shape, tensor->rank, shape), (long long)bits / 8,
                   tensor->bytes);
@@ -158,7 +153,7 @@ static vx_status reader_member(const struct reader *reader, const struct vx_json
 {
     *member = vx_json_find(entry, key);
     VX_ENSURE_WHY(*member, reader->why, DATA_LOSS, "a tensor's header entry lacks a key",
-                  "expected the key \"%s\", it is missing", key);
+                  "the key \"%s\" is missing", key);
     VX_ENSURE_WHY((*member)->kind == kind, reader->why, DATA_LOSS,
                   "a tensor's header entry has a value of the wrong kind",
                   "expected %s for \"%s\", got %s", vx_json_kind_name(kind), key,
@@ -213,7 +208,8 @@ static vx_status reader_metadata(const struct reader *reader,
 static int span_compare(const void *a, const void *b)
 {
     const struct vx_tensor *const *left = a, *const *right = b;
-    if ((*left)->data != (*right)->data) return (*left)->data < (*right)->data ? -1 : 1;
+    if ((*left)->offset != (*right)->offset)
+        return (*left)->offset < (*right)->offset ? -1 : 1;
     /* Empty tensors first, so that they do not seem to overlap the next one. */
     return ((*left)->bytes > (*right)->bytes) - ((*left)->bytes < (*right)->bytes);
 }
@@ -227,7 +223,7 @@ static vx_status reader_check_cover(const struct reader *reader,
     for (size_t i = 0; i < count; i++) order[i] = &file->tensors[i];
     if (count) qsort(order, count, sizeof *order, span_compare);
     for (size_t i = 0; i < count; i++) {
-        size_t begin = (size_t)(order[i]->data - reader->data);
+        size_t begin = order[i]->offset - reader->data_offset;
         if (begin < end)
             VX_FAIL_WHY(
                 reader->why, DATA_LOSS, "two tensors overlap",
@@ -296,31 +292,51 @@ static vx_status reader_header(struct reader *reader, const char *text, size_t b
     return reader_tensors(reader);
 }
 
-static vx_status file_parse(struct vx_safetensors *file, const u8 *data, size_t bytes,
-                            struct vx_why *why)
+/* The header's length, which must end inside the file and within the limit. */
+static vx_status header_measure(const struct vx_safetensors *file, struct vx_why *why,
+                                size_t *header_bytes)
 {
-    u64 header_bytes;
-    const char *foreign = vx_foreign_file(data, bytes);
-    VX_ENSURE_WHY(!foreign, why, INVALID_ARGUMENT, "a file is no safetensors file",
+    const struct vx_source *source = &file->source;
+    u8 mark[MARK_BYTES];
+    u64 length;
+    size_t mark_bytes = source->bytes < sizeof mark ? source->bytes : sizeof mark;
+    VX_TRY(vx_source_read(source, 0, mark, mark_bytes, why));
+    const char *foreign = vx_foreign_file(mark, mark_bytes);
+    VX_ENSURE_WHY(!foreign, why, INVALID_ARGUMENT, "a file is not a safetensors file",
                   "%s: expected a safetensors file, got %s", file->label, foreign);
-    VX_ENSURE_WHY(bytes >= LENGTH_BYTES, why, DATA_LOSS,
+    VX_ENSURE_WHY(mark_bytes >= LENGTH_BYTES, why, DATA_LOSS,
                   "a file is too short for a header length",
                   "%s: expected 8 bytes of header length, the file has %zu bytes",
-                  file->label, bytes);
-    memcpy(&header_bytes, data, LENGTH_BYTES);
-    VX_ENSURE_WHY(header_bytes <= bytes - LENGTH_BYTES, why, DATA_LOSS,
+                  file->label, mark_bytes);
+    memcpy(&length, mark, LENGTH_BYTES);
+    /* Without the length: a file of another kind has content there, not for clients. */
+    VX_ENSURE_WHY(length <= source->bytes - LENGTH_BYTES, why, DATA_LOSS,
                   "a file is shorter than its header",
-                  "%s: the header length says %llu bytes, but the file has %zu after it",
-                  file->label, (unsigned long long)header_bytes, bytes - LENGTH_BYTES);
-    VX_ENSURE_WHY(header_bytes <= VX_SAFETENSORS_HEADER_BYTES_MAX, why, INVALID_ARGUMENT,
+                  "%s: expected a header that ends inside the file, got one longer than "
+                  "the file's %zu bytes",
+                  file->label, source->bytes);
+    VX_ENSURE_WHY(length <= VX_SAFETENSORS_HEADER_BYTES_MAX, why, INVALID_ARGUMENT,
                   "a safetensors header is too long",
                   "%s: expected a header of at most %d bytes, got %llu", file->label,
-                  VX_SAFETENSORS_HEADER_BYTES_MAX, (unsigned long long)header_bytes);
+                  VX_SAFETENSORS_HEADER_BYTES_MAX, (unsigned long long)length);
+    *header_bytes = (size_t)length;
+    return VX_OK;
+}
+
+static vx_status file_parse(struct vx_safetensors *file, struct vx_why *why)
+{
+    size_t bytes;
+    VX_TRY(header_measure(file, why, &bytes));
     struct reader reader = {.file = file, .why = why};
-    reader.data = data + LENGTH_BYTES + header_bytes;
-    reader.data_bytes = bytes - LENGTH_BYTES - (size_t)header_bytes;
-    return reader_header(&reader, (const char *)data + LENGTH_BYTES,
-                         (size_t)header_bytes);
+    reader.data_offset = LENGTH_BYTES + bytes;
+    reader.data_bytes = file->source.bytes - reader.data_offset;
+    /* A copy: vx_json_parse reads its text twice, and the file may change in between. */
+    char *text = vx_alloc(bytes);
+    VX_ENSURE(text, RESOURCE_EXHAUSTED, "no memory for a file's header");
+    vx_status status = vx_source_read(&file->source, LENGTH_BYTES, text, bytes, why);
+    if (!status.fault) status = reader_header(&reader, text, bytes);
+    vx_free(text);
+    return status;
 }
 
 static vx_status file_make(const char *label, struct vx_safetensors **file)
@@ -336,43 +352,19 @@ vx_status vx_safetensors_parse(const u8 *data, size_t bytes, const char *label,
                                struct vx_why *why, struct vx_safetensors **file)
 {
     VX_TRY(file_make(label, file));
-    vx_status status = file_parse(*file, data, bytes, why);
+    (*file)->source = vx_source_of_memory(data, bytes, (*file)->label);
+    vx_status status = file_parse(*file, why);
     if (status.fault) vx_safetensors_close(file);
     return status;
-}
-
-static vx_status file_map(struct vx_safetensors *file, const char *path,
-                          struct vx_why *why)
-{
-    /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char room[VX_ACCESS_BYTES];
-    VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "a weights file cannot be opened",
-                  "%s: cannot be opened: %s", file->label,
-                  vx_access_text(path, errno, room));
-    struct stat info;
-    bool good = !fstat(fd, &info) && S_ISREG(info.st_mode) && info.st_size > 0;
-    if (good) {
-        file->mapped_bytes = (size_t)info.st_size;
-        void *mapped = mmap(NULL, file->mapped_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        good = mapped != MAP_FAILED;
-        if (good) file->mapped = mapped;
-    }
-    close(fd);
-    VX_ENSURE_WHY(good, why, DATA_LOSS, "a weights file is empty or not a file",
-                  "%s: expected a regular file with bytes in it", file->label);
-    return VX_OK;
 }
 
 vx_status vx_safetensors_open(const char *path, const char *label, struct vx_why *why,
                               struct vx_safetensors **file)
 {
     VX_TRY(file_make(label, file));
-    vx_status status;
-    VX_TRY_OR(status, out, file_map(*file, path, why));
-    VX_TRY_OR(status, out,
-              file_parse(*file, (*file)->mapped, (*file)->mapped_bytes, why));
-out:
+    struct vx_source *source = &(*file)->source;
+    vx_status status = vx_source_open(path, (*file)->label, why, source);
+    if (!status.fault) status = file_parse(*file, why);
     if (status.fault) vx_safetensors_close(file);
     return status;
 }
@@ -384,7 +376,7 @@ void vx_safetensors_close(struct vx_safetensors **file)
     if (!it) return;
     VX_ASSERT(it->magic == FILE_MAGIC);
     it->magic = 0;
-    if (it->mapped) munmap(it->mapped, it->mapped_bytes);
+    vx_source_close(&it->source);
     vx_free(it->tensors);
     vx_free(it->block);
     vx_free(it);
@@ -425,40 +417,45 @@ bool vx_tensor_is_readable(const struct vx_tensor *tensor)
     return dtype_find(tensor->dtype)->reading != READ_NOT;
 }
 
-bool vx_tensor_is_finite(const struct vx_tensor *tensor)
-{
-    /* An exponent of all ones means infinity or NaN. */
-    enum reading reading = dtype_find(tensor->dtype)->reading;
-    u16 ones = reading == READ_F16 ? 0x7c00 : 0x7f80;
-    bool finite = true;
-    for (i64 i = 0; reading == READ_F32 && i < tensor->count; i++) {
-        u32 bits;
-        memcpy(&bits, tensor->data + i * 4, sizeof bits);
-        finite &= (bits & 0x7f800000) != 0x7f800000;
-    }
-    for (i64 i = 0; reading != READ_F32 && reading != READ_NOT && i < tensor->count;
-         i++) {
-        u16 bits;
-        memcpy(&bits, tensor->data + i * 2, sizeof bits);
-        finite &= (bits & ones) != ones;
-    }
-    return finite;
-}
-
 /* Exact: f32 holds every f16 value.  An f16 subnormal is a small integer times 2^-24. */
 static f32 f32_of_f16(u16 half)
 {
     u32 sign = (u32)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f,
         fraction = half & 0x3ff;
-    u32 bits;
     f32 value;
     if (exponent == 0) {
         value = (f32)fraction * 0x1p-24f;
         return sign ? -value : value;
     }
-    bits = sign | (exponent == 31 ? 0xff : exponent + 112) << 23 | fraction << 13;
+    u32 bits = sign | (exponent == 31 ? 0xff : exponent + 112) << 23 | fraction << 13;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+/* Bytes of the next piece of a tensor. */
+static size_t piece_bytes(const struct vx_tensor *tensor, size_t done)
+{
+    size_t left = tensor->bytes - done, most = PIECE_HALVES * sizeof(u16);
+    return left < most ? left : most;
+}
+
+static vx_status read_halves(const struct vx_safetensors *file,
+                             const struct vx_tensor *tensor, bool is_f16,
+                             struct vx_why *why, f32 *out)
+{
+    u16 halves[PIECE_HALVES];
+    for (size_t done = 0, some; done < tensor->bytes; done += some) {
+        some = piece_bytes(tensor, done);
+        VX_TRY(vx_source_read(&file->source, tensor->offset + done, halves, some, why));
+        for (size_t i = 0; i < some / 2; i++, out++) {
+            u32 bits = (u32)halves[i] << 16; /* of a BF16 */
+            if (is_f16)
+                *out = f32_of_f16(halves[i]);
+            else
+                memcpy(out, &bits, sizeof bits);
+        }
+    }
+    return VX_OK;
 }
 
 vx_status vx_safetensors_read_f32(const struct vx_safetensors *file,
@@ -470,18 +467,34 @@ vx_status vx_safetensors_read_f32(const struct vx_safetensors *file,
         reading != READ_NOT, why, INVALID_ARGUMENT, "a weight has an unusable dtype",
         "%s: tensor \"%.*s\": expected F32, F16 or BF16 to read it as a weight, got %s",
         file->label, VX_NAME_SHOWN, tensor->name, tensor->dtype);
-    if (reading == READ_F32) {
-        if (tensor->bytes) memcpy(out, tensor->data, tensor->bytes);
-        return VX_OK;
-    }
-    for (i64 i = 0; i < tensor->count; i++) {
-        u16 half;
-        memcpy(&half, tensor->data + i * 2, sizeof half);
-        u32 bits = (u32)half << 16;
-        if (reading == READ_F16)
-            out[i] = f32_of_f16(half);
-        else
-            memcpy(&out[i], &bits, sizeof bits);
+    if (reading == READ_F32)
+        return vx_source_read(&file->source, tensor->offset, out, tensor->bytes, why);
+    return read_halves(file, tensor, reading == READ_F16, why, out);
+}
+
+/* An exponent of all ones means infinity or NaN.  Counts units of 2 bytes: of an F32 the
+ * upper one has the exponent. */
+static bool halves_are_finite(const u16 *halves, size_t count, enum reading reading)
+{
+    u16 ones = reading == READ_F16 ? 0x7c00 : 0x7f80;
+    size_t step = reading == READ_F32 ? 2 : 1;
+    bool finite = true;
+    for (size_t i = step - 1; i < count; i += step) finite &= (halves[i] & ones) != ones;
+    return finite;
+}
+
+vx_status vx_safetensors_is_finite(const struct vx_safetensors *file,
+                                   const struct vx_tensor *tensor, struct vx_why *why,
+                                   bool *finite)
+{
+    enum reading reading = dtype_find(tensor->dtype)->reading;
+    u16 halves[PIECE_HALVES];
+    *finite = true;
+    VX_ASSERT(reading != READ_NOT);
+    for (size_t done = 0, some; done < tensor->bytes && *finite; done += some) {
+        some = piece_bytes(tensor, done);
+        VX_TRY(vx_source_read(&file->source, tensor->offset + done, halves, some, why));
+        *finite = halves_are_finite(halves, some / 2, reading);
     }
     return VX_OK;
 }

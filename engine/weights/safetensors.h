@@ -6,7 +6,8 @@
  *    "__metadata__": {"made by": "..."}}
  *
  * The file is not trusted: open checks every bound, so that afterwards each tensor is a
- * slice inside the file.  No alignment is assumed.
+ * slice inside the file, as long as it was at open.  Open reads only the header; the bytes
+ * of a tensor are read when they are asked for.
  *
  *   VX_TRY(vx_safetensors_open(path, label, &why, &file));
  *   const struct vx_tensor *tensor = vx_safetensors_find(file, "stem.weight");
@@ -14,12 +15,12 @@
  *   vx_safetensors_close(&file);
  *
  * Owner    the caller owns the file; tensors and their names are valid until close.
- * Thread   any, one at a time.  The file is mapped: replace it by a rename, never rewrite
- *          it in place.
+ * Thread   any, one at a time.  Another process may write the file meanwhile: a tensor
+ *          may then have a mixture of bytes, but no read faults (source.h).
  * Limits   VX_SAFETENSORS_HEADER_BYTES_MAX, VX_TENSOR_RANK_MAX.
- * Fails    NOT_FOUND; DATA_LOSS when the file contradicts itself; INVALID_ARGUMENT when
- *          the file is intact but not usable here; RESOURCE_EXHAUSTED.  The why names the
- *          file and the tensor.
+ * Fails    NOT_FOUND; DATA_LOSS when the file contradicts itself, or becomes shorter or
+ *          unreadable while it is open; INVALID_ARGUMENT when the file is intact but not
+ *          usable here; RESOURCE_EXHAUSTED.  The why names the file and the tensor.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -42,9 +43,8 @@ struct vx_tensor {
     const char *dtype; /* as in the file: "F16" */
     i32 rank;
     i64 shape[VX_TENSOR_RANK_MAX];
-    i64 count;      /* product of shape; 1 for rank 0 */
-    const u8 *data; /* not aligned */
-    size_t bytes;
+    i64 count;            /* product of shape; 1 for rank 0 */
+    size_t offset, bytes; /* in the file */
 };
 
 struct vx_safetensors;
@@ -75,9 +75,11 @@ VX_MUST_USE vx_status vx_safetensors_read_f32(const struct vx_safetensors *file,
                                               struct vx_why *why, f32 *out);
 /* True for F32, F16 and BF16. */
 bool vx_tensor_is_readable(const struct vx_tensor *tensor);
-/* Whether a readable tensor holds neither NaN nor infinity.  Reads the mapped bytes; just
- * after the file was read they are still in memory. */
-bool vx_tensor_is_finite(const struct vx_tensor *tensor);
+/* Whether a readable tensor holds neither NaN nor infinity.  Reads it again, up to the
+ * first such number. */
+VX_MUST_USE vx_status vx_safetensors_is_finite(const struct vx_safetensors *file,
+                                               const struct vx_tensor *tensor,
+                                               struct vx_why *why, bool *finite);
 
 /* "[32, 3, 3, 3, 1]", cut to fit. */
 const char *vx_shape_text(const i64 *shape, i32 rank, char out[VX_SHAPE_TEXT_BYTES]);

@@ -203,10 +203,10 @@ static vx_status weights_make(const struct vx_graph *graph, struct vx_why *why,
     made->nodes_count = graph->nodes_count;
     made->nodes = vx_alloc_zero((size_t)graph->nodes_count * sizeof *made->nodes);
     made->block = vx_alloc_aligned(bytes);
-    VX_ENSURE_WHY(made->nodes && made->block, why, RESOURCE_EXHAUSTED,
-                  "no memory for weights",
-                  "%s: its weights need %zu bytes of memory, which are not there",
-                  graph->network->label, bytes);
+    VX_ENSURE_WHY(
+        made->nodes && made->block, why, RESOURCE_EXHAUSTED, "no memory for weights",
+        "%s: its weights need %zu bytes of host memory, which are not available",
+        graph->network->label, bytes);
     return VX_OK;
 }
 

@@ -36,9 +36,9 @@ static vx_status check_linear(const struct vx_layer *layer,
         tensor->rank == 2 && tensor->shape[0] == shape[1] && tensor->shape[1] == shape[0];
     VX_ENSURE_WHY(
         !fits || !transposed || !kernel || shape[0] == 1, why, INVALID_ARGUMENT,
-        "a square kernel may be read in two ways",
+        "a square weight named kernel is ambiguous",
         "%s is [Co, Ci] for linear, but a \"kernel\" of TorchSparse or MinkowskiEngine "
-        "is [Ci, Co]: say op \"subm_conv\", \"kernel\": 1, \"layout\": \"minkowski\"",
+        "is [Ci, Co]: use op \"subm_conv\", \"kernel\": 1, \"layout\": \"minkowski\"",
         vx_shape_text(shape, 2, want));
     VX_ENSURE_WHY(fits, why, INVALID_ARGUMENT, "a tensor's shape does not fit its layer",
                   "expected shape %s, got %s%s", vx_shape_text(shape, 2, want),
@@ -63,7 +63,7 @@ static vx_status check_vector(const struct vx_layer *layer,
                   "expected shape %s, got %s%s", vx_shape_text(shape, 1, want),
                   vx_shape_text(tensor->shape, tensor->rank, got),
                   row && layer->op == VX_OP_SUBM_CONV
-                      ? ", as MinkowskiEngine writes it: say \"layout\": \"minkowski\""
+                      ? ", as MinkowskiEngine writes it: set \"layout\": \"minkowski\""
                       : "");
     return VX_OK;
 }
@@ -74,12 +74,14 @@ static vx_status check_tensor(struct vx_layer *layer, enum vx_tensor_role role,
     char nearest[VX_NEAREST_BYTES];
     const char *name = layer->tensors[role];
     const struct vx_tensor *tensor = vx_safetensors_find(file, name);
-    VX_ENSURE_WHY(
-        tensor, why, INVALID_ARGUMENT, "a tensor is missing in the weights file",
-        "the tensor is missing; the %s of %s needs it%s%s", vx_tensor_role_name(role),
-        vx_op_name(layer->op),
-        role == VX_TENSOR_BIAS && layer->bias ? ", unless it says \"bias\": false" : "",
-        tensor_nearest(file, name, nearest));
+    VX_ENSURE_WHY(tensor, why, INVALID_ARGUMENT,
+                  "a tensor is missing in the weights file",
+                  "the tensor is missing; the %s of %s needs it%s%s",
+                  vx_tensor_role_name(role), vx_op_name(layer->op),
+                  role == VX_TENSOR_BIAS && layer->bias
+                      ? "; set \"bias\": false if the layer has none"
+                      : "",
+                  tensor_nearest(file, name, nearest));
     VX_ENSURE_WHY(vx_tensor_is_readable(tensor), why, INVALID_ARGUMENT,
                   "a weight has an unusable dtype",
                   "expected F32, F16 or BF16 to read it as a weight, got %s",
@@ -122,8 +124,8 @@ static vx_status check_left_out(const struct vx_network *network,
     VX_ENSURE_WHY(
         !there, why, INVALID_ARGUMENT,
         "a layer leaves out a tensor that the file has for it",
-        "%s: layer \"%.*s\" says \"%s\": false, but the file has \"%.*s\", which "
-        "nothing reads: say true, or take the tensor out of the file",
+        "%s: layer \"%.*s\" sets \"%s\": false, but the file has \"%.*s\", which no "
+        "layer reads: set true, or remove the tensor from the file",
         vx_safetensors_label(file), VX_NAME_SHOWN / 2, layer->name,
         norm ? "affine" : "bias", VX_NAME_SHOWN, name);
     return VX_OK;

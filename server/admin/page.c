@@ -25,7 +25,7 @@ static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
         if (!model->workers_loaded)
             snprintf(why, WHY_BYTES, "model '%s' version %lld %s%s", model->name,
                      (long long)model->version,
-                     model->reason[0] ? "is " : "waits for a worker that is up",
+                     model->reason[0] ? "is " : "waits until a worker is up",
                      model->reason);
         break;
     case VX_INSTANCE_LOADING:
@@ -71,6 +71,22 @@ missed_next(const struct vx_metrics_sources *s, const struct vx_repository_entry
     return NULL;
 }
 
+/* The next model without a version that should serve; NULL at the end. */
+static const struct vx_repository_odd *odd_next(const struct vx_metrics_sources *s,
+                                                i32 *cursor)
+{
+    const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
+    const struct vx_repository_odd *odd = NULL;
+    while (listing && (odd = vx_repository_next_odd_model(listing, cursor)))
+        if (odd->missed) return odd;
+    return NULL;
+}
+
+static void odd_why(const struct vx_repository_odd *odd, char why[WHY_BYTES])
+{
+    snprintf(why, WHY_BYTES, "model '%s' cannot be served: %s", odd->name, odd->why.text);
+}
+
 static void entry_why(const struct vx_repository_entry *entry, char why[WHY_BYTES])
 {
     snprintf(why, WHY_BYTES, "model '%s' version %lld is %s", entry->name,
@@ -103,6 +119,12 @@ static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
         entry_why(entry, why);
         return;
     }
+    cursor = 0;
+    const struct vx_repository_odd *odd = odd_next(s, &cursor);
+    if (odd) {
+        odd_why(odd, why);
+        return;
+    }
     bool said = !rows && s->problem && s->problem[0];
     snprintf(why, WHY_BYTES, "%s",
              said ? s->problem : "the server is starting or stopping");
@@ -122,12 +144,15 @@ static void answer_live(struct vx_http_reply *reply)
     reply->length = (size_t)snprintf(reply->body, reply->capacity, "{\"live\":true}\n");
 }
 
+/* `version` 0 = the model has none. */
 static void answer_not_ready(struct vx_text *text, const char *name, i64 version,
                              const char *why)
 {
     vx_text_add(text, "{\"name\":\"");
     vx_text_json(text, name);
-    vx_text_print(text, "\",\"version\":\"%lld\",\"why\":\"", (long long)version);
+    vx_text_add(text, "\",\"version\":\"");
+    if (version) vx_text_print(text, "%lld", (long long)version);
+    vx_text_add(text, "\",\"why\":\"");
     vx_text_json(text, why);
     vx_text_add(text, "\"}");
 }
@@ -150,6 +175,12 @@ static void answer_models(const struct vx_metrics_sources *s, struct vx_text *te
         entry_why(entry, why);
         vx_text_add(text, count++ ? "," : first);
         answer_not_ready(text, entry->name, entry->version, why);
+    }
+    cursor = 0;
+    for (const struct vx_repository_odd *odd; (odd = odd_next(s, &cursor));) {
+        odd_why(odd, why);
+        vx_text_add(text, count++ ? "," : first);
+        answer_not_ready(text, odd->name, 0, why);
     }
     if (count) vx_text_add(text, "]");
 }
@@ -289,7 +320,7 @@ static void answer_html(const struct vx_metrics_sources *s, struct vx_http_reply
     reply->content_type = "text/plain; charset=utf-8";
     reply->length =
         (size_t)snprintf(reply->body, reply->capacity,
-                         "the page does not fit its buffer; /metrics has all of it\n");
+                         "the page does not fit into its buffer; see /metrics\n");
 }
 
 void vx_page_answer(const struct vx_metrics_sources *sources,

@@ -188,7 +188,7 @@ static bool number_parse(const struct setting *setting, const char *text, i64 *n
     return false;
 }
 
-/* ", with K, KiB, ... or none behind it": what may follow a number of the unit. */
+/* ", with K, KiB, ... or no suffix": what may follow a number of the unit. */
 static const char *suffixes_text(const char *unit, char out[SUFFIXES_BYTES])
 {
     size_t used = 0;
@@ -197,7 +197,7 @@ static const char *suffixes_text(const char *unit, char out[SUFFIXES_BYTES])
         if (!strcmp(suffixes[i].unit, unit))
             used += (size_t)snprintf(out + used, SUFFIXES_BYTES - used, "%s%s",
                                      used ? ", " : ", with ", suffixes[i].text);
-    if (used) snprintf(out + used, SUFFIXES_BYTES - used, " or none behind it");
+    if (used) snprintf(out + used, SUFFIXES_BYTES - used, " or no suffix");
     return out;
 }
 

@@ -1,7 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/base/config.h"
 
+#include "engine/base/utf8.h"
+
 #include <string.h>
+
+/* Names in settings are in answers; those of files are not, and may be any bytes. */
+static vx_status config_check_names(const struct vx_config *config, struct vx_why *why)
+{
+    const struct {
+        const char *name, *text;
+    } rows[] = {{"load-model", config->load_model}, {"placement", config->placement}};
+    for (size_t i = 0; i < VX_COUNT(rows); i++)
+        VX_ENSURE_WHY(vx_utf8_is(rows[i].text, strlen(rows[i].text)), why,
+                      INVALID_ARGUMENT, "a setting with names of models is not UTF-8",
+                      "--%s: expected names in UTF-8, got '%.100s'", rows[i].name,
+                      rows[i].text);
+    return VX_OK;
+}
 
 vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
 {
@@ -18,8 +34,7 @@ vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
     };
     for (size_t i = 0; i < VX_COUNT(rows); i++)
         VX_ENSURE_WHY(rows[i].means_something || !rows[i].said, why, INVALID_ARGUMENT,
-                      "a setting does nothing without another",
-                      "--%s: expected %s with it; without that it does nothing",
-                      rows[i].name, rows[i].needs);
-    return VX_OK;
+                      "a setting has no effect without another",
+                      "--%s has no effect without %s", rows[i].name, rows[i].needs);
+    return config_check_names(config, why);
 }

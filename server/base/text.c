@@ -3,6 +3,7 @@
 #include "server/base/text.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,42 +48,55 @@ void vx_text_print(struct vx_text *text, const char *format, ...)
     text_put(text, piece, (size_t)length);
 }
 
+/* Puts the character that `piece` begins with, or '?' for a byte that is none, and returns
+ * its bytes.  Names of files and devices are any bytes; a reader refuses a whole page for
+ * one that is not UTF-8. */
+static size_t text_put_character(struct vx_text *text, const char *piece)
+{
+    size_t length = vx_utf8_length(piece, strnlen(piece, VX_UTF8_BYTES_MAX));
+    text_put(text, length ? piece : "?", length ? length : 1);
+    return length ? length : 1;
+}
+
 void vx_text_html(struct vx_text *text, const char *piece)
 {
-    for (; *piece; piece++) {
+    for (size_t step; *piece; piece += step) {
+        step = 1;
         switch (*piece) {
         case '&': vx_text_add(text, "&amp;"); break;
         case '<': vx_text_add(text, "&lt;"); break;
         case '>': vx_text_add(text, "&gt;"); break;
         case '"': vx_text_add(text, "&quot;"); break;
         case '\'': vx_text_add(text, "&#39;"); break;
-        default: text_put(text, piece, 1);
+        default: step = text_put_character(text, piece);
         }
     }
 }
 
 void vx_text_label(struct vx_text *text, const char *piece)
 {
-    for (; *piece; piece++) {
+    for (size_t step; *piece; piece += step) {
+        step = 1;
         switch (*piece) {
         case '\\': vx_text_add(text, "\\\\"); break;
         case '"': vx_text_add(text, "\\\""); break;
         case '\n': vx_text_add(text, "\\n"); break;
-        default: text_put(text, piece, 1);
+        default: step = text_put_character(text, piece);
         }
     }
 }
 
 void vx_text_json(struct vx_text *text, const char *piece)
 {
-    for (; *piece; piece++) {
+    for (size_t step; *piece; piece += step) {
         unsigned char c = (unsigned char)*piece;
+        step = 1;
         if (c == '"' || c == '\\')
             vx_text_print(text, "\\%c", c);
         else if (c < 0x20 || c == 0x7f)
             vx_text_print(text, "\\u%04x", c);
         else
-            text_put(text, piece, 1);
+            step = text_put_character(text, piece);
     }
 }
 

@@ -33,6 +33,7 @@ void vx_text_init(struct vx_text *text, char *bytes, size_t capacity);
 void vx_text_add(struct vx_text *text, const char *piece);
 VX_PRINTF(2, 3) void vx_text_print(struct vx_text *text, const char *format, ...);
 
+/* In these three, bytes that are not UTF-8 become '?'. */
 /* The piece with & < > " ' as HTML entities: for elements and quoted attributes. */
 void vx_text_html(struct vx_text *text, const char *piece);
 /* For inside the quotes of a Prometheus label: escapes backslash, quote and newline. */

@@ -65,19 +65,36 @@ static vx_status admit_find_inputs(const char *model,
         }
     }
     bool by_name = vx_coords_ref_there(request->coords_ref);
-    VX_ENSURE_WHY(!by_name || !admitted->coords, why, INVALID_ARGUMENT,
-                  "coords and coords_ref are both there",
-                  "input '%.60s' and parameter 'coords_ref' are both there: expected one "
-                  "of them; an empty coords_ref asks for the name of what is sent",
-                  signature->coords_name);
+    VX_ENSURE_WHY(
+        !by_name || !admitted->coords, why, INVALID_ARGUMENT,
+        "coords and coords_ref are both present",
+        "input '%.60s' and parameter 'coords_ref' are both present: expected one of "
+        "them; with coords, send an empty coords_ref to receive their coords_ref",
+        signature->coords_name);
     const char *missing = !admitted->coords && !by_name ? signature->coords_name
                           : !admitted->feats            ? signature->feats_name
                                                         : NULL;
     VX_ENSURE_WHY(!missing, why, INVALID_ARGUMENT, "an input is missing",
                   "input '%.60s' is missing: model '%.60s' expects %d input%s, got %d",
-                  missing, model, by_name ? 1 : 2, by_name ? " beside coords_ref" : "s",
-                  request->inputs_count);
+                  missing, model, by_name ? 1 : 2,
+                  by_name ? " in addition to coords_ref" : "s", request->inputs_count);
     return VX_OK;
+}
+
+static bool admit_is_coords_shape(const struct vx_request_tensor *tensor)
+{
+    return tensor->rank == 2 && (tensor->shape[1] == 3 || tensor->shape[1] == 4);
+}
+
+const struct vx_request_tensor *vx_admit_coords_of(const struct vx_request *request)
+{
+    for (i32 i = 0; i < request->inputs_count; i++) {
+        const struct vx_request_tensor *input = &request->inputs[i];
+        if (input->type == VX_WIRE_INT32 && admit_is_coords_shape(input) &&
+            input->shape[0] > 0)
+            return input;
+    }
+    return NULL;
 }
 
 static vx_status admit_coords(struct vx_why *why, struct vx_admitted *admitted)
@@ -89,9 +106,9 @@ static vx_status admit_coords(struct vx_why *why, struct vx_admitted *admitted)
                   "coords must be INT32",
                   "input '%.60s': expected datatype INT32, got %s", coords->name,
                   vx_wire_type_name(coords->type));
-    bool fits = coords->rank == 2 && (coords->shape[1] == 3 || coords->shape[1] == 4);
     VX_ENSURE_WHY(
-        fits, why, INVALID_ARGUMENT, "coords must have shape [N,3] or [N,4]",
+        admit_is_coords_shape(coords), why, INVALID_ARGUMENT,
+        "coords must have shape [N,3] or [N,4]",
         "input '%.60s': expected shape [N,4] (sample, then three axes in the order of "
         "training) or [N,3] (sample 0), got %s",
         coords->name, admit_shape_text(coords, shape));
@@ -185,6 +202,9 @@ vx_status vx_admit(const char *model, const struct vx_signature *signature,
     VX_TRY(admit_find_inputs(model, signature, request, why, admitted));
     VX_TRY(admit_coords(why, admitted));
     VX_TRY(admit_feats(signature, why, admitted));
+    /* coords and feats are the only inputs now, and feats is not INT32. */
+    VX_ASSERT(!admitted->coords || !admitted->voxels ||
+              admitted->coords == vx_admit_coords_of(request));
     VX_ENSURE_WHY(admitted->voxels <= signature->voxels_max, why, RESOURCE_EXHAUSTED,
                   "more voxels than the model serves in one request",
                   "model '%.60s' serves at most %lld voxels in one request, got %lld",

@@ -28,6 +28,11 @@ struct vx_admitted {
     i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the answer's order */
 };
 
+/* The request's coords, before its model is known: the first input that is INT32 [N,3] or
+ * [N,4] with N > 0, whatever its name; NULL = none.  vx_admit accepts no other input as
+ * the model's coords. */
+const struct vx_request_tensor *vx_admit_coords_of(const struct vx_request *request);
+
 VX_MUST_USE vx_status vx_admit(const char *model, const struct vx_signature *signature,
                                const struct vx_request *request, struct vx_why *why,
                                struct vx_admitted *admitted);

@@ -25,6 +25,14 @@
 
 #define VX_TRACEPARENT_BYTES 64 /* W3C: 55 characters and a NUL */
 
+/* Where a call waits: call_turns.h. */
+struct vx_call_turn {
+    struct vx_call *connection; /* of a connection's first call: that of the next turn */
+    struct vx_call *next;       /* of the same connection */
+    struct vx_call *last;       /* of a connection's first call: its last one */
+    bool waits;
+};
+
 struct vx_call {
     u32 magic;
     i32 method;             /* row of proto/service.def */
@@ -38,11 +46,11 @@ struct vx_call {
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */
-    /* ModelInfer: references to the regions that tensors lie in.  The rpc thread takes
-     * them; they are given back together with the slots. */
-    struct vx_region_use inputs_use[VX_INPUTS_MAX]; /* parallel to request.inputs */
-    /* Parallel to request.outputs. */
-    struct vx_region_use outputs_use[VX_REQUEST_OUTPUTS_MAX];
+    /* ModelInfer: the pieces of regions that the request names, and a reference to each
+     * region; NONE = the tensor is in the message.  The rpc thread takes them; they are
+     * given back together with the slots. */
+    struct vx_place inputs_held[VX_INPUTS_MAX];           /* parallel to request.inputs */
+    struct vx_place outputs_held[VX_REQUEST_OUTPUTS_MAX]; /* to request.outputs */
     vx_status regions_status; /* a fault: none was taken; the loop refuses the call */
     struct vx_why regions_why;
 
@@ -51,12 +59,13 @@ struct vx_call {
     bool message_end; /* streams: the client has half-closed; message is empty */
 
     /* From here on used by the loop only. */
-    bool answered;         /* the loop has given the call back to rpc */
-    bool is_gone;          /* the peer left while the job was running */
-    bool geometry_unknown; /* its coords_ref was not known */
+    bool answered;            /* the loop has given the call back to rpc */
+    bool is_gone;             /* the peer left while the job was running */
+    bool geometry_unknown;    /* its coords_ref was not known */
+    struct vx_call_turn turn; /* control methods: while it waits to be answered */
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, as vx_admit says */
-    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
+    struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
     struct vx_call *watch_next; /* health: list of Watch and reflection streams */
     i32 watch_said; /* health: the status last sent; reflection: 1 once it has begun */
 };

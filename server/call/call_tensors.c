@@ -5,32 +5,48 @@
 
 static vx_status use_piece(const struct vx_call_memory *memory, struct vx_call *call,
                            const struct vx_request_region *piece, struct vx_why *why,
-                           struct vx_region_use *use)
+                           struct vx_place *held)
 {
     struct vx_regions *regions = memory->regions;
     VX_ENSURE(regions && vx_regions_serve(regions, VX_REGION_SYSTEM), UNIMPLEMENTED,
-              "shared memory is not served here: send the tensors' bytes in "
+              "shared memory is not enabled on this server: send the tensors' bytes in "
               "raw_input_contents, and ask for outputs without a region");
-    return vx_regions_use(regions, &call->peer, piece, why, use);
+    return vx_regions_use(regions, &call->peer, piece, why, held);
 }
 
 /* Copies the coordinates into a slot, as if they had come in the message.  The reference
  * stays: an output that overlaps them is refused on every device. */
 static vx_status copy_coords(const struct vx_call_memory *memory, struct vx_why *why,
-                             struct vx_request_tensor *input, struct vx_region_use *use)
+                             struct vx_request_tensor *input, const struct vx_place *held)
 {
     const struct vx_slots *slots = memory->slots;
-    VX_ENSURE_WHY(slots->take(slots->context, use->bytes, &input->slot), why,
+    VX_ENSURE_WHY(slots->take(slots->context, held->bytes, &input->place), why,
                   RESOURCE_EXHAUSTED, "no room for the request's tensors",
                   "no room for %llu bytes of input '%.60s' among the tensors in flight; "
                   "try again later",
-                  (unsigned long long)use->bytes, input->name);
-    VX_ENSURE_WHY(vx_regions_read(memory->regions, use,
-                                  slots->memory(slots->context, &input->slot)),
-                  why, FAILED_PRECONDITION, "a region was cut by its owner",
-                  "input '%.60s': its shared memory was cut by its owner", input->name);
-    use->copied = true;
-    input->region = (struct vx_request_region){0};
+                  (unsigned long long)held->bytes, input->name);
+    VX_ENSURE_WHY(vx_regions_read(memory->regions, held,
+                                  slots->memory(slots->context, &input->place)),
+                  why, FAILED_PRECONDITION, "a region was truncated by its client",
+                  "input '%.60s': its shared memory object was truncated by the client",
+                  input->name);
+    return VX_OK;
+}
+
+static vx_status take_coords(const struct vx_call_memory *memory, struct vx_why *why,
+                             struct vx_request_tensor *input, bool named,
+                             const struct vx_place *held)
+{
+    bool on_device = held->kind == VX_PLACE_DEVICE;
+    VX_ENSURE_WHY(!on_device || !named, why, INVALID_ARGUMENT,
+                  "coords in device memory get no coords_ref",
+                  "coords in device memory get no coords_ref: send input '%.60s' in the "
+                  "message or in system shared memory, or leave coords_ref out; it is in "
+                  "device region '%.127s'",
+                  input->name, input->region.name);
+    if (!on_device && (named || !memory->coords_in_place))
+        return copy_coords(memory, why, input, held);
+    input->place = *held;
     return VX_OK;
 }
 
@@ -38,25 +54,18 @@ static vx_status take_input(const struct vx_call_memory *memory, struct vx_call 
                             i32 i, struct vx_why *why)
 {
     struct vx_request_tensor *input = &call->request.inputs[i];
-    struct vx_region_use *use = &call->inputs_use[i];
+    struct vx_place *held = &call->inputs_held[i];
     if (!input->region.name[0]) return VX_OK;
-    VX_TRY(use_piece(memory, call, &input->region, why, use));
-    if (!use->bytes) { /* an empty tensor needs no region */
-        vx_regions_done(memory->regions, use);
-        input->region = (struct vx_request_region){0};
+    VX_TRY(use_piece(memory, call, &input->region, why, held));
+    if (!held->bytes) { /* an empty tensor needs no region */
+        vx_regions_done(memory->regions, held);
+        input->place = (struct vx_place){.kind = VX_PLACE_ARENA};
         return VX_OK;
     }
-    if (!vx_call_is_coords(input)) return VX_OK;
-    bool named = call->request.coords_named;
-    VX_ENSURE_WHY(
-        !use->on_device || !named, why, INVALID_ARGUMENT,
-        "coords in device memory get no name",
-        "coords in device memory get no name: expected input '%.60s' in the "
-        "message or in system shared memory beside coords_ref, or no coords_ref; "
-        "got it in region '%.127s' of a device",
-        input->name, input->region.name);
-    if (use->on_device || (memory->coords_in_place && !named)) return VX_OK;
-    return copy_coords(memory, why, input, use);
+    if (input == vx_admit_coords_of(&call->request))
+        return take_coords(memory, why, input, call->request.coords_named, held);
+    input->place = *held;
+    return VX_OK;
 }
 
 static vx_status take_all(const struct vx_call_memory *memory, struct vx_call *call,
@@ -68,7 +77,7 @@ static vx_status take_all(const struct vx_call_memory *memory, struct vx_call *c
     for (i32 i = 0; i < request->outputs_count; i++)
         if (request->outputs_region[i].name[0])
             VX_TRY(use_piece(memory, call, &request->outputs_region[i], why,
-                             &call->outputs_use[i]));
+                             &call->outputs_held[i]));
     return VX_OK;
 }
 
@@ -76,31 +85,32 @@ vx_status vx_call_tensors_take(const struct vx_call_memory *memory, struct vx_ca
                                struct vx_why *why)
 {
     const struct vx_slots *slots = memory->slots;
-    for (i32 i = 0; i < VX_INPUTS_MAX; i++)
-        call->inputs_use[i] = (struct vx_region_use){0};
+    for (i32 i = 0; i < VX_INPUTS_MAX; i++) call->inputs_held[i] = (struct vx_place){0};
     for (i32 i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++)
-        call->outputs_use[i] = (struct vx_region_use){0};
+        call->outputs_held[i] = (struct vx_place){0};
     vx_status st = take_all(memory, call, why);
     if (!st.fault) return VX_OK;
     vx_call_tensors_give(slots, memory->regions, call);
     return st;
 }
 
-void vx_call_regions_give(struct vx_regions *regions, struct vx_call *call)
+static void call_regions_give(struct vx_regions *regions, struct vx_call *call)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        if (call->inputs_use[i].region) vx_regions_done(regions, &call->inputs_use[i]);
+        if (call->inputs_held[i].region) vx_regions_done(regions, &call->inputs_held[i]);
     for (i32 i = 0; i < call->request.outputs_count; i++)
-        if (call->outputs_use[i].region) vx_regions_done(regions, &call->outputs_use[i]);
+        if (call->outputs_held[i].region)
+            vx_regions_done(regions, &call->outputs_held[i]);
 }
 
 void vx_call_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
                           struct vx_call *call)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++) {
-        struct vx_slot *slot = &call->request.inputs[i].slot;
-        if (slot->bytes) slots->give(slots->context, slot);
-        *slot = (struct vx_slot){0, 0};
+        struct vx_place *place = &call->request.inputs[i].place;
+        if (place->kind == VX_PLACE_ARENA && place->bytes)
+            slots->give(slots->context, place);
+        *place = (struct vx_place){0};
     }
-    vx_call_regions_give(regions, call);
+    call_regions_give(regions, call);
 }

@@ -8,7 +8,7 @@
  *
  *   VX_TRY(vx_call_tensors_take(&memory, call, &why));
  *   ...
- *   vx_call_regions_give(regions, call);
+ *   vx_call_tensors_give(slots, regions, call);
  *
  * Owner    the call holds the references.
  * Thread   any; one thread at a time works on a call.
@@ -33,20 +33,10 @@ struct vx_call_memory {
 
 VX_MUST_USE vx_status vx_call_tensors_take(const struct vx_call_memory *memory,
                                            struct vx_call *call, struct vx_why *why);
-/* Does nothing for a call that holds no reference; `regions` may then be NULL. */
-void vx_call_regions_give(struct vx_regions *regions, struct vx_call *call);
-
 /* Gives back all that a request holds before it runs: its inputs' slots and these
- * references.  A second call does nothing. */
+ * references.  A second call does nothing.  `regions` may be NULL if the call holds no
+ * reference. */
 void vx_call_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
                           struct vx_call *call);
-
-/* Only an input of this form can be coordinates, whatever name the model has for them;
- * vx_admit refuses a second one. */
-static inline bool vx_call_is_coords(const struct vx_request_tensor *input)
-{
-    return input->type == VX_WIRE_INT32 && input->rank == 2 &&
-           (input->shape[1] == 3 || input->shape[1] == 4) && input->shape[0] > 0;
-}
 
 #endif

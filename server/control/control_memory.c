@@ -20,12 +20,12 @@ static vx_status check_served(const struct vx_control_question *question, i32 me
 {
     struct vx_regions *regions = question->view->regions;
     VX_ENSURE_WHY(regions && vx_regions_serve(regions, VX_REGION_SYSTEM), question->why,
-                  UNIMPLEMENTED, "shared memory of clients is off",
-                  "%s is not served here: the setting client_shm is off",
+                  UNIMPLEMENTED, "client shared memory is off",
+                  "%s is not available: the setting client_shm is off",
                   method_name(method));
     VX_ENSURE_WHY(vx_regions_serve(regions, kind), question->why, UNIMPLEMENTED,
                   "no worker has a GPU",
-                  "%s is not served here: no device of voxeld is a GPU",
+                  "%s is not available: no device of voxeld is a GPU",
                   method_name(method));
     return VX_OK;
 }

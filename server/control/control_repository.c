@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every version in the listing, every model in it without a version, and every row of a
- * version that is no longer in it. */
-#define INDEX_MAX (VX_LISTING_MAX + VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX)
+/* Every version in the listing, every model in it without a version, every model that a
+ * setting names and the repository does not have, and every row of a version that is no
+ * longer in it. */
+#define INDEX_MAX (VX_LISTING_MAX + 2 * VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX)
 
 struct index_entry {
     Inference__RepositoryIndexResponse__ModelIndex index;
@@ -56,8 +57,7 @@ static int state_rank(enum vx_instance_state state)
 
 static bool row_is(const struct vx_instance *row, const char *name, i64 version)
 {
-    return row->state != VX_INSTANCE_FREE && row->version == version &&
-           !strcmp(row->name, name);
+    return row->version == version && !strcmp(row->name, name);
 }
 
 /* The rows of one version: `best` tells its state, `beside` the state of a load of its
@@ -70,9 +70,9 @@ static struct index_rows index_rows_of(struct vx_registry *registry, const char 
                                        i64 version)
 {
     struct index_rows rows = {NULL, NULL};
-    for (i32 i = 0; i < vx_registry_end(registry); i++) {
-        const struct vx_instance *row = vx_registry_row(registry, i);
-        if (!row_is(row, name, version)) continue;
+    const struct vx_instance *row;
+    i32 cursor = vx_registry_seek(registry, name, version);
+    while ((row = vx_registry_next(registry, &cursor)) && row_is(row, name, version)) {
         if (!rows.best || state_rank(row->state) > state_rank(rows.best->state)) {
             rows.beside = rows.best;
             rows.best = row;
@@ -84,6 +84,16 @@ static struct index_rows index_rows_of(struct vx_registry *registry, const char 
     return rows;
 }
 
+/* Whether it is a model without a version that nobody wants. */
+static bool index_is_unwanted(const struct index_asked *asked, const char *name)
+{
+    i32 cursor = 0;
+    for (const struct vx_repository_odd *odd;
+         (odd = vx_repository_next_odd_model(asked->listing, &cursor));)
+        if (!strcmp(odd->name, name)) return !odd->missed;
+    return false;
+}
+
 static void index_reason(const struct index_asked *asked, const struct index_rows *rows,
                          const char *name, i64 version, struct index_entry *entry)
 {
@@ -93,8 +103,11 @@ static void index_reason(const struct index_asked *asked, const struct index_row
                      vx_repository_why_absent(asked->listing, name, version, &absent);
     entry->reason[0] = '\0';
     if (!best)
-        snprintf(entry->reason, sizeof entry->reason, "%s",
-                 is_absent ? absent.text : "unloaded");
+        snprintf(entry->reason, sizeof entry->reason, "%s%s",
+                 !is_absent                       ? "unloaded"
+                 : index_is_unwanted(asked, name) ? "unloaded: "
+                                                  : "",
+                 absent.text);
     else if (best->reason[0])
         snprintf(entry->reason, sizeof entry->reason, "%s", best->reason);
     else if (beside && beside->reason[0])
@@ -138,9 +151,10 @@ static vx_status index_add_listing(struct index_answer *answer,
         if (!index_rows_of(asked->registry, entry->name, entry->version).best)
             VX_TRY(index_add(answer, asked, entry->name, entry->version));
     }
-    for (i32 i = 0; i < vx_repository_odds(asked->listing); i++)
-        if (asked->listing->odds[i].model)
-            VX_TRY(index_add(answer, asked, asked->listing->odds[i].name, 0));
+    i32 cursor = 0;
+    for (const struct vx_repository_odd *odd;
+         (odd = vx_repository_next_odd_model(asked->listing, &cursor));)
+        VX_TRY(index_add(answer, asked, odd->name, 0));
     return VX_OK;
 }
 
@@ -186,12 +200,12 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
 static vx_status check_load_parameter(const char *key, struct vx_why *why)
 {
     bool known = !strcmp(key, "config") || !strncmp(key, "file:", 5);
-    VX_ENSURE_WHY(!known, why, UNIMPLEMENTED, "a load cannot bring files",
-                  "the load parameter '%.60s' is not served here: put the model's files "
+    VX_ENSURE_WHY(!known, why, UNIMPLEMENTED, "a load request cannot contain files",
+                  "the load parameter '%.60s' is not supported: put the model's files "
                   "into the repository, then load it",
                   key);
-    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a load has an unknown parameter",
-                "expected no parameters with a load, got '%.60s'", key);
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a load request has an unknown parameter",
+                "expected a load request without parameters, got '%.60s'", key);
 }
 
 vx_status vx_control_repository_load(struct vx_control_question *question)
@@ -221,9 +235,9 @@ vx_status vx_control_repository_unload(struct vx_control_question *question)
     for (size_t i = 0; i < request->n_parameters; i++)
         VX_ENSURE_WHY(!strcmp(request->parameters[i]->key, "unload_dependents"),
                       question->why, INVALID_ARGUMENT,
-                      "an unload has an unknown parameter",
-                      "expected no parameter but unload_dependents with an unload, got "
-                      "'%.60s'",
+                      "an unload request has an unknown parameter",
+                      "expected no parameter but unload_dependents in an unload request, "
+                      "got '%.60s'",
                       request->parameters[i]->key);
     VX_ENSURE(question->view->models && question->waiter, UNAVAILABLE,
               "models cannot be unloaded now");

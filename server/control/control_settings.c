@@ -30,7 +30,7 @@ static vx_status check_changer(const struct vx_control_question *question,
     bool is_here = asker(question).kind != VX_PEER_REMOTE;
     VX_ENSURE_WHY(is_any || (is_local && is_here), question->why, PERMISSION_DENIED,
                   "this client may not change settings",
-                  "%s: expected no settings from %s: the setting client_settings is %s",
+                  "%s: %s may not change settings: the setting client_settings is %s",
                   method, is_local ? "a client of another host" : "clients", who);
     return VX_OK;
 }
@@ -81,8 +81,8 @@ trace_read_level(const Inference__TraceSettingRequest__SettingValue *from,
     for (size_t i = 0; i < from->n_value; i++) {
         const char *word = from->value[i];
         VX_ENSURE(strcmp(word, "TENSORS"), INVALID_ARGUMENT,
-                  "trace_level TENSORS is not served: contents of tensors are never "
-                  "written down; expected OFF or TIMESTAMPS");
+                  "trace_level TENSORS is not supported: the contents of tensors are "
+                  "never logged; expected OFF or TIMESTAMPS");
         i64 said = !strcmp(word, "TIMESTAMPS");
         VX_ENSURE_WHY(said || !strcmp(word, "OFF"), why, INVALID_ARGUMENT,
                       "unknown trace_level",
@@ -196,7 +196,7 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
     struct vx_trace_settings own, all;
     i32 ignored;
     VX_ENSURE_WHY(tracing, question->why, UNIMPLEMENTED, "not served",
-                  "TraceSetting is not served here: %s", "nothing is traced");
+                  "TraceSetting is not available: %s", "tracing is off in this server");
     if (request->n_settings) VX_TRY(check_changer(question, "TraceSetting"));
     if (*request->model_name)
         VX_TRY(vx_registry_find(question->view->registry, request->model_name, 0,

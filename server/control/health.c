@@ -89,8 +89,8 @@ static void reflection_enter(struct vx_health *health, struct vx_call *call)
     if (count <= VX_REFLECTIONS_MAX) return;
     struct vx_why why;
     vx_why_set(&why,
-               "%d streams of reflection are open, the most there may be, and this is "
-               "the oldest; open it again",
+               "the limit of %d reflection streams is reached and this one was the "
+               "oldest; open it again",
                VX_REFLECTIONS_MAX);
     stream_fail(health, oldest, vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
 }
@@ -267,7 +267,7 @@ static void reflection_on_message(struct vx_health *health, struct vx_call *call
         stream_fail(health, call, status, &why);
     } else if (!vx_rpc_send(health->rpc, call, health->answer.bytes,
                             health->answer.length)) {
-        vx_why_set(&why, "%d answers wait to be read; read them before asking on",
+        vx_why_set(&why, "%d answers are unread; read them before you send more",
                    VX_STREAM_SENDS_MAX);
         stream_fail(health, call, vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
     } else {

@@ -116,7 +116,7 @@ static void answer_request(struct reflection_answer *answer,
     case CASE(LIST_SERVICES): answer_services(answer); return;
     default:
         answer_error(answer, VX_CODE_UNIMPLEMENTED,
-                     "this server does not know the question");
+                     "this server does not support this reflection request");
     }
 #undef CASE
 }
@@ -126,7 +126,8 @@ vx_status vx_reflection_answer(struct vx_span message, struct vx_arena *scratch,
 {
     ProtobufCMessage *request;
     VX_ENSURE_WHY(message.bytes <= VX_REFLECTION_BYTES_MAX, why, INVALID_ARGUMENT,
-                  "question too long", "expected a question of at most %d bytes, got %zu",
+                  "the reflection request is too long",
+                  "expected a reflection request of at most %d bytes, got %zu",
                   VX_REFLECTION_BYTES_MAX, message.bytes);
     VX_TRY(vx_control_unpack(&grpc__reflection__v1__server_reflection_request__descriptor,
                              message, scratch, why, &request));

@@ -144,7 +144,8 @@ static i32 probe_count(const struct vx_config *config, struct vx_why *why)
     pid_t pid;
     snprintf(driver, sizeof driver, "--gpu-driver=%s", config->gpu_driver);
     if (pipe2(fds, O_CLOEXEC)) {
-        vx_why_set(why, "no pipe for the process that asks the GPU driver: %m");
+        vx_why_set(
+            why, "could not create a pipe for the process that asks the GPU driver: %m");
         return 0;
     }
     const struct vx_spawn spawn = {arguments, {{fds[1], STDOUT_FILENO}}, 1};

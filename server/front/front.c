@@ -18,6 +18,9 @@
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster. */
 #define STATS_MS 1000
+/* How long control methods are answered in one iteration.  The answer about 512 models
+ * takes a millisecond; inferences and workers must not wait for a thousand of them. */
+#define ANSWER_NS (2 * VX_NS_PER_MS)
 
 /* ------- readiness ------- */
 
@@ -31,12 +34,12 @@ static bool front_is_ready(const struct vx_front *front)
         if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
         any |= row->state != VX_INSTANCE_FREE;
     }
-    if (!any)
+    if (!any && !vx_repository_is_missed(vx_models_listing(front->models)))
         return vx_workers_any_up(front->workers); /* no models: ready if a worker is up */
     return vx_registry_all_ready(front->registry);
 }
 
-static struct vx_front_view front_view(const struct vx_front *front)
+struct vx_front_view vx_front_view(const struct vx_front *front)
 {
     return (struct vx_front_view){.config = front->config,
                                   .registry = front->registry,
@@ -64,10 +67,12 @@ static void front_on_spin(uv_idle_t *spin)
 }
 
 /* Spins for spin_ns after an event: a worker's next message, or the next request of a
- * client that waited for an answer, is likely to come soon. */
+ * client that waited for an answer, is likely to come soon.  Calls that wait to be
+ * answered do so until the next iteration, which must come at once. */
 static void front_spin(struct vx_front *front)
 {
-    bool wanted = vx_clock_ns() - front->event_ns < front->spin_ns;
+    bool wanted =
+        front->control.first || vx_clock_ns() - front->event_ns < front->spin_ns;
     if (wanted)
         uv_idle_start(&front->spin, front_on_spin);
     else
@@ -78,10 +83,12 @@ static void front_on_turn(uv_prepare_t *prepare)
 {
     struct vx_front *front = VX_CONTAINER(prepare, struct vx_front, turn);
     if (front->phase >= VX_FRONT_STOPPING) return;
+    vx_infer_dispatch(&front->infer); /* inferences do not wait for the answers */
+    vx_front_answer(front, ANSWER_NS);
     vx_models_step(front->models);
     vx_regions_step(front->regions);
     vx_infer_dispatch(&front->infer);
-    struct vx_front_view view = front_view(front);
+    struct vx_front_view view = vx_front_view(front);
     vx_health_step(front->health, &view);
     front_announce(front);
     vx_due_set(&front->due, vx_sched_next_ns(front->sched));
@@ -90,25 +97,6 @@ static void front_on_turn(uv_prepare_t *prepare)
 }
 
 /* ------- calls ------- */
-
-static void front_answer_control(struct vx_front *front, struct vx_call *call)
-{
-    struct vx_front_view view = front_view(front);
-    struct vx_why why = {""};
-    struct vx_control_answer answer = {.scratch = &front->scratch,
-                                       .bytes = front->answer,
-                                       .capacity = VX_ANSWER_BYTES_MAX,
-                                       .peer = &call->peer,
-                                       .waiter = call};
-    vx_arena_reset(&front->scratch);
-    vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);
-    if (!st.fault && answer.later) return; /* front_on_answered answers it */
-    call->answered = true;
-    if (st.fault)
-        vx_rpc_fail(front->rpc, &call, st, &why);
-    else
-        vx_rpc_reply(front->rpc, &call, answer.bytes, answer.length);
-}
 
 /* The load, unload or region that the call waits for is done, or has failed. */
 static void front_on_answered(void *context, void *waiter, vx_status status,
@@ -148,16 +136,21 @@ static void front_on_arrival(struct vx_front *front, struct vx_call *call)
         vx_infer_on_call(&front->infer, call);
         return;
     }
-    struct vx_front_view view = front_view(front);
+    struct vx_front_view view = vx_front_view(front);
     vx_arena_reset(&front->scratch);
     if (vx_health_on_call(front->health, &view, call, &front->scratch)) return;
-    front_answer_control(front, call);
+    call->is_gone = false;
+    vx_call_turns_add(&front->control, call);
+    /* The end of an iteration answers nothing any more. */
+    if (front->phase >= VX_FRONT_STOPPING) vx_front_answer(front, VX_NEVER);
 }
 
 static void front_on_gone(struct vx_front *front, struct vx_call *call)
 {
     if (front_is_infer(call))
         vx_infer_on_gone(&front->infer, call);
+    else if (call->turn.waits)
+        call->is_gone = true; /* vx_front_answer ends it */
     else if (!call->answered && !front_forget(front, call))
         vx_health_on_gone(front->health, call);
     vx_rpc_release_gone(front->rpc, call);

@@ -1,6 +1,7 @@
 /* front_private - what the files of front share; no other file includes it.
  *
  *   front.c        start, one iteration, calls, workers
+ *   front_answer.c control methods, one of each connection in turn
  *   front_stop.c   signals; the phases of stopping
  *
  * Owner    vx_front_run.
@@ -14,12 +15,14 @@
 #define VX_SERVER_FRONT_PRIVATE_H
 
 #include "engine/base/memory/arena.h"
+#include "server/call/call_turns.h"
 #include "server/base/due.h"
 #include "server/control/health.h"
 #include "server/front/front.h"
 #include "server/http/http.h"
 #include "server/infer/geometries.h"
 #include "server/infer/infer.h"
+#include "server/infer/view.h"
 #include "server/models/models.h"
 #include "server/repository/scanner.h"
 
@@ -49,6 +52,7 @@ struct vx_front {
     struct vx_scanner scanner;
     bool scanned; /* the repository has been read at least once */
     struct vx_mailbox arrivals, gone;
+    struct vx_call_turns control; /* calls of control methods, to be answered */
     enum vx_front_phase phase;
     bool announced;
     struct vx_shared *shared;
@@ -68,6 +72,15 @@ struct vx_front {
     void *scratch_block;
     u8 *answer;
 };
+
+/* front.c */
+/* What control methods and health see of the front. */
+struct vx_front_view vx_front_view(const struct vx_front *front);
+
+/* front_answer.c */
+/* Answers calls of control methods, one of each connection in turn, for about so long;
+ * VX_NEVER = all. */
+void vx_front_answer(struct vx_front *front, i64 most_ns);
 
 /* front_stop.c */
 /* Starts to handle SIGTERM, SIGINT and SIGHUP. */

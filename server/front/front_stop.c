@@ -3,6 +3,7 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 #include "server/base/timer.h"
 
@@ -40,6 +41,7 @@ static void front_stop_workers(struct vx_front *front)
 {
     front->phase = VX_FRONT_STOPPING;
     front->infer.stopping = true;
+    vx_front_answer(front, VX_NEVER);
     front_log_step(front, "stopping");
     vx_timer_stop(&front->phase_over);
     uv_idle_stop(&front->spin); /* from now on front_on_turn returns before front_spin */

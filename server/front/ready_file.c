@@ -69,7 +69,7 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
     if (fd >= 0 && close(fd)) written = false;
     if (!written || rename(beside, config->ready_file))
         VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
-               VX_LOG_TEXT("problem", "it could not be written"));
+               VX_LOG_TEXT("problem", "the file could not be written"));
 }
 
 vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)

@@ -73,14 +73,13 @@ static vx_status check_files(const struct vx_config *config, const struct vx_roo
                              struct vx_why *why)
 {
     i64 needed = files_needed(config);
-    VX_ENSURE_WHY(room->files >= needed, why, RESOURCE_EXHAUSTED,
-                  "too few open files are allowed",
-                  "the limit of open files (RLIMIT_NOFILE: ulimit -n, systemd's "
-                  "LimitNOFILE) is %lld: expected at least %lld for %lld of device, "
-                  "the admin port and %d connections, and two more for each further "
-                  "connection",
-                  (long long)room->files, (long long)needed,
-                  (long long)workers_of(config), CONNECTIONS_MIN);
+    VX_ENSURE_WHY(
+        room->files >= needed, why, RESOURCE_EXHAUSTED, "too few open files are allowed",
+        "the limit of open files (RLIMIT_NOFILE: ulimit -n, systemd's LimitNOFILE) is "
+        "%lld: expected at least %lld for %lld worker(s), the admin port and %d "
+        "connections, and two more for each further connection",
+        (long long)room->files, (long long)needed, (long long)workers_of(config),
+        CONNECTIONS_MIN);
     return VX_OK;
 }
 
@@ -114,13 +113,12 @@ static vx_status check_threads(const struct vx_config *config, i32 processors,
 {
     i64 needed = front_threads(config, processors) +
                  workers_of(config) * worker_threads(config, processors);
-    VX_ENSURE_WHY(room->threads >= needed, why, RESOURCE_EXHAUSTED,
-                  "too few threads are allowed",
-                  "%s leaves room for %lld more threads: expected at least %lld for the "
-                  "front and %lld of device; raise the limit or lower --threads and "
-                  "--rpc-threads",
-                  room->threads_why, (long long)room->threads, (long long)needed,
-                  (long long)workers_of(config));
+    VX_ENSURE_WHY(
+        room->threads >= needed, why, RESOURCE_EXHAUSTED, "too few threads are allowed",
+        "%s leaves room for %lld more threads: expected at least %lld for the front and "
+        "%lld worker(s); raise the limit or lower --threads and --rpc-threads",
+        room->threads_why, (long long)room->threads, (long long)needed,
+        (long long)workers_of(config));
     return VX_OK;
 }
 
@@ -155,11 +153,12 @@ bool vx_room_advise(const struct vx_config *config, const struct vx_room *room,
     if (!strstr(config->device, "cuda")) each += config->device_bytes;
     i64 most = config->arena_bytes + workers_of(config) * each;
     if (room->memory_bytes >= most) return false;
-    vx_why_set(why,
-               "the settings allow %lld bytes (arena_bytes, and for each device "
-               "device_bytes and cache_bytes), and the control group or the machine has "
-               "%lld: large requests may end a worker",
-               (long long)most, (long long)room->memory_bytes);
+    vx_why_set(
+        why,
+        "the settings allow %lld bytes (arena_bytes, and for each device device_bytes "
+        "and cache_bytes), and the control group or the machine has %lld: the kernel may "
+        "kill a worker during a large request (out of memory)",
+        (long long)most, (long long)room->memory_bytes);
     return true;
 }
 

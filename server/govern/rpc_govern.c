@@ -37,7 +37,7 @@ static vx_status open_descriptors(void)
     i32 count = limit.rlim_cur < INT32_MAX / 2 ? (i32)limit.rlim_cur : INT32_MAX / 2;
     void *made = mmap(NULL, (size_t)count * sizeof *by_descriptor, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    VX_ENSURE(made != MAP_FAILED, RESOURCE_EXHAUSTED, "no memory to govern connections");
+    VX_ENSURE(made != MAP_FAILED, RESOURCE_EXHAUSTED, "no memory to track connections");
     by_descriptor = made;
     atomic_store(&descriptors_count, count);
     return VX_OK;
@@ -57,7 +57,7 @@ static vx_status open_rows(struct vx_rpc_governor *governor)
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     governor->streams = streams == MAP_FAILED ? NULL : streams;
     VX_ENSURE(governor->rows && governor->streams, RESOURCE_EXHAUSTED,
-              "no memory to govern connections");
+              "no memory to track connections");
     for (i32 i = 0; i < rows; i++)
         governor->rows[i] = (struct vx_rpc_govern){
             .governor = governor,
@@ -70,7 +70,7 @@ vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options *options,
 {
     struct vx_rpc_governor *made = vx_alloc_zero(sizeof *made);
     *governor = made;
-    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to govern connections");
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to track connections");
     made->connections_max = options->connections_max;
     made->message_bytes_max = options->message_bytes_max;
     made->receive_bytes_max = options->receive_bytes_max;
@@ -366,6 +366,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;
     governor->tensors -= govern->tensors;
+    governor->answers -= govern->answers;
     /* Count again: gRPC frees them now, at the latest. */
     governor->bytes += govern->meter.bytes;
     governor->fresh -= !govern->meter.calls;

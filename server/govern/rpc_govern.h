@@ -107,6 +107,7 @@ struct vx_rpc_govern {
     i64 active_ns;            /* when it last brought something */
     i32 shares[VX_RPC_SHARES_COUNT];
     u64 tensors;              /* bytes of the arena that its calls have */
+    u64 answers;              /* bytes of answers in the heap that it has not read */
     int epoll;                /* gRPC's epoll set; -1 = not known yet */
     struct epoll_event event; /* the events that gRPC asked for */
 };
@@ -135,8 +136,8 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
 /* Few places are left: closes the connection that has been without a call for longest. */
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
-/* What all connections ever brought.  Message bytes of connections that have ended count
- * twice. */
+/* What all connections ever brought, and their answers in the heap.  Message bytes of
+ * connections that have ended count twice. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
 
 /* A call has arrived; vx_rpc_govern_share says when it has ended.  Does nothing for a
@@ -146,6 +147,8 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place);
 void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes);
 /* Adds `more`, 1 or -1, to a share of the connection. */
 void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more);
+/* False when the connection has ended. */
+bool vx_rpc_govern_lives(struct vx_rpc_place place);
 /* The connection's share; 0 when it has ended. */
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 /* The number of connections that have calls in flight. */
@@ -154,6 +157,12 @@ i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
  * and the connection has its part already; nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);
 void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
+/* Counts so many bytes of an answer in the heap, until its call has ended.  False: the
+ * connection, or all together, have as much as they may; nothing is counted.  Answers of
+ * up to VX_RPC_ANSWER_SMALL bytes are always counted: there are at most calls_max. */
+#define VX_RPC_ANSWER_SMALL 4096
+bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes);
+void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes);
 /* Whether little of the arena is left and the connection has more than its part, which it
  * took when there were fewer connections. */
 bool vx_rpc_govern_hoards(struct vx_rpc_place place);

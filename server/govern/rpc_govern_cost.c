@@ -48,6 +48,10 @@
 /* Bytes of one read: where frames of any kind may come, and inside a message. */
 #define READ_BYTES      (4 << 10)
 #define READ_BYTES_BODY (256 << 10)
+/* Bytes of answers in the heap whose calls have not ended: of all connections, and of
+ * one.  The largest answer of a control method is half of what one may have. */
+#define ANSWERS_MAX        (32u << 20)
+#define ANSWERS_OF_ONE_MAX (8u << 20)
 
 /* ------- what a connection may cost ------- */
 
@@ -252,6 +256,14 @@ static i32 share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
     return has + (awaited < due ? awaited : due);
 }
 
+bool vx_rpc_govern_lives(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    bool lives = vx_rpc_govern_of(place) != NULL;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return lives;
+}
+
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
@@ -312,6 +324,36 @@ void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)
         govern->tensors -= bytes;
         govern->governor->tensors -= bytes;
         govern->governor->takers -= !govern->tensors;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+/* One answer of VX_ANSWER_BYTES_MAX, of a connection that has no other, always fits. */
+bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes)
+{
+    bool may = true;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern && bytes > VX_RPC_ANSWER_SMALL)
+        may = govern->answers + bytes <= ANSWERS_OF_ONE_MAX &&
+              govern->governor->answers + bytes <= ANSWERS_MAX;
+    if (govern && may) {
+        govern->answers += bytes;
+        govern->governor->answers += bytes;
+        govern->governor->bytes += bytes;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return may;
+}
+
+void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) {
+        VX_ASSERT(govern->answers >= bytes);
+        govern->answers -= bytes;
+        govern->governor->answers -= bytes;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -46,6 +46,7 @@ struct vx_rpc_governor {
     i32 holders;                 /* connections that hold bytes of unfinished messages */
     i32 takers;                  /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;
+    u64 answers;                  /* bytes of answers in the heap, of all */
     struct vx_rpc_govern *oldest; /* the end of `live` */
     i32 fresh;                    /* connections that have begun no call */
 };

@@ -291,7 +291,7 @@ static void http_on_sweep(uv_timer_t *timer)
         next = c->next;
         if (c->deadline_ms > now) continue;
         if (c->state == HTTP_READING)
-            http_connection_refuse(c, 408, "the request did not end in time");
+            http_connection_refuse(c, 408, "the request was not complete in time");
         else
             http_drop(c);
     }

@@ -34,12 +34,12 @@ static int parse_on_headers(llhttp_t *llhttp)
     struct vx_http_parser *parser = llhttp->data;
     if (llhttp->method != HTTP_GET && llhttp->method != HTTP_HEAD)
         return parse_refuse(parser, 405,
-                            "only GET and HEAD are served here; inference is asked for "
-                            "on the gRPC port (--grpc)");
+                            "only GET and HEAD are supported here; send inference "
+                            "requests to the gRPC port (--grpc)");
     if (llhttp->content_length > 0 || (llhttp->flags & F_TRANSFER_ENCODING))
-        return parse_refuse(parser, 413, "a request with a body is not served here");
+        return parse_refuse(parser, 413, "a request with a body is not supported here");
     if (llhttp->http_major != 1)
-        return parse_refuse(parser, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return parse_refuse(parser, 505, "only HTTP/1.0 and HTTP/1.1 are supported here");
     llhttp->upgrade = 0; /* ignore an offer to switch to another protocol */
     return 0;
 }
@@ -80,7 +80,7 @@ static enum vx_http_parsed parse_fail(struct vx_http_parser *parser, llhttp_errn
 {
     if (parser->status) return VX_HTTP_BAD; /* a callback has said why */
     if (error == HPE_INVALID_VERSION || error == HPE_PAUSED_H2_UPGRADE)
-        parse_refuse(parser, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        parse_refuse(parser, 505, "only HTTP/1.0 and HTTP/1.1 are supported here");
     else
         parse_refuse(parser, 400, "this is not an HTTP/1.1 request");
     return VX_HTTP_BAD;

@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static void infer_give_slots(struct vx_infer *infer, struct vx_slot *slots, i32 count)
+static void infer_give_outputs(struct vx_infer *infer, struct vx_call *call)
 {
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
-    for (i32 i = 0; i < count; i++) arena->give(arena->context, &slots[i]);
+    for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
+        if (call->outputs[o].kind == VX_PLACE_ARENA)
+            arena->give(arena->context, &call->outputs[o]);
 }
 
 /* ------- the end of a call ------- */
@@ -65,7 +67,7 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
 {
     const struct vx_instance *row = vx_infer_row(infer, call);
     struct vx_reply *reply = &infer->reply;
-    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX];
     const struct vx_admitted *admitted = &call->admitted;
     *reply = (struct vx_reply){.version = row->version,
                                .outputs_count = admitted->outputs_count};
@@ -74,8 +76,9 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         reply->outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
-        outputs[i] = call->outputs[o];
         /* An output that went into a region has an entry, which is empty. */
+        outputs[i] = vx_place_in_region(&call->outputs[o]) ? (struct vx_place){0}
+                                                           : call->outputs[o];
         reply->outputs[i].bytes = outputs[i].bytes;
     }
     if (call->request.timing) reply_add_timing(infer, call, end, reply);
@@ -98,7 +101,7 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
         infer_reply(infer, call, end);
         return;
     }
-    infer_give_slots(infer, call->outputs, VX_REQUEST_OUTPUTS_MAX);
+    infer_give_outputs(infer, call);
     vx_status st = end->status;
     if (!st.fault)
         st = vx_status_of_code(VX_CODE_CANCELLED); /* it ran, but its client has left */
@@ -137,17 +140,17 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     u64 bytes = 0;
     char hint[HINT_BYTES];
     for (i32 i = 0; i < admitted->outputs_count; i++)
-        if (!vx_infer_output_use(call, i))
+        if (!vx_infer_output_held(call, i))
             bytes +=
                 vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
                     .bytes;
-    VX_ENSURE_WHY(
-        vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
-        "the connection has its part of the arena",
-        "no room for %llu bytes of outputs: this connection has its part of the "
-        "%llu bytes for tensors in flight already; %s",
-        (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared),
-        infer_hint(infer, call, hint));
+    VX_ENSURE_WHY(vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
+                  "the connection already uses its share of the arena",
+                  "no room for %llu bytes of outputs: this connection already uses its "
+                  "share of the %llu bytes for tensors in flight; %s",
+                  (unsigned long long)bytes,
+                  (unsigned long long)vx_shared_bytes(infer->shared),
+                  infer_hint(infer, call, hint));
     return VX_OK;
 }
 
@@ -161,7 +164,9 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
     VX_TRY(infer_check_part(infer, call, why));
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
-        if (vx_infer_output_use(call, i)) continue;
+        const struct vx_place *held = vx_infer_output_held(call, i);
+        if (held) call->outputs[o] = *held;
+        if (held) continue;
         u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
         VX_ENSURE_WHY(
             arena->take(arena->context, bytes, &call->outputs[o]), why,
@@ -184,7 +189,7 @@ static vx_status infer_check_voxels(const struct vx_infer *infer,
     char hint[HINT_BYTES];
     VX_ENSURE_WHY(!most || now + call->job.voxels <= most || !now, why,
                   RESOURCE_EXHAUSTED, "too many voxels are in flight",
-                  "%lld voxels are in flight and %lld more would pass the server's "
+                  "%lld voxels are in flight and %lld more would exceed the server's "
                   "voxels_max of %lld; %s",
                   (long long)now, (long long)call->job.voxels, (long long)most,
                   infer_hint(infer, call, hint));
@@ -197,7 +202,8 @@ vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
     char name[VX_COORDS_REF_TEXT_BYTES];
     vx_coords_ref_print(call->request.coords_ref, name);
     VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not known here",
-                "coords_ref '%s' is not known here (any more): send coords again", name);
+                "coords_ref '%s' is not known here, or no longer: send coords again",
+                name);
 }
 
 /* Writes into the job what the front knows of its geometry. */
@@ -326,8 +332,7 @@ void vx_infer_on_lost(struct vx_infer *infer, struct vx_job *job)
 
 static void infer_on_drop(void *context, struct vx_job *job)
 {
-    struct vx_why why = {
-        "the server is stopping and the request's turn did not come in time"};
+    struct vx_why why = {"the server is stopping, and the request did not start in time"};
     vx_infer_fail(context, vx_call_of_job(job), vx_status_of_code(VX_CODE_UNAVAILABLE),
                   &why);
 }

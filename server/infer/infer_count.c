@@ -105,12 +105,12 @@ static const char *infer_peer_name(enum vx_peer_kind kind)
 
 /* Where the tensors were: "device" if one was there, else "region" if one was, else
  * "wire". */
-static const char *infer_way(const struct vx_region_use *uses, i32 count)
+static const char *infer_way(const struct vx_place *held, i32 count)
 {
     const char *way = "wire";
     for (i32 i = 0; i < count; i++) {
-        if (uses[i].region && uses[i].on_device) return "device";
-        if (uses[i].region) way = "region";
+        if (held[i].kind == VX_PLACE_DEVICE) return "device";
+        if (held[i].kind == VX_PLACE_SYSTEM) way = "region";
     }
     return way;
 }
@@ -152,8 +152,8 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
            VX_LOG_I64("voxels", call->job.voxels),
            VX_LOG_I64("bytes_in", (i64)call->body_bytes),
            VX_LOG_I64("bytes_out", well ? (i64)infer_bytes_out(infer, call) : 0),
-           VX_LOG_TEXT("inputs", infer_way(call->inputs_use, VX_INPUTS_MAX)),
-           VX_LOG_TEXT("outputs", infer_way(call->outputs_use, VX_REQUEST_OUTPUTS_MAX)),
+           VX_LOG_TEXT("inputs", infer_way(call->inputs_held, VX_INPUTS_MAX)),
+           VX_LOG_TEXT("outputs", infer_way(call->outputs_held, VX_REQUEST_OUTPUTS_MAX)),
            VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
            VX_LOG_I64("receive_us", us(call->decoded_ns - call->arrived_ns)),
            VX_LOG_I64("queue_us", us(infer_queue_ns(steps))),

@@ -5,7 +5,7 @@
 
 /* A range of memory that the request reads or writes. */
 struct infer_piece {
-    const struct vx_region_use *use;
+    const struct vx_place *place;
     const char *kind, *name;
     u64 bytes; /* that are really read or written */
 };
@@ -14,26 +14,11 @@ struct infer_pieces {
     struct infer_piece list[VX_INPUTS_MAX + VX_REQUEST_OUTPUTS_MAX];
 };
 
-const struct vx_region_use *vx_infer_output_use(const struct vx_call *call, i32 i)
+const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i)
 {
     /* An output that was not asked for by name lies in no region. */
     if (i >= call->request.outputs_count) return NULL;
-    return call->outputs_use[i].region ? &call->outputs_use[i] : NULL;
-}
-
-struct vx_place vx_infer_input_place(const struct vx_call *call,
-                                     const struct vx_request_tensor *input)
-{
-    const struct vx_region_use *use = &call->inputs_use[input - call->request.inputs];
-    if (use->region && !use->copied) return (struct vx_place){use->offset, use->region};
-    return (struct vx_place){input->slot.offset, 0};
-}
-
-struct vx_place vx_infer_output_place(const struct vx_call *call, i32 i)
-{
-    const struct vx_region_use *use = vx_infer_output_use(call, i);
-    if (use) return (struct vx_place){use->offset, use->region};
-    return (struct vx_place){call->outputs[call->admitted.outputs[i]].offset, 0};
+    return call->outputs_held[i].region ? &call->outputs_held[i] : NULL;
 }
 
 /* Refuses at once, and not after the batch has run, an output that does not fit its
@@ -44,27 +29,27 @@ static vx_status check_room(const struct vx_infer *infer, const struct vx_call *
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     for (i32 i = 0; i < admitted->outputs_count; i++) {
-        const struct vx_region_use *use = vx_infer_output_use(call, i);
+        const struct vx_place *held = vx_infer_output_held(call, i);
         i32 o = admitted->outputs[i];
         u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
-        if (!use) continue;
-        VX_ENSURE_WHY(use->bytes >= bytes, why, INTERNAL,
+        if (!held) continue;
+        VX_ENSURE_WHY(held->bytes >= bytes, why, INTERNAL,
                       "an output does not fit its shared memory",
                       "shared memory size specified with the request for output '%.60s' "
                       "(%llu bytes) should be at least %llu bytes to hold the results",
-                      signature->outputs[o].name, (unsigned long long)use->bytes,
+                      signature->outputs[o].name, (unsigned long long)held->bytes,
                       (unsigned long long)bytes);
         pieces->list[pieces->count++] =
-            (struct infer_piece){use, "output", call->request.outputs[i], bytes};
+            (struct infer_piece){held, "output", call->request.outputs[i], bytes};
     }
     return VX_OK;
 }
 
 static bool overlap(const struct infer_piece *a, const struct infer_piece *b)
 {
-    if (a->use->region != b->use->region || !a->bytes || !b->bytes) return false;
-    return a->use->offset < b->use->offset + b->bytes &&
-           b->use->offset < a->use->offset + a->bytes;
+    if (a->place->region != b->place->region || !a->bytes || !b->bytes) return false;
+    return a->place->offset < b->place->offset + b->bytes &&
+           b->place->offset < a->place->offset + a->bytes;
 }
 
 /* Refuses an output that overlaps another tensor of the request: one of the two would be
@@ -93,7 +78,8 @@ static vx_status check_workers(const struct vx_infer *infer,
 {
     u32 only = UINT32_MAX;
     for (i32 i = 0; i < pieces->count; i++)
-        if (pieces->list[i].use->workers) only &= pieces->list[i].use->workers;
+        if (pieces->list[i].place->kind == VX_PLACE_DEVICE)
+            only &= UINT32_C(1) << pieces->list[i].place->worker;
     call->job.only = only == UINT32_MAX ? 0 : only;
     VX_ENSURE(only, INVALID_ARGUMENT, "regions of one request must be on one device");
     if (!call->job.only) return VX_OK;
@@ -111,10 +97,10 @@ vx_status vx_infer_check_regions(const struct vx_infer *infer, struct vx_call *c
     const struct vx_request *request = &call->request;
     struct infer_pieces pieces = {0};
     for (i32 i = 0; i < request->inputs_count; i++)
-        if (call->inputs_use[i].region)
+        if (call->inputs_held[i].region)
             pieces.list[pieces.count++] =
-                (struct infer_piece){&call->inputs_use[i], "input",
-                                     request->inputs[i].name, call->inputs_use[i].bytes};
+                (struct infer_piece){&call->inputs_held[i], "input",
+                                     request->inputs[i].name, call->inputs_held[i].bytes};
     pieces.inputs = pieces.count;
     VX_TRY(check_room(infer, call, why, &pieces));
     VX_TRY(check_overlap(&pieces, why));
@@ -127,11 +113,11 @@ u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call)
     return call->job.only ? loaded & call->job.only : loaded;
 }
 
-const struct vx_region_use *vx_infer_region_use(const struct vx_call *call, i32 region)
+const struct vx_place *vx_infer_region_held(const struct vx_call *call, i32 region)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        if (call->inputs_use[i].region == region) return &call->inputs_use[i];
+        if (call->inputs_held[i].region == region) return &call->inputs_held[i];
     for (i32 i = 0; i < call->request.outputs_count; i++)
-        if (call->outputs_use[i].region == region) return &call->outputs_use[i];
+        if (call->outputs_held[i].region == region) return &call->outputs_held[i];
     return NULL;
 }

@@ -64,14 +64,11 @@ VX_MUST_USE vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_
  * it.  The request is admitted. */
 VX_MUST_USE vx_status vx_infer_check_regions(const struct vx_infer *infer,
                                              struct vx_call *call, struct vx_why *why);
-/* Where the worker finds an input, and where it puts output number i of the answer. */
-struct vx_place vx_infer_input_place(const struct vx_call *call,
-                                     const struct vx_request_tensor *input);
-struct vx_place vx_infer_output_place(const struct vx_call *call, i32 i);
-/* The region of output number i of the answer; NULL: it goes into a slot. */
-const struct vx_region_use *vx_infer_output_use(const struct vx_call *call, i32 i);
+/* The piece of a region that output number i of the answer goes into; NULL: it goes into
+ * a slot. */
+const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i);
 /* The reference that the request holds to a region; NULL = none. */
-const struct vx_region_use *vx_infer_region_use(const struct vx_call *call, i32 region);
+const struct vx_place *vx_infer_region_held(const struct vx_call *call, i32 region);
 /* Counts one call that ends now. */
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end);

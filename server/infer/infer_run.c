@@ -14,17 +14,14 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
 {
     const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
-        .coords.offset = VX_PLACE_NONE,
         .coords_ref = vx_infer_coords_ref(call),
-        .feats = vx_infer_input_place(call, admitted->feats),
+        .feats = admitted->feats->place,
         .voxels = admitted->voxels,
         .coords_columns = admitted->coords ? admitted->coords_columns : 4,
         .feats_dtype = admitted->feats_dtype,
     };
-    if (admitted->coords) item.coords = vx_infer_input_place(call, admitted->coords);
-    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) item.outputs[o].offset = VX_PLACE_NONE;
-    for (i32 i = 0; i < admitted->outputs_count; i++)
-        item.outputs[admitted->outputs[i]] = vx_infer_output_place(call, i);
+    if (admitted->coords) item.coords = admitted->coords->place;
+    memcpy(item.outputs, call->outputs, sizeof item.outputs);
     return item;
 }
 
@@ -113,8 +110,8 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                            end->done->pairs);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
-    const struct vx_region_use *lost = NULL;
-    if (end->done->region_lost) lost = vx_infer_region_use(call, end->done->region_lost);
+    const struct vx_place *lost = NULL;
+    if (end->done->region_lost) lost = vx_infer_region_held(call, end->done->region_lost);
     if (lost) {
         vx_regions_lost(infer->regions, lost);
     } else if (vx_status_code(end->status) == VX_CODE_FAILED_PRECONDITION &&
@@ -133,7 +130,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
 static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
 {
     struct vx_batch_end end = {.worker = worker,
-                               .batch = done->head.batch,
+                               .batch = done->head.serial,
                                .now_ns = vx_clock_ns(),
                                .device_ns = done->device_ns,
                                .geometry_ns = vx_infer_times_make(done).geometry_ns};
@@ -154,12 +151,13 @@ static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_d
 static bool infer_trusts(const struct vx_infer *infer, i32 worker,
                          const struct vx_message_done *done)
 {
-    i32 jobs = vx_sched_batch_jobs(infer->sched, worker, done->head.batch);
+    i32 jobs = vx_sched_batch_jobs(infer->sched, worker, done->head.serial);
     if (!jobs || jobs == done->items_count) return true;
-    VX_LOG(REQUEST_FAILED,
-           VX_LOG_TEXT("why", "a worker answered another batch than its own"),
-           VX_LOG_I64("worker", worker), VX_LOG_I64("sent", jobs),
-           VX_LOG_I64("answered", done->items_count));
+    VX_LOG(
+        REQUEST_FAILED,
+        VX_LOG_TEXT("why", "a worker answered a batch with a wrong number of requests"),
+        VX_LOG_I64("worker", worker), VX_LOG_I64("sent", jobs),
+        VX_LOG_I64("answered", done->items_count));
     return false;
 }
 
@@ -203,7 +201,7 @@ static void infer_on_poison(void *context, struct vx_job *job)
            VX_LOG_I64("deaths", job->deaths));
     vx_why_set(
         &why,
-        "%d device processes died while this request ran; it will not be tried again",
+        "%d worker processes died while this request ran; it will not be tried again",
         job->deaths);
     vx_infer_fail(context, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
 }

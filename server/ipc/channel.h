@@ -28,6 +28,7 @@
 #include "engine/device.h"
 #include "engine/signature.h"
 #include "proto/limits.h"
+#include "proto/request.h"
 
 /* A model's directory, the repository's path and a name: PATH_MAX. */
 #define VX_PATH_BYTES 4096
@@ -60,7 +61,9 @@ enum vx_message_kind {
 struct vx_message_head {
     i32 kind;
     i32 instance; /* LOAD UNLOAD RUN PROGRESS LOADED: index in the registry */
-    u64 batch;    /* RUN DONE; LOAD LOADED PROGRESS: which load of that instance */
+    /* The front's number of a RUN, a LOAD or a MAP; every message about the same batch,
+     * load or region repeats it. */
+    u64 serial;
 };
 
 struct vx_message_load {
@@ -71,17 +74,11 @@ struct vx_message_load {
     char directory[VX_PATH_BYTES];
 };
 
-/* Where a tensor of a request lies. */
-#define VX_PLACE_NONE                                                                    \
-    UINT64_MAX /* as offset: the cache has the coords; or the output is not wanted */
-struct vx_place {
-    u64 offset; /* from the start of the arena or of the region */
-    i32 region; /* 0 = the arena; else a region that an earlier MAP described */
-};
 struct vx_run_item {
-    struct vx_place coords, feats;
-    struct vx_coords_ref coords_ref; /* coords_ref; zeros = none */
-    struct vx_place outputs[VX_OUTPUTS_MAX];
+    struct vx_place coords; /* NONE: the cache has the geometry */
+    struct vx_place feats;
+    struct vx_coords_ref coords_ref;         /* zeros = none */
+    struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted */
     i64 voxels;
     i32 coords_columns;
     i32 feats_dtype; /* enum vx_dtype */
@@ -141,10 +138,10 @@ struct vx_message_loaded {
 /* A region, for the RUNs after this message.  A system region comes with the descriptor
  * of its object; a device region with the handle that its client made. */
 struct vx_message_map {
-    struct vx_message_head head; /* batch: which use of that row; MAPPED repeats it */
-    i32 region;                  /* 1 .. VX_REGIONS_MAX */
-    i32 on_device;               /* 0 or 1 */
-    u64 offset;                  /* where the region begins in the object */
+    struct vx_message_head head;
+    i32 region;    /* 1 .. VX_REGIONS_MAX */
+    i32 on_device; /* 0 or 1 */
+    u64 offset;    /* where the region begins in the object */
     u64 bytes;
     u8 handle[VX_IPC_HANDLE_BYTES];
 };

@@ -25,30 +25,31 @@ struct vx_shared {
     struct vx_slots slots;
 };
 
-static bool shared_take(void *context, size_t bytes, struct vx_slot *slot)
+static bool shared_take(void *context, size_t bytes, struct vx_place *slot)
 {
     struct vx_shared *shared = context;
-    *slot = (struct vx_slot){0, 0};
+    *slot = (struct vx_place){.kind = VX_PLACE_ARENA};
     if (!bytes) return true;
     u64 offset;
     pthread_mutex_lock(&shared->lock);
     bool taken = vx_buddy_take(shared->buddy, bytes, &offset);
     pthread_mutex_unlock(&shared->lock);
-    if (taken) *slot = (struct vx_slot){offset, bytes};
+    *slot = taken ? (struct vx_place){offset, bytes, VX_PLACE_ARENA, 0, 0}
+                  : (struct vx_place){0};
     return taken;
 }
 
-static void shared_give(void *context, struct vx_slot *slot)
+static void shared_give(void *context, struct vx_place *slot)
 {
     struct vx_shared *shared = context;
     if (!slot->bytes) return;
     pthread_mutex_lock(&shared->lock);
     vx_buddy_give(shared->buddy, slot->offset);
     pthread_mutex_unlock(&shared->lock);
-    *slot = (struct vx_slot){0, 0};
+    *slot = (struct vx_place){0};
 }
 
-static u8 *shared_memory(void *context, const struct vx_slot *slot)
+static u8 *shared_memory(void *context, const struct vx_place *slot)
 {
     u8 *view = vx_shared_view(context, slot->offset, slot->bytes);
     VX_ASSERT(view);
@@ -81,7 +82,7 @@ vx_status vx_shared_open(u64 bytes, struct vx_why *why, struct vx_shared **share
     /* Sealed: no process, not even a faulty worker, can truncate the file. */
     if (s->fd < 0 || ftruncate(s->fd, (off_t)s->bytes) ||
         fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        vx_why_set(why, "the shared arena of %llu bytes could not be made: %m",
+        vx_why_set(why, "the shared arena of %llu bytes could not be created: %m",
                    (unsigned long long)s->bytes);
         st = vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED);
         goto fail;
@@ -98,8 +99,8 @@ vx_status vx_shared_map(int fd, struct vx_why *why, struct vx_shared **shared)
 {
     struct stat file;
     VX_ENSURE_WHY(!fstat(fd, &file) && file.st_size > 0, why, INTERNAL,
-                  "a worker was started without its arena", "fd %d is not the arena: %m",
-                  fd);
+                  "the worker's arena descriptor is missing",
+                  "fd %d is not the arena: %m", fd);
     struct vx_shared *s = vx_alloc_zero(sizeof *s);
     VX_ENSURE(s, RESOURCE_EXHAUSTED, "no memory for the shared arena's record");
     s->fd = fd;

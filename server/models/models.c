@@ -39,7 +39,7 @@ const char *vx_models_problem(const struct vx_models *models)
     if (problem[0] && !note) return problem;
     if (models->mode == VX_MODELS_EXPLICIT && !models->wishes_count)
         return "no model is loaded: with model_control explicit, load_model and "
-               "RepositoryModelLoad say which";
+               "RepositoryModelLoad choose the models";
     return problem;
 }
 
@@ -115,7 +115,8 @@ static void models_publish(struct vx_models *models, i32 instance)
     VX_LOG(MODEL_READY, VX_LOG_TEXT("model", row->name),
            VX_LOG_I64("version", row->version),
            VX_LOG_F64("seconds", (f64)row->load_ns / 1e9),
-           VX_LOG_I64("weights_bytes", row->signature.weights_bytes));
+           VX_LOG_I64("weights_bytes", row->signature.weights_bytes),
+           VX_LOG_I64("voxels_max", row->signature.voxels_max));
     for (i32 i = 0; i < vx_models_end(models); i++) {
         struct vx_instance *other = vx_models_row(models, i);
         if (i == instance || other->state == VX_INSTANCE_FREE) continue;
@@ -170,8 +171,7 @@ static bool models_compare(struct vx_models *models,
     return models_load(models, entry);
 }
 
-/* Whether the model has an instance that is not being unloaded. */
-static bool models_have(const struct vx_models *models, const char *name)
+bool vx_models_have(const struct vx_models *models, const char *name)
 {
     for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
@@ -211,9 +211,9 @@ static i32 models_say_network(struct vx_models *models, i32 from)
     if (used)
         VX_LOG(MODEL_NETWORK, VX_LOG_TEXT("model", name),
                VX_LOG_TEXT("versions", versions),
-               VX_LOG_TEXT("why", "network.json was written anew and is of all versions: "
-                                  "these are loaded again with it, and may answer "
-                                  "otherwise than before"));
+               VX_LOG_TEXT("why",
+                           "network.json changed, and all versions share it: these "
+                           "versions are loaded again and may give different answers"));
     return e;
 }
 
@@ -231,7 +231,7 @@ static void models_count_missed(struct vx_models *models, bool say)
         if (!entry->no_row) continue;
         versions++;
         if (!first) first = entry;
-        if (strcmp(entry->name, last) && !models_have(models, entry->name))
+        if (strcmp(entry->name, last) && !vx_models_have(models, entry->name))
             listing->missed++;
         last = entry->name;
     }
@@ -263,8 +263,8 @@ static void models_follow_listing(struct vx_models *models, bool say)
         vx_models_wanted_no_row(models, entry->name);
     }
     models_count_missed(models, say);
-    if (!listing->complete) return; /* a model that is not listed may still be there */
-    for (i32 i = 0; i < vx_models_end(models); i++) {
+    /* When it is not complete, a model that is not listed may still be there. */
+    for (i32 i = 0; i < vx_models_end(models) && listing->complete; i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
             !models->loads[i].listed)
@@ -292,23 +292,37 @@ static void models_log_odds(const struct vx_models *models,
     i32 unsaid = listing->odds_count - vx_repository_odds(listing);
     if (unsaid && (!listing->quiet || models->listing.odds_count != listing->odds_count))
         VX_LOG(REPOSITORY, VX_LOG_I64("more", unsaid),
-               VX_LOG_TEXT("why", "more in it is odd than is said"));
+               VX_LOG_TEXT("why", "the repository has more problems than are logged"));
+}
+
+/* The repository cannot be read: says so beside what is known of its models. */
+static void models_add_odds(struct vx_repository_listing *known,
+                            const struct vx_repository_listing *listing)
+{
+    i32 count = 0;
+    for (i32 i = 0; i < vx_repository_odds(known); i++)
+        if (known->odds[i].model) known->odds[count++] = known->odds[i];
+    known->odds_count = count;
+    for (i32 i = 0; i < vx_repository_odds(listing); i++)
+        *vx_repository_add_odd(known, "") = listing->odds[i];
+    vx_repository_sort_odds(known);
 }
 
 void vx_models_on_listing(struct vx_models *models,
                           const struct vx_repository_listing *listing)
 {
     models_log_odds(models, listing);
-    models->listing.odds_count = listing->odds_count;
-    memcpy(models->listing.odds, listing->odds, sizeof listing->odds);
-    models->listing.begun_ns = listing->begun_ns;
     /* If the repository cannot be read, no model is unloaded. */
     if (listing->readable) {
         models->listing = *listing;
         vx_models_wanted_before(models);
         models_follow_listing(models, !listing->quiet);
+    } else {
+        models->listing.begun_ns = listing->begun_ns;
+        models_add_odds(&models->listing, listing);
     }
     vx_models_wanted_after(models, listing->readable);
+    vx_models_wanted_mark(models);
 }
 
 void vx_models_step(struct vx_models *models)
@@ -330,6 +344,7 @@ void vx_models_step(struct vx_models *models)
     if (models->short_of_rows && models->row_freed) {
         models->listing.quiet = true; /* it was followed before */
         models_follow_listing(models, false);
+        vx_models_wanted_mark(models);
     }
     vx_models_retry_step(models);
     vx_models_wanted_step(models);

@@ -67,6 +67,7 @@ struct vx_models {
     bool wish_all; /* load_model *: want all models of the first complete listing */
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
+    bool wish_named[VX_INSTANCES_MAX]; /* load_model names it: it is missed when absent */
     struct vx_models_waiter waiters[VX_MODELS_WAITERS_MAX];
     struct vx_repository_listing listing;
 };
@@ -123,6 +124,8 @@ void vx_models_take_back(struct vx_models *models, i32 instance);
 /* No batch of the instance starts any more, and workers unload it. */
 void vx_models_release(struct vx_models *models, i32 instance);
 
+/* Whether the model has an instance that is not being unloaded. */
+bool vx_models_have(const struct vx_models *models, const char *name);
 /* Whether a listed model should be loaded. */
 bool vx_models_wants(const struct vx_models *models, const char *name);
 /* Whether this is the first listing after a client asked for the model: then a failed
@@ -131,6 +134,9 @@ bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name);
 /* Before and after the instances follow a new listing. */
 void vx_models_wanted_before(struct vx_models *models);
 void vx_models_wanted_after(struct vx_models *models, bool readable);
+/* Sets what the listing has for people: which models are not wanted, and which are missed
+ * because the repository has no version of them. */
+void vx_models_wanted_mark(struct vx_models *models);
 void vx_models_wanted_no_row(struct vx_models *models, const char *name);
 void vx_models_wanted_step(struct vx_models *models);
 

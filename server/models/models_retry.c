@@ -42,8 +42,8 @@ static void retry_say(struct vx_models *models, i32 instance, i32 worker, i64 pa
     i32 deaths = load->worker_deaths[worker];
     if (row->state == VX_INSTANCE_LOADING)
         snprintf(row->reason, sizeof row->reason,
-                 "the process of worker %d ended %d time%s in a row while it loaded this "
-                 "model: it is tried again %.4g s after the last",
+                 "worker %d died %d time%s in a row while it loaded this model: the next "
+                 "try is %.4g s after the last death",
                  worker, deaths, deaths == 1 ? "" : "s", (f64)pause_ns / 1e9);
     VX_LOG(MODEL_RETRY, VX_LOG_TEXT("model", row->name),
            VX_LOG_I64("version", row->version), VX_LOG_I64("worker", worker),

@@ -21,6 +21,7 @@ static bool wish_add(struct vx_models *models, const char *name)
 {
     if (wish_find(models, name) >= 0) return true;
     if (models->wishes_count == VX_INSTANCES_MAX) return false;
+    models->wish_named[models->wishes_count] = false;
     char *wish = models->wishes[models->wishes_count++];
     size_t length = strlen(name);
     VX_ASSERT(length < VX_NAME_BYTES);
@@ -34,13 +35,19 @@ static void wish_remove(struct vx_models *models, const char *name)
     if (at < 0) return;
     i32 last = --models->wishes_count;
     if (at != last) memcpy(models->wishes[at], models->wishes[last], VX_NAME_BYTES);
+    models->wish_named[at] = models->wish_named[last];
 }
 
 static bool listing_has(const struct vx_models *models, const char *name)
 {
-    for (i32 e = 0; e < models->listing.count; e++)
-        if (!strcmp(models->listing.entries[e].name, name)) return true;
-    return false;
+    return vx_repository_find(&models->listing, name, 0) != NULL;
+}
+
+/* A failed load of a client does not take back what load_model names. */
+static bool wish_is_named(const struct vx_models *models, const char *name)
+{
+    i32 at = wish_find(models, name);
+    return at >= 0 && models->wish_named[at];
 }
 
 bool vx_models_wants(const struct vx_models *models, const char *name)
@@ -66,12 +73,12 @@ static vx_status start_wishes(struct vx_models *models, const char *list,
         memcpy(name, list, shown);
         name[shown] = '\0';
         list += length;
-        if (!strcmp(name, "*"))
-            models->wish_all = true;
-        else if (shown)
-            VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
-                          "load_model has too many names",
-                          "load_model: expected at most %d models", VX_INSTANCES_MAX);
+        if (!strcmp(name, "*")) models->wish_all = true;
+        if (!shown || !strcmp(name, "*")) continue;
+        VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
+                      "load_model has too many names",
+                      "load_model: expected at most %d models", VX_INSTANCES_MAX);
+        models->wish_named[wish_find(models, name)] = true;
     }
     return VX_OK;
 }
@@ -174,6 +181,7 @@ vx_status vx_models_ask_unload(struct vx_models *models, const char *name, void 
             row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING;
         if (there && !strcmp(row->name, name)) vx_models_retire(models, i);
     }
+    vx_models_wanted_mark(models); /* the model is not missed any more */
     return VX_OK;
 }
 
@@ -214,19 +222,90 @@ bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name)
 
 /* ------- around a listing ------- */
 
-/* Logs the models that the settings name and the repository does not have. */
+#define WHY_NOT_THERE " and is not in the repository"
+
+/* Logs the models that should be loaded, or are placed, and that the repository does not
+ * have. */
 static void wanted_log_missing(const struct vx_models *models)
 {
     for (i32 i = 0; i < models->wishes_count; i++)
         if (!listing_has(models, models->wishes[i]))
             VX_LOG(REPOSITORY, VX_LOG_TEXT("model", models->wishes[i]),
-                   VX_LOG_TEXT("why", "is to be loaded, and is not in the repository"));
+                   VX_LOG_TEXT("why", models->wish_named[i]
+                                          ? "it is named by load_model" WHY_NOT_THERE
+                                          : "a client loaded it" WHY_NOT_THERE));
     for (i32 i = 0; i < models->placement.rules_count; i++) {
         const char *name = models->placement.rules[i].model;
         if (strcmp(name, "*") && !listing_has(models, name))
             VX_LOG(REPOSITORY, VX_LOG_TEXT("model", name),
-                   VX_LOG_TEXT("why", "has a placement, and is not in the repository"));
+                   VX_LOG_TEXT("why", "it is named by placement" WHY_NOT_THERE));
     }
+}
+
+/* ------- what the server is not ready for ------- */
+
+/* A directory without a version is missed when its model is wanted.  When the model
+ * serves nevertheless, or will, the directory is only noted. */
+static void mark_odds(struct vx_models *models)
+{
+    struct vx_repository_listing *listing = &models->listing;
+    listing->odds_missed = 0;
+    for (i32 i = 0; i < vx_repository_odds(listing); i++) {
+        struct vx_repository_odd *odd = &listing->odds[i];
+        if (odd->model && vx_models_have(models, odd->name)) {
+            odd->note = true;
+            odd->model = false;
+        }
+        odd->missed = odd->model && vx_models_wants(models, odd->name);
+        listing->odds_missed += odd->missed;
+    }
+    vx_repository_sort_odds(listing);
+}
+
+/* The directory of that name in `odds`; NULL = there is none. */
+static const struct vx_repository_odd *
+odd_find(const struct vx_repository_listing *listing, const char *name)
+{
+    for (i32 i = 0; i < vx_repository_odds(listing); i++)
+        if (!strcmp(listing->odds[i].name, name)) return &listing->odds[i];
+    return NULL;
+}
+
+/* Adds a model that load_model names, unless the repository has it.  A placement rule is
+ * no wish: it may be for a model that comes later, or has gone. */
+static void mark_absent(struct vx_models *models, const char *name)
+{
+    struct vx_repository_listing *listing = &models->listing;
+    const struct vx_repository_odd *odd = odd_find(listing, name);
+    if (listing_has(models, name) || vx_models_have(models, name)) return;
+    if (odd && odd->model) return; /* it counts already */
+    for (i32 i = 0; i < listing->absent_count && i < VX_REPOSITORY_ODDS_MAX; i++)
+        if (!strcmp(listing->absent[i].name, name)) return;
+    if (listing->absent_count++ >= VX_REPOSITORY_ODDS_MAX) return;
+    struct vx_repository_odd *absent = &listing->absent[listing->absent_count - 1];
+    *absent = (struct vx_repository_odd){.model = true, .missed = true};
+    memcpy(absent->name, name, strlen(name) + 1);
+    if (odd)
+        absent->why = odd->why; /* an empty directory */
+    else if (listing->count == VX_LISTING_MAX)
+        vx_why_set(&absent->why,
+                   "it is named by load_model and is not among the first %d model "
+                   "versions of the repository",
+                   VX_LISTING_MAX);
+    else
+        vx_why_set(&absent->why, "it is named by load_model" WHY_NOT_THERE);
+}
+
+void vx_models_wanted_mark(struct vx_models *models)
+{
+    struct vx_repository_listing *listing = &models->listing;
+    for (i32 e = 0; e < listing->count; e++)
+        listing->entries[e].unwanted = !vx_models_wants(models, listing->entries[e].name);
+    mark_odds(models);
+    listing->absent_count = 0;
+    if (!listing->readable) return; /* nothing was read so far */
+    for (i32 i = 0; i < models->wishes_count; i++)
+        if (models->wish_named[i]) mark_absent(models, models->wishes[i]);
 }
 
 void vx_models_wanted_before(struct vx_models *models)
@@ -236,6 +315,9 @@ void vx_models_wanted_before(struct vx_models *models)
     for (i32 e = 0; e < models->listing.count; e++)
         if (!wish_add(models, models->listing.entries[e].name))
             models->listing.entries[e].no_row = true; /* too many models are wanted */
+    for (i32 i = 0; i < vx_repository_odds(&models->listing); i++)
+        if (models->listing.odds[i].model)
+            (void)wish_add(models, models->listing.odds[i].name);
     models->wish_all = !models->listing.complete;
 }
 
@@ -266,7 +348,8 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
         if (readable && listing_has(models, waiter->name)) continue;
         struct vx_why why = {""};
         vx_status status = waiter_not_there(models, waiter->name, readable, &why);
-        if (readable) wish_remove(models, waiter->name);
+        if (readable && !wish_is_named(models, waiter->name))
+            wish_remove(models, waiter->name);
         waiter_end(models, waiter, status, &why);
     }
 }
@@ -297,14 +380,15 @@ static vx_status load_ended(const struct vx_models *models,
             "%s",
             waiter->name, (long long)failed->version, failed->reason);
     if (dies)
-        VX_FAIL_WHY(why, UNAVAILABLE, "workers end while they load a model",
+        VX_FAIL_WHY(why, UNAVAILABLE, "workers die while they load a model",
                     "load failed for model '%.60s': version %lld is at LOADING state: %s",
                     waiter->name, (long long)dies->version, dies->reason);
     if (waiter->no_row && models->short_of_rows)
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
                     "failed to load '%s', %d model versions are loaded: unload one",
                     waiter->name, VX_INSTANCES_MAX);
-    VX_ENSURE_WHY(serves, why, UNAVAILABLE, "a model was unloaded while it was loaded",
+    VX_ENSURE_WHY(serves, why, UNAVAILABLE,
+                  "the model was unloaded while it was being loaded",
                   "failed to load '%s', no version is available", waiter->name);
     return VX_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
+#include "engine/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     *message = (struct vx_message_load){
         .head = {.kind = VX_MESSAGE_LOAD,
                  .instance = instance,
-                 .batch = models->loads[instance].id},
+                 .serial = models->loads[instance].id},
         .version = (i32)row->version,
         .fingerprint = row->fingerprint,
         .notes = notes,
@@ -191,9 +192,9 @@ void vx_models_say_waiting(struct vx_models *models, i32 instance)
     }
     const struct vx_worker_info *info =
         down < 0 ? NULL : vx_workers_info(*models->options.workers, down);
-    snprintf(row->reason, sizeof row->reason, "%s%s%.40s%s%.160s", waiting,
-             info ? ": that of " : "", info ? info->device : "", info ? " ended: " : "",
-             info ? info->problem.text : "");
+    vx_utf8_print(row->reason, sizeof row->reason, "%s%s%.40s%s%.160s", waiting,
+                  info ? ": the worker of " : "", info ? info->device : "",
+                  info ? " ended: " : "", info ? info->problem.text : "");
 }
 
 static void models_send_unload(struct vx_models *models, i32 instance, i32 worker)
@@ -391,7 +392,7 @@ void vx_models_on_message(struct vx_models *models, i32 worker,
                           const union vx_message *message)
 {
     i32 instance = message->head.instance;
-    if (message->head.batch != models->loads[instance].id)
+    if (message->head.serial != models->loads[instance].id)
         return; /* about an earlier load of this instance */
     if (message->head.kind == VX_MESSAGE_PROGRESS)
         models_on_progress(models, worker, &message->progress);

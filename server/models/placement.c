@@ -79,8 +79,8 @@ static vx_status parse_device(struct word word,
         if (word_is(word, devices->names[w])) found |= 1u << w;
     *workers |= found;
     VX_ENSURE_WHY(found, why, INVALID_ARGUMENT, "a rule of placement names no device",
-                  "placement: expected devices of --device, a number of them from 1 to "
-                  "%d, or all, got '%.*s'",
+                  "placement: expected devices from --device, a number of devices from 1 "
+                  "to %d, or all, got '%.*s'",
                   VX_WORKERS_MAX, word_shown(word), word.text);
     return VX_OK;
 }

@@ -10,6 +10,9 @@
 struct vx_registry {
     const struct vx_repository_listing *listing; /* NULL: not known */
     i32 end; /* one more than the highest index that was ever used */
+    /* The numbers of rows 0 .. end-1, by name, version and number.  Rows that are FREE
+     * again keep their place until they are used for another version. */
+    i32 order[VX_INSTANCES_MAX];
     struct vx_instance rows[VX_INSTANCES_MAX];
 };
 
@@ -49,6 +52,30 @@ struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
     return &registry->rows[instance];
 }
 
+static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
+{
+    int by_name = strcmp(a->name, b->name);
+    if (by_name) return by_name;
+    if (a->version != b->version) return a->version < b->version ? -1 : 1;
+    return (a > b) - (a < b); /* a reload and the instance it replaces: by number */
+}
+
+/* Gives a row, whose name and version have changed, its place in the order. */
+static void order_place(struct vx_registry *registry, i32 row)
+{
+    i32 at = 0, count = registry->end;
+    while (at < count && registry->order[at] != row) at++;
+    VX_ASSERT(at < count || row == count); /* the lowest row that is FREE is used */
+    if (at == count) registry->order[registry->end++] = row;
+    for (; at + 1 < registry->end; at++) registry->order[at] = registry->order[at + 1];
+    for (; at > 0; at--) {
+        i32 before = registry->order[at - 1];
+        if (row_compare(&registry->rows[before], &registry->rows[row]) < 0) break;
+        registry->order[at] = before;
+    }
+    registry->order[at] = row;
+}
+
 i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
                     u64 fingerprint)
 {
@@ -59,7 +86,7 @@ i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
         *row = (struct vx_instance){
             .state = VX_INSTANCE_LOADING, .version = version, .fingerprint = fingerprint};
         memcpy(row->name, name, strlen(name) + 1);
-        if (i >= registry->end) registry->end = i + 1;
+        order_place(registry, i);
         return i;
     }
     return -1;
@@ -184,6 +211,13 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
         VX_FAIL_WHY(why, NOT_FOUND, "a model is not loaded",
                     "Request for unknown model: '%s' is not found: %s", name,
                     absent.text);
+    const struct vx_repository_entry *entry =
+        registry->listing ? vx_repository_find(registry->listing, name, version) : NULL;
+    if (entry && entry->unwanted)
+        VX_FAIL_WHY(why, NOT_FOUND, "a model is not loaded",
+                    "Request for unknown model: '%s' is not found: it is in the "
+                    "repository and not loaded: load it with RepositoryModelLoad",
+                    name);
     char names[VX_WHY_BYTES] = "";
     i64 last = version_last(registry, name);
     if (version && last) {
@@ -211,30 +245,28 @@ vx_status vx_registry_pick(struct vx_registry *registry, const char *name, i64 v
     return VX_OK;
 }
 
-static int row_compare(const struct vx_instance *a, const struct vx_instance *b)
-{
-    int by_name = strcmp(a->name, b->name);
-    if (by_name) return by_name;
-    if (a->version != b->version) return a->version < b->version ? -1 : 1;
-    return (a > b) - (a < b); /* a reload and the instance it replaces: by number */
-}
-
-/* Sorted order without sorting: the cursor is one more than the number returned last, and
- * each call finds the smallest instance that follows it.  For 512 instances a whole walk
- * takes some milliseconds, and only queries of people need one; an index would have to be
- * kept up to date. */
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor)
 {
-    const struct vx_instance *last = *cursor ? &registry->rows[*cursor - 1] : NULL;
-    struct vx_instance *best = NULL;
-    for (i32 i = 0; i < registry->end; i++) {
-        struct vx_instance *row = &registry->rows[i];
-        if (row->state == VX_INSTANCE_FREE) continue;
-        if (last && row_compare(row, last) <= 0) continue;
-        if (!best || row_compare(row, best) < 0) best = row;
+    while (*cursor < registry->end) {
+        struct vx_instance *row = &registry->rows[registry->order[(*cursor)++]];
+        if (row->state != VX_INSTANCE_FREE) return row;
     }
-    if (best) *cursor = (i32)(best - registry->rows) + 1;
-    return best;
+    return NULL;
+}
+
+i32 vx_registry_seek(const struct vx_registry *registry, const char *name, i64 version)
+{
+    i32 low = 0, high = registry->end;
+    while (low < high) {
+        i32 middle = low + (high - low) / 2;
+        const struct vx_instance *row = &registry->rows[registry->order[middle]];
+        int by_name = strcmp(row->name, name);
+        if (by_name < 0 || (!by_name && row->version < version))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static bool row_has_ready_sibling(const struct vx_registry *registry,
@@ -250,7 +282,7 @@ static bool row_has_ready_sibling(const struct vx_registry *registry,
 bool vx_registry_all_ready(struct vx_registry *registry)
 {
     bool any = false;
-    if (registry->listing && registry->listing->missed) return false;
+    if (registry->listing && vx_repository_is_missed(registry->listing)) return false;
     for (i32 i = 0; i < registry->end; i++) {
         const struct vx_instance *row = &registry->rows[i];
         if (row->state == VX_INSTANCE_READY) any = true;

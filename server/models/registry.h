@@ -117,9 +117,12 @@ VX_MUST_USE vx_status vx_registry_pick(struct vx_registry *registry, const char 
  * clients know. */
 VX_MUST_USE vx_status vx_registry_find(struct vx_registry *registry, const char *name,
                                        i64 version, struct vx_why *why, i32 *instance);
-/* Instances that are not FREE, ordered by name, then version; call with *cursor = 0
- * first.  NULL at the end. */
+/* Instances that are not FREE, ordered by name, then version, then number; call with
+ * *cursor = 0 or from vx_registry_seek first.  NULL at the end.  An addition ends a walk.
+ */
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor);
+/* The cursor at which the instances of this version begin, if there are any. */
+i32 vx_registry_seek(const struct vx_registry *registry, const char *name, i64 version);
 /* True when there is a model, and all models are READY.  A version that is not READY or
  * has no instance does not count when another version of the same model is READY. */
 bool vx_registry_all_ready(struct vx_registry *registry);

@@ -136,8 +136,8 @@ static vx_status region_check(struct vx_regions *regions, struct vx_region *row,
                   "Unable to find shared memory region: '%.127s'", piece->name);
     VX_ENSURE_WHY(piece->bytes <= row->bytes &&
                       piece->offset <= row->bytes - piece->bytes,
-                  why, INVALID_ARGUMENT, "not inside of the shared memory region",
-                  "expected a piece of shared memory region '%.127s', which has %llu "
+                  why, INVALID_ARGUMENT, "not inside the shared memory region",
+                  "expected a range inside shared memory region '%.127s', which has %llu "
                   "bytes, got %llu bytes at offset %llu",
                   piece->name, (unsigned long long)row->bytes,
                   (unsigned long long)piece->bytes, (unsigned long long)piece->offset);
@@ -154,21 +154,22 @@ static vx_status region_check(struct vx_regions *regions, struct vx_region *row,
 
 vx_status vx_regions_use(struct vx_regions *regions, const struct vx_peer *peer,
                          const struct vx_request_region *piece, struct vx_why *why,
-                         struct vx_region_use *use)
+                         struct vx_place *held)
 {
-    *use = (struct vx_region_use){0};
+    *held = (struct vx_place){0};
     pthread_mutex_lock(&regions->lock);
     struct vx_region *row = vx_region_find(regions, peer->connection, piece->name);
     vx_status st = region_check(regions, row, piece, why);
     if (!st.fault) {
         row->uses++;
         regions->uses++;
-        *use = (struct vx_region_use){
-            .region = vx_region_number(regions, row),
+        bool on_device = row->kind == VX_REGION_DEVICE;
+        *held = (struct vx_place){
             .offset = piece->offset,
             .bytes = piece->bytes,
-            .on_device = row->kind == VX_REGION_DEVICE,
-            .workers = row->kind == VX_REGION_DEVICE ? UINT32_C(1) << row->worker : 0,
+            .kind = on_device ? VX_PLACE_DEVICE : VX_PLACE_SYSTEM,
+            .region = vx_region_number(regions, row),
+            .worker = on_device ? row->worker : 0,
         };
     }
     pthread_mutex_unlock(&regions->lock);
@@ -176,39 +177,39 @@ vx_status vx_regions_use(struct vx_regions *regions, const struct vx_peer *peer,
 }
 
 static struct vx_region *region_of(struct vx_regions *regions,
-                                   const struct vx_region_use *use)
+                                   const struct vx_place *held)
 {
-    VX_ASSERT(use->region >= 1 && use->region <= VX_REGIONS_MAX);
-    return &regions->rows[use->region - 1];
+    VX_ASSERT(held->region >= 1 && held->region <= VX_REGIONS_MAX);
+    return &regions->rows[held->region - 1];
 }
 
-void vx_regions_done(struct vx_regions *regions, struct vx_region_use *use)
+void vx_regions_done(struct vx_regions *regions, struct vx_place *held)
 {
-    if (!use->region) return;
-    struct vx_region *row = region_of(regions, use);
+    if (!held->region) return;
+    struct vx_region *row = region_of(regions, held);
     pthread_mutex_lock(&regions->lock);
     VX_ASSERT(row->uses > 0);
     regions->uses--;
     bool is_last = !--row->uses && row->state == VX_REGION_LEAVING;
     pthread_mutex_unlock(&regions->lock);
-    *use = (struct vx_region_use){0};
+    *held = (struct vx_place){0};
     if (!is_last) return;
     atomic_store(&regions->stirred, true);
     regions->options.ring(regions->options.context);
 }
 
-bool vx_regions_broken(struct vx_regions *regions, const struct vx_region_use *use)
+bool vx_regions_broken(struct vx_regions *regions, const struct vx_place *held)
 {
-    struct vx_region *row = region_of(regions, use);
+    struct vx_region *row = region_of(regions, held);
     pthread_mutex_lock(&regions->lock);
     bool broken = region_is_broken(regions, row);
     pthread_mutex_unlock(&regions->lock);
     return broken;
 }
 
-void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use)
+void vx_regions_lost(struct vx_regions *regions, const struct vx_place *held)
 {
-    struct vx_region *row = region_of(regions, use);
+    struct vx_region *row = region_of(regions, held);
     pthread_mutex_lock(&regions->lock);
     /* A device region is not cut: its worker may open it again after a restart, and
      * MAPPED reports whether it could. */
@@ -218,13 +219,12 @@ void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use
     pthread_mutex_unlock(&regions->lock);
 }
 
-bool vx_regions_read(struct vx_regions *regions, const struct vx_region_use *use,
-                     void *to)
+bool vx_regions_read(struct vx_regions *regions, const struct vx_place *held, void *to)
 {
-    const struct vx_region *row = region_of(regions, use);
-    VX_ASSERT(row->foreign && use->bytes <= row->bytes);
-    memcpy(to, vx_foreign_at(row->foreign) + use->offset, use->bytes);
-    return !vx_regions_broken(regions, use);
+    const struct vx_region *row = region_of(regions, held);
+    VX_ASSERT(row->foreign && held->bytes <= row->bytes);
+    memcpy(to, vx_foreign_at(row->foreign) + held->offset, held->bytes);
+    return !vx_regions_broken(regions, held);
 }
 
 /* ------- counts ------- */

@@ -12,9 +12,9 @@
  *
  *   VX_TRY(vx_regions_open(&options, &regions));
  *   VX_TRY(vx_regions_add_system(regions, &peer, &wanted, &why));
- *   VX_TRY(vx_regions_use(regions, &peer, &piece, &why, &use));    any thread
- *   ... place = {use.region, use.offset} goes to the worker ...
- *   vx_regions_done(regions, &use);                                any thread
+ *   VX_TRY(vx_regions_use(regions, &peer, &piece, &why, &held));   any thread
+ *   ... the place goes to the worker ...
+ *   vx_regions_done(regions, &held);                               any thread
  *   vx_regions_owner_gone(regions, peer.connection);               any thread
  *
  * A worker answers every MAP with MAPPED, also when it failed.  A row is not reused
@@ -86,16 +86,6 @@ struct vx_region_wanted {
     i64 device;       /* DEVICE: the driver's number */
 };
 
-/* A reference to a piece of a region. */
-struct vx_region_use {
-    i32 region; /* 1 .. VX_REGIONS_MAX; 0 = none */
-    u64 offset; /* of the piece, from the start of the region */
-    u64 bytes;
-    bool on_device;
-    bool copied; /* the bytes are in a slot and are not read from the region again */
-    u32 workers; /* a bit per worker that has the region; 0 = all: a system region */
-};
-
 VX_MUST_USE vx_status vx_regions_open(const struct vx_regions_options *options,
                                       struct vx_regions **regions);
 /* No reference may be left, and the loop must have ended. */
@@ -140,26 +130,26 @@ struct vx_region_said {
 bool vx_regions_next(const struct vx_regions *regions, const struct vx_peer *peer,
                      enum vx_region_kind kind, i32 *cursor, struct vx_region_said *said);
 
-/* Takes a reference.  NOT_FOUND "Unable to find shared memory region: 'R'" when this
+/* Takes a reference to the region and makes the piece's place.  NOT_FOUND "Unable to find shared memory region: 'R'" when this
  * connection has no region of that name; INVALID_ARGUMENT when the piece is not entirely
  * inside the region; FAILED_PRECONDITION when the client has truncated the object or the
  * device has lost the region. */
 VX_MUST_USE vx_status vx_regions_use(struct vx_regions *regions,
                                      const struct vx_peer *peer,
                                      const struct vx_request_region *piece,
-                                     struct vx_why *why, struct vx_region_use *use);
-/* Releases the reference and clears *use; does nothing if *use holds none. */
-void vx_regions_done(struct vx_regions *regions, struct vx_region_use *use);
+                                     struct vx_why *why, struct vx_place *held);
+/* Releases the reference and clears *held; does nothing if it is in no region. */
+void vx_regions_done(struct vx_regions *regions, struct vx_place *held);
 /* Copies a piece of a system region, so that the caller validates the copy, which the
  * client cannot change.  False when the client has truncated the object meanwhile. */
-VX_MUST_USE bool vx_regions_read(struct vx_regions *regions,
-                                 const struct vx_region_use *use, void *to);
+VX_MUST_USE bool vx_regions_read(struct vx_regions *regions, const struct vx_place *held,
+                                 void *to);
 /* A worker has found that the memory is gone.  A system region cannot be used from now
  * on; a device region can be used again if its worker restarts and opens it. */
-void vx_regions_lost(struct vx_regions *regions, const struct vx_region_use *use);
+void vx_regions_lost(struct vx_regions *regions, const struct vx_place *held);
 /* True if the memory is gone, as far as the front knows: the client has truncated the
  * object, or the device has lost the region. */
-bool vx_regions_broken(struct vx_regions *regions, const struct vx_region_use *use);
+bool vx_regions_broken(struct vx_regions *regions, const struct vx_place *held);
 
 /* The connection has ended: unregisters its regions. */
 void vx_regions_owner_gone(struct vx_regions *regions, u64 connection);

@@ -15,11 +15,11 @@ static vx_status add_check_peer(const struct vx_regions *regions,
 {
     bool loopback = regions->who == VX_REGIONS_LOCAL;
     VX_ENSURE(vx_regions_serve(regions, kind), UNIMPLEMENTED,
-              "shared memory of clients is not served here");
+              "client shared memory is not enabled on this server");
     bool is_local = peer->kind == VX_PEER_LOCAL && loopback;
     VX_ENSURE_WHY(peer->connection && (peer->kind == VX_PEER_UNIX || is_local), why,
                   PERMISSION_DENIED, "this client may not register shared memory",
-                  "expected a client %s: the setting client_shm is %s",
+                  "expected a client %s, since the setting client_shm is %s",
                   loopback ? "on a unix socket or on this host's loopback"
                            : "on a unix socket",
                   regions->options.config->client_shm);
@@ -79,12 +79,12 @@ static vx_status add_check_wanted(const struct add_taken *taken,
                   "the name of a shared memory region is taken",
                   "shared memory region '%.127s' already in manager", wanted->name);
     VX_ENSURE_WHY(wanted->bytes > 0, why, INVALID_ARGUMENT,
-                  "a shared memory region without bytes",
+                  "the shared memory region has no bytes",
                   "expected a byte_size above 0 for shared memory region '%.127s', got 0",
                   wanted->name);
     /* Also for a device region, whose size has no other bound.  A worker refuses more. */
     VX_ENSURE_WHY(wanted->bytes <= (u64)INT64_MAX, why, INVALID_ARGUMENT,
-                  "a shared memory region that no memory holds",
+                  "the shared memory region is larger than any memory",
                   "expected a byte_size of at most %lld for shared memory region "
                   "'%.127s', got %llu",
                   (long long)INT64_MAX, wanted->name, (unsigned long long)wanted->bytes);
@@ -102,10 +102,9 @@ static vx_status add_check_room(const struct vx_regions *regions,
     VX_ENSURE_WHY(taken->row, why, RESOURCE_EXHAUSTED, "too many shared memory regions",
                   "expected at most %d shared memory regions of all clients",
                   VX_REGIONS_MAX);
-    VX_ENSURE(
-        vx_regions_may_send(regions, owner), RESOURCE_EXHAUSTED,
-        "a worker has many shared memory regions of this connection to map already: "
-        "try again later");
+    VX_ENSURE(vx_regions_may_send(regions, owner), RESOURCE_EXHAUSTED,
+              "a worker still has many shared memory regions of this connection to map: "
+              "try again later");
     return VX_OK;
 }
 
@@ -118,8 +117,8 @@ static vx_status add_check_bytes(const struct vx_regions *regions,
     u64 left = taken->bytes < most ? most - taken->bytes : 0;
     VX_ENSURE_WHY(
         wanted->bytes <= left, why, RESOURCE_EXHAUSTED, "too many bytes of shared memory",
-        "expected shared memory region '%.127s' to have at most %llu bytes, "
-        "what client_shm_bytes has left, got %llu",
+        "expected shared memory region '%.127s' to have at most %llu bytes, the "
+        "remainder of client_shm_bytes, got %llu",
         wanted->name, (unsigned long long)left, (unsigned long long)wanted->bytes);
     return VX_OK;
 }

@@ -70,13 +70,13 @@ static vx_status object_may(const struct vx_regions_options *options, int fd,
     struct stat object;
     VX_ENSURE_WHY(!fstat(fd, &object) && S_ISREG(object.st_mode), why, INVALID_ARGUMENT,
                   "not a shared memory object",
-                  "expected a shared memory object behind region '%.127s', got something "
-                  "else",
+                  "expected the key of region '%.127s' to name a shared memory object, "
+                  "got another kind of file",
                   wanted->name);
     VX_ENSURE_WHY(peer_may(options, peer, fd, &object), why, PERMISSION_DENIED,
                   "the client may not use this shared memory object",
-                  "expected a shared memory object that this client's user may read and "
-                  "write behind region '%.127s'",
+                  "expected region '%.127s' to be of a shared memory object that this "
+                  "client's user may read and write",
                   wanted->name);
     return VX_OK;
 }
@@ -90,8 +90,8 @@ static vx_status object_check_bytes(int fd, const struct vx_region_wanted *wante
     VX_ENSURE_WHY(!__builtin_add_overflow(wanted->offset, wanted->bytes, &end) &&
                       end <= (u64)object.st_size,
                   why, INVALID_ARGUMENT, "the shared memory object is smaller",
-                  "expected a shared memory object behind region '%.127s' that has %llu "
-                  "bytes at offset %llu, got one of %llu bytes",
+                  "expected the shared memory object of region '%.127s' to have %llu "
+                  "bytes at offset %llu, got an object of %llu bytes",
                   wanted->name, (unsigned long long)wanted->bytes,
                   (unsigned long long)wanted->offset, (unsigned long long)object.st_size);
     return VX_OK;
@@ -115,7 +115,7 @@ static vx_status object_fault(const struct vx_region_wanted *wanted, struct vx_w
     default:
         VX_FAIL_WHY(why, NOT_FOUND, "no such shared memory object",
                     "Unable to open shared memory region: '%.127s': no shared memory "
-                    "object has its key",
+                    "object has this key",
                     wanted->name);
     }
 }

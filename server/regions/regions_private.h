@@ -43,7 +43,7 @@ struct vx_region {
     bool counted_broken;        /* (lock) */
     enum vx_region_kind kind;
     u64 owner;  /* connection */
-    u64 serial; /* of this use of the row: head.batch of its MAP, MAPPED and UNMAP */
+    u64 serial; /* of this use of the row: head.serial of its MAP, MAPPED and UNMAP */
     char name[VX_WIRE_NAME_BYTES];
     u64 bytes;
     char key[VX_REGION_KEY_BYTES]; /* SYSTEM, as its client wrote it */

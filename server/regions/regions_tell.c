@@ -28,7 +28,7 @@ static void region_send_map_to(struct vx_regions *regions, struct vx_region *row
 {
     struct vx_workers *workers = *regions->options.workers;
     struct vx_message_map map = {
-        .head = {.kind = VX_MESSAGE_MAP, .batch = row->serial},
+        .head = {.kind = VX_MESSAGE_MAP, .serial = row->serial},
         .region = vx_region_number(regions, row),
         .on_device = row->kind == VX_REGION_DEVICE,
         .offset = row->offset,
@@ -101,8 +101,8 @@ static void region_answer(struct vx_regions *regions, struct vx_region *row,
 
 static vx_status region_was_taken_back(void)
 {
-    VX_FAIL(CANCELLED, "the shared memory region was taken back before its device had "
-                       "opened it");
+    VX_FAIL(CANCELLED,
+            "the shared memory region was unregistered before its device had opened it");
 }
 
 static vx_status region_worker_ended(void)
@@ -145,7 +145,7 @@ void vx_regions_on_mapped(struct vx_regions *regions, i32 worker,
 {
     VX_ON(LOOP);
     struct vx_region *row = &regions->rows[message->region - 1];
-    if (row->serial != message->head.batch || !(row->owe & worker_bit(worker))) return;
+    if (row->serial != message->head.serial || !(row->owe & worker_bit(worker))) return;
     row->owe &= ~worker_bit(worker);
     atomic_store(&regions->stirred, true);
     if (message->code)
@@ -221,7 +221,7 @@ static void region_discount(struct vx_regions *regions, struct vx_region *row)
 static void region_free(struct vx_regions *regions, struct vx_region *row)
 {
     struct vx_message_unmap unmap = {
-        .head = {.kind = VX_MESSAGE_UNMAP, .batch = row->serial},
+        .head = {.kind = VX_MESSAGE_UNMAP, .serial = row->serial},
         .region = vx_region_number(regions, row),
     };
     for (i32 w = 0; row->have >> w; w++)

@@ -4,6 +4,7 @@
 
 #include "engine/base/memory/access.h"
 #include "engine/base/process/clock.h"
+#include "engine/base/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -70,7 +71,8 @@ static bool has_file(const char *path, const char *name)
            S_ISREG(file.st_mode);
 }
 
-/* The place for one more.  If the list is full, it replaces a note, else the last. */
+/* The place for one more.  If the list is full, it replaces a note, else one that is no
+ * model, else the last. */
 static struct vx_repository_odd *scan_odd_place(struct vx_repository_listing *listing)
 {
     if (listing->odds_count < VX_REPOSITORY_ODDS_MAX)
@@ -78,12 +80,13 @@ static struct vx_repository_odd *scan_odd_place(struct vx_repository_listing *li
     listing->odds_count++;
     for (i32 i = 0; i < VX_REPOSITORY_ODDS_MAX; i++)
         if (listing->odds[i].note) return &listing->odds[i];
+    for (i32 i = VX_REPOSITORY_ODDS_MAX - 1; i >= 0; i--)
+        if (!listing->odds[i].model) return &listing->odds[i];
     return &listing->odds[VX_REPOSITORY_ODDS_MAX - 1];
 }
 
-/* Adds something that is not served.  `name`: its directory, or "" for the repository. */
-static struct vx_repository_odd *scan_odd(struct vx_repository_listing *listing,
-                                          const char *name)
+struct vx_repository_odd *vx_repository_add_odd(struct vx_repository_listing *listing,
+                                                const char *name)
 {
     struct vx_repository_odd *odd = scan_odd_place(listing);
     *odd = (struct vx_repository_odd){.model = false};
@@ -108,6 +111,12 @@ static int odd_compare(const void *a, const void *b)
     return strcmp(first->name, second->name);
 }
 
+void vx_repository_sort_odds(struct vx_repository_listing *listing)
+{
+    qsort(listing->odds, (size_t)vx_repository_odds(listing), sizeof *listing->odds,
+          odd_compare);
+}
+
 /* The place for one more.  If the list is full, it replaces the last in order; NULL when
  * `added` itself is the last. */
 static struct vx_repository_entry *scan_place(struct vx_repository_listing *listing,
@@ -119,9 +128,9 @@ static struct vx_repository_entry *scan_place(struct vx_repository_listing *list
         if (entry_compare(&listing->entries[e], last) > 0) last = &listing->entries[e];
     if (listing->complete) { /* said only once */
         listing->complete = false;
-        vx_why_set(&scan_odd(listing, "")->why,
-                   "more than %d model versions: the first of them by name are seen, the "
-                   "rest is left out",
+        vx_why_set(&vx_repository_add_odd(listing, "")->why,
+                   "more than %d model versions: only the first by name are listed, the "
+                   "others are ignored",
                    VX_LISTING_MAX);
     }
     return entry_compare(added, last) < 0 ? last : NULL;
@@ -138,33 +147,54 @@ static void scan_add(struct vx_repository_listing *listing, const char *model_pa
     fingerprint_entry(model_path, place);
 }
 
-/* Adds a directory without a version.  It counts as a model if it has a model's files. */
-static void scan_odd_model(struct vx_repository_listing *listing, const char *path,
-                           const char *name)
-{
-    struct vx_repository_odd *odd = scan_odd(listing, name);
-    bool weights = has_file(path, "weights.safetensors");
-    odd->model = weights || has_file(path, "network.json");
-    vx_why_set(&odd->why,
-               "'%.45s' has no version: expected a directory with a number, with "
-               "%.45s/1/weights.safetensors in it%s",
-               name, name, weights ? ", got weights.safetensors beside it" : "");
-}
-
-/* Directories beside a model's versions that a person may take for a version. */
+/* Directories in a model's directory that a person may take for a version. */
 struct strays {
     char first[NAME_MAX + 1]; /* by name: the sentence does not depend on the disk */
     i32 count;
 };
 
+/* Directories that tools make, and not people. */
+static bool is_tools(const char *name)
+{
+    return name[0] == '.' || !strcmp(name, "__pycache__") || !strcmp(name, "lost+found");
+}
+
 static void strays_add(struct strays *strays, DIR *model, const char *name)
 {
     struct stat file;
-    bool tool =
-        name[0] == '.' || !strcmp(name, "__pycache__") || !strcmp(name, "lost+found");
-    if (tool || fstatat(dirfd(model), name, &file, 0) || !S_ISDIR(file.st_mode)) return;
+    if (is_tools(name) || fstatat(dirfd(model), name, &file, 0) || !S_ISDIR(file.st_mode))
+        return;
     if (!strays->count++ || strcmp(name, strays->first) < 0)
         snprintf(strays->first, sizeof strays->first, "%s", name);
+}
+
+/* What a version's name is instead of that of the first stray. */
+static const char *version_expected(const struct strays *strays)
+{
+    const char *name = strays->first;
+    bool digits = name[0] && name[strspn(name, "0123456789")] == '\0';
+    if (!digits) return "a number";
+    if (name[0] != '0') return "a number up to 2147483647";
+    return name[strspn(name, "0")] ? "a number without zeros before it"
+                                   : "a number from 1 on";
+}
+
+/* Adds a directory without a version.  It counts as a model if it has a model's files. */
+static void scan_odd_model(struct vx_repository_listing *listing, const char *path,
+                           const char *name, const struct strays *strays)
+{
+    struct vx_repository_odd *odd = vx_repository_add_odd(listing, name);
+    bool weights = has_file(path, "weights.safetensors");
+    char came[64] = "", more[24] = "";
+    odd->model = weights || has_file(path, "network.json");
+    if (strays->count > 1) snprintf(more, sizeof more, " and %d more", strays->count - 1);
+    if (strays->count)
+        snprintf(came, sizeof came, "; there is '%.30s'%s", strays->first, more);
+    vx_why_set(&odd->why,
+               "'%.45s' has no version: expected a directory with %s, with "
+               "%.45s/1/weights.safetensors in it%s%s",
+               name, version_expected(strays), name,
+               weights ? ", got weights.safetensors beside it" : "", came);
 }
 
 /* A person who put a checkpoint there may believe that it is served. */
@@ -176,13 +206,27 @@ static void scan_note_strays(struct vx_repository_listing *listing, const char *
         listing->odds_count++; /* a note replaces nothing */
         return;
     }
-    struct vx_repository_odd *odd = scan_odd(listing, name);
+    struct vx_repository_odd *odd = vx_repository_add_odd(listing, name);
     odd->note = true;
     if (strays->count > 1) snprintf(more, sizeof more, " and %d more", strays->count - 1);
     vx_why_set(&odd->why,
-               "'%.45s' has the directory '%.45s'%s, not served: expected a version as a "
-               "whole number from 1 to %d without zeros before it",
+               "'%.45s' has the directory '%.45s'%s, not served: expected a version "
+               "number from 1 to %d without leading zeros",
                name, strays->first, more, INT32_MAX);
+}
+
+/* A model may be in it, so that it counts as one; a tool's directory, such as lost+found,
+ * which is root's alone, does not. */
+static void scan_unreadable(struct vx_repository_listing *listing, const char *path,
+                            const char *name, int error)
+{
+    char room[VX_ACCESS_BYTES];
+    struct vx_repository_odd *odd = vx_repository_add_odd(listing, name);
+    odd->model = !is_tools(name);
+    /* A link to nothing has no model; whatever else cannot be read may still have it. */
+    if (odd->model && error != ENOENT) listing->complete = false;
+    vx_why_set(&odd->why, "model directory '%.80s' cannot be read: %s", name,
+               vx_access_text(path, error, room));
 }
 
 static void scan_versions(struct vx_repository_listing *listing, const char *path,
@@ -191,12 +235,7 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     struct strays strays = {.count = 0};
     DIR *directory = opendir(path);
     if (!directory) {
-        char room[VX_ACCESS_BYTES];
-        int error = errno;
-        listing->complete = false;
-        vx_why_set(&scan_odd(listing, name)->why,
-                   "model directory '%.80s' cannot be read: %s", name,
-                   vx_access_text(path, error, room));
+        scan_unreadable(listing, path, name, errno);
         return;
     }
     bool any = false;
@@ -210,7 +249,7 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     }
     closedir(directory);
     if (!any)
-        scan_odd_model(listing, path, name);
+        scan_odd_model(listing, path, name, &strays);
     else if (strays.count)
         scan_note_strays(listing, name, &strays);
 }
@@ -222,10 +261,22 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
     struct stat file;
     if (strlen(name) >= VX_NAME_BYTES ||
         snprintf(path, sizeof path, "%s/%s", root, name) >=
-            (int)sizeof path - VX_NAME_BYTES)
-        vx_why_set(&scan_odd(listing, "")->why,
+            (int)sizeof path - VX_NAME_BYTES) {
+        vx_why_set(&vx_repository_add_odd(listing, "")->why,
                    "'%.60s...' is too long for a model's name", name);
-    else if (!stat(path, &file) && S_ISDIR(file.st_mode)) /* else a README beside them */
+        return;
+    }
+    int error = stat(path, &file) ? errno : 0;
+    if (!error && !S_ISDIR(file.st_mode)) return; /* a README beside them */
+    if (error && lstat(path, &file)) return;      /* it has gone since it was listed */
+    if (!vx_utf8_is(name, strlen(name))) /* no answer and no request can have it */
+        vx_why_set(&vx_repository_add_odd(listing, "")->why,
+                   "the model directory '%.60s' is ignored: expected a name in UTF-8, "
+                   "got other bytes, shown as '?'",
+                   name);
+    else if (error)
+        scan_unreadable(listing, path, name, error);
+    else
         scan_versions(listing, path, name);
 }
 
@@ -236,8 +287,9 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
     if (!directory) {
         char room[VX_ACCESS_BYTES];
         int error = errno;
-        vx_why_set(&scan_odd(listing, "")->why, "repository '%.80s' cannot be read: %s",
-                   path, vx_access_text(path, error, room));
+        vx_why_set(&vx_repository_add_odd(listing, "")->why,
+                   "repository '%.80s' cannot be read: %s", path,
+                   vx_access_text(path, error, room));
         return;
     }
     listing->readable = listing->complete = true;
@@ -245,14 +297,13 @@ void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);
     if (!listing->count && !listing->odds_count)
-        vx_why_set(&scan_odd(listing, "")->why,
+        vx_why_set(&vx_repository_add_odd(listing, "")->why,
                    "repository '%.100s' has no models: expected NAME/network.json and "
                    "NAME/1/weights.safetensors in it",
                    path);
     qsort(listing->entries, (size_t)listing->count, sizeof *listing->entries,
           entry_compare);
-    qsort(listing->odds, (size_t)vx_repository_odds(listing), sizeof *listing->odds,
-          odd_compare);
+    vx_repository_sort_odds(listing);
 }
 
 /* The index of the first entry that does not come before `wanted`. */
@@ -270,6 +321,32 @@ static i32 listing_from(const struct vx_repository_listing *listing,
     return low;
 }
 
+const struct vx_repository_entry *
+vx_repository_find(const struct vx_repository_listing *listing, const char *name,
+                   i64 version)
+{
+    struct vx_repository_entry wanted = {.version = version};
+    snprintf(wanted.name, sizeof wanted.name, "%s", name);
+    i32 at = listing_from(listing, &wanted);
+    if (at == listing->count) return NULL;
+    const struct vx_repository_entry *entry = &listing->entries[at];
+    bool is_it = !strcmp(entry->name, name) && (!version || entry->version == version);
+    return is_it ? entry : NULL;
+}
+
+const struct vx_repository_odd *
+vx_repository_next_odd_model(const struct vx_repository_listing *listing, i32 *cursor)
+{
+    i32 odds = vx_repository_odds(listing), absent = listing->absent_count;
+    if (absent > VX_REPOSITORY_ODDS_MAX) absent = VX_REPOSITORY_ODDS_MAX;
+    while (*cursor < odds + absent) {
+        i32 at = (*cursor)++;
+        if (at >= odds) return &listing->absent[at - odds];
+        if (listing->odds[at].model) return &listing->odds[at];
+    }
+    return NULL;
+}
+
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why)
 {
@@ -282,9 +359,11 @@ bool vx_repository_why_absent(const struct vx_repository_listing *listing,
         vx_why_set(why, "%s", VX_REPOSITORY_NO_ROW);
         return true;
     }
-    for (i32 i = 0; i < vx_repository_odds(listing); i++) {
-        if (!listing->odds[i].model || strcmp(listing->odds[i].name, name)) continue;
-        *why = listing->odds[i].why;
+    i32 cursor = 0;
+    for (const struct vx_repository_odd *odd;
+         (odd = vx_repository_next_odd_model(listing, &cursor));) {
+        if (strcmp(odd->name, name)) continue;
+        *why = odd->why;
         return true;
     }
     return false;
@@ -327,9 +406,9 @@ vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprin
     struct vx_repository_entry entry = {.version = version};
     fingerprint_entry(directory, &entry);
     if (entry.fingerprint == fingerprint) return VX_OK;
-    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the model's files changed on disk",
-                "the model's files changed on disk since the repository was read "
-                "(network.json or %lld/weights.safetensors): have it read again, with "
-                "SIGHUP or a load",
-                (long long)version);
+    VX_FAIL_WHY(
+        why, FAILED_PRECONDITION, "the model's files changed on disk",
+        "the model's files changed on disk since the repository was read (network.json "
+        "or %lld/weights.safetensors): send SIGHUP or load the model again",
+        (long long)version);
 }

@@ -12,7 +12,7 @@
  * Owner    the listing is the caller's memory.
  * Thread   any; one scan at a time per listing.
  * Limits   VX_LISTING_MAX versions; more are left out, and `odds` says so.
- *          VX_REPOSITORY_ODDS_MAX entries of `odds` are kept, all are counted.
+ *          VX_REPOSITORY_ODDS_MAX entries of `odds` and `absent` are kept, all are counted.
  * Fails    scan never: what cannot be served is described in `odds`, the rest is listed.
  *          check: FAILED_PRECONDITION when the files differ.  expect: NOT_FOUND,
  *          INVALID_ARGUMENT.
@@ -36,7 +36,7 @@
 #define VX_REPOSITORY_TEXT(number_)  VX_REPOSITORY_TEXT_(number_)
 #define VX_REPOSITORY_NO_ROW                                                             \
     "not loaded: at most " VX_REPOSITORY_TEXT(                                           \
-        VX_INSTANCES_MAX) " model versions are loaded at once, and others came first"
+        VX_INSTANCES_MAX) " model versions are loaded at once, and as many others are"
 
 struct vx_repository_entry {
     char name[VX_NAME_BYTES];
@@ -46,12 +46,14 @@ struct vx_repository_entry {
     u64 fingerprint;
     u64 network, weights; /* of one file each; all versions share network.json */
     bool no_row;          /* set by models: it is wanted, but no instance was free */
+    bool unwanted;        /* set by models: it is loaded when a client asks for it */
 };
 /* Something in the repository that is not served. */
 struct vx_repository_odd {
     char name[VX_NAME_BYTES]; /* of a directory in it; "" = the repository itself */
-    bool model;               /* it has a model's files: clients may ask for the model */
-    bool note; /* its model serves nevertheless, and is as ready as without it */
+    bool model;  /* it has a model's files or cannot be read: clients may ask for it */
+    bool note;   /* its model serves nevertheless, and is as ready as without it */
+    bool missed; /* set by models: it should serve, so the server is not ready */
     struct vx_why why;
 };
 struct vx_repository_listing {
@@ -60,11 +62,16 @@ struct vx_repository_listing {
     bool quiet;    /* no person asked for this scan: failed loads are not tried again */
     i64 begun_ns;  /* when the scan began: it has all that existed then */
     i32 count;
-    i32 missed; /* set by models: models of which no version has an instance */
-    /* Kept or not: when `odds` is full, a new one replaces a note, else the last. */
+    i32 missed;      /* set by models: models of which no version has an instance */
+    i32 odds_missed; /* set by models: how many of `odds` are missed */
+    /* Kept or not: when `odds` is full, a new one replaces a note, else one that is no
+     * model, else the last. */
     i32 odds_count;
+    i32 absent_count;                                   /* kept or not */
     struct vx_repository_entry entries[VX_LISTING_MAX]; /* by name, then version */
     struct vx_repository_odd odds[VX_REPOSITORY_ODDS_MAX];
+    /* Set by models: what the settings name and `entries` and `odds` do not have. */
+    struct vx_repository_odd absent[VX_REPOSITORY_ODDS_MAX];
 };
 
 /* How many entries of `odds` are kept. */
@@ -79,8 +86,26 @@ vx_repository_problem(const struct vx_repository_listing *listing)
 {
     return listing->odds_count ? listing->odds[0].why.text : "";
 }
-/* Why a model that is in the repository is not loaded; `version` 0 = any.  False: the
- * listing has no reason, or the model is not in it. */
+/* Whether a model should serve and has no instance. */
+static inline bool vx_repository_is_missed(const struct vx_repository_listing *listing)
+{
+    return listing->missed || listing->odds_missed || listing->absent_count;
+}
+/* The models without a version: those of `odds`, then `absent`.  Call with *cursor = 0
+ * first; NULL at the end. */
+const struct vx_repository_odd *
+vx_repository_next_odd_model(const struct vx_repository_listing *listing, i32 *cursor);
+/* Adds to `odds`; the name is "" for the repository itself. */
+struct vx_repository_odd *vx_repository_add_odd(struct vx_repository_listing *listing,
+                                                const char *name);
+/* Puts `odds` in order again: by name, notes last. */
+void vx_repository_sort_odds(struct vx_repository_listing *listing);
+/* The entry of a version, or with `version` 0 of the lowest; NULL = none. */
+const struct vx_repository_entry *
+vx_repository_find(const struct vx_repository_listing *listing, const char *name,
+                   i64 version);
+/* Why a model that should be in the repository is not loaded; `version` 0 = any.  False:
+ * the listing has no reason, or nobody expects the model in it. */
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why);
 /* What a served model's directory has that is not served; "" = nothing. */

@@ -72,7 +72,7 @@ static vx_status open_queues(struct vx_rpc *rpc)
 static vx_status open_server(struct vx_rpc *rpc, struct vx_why *why)
 {
     rpc->server = vx_rpc_server_make(&rpc->options);
-    VX_ENSURE(rpc->server, INTERNAL, "gRPC did not take the server's settings");
+    VX_ENSURE(rpc->server, INTERNAL, "gRPC rejected the server's settings");
     for (i32 i = 0; i < rpc->options.threads; i++) {
         rpc->queues[i].cq = grpc_completion_queue_create_for_next(NULL);
         grpc_server_register_completion_queue(rpc->server, rpc->queues[i].cq, NULL);

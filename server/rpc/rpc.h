@@ -138,7 +138,7 @@ bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gi
  * reply->outputs[i].bytes; a slot of 0 bytes is no slot.  The slots are given back when
  * gRPC has finished with them. */
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
-                        const struct vx_reply *reply, const struct vx_slot *outputs);
+                        const struct vx_reply *reply, const struct vx_place *outputs);
 /* Counts so many bytes of the arena for the call's tensors.  False: little of the arena
  * is left and the connection already has its part; nothing is counted. */
 bool vx_rpc_may_take(struct vx_call *call, u64 bytes);

@@ -131,12 +131,12 @@ static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
     accept->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     bool good = accept->epoll >= 0 && accept->wakeup >= 0 &&
                 epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_WAKEUP);
-    VX_ENSURE(good, RESOURCE_EXHAUSTED, "no descriptor left to hear of connections");
+    VX_ENSURE(good, RESOURCE_EXHAUSTED, "no file descriptor left to watch connections");
     VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
     for (i32 i = 0; i < accept->listeners.count; i++)
         VX_ENSURE(epoll_has(accept, EPOLL_CTL_ADD, accept->listeners.list[i].fd, EPOLLIN,
                             ID_LISTENER + (u64)i),
-                  RESOURCE_EXHAUSTED, "no memory to hear of connections");
+                  RESOURCE_EXHAUSTED, "cannot watch a listener (epoll_ctl)");
     return VX_OK;
 }
 
@@ -144,7 +144,7 @@ vx_status vx_rpc_accept_open(const struct vx_rpc_options *options, struct vx_why
                              struct vx_rpc_accept **accept)
 {
     struct vx_rpc_accept *made = vx_alloc_zero(sizeof *made);
-    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to take connections");
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to accept connections");
     made->options = *options;
     made->epoll = made->wakeup = -1;
     made->silence_ns = SILENCE_NS;

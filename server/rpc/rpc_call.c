@@ -190,7 +190,7 @@ static void on_arrive(void *context, bool ok)
     arrive_admitted(record);
 }
 
-static const char receive_left[] = "the client left before its message was here";
+static const char receive_left[] = "the call was cancelled before its message arrived";
 
 static void receive_start(struct vx_rpc_record *record, void (*on)(void *, bool))
 {
@@ -324,8 +324,8 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
     grpc_byte_buffer_reader_destroy(&reader);
     VX_ENSURE_WHY(
         spans->bytes == grpc_byte_buffer_length(record->payload), why, RESOURCE_EXHAUSTED,
-        "the message came in too many pieces",
-        "the message of %zu bytes came in more than %zu pieces; send larger frames",
+        "the message came in too many fragments",
+        "the message of %zu bytes came in more than %zu fragments; send larger frames",
         grpc_byte_buffer_length(record->payload), record->rpc->spans_max);
     return VX_OK;
 }
@@ -335,14 +335,11 @@ static void infer_name_coords(const struct vx_rpc_options *options,
                               struct vx_request *request)
 {
     const struct vx_slots *slots = options->slots;
-    for (i32 i = 0; i < request->inputs_count; i++) {
-        const struct vx_request_tensor *input = &request->inputs[i];
-        if (!vx_call_is_coords(input) || !input->slot.bytes) continue;
-        const void *coords = slots->memory(slots->context, &input->slot);
-        request->sent_ref = vx_coords_ref_of(&options->coords_ref_key, coords,
-                                             (i32)input->shape[1], input->shape[0]);
-        return;
-    }
+    const struct vx_request_tensor *coords = vx_admit_coords_of(request);
+    if (!coords || coords->place.kind != VX_PLACE_ARENA) return;
+    const void *bytes = slots->memory(slots->context, &coords->place);
+    request->sent_ref = vx_coords_ref_of(&options->coords_ref_key, bytes,
+                                         (i32)coords->shape[1], coords->shape[0]);
 }
 
 static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
@@ -364,13 +361,14 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     infer_name_coords(&rpc->options, &record->call.request);
     u64 bytes = 0;
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        bytes += call->request.inputs[i].slot.bytes;
+        if (call->request.inputs[i].place.kind == VX_PLACE_ARENA)
+            bytes += call->request.inputs[i].place.bytes;
     if (vx_rpc_may_take(call, bytes)) return VX_OK;
     vx_rpc_inputs_give(record);
     VX_FAIL_WHY(
-        why, RESOURCE_EXHAUSTED, "the connection has its part of the arena",
-        "no room for %llu bytes of tensors: this connection has its part of those "
-        "in flight already; try again when it has had answers",
+        why, RESOURCE_EXHAUSTED, "the connection already uses its share of the arena",
+        "no room for %llu bytes of tensors: this connection already uses its share of "
+        "the memory for tensors in flight; try again after it has received answers",
         (unsigned long long)bytes);
 }
 

@@ -13,13 +13,13 @@
 static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_FLOOD] = "a flood of control frames, or of calls without a message",
     [VX_RPC_CUT_HEADERS] = "a header block of more than 64 KiB",
-    [VX_RPC_CUT_IDLE] = "it had no call, and others wanted its place",
-    [VX_RPC_CUT_LARGE] = "a message of more than message_bytes_max and 64 MiB",
+    [VX_RPC_CUT_IDLE] = "it had no call, and other clients needed its place",
+    [VX_RPC_CUT_LARGE] = "a message that exceeds message_bytes_max by more than 64 MiB",
     [VX_RPC_CUT_LATE] = "a message took longer than receive_ms_max to arrive",
-    [VX_RPC_CUT_STILL] = "a message stood still while others waited for its room",
+    [VX_RPC_CUT_STILL] = "a message made no progress while others waited for its memory",
     [VX_RPC_CUT_STREAMS] = "more open streams than a client may have",
     [VX_RPC_CUT_UNFINISHED] = "unfinished messages of more than receive_bytes_max",
-    [VX_RPC_CUT_UNREAD] = "it went on sending and did not read what came back",
+    [VX_RPC_CUT_UNREAD] = "it kept sending and did not read the answers",
 };
 
 void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,

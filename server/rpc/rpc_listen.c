@@ -270,15 +270,14 @@ static vx_status unix_make_way(const char *address, const struct sockaddr_un *at
     if (lstat(at->sun_path, &before))
         return errno == ENOENT ? VX_OK : listen_failed(address, errno, why);
     VX_ENSURE_WHY(S_ISSOCK(before.st_mode), why, UNAVAILABLE, "cannot listen there",
-                  "cannot listen on '%s': expected a socket or nothing there, found "
-                  "something else",
+                  "cannot listen on '%s': a file that is not a socket exists there",
                   address);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return listen_failed(address, errno, why);
     int error = connect(fd, (const struct sockaddr *)at, sizeof *at) ? errno : 0;
     close(fd);
     VX_ENSURE_WHY(error && error != EAGAIN, why, UNAVAILABLE, "cannot listen there",
-                  "cannot listen on '%s': another server answers there", address);
+                  "cannot listen on '%s': another server listens there", address);
     if (error == ENOENT) return VX_OK;
     if (error != ECONNREFUSED) return listen_failed(address, error, why);
     bool same = !lstat(at->sun_path, &now) && now.st_dev == before.st_dev &&

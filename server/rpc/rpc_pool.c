@@ -28,7 +28,8 @@ static vx_status pool_build_lends(struct vx_rpc *rpc)
 {
     rpc->lends_count = rpc->options.calls_max * VX_REQUEST_OUTPUTS_MAX;
     rpc->lends = vx_alloc_zero((size_t)rpc->lends_count * sizeof *rpc->lends);
-    VX_ENSURE(rpc->lends, RESOURCE_EXHAUSTED, "no memory for the records of lent slots");
+    VX_ENSURE(rpc->lends, RESOURCE_EXHAUSTED,
+              "no memory for slots that are lent to gRPC");
     for (i32 i = rpc->lends_count - 1; i >= 0; i--) {
         rpc->lends[i] = (struct vx_rpc_lend){.rpc = rpc, .next = rpc->lends_free};
         rpc->lends_free = &rpc->lends[i];
@@ -209,6 +210,8 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     record->arrived = false;
     vx_rpc_govern_give(vx_rpc_place_of(record), record->tensors_bytes);
     record->tensors_bytes = 0;
+    vx_rpc_govern_answer_give(vx_rpc_place_of(record), record->answer_bytes);
+    record->answer_bytes = 0;
     vx_rpc_stream_uncount(record);
     record->stream = (struct vx_rpc_stream){0};
     record->next = rpc->free;
@@ -242,7 +245,7 @@ static void on_slice_dropped(void *context)
     pthread_mutex_unlock(&rpc->lock);
 }
 
-bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice)
+bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_place slot, grpc_slice *slice)
 {
     pthread_mutex_lock(&rpc->lock);
     struct vx_rpc_lend *lend = rpc->lends_free;

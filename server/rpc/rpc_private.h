@@ -149,6 +149,7 @@ struct vx_rpc_record {
     bool waiting;   /* (lock) in the receive queue, or waiting for a child */
     bool awaits;    /* (lock) its message is not here, or it may stay idle: await_share */
     u64 tensors_bytes;  /* of the arena, counted for its connection */
+    u64 answer_bytes;   /* of the heap, counted for its connection */
     bool counted;       /* (lock) counted in in_flight */
     bool arrived;       /* counted in VX_RPC_SHARE_ARRIVED */
     bool metadata_sent; /* used only by the thread that may send */
@@ -186,7 +187,7 @@ struct vx_rpc_sender {
 /* A slot that gRPC reads from; given back when gRPC drops the slice. */
 struct vx_rpc_lend {
     struct vx_rpc *rpc;
-    struct vx_slot slot;
+    struct vx_place slot;
     struct vx_rpc_lend *next;
 };
 
@@ -375,7 +376,7 @@ bool vx_rpc_record_hold(struct vx_rpc_record *record);
 struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent);
 /* Makes a slice over the slot and takes over the slot.  False when no lend is free: the
  * slot stays with the caller. */
-bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_slot slot, grpc_slice *slice);
+bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_place slot, grpc_slice *slice);
 
 /* rpc_share.c */
 /* Counts the call as in flight; false when there are too many.  It may end a call that

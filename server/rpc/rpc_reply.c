@@ -125,7 +125,7 @@ static void slices_nest(struct reply_slices *slices, u64 total)
 }
 
 static bool slices_add_tensor(struct vx_rpc *rpc, struct reply_slices *slices,
-                              const struct vx_slot *slot)
+                              const struct vx_place *slot)
 {
     slices->length += vx_codec_pack_raw_prefix(slot->bytes, slices->text + slices->length,
                                                sizeof slices->text - slices->length);
@@ -138,17 +138,17 @@ static bool slices_add_tensor(struct vx_rpc *rpc, struct reply_slices *slices,
     memcpy(slices->text + slices->length, slots->memory(slots->context, slot),
            slot->bytes);
     slices->length += slot->bytes;
-    struct vx_slot taken = *slot;
+    struct vx_place taken = *slot;
     slots->give(slots->context, &taken);
     return true;
 }
 
-static void reply_give_slots(struct vx_rpc *rpc, const struct vx_slot *outputs,
+static void reply_give_slots(struct vx_rpc *rpc, const struct vx_place *outputs,
                              i32 outputs_count)
 {
     const struct vx_slots *slots = rpc->options.slots;
     for (i32 i = 0; i < outputs_count; i++) {
-        struct vx_slot slot = outputs[i];
+        struct vx_place slot = outputs[i];
         if (slot.bytes) slots->give(slots->context, &slot);
     }
 }
@@ -176,7 +176,7 @@ static vx_status reply_check_size(u64 total, struct vx_why *why)
 }
 
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
-                        const struct vx_reply *reply, const struct vx_slot *outputs)
+                        const struct vx_reply *reply, const struct vx_place *outputs)
 {
     struct vx_rpc_record *record = reply_take(call);
     struct reply_slices slices;
@@ -201,7 +201,7 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
         reply_give_slots(rpc, outputs + i, reply->outputs_count - i);
         vx_rpc_call_end(
             record, VX_CODE_RESOURCE_EXHAUSTED,
-            "too many replies wait for clients that do not read; try again later");
+            "too many answers wait for clients that do not read them; try again later");
         return;
     }
     slices_flush(&slices);
@@ -221,6 +221,13 @@ void vx_rpc_reply(struct vx_rpc *rpc, struct vx_call **call, const void *bytes,
 {
     (void)rpc;
     struct vx_rpc_record *record = reply_take(call);
+    if (!vx_rpc_govern_answer_take(vx_rpc_place_of(record), length)) {
+        vx_rpc_call_end(record, VX_CODE_RESOURCE_EXHAUSTED,
+                        "too many bytes of answers wait for clients that do not read; "
+                        "try again later");
+        return;
+    }
+    record->answer_bytes = length;
     end_set(record, VX_CODE_OK, "");
     vx_rpc_end_start(record, message_copy(length ? bytes : "", length));
 }

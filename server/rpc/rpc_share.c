@@ -99,6 +99,9 @@ static i32 calls_limit(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
     enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    /* Nobody reads the answer to a call whose connection has ended: thousands of them may
+     * still arrive, and no share counts them. */
+    if (!vx_rpc_govern_lives(vx_rpc_place_of(record))) return calls_crowded(rpc);
     i32 own = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
     i32 small = kind == VX_METHOD_UNARY ? VX_RPC_SMALL_RESERVED / 2 : 0;
     i64 taken =
@@ -133,9 +136,8 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
         vx_rpc_await_begin(record);
     pthread_mutex_unlock(&rpc->lock);
     if (going)
-        room_make(going,
-                  "the server has all the calls in flight that it may have, and this "
-                  "one was idle; try again later");
+        room_make(going, "the server is at its limit of calls in flight (calls_max), and "
+                         "this call was idle; try again later");
     return admitted;
 }
 
@@ -165,9 +167,8 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     }
     pthread_mutex_unlock(&rpc->lock);
     if (going)
-        room_make(going,
-                  "the server has all the streams open that it may have, and this one "
-                  "was idle; try again later, or use ModelInfer");
+        room_make(going, "the server is at its limit of open streams (streams_max), and "
+                         "this one was idle; try again later, or use ModelInfer");
     return admitted;
 }
 

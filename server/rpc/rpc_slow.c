@@ -33,10 +33,9 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
     struct vx_why why;
     vx_why_set(&why,
                receives ? "the request's message took longer than %lld ms to arrive"
-               : hoards
-                   ? "the client did not read its answer for %lld ms while others waited "
-                     "for the memory that it holds"
-                   : "the client did not read its answer for %lld ms",
+               : hoards ? "the client did not read its answer for %lld ms while others "
+                          "waited for the memory that the answer occupies"
+                        : "the client did not read its answer for %lld ms",
                (long long)(most / VX_NS_PER_MS));
     atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
                               memory_order_relaxed);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char stream_left[] = "the client left";
+static const char stream_left[] = "the client cancelled the call or disconnected";
 
 static void on_message(void *context, bool ok);
 static void on_sent(void *context, bool ok);

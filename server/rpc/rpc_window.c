@@ -37,8 +37,9 @@ vx_status vx_rpc_window_open(struct vx_rpc_window *window, i32 connections_max,
     if (fit < 1) fit = 1;
     *connections = connections_max < fit ? connections_max : fit;
     if (*connections < connections_max)
-        VX_LOG(CONFIG, VX_LOG_I64("connections_max", *connections),
-               VX_LOG_TEXT("why", "the system's limit of open files allows no more"));
+        VX_LOG(
+            CONFIG, VX_LOG_I64("connections_max", *connections),
+            VX_LOG_TEXT("why", "the limit of open files (RLIMIT_NOFILE) allows no more"));
     *window = (struct vx_rpc_window){.first = half, .count = half, .next = half};
     window->peers = vx_alloc_zero((size_t)half * sizeof *window->peers);
     VX_ENSURE(window->peers, RESOURCE_EXHAUSTED,

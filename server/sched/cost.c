@@ -5,9 +5,10 @@
 static const f64 KEEP = 0.95;
 /* One batch is learned as at most this many times its prediction. */
 static const f64 OUTLIER = 4;
-/* Among the first EARLY batches, one far below the line shows that the line was fitted to
- * an outlier: the fit starts anew.  Later it is a batch whose items failed. */
-enum { EARLY = 8 };
+/* A batch far below the line, OUTLIER times or more, shows that the line was fitted to an
+ * outlier or to a time when the device was slow: the fit starts anew.  After the first
+ * EARLY batches it takes LOW of them in a row. */
+enum { EARLY = 8, LOW = 2 };
 /* The line is used up to NEAR times the largest measured batch, and always up to
  * NEAR_PAIRS pairs, which take no device long. */
 static const f64 NEAR = 4, NEAR_PAIRS = 1 << 16;
@@ -62,7 +63,8 @@ void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
     if (cost->weight > 0) {
         f64 expected = cost->fixed_ns + cost->slope_ns * x;
         if (y > OUTLIER * expected && expected > 0) y = OUTLIER * expected;
-        if (y < expected / OUTLIER && cost->seen <= EARLY)
+        cost->low = y < expected / OUTLIER ? cost->low + 1 : 0;
+        if (cost->low && (cost->seen <= EARLY || cost->low >= LOW))
             cost->weight = cost->x = cost->y = cost->xx = cost->xy = cost->slope_ns = 0;
     }
     cost->weight = cost->weight * KEEP + 1;

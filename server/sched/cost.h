@@ -12,7 +12,9 @@
  *
  * A batch that took many times its prediction is learned as a few times its prediction: a
  * stall of the host is not a property of the device, and if the device did become that
- * slow, the prediction follows a few batches later.  The very first batch includes
+ * slow, the prediction follows a few batches later.  When it is fast again, two batches
+ * in a row far below their predictions are enough: the fit starts anew.  The very first
+ * batch includes
  * warm-up: it is counted, but its time is not learned.
  *
  * Thread   any; pure.
@@ -31,6 +33,7 @@
 /* Weighted sums over the measured batches, older ones with less weight; zeros = none. */
 struct vx_cost {
     i32 seen, built; /* batches; those of them that built geometries */
+    i32 low;         /* batches in a row that took far less than predicted */
     f64 most;        /* pairs of the largest batch */
     f64 weight, x, y, xx, xy;
     f64 slope_ns, fixed_ns; /* per pair; per batch */

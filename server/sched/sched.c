@@ -198,6 +198,7 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     i64 build_ns = end->geometry_ns < 0                ? 0
                    : end->geometry_ns > end->device_ns ? end->device_ns
                                                        : end->geometry_ns;
+    instance->learned_ns = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
     vx_cost_learn(&instance->costs[end->worker],
                   &(struct vx_cost_seen){

@@ -226,6 +226,11 @@ static f64 in_ms(i64 ns)
     return (f64)ns / (f64)VX_NS_PER_MS;
 }
 
+/* A prediction that only refuses is never corrected: if a device was slow for a while and
+ * every request has a deadline, nothing would run on it again.  So a request that an idle
+ * device can take at once is run when nothing was learned for so long. */
+#define PROBE_NS VX_NS_PER_S
+
 /* Refuses at once a request that would expire in the queue or be answered too late.
  * gRPC's deadline limits the time until the answer, `timeout` the time in the queue.
  * With timeout_delay, no request is refused because of `timeout`. */
@@ -238,10 +243,12 @@ static vx_status job_check_times(const struct vx_sched *sched, const struct vx_j
     const struct vx_queue_policy *policy =
         vx_sched_policy(&sched->instances[job->instance], job->level);
     i64 end_ns = expected.wait_ns + expected.run_ns;
+    i64 learned_ns = sched->instances[job->instance].learned_ns;
+    if (expected.wait_ns <= 0 && now_ns - learned_ns >= PROBE_NS) return VX_OK;
     if (job->deadline_ns != VX_NEVER && is_too_late(now_ns, end_ns, job->deadline_ns))
-        VX_FAIL_WHY(why, DEADLINE_EXCEEDED, "the deadline cannot be kept",
-                    "the deadline in %.1f ms cannot be kept: the expected wait is "
-                    "%.1f ms, and %.1f ms on the device",
+        VX_FAIL_WHY(why, DEADLINE_EXCEEDED, "the deadline cannot be met",
+                    "the deadline in %.1f ms cannot be met: the expected wait is %.1f "
+                    "ms, plus %.1f ms on the device",
                     in_ms(job->deadline_ns - now_ns), in_ms(expected.wait_ns),
                     in_ms(expected.run_ns));
     if (job->by_timeout && !policy->timeout_delay &&
@@ -260,19 +267,19 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
     i32 own = vx_sched_client_jobs(sched, job->client);
     VX_ENSURE_WHY(sched->queued < vx_sched_turn_room(sched, job->client), why,
                   UNAVAILABLE, "Exceeds maximum queue size",
-                  "Exceeds maximum queue size: %d requests wait already", sched->queued);
-    VX_ENSURE_WHY(
-        !vx_sched_turn_has_part(sched, job->client), why, UNAVAILABLE,
-        "Exceeds maximum queue size",
-        "Exceeds maximum queue size: %d requests wait already, and %d of them are "
-        "this client's",
-        sched->queued, own);
+                  "Exceeds maximum queue size: %d requests are already waiting",
+                  sched->queued);
+    VX_ENSURE_WHY(!vx_sched_turn_has_part(sched, job->client), why, UNAVAILABLE,
+                  "Exceeds maximum queue size",
+                  "Exceeds maximum queue size: %d requests are already waiting, %d of "
+                  "them from this client",
+                  sched->queued, own);
     i64 most = vx_sched_policy(instance, level)->max_queue_size;
     i32 waiting = vx_sched_level_jobs(instance, level);
     VX_ENSURE_WHY(most <= 0 || waiting < most, why, UNAVAILABLE,
                   "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests of this model and priority "
-                  "wait already",
+                  "are already waiting",
                   waiting);
     return VX_OK;
 }
@@ -292,7 +299,7 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     VX_ASSERT(!(job->only >> VX_WORKERS_MAX));
     struct sched_instance *instance = vx_sched_instance(sched, job->instance);
     VX_ENSURE(job->deadline_ns > now_ns, DEADLINE_EXCEEDED,
-              "the deadline had passed before the request could wait for a device");
+              "the deadline had passed before the request was queued");
     job->level = job_level(&instance->batching, job->priority);
     VX_ENSURE(!job->must_hold || job->holders, FAILED_PRECONDITION,
               "no device holds the geometry that the request names");

@@ -70,6 +70,7 @@ struct sched_instance {
     struct sched_load waiting; /* sum of the lines */
     struct vx_cost_ratio ratio;
     struct vx_cost costs[VX_WORKERS_MAX];
+    i64 learned_ns; /* when a batch was last learned from */
 };
 
 /* A hash table of clients with open addressing. */

@@ -52,8 +52,9 @@ static const char *cache_path(const struct vx_config *config, char path[CACHE_PA
     if (strncmp(setting, "~/", 2)) return given(setting);
     if (!home_find(home)) {
         VX_LOG(KERNEL_CACHE, VX_LOG_TEXT("directory", setting),
-               VX_LOG_TEXT("why", "this user has no home: kernels are compiled anew at "
-                                  "each start unless --kernel-cache names a directory"));
+               VX_LOG_TEXT("why",
+                           "this user has no home directory: kernels are compiled again "
+                           "at each start unless --kernel-cache names a directory"));
         return NULL;
     }
     int length = snprintf(path, CACHE_PATH_BYTES, "%s%s", home, setting + 1);

@@ -50,23 +50,22 @@ static struct vx_item device_item(const struct vx_worker *worker,
         .coords_columns = in->coords_columns,
         .voxels = in->voxels,
         .feats_dtype = (enum vx_dtype)in->feats_dtype,
-        .coords_change = in->coords.region != 0,
+        .coords_change = vx_place_in_region(&in->coords),
     };
-    const struct vx_worker_tensor coords = {
-        &in->coords, in->voxels * in->coords_columns * 4, 4, VX_ITEM_COORDS};
-    const struct vx_worker_tensor feats = {
-        &in->feats, in->voxels * signature->feats_channels * (i64)feat_bytes, feat_bytes,
-        VX_ITEM_FEATS};
+    const struct vx_worker_tensor coords = {in->voxels * in->coords_columns * 4, 4,
+                                            VX_ITEM_COORDS};
+    const struct vx_worker_tensor feats = {in->voxels * signature->feats_channels *
+                                               (i64)feat_bytes,
+                                           feat_bytes, VX_ITEM_FEATS};
     *uses = (struct vx_worker_uses){.count = 0};
-    item.coords = vx_worker_at(worker, &coords, &item, uses);
-    item.feats = vx_worker_at(worker, &feats, &item, uses);
+    item.coords = vx_worker_at(worker, &in->coords, &coords, &item, uses);
+    item.feats = vx_worker_at(worker, &in->feats, &feats, &item, uses);
     for (i32 o = 0; o < signature->outputs_count; o++) {
         const struct vx_output *output = &signature->outputs[o];
         size_t element = vx_dtype_bytes(output->dtype);
-        const struct vx_worker_tensor out = {&in->outputs[o],
-                                             in->voxels * output->channels * (i64)element,
+        const struct vx_worker_tensor out = {in->voxels * output->channels * (i64)element,
                                              element, VX_ITEM_OUTPUT(o)};
-        item.outputs[o] = vx_worker_at(worker, &out, &item, uses);
+        item.outputs[o] = vx_worker_at(worker, &in->outputs[o], &out, &item, uses);
     }
     return item;
 }
@@ -74,16 +73,16 @@ static struct vx_item device_item(const struct vx_worker *worker,
 static struct vx_worker_batch *device_take_batch(struct vx_worker *worker)
 {
     for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++)
-        if (!worker->batches[i].head.batch) return &worker->batches[i];
+        if (!worker->batches[i].head.serial) return &worker->batches[i];
     vx_panic(__FILE__, __LINE__, "the front sent more batches than a worker takes");
 }
 
 static void device_on_run(struct vx_worker *worker, const struct vx_message_run *run)
 {
-    VX_ASSERT(run->head.batch); /* 0 means a free place */
+    VX_ASSERT(run->head.serial); /* 0 means a free place */
     struct vx_model *model = worker->models[run->head.instance];
     VX_ASSERT(model);
-    vx_panic_note("batch", run->head.batch);
+    vx_panic_note("batch", run->head.serial);
     struct vx_worker_batch *batch = device_take_batch(worker);
     batch->head = run->head;
     batch->received_ns = worker->working_said_ns = vx_clock_ns();
@@ -130,8 +129,8 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
         if (item->status.fault)
             vx_done_add_why(out, i, vx_status_text(item->status, &item->why));
     }
-    vx_panic_note("after batch", batch->head.batch);
-    batch->head.batch = 0;
+    vx_panic_note("after batch", batch->head.serial);
+    batch->head.serial = 0;
     out->sent_ns = vx_clock_ns();
     vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
 }
@@ -198,7 +197,7 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_MAPPED:
     case VX_MESSAGE_ENDS: break; /* sent by workers only */
     }
-    vx_panic(__FILE__, __LINE__, "a message that is not the front's to say");
+    vx_panic(__FILE__, __LINE__, "the front sent a message that only workers send");
 }
 
 static void device_pause(void)

@@ -69,7 +69,7 @@ struct vx_worker_batch {
 struct vx_worker_region {
     bool there;         /* mapped, and usable */
     bool waits, pinned; /* still to be page-locked; page-locked */
-    u64 use;            /* head.batch of MAP */
+    u64 use;            /* head.serial of MAP */
     u64 bytes;
     struct vx_foreign *foreign; /* of a system region */
     void *device;               /* of a device region */
@@ -162,17 +162,16 @@ void vx_worker_on_pinned(struct vx_worker *worker);
 /* The main thread has stopped: releases all regions. */
 void vx_worker_regions_close(struct vx_worker *worker);
 
-/* The address of an item's tensor, in a region or in the arena.  If its region is not
- * mapped or was truncated, the item's status is a fault, and the item must not run.
- * `bit` is the tensor's in the item's on_device. */
+/* The address of an item's tensor; NULL if its place is NONE.  If its region is not mapped
+ * or was truncated, the item's status is a fault, and the item must not run. */
 struct vx_worker_tensor {
-    const struct vx_place *place;
     i64 bytes;
     size_t align; /* of an element */
-    u32 bit;
+    u32 bit;      /* in the item's on_device */
 };
-void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor *tensor,
-                   struct vx_item *item, struct vx_worker_uses *uses);
+void *vx_worker_at(const struct vx_worker *worker, const struct vx_place *place,
+                   const struct vx_worker_tensor *tensor, struct vx_item *item,
+                   struct vx_worker_uses *uses);
 /* After its batch: an item whose region was truncated meanwhile becomes a fault. */
 void vx_worker_check(const struct vx_worker *worker, struct vx_worker_uses *uses,
                      struct vx_item *item);

@@ -44,7 +44,7 @@ static void say_mapped(struct vx_worker *worker, i32 region, vx_status status,
     struct vx_message_mapped *out = &worker->out.mapped;
     memset(out, 0, sizeof *out);
     out->head.kind = VX_MESSAGE_MAPPED;
-    out->head.batch = row_of(worker, region)->use;
+    out->head.serial = row_of(worker, region)->use;
     out->region = region;
     out->code = (i32)vx_status_code(status);
     if (status.fault) vx_why_set(&out->why, "%s", vx_status_text(status, why));
@@ -201,7 +201,8 @@ void vx_worker_on_map(struct vx_worker *worker, const struct vx_message_map *mes
     struct vx_worker_region *row = row_of(worker, message->region);
     struct vx_why why = {""};
     VX_ASSERT(!row->there);
-    *row = (struct vx_worker_region){.use = message->head.batch, .bytes = message->bytes};
+    *row =
+        (struct vx_worker_region){.use = message->head.serial, .bytes = message->bytes};
     vx_status status = message->on_device
                            ? vx_engine_import(worker->engine, message->handle,
                                               (size_t)row->bytes, &why, &row->device)
@@ -240,8 +241,8 @@ void vx_worker_regions_close(struct vx_worker *worker)
 
 static vx_status region_gone(const struct vx_worker_region *row, struct vx_why *why)
 {
-    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the shared memory region is not there",
-                "the shared memory region is not there: %s",
+    VX_FAIL_WHY(why, FAILED_PRECONDITION, "the shared memory region is not mapped",
+                "the shared memory region is not mapped: %s",
                 row->why.text[0] ? row->why.text : "register it again");
 }
 
@@ -257,8 +258,8 @@ static vx_status region_cut(struct vx_why *why)
 static vx_status region_askew(size_t align, struct vx_why *why)
 {
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a tensor in shared memory is not aligned",
-                "a tensor in a shared memory region does not begin at a multiple of its "
-                "element's %zu bytes",
+                "a tensor in a shared memory region must begin at a multiple of its "
+                "element size, %zu bytes",
                 align);
 }
 
@@ -272,11 +273,11 @@ static bool region_is_cut(const struct vx_worker_region *row)
     return vx_foreign_broken(row->foreign);
 }
 
-static vx_status region_look(const struct vx_worker_region *row,
+static vx_status region_look(const struct vx_worker_region *row, u64 offset,
                              const struct vx_worker_tensor *tensor, struct vx_why *why,
                              u8 **at)
 {
-    u64 bytes = (u64)tensor->bytes, offset = tensor->place->offset;
+    u64 bytes = (u64)tensor->bytes;
     if (!row->there) return region_gone(row, why);
     if (region_is_cut(row)) return region_cut(why);
     VX_ASSERT(offset <= row->bytes && bytes <= row->bytes - offset);
@@ -287,13 +288,13 @@ static vx_status region_look(const struct vx_worker_region *row,
     return VX_OK;
 }
 
-void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor *tensor,
-                   struct vx_item *item, struct vx_worker_uses *uses)
+void *vx_worker_at(const struct vx_worker *worker, const struct vx_place *place,
+                   const struct vx_worker_tensor *tensor, struct vx_item *item,
+                   struct vx_worker_uses *uses)
 {
-    const struct vx_place *place = tensor->place;
     u8 *at = NULL;
-    if (place->offset == VX_PLACE_NONE) return NULL;
-    if (!place->region) {
+    if (place->kind == VX_PLACE_NONE) return NULL;
+    if (place->kind == VX_PLACE_ARENA) {
         at = vx_shared_view(worker->shared, place->offset, (u64)tensor->bytes);
         VX_ASSERT(at);
         return at;
@@ -303,7 +304,7 @@ void *vx_worker_at(const struct vx_worker *worker, const struct vx_worker_tensor
     uses->regions[uses->count++] = place->region;
     if (row->device) item->on_device |= tensor->bit;
     struct vx_why why;
-    vx_status status = region_look(row, tensor, &why, &at);
+    vx_status status = region_look(row, place->offset, tensor, &why, &at);
     if (status.fault && !item->status.fault) {
         bool gone = vx_status_code(status) == VX_CODE_FAILED_PRECONDITION;
         uses->lost = gone ? place->region : 0;

@@ -170,7 +170,9 @@ int vx_worker_launch(const struct vx_launch *launch, struct vx_launched *launche
 void vx_worker_kill(const struct vx_launched *launched)
 {
     if (launched->thread) {
-        VX_LOG(STOP, VX_LOG_TEXT("why", "the worker in this process must end"));
+        VX_LOG(
+            STOP,
+            VX_LOG_TEXT("why", "the in-process worker must end, and the server with it"));
         vx_process_end(1);
     }
     if (launched->pidfd >= 0) pidfd_send_signal(launched->pidfd, SIGKILL, NULL, 0);

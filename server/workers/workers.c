@@ -234,7 +234,8 @@ static void worker_give_up(struct worker_process *process)
     VX_LOG(WORKER_HANG, VX_LOG_I64("worker", process->index),
            VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device),
            VX_LOG_TEXT("owes", "end"),
-           VX_LOG_TEXT("why", "it was killed and has not ended: it is left behind"));
+           VX_LOG_TEXT("why",
+                       "it was killed but has not ended: the front stops without it"));
     worker_gone(process);
 }
 
@@ -283,7 +284,7 @@ static void worker_begin(struct worker_process *process)
 static void worker_cannot_start(struct worker_process *process, const char *what,
                                 const char *error)
 {
-    vx_why_set(&process->info.problem, "%s could not be made: %s", what, error);
+    vx_why_set(&process->info.problem, "could not %s: %s", what, error);
     VX_LOG(WORKER_EXIT, VX_LOG_I64("worker", process->index),
            VX_LOG_TEXT("device", process->device), VX_LOG_TEXT("how", "spawn"),
            VX_LOG_TEXT("why", process->info.problem.text));
@@ -304,7 +305,8 @@ static void worker_start(struct worker_process *process)
                                       .arena = vx_shared_fd(workers->options.shared)},
                   &process->launched);
     if (failed) {
-        worker_cannot_start(process, st.fault ? "the channel to it" : "its process",
+        worker_cannot_start(process,
+                            st.fault ? "create the IPC channel" : "start its process",
                             st.fault ? vx_status_text(st, NULL) : strerror(failed));
         if (!st.fault) close(fds[0]);
         worker_plan_restart(process, 0);
@@ -330,7 +332,7 @@ static vx_status workers_read_devices(struct vx_workers *workers, struct vx_why 
     }
     workers->count = list.count;
     VX_ENSURE_WHY(list.count == 1 || !workers->options.config->in_process, why,
-                  INVALID_ARGUMENT, "one device with in_process",
+                  INVALID_ARGUMENT, "in_process needs exactly one device",
                   "in_process: expected one device, got %d", list.count);
     workers_place_early(workers, &list);
     return VX_OK;

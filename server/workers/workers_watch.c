@@ -87,8 +87,9 @@ static void worker_look(struct worker_process *process, i64 now)
     i64 silent_ms = (now - verdict.since_ns) / VX_NS_PER_MS;
     process->said_why = true;
     process->info.hangs++;
-    vx_why_set(&process->info.problem, "it owed a word (%s) and said nothing for %lld ms",
-               verdict.owes, (long long)silent_ms);
+    vx_why_set(&process->info.problem,
+               "a message was due (%s), and it sent nothing for %lld ms", verdict.owes,
+               (long long)silent_ms);
     VX_LOG(WORKER_HANG, VX_LOG_I64("worker", process->index),
            VX_LOG_I64("pid", process->info.pid), VX_LOG_TEXT("device", process->device),
            VX_LOG_TEXT("owes", verdict.owes), VX_LOG_I64("silent_ms", silent_ms));

@@ -134,7 +134,7 @@ CASES = {
         request(in_region("coords", "INT32", (3, 4), REGION, BYTES), F, raw(CB), raw(FB)), INVALID,
         "expected 1 entries in raw_input_contents"),
     "classification": (request(GOOD, output(("classification", INT, 3))), INVALID,
-                       "classification is not served"),
+                       "classification is not supported"),
     "classification into a region": (request(GOOD, output(("classification", INT, 3), REGION)),
                                      INVALID, "has both 'shared_memory_region' and"),
     "a priority that is a text": (request(parameter(4, "priority", TEXT, "1"), GOOD), INVALID,

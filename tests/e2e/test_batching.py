@@ -297,7 +297,7 @@ def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_pa
                 """By the server, unless the client's own clock was first."""
                 with pytest.raises(voxeld.DeadlineExceeded) as caught:
                     client.infer("slow", coords, feats, timeout=3 * alone)
-                return "cannot be kept: the expected wait is" in caught.value.message
+                return "cannot be met: the expected wait is" in caught.value.message
             daemon.wait_for("the server's words", refused)
             with pytest.raises(voxeld.Unavailable) as caught:
                 client.infer("slow", coords, feats, queue_timeout_us=int(2e6 * alone),

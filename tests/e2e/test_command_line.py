@@ -2,9 +2,11 @@
 """`voxel infer` with the files that people have: right, or a sentence that says what to do."""
 import contextlib
 import os
+import pathlib
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from model_files import ConvModel, random_grid
-from voxeld_process import Daemon
+from voxeld_process import PATIENCE, Daemon
 
 HEADER = ("ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\n"
           "property float z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n"
@@ -60,8 +62,8 @@ def test_features_that_nobody_named_are_told(tmp_path, folder):
                            (("named.npz",), "features")):
             done = voxel(daemon, folder, *words)
             assert done.returncode == 0, done.stderr
-            assert ("no feats were named, so that 1 is sent everywhere; the file has: "
-                    f"{has} (--feats NAME)") in done.stderr
+            assert ("no feats were named, so all are sent as 1; the file has: "
+                    f"{has} (use --feats NAME)") in done.stderr
             quiet = voxel(daemon, folder, *words, "-q")  # a wrong answer is no progress
             assert quiet.stdout == "" and "no feats were named" in quiet.stderr
         assert "no feats" not in voxel(daemon, folder, "bare.npz").stderr
@@ -71,7 +73,7 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
     done = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
                  "-o", "out.npz")
     assert done.returncode == 0, done.stderr
-    assert ("merged 1 of 4 points into a voxel already taken, feats averaged: 3 voxels"
+    assert ("merged 1 of 4 points into the voxel of an earlier point, feats averaged: 3 voxels"
             in done.stderr)
     assert "8-bit feats were divided by 255" in done.stderr
     out = np.load(folder / "out.npz")
@@ -105,16 +107,16 @@ def test_an_array_of_a_npz_by_name(daemon, client, folder):
 
 
 @pytest.mark.parametrize("sentence,words", [
-    ("takes feats of 4 channels and grid.npy gives none", ("grid.npy",)),
-    ("(it has: red, green, blue, intensity)", ("rgb.ply", "--voxel", "0.5")),
-    ("takes feats of 4 channels, here are 1", ("rgb.ply", "--voxel", "1", "--feats", "red")),
-    ("no number 'alpha' for each vertex; beside x, y, z it has: red", (
+    ("needs feats of 4 channels, but none were chosen from grid.npy", ("grid.npy",)),
+    ("(the file has: red, green, blue, intensity)", ("rgb.ply", "--voxel", "0.5")),
+    ("takes feats of 4 channels, but there are 1", ("rgb.ply", "--voxel", "1", "--feats", "red")),
+    ("no numeric property 'alpha' of the vertex; besides x, y, z it has: red", (
         "rgb.ply", "--voxel", "1", "--feats", "red,alpha")),
     ("rows 0 and 2 are the same voxel", ("twice.npy",)),
-    ("no array named rgb; beside coords it has: feats, colour", ("grid.npz", "--feats", "rgb")),
-    ("C in 1..16384; it is of rank 2: [50,16385]", ("wide.npz",)),
-    ("C in 1..16384; it is of rank 1", ("wide.npz", "--feats", "flat")),
-    ("a .npy has coordinates and no feats 'rgb'", ("grid.npy", "--feats", "rgb")),
+    ("no array named rgb; besides coords it has: feats, colour", ("grid.npz", "--feats", "rgb")),
+    ("C in 1..16384; it has rank 2: [50,16385]", ("wide.npz",)),
+    ("C in 1..16384; it has rank 1", ("wide.npz", "--feats", "flat")),
+    ("a .npy has only coordinates, no feats 'rgb'", ("grid.npy", "--feats", "rgb")),
     ("expected a picture that ends in .png", ("grid.npz", "--render", "a.jpg")),
     ("ends in .ply, .npz or .npy", ("grid.npz", "-o", "a.txt")),
     ("grid.npz is the input", ("grid.npz", "-o", "grid.npz")),
@@ -158,8 +160,53 @@ def test_nan_is_said(daemon, folder):
 def test_the_port_of_the_status_page_is_known_as_such(daemon, folder):
     done = voxel(daemon, folder, "grid.npz", "--server", daemon.http)
     assert done.returncode == 1
-    assert f"What answers at {daemon.http} speaks HTTP/1" in done.stderr
+    assert f"The server at {daemon.http} speaks HTTP/1" in done.stderr
     assert "No server answers" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def sockets(repository, tmp_path_factory):
+    """A daemon on a Unix socket, in a folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        with Daemon(repository, tmp_path_factory.mktemp("sockets"), "--grpc",
+                    f"127.0.0.1:0,unix:{folder}/grpc"):
+            yield pathlib.Path(folder)
+
+
+@pytest.mark.parametrize("words", [["models"], ["status"],
+                                   ["perf-data", "--model", "conv", "--voxels", "50", "-o",
+                                    "mixed.json"]])
+def test_every_command_takes_a_unix_socket(sockets, tmp_path, words):
+    program = os.environ["VOXEL"]
+    done = subprocess.run([program, *words, "--server", f"unix:{sockets}/grpc"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = subprocess.run([program, words[0], "--help"], capture_output=True, text=True).stdout
+    assert "--server ADDRESS" in said and "HOST:PORT or unix:PATH" in " ".join(said.split()), said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_socket_of_another_group_is_no_absent_server(sockets):
+    program = sockets / "voxel"  # the build folder may not be the stranger's to enter
+    program.write_bytes(pathlib.Path(os.environ["VOXEL"]).read_bytes())
+    program.chmod(0o755)
+
+    def stranger(address):
+        done = subprocess.run(["setpriv", "--reuid", "10001", "--clear-groups", "--regid", "10001",
+                               str(program), "status", "--server", address],
+                              capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 1 and "Permission denied" in done.stderr, done.stderr
+        assert "No server answers" not in done.stderr
+        return done.stderr
+
+    for address in (f"unix:{sockets}/grpc", f"unix://{sockets}/grpc"):
+        assert ("A socket is there, and this user may not connect to it: its group may (mode "
+                "0660); see clients/README.md, On the same host.\n") in stranger(address)
+    private = sockets / "private"
+    private.mkdir(0o700)
+    assert ("This user may not enter a folder above the socket; see clients/README.md"
+            ) in stranger(f"unix:{private}/grpc")
 
 
 def test_a_server_that_is_slow_to_greet_is_no_absent_one(daemon, folder):

@@ -44,8 +44,10 @@ def test_what_it_takes_is_what_fits_the_cache(daemon):
     """512 MiB: two maps of 27 * 4 bytes a voxel in pieces of 128 MiB, and the keys."""
     checked = subprocess.run([os.environ["VOXELD"], "check", str(DEMO / "repository" / "normals")],
                              capture_output=True, text=True, timeout=PATIENCE)
-    assert "at most 4194304 voxels in a request, or what fits the device" in checked.stdout
+    said = "at most 4194304 voxels in a request (fewer if the device has less memory)"
+    assert said in checked.stdout
     coords = np.zeros((1242757, 4), np.int32)
+    assert "voxels_max=1242756" in daemon.log()  # of MODEL_READY
     with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
         client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
     assert "serves at most 1242756 voxels in one request, got 1242757" in caught.value.message

@@ -138,7 +138,7 @@ def test_coordinates_of_a_device_get_no_name(daemon, stack):
     with connected(daemon.grpc) as client:
         placed = Placed(stack, client, 30)
         named = {"parameters": {"coords_ref": {"string_param": ""}}}
-        with refused("INVALID_ARGUMENT", "coords in device memory get no name"):
+        with refused("INVALID_ARGUMENT", "coords in device memory get no coords_ref"):
             placed.ask(**named)
         assert placed.ask() == placed.grid.plain(client)
 

@@ -105,7 +105,7 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
         assert total(daemon, "worker_restarts_total") == count
         daemon.wait_for("each hang in the log", lambda: len(hangs(daemon)) == count)
         assert set(hangs(daemon)) <= {"batch", "answer"}
-        daemon.wait_said("how=signal signal=9 why=\"it owed a word", count)
+        daemon.wait_said("how=signal signal=9 why=\"a message was due", count)
 
 
 def test_a_long_request_is_no_hang(tmp_path):

@@ -89,7 +89,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         first.join()
         second.join()
         assert len(poison) == 1 and isinstance(poison[0], voxeld.Internal), poison
-        assert "2 device processes died" in poison[0].message
+        assert "2 worker processes died" in poison[0].message
         daemon.wait_said("BATCH_POISON")
         daemon.wait_said("the poison")
         assert len(bystanders) == 1

@@ -208,7 +208,7 @@ def test_python_says_what_cannot_be(daemon):
     feats = np.ones((2, 1), np.float32)
     with Client(daemon.grpc) as client, Client(daemon.grpc) as other:
         with client.region(4096) as region, other.region(4096) as foreign:
-            with pytest.raises(ValueError, match="at most 4096 bytes"):
+            with pytest.raises(ValueError, match="needs 4100 bytes, but only 4096 of 4096"):
                 region.array((1025,), np.float32)
             with pytest.raises(ValueError, match="a region of this client"):
                 client.infer("normals", COORDS, feats,
@@ -232,7 +232,7 @@ def test_python_arrays_have_no_negative_dimensions(daemon):
             with pytest.raises(ValueError, match="dimensions of 0 or more"):
                 region.array(shape, np.float32)
         for shape in ((1 << 32, 1 << 32), (1 << 62, 4)):  # 2^64 is not 0
-            with pytest.raises(ValueError, match="at most"):
+            with pytest.raises(ValueError, match="are left"):
                 region.array(shape, np.int8)
         with pytest.raises(TypeError):
             region.array((2,), object)
@@ -254,7 +254,7 @@ def test_asyncio_regions_that_end_oddly(daemon):
                 unused.array((1,), np.float32)
             await unused.close()
             async with client.region(4096) as region:
-                with pytest.raises(ValueError, match="open already"):
+                with pytest.raises(ValueError, match="already open"):
                     await region.__aenter__()
                 await asyncio.gather(region.close(), region.close())
             await region.close()

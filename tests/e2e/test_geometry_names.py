@@ -242,7 +242,7 @@ def test_command_line_compares_the_coords(server, tmp_path, other):
         assert server.seen[-1] == (True, "")
     for quiet in ((), ("--quiet",)):
         unseen = infer("--coords-ref", name, *quiet)
-        assert unseen.returncode == 0 and "warning: --coords-ref: a name without" in unseen.stderr
+        assert unseen.returncode == 0 and "warning: --coords-ref: the name has no" in unseen.stderr
         assert server.seen[-1] == (False, name)
     assert infer("--coords-ref", name, "--name-geometry", "--quiet").stdout.strip() == name
 

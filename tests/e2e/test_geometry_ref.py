@@ -74,8 +74,8 @@ def test_what_is_wrong_with_a_reference_is_said(client):
     coords, feats = random_grid(6, 200)
     name = client.infer("conv", coords, feats, coords_ref="").coords_ref
     cases = [
-        (dict(coords=coords, feats=feats, parameters={"coords_ref": name}), "are both there"),
-        (dict(coords=coords, feats=feats, parameters={"coords_ref": UNKNOWN}), "are both there"),
+        (dict(coords=coords, feats=feats, parameters={"coords_ref": name}), "are both present"),
+        (dict(coords=coords, feats=feats, parameters={"coords_ref": UNKNOWN}), "are both present"),
         (dict(coords=None, feats=feats[:-1], coords_ref=name), "expected 200, got 199"),
         (dict(coords=None, feats=feats[:0], coords_ref=name), "expected 200, got 0"),
         (dict(coords=None, feats=feats[:, :3], coords_ref=name), "expected shape [N,4]"),

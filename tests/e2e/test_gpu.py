@@ -167,7 +167,7 @@ def test_a_kernel_cache_that_others_may_write_is_refused(repository, tmp_path):
     cache.chmod(0o777)
     with Daemon(repository, tmp_path, "--device", "fake:0", "--device-bytes", "256M",
                 "--kernel-cache", str(cache), wait_ready=False) as daemon:
-        said = "expected a directory that belongs to us"
+        said = "expected a directory that this user owns"
         daemon.wait_for("the sentence", lambda: said in daemon.get("/v2/health/ready")[1])
 
 
@@ -207,8 +207,8 @@ def test_a_load_that_loses_the_device_each_time_is_tried_on(repository, tmp_path
     with Daemon(repository, tmp_path, "--device", "fake:0:lose=1", *fake(tmp_path),
                 wait_ready=False) as daemon:
         # In the pauses the worker has nothing to load, so it stays; the page says what is wrong.
-        tried = ("the process of worker 0 ended 4 times in a row while it loaded this model: it is "
-                 "tried again 2 s after the last")
+        tried = ("worker 0 died 4 times in a row while it loaded this model: the next try is 2 s "
+                 "after the last death")
         daemon.wait_for("the sentence", lambda: tried in daemon.get("/v2/health/ready")[1])
         assert daemon.get("/v2/health/ready")[0] == 503
         assert losses(daemon) == 4
@@ -229,8 +229,8 @@ def test_without_a_driver_the_front_lives_and_says_why(repository, tmp_path):
         asked = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
                                capture_output=True, text=True, timeout=PATIENCE)
         assert asked.returncode == 1
-        assert ("conv version 1 is not ready: LOADING: waiting for a worker: that of cuda:0 ended: "
-                + NO_DRIVER) in asked.stdout
+        assert ("conv version 1 is not ready: LOADING: waiting for a worker: the worker of "
+                "cuda:0 ended: " + NO_DRIVER) in asked.stdout
         asked = subprocess.run([os.environ["VOXELD"], "health", "--http", daemon.http],
                                capture_output=True, text=True, timeout=PATIENCE)
         assert asked.returncode == 1 and NO_DRIVER in asked.stdout

@@ -224,5 +224,5 @@ def test_a_layout_that_is_not_said_is_refused_where_it_matters(checkpoints, tmp_
         said = subprocess.run([VOXELD, "check", tmp_path / library], capture_output=True,
                               text=True)
         assert said.returncode == 1
-        assert ('say the "layout" that wrote it: "torchsparse", "minkowski", "warpconvnet"'
+        assert ('set "layout" to the one that wrote it: "torchsparse", "minkowski", "warpconvnet"'
                 in said.stderr)

@@ -167,4 +167,4 @@ def test_a_ready_file_that_nobody_reads_keeps_nobody(repository, tmp_path):
     with Daemon(repository, tmp_path, "--ready-file", str(ready), wait_ready=False) as daemon:
         daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
         infer(daemon, 10)
-        daemon.wait_said("it could not be written")
+        daemon.wait_said("the file could not be written")

@@ -41,15 +41,15 @@ GOOD = head() + tensor() + raw()
 
 # What is said, and what must be in the sentence of Python and of the command line.
 LIES = {
-    "fewer rows": (head() + tensor(shape=(2, 2)) + raw(OUT[:2].tobytes()), "2 rows, 3 voxels"),
-    "more rows": (head() + tensor(shape=(4, 2)) + raw(bytes(32)), "4 rows, 3 voxels"),
-    "no rows": (head() + tensor(shape=(0, 2)) + raw(b""), "0 rows, 3 voxels"),
-    "no shape": (head() + tensor(shape=()) + raw(bytes(4)), "no rows, 3 voxels"),
-    "one row long": (head() + tensor(shape=(6,)) + raw(), "6 rows, 3 voxels"),
-    "bytes short": (head() + tensor() + raw(OUT.tobytes()[:-1]), "23 bytes came"),
-    "bytes long": (head() + tensor() + raw(OUT.tobytes() + b"\0"), "25 bytes came"),
-    "no bytes": (head() + tensor() + raw(b""), "0 bytes came"),
-    "type narrower": (head() + tensor(datatype="FP16") + raw(), "24 bytes came"),
+    "fewer rows": (head() + tensor(shape=(2, 2)) + raw(OUT[:2].tobytes()), "2 rows; expected 3"),
+    "more rows": (head() + tensor(shape=(4, 2)) + raw(bytes(32)), "4 rows; expected 3"),
+    "no rows": (head() + tensor(shape=(0, 2)) + raw(b""), "0 rows; expected 3"),
+    "no shape": (head() + tensor(shape=()) + raw(bytes(4)), "no rows; expected 3"),
+    "one row long": (head() + tensor(shape=(6,)) + raw(), "6 rows; expected 3"),
+    "bytes short": (head() + tensor() + raw(OUT.tobytes()[:-1]), "has 23 bytes"),
+    "bytes long": (head() + tensor() + raw(OUT.tobytes() + b"\0"), "has 25 bytes"),
+    "no bytes": (head() + tensor() + raw(b""), "has 0 bytes"),
+    "type narrower": (head() + tensor(datatype="FP16") + raw(), "has 24 bytes"),
     "type unknown": (head() + tensor(datatype="FP8") + raw(), "datatype"),
     "no type": (head() + tensor(datatype="") + raw(), "datatype"),
     "typed contents": (head() + tensor(more=wire.message(5, b"")), "typed contents"),
@@ -63,8 +63,8 @@ LIES = {
     "more outputs than bytes": (head() + tensor() + tensor(name="b") + raw(), "2 outputs"),
     "bytes of no output": (head() + raw(), "output"),
     "another model": (head(model="normals") + tensor() + raw(),
-                      "model 'sums' was asked, the answer is of 'normals'"),
-    "another version": (head(version="2") + tensor() + raw(), "version 1 was asked"),
+                      "the request is for model 'sums', the answer is from 'normals'"),
+    "another version": (head(version="2") + tensor() + raw(), "the request is for version 1,"),
     "another id": (head(name="8") + tensor() + raw(), "id was '7', the answer's is '8'"),
     "no id": (head(name="") + tensor() + raw(), "id was '7', the answer's is ''"),
     "cut in a field": (GOOD[:-3], "damaged"),
@@ -250,11 +250,13 @@ def test_python_looks_for_a_server_that_is_away_as_often_as_c():
 
 @pytest.mark.parametrize("said,sentence", [
     (head() + tensor(datatype="INT32") + raw(),
-     "output 'out' came as INT32 [3, 2], model 'sums' says FP32 [-1, 2]"),
-    (head() + tensor(datatype="BYTES") + raw(), "output 'out' came as BYTES"),
-    (head() + tensor(shape=(ROWS, 1)) + raw(OUT[:, 0].tobytes()), "[3, 1], model 'sums' says"),
-    (head() + tensor(shape=(ROWS, 2, 1)) + raw(), "[3, 2, 1], model 'sums' says"),
-    (head() + tensor() + tensor(name="b") + raw() + raw(), "'b', model 'sums' has none"),
+     "output 'out' is INT32 [3, 2], but model 'sums' declares FP32 [-1, 2]"),
+    (head() + tensor(datatype="BYTES") + raw(), "output 'out' is BYTES"),
+    (head() + tensor(shape=(ROWS, 1)) + raw(OUT[:, 0].tobytes()),
+     "[3, 1], but model 'sums' declares"),
+    (head() + tensor(shape=(ROWS, 2, 1)) + raw(), "[3, 2, 1], but model 'sums' declares"),
+    (head() + tensor() + tensor(name="b") + raw() + raw(),
+     "'b', which model 'sums' does not have"),
 ])
 def test_the_command_line_knows_the_model(server, said, sentence, tmp_path):
     server.said = said
@@ -287,21 +289,21 @@ def test_python_knows_the_arrays_that_answers_go_to(server):
                 infer(np.int32)
         server.honest()
         server.said = head() + tensor(shape=(ROWS, 3)) + raw(b"")
-        with pytest.raises(VoxeldError, match="0 bytes came"):
+        with pytest.raises(VoxeldError, match="has 0 bytes"):
             infer()
         server.said = head() + tensor(shape=(ROWS, 3)) + raw(bytes(36))
         with pytest.raises(VoxeldError,
-                           match=r"of shape \[3, 3\], its array in outputs_in of \[3, 2\]"):
+                           match=r"the shape \[3, 3\], its array in outputs_in has \[3, 2\]"):
             infer()
 
 
 @pytest.mark.parametrize("dtype,shape,sentence", [
     (np.int32, (ROWS, 2), "output 'out' is FP32, its array in outputs_in is int32"),
     (">f4", (ROWS, 2), "output 'out' is FP32, its array in outputs_in is >f4"),
-    (np.float32, (ROWS - 1, 2), r"is of shape \[3, 2\], its array in outputs_in of \[2, 2\]"),
-    (np.float32, (ROWS - 1, 3), r"is of shape \[3, 2\], its array in outputs_in of \[2, 3\]"),
-    (np.float32, (ROWS * 2, 1), r"outputs_in of \[6, 1\]"),
-    (np.float32, (ROWS * 2,), r"outputs_in of \[6\]"), (np.float32, (1, 1, 6), "of shape")])
+    (np.float32, (ROWS - 1, 2), r"has the shape \[3, 2\], its array in outputs_in has \[2, 2\]"),
+    (np.float32, (ROWS - 1, 3), r"has the shape \[3, 2\], its array in outputs_in has \[2, 3\]"),
+    (np.float32, (ROWS * 2, 1), r"outputs_in has \[6, 1\]"),
+    (np.float32, (ROWS * 2,), r"outputs_in has \[6\]"), (np.float32, (1, 1, 6), "has the shape")])
 def test_an_array_that_an_output_cannot_go_to_is_a_value_error(server, dtype, shape, sentence):
     """Before the model runs; an output of other numbers that fit would be put there otherwise."""
     async def later():
@@ -458,7 +460,7 @@ def test_a_version_is_the_same_however_many_zeros_it_has(server):
     with Client(server.address) as client:
         assert client.infer("sums", COORDS, FEATS, version="01", id="7")["out"].shape == OUT.shape
         for other in ("10", "01x", "2"):
-            with pytest.raises(VoxeldError, match=f"version {other} was asked"):
+            with pytest.raises(VoxeldError, match=f"the request is for version {other},"):
                 client.infer("sums", COORDS, FEATS, version=other, id="7")
 
 

@@ -277,13 +277,14 @@ def test_an_unload_under_load_drains_and_a_load_brings_it_back(tmp_path):
             threads = [threading.Thread(target=ask) for _ in range(6)]
             for thread in threads:
                 thread.start()
-            daemon.wait_for("all of them inside", lambda: sum(
-                daemon.metrics()[f"voxeld_{k}_requests"] for k in ("running", "queued"))
-                + len(ends) == 6)
+            # The answers are counted first: who is answered meanwhile counts in neither.
+            daemon.wait_for("all of them inside", lambda: len(ends) + sum(
+                daemon.metrics()[f"voxeld_{k}_requests"] for k in ("running", "queued")) == 6)
             control.unload("conv")
             for thread in threads:
                 thread.join()
-            assert len(ends) == 6 and all(np.array_equal(e, expected) for e in ends), ends
+            wrong = [e for e in ends if not np.array_equal(e, expected)]
+            assert len(ends) == 6 and not wrong, wrong
             with pytest.raises(voxeld.NotFound):
                 client.infer("conv", coords, feats)
             control.load("conv")
@@ -383,7 +384,7 @@ def test_models_are_where_placement_says(tmp_path):
             return config["instance_group"][0]["count"]
         assert daemon.wait_for("both", lambda: replicas("all") == 2)
         assert (replicas("one"), replicas("other")) == (1, 1)
-        daemon.wait_said("has a placement")
+        daemon.wait_said("named by placement")
         daemon.wait_said("unknown")
         # They are apart: one worker's death takes one of them for a moment, not both.
         for worker in daemon.workers():
@@ -395,7 +396,7 @@ def test_models_are_where_placement_says(tmp_path):
 
 
 @pytest.mark.parametrize("flags, sentence", [
-    (["--placement", "m=cuda:7"], "placement: expected devices of --device"),
+    (["--placement", "m=cuda:7"], "placement: expected devices from --device"),
     (["--load-model", "m"], "load_model: expected --model-control explicit"),
 ])
 def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):

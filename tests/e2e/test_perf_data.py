@@ -138,7 +138,7 @@ def test_options_that_do_nothing_are_refused(daemon, tmp_path):
                           ("coords-name", (*model, "--coords-name", "a")),
                           ("version", ("--channels", 4, "--voxels", 5, "--version", 1,
                                        *model[-2:]))):
-        assert f"--{option} would do nothing: " in perf_data(*words, code=2)
+        assert f"--{option} has no effect: " in perf_data(*words, code=2)
 
 
 def test_what_the_model_does_not_take(daemon, tmp_path):
@@ -149,7 +149,7 @@ def test_what_the_model_does_not_take(daemon, tmp_path):
     np.savez(tmp_path / "two.npz", coords=np.zeros((1, 4), np.int32), feats=np.ones((1, 2), "f4"))
     said = perf_data("--server", daemon.grpc, "-m", "conv", "--from", tmp_path / "two.npz", "-o",
                      tmp_path / "out.json", code=2)
-    assert re.search(r"feats of 2 channels, not the 4", said)
+    assert re.search(r"feats of 2 channels; the input takes 4", said)
     np.savez(tmp_path / "nan.npz", coords=np.zeros((1, 4), np.int32),
              feats=np.full((1, 4), np.nan, "f4"))
     assert "NaN" in perf_data(*server[:2], "-m", "conv", "--from", tmp_path / "nan.npz", "--as",

@@ -112,6 +112,6 @@ def test_the_networks_of_the_readme_are_read(tmp_path):
     check(tmp_path / "spconv", network,
           norm("bn") | norm("block.bn1") | head | {"stem.weight": (32, 3, 3, 3, 4),
                                                    "block.conv1.weight": (32, 3, 3, 3, 32)})
-    output = {"name": "head", "op": "linear", "input": "bn", "channels": 20}
-    network = dict(network, layers=[*MODELS["minkowski"], output])
+    head = {f"head.linear.{part}": shape for part, shape in (("weight", (20, 32)), ("bias", (20,)))}
+    network = dict(network, layers=MODELS["minkowski"])
     check(tmp_path / "minkowski", network, norm("bn.bn") | head | {"stem.kernel": (27, 4, 32)})

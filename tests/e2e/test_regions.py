@@ -127,7 +127,7 @@ def test_outputs_that_overlap_or_do_not_fit(client, region, monkeypatch):
     with pytest.raises(InvalidArgument, match="input 'feats' and output 'out' overlap"):
         client.infer("conv", c, f, outputs_in={"out": inside}, timeout=PATIENCE)
     small = region.array((49, 3), np.float32)
-    with pytest.raises(ValueError, match=r"of shape \[50, 3\]"):
+    with pytest.raises(ValueError, match=r"the shape \[50, 3\]"):
         client.infer("conv", c, f, outputs_in={"out": small}, timeout=PATIENCE)
     monkeypatch.setattr(client._places, "doubtful", lambda *_: False)   # what the server says
     with pytest.raises(Internal, match=r"for output 'out' \(588 bytes\) should be at least 600 "

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import tempfile
 
+import grpc
 import numpy as np
 import pytest
 
 import voxeld
 from model_files import ConvModel, random_grid
+from test_protocol import Reflected
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
@@ -54,7 +56,7 @@ def test_an_empty_repository_serves_and_says_what_was_expected(tmp_path, flags):
         daemon.wait_for("it on the page",
                         lambda: expected in daemon.get("/v2/health/ready")[1])
         code, text = status(daemon)
-        assert code == 0 and "it has no models" in text  # as Triton, it is ready for loads
+        assert code == 0 and "the server has no models" in text  # as Triton, it is ready for loads
         with pytest.raises(voxeld.NotFound) as caught:
             client.model_metadata("conv")
         assert "'conv' is not found: this server has no models" in caught.value.message
@@ -80,7 +82,7 @@ def test_what_is_not_ready_is_named_with_its_reason(tmp_path):
         assert "normals version 1 is not ready: UNAVAILABLE: " in text
         assert "segment version 1 is not ready: UNAVAILABLE: " in text
         assert "good version 1 is not ready" not in text
-        assert "/v2/health/ready say more" in text
+        assert "/v2/health/ready tell why" in text
         with pytest.raises(voxeld.NotFound) as caught:
             client.model_metadata("gud")
         assert "'gud' is not found: this server has 'good'" in caught.value.message
@@ -95,16 +97,120 @@ def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_pa
     (repository / "flat" / "1").rmdir()
     (repository / "hollow").mkdir()  # what comes later must not hide it
     expected = "'flat' has no version: expected a directory with a number, with flat/1/weights"
-    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon, Client(daemon.grpc) as client:
         daemon.wait_said(expected)
+        daemon.wait_said("MODEL_READY")
         daemon.wait_said("'hollow' has no version")
         code, text = status(daemon)
-        assert code == 0 and f"flat version - is not ready: UNAVAILABLE: {expected}" in text
+        assert code == 1 and f"flat version - is not ready: UNAVAILABLE: {expected}" in text
         assert "hollow" not in text
-        assert expected in json.loads(daemon.get("/v2/health/ready")[1])["note"]
+        missed, = json.loads(daemon.get("/v2/health/ready")[1])["not_ready"]
+        assert (missed["name"], missed["version"]) == ("flat", "") and expected in missed["why"]
+        assert not daemon.ready_file.exists()
         with pytest.raises(voxeld.NotFound) as caught:
             client.model_metadata("flat")
         assert f"'flat' is not found: {expected}" in caught.value.message
+        (repository / "flat" / "weights.safetensors").unlink()
+        ConvModel().write(repository, "flat")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_ready()
+
+
+def why_not(daemon):
+    """{name: why} of what the server is not ready for."""
+    code, body = daemon.get("/v2/health/ready")
+    assert (code == 200) == json.loads(body)["ready"]
+    return {m["name"]: m["why"] for m in json.loads(body).get("not_ready", [])}
+
+
+def test_a_name_that_load_model_has_and_the_repository_has_not(tmp_path):
+    repository = tmp_path / "repository"
+    for name in ("half", "idle"):
+        ConvModel().write(repository, name)
+    absent = "it is named by load_model and is not in the repository"
+    with Daemon(repository, tmp_path, "--model-control", "explicit", "--load-model", "hlf,half",
+                wait_ready=False) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_said("MODEL_READY")
+        daemon.wait_said(absent)  # whoever waits for the ready file finds it in the log
+        assert not client.server_ready() and not daemon.ready_file.exists()
+        assert why_not(daemon) == {"hlf": f"model 'hlf' cannot be served: {absent}"}
+        assert answers(daemon)[0]["hlf"] == {
+            "name": "hlf", "state": "UNAVAILABLE", "reason": absent}
+        code, text = status(daemon)
+        assert code == 1 and f"hlf version - is not ready: UNAVAILABLE: {absent}\n" in text
+        assert "idle" not in text
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.infer("idle", *random_grid(1, 10))
+        assert caught.value.message.startswith("Request for unknown model: 'idle'")
+        assert ("it is in the repository and not loaded: load it with RepositoryModelLoad"
+                in caught.value.message)
+        ConvModel().write(repository, "hlf")
+        with grpc.insecure_channel(daemon.grpc) as channel:
+            Reflected(channel).call("RepositoryModelLoad", model_name="hlf")
+        daemon.wait_ready()
+        assert client.server_ready() and not why_not(daemon) and status(daemon)[0] == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--model-control", "explicit", "--load-model", "half,v")])
+def test_a_model_folder_without_a_usable_version_is_not_ready(tmp_path, flags):
+    repository = tmp_path / "repository"
+    ConvModel().write(repository, "half")
+    ConvModel().write(repository, "v", version="v1")
+    (repository / "v" / "v1").rename(repository / "v" / "001")
+    (repository / "lost+found").mkdir()  # no model
+    (repository / "loop").symlink_to("loop")  # one that nobody, not even root, can read
+    expected = ("'v' has no version: expected a directory with a number without zeros before it, "
+                "with v/1/weights.safetensors in it; there is '001'")
+    with Daemon(repository, tmp_path, *flags, wait_ready=False) as daemon:
+        daemon.wait_said("MODEL_READY")
+        missed = why_not(daemon)
+        assert missed["v"] == f"model 'v' cannot be served: {expected}"
+        assert set(missed) == ({"v"} if flags else {"v", "loop"})  # nobody asked for loop
+        code, text = status(daemon)
+        assert code == 1 and f"v version - is not ready: UNAVAILABLE: {expected}\n" in text
+        assert ("loop version - is not ready" in text) == (not flags)
+        (repository / "loop").unlink()
+        (repository / "v" / "001").rename(repository / "v" / "1")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_ready()
+        assert status(daemon)[0] == 0
+
+
+def answers(daemon):
+    """What is said of all models: one byte that is not UTF-8 makes all of an answer unreadable."""
+    with grpc.insecure_channel(daemon.grpc) as channel:
+        said = Reflected(channel)
+        index = {m["name"]: m for m in said.call("RepositoryIndex")["models"]}
+        counted = {m["name"] for m in said.call("ModelStatistics")["model_stats"]}
+    return index, counted, {path: daemon.get(path)[1]
+                            for path in ("/v2/health/ready", "/metrics", "/")}
+
+
+def test_a_name_beyond_ascii_leaves_every_answer_readable(tmp_path):
+    repository, hollow = tmp_path / "repository", "a" + "é" * 30
+    for name in ("good", "café", "bad\udcff"):  # surrogateescape: the byte ff
+        ConvModel().write(repository, name)
+    (repository / "good" / hollow).mkdir()
+    (repository / hollow).mkdir()
+    (repository / hollow / "network.json").write_text("{}")
+    for name, word in (("even", "é" * 40), ("odd", "x" + "é" * 40)):  # a limit cuts one inside
+        misspelt = ConvModel()
+        misspelt.network["layers"][1]["input"] = word
+        misspelt.write(repository, name)
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon:
+        daemon.wait_said("MODEL_READY", 2)
+        daemon.wait_said("MODEL_FAILED", 2)
+        index, counted, pages = answers(daemon)
+        assert set(index) == {"good", "café", hollow, "even", "odd"}
+        assert "éé" in index["even"]["reason"] and "xéé" in index["odd"]["reason"]
+        assert "has no version" in index[hollow]["reason"]
+        assert "not served" in index["good"]["reason"]
+        assert counted == {"good", "café"}
+        missed = {m["name"] for m in json.loads(pages["/v2/health/ready"])["not_ready"]}
+        assert missed == {"even", "odd", hollow}
+        assert 'model="café"' in pages["/metrics"] and "café" in pages["/"]
+        assert 'model="bad' not in pages["/metrics"]
+        daemon.wait_said("the model directory 'bad?' is ignored: expected a name in UTF-8")
 
 
 def test_a_hundred_models_are_served(tmp_path):
@@ -132,7 +238,7 @@ def test_a_hundred_models_are_served(tmp_path):
 def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path):
     repository = tmp_path / "repository"
     ConvModel().write(repository)
-    expected = "'conv' has the directory 'v2', not served: expected a version as a whole"
+    expected = "'conv' has the directory 'v2', not served: expected a version number"
     def noted():
         code, text = status(daemon)
         return code == 0 and f"conv version 1 is ready: {expected}" in text
@@ -161,7 +267,7 @@ def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
             client.infer("conv", *random_grid(1, 10))
         said = [line for line in daemon.log().splitlines() if "MODEL_NOTE" in line]
     assert len(said) == 2 and all("model=conv version=1" in line for line in said), said
-    assert "no layer reads bn.weight; if the network was trained with it" in said[0]
+    assert "no layer reads bn.weight; if training used it" in said[0]
     assert "NaN or infinity in conv.bias" in said[1] and " warn " in said[1]
 
 
@@ -181,7 +287,7 @@ def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
         daemon.wait_said("MODEL_NETWORK", 1)
         said, = [line for line in daemon.log().splitlines() if "MODEL_NETWORK" in line]
     assert " warn " in said and 'model=conv versions="1, 2, 3"' in said, said
-    assert "network.json was written anew and is of all versions" in said
+    assert "network.json changed, and all versions share it" in said
 
 
 def check(folder, *words):
@@ -210,8 +316,8 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
     ConvModel().write(tmp_path / "inner")
     inner = tmp_path / "inner" / "conv"
     (inner / "network.json").rename(inner / "1" / "network.json")
-    assert ("; there is 1/network.json: expected it beside the directory 1, as it is of all "
-            "versions\n") in check(tmp_path, "inner/conv")[1]
+    assert ("; there is 1/network.json: move it beside the directory 1, because all versions "
+            "share it\n") in check(tmp_path, "inner/conv")[1]
     compiled = subprocess.run([os.environ["VOXELD"], "compile", "--arch", "sm_90a", "--model",
                                "repository"], cwd=tmp_path, capture_output=True, text=True,
                               timeout=PATIENCE)
@@ -237,6 +343,39 @@ def test_a_check_without_the_version_says_what_is_there(tmp_path):
         tmp_path, "m", "7")[1]
 
 
+def check_all(folder, *words):
+    """Exit code, headings, and both streams as a terminal shows them."""
+    done = subprocess.run([os.environ["VOXELD"], "check", *words], cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+    lines = done.stdout.splitlines()
+    return done.returncode, [line for line in lines if line.startswith("version ")], done.stdout
+
+
+def test_a_check_reads_every_version(tmp_path):
+    for version in (10, 1, 2):
+        ConvModel(version).write(tmp_path, "m", version)
+    (tmp_path / "m" / "backup").mkdir()
+    headings = [f"version {version} of 1, 2, 10" for version in (1, 2, 10)]
+    code, said, text = check_all(tmp_path, "m")
+    assert code == 0 and said == headings and text.count("\nlayers\n") == 3, text
+    weights = tmp_path / "m" / "2" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    code, said, text = check_all(tmp_path, "m")
+    assert code == 1 and said == headings, text
+    after = text.split(headings[1] + "\n")[1]  # the reason is below its heading
+    assert after.startswith("voxeld check m 2: ") and "m/2/weights.safetensors" in after
+    assert text.count("voxeld check") == 1 and text.count("\nlayers\n") == 2, text
+    assert check_all(tmp_path, "m", "1")[:2] == (0, [])
+    code, said, text = check_all(tmp_path, "m", "2")
+    assert code == 1 and not said and text.startswith("voxeld check m: "), text
+
+
+def test_a_check_of_one_version_reads_it_whatever_its_number(tmp_path):
+    ConvModel().write(tmp_path, "m", 2)
+    code, said, text = check_all(tmp_path, "m")
+    assert code == 0 and said == ["version 2, the only one"], text
+
+
 def health(address):
     done = subprocess.run([os.environ["VOXELD"], "health", "--http", address],
                           capture_output=True, text=True, timeout=PATIENCE)
@@ -255,7 +394,7 @@ def test_health_says_why_not_and_who_is_no_status_page(tmp_path):
         assert code == 1
         assert f"{daemon.http}: not ready: model 'normals' version 1 cannot be served: " in text
         code, text = health(daemon.grpc)
-        assert code == 1 and "does not speak HTTP/1" in text and "may be that of gRPC" in text
+        assert code == 1 and "does not speak HTTP/1" in text and "may be the gRPC port" in text
     assert health(daemon.http) == (1, "")
 
 
@@ -282,7 +421,8 @@ def test_a_file_that_the_daemon_may_not_read_names_both_users():
                 ) in stranger("check", str(model))
         (model / "1").chmod(0o700)  # nothing is said of what cannot be seen
         assert stranger("check", str(model)).endswith(
-            f"voxeld runs as user {STRANGER}, who may not enter a directory above it\n")
+            f"voxeld runs as user {STRANGER}, which may not enter one of the directories above "
+            "it\n")
         # No advice to open a directory that is not the daemon's: it would not be enough, either.
         said = stranger("serve", "--repository", folder, "--ready-file", f"{model}/1/ready")
         assert (f"cannot be written: Permission denied: voxeld runs as user {STRANGER}; expected a "

@@ -247,7 +247,7 @@ def test_device_memory(daemon, client):
                            raw_handle=base64.b64encode(bytes(size)).decode())
     if daemon.device == "cpu":
         for method in ("Status", "Register", "Unregister"):
-            with refused("UNIMPLEMENTED", f"CudaSharedMemory{method} is not served here"):
+            with refused("UNIMPLEMENTED", f"CudaSharedMemory{method} is not available"):
                 client.call(f"CudaSharedMemory{method}")
         return
     for size in (0, 63, 65, 200):
@@ -279,7 +279,7 @@ def test_off_is_the_default(repository, tmp_path):
         for kind in ("System", "Cuda"):
             for method in ("Status", "Register", "Unregister"):
                 name = f"{kind}SharedMemory{method}"
-                with refused("UNIMPLEMENTED", f"{name} is not served here"):
+                with refused("UNIMPLEMENTED", f"{name} is not available"):
                     client.call(name)
         grid = Grid(1, 10)
         with refused("UNIMPLEMENTED"):

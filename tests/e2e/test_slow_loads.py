@@ -135,7 +135,7 @@ def test_a_load_whose_worker_is_killed_from_outside_is_never_given_up(tmp_path):
                             lambda: daemon.log().count("MODEL_RETRY") == kill + 1)
             state, reason = control.index()[("a_slow", "1")]
             assert state == "LOADING"
-            assert "while it loaded this model: it is tried again" in reason, reason
+            assert "while it loaded this model: the next try" in reason, reason
             good_answers(client, 3)  # not held up by it
         assert "MODEL_FAILED" not in daemon.log()
         model.network["warmup"] = [10]

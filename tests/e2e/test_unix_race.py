@@ -42,7 +42,7 @@ def race(repository, path, logs):
         assert sum(lost) == 1, [log.read_text() for log in logs]
         loser, winner = lost.index(True), lost.index(False)
         assert both[loser].returncode != 0
-        assert "another server answers there" in logs[loser].read_text()
+        assert "another server listens there" in logs[loser].read_text()
         assert not listens(logs[loser])
         assert server_of(path) == both[winner].pid
         both[winner].kill()  # its file stays: the next round's two find it

@@ -34,8 +34,8 @@ static void compare(const struct parse *one, const struct parse *other)
               !vx_coords_ref_there(one->request.coords_ref)); /* never without the flag */
     VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
     for (i32 i = 0; i < one->request.inputs_count; i++) {
-        u64 length = one->request.inputs[i].slot.bytes;
-        VX_ASSERT(length == other->request.inputs[i].slot.bytes);
+        u64 length = one->request.inputs[i].place.bytes;
+        VX_ASSERT(length == other->request.inputs[i].place.bytes);
         compare_regions(&one->request.inputs[i].region, &other->request.inputs[i].region);
         VX_ASSERT(!one->request.inputs[i].region.name[0] || !length);
         VX_ASSERT(!length ||
@@ -60,7 +60,7 @@ static void compare_with_oracle(const struct parse *parse, const u8 *data, size_
             size_t length = oracle->raw_input_contents[i].len;
             while (parse->request.inputs[input].region.name[0]) input++;
             VX_ASSERT(input < parse->request.inputs_count);
-            VX_ASSERT(parse->request.inputs[input].slot.bytes == length);
+            VX_ASSERT(parse->request.inputs[input].place.bytes == length);
             VX_ASSERT(!length || !memcmp(parse_memory(parse, input),
                                          oracle->raw_input_contents[i].data, length));
         }

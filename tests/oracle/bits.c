@@ -170,13 +170,12 @@ static void compare(struct bits *bits, const struct vx_conv_choice *choice,
     size_t at = 0;
     while (((const u8 *)bits->answer[order])[at] == common[at]) at++;
     vx_rig_fail(bits->rig,
-                "%s [%d,%d,%d,%d] type %d V=%d %dx%d, %s (windows %d%s): other bits at "
+                "%s [%d,%d,%d,%d] type %d V=%d %dx%d, %s%s: other bits at "
                 "voxel %lld",
                 vx_conv_name(choice->algorithm), tile->values[0], tile->values[1],
                 tile->values[2], tile->values[3], (int)bits->problem.type,
                 bits->problem.v, bits->problem.ci, bits->problem.co, how,
-                bits->stand->windows, bits->stand->plain ? ", plain" : "",
-                (long long)(at / row));
+                bits->stand->plain ? ", plain order" : "", (long long)(at / row));
 }
 
 /* Every algorithm and tile on the set that is loaded. */
@@ -192,13 +191,11 @@ static void ask_all(struct bits *bits, const char *how)
             const struct vx_conv_choice choice = {(enum vx_conv_algorithm)a, tile};
             if (!vx_conv_fits(&bits->problem, &choice, bits->rig->caps)) continue;
             bool sorted = vx_conv_sorted(choice.algorithm);
-            bits->stand->windows = turn % 3 == 1 ? 8 : 1;
             bits->stand->plain = turn % 2;
             ask(bits, &choice, out, common);
             compare(bits, &choice, common, how);
             /* Again, and once with the other sort. */
             if (sorted) bits->stand->plain = !bits->stand->plain;
-            if (sorted) bits->stand->windows = 9 - bits->stand->windows;
             if (turn++ % 3 == 0) {
                 ask(bits, &choice, out, common);
                 compare(bits, &choice, common, sorted ? "sorted otherwise" : "again");

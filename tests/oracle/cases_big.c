@@ -24,7 +24,7 @@
 _Static_assert(VOXELS *OFFSETS > INT32_MAX, "N*V is beyond 32 bits");
 _Static_assert(VOXELS *CHANNELS > INT32_MAX, "N*C is beyond 32 bits");
 
-enum piece { COORDS, INDEX, ROWS, MAP, SCRATCH, IN, WEIGHT, OUT, PIECES };
+enum piece { COORDS, INDEX, ROWS, MAP, ORDER, SCRATCH, IN, WEIGHT, OUT, PIECES };
 
 struct big {
     struct vx_rig *rig;
@@ -43,11 +43,9 @@ static const struct vx_conv_problem problem = {.n = VOXELS,
                                                .ci = CHANNELS,
                                                .co = CHANNELS,
                                                .type = VX_NUMBER_F16};
-static const struct vx_gpu_map_want want = {.key = {{3, 3, 3}, {1, 1, 1}},
-                                            .groups = 1,
-                                            .sorted = true,
-                                            .gray = true,
-                                            .windows = 8};
+static const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
+static const struct vx_gpu_order_want order = {
+    .n = VOXELS, .v = OFFSETS, .groups = 1, .sorted = true, .gray = true};
 
 static void need(struct big *big, vx_status status, const struct vx_why *why)
 {
@@ -62,8 +60,9 @@ static bool take(struct big *big)
     big->bytes[COORDS] = (size_t)VOXELS * 4 * sizeof(i32);
     big->bytes[INDEX] = vx_gpu_index_bytes(VOXELS);
     big->bytes[ROWS] = (size_t)VOXELS * sizeof(i32);
-    big->bytes[MAP] = vx_gpu_map_bytes(VOXELS, &want);
-    big->bytes[SCRATCH] = vx_gpu_map_scratch_bytes(VOXELS, &want);
+    big->bytes[MAP] = vx_gpu_map_bytes(VOXELS, &key);
+    big->bytes[ORDER] = vx_gpu_order_bytes(&order);
+    big->bytes[SCRATCH] = vx_gpu_order_scratch_bytes(&order);
     big->bytes[IN] = big->bytes[OUT] = rows;
     big->bytes[WEIGHT] = (size_t)OFFSETS * CHANNELS * CHANNELS * 2;
     for (i32 i = 0; i < PIECES; i++) all += big->bytes[i];
@@ -130,21 +129,20 @@ static void map_build(struct big *big)
     u32 fault[2];
     u64 pairs;
     const u64 expected = (u64)(3 * COLUMNS - 2) * (3 * LINES - 2);
-    struct vx_kernel_set *set = big->rig->bench.set;
+    const struct vx_gpu_queue queue = {.set = big->rig->bench.set, .stream = big->stream};
     struct vx_why why = {""};
     i64 begin = vx_clock_ns();
     need(
         big,
-        vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = big->stream},
+        vx_gpu_index_build(&queue,
                            &(struct vx_gpu_coords){big->memory[COORDS], 4, VOXELS,
                                                    big->memory[INDEX], big->memory[ROWS]},
                            &why, &big->index),
         &why);
-    need(big,
-         vx_gpu_map_build(
-             &(struct vx_gpu_queue){.set = set, .stream = big->stream}, &big->index,
-             &(struct vx_gpu_map_work){&want, big->memory[MAP], big->memory[SCRATCH]},
-             &why, &big->map),
+    vx_gpu_map_place(VOXELS, &key, big->memory[MAP], &big->map);
+    vx_gpu_order_place(&order, big->memory[ORDER], &big->map);
+    need(big, vx_gpu_map_build(&queue, &big->index, &key, &big->map, &why), &why);
+    need(big, vx_gpu_order_build(&queue, &order, &big->map, big->memory[SCRATCH], &why),
          &why);
     get(big, fault, big->index.fault, sizeof fault);
     get(big, &pairs, big->map.pairs, sizeof pairs);

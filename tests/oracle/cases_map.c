@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/gpu/geometry/map.h"
+#include "engine/gpu/geometry/order.h"
 #include "kernels/02_neighbor_map_device.h"
 #include "kernels/05_mask_order.h"
 #include "tests/oracle/cases.h"
@@ -28,19 +28,29 @@ static void *copy_out(struct vx_rig *rig, const void *device, size_t bytes)
     return host;
 }
 
+/* A map and the order of its rows; n and v of the order are set for each cloud. */
+struct want {
+    struct vx_map_key key;
+    i32 groups;
+    bool sorted, gray;
+};
+
 /* Index and map in the rig's device memory, poisoned before, as the engine builds them. */
 static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
-                          const struct vx_gpu_map_want *want)
+                          const struct want *want)
 {
     const i64 n = cloud->n;
     const size_t coords = vx_round_up((size_t)(n * cloud->columns) * 4, 256);
     const size_t index_bytes = vx_round_up(vx_gpu_index_bytes(n), 256);
     const size_t rows_bytes = vx_round_up((size_t)n * 4, 256);
-    const size_t map_bytes = vx_round_up(vx_gpu_map_bytes(n, want), 256);
-    const size_t bytes = coords + index_bytes + rows_bytes + map_bytes +
-                         vx_round_up(vx_gpu_map_scratch_bytes(n, want), 256);
-    struct vx_kernel_set *set = rig->bench.set;
+    const size_t map_bytes = vx_round_up(vx_gpu_map_bytes(n, &want->key), 256);
+    const struct vx_gpu_order_want order = {n, vx_map_offsets(&want->key), want->groups,
+                                            want->sorted, want->gray};
+    const size_t order_bytes = vx_round_up(vx_gpu_order_bytes(&order), 256);
+    const size_t bytes = coords + index_bytes + rows_bytes + map_bytes + order_bytes +
+                         vx_round_up(vx_gpu_order_scratch_bytes(&order), 256);
     struct vx_gpu_stream *stream = rig->bench.stream;
+    const struct vx_gpu_queue queue = {.set = rig->bench.set, .stream = stream};
     struct vx_why why = {""};
     struct vx_gpu_index index;
     struct built built;
@@ -57,19 +67,20 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
                                &why),
                 &why);
     vx_rig_need(rig,
-                vx_gpu_index_build(&(struct vx_gpu_queue){.set = set, .stream = stream},
+                vx_gpu_index_build(&queue,
                                    &(struct vx_gpu_coords){
                                        (const i32 *)(const void *)device, cloud->columns,
                                        n, device + coords, (i32 *)(void *)device_rows},
                                    &why, &index),
                 &why);
+    struct vx_gpu_map *map = &built.map;
+    vx_gpu_map_place(n, &want->key, stays, map);
+    vx_gpu_order_place(&order, stays + map_bytes, map);
+    vx_rig_need(rig, vx_gpu_map_build(&queue, &index, &want->key, map, &why), &why);
     vx_rig_need(
         rig,
-        vx_gpu_map_build(&(struct vx_gpu_queue){.set = set, .stream = stream}, &index,
-                         &(struct vx_gpu_map_work){want, stays, stays + map_bytes}, &why,
-                         &built.map),
+        vx_gpu_order_build(&queue, &order, map, stays + map_bytes + order_bytes, &why),
         &why);
-    struct vx_gpu_map *map = &built.map;
     const size_t rows = (size_t)n, groups = (size_t)want->groups;
     built.rows = copy_out(rig, index.rows, rows * 4);
     memcpy(built.fault, copy_out(rig, index.fault, 8), 8);
@@ -164,18 +175,16 @@ static bool check_nbr(struct vx_rig *rig, const char *label, const struct built 
 
 /* The one stable order of the device's own masks, and the unions of every 32. */
 static void check_order(struct vx_rig *rig, const char *label, const struct built *built,
-                        const struct vx_gpu_map_want *want, i64 n)
+                        const struct want *want, i64 n)
 {
     const struct vx_gpu_map *map = &built->map;
     const size_t order = (size_t)want->groups * (size_t)n * 4;
     const size_t blocks =
         (size_t)want->groups * (size_t)vx_mask_blocks(n) * (size_t)map->words * 4;
     struct vx_mask_order_args args = {.n = n,
-                                      .span = (n + want->windows - 1) / want->windows,
                                       .words = map->words,
                                       .bits = map->v / want->groups,
                                       .groups = want->groups,
-                                      .windows = want->windows,
                                       .gray = want->gray,
                                       .masks = map->masks,
                                       .rows_out = vx_rig_take(rig, order),
@@ -189,16 +198,15 @@ static void check_order(struct vx_rig *rig, const char *label, const struct buil
 }
 
 static void map_case(struct vx_rig *rig, const struct vx_cloud *cloud,
-                     const struct vx_gpu_map_want *want, u32 faults)
+                     const struct want *want, u32 faults)
 {
     char label[VX_TRIAL_LABEL];
     struct vx_trial words = {.count = 0};
     const i32 *size = want->key.kernel;
-    vx_trial_label(&words,
-                   "%s N=%lld kernel %dx%dx%d dilation %d groups %d windows %d%s%s",
+    vx_trial_label(&words, "%s N=%lld kernel %dx%dx%d dilation %d groups %d%s%s",
                    cloud->name, (long long)cloud->n, size[0], size[1], size[2],
-                   want->key.dilation[0], want->groups, want->windows,
-                   want->sorted ? " sorted" : "", want->gray ? " gray" : "");
+                   want->key.dilation[0], want->groups, want->sorted ? " sorted" : "",
+                   want->gray ? " gray" : "");
     memcpy(label, words.label, sizeof label);
     rig->trials++;
     struct built built = build(rig, cloud, want);
@@ -214,11 +222,8 @@ static void map_case(struct vx_rig *rig, const struct vx_cloud *cloud,
 
 static void map_faults(struct vx_rig *rig, i64 n)
 {
-    const struct vx_gpu_map_want want = {.key = {{3, 3, 3}, {1, 1, 1}},
-                                         .groups = 1,
-                                         .sorted = true,
-                                         .gray = true,
-                                         .windows = 1};
+    const struct want want = {
+        .key = {{3, 3, 3}, {1, 1, 1}}, .groups = 1, .sorted = true, .gray = true};
     struct vx_cloud cloud;
     for (u32 faults = 1; faults < 4; faults++) {
         vx_cloud_make(rig, VX_CLOUD_RANDOM, n, &cloud);
@@ -231,18 +236,18 @@ static void map_faults(struct vx_rig *rig, i64 n)
 
 void vx_cases_map(struct vx_rig *rig)
 {
-    static const struct vx_gpu_map_want wants[] = {
-        {{{3, 3, 3}, {1, 1, 1}}, 1, true, true, 1},
-        {{{3, 3, 3}, {1, 1, 1}}, 1, true, false, 8},
-        {{{3, 3, 3}, {1, 1, 1}}, 3, true, true, 4},
-        {{{3, 3, 3}, {1, 1, 1}}, 9, true, true, 1},
-        {{{3, 3, 3}, {2, 2, 2}}, 1, false, false, 1},
-        {{{5, 5, 5}, {1, 1, 1}}, 5, true, true, 1},
-        {{{7, 7, 7}, {1, 1, 1}}, 1, true, true, 32},
-        {{{5, 5, 5}, {1, 1, 1}}, 1, true, false, 2},
-        {{{3, 3, 3}, {9, 1, 5}}, 1, true, true, 1},
-        {{{1, 3, 5}, {1, 1, 1}}, 1, true, true, 3},
-        {{{3, 1, 1}, {1, 1, 1}}, 3, true, true, 1},
+    static const struct want wants[] = {
+        {{{3, 3, 3}, {1, 1, 1}}, 1, true, true},
+        {{{3, 3, 3}, {1, 1, 1}}, 1, true, false},
+        {{{3, 3, 3}, {1, 1, 1}}, 3, true, true},
+        {{{3, 3, 3}, {1, 1, 1}}, 9, true, true},
+        {{{3, 3, 3}, {2, 2, 2}}, 1, false, false},
+        {{{5, 5, 5}, {1, 1, 1}}, 5, true, true},
+        {{{7, 7, 7}, {1, 1, 1}}, 1, true, true},
+        {{{5, 5, 5}, {1, 1, 1}}, 1, true, false},
+        {{{3, 3, 3}, {9, 1, 5}}, 1, true, true},
+        {{{1, 3, 5}, {1, 1, 1}}, 1, true, true},
+        {{{3, 1, 1}, {1, 1, 1}}, 3, true, true},
     };
     static const i64 sizes[] = {1,  33,   2048,  1000,  2049,  31,
                                 32, 4097, 10007, 16384, 16385, 70001};

@@ -14,7 +14,7 @@ enum style { RANDOM, FEW, FULL, CENTRE, STYLES };
 
 struct shape {
     i64 n;
-    i32 v, groups, windows;
+    i32 v, groups;
     bool gray;
     enum style style;
 };
@@ -44,10 +44,8 @@ static struct vx_mask_order_args args_make(const struct shape *shape)
                                       .words = vx_mask_words(shape->v),
                                       .bits = shape->v / shape->groups,
                                       .groups = shape->groups,
-                                      .windows = shape->windows,
                                       .gray = shape->gray};
-    args.span = (args.n + args.windows - 1) / args.windows;
-    args.tiles = (args.span + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
+    args.tiles = (args.n + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
     return args;
 }
 
@@ -57,9 +55,8 @@ static void trial_begin(struct vx_rig *rig, struct vx_trial *trial,
 {
     static const char *const styles[STYLES] = {"random", "few", "full", "centre"};
     vx_trial_init(trial, kernel, args);
-    vx_trial_label(trial, "N=%lld V=%d groups %d windows %d%s %s", (long long)shape->n,
-                   shape->v, shape->groups, shape->windows, shape->gray ? " gray" : "",
-                   styles[shape->style]);
+    vx_trial_label(trial, "N=%lld V=%d groups %d%s %s", (long long)shape->n, shape->v,
+                   shape->groups, shape->gray ? " gray" : "", styles[shape->style]);
     vx_trial_in(trial, &args->masks, masks_make(rig, shape),
                 (size_t)(args->n * args->words) * 4);
 }
@@ -69,14 +66,13 @@ static size_t blocks_bytes(const struct vx_mask_order_args *args)
     return (size_t)(args->groups * vx_mask_blocks(args->n) * args->words) * 4;
 }
 
-/* Any permutation of every group's rows inside their windows. */
+/* Any permutation of every group's rows. */
 static i32 *rows_make(struct vx_rig *rig, const struct vx_mask_order_args *args)
 {
     i32 *rows = vx_rig_take(rig, (size_t)(args->groups * args->n) * 4);
     for (i32 group = 0; group < args->groups; group++)
         for (i64 i = 0; i < args->n; i++) {
-            i64 first = i / args->span * args->span;
-            i64 other = first + vx_rig_below(rig, i - first + 1);
+            i64 other = vx_rig_below(rig, i + 1);
             rows[group * args->n + i] = rows[group * args->n + other];
             rows[group * args->n + other] = (i32)i;
         }
@@ -138,7 +134,7 @@ static void pass_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
         vx_trial_in(&trial, &args.rows_in, rows_make(rig, &args), bytes);
         vx_trial_in(&trial, &args.keys_in, keys, bytes);
     }
-    const i64 bins = ((i64)args.groups * args.windows) << args.digit_bits;
+    const i64 bins = (i64)args.groups << args.digit_bits;
     const size_t counts = (size_t)(bins * args.tiles) * 4;
     if (!scatter) {
         vx_trial_out(rig, &trial, &args.counts, counts);
@@ -252,15 +248,11 @@ void vx_cases_order(struct vx_rig *rig)
     static const i64 sizes[] = {0,   1,    33,   1000, 31,    32,    255,  256,
                                 257, 2047, 2048, 2049, 10007, 16384, 16385};
     static const struct shape shapes[] = {
-        {.v = 27, .groups = 1, .windows = 1, .gray = true},
-        {.v = 27, .groups = 3, .windows = 1, .gray = false},
-        {.v = 27, .groups = 9, .windows = 4, .gray = true},
-        {.v = 125, .groups = 1, .windows = 1, .gray = true},
-        {.v = 343, .groups = 1, .windows = 8, .gray = false},
-        {.v = 343, .groups = 7, .windows = 1, .gray = true},
-        {.v = 1, .groups = 1, .windows = 1, .gray = false},
-        {.v = 32, .groups = 1, .windows = 32, .gray = true},
-        {.v = 33, .groups = 1, .windows = 2, .gray = true},
+        {.v = 27, .groups = 1, .gray = true},   {.v = 27, .groups = 3, .gray = false},
+        {.v = 27, .groups = 9, .gray = true},   {.v = 125, .groups = 1, .gray = true},
+        {.v = 343, .groups = 1, .gray = false}, {.v = 343, .groups = 7, .gray = true},
+        {.v = 1, .groups = 1, .gray = false},   {.v = 32, .groups = 1, .gray = true},
+        {.v = 33, .groups = 1, .gray = true},
     };
     const size_t count = rig->size == VX_RIG_FULL   ? 15
                          : rig->size == VX_RIG_FAKE ? 12

@@ -57,7 +57,7 @@ void worker_rig_expect(enum vx_message_kind kind, u64 batch)
     while (worker_rig.in.head.kind == VX_MESSAGE_PROGRESS ||
            worker_rig.in.head.kind == VX_MESSAGE_WORKING);
     ck_assert_int_eq(worker_rig.in.head.kind, kind);
-    ck_assert_uint_eq(worker_rig.in.head.batch, batch);
+    ck_assert_uint_eq(worker_rig.in.head.serial, batch);
 }
 
 void worker_rig_expect_mapped(i32 region, u64 use, enum vx_code code)
@@ -185,7 +185,11 @@ static size_t output_bytes(i32 o, i64 n)
 static struct vx_place put(i32 where, const void *data, size_t bytes, const u8 **at)
 {
     struct worker_memory *memory = &worker_rig.memories[where];
-    struct vx_place place = {memory->used, where};
+    struct vx_place place = {memory->used, bytes,
+                             !where                       ? VX_PLACE_ARENA
+                             : where == WORKER_RIG_DEVICE ? VX_PLACE_DEVICE
+                                                          : VX_PLACE_SYSTEM,
+                             where, 0};
     ck_assert_uint_le(memory->used + bytes,
                       where ? WORKER_RIG_REGION_BYTES : ARENA_BYTES);
     if (data)
@@ -216,7 +220,6 @@ struct vx_run_item worker_rig_item(struct worker_asked *asked, const i32 *where)
                      n * VX_RIG_CHANNELS * vx_dtype_bytes(item->feats_dtype), NULL),
     };
     for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) {
-        out.outputs[o].offset = VX_PLACE_NONE;
         if (o < worker_rig.signature.outputs_count && where[2 + o] >= 0)
             out.outputs[o] = put(where[2 + o], NULL, output_bytes(o, item->voxels),
                                  &asked->outputs[o]);
@@ -280,7 +283,7 @@ void worker_rig_map_all(void)
         ck_assert(worker_rig_hear(VX_WAIT_SECONDS * 1000));
         ck_assert_int_eq(worker_rig.in.head.kind, VX_MESSAGE_MAPPED);
         ck_assert_int_eq(worker_rig.in.mapped.code, VX_CODE_OK);
-        ck_assert_uint_eq(worker_rig.in.head.batch,
+        ck_assert_uint_eq(worker_rig.in.head.serial,
                           100 + (u64)worker_rig.in.mapped.region);
         ck_assert(left >> worker_rig.in.mapped.region & 1);
         left &= ~(1u << worker_rig.in.mapped.region);

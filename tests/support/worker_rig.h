@@ -47,7 +47,7 @@ struct worker_rig {
     struct vx_config config;
     struct vx_worker_start start;
     pthread_t thread;
-    struct vx_slot slot;
+    struct vx_place slot;
     union vx_message in;
     struct vx_signature signature;
     struct worker_memory memories[WORKER_RIG_DEVICE + 1];

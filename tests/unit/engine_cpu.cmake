@@ -4,6 +4,7 @@ vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/support/voxels.c)
 vx_unit_test(NAME test_coords_ref LIBS base)
 vx_unit_test(NAME test_numa LIBS base)
+vx_unit_test(NAME test_utf8 LIBS base)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/support/voxels.c)
 foreach(name hash bricks order conv pointwise)

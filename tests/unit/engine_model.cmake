@@ -4,7 +4,7 @@ foreach(name safetensors network network_limits layouts weights_check op_hint fu
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/model_files.c)
 endforeach()
-foreach(name engine engine_faults engine_mixes engine_warm)
+foreach(name engine engine_faults engine_mixes engine_warm weights_source)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c
       tests/support/network_oracle.c)

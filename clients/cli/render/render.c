@@ -51,7 +51,7 @@ static enum voxel_code scene_check(const struct render_scene *scene,
         channels > FEATS_MAX || output->type == VOXEL_BYTES)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
-            "output '%s' cannot be drawn: it has no row of 1 to %d numbers "
+            "output '%s' cannot be drawn: expected a row of 1 to %d numbers "
             "for each of the %lld voxels",
             output->name, FEATS_MAX, (long long)scene->cloud->count);
     return VOXEL_OK;

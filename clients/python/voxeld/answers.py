@@ -148,11 +148,11 @@ def _array(tensor, raw):
 def _cells(tensor, typed):
     """How many numbers the tensor has.  Internal for one that this client cannot read."""
     if typed:
-        raise _wrong(f"output '{tensor.name}' came as typed contents; this client reads "
-                     f"raw_output_contents")
+        raise _wrong(f"the server sent output '{tensor.name}' as typed contents; this client reads "
+                     f"only raw_output_contents")
     if tensor.datatype not in _NUMPY_OF:
-        raise _wrong(f"output '{tensor.name}' is of datatype '{tensor.datatype}'; expected one of "
-                     f"{', '.join(_NUMPY_OF)}")
+        raise _wrong(f"output '{tensor.name}' has the datatype '{tensor.datatype}'; expected one "
+                     f"of {', '.join(_NUMPY_OF)}")
     if any(n < 0 for n in tensor.shape):
         raise _wrong(f"output '{tensor.name}' has the shape {list(tensor.shape)}; expected "
                      f"dimensions of 0 or more")
@@ -174,7 +174,7 @@ def misplaced(tensor, place, rows=None):
         shape[0] = rows
     if len(shape) != place.ndim or (shape and shape[0] > place.shape[0]) or any(
             n not in (-1, here) for n, here in zip(shape[1:], place.shape[1:])):
-        return (f"output '{tensor.name}' is of shape {shape}, its array in outputs_in of "
+        return (f"output '{tensor.name}' has the shape {shape}, its array in outputs_in has "
                 f"{list(place.shape)}")
     return ""
 
@@ -185,8 +185,8 @@ def _placed(tensor, raw, place, cells):
     nbytes = cells * dtype.itemsize
     there = place is not None and not len(raw) and nbytes <= place.nbytes
     if len(raw) != nbytes and not there:
-        raise _wrong(f"output '{tensor.name}': {len(raw)} bytes came, its shape "
-                     f"{list(tensor.shape)} of {tensor.datatype} takes {nbytes}")
+        raise _wrong(f"output '{tensor.name}' has {len(raw)} bytes; its shape "
+                     f"{list(tensor.shape)} of {tensor.datatype} needs {nbytes}")
     if place is None:
         return _array(tensor, raw)
     problem = misplaced(tensor, place)
@@ -208,9 +208,10 @@ def _same_version(asked, came):
 def _check_names(answer, tensors, wanted):
     """Compares names and rows with the request.  A server may leave out the model and version."""
     if wanted.model and answer.model_name not in ("", wanted.model):
-        raise _wrong(f"model '{wanted.model}' was asked, the answer is of '{answer.model_name}'")
+        raise _wrong(f"the request is for model '{wanted.model}', the answer is from "
+                     f"'{answer.model_name}'")
     if wanted.version and not _same_version(wanted.version, answer.model_version):
-        raise _wrong(f"version {wanted.version} was asked, the answer is of "
+        raise _wrong(f"the request is for version {wanted.version}, the answer is from "
                      f"'{answer.model_version}'")
     if wanted.id and answer.id != wanted.id:
         raise _wrong(f"the request's id was '{wanted.id}', the answer's is '{answer.id}'")
@@ -230,7 +231,8 @@ def _check_names(answer, tensors, wanted):
     for tensor in tensors:
         if tensor.shape[:1] != (wanted.rows,):
             rows = f"{tensor.shape[0]} rows" if tensor.shape else "no rows"
-            raise _wrong(f"output '{tensor.name}' has {rows}, {wanted.rows} voxels were sent")
+            raise _wrong(f"output '{tensor.name}' has {rows}; expected {wanted.rows}, one for each "
+                         f"voxel")
 
 
 @_reader
@@ -258,10 +260,10 @@ def read_infer(data, wanted=None):
     cells = [_cells(*tensor) for tensor in tensors]
     tensors = [tensor for tensor, _ in tensors]
     if len(tensors) != len(raws):
-        raise _wrong(f"the answer names {len(tensors)} outputs and carries {len(raws)}")
+        raise _wrong(f"the answer has {len(tensors)} outputs but {len(raws)} raw tensors")
     _check_names(answer, tensors, wanted)
     if not isinstance(answer.coords_ref, str):
-        raise _wrong(f"coords_ref: expected a text, the answer has {answer.coords_ref!r}")
+        raise _wrong(f"coords_ref: expected a string, the answer has {answer.coords_ref!r}")
     answer.outputs = {t.name: _placed(t, raw, wanted.places.get(t.name), n)
                       for t, raw, n in zip(tensors, raws, cells)}
     return answer

@@ -88,8 +88,8 @@ def from_rpc_error(error):
     if code == grpc.StatusCode.CANCELLED and (sentence == "CANCELLED"
                                               or sentence.startswith("Received RST_STREAM")):
         code, sentence = grpc.StatusCode.UNAVAILABLE, (
-            "the server ended the call without an answer, as one that stops does")
+            "the server ended the call without an answer; it is probably stopping")
     if code == grpc.StatusCode.UNAVAILABLE and any(words in sentence for words in _OF_HTTP_1):
-        sentence += ("; what answers there speaks HTTP/1, as voxeld's status page does: gRPC is at "
-                     "another port, 8001 unless `voxeld serve --grpc` says otherwise")
+        sentence += ("; the server there speaks HTTP/1, as voxeld's status page does. gRPC has "
+                     "another port: by default 8001, see `voxeld serve --grpc`")
     return _CLASSES.get(code, VoxeldError)(code, sentence)

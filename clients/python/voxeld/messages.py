@@ -135,8 +135,8 @@ def _outputs(options, regions):
                             f"{type(array).__name__}")
         found = _find(array, regions)
         if found is None:
-            raise ValueError(f"outputs_in: expected a C-contiguous array of a region of this "
-                             f"client for '{name}', got one elsewhere, or an empty one")
+            raise ValueError(f"outputs_in: expected for '{name}' a non-empty C-contiguous array in "
+                             f"a region of this client")
         yield wire.text(1, name) + _place(2, array, found)
 
 
@@ -228,7 +228,7 @@ def pack_infer(model, coords, feats, options, regions=()):
     parts = _head(model, options)
     names = _names("input_names", options.get("input_names") or ("coords", "feats"))
     if len(names) != 2:
-        raise ValueError(f"input_names: expected those of coords and feats, got {names}")
+        raise ValueError(f"input_names: expected two names, of coords and of feats, got {names}")
     inputs = [(names[0], "INT32", coords), (names[1], datatype, feats)]
     sent = []
     for name, kind, array in inputs[coords is None:]:
@@ -274,7 +274,7 @@ def split_geometry(coords, options, names):
     if resend and (coords is None or options.get("coords_ref") is None):
         raise ValueError("resend: expected coords and coords_ref (\"\" the first time)")
     if known and coords is not None and not resend:
-        raise ValueError("coords: expected None beside coords_ref, or resend=True")
+        raise ValueError("coords: expected None together with coords_ref, unless resend=True")
     if coords is not None and options.get("coords_ref") is not None:
         coords = _coords_array(coords)
     if not known or not resend:

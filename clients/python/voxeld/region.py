@@ -34,7 +34,7 @@ class Memory:
     def _make(self):
         """Makes and maps the object; it has a name in the file system until _unlink."""
         if self._map is not None:
-            raise ValueError("region: it is open already")
+            raise ValueError("the region is already open")
         self.name = "voxel-" + secrets.token_hex(16)
         self._used = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,10 +60,10 @@ class Memory:
         nbytes = math.prod(dims) * dtype.itemsize
         begin = -(-self._used // ALIGN) * ALIGN
         if self._map is None:
-            raise ValueError("region: it is closed, or not entered yet")
+            raise ValueError("the region is closed, or not entered yet")
         if nbytes > self.nbytes - begin:
-            raise ValueError(f"region: expected at most {max(self.nbytes - begin, 0)} bytes that "
-                             f"are left of {self.nbytes}, got an array of {nbytes}")
+            raise ValueError(f"region: the array needs {nbytes} bytes, but only "
+                             f"{max(self.nbytes - begin, 0)} of {self.nbytes} are left")
         here = self._bytes[begin:begin + nbytes].view(dtype).reshape(dims)
         self._used = begin + nbytes
         return here

@@ -42,13 +42,13 @@ def read_varint(data, at):
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Damaged("a number in it is cut off")
+            raise Damaged("a varint is incomplete or too long")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >> 64:
-                raise Damaged("a number in it has more than 64 bits")
+                raise Damaged("a varint has more than 64 bits")
             return value, at
         shift += 7
 
@@ -69,7 +69,7 @@ def fields(data):
         tag, at = read_varint(view, at)
         kind = tag & 7
         if not tag >> 3:
-            raise Damaged("a field in it has the number 0")
+            raise Damaged("a field has the number 0")
         if kind == 0:
             value, at = read_varint(view, at)
             yield tag >> 3, value
@@ -79,9 +79,9 @@ def fields(data):
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            raise Damaged(f"a field in it has the wire type {kind}")
+            raise Damaged(f"a field has the wire type {kind}")
         if at + length > len(view):
-            raise Damaged(f"{length} bytes are announced where {len(view) - at} are left")
+            raise Damaged(f"a field needs {length} bytes, but {len(view) - at} are left")
         value, at = view[at:at + length], at + length
         yield tag >> 3, value if kind == 2 else bytes(value)
 
@@ -89,14 +89,14 @@ def fields(data):
 def as_number(value):
     """A varint field's value."""
     if not isinstance(value, int):
-        raise Damaged("a field in it has bytes where a number was expected")
+        raise Damaged("a field has bytes; expected a number")
     return value
 
 
 def as_message(value):
     """The bytes of a field that has a length: a message, or a raw tensor."""
     if not isinstance(value, memoryview):
-        raise Damaged("a field in it has a number where bytes were expected")
+        raise Damaged("a field has a number; expected bytes")
     return value
 
 
@@ -108,7 +108,7 @@ def as_text(value):
 def as_fixed(value, nbytes):
     """The bytes of a field of fixed width."""
     if not isinstance(value, bytes) or len(value) != nbytes:
-        raise Damaged(f"a field in it is not {nbytes} bytes wide")
+        raise Damaged(f"a field is not {nbytes} bytes wide")
     return value
 
 

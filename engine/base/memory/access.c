@@ -28,7 +28,8 @@ const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES
         snprintf(out, VX_ACCESS_BYTES, "%s", strerror(error));
     else if (stat(path, &about))
         snprintf(out, VX_ACCESS_BYTES,
-                 "%s: voxeld runs as user %u, who may not enter a directory above it",
+                 "%s: voxeld runs as user %u, which may not enter one of the directories "
+                 "above it",
                  strerror(error), (unsigned)geteuid());
     else
         snprintf(

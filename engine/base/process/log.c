@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log_ring.h"
+#include "engine/base/utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -135,36 +136,13 @@ static void line_number(struct line *line, i64 number)
     line_put(line, text);
 }
 
-/* The bytes of one UTF-8 character at `text`, 0 when it is not one (RFC 3629). */
-static size_t utf8_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char first, last, low, high; /* range of byte 1, range of byte 2 */
-        size_t length;
-    } forms[] = {
-        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-        {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    if (text[0] < 0x80) return 1;
-    for (size_t i = 0; i < VX_COUNT(forms); i++) {
-        if (text[0] < forms[i].first || text[0] > forms[i].last) continue;
-        if (text[1] < forms[i].low || text[1] > forms[i].high) return 0;
-        for (size_t k = 2; k < forms[i].length; k++)
-            if ((text[k] & 0xc0) != 0x80) return 0; /* a NUL stops here too */
-        return forms[i].length;
-    }
-    return 0;
-}
-
 /* Appends one character of `text`, escaped if needed; returns the input bytes used.
  * Control characters, C1 included, never reach a terminal.  Bytes that are not UTF-8
  * appear as \xNN in text lines and become U+FFFD in JSON, which cannot express them. */
 static size_t line_escape(struct line *line, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
-    size_t length = utf8_length(c);
+    size_t length = vx_utf8_length(c, strnlen(text, VX_UTF8_BYTES_MAX));
     unsigned control = length == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? c[1] : c[0];
     /* U+2028 and U+2029: many programs take them for the end of a line. */
     bool separator = length == 3 && c[0] == 0xe2 && c[1] == 0x80 && (c[2] | 1) == 0xa9;

@@ -16,6 +16,7 @@ void vx_print_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    fflush(stdout); /* both may go to one file */
     vfprintf(stderr, format, args);
     va_end(args);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/text/json.h"
 
+#include "engine/base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #define SHOWN_BYTES 48 /* most bytes of a text in an error sentence */
 
 struct parser {
-    const char *at, *end;
+    const char *text, *at, *end;
     const char *line_start;
     i32 line;
     i32 depth;
@@ -32,7 +34,20 @@ size_t vx_json_arena_bytes(size_t text_bytes)
     return bytes > SIZE_MAX - ARENA_BYTES_FIXED ? SIZE_MAX : bytes + ARENA_BYTES_FIXED;
 }
 
-static vx_status parse_fail(const struct parser *parser, const char *expected)
+/* What a person may have meant, beside an error where a token is expected, or "". */
+static const char *parse_hint(const struct parser *parser)
+{
+    const char *before = parser->at;
+    if (before == parser->end) return "";
+    if (*before == '/') return " (JSON has no comments)";
+    if (*before != '}' && *before != ']') return "";
+    while (before > parser->text && strchr(" \t\r\n", before[-1])) before--;
+    bool comma = before > parser->text && before[-1] == ',';
+    return comma ? " (JSON has no trailing comma)" : "";
+}
+
+static vx_status parse_fail_beside(const struct parser *parser, const char *expected,
+                                   const char *hint)
 {
     char got[32] = "the end of the text";
     if (parser->at < parser->end) {
@@ -43,8 +58,19 @@ static vx_status parse_fail(const struct parser *parser, const char *expected)
             snprintf(got, sizeof got, "byte 0x%02x", byte);
     }
     VX_FAIL_WHY(parser->why, INVALID_ARGUMENT, "not the JSON that RFC 8259 describes",
-                "line %d, column %d: expected %s, got %s", parser->line,
-                (int)(parser->at - parser->line_start) + 1, expected, got);
+                "line %d, column %d: expected %s, got %s%s", parser->line,
+                (int)(parser->at - parser->line_start) + 1, expected, got, hint);
+}
+
+static vx_status parse_fail(const struct parser *parser, const char *expected)
+{
+    return parse_fail_beside(parser, expected, "");
+}
+
+/* Fails where a token is expected, not a part of one. */
+static vx_status parse_fail_token(const struct parser *parser, const char *expected)
+{
+    return parse_fail_beside(parser, expected, parse_hint(parser));
 }
 
 static vx_status parse_full(const struct parser *parser)
@@ -83,13 +109,14 @@ vx_status vx_json_parse(const char *text, size_t bytes, struct vx_arena *arena,
     VX_ENSURE_WHY(bytes < INT32_MAX, why, INVALID_ARGUMENT, "a JSON text below 2 GiB",
                   "expected a JSON text below 2 GiB, got %zu bytes", bytes);
     struct parser parser = {
-        .at = text, .end = text + bytes, .line_start = text, .line = 1};
+        .text = text, .at = text, .end = text + bytes, .line_start = text, .line = 1};
     parser.arena = arena;
     parser.why = why;
     struct vx_json *value;
     VX_TRY(parse_value(&parser, &value));
     parse_space(&parser);
-    if (parser.at < parser.end) return parse_fail(&parser, "nothing after the value");
+    if (parser.at < parser.end)
+        return parse_fail_token(&parser, "nothing after the value");
     *root = value;
     return VX_OK;
 }
@@ -166,23 +193,14 @@ static vx_status parse_escape(struct parser *parser, char **out)
     return VX_OK;
 }
 
-/* One character beyond ASCII: checked as RFC 3629 says (no overlong forms, no surrogates,
- * nothing above U+10FFFF) and copied. */
+/* One character beyond ASCII. */
 static vx_status parse_utf8(struct parser *parser, char **out)
 {
-    const u8 *at = (const u8 *)parser->at;
-    size_t left = (size_t)(parser->end - parser->at);
-    int more = at[0] >= 0xf0 ? 3 : at[0] >= 0xe0 ? 2 : 1;
-    static const u8 lead_min[] = {0, 0xc2, 0xe0, 0xf0},
-                    lead_max[] = {0, 0xdf, 0xef, 0xf4};
-    bool good = at[0] >= lead_min[more] && at[0] <= lead_max[more] && left > (size_t)more;
-    for (int i = 1; good && i <= more; i++) good = (at[i] & 0xc0) == 0x80;
-    if (good && at[0] == 0xe0) good = at[1] >= 0xa0;
-    if (good && at[0] == 0xed) good = at[1] < 0xa0;
-    if (good && at[0] == 0xf0) good = at[1] >= 0x90;
-    if (good && at[0] == 0xf4) good = at[1] < 0x90;
-    if (!good) return parse_fail(parser, "valid UTF-8");
-    for (int i = 0; i <= more; i++) *(*out)++ = *parser->at++;
+    size_t bytes = vx_utf8_length(parser->at, (size_t)(parser->end - parser->at));
+    if (!bytes) return parse_fail(parser, "valid UTF-8");
+    memcpy(*out, parser->at, bytes);
+    *out += bytes;
+    parser->at += bytes;
     return VX_OK;
 }
 
@@ -216,7 +234,7 @@ static vx_status parse_text_characters(struct parser *parser, char **out)
 static vx_status parse_text(struct parser *parser, const char **text, i32 *count)
 {
     if (parser->at == parser->end || *parser->at != '"')
-        return parse_fail(parser, "'\"'");
+        return parse_fail_token(parser, "'\"'");
     parser->at++;
     size_t room = 0; /* up to the closing quote */
     for (const char *c = parser->at; c < parser->end && *c != '"'; c++, room++)
@@ -321,7 +339,7 @@ static vx_status parse_word(struct parser *parser, struct vx_json *value)
         parser->at += length;
         return VX_OK;
     }
-    return parse_fail(parser, "a value");
+    return parse_fail_token(parser, "a value");
 }
 
 /* Skips what follows a child; *more: another child comes. */
@@ -329,7 +347,7 @@ static vx_status parse_comma(struct parser *parser, char close, bool *more)
 {
     *more = parse_eat(parser, ',');
     if (*more || parse_eat(parser, close)) return VX_OK;
-    return parse_fail(parser, close == ']' ? "',' or ']'" : "',' or '}'");
+    return parse_fail_token(parser, close == ']' ? "',' or ']'" : "',' or '}'");
 }
 
 static vx_status parse_list(struct parser *parser, struct vx_json *list)
@@ -371,8 +389,7 @@ static vx_status parse_object_index(struct parser *parser, struct vx_json *objec
         bool in_order =
             a->line < b->line || (a->line == b->line && a->column < b->column);
         const struct vx_json *one = in_order ? a : b, *two = in_order ? b : a;
-        VX_FAIL_WHY(parser->why, INVALID_ARGUMENT,
-                    "a key stands twice in one JSON object",
+        VX_FAIL_WHY(parser->why, INVALID_ARGUMENT, "a JSON object has the same key twice",
                     "line %d, column %d: expected a new key, got \"%.*s\" again, already "
                     "on line %d",
                     two->line, two->column, SHOWN_BYTES, two->key, one->line);
@@ -392,7 +409,7 @@ static vx_status parse_object(struct parser *parser, struct vx_json *object)
         struct vx_json *child;
         parse_space(parser);
         VX_TRY(parse_text(parser, &key, &key_bytes));
-        if (!parse_eat(parser, ':')) return parse_fail(parser, "':' after a key");
+        if (!parse_eat(parser, ':')) return parse_fail_token(parser, "':' after a key");
         VX_TRY(parse_value(parser, &child));
         child->key = key;
         *last = child;

@@ -13,13 +13,20 @@ void vx_why_prefix(struct vx_why *why, const char *format, ...)
     /* Without a sentence a client reads the static text of the status; a prefix alone
      * would hide that. */
     if (!why || !why->text[0]) return;
+    char place[VX_WHY_BYTES];
     struct vx_why inner = *why;
     va_list args;
     va_start(args, format);
-    int used = vsnprintf(why->text, sizeof why->text, format, args);
+    vsnprintf(place, sizeof place, format, args);
     va_end(args);
-    if (used >= 0 && (size_t)used < sizeof why->text)
-        snprintf(why->text + used, sizeof why->text - (size_t)used, "%s", inner.text);
+    vx_why_set(why, "%s%s", place, inner.text);
+}
+
+void vx_why_add(struct vx_why *why, const char *text)
+{
+    if (!why) return;
+    struct vx_why inner = *why;
+    vx_why_set(why, "%s%s", inner.text, text);
 }
 
 void vx_label_of_path(const char *path, int parts, char label[VX_LABEL_BYTES])

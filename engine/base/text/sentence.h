@@ -26,6 +26,9 @@
 /* Puts a formatted text in front of the sentence in `why`, if it has one. */
 VX_PRINTF(2, 3) void vx_why_prefix(struct vx_why *why, const char *format, ...);
 
+/* Puts a text behind the sentence in `why`. */
+void vx_why_add(struct vx_why *why, const char *text);
+
 /* The last `parts` components of a path; if too long, "..." and their end. */
 void vx_label_of_path(const char *path, int parts, char label[VX_LABEL_BYTES]);
 

@@ -42,7 +42,7 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
     else
         status = vx_pool_open(threads, &made->pool);
     if (status.fault) {
-        vx_why_set(why, "the CPU device cannot have %d threads: %s", threads,
+        vx_why_set(why, "the CPU device cannot start %d threads: %s", threads,
                    status.fault->text);
         vx_cpu_close(&made);
         return status;

@@ -196,17 +196,16 @@ static vx_status take_piece(struct vx_geometry_cache *cache, size_t bytes,
     VX_ENSURE_WHY(
         vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
         "the geometry does not fit in the geometry cache",
-        "the geometry needs %zu bytes more in the geometry cache, in a piece of "
-        "%llu (a power of two): cache_bytes gives it %zu, and never so large a "
-        "piece",
+        "the geometry needs %zu bytes more in the geometry cache, in a block of "
+        "%llu (a power of two); cache_bytes is %zu, too small for such a block",
         bytes, piece, cache->bytes);
     while (!vx_buddy_take(cache->buddy, bytes, offset)) {
         if (evict(cache)) continue;
         VX_FAIL_WHY(
             why, RESOURCE_EXHAUSTED, "the geometry does not fit in the geometry cache",
-            "the geometry needs %zu bytes more in the geometry cache, in a piece "
-            "of %llu (a power of two): cache_bytes gives it %zu, pieces of this "
-            "request have %llu, the largest free one is %llu",
+            "the geometry needs %zu bytes more in the geometry cache, in a block "
+            "of %llu (a power of two); cache_bytes is %zu, this request already "
+            "uses %llu, the largest free block has %llu",
             bytes, piece, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy),
             (unsigned long long)vx_buddy_largest(cache->buddy));
     }
@@ -256,12 +255,11 @@ static vx_status geometry_named(struct vx_geometry_cache *cache,
     if (!found || chain_find(cache, found->next, name)) {
         cache->misses++;
         VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not in the device's cache",
-                    "the geometry that the request names is not in the device's cache: "
-                    "expected its coords");
+                    "coords_ref: the geometry is not in the device's cache; send coords");
     }
     VX_ENSURE_WHY(found->scan.n == view->n, why, INVALID_ARGUMENT,
-                  "the geometry has another number of voxels",
-                  "the geometry that the request names has %lld voxels, the request %lld",
+                  "the geometry of the coords_ref has another number of voxels",
+                  "coords_ref names a geometry of %lld voxels, the request has %lld",
                   (long long)found->scan.n, (long long)view->n);
     *geometry = found;
     return VX_OK;

@@ -106,10 +106,10 @@ static vx_status scan_fail(const struct vx_coords_view *view, u64 bad, struct vx
     VX_FAIL_WHY(why, INVALID_ARGUMENT, "a coordinate is out of range",
                 "coords row %lld, column %d (%s): expected %d to %d, got %d%s",
                 (long long)row, column,
-                sample ? "the sample, which comes first" : "an axis of the voxel",
+                sample ? "the sample index" : "a voxel coordinate",
                 sample ? 0 : VX_AXIS_MIN, sample ? VX_SAMPLE_MAX : VX_AXIS_MAX,
                 view->rows[row * view->columns + column],
-                sample ? "" : "; subtract an origin from all");
+                sample ? "" : "; subtract a common origin from all coordinates");
 }
 
 vx_status vx_keys_scan(struct vx_cpu *cpu, const struct vx_coords_view *view,

@@ -95,8 +95,8 @@ vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
     VX_ENSURE_WHY(
         need <= bytes, why, RESOURCE_EXHAUSTED,
         "the activations do not fit in the device memory",
-        "%lld voxels need %zu bytes of device memory (%lld channels each), it has %zu: "
-        "at most %lld voxels fit",
+        "%lld voxels need %zu bytes of device memory (%lld channels each), %zu are "
+        "available: at most %lld voxels fit",
         (long long)n, need, (long long)plan->channels, bytes,
         (long long)vx_plan_voxels_max(plan, bytes));
     return VX_OK;

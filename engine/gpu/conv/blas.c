@@ -94,7 +94,7 @@ vx_status vx_blas_gpu_open(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
 {
     *blas = NULL;
     VX_ENSURE_WHY(!strncmp(vx_gpu_arch(gpu), "sm_", 3), why, NOT_FOUND,
-                  "no vendor BLAS for this device", "%s: only cuBLAS is known",
+                  "no vendor BLAS for this device", "%s: only cuBLAS is supported",
                   vx_gpu_name(gpu));
     struct vx_blas_gpu *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the vendor BLAS");

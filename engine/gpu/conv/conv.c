@@ -275,8 +275,7 @@ static vx_status run_split(struct job *job)
 static vx_status run_pairs(struct job *job)
 {
     const struct vx_conv_problem *problem = job->problem;
-    const struct vx_gpu_order_want want = {
-        .n = problem->n, .v = problem->v, .groups = 1, .windows = 1};
+    const struct vx_gpu_order_want want = {.n = problem->n, .v = problem->v, .groups = 1};
     const struct vx_gpu_pairs pairs = {
         .nbr = job->args.nbr,
         .scratch = workspace_at(job, job->pieces.scratch),

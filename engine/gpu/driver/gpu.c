@@ -21,7 +21,7 @@ static vx_status lost_answer(struct vx_gpu *gpu, struct vx_why *why)
     pthread_mutex_lock(&gpu->lock);
     if (why) *why = gpu->first;
     pthread_mutex_unlock(&gpu->lock);
-    VX_FAIL(UNAVAILABLE, "the GPU is lost: the process must be started anew");
+    VX_FAIL(UNAVAILABLE, "the GPU is lost: restart the process");
 }
 
 static vx_status lose(struct vx_gpu *gpu, const struct vx_why *said, struct vx_why *why)
@@ -70,7 +70,8 @@ vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call ca
         VX_FAIL(FAILED_PRECONDITION, "the GPU driver is too old for this GPU");
     case VX_DRIVER_INVALID_IMAGE:
     case VX_DRIVER_NO_BINARY:
-        VX_FAIL(FAILED_PRECONDITION, "the binary is not for this GPU and driver");
+        VX_FAIL(FAILED_PRECONDITION,
+                "the kernel binary does not fit this GPU and driver");
     case VX_DRIVER_NOT_READY:
         VX_FAIL(FAILED_PRECONDITION, "the event has not happened yet");
     default: VX_FAIL(INTERNAL, "the GPU driver refused a call");
@@ -156,7 +157,8 @@ static vx_status open_device(struct vx_gpu *gpu, i32 index, struct vx_why *why)
     int count = 0;
     VX_TRY(open_number(gpu, why, &count));
     VX_ENSURE_WHY(index >= 0 && index < count, why, NOT_FOUND, "there is no such GPU",
-                  "GPU %d: the %s driver has %d", index, gpu->driver.word, count);
+                  "GPU %d does not exist: the %s driver has %d device%s", index,
+                  gpu->driver.word, count, count == 1 ? "" : "s");
     VX_TRY(VX_GPU_CALL(gpu, why, device_get, &gpu->device, index));
     char name[VX_NAME_BYTES] = "";
     VX_TRY(VX_GPU_CALL(gpu, why, device_name, name, (int)sizeof name - 1, gpu->device));
@@ -257,7 +259,8 @@ vx_status vx_gpu_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
     /* Drivers refuse to allocate 0 bytes. */
     vx_status status = VX_GPU_CALL(gpu, why, memory_open, &at, bytes ? bytes : 1);
     if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
-        vx_why_set(why, "%s: out of memory: %zu bytes wanted", gpu->name, bytes);
+        vx_why_set(why, "%s: out of device memory: %zu bytes requested", gpu->name,
+                   bytes);
     if (!status.fault) *memory = (void *)(uintptr_t)at;
     return status;
 }
@@ -293,7 +296,7 @@ vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why
     VX_TRY(vx_gpu_enter(gpu, why));
     vx_status status = VX_GPU_CALL(gpu, why, host_open, &made, bytes ? bytes : 1, 0);
     if (vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
-        vx_why_set(why, "%s: out of page-locked memory: %zu bytes wanted", gpu->name,
+        vx_why_set(why, "%s: out of page-locked memory: %zu bytes requested", gpu->name,
                    bytes);
     if (!status.fault) *memory = made;
     return status;
@@ -353,8 +356,8 @@ static vx_status import_check(struct vx_gpu *gpu, u64 at, size_t bytes,
     VX_TRY(VX_GPU_CALL(gpu, why, memory_range, &base, &whole, at));
     VX_TRY(VX_GPU_CALL(gpu, why, pointer_attribute, &device, VX_POINTER_DEVICE, at));
     VX_ENSURE_WHY(device == gpu->device, why, INVALID_ARGUMENT,
-                  "the handle is of another device's memory",
-                  "the handle is of another device's memory");
+                  "the handle names memory of another device",
+                  "the handle names memory of another device");
     VX_ENSURE_WHY(base <= at && at - base <= whole && bytes <= whole - (at - base), why,
                   INVALID_ARGUMENT, "the device memory is too small",
                   "the device memory has %zu bytes: expected at least %zu",
@@ -374,7 +377,7 @@ static vx_status import_open(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTE
     if (code == VX_CODE_OK || code == VX_CODE_UNAVAILABLE ||
         code == VX_CODE_RESOURCE_EXHAUSTED)
         return status;
-    VX_FAIL(INVALID_ARGUMENT, "the handle is of no memory of this device");
+    VX_FAIL(INVALID_ARGUMENT, "the handle names no memory of this device");
 }
 
 vx_status vx_gpu_import(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],

@@ -159,7 +159,8 @@ vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
     VX_TRY(vx_gpu_enter(gpu, why));
     vx_status status = VX_GPU_CALL(gpu, why, function_get, &made, module, symbol->name);
     if (status.fault && !vx_gpu_lost(gpu, NULL))
-        vx_why_set(why, "%s: a binary without the kernel %s", gpu->name, symbol->name);
+        vx_why_set(why, "%s: the binary does not contain the kernel %s", gpu->name,
+                   symbol->name);
     VX_TRY(status);
     /* Always set: the kernel's static shared memory counts too, and only the driver
      * knows its size. */
@@ -168,7 +169,7 @@ vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
             gpu, gpu->driver.shared_allow(&gpu->driver, made, symbol->shared),
             VX_CALL_function_set, why);
         if (status.fault && !vx_gpu_lost(gpu, NULL))
-            vx_why_set(why, "%s: %s wants %d bytes of shared memory, a block has %d",
+            vx_why_set(why, "%s: %s needs %d bytes of shared memory, a block may have %d",
                        gpu->name, symbol->name, symbol->shared, gpu->caps.shared_block);
         VX_TRY(status);
     }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/geometry/map.h"
 
+#include "engine/base/limits.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
 #include "engine/gpu/geometry/order.h"
 
 #include <string.h>
-
-/* The alignment of each part of the device memory. */
-#define ALIGN_BYTES 256
 
 /* Blocks per processor of a launch over bricks.  Only the device knows how many bricks
  * there are, so each block takes one set of bricks after the other.  Small sets get as
@@ -26,6 +24,9 @@
 #define NUMBER_VOXELS 512
 #define MAP_VOXELS    32
 
+_Static_assert(VX_KERNEL_OFFSETS_MAX == VX_BRICK_OFFSETS_MAX,
+               "the largest kernel that a network may have is the largest of the map");
+
 /* Offsets in the memory of an index, which begins at vx_gpu_index.bricks.  Counts and
  * slots are adjacent and start as zeros. */
 struct layout {
@@ -38,7 +39,7 @@ struct layout {
 static size_t take(size_t *bytes, size_t count, size_t each)
 {
     size_t offset = *bytes;
-    *bytes += vx_round_up(count * each, ALIGN_BYTES);
+    *bytes += vx_round_up(count * each, VX_GPU_LINE_BYTES);
     return offset;
 }
 
@@ -137,55 +138,44 @@ vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
     return vx_gpu_index_launch(queue, &args, why);
 }
 
-/* The row order that is wanted, and the offsets of the map's parts. */
-struct map_layout {
-    i32 v, words, stride;
-    struct vx_gpu_order_want order;
-    size_t nbr, masks, order_at, block_masks, pairs;
-    size_t bytes;
-};
-
-static struct map_layout map_layout_of(i64 n, const struct vx_gpu_map_want *want)
+static size_t map_layout(i64 n, const struct vx_map_key *key, u8 *at,
+                         struct vx_gpu_map *map)
 {
-    const i32 *kernel = want->key.kernel;
-    struct map_layout layout = {.v = kernel[0] * kernel[1] * kernel[2]};
     VX_ASSERT(n >= 1);
     VX_ASSERT(n <= VX_VOXELS_MAX);
-    VX_ASSERT(layout.v >= 1);
-    VX_ASSERT(layout.v <= VX_BRICK_OFFSETS_MAX);
-    VX_ASSERT(want->groups >= 1);
-    layout.words = vx_mask_words(layout.v);
-    layout.stride = vx_nbr_stride(layout.v);
-    layout.order = (struct vx_gpu_order_want){.n = n,
-                                              .v = layout.v,
-                                              .groups = want->groups,
-                                              .windows = want->windows,
-                                              .gray = want->gray};
-    size_t rows = (size_t)n, words = (size_t)layout.words, bytes = 0;
-    size_t groups = (size_t)want->groups, blocks = (size_t)vx_mask_blocks(n);
-    layout.nbr = take(&bytes, rows, (size_t)layout.stride * sizeof(i32));
-    layout.masks = take(&bytes, rows, words * sizeof(u32));
-    layout.order_at = take(&bytes, want->sorted ? groups * rows : 0, sizeof(i32));
-    layout.block_masks = take(&bytes, groups * blocks, words * sizeof(u32));
-    layout.pairs = take(&bytes, 1, sizeof(u64));
-    layout.bytes = bytes;
-    return layout;
+    size_t rows = (size_t)n, bytes = 0;
+    i32 v = vx_map_offsets(key);
+    VX_ASSERT(v >= 1);
+    VX_ASSERT(v <= VX_KERNEL_OFFSETS_MAX);
+    i32 words = vx_mask_words(v), stride = vx_nbr_stride(v);
+    size_t nbr = take(&bytes, rows, (size_t)stride * sizeof(i32));
+    size_t masks = take(&bytes, rows, (size_t)words * sizeof(u32));
+    size_t pairs = take(&bytes, 1, sizeof(u64));
+    if (map)
+        *map = (struct vx_gpu_map){.v = v,
+                                   .words = words,
+                                   .nbr_stride = stride,
+                                   .groups = 1,
+                                   .nbr = (void *)(at + nbr),
+                                   .masks = (void *)(at + masks),
+                                   .pairs = (void *)(at + pairs)};
+    return bytes;
 }
 
-size_t vx_gpu_map_bytes(i64 n, const struct vx_gpu_map_want *want)
+size_t vx_gpu_map_bytes(i64 n, const struct vx_map_key *key)
 {
-    return map_layout_of(n, want).bytes;
+    return map_layout(n, key, NULL, NULL);
 }
 
-size_t vx_gpu_map_scratch_bytes(i64 n, const struct vx_gpu_map_want *want)
+void vx_gpu_map_place(i64 n, const struct vx_map_key *key, void *memory,
+                      struct vx_gpu_map *map)
 {
-    struct map_layout layout = map_layout_of(n, want);
-    return vx_gpu_order_scratch_bytes(&layout.order);
+    (void)map_layout(n, key, memory, map);
 }
 
 struct vx_jit_wanted vx_gpu_map_kernel(const struct vx_map_key *key, bool many)
 {
-    i32 words = vx_mask_words(key->kernel[0] * key->kernel[1] * key->kernel[2]);
+    i32 words = vx_mask_words(vx_map_offsets(key));
     const char *near = many ? "brick_map_many" : "brick_map";
     for (int axis = 0; axis < 3; axis++)
         if (key->kernel[axis] / 2 * key->dilation[axis] > VX_BRICK_REACH)
@@ -222,33 +212,13 @@ void vx_gpu_map_args(struct vx_kernel_set *set, const struct vx_gpu_index *index
 }
 
 vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
-                           const struct vx_gpu_index *index,
-                           const struct vx_gpu_map_work *work, struct vx_why *why,
-                           struct vx_gpu_map *map)
+                           const struct vx_gpu_index *index, const struct vx_map_key *key,
+                           const struct vx_gpu_map *map, struct vx_why *why)
 {
-    const struct vx_gpu_map_want *want = work->want;
-    struct map_layout layout = map_layout_of(index->n, want);
-    u8 *at = work->memory;
-    *map = (struct vx_gpu_map){
-        .v = layout.v,
-        .words = layout.words,
-        .nbr_stride = layout.stride,
-        .groups = want->groups,
-        .nbr = (void *)(at + layout.nbr),
-        .masks = (void *)(at + layout.masks),
-        .order = want->sorted ? (void *)(at + layout.order_at) : NULL,
-        .block_masks = (void *)(at + layout.block_masks),
-        .pairs = (void *)(at + layout.pairs),
-    };
     struct vx_brick_map_args args;
-    struct vx_jit_wanted kernel = vx_gpu_map_kernel(&want->key, false);
-    vx_gpu_map_args(queue->set, index, &want->key, map, &args);
-    VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
-    struct vx_gpu_order order = {.masks = map->masks,
-                                 .scratch = work->scratch,
-                                 .order = map->order,
-                                 .block_masks = map->block_masks};
-    return vx_gpu_order_build(queue->set, queue->stream, &layout.order, &order, why);
+    struct vx_jit_wanted kernel = vx_gpu_map_kernel(key, false);
+    vx_gpu_map_args(queue->set, index, key, map, &args);
+    return vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why);
 }
 
 i32 vx_gpu_map_named(const char *const *names, size_t names_count,

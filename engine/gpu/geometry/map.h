@@ -7,7 +7,8 @@
  * outputs; the host then finds the bad rows (engine/cpu/geometry/keys.h).
  *
  *   VX_TRY(vx_gpu_index_build(&queue, &coords, &why, &index));
- *   VX_TRY(vx_gpu_map_build(&queue, &index, &work, &why, &map));
+ *   vx_gpu_map_place(n, &key, memory, &map);
+ *   VX_TRY(vx_gpu_map_build(&queue, &index, &key, &map, &why));
  *
  * Owner    the caller owns device memory; index and map point into it.
  * Thread   device; build only puts launches on the stream.
@@ -23,6 +24,9 @@
 #include "engine/map_key.h"
 #include "kernels/06_conv_masked.h"
 
+/* Device memory is divided in multiples of this. */
+#define VX_GPU_LINE_BYTES 256
+
 /* The sorted voxels on the device, and the table to find them. */
 struct vx_gpu_index {
     i64 n;
@@ -31,16 +35,6 @@ struct vx_gpu_index {
     void *bricks; /* what map_build needs; see map.c */
 };
 
-/* Which map is wanted. */
-struct vx_gpu_map_want {
-    struct vx_map_key key;
-    i32 groups;  /* of offsets: 1, planes or columns (06_conv_masked.h) */
-    bool sorted; /* false: rows stay in brick order (order NULL, block masks set) */
-    bool gray;   /* sort by Gray rank of the mask, else by the mask as a number */
-    /* Rows are sorted inside each of this many equal windows, so that tiles that run at
-     * the same time read rows that are near each other; 1..32. */
-    i32 windows;
-};
 struct vx_gpu_map {
     i32 v, words, nbr_stride, groups;
     i32 *nbr;   /* (N, nbr_stride), -1 empty, row-major */
@@ -52,8 +46,8 @@ struct vx_gpu_map {
     u64 *pairs; /* (1) entries of nbr that are not -1 */
 };
 
-/* The inputs of a build and the device memory that it uses; every address is a multiple
- * of 256 bytes. */
+/* The input of an index and the device memory that it uses; every address is a multiple
+ * of VX_GPU_LINE_BYTES. */
 struct vx_gpu_coords {
     const i32 *coords; /* (N, columns), device */
     i32 columns;       /* 3 or 4 */
@@ -61,22 +55,20 @@ struct vx_gpu_coords {
     void *memory; /* vx_gpu_index_bytes, scratch included */
     i32 *rows;    /* (N) out, device: separate, as it may be kept longer than the rest */
 };
-struct vx_gpu_map_work {
-    const struct vx_gpu_map_want *want;
-    void *memory;  /* vx_gpu_map_bytes: for the map */
-    void *scratch; /* vx_gpu_map_scratch_bytes: free once the stream has passed it */
-};
 
 size_t vx_gpu_index_bytes(i64 n);
 VX_MUST_USE vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,
                                          const struct vx_gpu_coords *coords,
                                          struct vx_why *why, struct vx_gpu_index *index);
-size_t vx_gpu_map_bytes(i64 n, const struct vx_gpu_map_want *want);
-size_t vx_gpu_map_scratch_bytes(i64 n, const struct vx_gpu_map_want *want);
+/* Device memory of a map of n rows: nbr, masks and pairs.  place sets their pointers in
+ * *map; order.h places and writes the rest. */
+size_t vx_gpu_map_bytes(i64 n, const struct vx_map_key *key);
+void vx_gpu_map_place(i64 n, const struct vx_map_key *key, void *memory,
+                      struct vx_gpu_map *map);
 VX_MUST_USE vx_status vx_gpu_map_build(const struct vx_gpu_queue *queue,
                                        const struct vx_gpu_index *index,
-                                       const struct vx_gpu_map_work *work,
-                                       struct vx_why *why, struct vx_gpu_map *map);
+                                       const struct vx_map_key *key,
+                                       const struct vx_gpu_map *map, struct vx_why *why);
 /* The kernels that the builds launch: for vx_kernel_set_ready. */
 i32 vx_gpu_map_kernels(struct vx_jit_wanted *wanted, i32 room);
 

@@ -6,8 +6,9 @@
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
 
-/* The alignment of each part of scratch memory. */
-#define SCRATCH_LINE 256
+_Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
+                   VX_CONV_OFFSETS == VX_PAIRS_OFFSETS,
+               "shared memory has room for every offset of the largest kernel");
 
 static const char *const kernels[] = {
     "order_small",  "order_count", "count_scan",  "order_scatter",
@@ -51,7 +52,7 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
 
 /* The sizes of the large sort, and its offsets in scratch memory. */
 struct order_layout {
-    i64 span, tiles;
+    i64 tiles;
     i32 bits;
     i32 passes;
     bool keys_last; /* the last pass keeps its keys: block masks are made from them */
@@ -61,7 +62,7 @@ struct order_layout {
 static size_t layout_take(struct order_layout *layout, i64 words)
 {
     size_t at = layout->bytes;
-    layout->bytes += (size_t)divided_up(words * 4, SCRATCH_LINE) * SCRATCH_LINE;
+    layout->bytes += (size_t)divided_up(words * 4, VX_GPU_LINE_BYTES) * VX_GPU_LINE_BYTES;
     return at;
 }
 
@@ -74,10 +75,9 @@ static struct order_layout order_layout_make(const struct vx_gpu_order_want *wan
         layout.passes++;
         if (digit_max < pass.digit_bits) digit_max = pass.digit_bits;
     }
-    layout.span = divided_up(want->n, want->windows);
-    layout.tiles = divided_up(layout.span, VX_ORDER_TILE);
+    layout.tiles = divided_up(want->n, VX_ORDER_TILE);
     layout.keys_last = layout.bits <= 32 && layout.passes > 1;
-    i64 rows = (i64)want->groups * want->windows << digit_max;
+    i64 rows = (i64)want->groups << digit_max;
     layout.counts = layout_take(&layout, rows * layout.tiles);
     layout.totals = layout_take(&layout, rows);
     if (layout.passes == 1) return layout;
@@ -123,19 +123,17 @@ static void *scratch_at(void *scratch, size_t offset)
 /* Rows alternate between scratch memory and the output, so that the last pass writes the
  * output; keys alternate between two buffers in scratch memory. */
 static vx_status order_sort_large(const struct order_stream *to,
-                                  const struct order_layout *layout,
-                                  const struct vx_gpu_order *order,
+                                  const struct order_layout *layout, void *scratch,
                                   struct vx_mask_order_args *args)
 {
-    u32 *keys[2] = {scratch_at(order->scratch, layout->keys[0]),
-                    scratch_at(order->scratch, layout->keys[1])};
-    i32 *rows[2] = {order->order, scratch_at(order->scratch, layout->rows)};
+    u32 *keys[2] = {scratch_at(scratch, layout->keys[0]),
+                    scratch_at(scratch, layout->keys[1])};
+    i32 *rows[2] = {args->rows_out, scratch_at(scratch, layout->rows)};
     struct order_pass pass = {0};
-    args->counts = scratch_at(order->scratch, layout->counts);
-    args->totals = scratch_at(order->scratch, layout->totals);
+    args->counts = scratch_at(scratch, layout->counts);
+    args->totals = scratch_at(scratch, layout->totals);
     for (i32 index = 0; order_pass_next(layout->bits, &pass); index++) {
         i32 left = layout->passes - 1 - index;
-        i64 segments = (i64)args->groups * args->windows;
         args->key_low = pass.key_low;
         args->key_bits = pass.key_bits;
         args->shift = pass.shift;
@@ -146,11 +144,11 @@ static vx_status order_sort_large(const struct order_stream *to,
         args->keys_out =
             !pass.last_of_key || (left == 0 && layout->keys_last) ? keys[left % 2] : NULL;
         VX_TRY(order_launch(to, "order_count", args));
-        VX_TRY(scan_launch(to, segments << pass.digit_bits, layout->tiles, args->counts,
-                           args->totals));
+        VX_TRY(scan_launch(to, (i64)args->groups << pass.digit_bits, layout->tiles,
+                           args->counts, args->totals));
         VX_TRY(order_launch(to, "order_scatter", args));
     }
-    args->rows_in = order->order;
+    args->rows_in = rows[0];
     args->keys_in = layout->keys_last ? keys[0] : NULL;
     return order_launch(to, "order_blocks", args);
 }
@@ -172,33 +170,52 @@ static void order_want_check(const struct vx_gpu_order_want *want)
     VX_ASSERT(want->v <= VX_KERNEL_OFFSETS_MAX);
 }
 
-vx_status vx_gpu_order_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+static size_t order_rows_bytes(const struct vx_gpu_order_want *want)
+{
+    if (!want->sorted) return 0;
+    size_t bytes = (size_t)want->groups * (size_t)want->n * sizeof(i32);
+    return vx_round_up(bytes, VX_GPU_LINE_BYTES);
+}
+
+size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want)
+{
+    size_t blocks = (size_t)want->groups * (size_t)vx_mask_blocks(want->n);
+    size_t masks = blocks * (size_t)vx_mask_words(want->v) * sizeof(u32);
+    return order_rows_bytes(want) + vx_round_up(masks, VX_GPU_LINE_BYTES);
+}
+
+void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
+                        struct vx_gpu_map *map)
+{
+    map->groups = want->groups;
+    map->order = want->sorted ? memory : NULL;
+    map->block_masks = (void *)((u8 *)memory + order_rows_bytes(want));
+}
+
+vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
                              const struct vx_gpu_order_want *want,
-                             const struct vx_gpu_order *order, struct vx_why *why)
+                             const struct vx_gpu_map *map, void *scratch,
+                             struct vx_why *why)
 {
     order_want_check(want);
     VX_ASSERT(want->groups >= 1);
     VX_ASSERT(want->v % want->groups == 0);
-    VX_ASSERT(want->windows >= 1);
-    VX_ASSERT(want->windows <= 32);
-    struct order_stream to = {set, stream, why};
+    struct order_stream to = {queue->set, queue->stream, why};
     struct order_layout layout = order_layout_make(want);
     struct vx_mask_order_args args = {
         .n = want->n,
-        .span = layout.span,
         .tiles = layout.tiles,
         .words = vx_mask_words(want->v),
         .bits = layout.bits,
         .groups = want->groups,
-        .windows = want->windows,
         .gray = want->gray,
-        .masks = order->masks,
-        .rows_out = order->order,
-        .block_masks = order->block_masks,
+        .masks = map->masks,
+        .rows_out = map->order,
+        .block_masks = map->block_masks,
     };
-    if (!order->order) return order_launch(&to, "order_blocks", &args);
-    if (order_is_small(set, want)) return order_launch(&to, "order_small", &args);
-    return order_sort_large(&to, &layout, order, &args);
+    if (!want->sorted) return order_launch(&to, "order_blocks", &args);
+    if (order_is_small(queue->set, want)) return order_launch(&to, "order_small", &args);
+    return order_sort_large(&to, &layout, scratch, &args);
 }
 
 size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v)

@@ -4,7 +4,7 @@
  *
  * Owner    the caller owns device memory.
  * Thread   device; build only puts launches on the stream.
- * Limits   1 <= n <= VX_VOXELS_MAX; V <= VX_KERNEL_OFFSETS_MAX; windows 1..32.
+ * Limits   1 <= n <= VX_VOXELS_MAX; V <= VX_KERNEL_OFFSETS_MAX.
  * Fails    as vx_kernel_launch.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -12,29 +12,27 @@
 #ifndef VX_ENGINE_GPU_ORDER_H
 #define VX_ENGINE_GPU_ORDER_H
 
-#include "engine/gpu/jit/kernel_set.h"
-#include "kernels/06_conv_masked.h"
+#include "engine/gpu/geometry/map.h"
 
 struct vx_gpu_order_want {
     i64 n;
     i32 v;
-    i32 groups;  /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
-    i32 windows; /* equal parts of the rows, each sorted on its own; 1 = all together */
-    bool gray;   /* by the rank of the mask in the Gray code, else by it as a number */
+    i32 groups; /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
+    /* By their masks.  False: rows stay in brick order, only block masks are made. */
+    bool sorted;
+    bool gray; /* by the rank of the mask in the Gray code, else by it as a number */
 };
-struct vx_gpu_order {
-    const u32 *masks; /* (N, words) in, device */
-    void *scratch;    /* vx_gpu_order_scratch_bytes */
-    i32 *order;       /* (groups, N) out; NULL = brick order, block masks only */
-    /* (groups, vx_mask_blocks(N), words) out: the joined masks of every 32 rows in the
-     * order of `order`, with only the offsets of the group. */
-    u32 *block_masks;
-};
+/* Device memory of order and block masks.  place sets groups and the two pointers in
+ * *map; order is NULL if the rows are not sorted. */
+size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want);
+void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
+                        struct vx_gpu_map *map);
 size_t vx_gpu_order_scratch_bytes(const struct vx_gpu_order_want *want);
-VX_MUST_USE vx_status vx_gpu_order_build(struct vx_kernel_set *set,
-                                         struct vx_gpu_stream *stream,
+/* Reads the map's masks; writes what place has placed.  The scratch memory is free when
+ * the stream has passed the build. */
+VX_MUST_USE vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
                                          const struct vx_gpu_order_want *want,
-                                         const struct vx_gpu_order *order,
+                                         const struct vx_gpu_map *map, void *scratch,
                                          struct vx_why *why);
 
 /* Pairs (row, neighbour) listed offset by offset, rows rising inside an offset. */

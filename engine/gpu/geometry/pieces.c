@@ -6,9 +6,8 @@
 #include "engine/gpu/geometry/map_parts.h"
 #include "kernels/15_geometry_join.h"
 
-/* The alignment of descriptions, and of the parts of a map (as in map.c). */
-#define PART_ALIGN  64
-#define PIECE_ALIGN 256
+/* The alignment of descriptions. */
+#define PART_ALIGN 64
 
 /* Blocks per processor.  For 15_geometry_join: four times what a processor holds at once,
  * so that few are idle at the end.  For the maps of many pieces: what it holds, because
@@ -38,9 +37,9 @@ static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx
 {
     size_t at = vx_round_up(upload->used, PART_ALIGN);
     VX_ENSURE_WHY(at <= upload->bytes && bytes <= upload->bytes - at, why,
-                  RESOURCE_EXHAUSTED, "too many descriptions of geometries in one batch",
+                  RESOURCE_EXHAUSTED, "too many geometries in one round",
                   "expected at most %zu bytes of descriptions of geometries in one "
-                  "batch, got %zu",
+                  "round, got %zu",
                   upload->bytes, at + bytes);
     *part = (struct part){upload->host + at, upload->device + at};
     upload->used = at + bytes;
@@ -81,50 +80,6 @@ static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
     return blocks;
 }
 
-/* --- where a piece's map lies --- */
-
-static size_t piece_take(size_t *bytes, size_t count, size_t each)
-{
-    size_t offset = *bytes;
-    *bytes += vx_round_up(count * each, PIECE_ALIGN);
-    return offset;
-}
-
-static size_t piece_layout(i64 n, const struct vx_map_key *key, u8 *at,
-                           struct vx_gpu_map *map)
-{
-    VX_ASSERT(n >= 1);
-    VX_ASSERT(n <= VX_VOXELS_MAX);
-    size_t rows = (size_t)n, bytes = 0;
-    i32 v = key->kernel[0] * key->kernel[1] * key->kernel[2];
-    VX_ASSERT(v >= 1);
-    VX_ASSERT(v <= VX_KERNEL_OFFSETS_MAX);
-    i32 words = vx_mask_words(v), stride = vx_nbr_stride(v);
-    size_t nbr = piece_take(&bytes, rows, (size_t)stride * sizeof(i32));
-    size_t masks = piece_take(&bytes, rows, (size_t)words * sizeof(u32));
-    size_t pairs = piece_take(&bytes, 1, sizeof(u64));
-    if (map)
-        *map = (struct vx_gpu_map){.v = v,
-                                   .words = words,
-                                   .nbr_stride = stride,
-                                   .groups = 1,
-                                   .nbr = (void *)(at + nbr),
-                                   .masks = (void *)(at + masks),
-                                   .pairs = (void *)(at + pairs)};
-    return bytes;
-}
-
-size_t vx_gpu_piece_map_bytes(i64 n, const struct vx_map_key *key)
-{
-    return piece_layout(n, key, NULL, NULL);
-}
-
-void vx_gpu_piece_map_place(i64 n, const struct vx_map_key *key, void *memory,
-                            struct vx_gpu_map *map)
-{
-    (void)piece_layout(n, key, memory, map);
-}
-
 /* --- build --- */
 
 /* The small pieces share scratch memory; then each large piece has all of it. */
@@ -162,12 +117,8 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
     struct vx_brick_index_args args;
     struct vx_gpu_index index = piece_index(queue->set, piece, build->scratch, &args);
     VX_TRY(vx_gpu_index_launch(queue, &args, why));
-    for (i32 k = 0; k < build->keys_count; k++) {
-        struct vx_jit_wanted kernel = vx_gpu_map_kernel(&build->keys[k], false);
-        struct vx_brick_map_args map;
-        vx_gpu_map_args(queue->set, &index, &build->keys[k], &piece->maps[k], &map);
-        VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &map, why));
-    }
+    for (i32 k = 0; k < build->keys_count; k++)
+        VX_TRY(vx_gpu_map_build(queue, &index, &build->keys[k], &piece->maps[k], why));
     return VX_OK;
 }
 

@@ -51,11 +51,6 @@ struct vx_gpu_piece {
     struct vx_gpu_map *maps;
 };
 
-/* Bytes of a piece's map for one key; place sets the pointers of *map into the memory. */
-size_t vx_gpu_piece_map_bytes(i64 n, const struct vx_map_key *key);
-void vx_gpu_piece_map_place(i64 n, const struct vx_map_key *key, void *memory,
-                            struct vx_gpu_map *map);
-
 struct vx_gpu_build {
     struct vx_gpu_piece *pieces;
     i32 pieces_count;

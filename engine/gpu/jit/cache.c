@@ -69,9 +69,9 @@ static vx_status open_directory(struct vx_cache *cache, const char *path,
                 !(about.st_mode & (S_IWGRP | S_IWOTH));
     if (!ours) {
         close(directory);
-        VX_FAIL_WHY(why, FAILED_PRECONDITION, "the kernel cache is not ours alone",
-                    "%s: expected a directory that belongs to us and that only we may "
-                    "write (mode 0700), since binaries in it are run",
+        VX_FAIL_WHY(why, FAILED_PRECONDITION, "others may write to the kernel cache",
+                    "%s: expected a directory that this user owns and only it may write "
+                    "(mode 0700), because the binaries in it are executed",
                     path);
     }
     cache->directory = directory;
@@ -157,7 +157,7 @@ static const char *read_entry(int file, struct vx_binary *binary)
     if (fstat(file, &about) || !S_ISREG(about.st_mode)) return "not a file";
     if (!read_all(file, &header, sizeof header)) return "too short for a header";
     if (memcmp(header.magic, entry_magic, sizeof entry_magic) != 0) return "not an entry";
-    if (header.abi != VX_JIT_ABI) return "of another version";
+    if (header.abi != VX_JIT_ABI) return "from another version";
     u64 image = header.image_bytes;
     if (!image || image > VX_JIT_IMAGE_BYTES_MAX || !header.log_bytes ||
         header.log_bytes % 16 || header.log_bytes > VX_JIT_LOG_BYTES_MAX + 16)
@@ -171,7 +171,7 @@ static const char *read_entry(int file, struct vx_binary *binary)
     digest_make(binary, digest);
     if (!whole || memcmp(digest, header.digest, sizeof digest) != 0)
         return "checksum is wrong";
-    return binary->block[header.log_bytes - 1] ? "its log has no end" : NULL;
+    return binary->block[header.log_bytes - 1] ? "its log is not terminated" : NULL;
 }
 
 bool vx_cache_get(struct vx_cache *cache, const char *name, struct vx_binary *binary)

@@ -93,7 +93,7 @@ vx_status vx_jit_open(const struct vx_jit_options *options, struct vx_why *why,
 {
     *jit = NULL;
     struct vx_jit *made = vx_alloc_zero(sizeof *made);
-    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the kernels' compiler");
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the kernel compiler");
     made->magic = JIT_MAGIC;
     vx_status status = open_parts(made, options, why);
     if (status.fault)
@@ -133,7 +133,7 @@ static vx_status source_get(struct vx_jit *jit, const char *name, struct vx_why 
     for (*source = jit->sources; *source; *source = (*source)->next)
         if (!strcmp((*source)->name, name)) return VX_OK;
     struct source *made = vx_alloc_zero(sizeof *made);
-    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a kernel text");
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a kernel source");
     vx_status status = vx_jit_closure_build(&jit->texts, name, why, &made->closure);
     if (status.fault) {
         vx_free(made);

@@ -96,7 +96,7 @@ vx_status vx_compiler_open(const char *path, struct vx_why *why,
     VX_ENSURE_WHY(
         find_functions(compiler) && !compiler->version(&major, &minor), why, NOT_FOUND,
         "no compiler for kernels",
-        "the library of NVRTC lacks a function: expected that of CUDA 12 or newer");
+        "the NVRTC library lacks a function: expected the one of CUDA 12 or newer");
     (void)snprintf(compiler->word, sizeof compiler->word, "nvrtc-%d.%d", major, minor);
     return VX_OK;
 }
@@ -156,7 +156,7 @@ static vx_status refuse(const struct vx_jit_unit *unit, const char *log,
     const char *at = strstr(log, "error");
     while (at && at > log && at[-1] != '\n') at--;
     if (!at) at = log;
-    VX_FAIL_WHY(why, INTERNAL, "the compiler refused a kernel text",
+    VX_FAIL_WHY(why, INTERNAL, "the compiler refused a kernel source",
                 "%s for %s, type %d: %.*s", unit->wanted.spec->source, unit->arch,
                 (int)unit->wanted.type, (int)strcspn(at, "\n"), at);
 }
@@ -188,8 +188,8 @@ static vx_status run_program(const struct vx_compiler *compiler, void *program,
     VX_TRY(take_log(compiler, program, bytes, binary));
     if (code) return refuse(unit, vx_binary_log(binary), why);
     code = compiler->image(program, (char *)binary->block + binary->log_bytes);
-    VX_ENSURE_WHY(!code && bytes, why, INTERNAL, "the compiler gave no binary",
-                  "%s for %s: the compiler gave no binary (error %d)",
+    VX_ENSURE_WHY(!code && bytes, why, INTERNAL, "the compiler returned no binary",
+                  "%s for %s: the compiler returned no binary (error %d)",
                   unit->wanted.spec->source, unit->arch, code);
     return VX_OK;
 }
@@ -207,8 +207,8 @@ static vx_status run_nvrtc(const struct vx_compiler *compiler,
     void *program = NULL;
     int code = compiler->open(&program, texts[0], names[0], closure->count - 1, texts + 1,
                               names + 1);
-    VX_ENSURE_WHY(!code, why, INTERNAL, "the compiler takes no program",
-                  "%s: the compiler takes no program (error %d)",
+    VX_ENSURE_WHY(!code, why, INTERNAL, "the compiler cannot create a program",
+                  "%s: the compiler cannot create a program (error %d)",
                   unit->wanted.spec->source, code);
     vx_status status = run_program(compiler, program, unit, why, binary);
     if (status.fault) vx_binary_close(binary);

@@ -40,16 +40,16 @@ static vx_status read_text(int file, const char *name, struct vx_why *why,
     struct stat about;
     VX_ENSURE_WHY(!fstat(file, &about) && S_ISREG(about.st_mode) &&
                       about.st_size < VX_JIT_TEXT_BYTES_MAX,
-                  why, RESOURCE_EXHAUSTED, "a kernel text cannot be read",
+                  why, RESOURCE_EXHAUSTED, "a kernel source cannot be read",
                   "%s: expected a file of less than %d bytes", name,
                   VX_JIT_TEXT_BYTES_MAX);
     size_t bytes = (size_t)about.st_size;
     char *block = vx_alloc_zero(TEXT_NAME_BYTES + bytes + 1);
-    VX_ENSURE(block, RESOURCE_EXHAUSTED, "no memory for a kernel text");
+    VX_ENSURE(block, RESOURCE_EXHAUSTED, "no memory for a kernel source");
     ssize_t got = read(file, block + TEXT_NAME_BYTES, bytes);
     if (got != (ssize_t)bytes) {
         vx_free(block);
-        VX_FAIL_WHY(why, NOT_FOUND, "a kernel text cannot be read",
+        VX_FAIL_WHY(why, NOT_FOUND, "a kernel source cannot be read",
                     "%s: expected %zu bytes, got %zd", name, bytes, got);
     }
     (void)snprintf(block, TEXT_NAME_BYTES, "kernels/%s", name);
@@ -62,10 +62,10 @@ static vx_status read_folder(DIR *folder, struct vx_why *why, struct vx_jit_text
     for (const struct dirent *it = readdir(folder); it; it = readdir(folder)) {
         if (!is_text(it->d_name)) continue;
         VX_ENSURE(texts->count < VX_JIT_TEXTS_MAX, RESOURCE_EXHAUSTED,
-                  "too many kernel texts in the folder");
+                  "too many kernel sources in the folder");
         int file = openat(dirfd(folder), it->d_name, O_RDONLY | O_CLOEXEC);
-        VX_ENSURE_WHY(file >= 0, why, NOT_FOUND, "a kernel text cannot be read", "%s: %s",
-                      it->d_name, strerror(errno));
+        VX_ENSURE_WHY(file >= 0, why, NOT_FOUND, "a kernel source cannot be read",
+                      "%s: %s", it->d_name, strerror(errno));
         vx_status status = read_text(file, it->d_name, why, &texts->rows[texts->count]);
         close(file);
         VX_TRY(status);
@@ -80,7 +80,7 @@ vx_status vx_jit_texts_open(const char *folder, struct vx_why *why,
     texts->count = texts->owned = 0;
     if (folder) {
         DIR *it = opendir(folder);
-        VX_ENSURE_WHY(it, why, NOT_FOUND, "the folder of kernel texts cannot be read",
+        VX_ENSURE_WHY(it, why, NOT_FOUND, "the folder of kernel sources cannot be read",
                       "%s: %s", folder, strerror(errno));
         vx_status status = read_folder(it, why, texts);
         closedir(it);
@@ -152,8 +152,8 @@ vx_status vx_jit_closure_build(const struct vx_jit_texts *texts, const char *sou
     char name[TEXT_NAME_BYTES];
     (void)snprintf(name, sizeof name, "kernels/%s", source);
     const struct vx_text *text = find(texts, name, strlen(name));
-    VX_ENSURE_WHY(text, why, NOT_FOUND, "no such kernel text",
-                  "%s: no such text among the %d known", name, texts->count);
+    VX_ENSURE_WHY(text, why, NOT_FOUND, "no such kernel source",
+                  "%s: not one of the %d kernel sources", name, texts->count);
     closure->count = 0;
     closure_add(texts, text, closure);
     return VX_OK;

@@ -47,7 +47,7 @@ vx_status vx_kernel_set_open(struct vx_gpu *gpu, struct vx_jit *jit, struct vx_w
     *set = NULL;
     struct vx_kernel_set *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE_WHY(made, why, RESOURCE_EXHAUSTED, "no memory for a set of kernels",
-                  "no memory for a set of kernels: %zu bytes wanted", sizeof *made);
+                  "no memory for a set of kernels: %zu bytes requested", sizeof *made);
     made->magic = SET_MAGIC;
     made->gpu = gpu;
     made->jit = jit;

@@ -147,7 +147,7 @@ size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
 {
     size_t bytes = add_line(0, (size_t)n * sizeof(i32));
     for (i32 i = 0; i < plan->maps_count; i++)
-        bytes = add_line(bytes, vx_gpu_piece_map_bytes(n, &plan->maps[i]));
+        bytes = add_line(bytes, vx_gpu_map_bytes(n, &plan->maps[i]));
     return bytes;
 }
 
@@ -159,42 +159,19 @@ void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
     at += vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
     for (i32 i = 0; i < plan->maps_count; i++) {
         const struct vx_map_key *key = &plan->maps[i];
-        vx_gpu_piece_map_place(piece->n, key, at, &piece->maps[i]);
-        at += vx_round_up(vx_gpu_piece_map_bytes(piece->n, key), VX_GPU_LINE_BYTES);
+        vx_gpu_map_place(piece->n, key, at, &piece->maps[i]);
+        at += vx_round_up(vx_gpu_map_bytes(piece->n, key), VX_GPU_LINE_BYTES);
     }
 }
 
-/* Rows are sorted in one window: kernels/README.md, Decisions. */
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
                                             const struct vx_gpu_sorted *sorted)
 {
-    const i32 *kernel = plan->maps[sorted->map].kernel;
     return (struct vx_gpu_order_want){.n = n,
-                                      .v = kernel[0] * kernel[1] * kernel[2],
+                                      .v = vx_map_offsets(&plan->maps[sorted->map]),
                                       .groups = sorted->groups,
-                                      .windows = 1,
+                                      .sorted = true,
                                       .gray = true};
-}
-
-static size_t order_bytes(const struct vx_gpu_order_want *want)
-{
-    size_t bytes = (size_t)want->groups * (size_t)want->n * sizeof(i32);
-    return vx_round_up(bytes, VX_GPU_LINE_BYTES);
-}
-
-size_t vx_gpu_sorted_bytes(const struct vx_gpu_order_want *want)
-{
-    size_t blocks = (size_t)want->groups * (size_t)vx_mask_blocks(want->n);
-    size_t masks = blocks * (size_t)vx_mask_words(want->v) * sizeof(u32);
-    return order_bytes(want) + vx_round_up(masks, VX_GPU_LINE_BYTES);
-}
-
-void vx_gpu_sorted_place(const struct vx_gpu_order_want *want, void *memory,
-                         struct vx_gpu_map *map)
-{
-    map->groups = want->groups;
-    map->order = memory;
-    map->block_masks = (void *)((u8 *)memory + order_bytes(want));
 }
 
 /* Places the join, if there is one, and all pieces as if the store were empty. */
@@ -207,7 +184,7 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
         at = add_line(at, (size_t)places->n * sizeof(i32));
         for (i32 i = 0; i < plan->maps_count; i++) {
             places->joined[i] = at;
-            at = add_line(at, vx_gpu_piece_map_bytes(places->n, &plan->maps[i]));
+            at = add_line(at, vx_gpu_map_bytes(places->n, &plan->maps[i]));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
@@ -259,7 +236,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->n, &places->sorted[i]);
         places->sorted[i].offset = at;
-        at = add_line(at, vx_gpu_sorted_bytes(&want));
+        at = add_line(at, vx_gpu_order_bytes(&want));
     }
     places->shared = at;
     shared = places_scratch(plan, sizes, places);

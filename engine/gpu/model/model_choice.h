@@ -36,9 +36,6 @@
 #include "engine/plan/plan.h"
 #include "engine/tune/pick.h"
 
-/* Every part of the block begins at a multiple of this many bytes. */
-#define VX_GPU_LINE_BYTES 256
-
 struct vx_gpu_choices_want {
     const struct vx_plan *plan;
     enum vx_number type;
@@ -106,8 +103,5 @@ void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
 /* What a sorted map has in addition to the map: row order and block masks. */
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
                                             const struct vx_gpu_sorted *sorted);
-size_t vx_gpu_sorted_bytes(const struct vx_gpu_order_want *want);
-void vx_gpu_sorted_place(const struct vx_gpu_order_want *want, void *memory,
-                         struct vx_gpu_map *map);
 
 #endif

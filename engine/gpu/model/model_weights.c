@@ -116,14 +116,14 @@ static vx_status weight_fill(const struct vx_gpu_weights *made, const struct sha
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
             const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));
-            VX_ENSURE_WHY(!bad, why, INVALID_ARGUMENT,
-                          "a weight is not a number that the precision holds",
-                          "%s: layer \"%.64s\": a weight of %g is beyond what %s holds%s",
-                          made->graph->network->label, shape->layer->name, (f64)*bad,
-                          type_name(made->type),
-                          made->type == VX_NUMBER_F16 && isfinite(*bad)
-                              ? " (65504); say \"precision\": \"bf16\" or \"tf32\""
-                              : "");
+            VX_ENSURE_WHY(
+                !bad, why, INVALID_ARGUMENT, "a weight is out of range for the precision",
+                "%s: layer \"%.64s\": the weight %g is out of range for %s%s",
+                made->graph->network->label, shape->layer->name, (f64)*bad,
+                type_name(made->type),
+                made->type == VX_NUMBER_F16 && isfinite(*bad)
+                    ? " (at most 65504); set \"precision\" to \"bf16\" or \"tf32\""
+                    : "");
             row_convert(loops, made->type, from, to, shape->co);
         }
     return VX_OK;
@@ -158,8 +158,9 @@ vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_number type,
     it->host = vx_alloc_zero(it->bytes);
     vx_status status = VX_OK;
     if (!it->host) {
-        vx_why_set(why, "%s: its weights need %zu bytes of memory, which are not there",
-                   plan->graph->network->label, it->bytes);
+        vx_why_set(
+            why, "%s: its weights need %zu bytes of host memory, which are not available",
+            plan->graph->network->label, it->bytes);
         status = vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED);
     }
     for (i32 i = 0; !status.fault && i < plan->graph->nodes_count; i++)

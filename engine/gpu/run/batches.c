@@ -63,7 +63,7 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
     vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){&n, 1}, places);
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
                 "%lld voxels need %zu bytes of device memory (activations, neighbour "
-                "maps, workspaces), it has %zu: at most %lld voxels fit",
+                "maps, workspaces), %zu are available: at most %lld voxels fit",
                 (long long)n, places->bytes, room->bytes, (long long)fits);
 }
 

@@ -78,7 +78,7 @@ static vx_status bad_coords(struct vx_gpu_room *room,
     struct vx_geometry *geometry;
     VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
                   "the geometry is not in the device's cache",
-                  "the geometry is not in the device's cache");
+                  "coords_ref: the geometry is not in the device's cache; send coords");
     if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
         return bad_of_many(result, item);
     vx_status status =
@@ -90,8 +90,9 @@ static vx_status bad_coords(struct vx_gpu_room *room,
                   "a voxel appears twice in coords",
                   "a voxel appears twice in coords; each voxel may appear once");
     vx_geometry_drop(room->cache, &geometry);
-    VX_FAIL_WHY(&item->why, INTERNAL, "the device refused coordinates that are good",
-                "the device refused coordinates that are good");
+    VX_FAIL_WHY(&item->why, INTERNAL,
+                "the device refused coordinates in which the CPU finds no error",
+                "the device refused coordinates in which the CPU finds no error");
 }
 
 /* Answers a member of a round that has succeeded; asked: the lane has answers for it. */

@@ -44,8 +44,9 @@ static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member
 
 static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item *item)
 {
-    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "the geometry has another number of voxels",
-                "the geometry has %lld voxels, the request says %lld",
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT,
+                "the geometry of the coords_ref has another number of voxels",
+                "coords_ref names a geometry of %lld voxels, the request has %lld",
                 (long long)found->n, (long long)item->voxels);
 }
 
@@ -86,7 +87,7 @@ static vx_status not_there(struct vx_item *item)
 {
     VX_FAIL_WHY(&item->why, FAILED_PRECONDITION,
                 "the geometry is not in the device's cache",
-                "the geometry is not in the device's cache");
+                "coords_ref: the geometry is not in the device's cache; send coords");
 }
 
 /* Holds all geometries that the store has before it makes new ones, since a new one may
@@ -243,8 +244,8 @@ static vx_status join(struct work *work)
     forward->maps = work->pieces[0].maps;
     if (round->members_count == 1) return VX_OK;
     for (i32 i = 0; i < work->plan->maps_count; i++)
-        vx_gpu_piece_map_place(work->places->n, &work->plan->maps[i],
-                               round->block + work->places->joined[i], &maps[i]);
+        vx_gpu_map_place(work->places->n, &work->plan->maps[i],
+                         round->block + work->places->joined[i], &maps[i]);
     const struct vx_gpu_join join = {
         .pieces = work->pieces,
         .pieces_count = round->members_count,
@@ -290,16 +291,12 @@ static vx_status sort(struct work *work)
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(work->plan, work->places->n, sorted);
         bool there;
-        void *memory = sorted_memory(work, sorted, vx_gpu_sorted_bytes(&want), &there);
+        void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
         maps[i] = work->forward->maps[sorted->map];
-        vx_gpu_sorted_place(&want, memory, &maps[i]);
+        vx_gpu_order_place(&want, memory, &maps[i]);
         if (there) continue;
-        const struct vx_gpu_order order = {.masks = maps[i].masks,
-                                           .scratch =
-                                               round->block + work->places->scratch,
-                                           .order = maps[i].order,
-                                           .block_masks = maps[i].block_masks};
-        VX_TRY(vx_gpu_order_build(queue->set, queue->stream, &want, &order, work->why));
+        VX_TRY(vx_gpu_order_build(queue, &want, &maps[i],
+                                  round->block + work->places->scratch, work->why));
     }
     return VX_OK;
 }

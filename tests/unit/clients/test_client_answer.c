@@ -77,9 +77,9 @@ static const struct {
     {{"normals", "12", "8", "normals", ROWS, false, false},
      "the request's id was '7', the answer's is '8'"},
     {{"colours", "12", "7", "normals", ROWS, false, false},
-     "model 'normals' was asked, the answer is of 'colours'"},
+     "the request is for model 'normals', the answer is from 'colours'"},
     {{"normals", "1", "7", "normals", ROWS, false, false},
-     "version 12 was asked, the answer is of '1'"},
+     "the request is for version 12, the answer is from '1'"},
     {{"normals", "12", "7", "colours", ROWS, false, false},
      "the answer lacks output 'normals'"},
     {{"normals", "12", "7", "normals", ROWS, true, false},
@@ -87,11 +87,11 @@ static const struct {
     {{"normals", "12", "7", "normals", ROWS, false, true},
      "the answer lacks output 'normals'"},
     {{"normals", "12", "7", "normals", ROWS - 1, false, false},
-     "output 'normals' has 4 rows, 5 voxels were sent"},
+     "output 'normals' has 4 rows; expected 5, one for each voxel"},
     {{"normals", "12", "7", "normals", 0, false, false},
-     "output 'normals' has 0 rows, 5 voxels were sent"},
+     "output 'normals' has 0 rows; expected 5, one for each voxel"},
     {{"normals", "12", "7", "normals", -1, false, false},
-     "output 'normals' has no rows, 5 voxels were sent"},
+     "output 'normals' has no rows; expected 5, one for each voxel"},
 };
 
 START_TEST(an_answer_is_to_the_request)

@@ -323,7 +323,7 @@ START_TEST(closing_ends_what_is_in_flight)
     voxel_client_close(client);
     ck_assert_int_eq(atomic_load(&seen.count), 5);
     ck_assert_int_eq(atomic_load(&seen.code), VOXEL_CANCELLED);
-    ck_assert_str_eq(seen.text, "the call was taken back");
+    ck_assert_str_eq(seen.text, "the call was cancelled, since its client was closed");
     free(coords);
     server_stop();
 }
@@ -373,7 +373,8 @@ static const struct {
     {"x", NULL, 1, VOXEL_OK, ""},
     {"y", NULL, 1, VOXEL_INTERNAL, "the answer lacks output 'y'"},
     {"x", "7", 1, VOXEL_INTERNAL, "the request's id was '7', the answer's is ''"},
-    {"x", NULL, 2, VOXEL_INTERNAL, "output 'x' has 1 rows, 2 voxels were sent"},
+    {"x", NULL, 2, VOXEL_INTERNAL,
+     "output 'x' has 1 rows; expected 2, one for each voxel"},
 };
 
 START_TEST(an_answer_to_another_request_is_an_error)

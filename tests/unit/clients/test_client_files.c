@@ -105,7 +105,7 @@ static const struct {
     {RIG_HEADER("<i4", "(6, 2)"), VOXEL_INVALID_ARGUMENT, "expected [N,3]"},
     {RIG_HEADER("<i4", "()"), VOXEL_INVALID_ARGUMENT, "rank 0"},
     {RIG_HEADER("<i4", "(5, 3)"), VOXEL_INVALID_ARGUMENT,
-     "takes 60 bytes, the file has 48"},
+     "needs 60 bytes, but the file has 48"},
     {RIG_HEADER("<i4", "(9223372036854775807, 3)"), VOXEL_INVALID_ARGUMENT,
      "the file has 48"},
     {RIG_HEADER("<i4", "(99999999999999999999, 3)"), VOXEL_INVALID_ARGUMENT, "damaged"},

@@ -84,12 +84,12 @@ static const struct {
      "65 outputs and 0 parameters"},
     {{0, VOXEL_OUTPUTS_MAX + 40, 1, 0, 0, 0}, "more than 64 raw outputs"},
     {{1, 1, VOXEL_RANK_MAX, 0, 0, 0}, NULL},
-    {{1, 1, VOXEL_RANK_MAX + 1, 0, 0, 0}, "an output is no protobuf"},
+    {{1, 1, VOXEL_RANK_MAX + 1, 0, 0, 0}, "an output is not valid protobuf"},
     {{1, 1, 1, VOXEL_PARAMETERS_MAX, 0, 0}, NULL},
     {{1, 1, 1, VOXEL_PARAMETERS_MAX + 1, 0, 0}, "257 parameters"},
     {{0, 0, 0, 0, 2, HALF}, NULL},
-    {{0, 0, 0, 0, 2, HALF + 1}, "bytes beside its tensors"},
-    {{0, 0, 0, 0, 3, HALF / 2 + HALF / 3}, "bytes beside its tensors"},
+    {{0, 0, 0, 0, 2, HALF + 1}, "bytes besides its tensors"},
+    {{0, 0, 0, 0, 3, HALF / 2 + HALF / 3}, "bytes besides its tensors"},
 };
 
 START_TEST(answers_at_their_limits)
@@ -228,7 +228,7 @@ static const struct {
     {"127.0.0.1:8001/", "a port from 1 to 65535"},
     {"http://127.0.0.1:8001", "expected host:port without http"},
     {"localhost", "expected host:port or unix:path"},
-    {"unix:", "expected a path behind unix:"},
+    {"unix:", "expected a path after unix:"},
     {"", "is empty: expected host:port or unix:path"},
 };
 

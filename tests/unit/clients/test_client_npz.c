@@ -77,7 +77,7 @@ START_TEST(npz_damage)
         rig_read(points_read_npz, named.body.data, named.body.size, &points, &error),
         VOXEL_INVALID_ARGUMENT);
     ck_assert_str_eq(error.text,
-                     "the .npz has no array named colour; beside coords it has: feats");
+                     "the .npz has no array named colour; besides coords it has: feats");
     rig_asked.names = "feats";
     ck_assert_int_eq(
         rig_read(points_read_npz, named.body.data, named.body.size, &points, &error),
@@ -86,7 +86,7 @@ START_TEST(npz_damage)
     points_fini(&points);
     ck_assert_int_eq(rig_read(points_read_npz, "PK", 2, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
-    ck_assert_msg(strstr(error.text, "no .npz"), "%s", error.text);
+    ck_assert_msg(strstr(error.text, "not a .npz"), "%s", error.text);
 }
 END_TEST
 
@@ -155,7 +155,7 @@ START_TEST(npz_samples_elsewhere)
                   "%s: %s", name, error.text);
     points_fini(&points);
     if (!code) return;
-    ck_assert_msg(strstr(error.text, name) && strstr(error.text, "or say --one-sample"),
+    ck_assert_msg(strstr(error.text, name) && strstr(error.text, "or use --one-sample"),
                   "%s", error.text);
     rig_asked.one_sample = true;
     ck_assert(!read_beside(beside[_i].entry, beside[_i].descr, beside[_i].shape, &points,
@@ -171,7 +171,8 @@ static const struct {
     const char *descr;
     const char *said; /* NULL = taken as it is */
 } feats_types[] = {
-    {"|u1", "is uint8: expected a type that says whether it is 0 to 1 or 0 to 255"},
+    {"|u1",
+     "is uint8, which does not tell whether the network expects 0 to 1 or 0 to 255"},
     {"|b1", "is bool: expected numbers"},
     {"|i1", NULL},
     {"<u2", NULL},
@@ -211,7 +212,7 @@ START_TEST(npz_names)
     rig_asked = (struct feats_asked){.names = "rgb"};
     ck_assert(read_beside("readme", "<i4", "(4, 3)", &points, &error));
     ck_assert_str_eq(error.text,
-                     "the .npz has no array named rgb; beside coords it has: readme");
+                     "the .npz has no array named rgb; besides coords it has: readme");
 }
 END_TEST
 

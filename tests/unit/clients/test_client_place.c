@@ -241,7 +241,9 @@ START_TEST(server_that_sends_it_nevertheless_is_understood)
     voxel_answer_free(answer);
     place.region = &device_region;
     ck_assert_int_eq(answer_read(100, 400, &place, &answer, &error), VOXEL_INTERNAL);
-    ck_assert_str_eq(error.text, "output 'a' came in the answer and not into its region");
+    ck_assert_str_eq(error.text,
+                     "the server sent output 'a' in the answer; expected it in its "
+                     "region of device memory");
 }
 END_TEST
 

@@ -130,7 +130,7 @@ static const struct {
      "expected ascii, binary_little_endian or binary_big_endian"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty float y\n"
      "property float z\nend_header\n1.5 2 3\n",
-     "no number of its type"},
+     "a value that does not fit its type"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty uint sample\n" XYZ
      "end_header\n3000000000 1 2 3\n",
      "from 0 to 511, not 3000000000"},
@@ -139,7 +139,7 @@ static const struct {
     {"ply\nformat ascii 1.0\nelement vertex 1\n" XYZ "property int x\n",
      "has a property of that name already"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 0.1\ncomment voxel_size 0.2\n",
-     "header line 'comment voxel_size 0.2': a comment before it says another voxel_size"},
+     "header line 'comment voxel_size 0.2': an earlier comment has another voxel_size"},
     {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
     {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
     {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
@@ -170,10 +170,10 @@ static const struct {
      "property uchar y\nproperty uchar z\nend_header\nabcdef",
      "3 bytes follow the last vertex"},
     {"ply\nformat ascii 1.0\nelement vertex 100000000\n" XYZ "end_header\n1 2 3\n",
-     "the file has 6 bytes"},
+     "only 6 bytes follow it"},
     {"ply\nformat ascii 1.0\nelement a 1\nproperty list int int b\nelement vertex 1\n" XYZ
      "end_header\n-1\n1 2 3\n",
-     "before vertex is cut off"},
+     "before vertex is incomplete"},
 };
 
 START_TEST(damage)
@@ -287,7 +287,8 @@ START_TEST(a_number_is_one_of_its_type)
     ck_assert_msg(!code == typed[_i].taken, "%s %s: %s", typed[_i].type, typed[_i].value,
                   error.text);
     if (code)
-        ck_assert_msg(strstr(error.text, "no number of its type"), "%s", error.text);
+        ck_assert_msg(strstr(error.text, "a value that does not fit its type"), "%s",
+                      error.text);
     points_fini(&points);
 }
 END_TEST

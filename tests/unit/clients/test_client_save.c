@@ -75,9 +75,9 @@ END_TEST
 static const struct {
     const char *ending, *begins, *sentence;
 } larges[] = {
-    {".ply", "", "this is no .ply: its first line is not 'ply'"},
-    {".npy", "", "this is no .npy array"},
-    {".npz", "", "this is no .npz: a zip's directory is missing at its end"},
+    {".ply", "", "this is not a .ply: its first line is not 'ply'"},
+    {".npy", "", "this is not a .npy array"},
+    {".npz", "", "this is not a .npz: it does not end with a zip directory"},
     {".ply", "ply\n", "a file of more than 8 GiB is not read"},
     {".npy", "\x93NUMPY", "a file of more than 8 GiB is not read"},
     {".npz", "PK\x03\x04", "a file of more than 8 GiB is not read"},

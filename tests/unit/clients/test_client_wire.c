@@ -173,7 +173,7 @@ static const struct {
 } bad_requests[] = {
     {"needs a model's name", spoil_model},
     {"needs a name", spoil_name},
-    {"its shape takes 48000 bytes, but 47996 are given", spoil_bytes},
+    {"its shape needs 48000 bytes, but it has 47996", spoil_bytes},
     {"rank must be 0..8, not 9", spoil_rank},
     {"must fit 64 bits", spoil_shape},
     {"needs a type", spoil_type},
@@ -410,13 +410,13 @@ static const struct {
         "\x32\x04"
         "abcd",
         VOXEL_OK, ""),
-    ROW(OUTPUT_X, VOXEL_INTERNAL, "names 1 outputs but brings 0 raw"),
+    ROW(OUTPUT_X, VOXEL_INTERNAL, "has 1 outputs but 0 raw tensors"),
     ROW("\x32\x04"
         "abcd",
-        VOXEL_INTERNAL, "names 0 outputs but brings 1 raw"),
+        VOXEL_INTERNAL, "has 0 outputs but 1 raw tensors"),
     ROW(OUTPUT_X "\x32\x03"
                  "abc",
-        VOXEL_INTERNAL, "3 bytes came, its shape takes 4"),
+        VOXEL_INTERNAL, "has 3 bytes; its shape needs 4"),
     ROW("\x2a\x0d\x0a\x01x\x12\x04"
         "FP99"
         "\x1a\x02\x01\x01"

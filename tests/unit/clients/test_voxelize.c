@@ -65,8 +65,8 @@ START_TEST(integers_are_coordinates)
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_str_eq(
         error.text,
-        "rows 1 and 2 are the same voxel (sample 0, axes 3, 4, 5): expected each once; "
-        "with --voxel SIZE rows are points, and merged");
+        "rows 1 and 2 are the same voxel (sample 0, axes 3, 4, 5): expected each voxel "
+        "once; with --voxel SIZE rows are points and are merged");
     ck_assert_ptr_null(cloud.coords);
     /* Of points they are merged and counted. */
     ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_OK);
@@ -100,12 +100,12 @@ START_TEST(a_size_is_needed_and_bounded)
     struct cloud cloud;
     struct voxel_error error;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
-    ck_assert_msg(strstr(error.text, "--voxel (1 if they are voxels)"), "%s", error.text);
+    ck_assert_msg(strstr(error.text, "--voxel SIZE (1 if they are voxels already)"), "%s",
+                  error.text);
     points.voxel_size = 0.1;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
-    ck_assert_msg(
-        strstr(error.text, "point 0 is at voxel 1e+31 in column 1 (y of a .ply)"), "%s",
-        error.text);
+    ck_assert_msg(strstr(error.text, "point 0: column 1 (y of a .ply) gives voxel 1e+31"),
+                  "%s", error.text);
     ck_assert_ptr_null(cloud.coords);
     points.count = 0;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_OK);

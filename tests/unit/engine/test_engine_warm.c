@@ -181,14 +181,14 @@ START_TEST(what_is_taken_fits_the_cache)
         const char *more, *said;
     } rows[] = {
         {",\"limits\":{\"voxels_max\":10000}",
-         "limits.voxels_max asks for 10000 voxels, which need 4194304 bytes of geometry "
-         "cache (2 maps, in powers of two); cache_bytes gives 1048576: at most 4854 "
+         "limits.voxels_max is 10000 voxels, which need 4194304 bytes of geometry "
+         "cache (2 maps, in powers of two); cache_bytes is 1048576: at most 4854 "
          "voxels "
          "fit"},
         {",\"warmup\":[1000,30000]",
-         "warmup asks for 30000 voxels, which need 8388608 bytes of geometry cache (2 "
+         "warmup is 30000 voxels, which need 8388608 bytes of geometry cache (2 "
          "maps, "
-         "in powers of two); cache_bytes gives 1048576: at most 4854 voxels fit"}};
+         "in powers of two); cache_bytes is 1048576: at most 4854 voxels fit"}};
     char text[1024];
     struct vx_why why = {""};
     reopen(64 << 20, 1 << 20);

@@ -17,13 +17,12 @@
 
 struct shape {
     i64 n;
-    i32 v, groups, windows;
+    i32 v, groups;
     bool gray;
 };
 
 /* A rank of a row, or of one beside which it stands: what is sorted by. */
 struct rank {
-    i64 window;
     u8 bits[BITS_MAX + 1]; /* the highest first */
     i32 row;
 };
@@ -61,7 +60,6 @@ static bool mask_has(const u32 *masks, i32 words, i64 row, i32 v)
 static int rank_compare(const void *one, const void *other)
 {
     const struct rank *a = one, *b = other;
-    if (a->window != b->window) return a->window < b->window ? -1 : 1;
     int bits = memcmp(a->bits, b->bits, sizeof a->bits);
     if (bits) return bits;
     return (a->row > b->row) - (a->row < b->row);
@@ -73,7 +71,6 @@ static struct rank *ranks_make(const struct shape *shape,
 {
     struct rank *ranks = vx_alloc_zero((size_t)(shape->n + 1) * sizeof *ranks);
     for (i64 i = 0; i < shape->n; i++) {
-        ranks[i].window = i / args->span;
         ranks[i].row = (i32)i;
         for (i32 k = 0; k < args->bits; k++) {
             i32 ones = 0, first = group * args->bits;
@@ -92,10 +89,8 @@ static struct vx_mask_order_args args_make(const struct shape *shape)
                                       .words = (shape->v + 31) / 32,
                                       .bits = shape->v / shape->groups,
                                       .groups = shape->groups,
-                                      .windows = shape->windows,
                                       .gray = shape->gray};
-    args.span = shape->n ? (shape->n + shape->windows - 1) / shape->windows : 1;
-    args.tiles = (args.span + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
+    args.tiles = (shape->n + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
     args.masks = masks_make(shape, args.words);
     return args;
 }
@@ -161,11 +156,10 @@ static void run(const char *name, const void *args)
 }
 
 static const struct shape small_shapes[] = {
-    {0, 27, 1, 1, true},     {1, 27, 3, 1, false},   {33, 1, 1, 1, true},
-    {32, 27, 1, 1, true},    {100, 27, 1, 1, false}, {257, 27, 9, 4, true},
-    {96, 125, 1, 1, true},   {64, 125, 25, 3, true}, {150, 343, 1, 8, true},
-    {150, 343, 7, 1, false}, {70, 343, 49, 2, true}, {40, 32, 1, 32, true},
-    {65, 33, 1, 2, true},    {300, 9, 1, 1, true},   {300, 64, 2, 1, true},
+    {0, 27, 1, true},    {1, 27, 3, false},    {33, 1, 1, true},    {32, 27, 1, true},
+    {100, 27, 1, false}, {257, 27, 9, true},   {96, 125, 1, true},  {64, 125, 25, true},
+    {150, 343, 1, true}, {150, 343, 7, false}, {70, 343, 49, true}, {40, 32, 1, true},
+    {65, 33, 1, true},   {300, 9, 1, true},    {300, 64, 2, true},
 };
 
 START_TEST(test_small)
@@ -197,12 +191,10 @@ START_TEST(test_gray_by_hand)
     i32 rows[9];
     u32 blocks[1];
     struct vx_mask_order_args args = {.n = 9,
-                                      .span = 9,
                                       .tiles = 1,
                                       .words = 1,
                                       .bits = 3,
                                       .groups = 1,
-                                      .windows = 1,
                                       .gray = true,
                                       .masks = masks,
                                       .rows_out = rows,
@@ -218,24 +210,22 @@ END_TEST
 
 /* --- the large sort, pass by pass --- */
 
-/* Counts of one pass: how many rows of each tile of each window have each digit of the rank. */
+/* Counts of one pass: how many rows of each tile have each digit of the rank. */
 static void check_counts(const struct shape *shape, const struct vx_mask_order_args *args)
 {
     const i64 bins = INT64_C(1) << args->digit_bits;
-    const i64 count = args->groups * args->windows * bins * args->tiles;
+    const i64 count = args->groups * bins * args->tiles;
     u32 *expected = vx_alloc_zero((size_t)count * 4);
     for (i32 group = 0; group < args->groups; group++) {
         struct rank *ranks = ranks_make(shape, args, group);
         for (i64 place = 0; place < args->n; place++) {
             i64 row = args->rows_in ? args->rows_in[group * args->n + place] : place;
-            i64 digit = 0, window = place / args->span;
+            i64 digit = 0;
             for (i32 bit = args->digit_bits - 1; bit >= 0; bit--)
                 digit =
                     digit * 2 +
                     ranks[row].bits[args->bits - 1 - args->key_low - args->shift - bit];
-            i64 tile = (place - window * args->span) / VX_ORDER_TILE;
-            expected[((group * args->windows + window) * bins + digit) * args->tiles +
-                     tile]++;
+            expected[(group * bins + digit) * args->tiles + place / VX_ORDER_TILE]++;
         }
         vx_free(ranks);
     }
@@ -252,7 +242,7 @@ struct buffers {
 static void pass(const struct shape *shape, struct vx_mask_order_args *args,
                  const struct buffers *buffers, i32 index)
 {
-    const i64 rows = (i64)args->groups * args->windows << args->digit_bits;
+    const i64 rows = (i64)args->groups << args->digit_bits;
     args->rows_in = index ? buffers->rows[(index + 1) % 2] : NULL;
     args->rows_out = buffers->rows[index % 2];
     args->keys_in = args->shift ? buffers->keys[(index + 1) % 2] : NULL;
@@ -273,10 +263,10 @@ static const struct {
     struct shape shape;
     i32 key_bits, digit_bits;
 } large_shapes[] = {
-    {{5000, 27, 1, 1, true}, 27, 9},  {{4097, 27, 3, 2, false}, 9, 9},
-    {{2049, 27, 9, 1, true}, 3, 3},   {{300, 125, 1, 3, true}, 27, 9},
-    {{200, 343, 1, 1, false}, 27, 9}, {{2500, 32, 1, 1, true}, 32, 8},
-    {{1, 27, 1, 1, true}, 27, 9},     {{130, 70, 2, 4, true}, 32, 7},
+    {{5000, 27, 1, true}, 27, 9},  {{4097, 27, 3, false}, 9, 9},
+    {{2049, 27, 9, true}, 3, 3},   {{300, 125, 1, true}, 27, 9},
+    {{200, 343, 1, false}, 27, 9}, {{2500, 32, 1, true}, 32, 8},
+    {{1, 27, 1, true}, 27, 9},     {{130, 70, 2, true}, 32, 7},
 };
 
 START_TEST(test_large)

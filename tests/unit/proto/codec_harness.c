@@ -177,10 +177,10 @@ void cut_close(struct cut *cut)
 
 /* ------- slots ------- */
 
-static bool heap_take(void *context, size_t bytes, struct vx_slot *slot)
+static bool heap_take(void *context, size_t bytes, struct vx_place *slot)
 {
     struct heap_slots *heap = context;
-    *slot = (struct vx_slot){0, 0};
+    *slot = (struct vx_place){.kind = VX_PLACE_ARENA};
     if (!bytes) return true;
     heap->takes++;
     if (heap->full_at && heap->takes >= heap->full_at) return false;
@@ -191,13 +191,14 @@ static bool heap_take(void *context, size_t bytes, struct vx_slot *slot)
         memset(heap->memory[i], 0xee, bytes);
         heap->bytes[i] = bytes;
         heap->out++;
-        *slot = (struct vx_slot){i, bytes};
+        slot->offset = i;
+        slot->bytes = bytes;
         return true;
     }
     return false;
 }
 
-static void heap_give(void *context, struct vx_slot *slot)
+static void heap_give(void *context, struct vx_place *slot)
 {
     struct heap_slots *heap = context;
     if (!slot->bytes) return;
@@ -206,10 +207,10 @@ static void heap_give(void *context, struct vx_slot *slot)
     free(heap->memory[slot->offset]);
     heap->memory[slot->offset] = NULL;
     heap->out--;
-    *slot = (struct vx_slot){0, 0};
+    *slot = (struct vx_place){0};
 }
 
-static u8 *heap_memory(void *context, const struct vx_slot *slot)
+static u8 *heap_memory(void *context, const struct vx_place *slot)
 {
     struct heap_slots *heap = context;
     VX_ASSERT(slot->bytes && heap->bytes[slot->offset] == slot->bytes);
@@ -251,7 +252,7 @@ void parse_flat(struct parse *parse, const u8 *bytes, size_t length)
 void parse_end(struct parse *parse)
 {
     for (i32 i = 0; !parse->status.fault && i < parse->request.inputs_count; i++)
-        heap_give(&parse->heap, &parse->request.inputs[i].slot);
+        heap_give(&parse->heap, &parse->request.inputs[i].place);
     VX_ASSERT(!parse->heap.out);
 }
 
@@ -262,6 +263,6 @@ const char *parse_text(const struct parse *parse)
 
 const u8 *parse_memory(const struct parse *parse, i32 input)
 {
-    const struct vx_slot *slot = &parse->request.inputs[input].slot;
+    const struct vx_place *slot = &parse->request.inputs[input].place;
     return slot->bytes ? parse->heap.memory[slot->offset] : NULL;
 }

@@ -291,16 +291,16 @@ void judge_check(const Request *oracle, const struct parse *parse)
         ck_assert(input_place(input, &place));
         check_place(&tensor->region, &place);
         if (place.there[0]) {
-            ck_assert_uint_eq(tensor->slot.bytes, 0);
+            ck_assert_uint_eq(tensor->place.bytes, 0);
             judge_in_regions++;
             continue;
         }
-        ck_assert_uint_eq(tensor->slot.bytes, (size_t)tensor->elements * bytes);
+        ck_assert_uint_eq(tensor->place.bytes, (size_t)tensor->elements * bytes);
         const u8 *memory = parse_memory(parse, (i32)i);
-        if (oracle->n_raw_input_contents && tensor->slot.bytes)
+        if (oracle->n_raw_input_contents && tensor->place.bytes)
             ck_assert(!memcmp(memory,
                               oracle->raw_input_contents[raw_index(oracle, i)].data,
-                              tensor->slot.bytes));
+                              tensor->place.bytes));
         else
             for (i64 at = 0; at < tensor->elements; at++)
                 check_element(input, at, memory, bytes);

@@ -36,7 +36,7 @@ static const struct vx_request *parse_good(const char *notation)
 static void check_counted(i32 input, size_t bytes)
 {
     const u8 *memory = parse_memory(&parse, input);
-    ck_assert_uint_eq(parse.request.inputs[input].slot.bytes, bytes);
+    ck_assert_uint_eq(parse.request.inputs[input].place.bytes, bytes);
     for (size_t i = 0; i < bytes; i++) ck_assert_uint_eq(memory[i], (u8)(i * 7 + 1));
 }
 
@@ -92,7 +92,7 @@ START_TEST(fields_come_in_any_order)
     ck_assert_str_eq(request->inputs[0].name, "feats");
     ck_assert_str_eq(request->inputs[1].name, "none");
     check_counted(0, 48);
-    ck_assert_uint_eq(request->inputs[1].slot.bytes, 0);
+    ck_assert_uint_eq(request->inputs[1].place.bytes, 0);
     parse_end(&parse);
 }
 END_TEST
@@ -170,7 +170,7 @@ static const struct {
     {INPUT("2'int32' 3[3 4]") "7#48", INVALID, "'int32'"},
     {INPUT("3[3 4]") "7#48", INVALID, "input 'x'"},
     {INPUT("2'BYTES' 3[1]") "7#5", INVALID, "BYTES"},
-    {"1'm' " COORDS COORDS "7#48 7#48", INVALID, "input 'coords' is there twice"},
+    {"1'm' " COORDS COORDS "7#48 7#48", INVALID, "input 'coords' appears twice"},
     {"1'm' 5{1'1'} 5{1'2'} 5{1'3'} 5{1'4'} 5{1'5'} 5{1'6'} 5{1'7'} 5{1'8'} 5{1'9'}",
      INVALID, "at most 8 inputs, got 9"},
     {INPUT("2'INT8' 3[1 1 1 1 1 1 1 1 1]") "7#1", INVALID, "at most 8 dimensions, got 9"},
@@ -222,7 +222,7 @@ static const struct {
     /* outputs */
     {GOOD "6{}", INVALID, "output 0 has no name"},
     {GOOD "6{1@128}", INVALID, "at most 127 bytes, got 128"},
-    {GOOD "6{1'out'} 6{1'out'}", INVALID, "output 'out' is there twice"},
+    {GOOD "6{1'out'} 6{1'out'}", INVALID, "output 'out' appears twice"},
     {GOOD "6{1'1'} 6{1'2'} 6{1'3'} 6{1'4'} 6{1'5'} 6{1'6'} 6{1'7'} 6{1'8'} 6{1'9'}",
      INVALID, "at most 8 outputs, got 9"},
     /* bytes that are no message */
@@ -260,7 +260,7 @@ START_TEST(bad_requests_are_refused_with_a_sentence)
                   bad[_i].sentence);
     ck_assert_uint_gt(strlen(parse_text(&parse)), 15);
     for (i32 i = 0; i < VX_INPUTS_MAX; i++)
-        ck_assert_uint_eq(parse.request.inputs[i].slot.bytes, 0);
+        ck_assert_uint_eq(parse.request.inputs[i].place.bytes, 0);
     parse_end(&parse);
 }
 END_TEST
@@ -311,7 +311,7 @@ START_TEST(typed_contents_go_into_slots)
     snprintf(notation, sizeof notation, "1'm' 5{1'x' 2'%s' 3[3] 5{%s}}", typed[_i].type,
              typed[_i].contents);
     parse_good(notation);
-    ck_assert_uint_eq(parse.request.inputs[0].slot.bytes, typed[_i].bytes);
+    ck_assert_uint_eq(parse.request.inputs[0].place.bytes, typed[_i].bytes);
     ck_assert(!memcmp(parse_memory(&parse, 0), typed[_i].expected, typed[_i].bytes));
     parse_end(&parse);
 }

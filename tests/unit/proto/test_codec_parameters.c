@@ -35,7 +35,7 @@ static const struct vx_request *parse_good(const char *notation)
 static void check_counted(i32 input, size_t bytes)
 {
     const u8 *memory = parse_memory(&parse, input);
-    ck_assert_uint_eq(parse.request.inputs[input].slot.bytes, bytes);
+    ck_assert_uint_eq(parse.request.inputs[input].place.bytes, bytes);
     for (size_t i = 0; i < bytes; i++) ck_assert_uint_eq(memory[i], (u8)(i * 7 + 1));
 }
 
@@ -169,7 +169,7 @@ static const struct {
     {GOOD "4{1'coords_ref' 2{3'0123456789ABCDEF0123456789abcdef'}}", INVALID,
      "lower-case"},
     {GOOD "4{1'coords_ref' 2{3'00000000000000000000000000000000'}}", INVALID,
-     "got 32 zeros, which are the name of no geometry"},
+     "got 32 zeros, which is never one"},
     {GOOD "4{1'coords_ref' 2{3@3000}}", INVALID, "coords_ref"},
     {GOOD "4{1'triton_final_response' 2{1:1}}", INVALID, "triton_final_response"},
     {GOOD "4{1'triton_' 2{1:1}}", INVALID, "'triton_'"},
@@ -195,7 +195,7 @@ START_TEST(bad_parameters_are_refused_with_a_sentence)
                   bad[_i].sentence);
     ck_assert_uint_gt(strlen(parse_text(&parse)), 15);
     for (i32 i = 0; i < VX_INPUTS_MAX; i++)
-        ck_assert_uint_eq(parse.request.inputs[i].slot.bytes, 0);
+        ck_assert_uint_eq(parse.request.inputs[i].place.bytes, 0);
     parse_end(&parse);
 }
 END_TEST
@@ -223,7 +223,7 @@ START_TEST(tensors_may_lie_in_regions)
         ck_assert_uint_eq(input->region.offset, expected[i].offset);
         ck_assert_uint_eq(input->region.bytes, expected[i].bytes);
     }
-    ck_assert_uint_eq(request->inputs[0].slot.bytes + request->inputs[2].slot.bytes, 0);
+    ck_assert_uint_eq(request->inputs[0].place.bytes + request->inputs[2].place.bytes, 0);
     check_counted(1, 48); /* the first entry is of the second input */
     check_counted(3, 48);
     ck_assert_str_eq(request->outputs_region[0].name, "");
@@ -325,8 +325,8 @@ START_TEST(the_rest_has_a_largest_size)
         parse_flat(&parse, bytes, all + HEAD + filler);
         ck_assert_int_eq(vx_status_code(parse.status), more ? EXHAUSTED : VX_CODE_OK);
         if (more)
-            ck_assert_ptr_nonnull(strstr(parse_text(&parse),
-                                         "may have 4194304 bytes, got 4194305 or more"));
+            ck_assert_ptr_nonnull(
+                strstr(parse_text(&parse), "typed contents, got 4194305 or more"));
         parse_end(&parse);
     }
     free(bytes);

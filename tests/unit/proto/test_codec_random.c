@@ -216,7 +216,7 @@ START_TEST(the_rest_has_a_limit)
     memcpy(bytes, head->bytes, head->length);
     parse_flat(&parse, bytes, head->length + list);
     ck_assert_msg(!parse.status.fault, "%s", parse_text(&parse));
-    ck_assert_uint_eq(parse.request.inputs[0].slot.bytes, list);
+    ck_assert_uint_eq(parse.request.inputs[0].place.bytes, list);
     parse_end(&parse);
     /* The whole message as one unknown field of just too many bytes. */
     memset(bytes, 0, VX_INFER_REST_BYTES_MAX + 1);
@@ -227,7 +227,8 @@ START_TEST(the_rest_has_a_limit)
     ck_assert_uint_eq(head->length, 5);
     parse_flat(&parse, bytes, VX_INFER_REST_BYTES_MAX + 1);
     ck_assert_int_eq(vx_status_code(parse.status), VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(parse_text(&parse), "4194304 bytes, got 4194305"));
+    ck_assert_ptr_nonnull(strstr(parse_text(&parse), "at most 4194304 bytes of names"));
+    ck_assert_ptr_nonnull(strstr(parse_text(&parse), "got 4194305"));
     parse_end(&parse);
     free(inner);
     free(head);

@@ -143,7 +143,7 @@ START_TEST(test_bind)
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     if (!one_node()) return;
     ck_assert(!vx_numa_bind_thread(0, &why));
-    ck_assert_ptr_nonnull(strstr(why.text, "one node"));
+    ck_assert_ptr_nonnull(strstr(why.text, "one NUMA node"));
 }
 END_TEST
 
@@ -159,7 +159,7 @@ START_TEST(test_memory)
     bool preferred = vx_numa_prefer(memory, bytes / 2, first, &why);
     if (one_node()) {
         ck_assert(!preferred);
-        ck_assert_ptr_nonnull(strstr(why.text, "one node"));
+        ck_assert_ptr_nonnull(strstr(why.text, "one NUMA node"));
     }
     bool spread = vx_numa_interleave(memory + bytes / 2, bytes / 2, nodes, &why);
     if (one_node()) ck_assert(!spread);

@@ -414,8 +414,8 @@ static const struct {
      "minkowski, warpconvnet), got [2, 5, 1, 3, 4]"},
     {{"y.weight", "F32", {2, 4}, 2, NULL},
      "\"op\":\"linear\",\"bias\":true",
-     "the tensor is missing; the bias of linear needs it, unless it says \"bias\": "
-     "false; known: "
+     "the tensor is missing; the bias of linear needs it; set \"bias\": false "
+     "if the layer has none; known: "
      "y.weight"},
 };
 

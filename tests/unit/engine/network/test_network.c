@@ -160,7 +160,7 @@ static const struct {
 } bad[] = {
     {"[]", "line 1, column 1: expected an object, got a list"},
     {"{", "line 1, column 2: expected '\"', got the end of the text"},
-    {"{}", "line 1: expected the key \"format\", it is missing"},
+    {"{}", "line 1: the key \"format\" is missing"},
     {"{\"format\":\"1\"}",
      "line 1, column 11: \"format\": expected an integer, got \"1\""},
     {"{\"format\":2,\"new\":0}", "line 1: \"format\": expected 1, got 2"},
@@ -169,10 +169,10 @@ static const struct {
     {"{\"format\":1,\"x\":[]}", "line 1: unknown key \"x\"; known: format, description, "
                                 "inputs, layers, outputs, limits, "
                                 "batching, warmup, precision"},
-    {"{\"format\":1}", "line 1: expected the key \"inputs\", it is missing"},
-    {"{\"format\":1,\"inputs\":{}}", "line 1: expected the key \"feats\", it is missing"},
+    {"{\"format\":1}", "line 1: the key \"inputs\" is missing"},
+    {"{\"format\":1,\"inputs\":{}}", "line 1: the key \"feats\" is missing"},
     {"{\"format\":1,\"inputs\":{\"feats\":{}}}",
-     "line 1: expected the key \"channels\", it is missing"},
+     "line 1: the key \"channels\" is missing"},
     {"{\"format\":1,\"inputs\":{\"feats\":{\"channels\":0}}}",
      "line 1, column 43: \"channels\": expected an integer from 1 to 16384, got 0"},
     {"{\"format\":1,\"inputs\":{\"feats\":{\"chanels\":4}}}",
@@ -187,13 +187,12 @@ static const struct {
      "line 1, column 56: \"layers\": expected a list, got an object"},
     {LAYERS(""), "line 1: \"layers\": expected 1 to 1024 layers, got 0"},
     {LAYERS("3"), "line 1, column 57: expected an object, got 3"},
-    {LAYERS("{}"), "line 1: expected the key \"name\", it is missing"},
+    {LAYERS("{}"), "line 1: the key \"name\" is missing"},
     {LAYERS("{\"name\":\"feats\"}"),
      "line 1: layer \"feats\": the name is taken by an input"},
     {LAYERS("{\"name\":\"y\"},\n{\"name\":\"y\"}"),
      "line 2: layer \"y\": the name is taken by the layer on line 1"},
-    {LAYERS("{\"name\":\"y\"}"),
-     "layer \"y\": line 1: expected the key \"op\", it is missing"},
+    {LAYERS("{\"name\":\"y\"}"), "layer \"y\": line 1: the key \"op\" is missing"},
     {LAYERS("{\"name\":\"y\",\"op\":\"sub_conv\"}"),
      "layer \"y\": line 1: unknown op \"sub_conv\"; the nearest is \"subm_conv\""},
     {Y_RELU(",\"input\":\"feats\",\"inplace\":true"),
@@ -214,13 +213,11 @@ static const struct {
                                       "\"feats\" as input, got \"coords\", which has "
                                       "coordinates and no features"},
     {Y_RELU(",\"input\":\"y\""), "layer \"y\": line 1: input \"y\" is the layer itself; "
-                                 "a layer may use only what stands "
-                                 "above it"},
+                                 "a layer may only use layers above it"},
     {LAYERS("{\"name\":\"y\",\"op\":\"relu\",\"input\":\"z\"},"
             "{\"name\":\"z\",\"op\":\"relu\",\"input\":\"feats\"}"),
-     "layer \"y\": line 1: input \"z\" is a later layer; a layer may use only what "
-     "stands above "
-     "it"},
+     "layer \"y\": line 1: input \"z\" is a later layer; a layer may only use layers "
+     "above it"},
     {Y_RELU(",\"inputs\":[]"), "layer \"y\": line 1: expected 1 input for relu, got 0"},
     {LAYERS("{\"name\":\"y\",\"op\":\"add\",\"input\":\"feats\"}"),
      "layer \"y\": line 1: expected 2 inputs for add, got 1"},
@@ -230,13 +227,12 @@ static const struct {
     {LAYERS("{\"name\":\"a\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":16384},"
             "{\"name\":\"y\",\"op\":\"concat\",\"inputs\":[\"feats\",\"a\"]}"),
      "layer \"y\": line 1: expected at most 16384 channels, got 16388"},
-    {Y_CONV(""), "layer \"y\": line 1: expected the key \"channels\", it is missing"},
+    {Y_CONV(""), "layer \"y\": line 1: the key \"channels\" is missing"},
     {Y_CONV(",\"channels\":16385,\"kernel\":3"),
      "layer \"y\": line 1, column 113: \"channels\": expected an integer from 1 to "
      "16384, got "
      "16385"},
-    {Y_CONV(",\"channels\":8"),
-     "layer \"y\": line 1: expected the key \"kernel\", it is missing"},
+    {Y_CONV(",\"channels\":8"), "layer \"y\": line 1: the key \"kernel\" is missing"},
     {Y_CONV(",\"channels\":8,\"kernel\":2"),
      "layer \"y\": line 1: \"kernel\": expected odd sizes, got 2x2x2"},
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3]"),
@@ -268,16 +264,15 @@ static const struct {
             "\n{\"name\":\"dead\",\"op\":\"relu\",\"input\":\"y\"}"),
      "line 2: layer \"dead\" is used by nothing: no layer below it and no output needs "
      "it"},
-    {TAIL("\"limits\":{}"), "line 1: expected the key \"outputs\", it is missing"},
+    {TAIL("\"limits\":{}"), "line 1: the key \"outputs\" is missing"},
     {TAIL("\"outputs\":[]"), "line 1: \"outputs\": expected 1 to 8 outputs, got 0"},
-    {TAIL("\"outputs\":[{\"name\":\"n\"}]"),
-     "line 1: expected the key \"layer\", it is missing"},
+    {TAIL("\"outputs\":[{\"name\":\"n\"}]"), "line 1: the key \"layer\" is missing"},
     {TAIL("\"outputs\":[{\"layer\":\"feats\"}]"),
      "line 1: \"layer\": expected the name of a layer, got \"feats\"; known: y"},
     {TAIL("\"outputs\":[{\"layer\":\"y\",\"name\":\"feats\"}]"),
-     "line 1: expected a name of the output's own, got \"feats\", an input's"},
+     "line 1: expected a name that no input has, got \"feats\""},
     {TAIL("\"outputs\":[{\"layer\":\"y\"},{\"layer\":\"y\"}]"),
-     "line 1: the output \"y\" is there twice"},
+     "line 1: two outputs are named \"y\""},
     {TAIL("\"outputs\":[{\"layer\":\"y\",\"datatype\":\"FP64\"}]"),
      "line 1: \"datatype\": expected \"FP32\", \"FP16\" or \"BF16\", got \"FP64\""},
     {TAIL("\"outputs\":[{\"layer\":\"y\",\"dtype\":\"FP32\"}]"),
@@ -297,13 +292,12 @@ static const struct {
     {TAIL(OUT ",\"batching\":{\"priority_levels\":9}"),
      "line 1, column 155: \"priority_levels\": expected an integer from 0 to 8, got 9"},
     {TAIL(OUT ",\"batching\":{\"priority_levels\":2}"),
-     "line 1: expected the key \"default_priority_level\", it is missing"},
+     "line 1: the key \"default_priority_level\" is missing"},
     {TAIL(OUT ",\"batching\":{\"priority_levels\":2,\"default_priority_level\":3}"),
      "line 1, column 182: \"default_priority_level\": expected an integer from 1 to 2, "
      "got 3"},
     {TAIL(OUT ",\"batching\":{\n\"default_priority_level\":1}"),
-     "line 2: \"default_priority_level\": expected \"priority_levels\" with it, it is "
-     "missing"},
+     "line 2: \"default_priority_level\" needs \"priority_levels\", which is missing"},
     {TAIL(OUT ",\"batching\":{\"default_queue_policy\":1}"),
      "line 1, column 160: \"default_queue_policy\": expected an object, got 1"},
     {TAIL(OUT ",\"batching\":{\"default_queue_policy\":{\n\"max_queue\":1}}"),

@@ -28,9 +28,9 @@ START_TEST(test_refusal_adds_up)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_str_eq(
         rig.why.text,
-        "the geometry needs 32400 bytes more in the geometry cache, in a piece "
-        "of 32768 (a power of two): cache_bytes gives it 65536, pieces of this "
-        "request have 36864, the largest free one is 16384");
+        "the geometry needs 32400 bytes more in the geometry cache, in a block "
+        "of 32768 (a power of two); cache_bytes is 65536, this request already "
+        "uses 36864, the largest free block has 16384");
     vx_geometry_drop(rig.cache, &held);
 }
 END_TEST

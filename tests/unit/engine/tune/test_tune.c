@@ -118,7 +118,7 @@ START_TEST(test_table_refuses)
         {HEADER HASH " 16 16 27 FP16 8 3 masked 2147483648 5\n", "tile"},
         {HEADER HASH " 16 16 27 FP16 8 3 masked 1 0\n", "nanoseconds"},
         {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5 \n", "nanoseconds"},
-        {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5 6\n", "nothing behind"},
+        {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5 6\n", "nothing after"},
         {HEADER HASH "  16 16 27 FP16 8 3 masked 1 5\n", "Ci"},
         {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5\r\n", "nanoseconds"},
     };

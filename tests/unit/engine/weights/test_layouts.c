@@ -253,7 +253,7 @@ END_TEST
     "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":\"feats\",\"bias\":false," keys_ "}"
 #define LINEAR(keys_)                                                                    \
     "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"feats\",\"bias\":false," keys_ "}"
-#define READINGS "has more than one reading: say the \"layout\" that wrote it: "
+#define READINGS "allows several layouts: set \"layout\" to the one that wrote it: "
 static const struct {
     const char *layer;
     struct vx_test_tensor tensor;
@@ -335,9 +335,9 @@ static const struct {
     {LINEAR("\"channels\":4,\"tensors\":{\"weight\":\"y.kernel\"}"),
      {"y.kernel", "F32", {4, 4}, 2, 0},
      "[4, 4] is [Co, Ci] for linear, but a \"kernel\" of TorchSparse or MinkowskiEngine "
-     "is [Ci, Co]: say op \"subm_conv\", \"kernel\": 1, \"layout\": \"minkowski\"",
+     "is [Ci, Co]: use op \"subm_conv\", \"kernel\": 1, \"layout\": \"minkowski\"",
      false},
-    {LINEAR("\"channels\":4"), {"y.weight", "F32", {4, 4}, 2, 0}, "not said", true},
+    {LINEAR("\"channels\":4"), {"y.weight", "F32", {4, 4}, 2, 0}, "not set", true},
 };
 
 START_TEST(a_shape_has_one_reading_or_is_refused)
@@ -372,7 +372,7 @@ static const struct {
     {"torchsparse",
      {1, 6},
      2,
-     "expected shape [6], got [1, 6], as MinkowskiEngine writes it: say \"layout\": "
+     "expected shape [6], got [1, 6], as MinkowskiEngine writes it: set \"layout\": "
      "\"minkowski\""},
     {"minkowski", {6, 1}, 2, "expected shape [6], got [6, 1]"},
 };

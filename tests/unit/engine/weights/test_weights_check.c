@@ -63,15 +63,15 @@ static const struct {
     const char *expected; /* NULL = good */
 } left_out[] = {
     {LINEAR("\"channels\":4"), "y.bias",
-     "layer \"y\" says \"bias\": false, but the file has \"y.bias\", which nothing "
-     "reads: say true, or take the tensor out of the file"},
+     "layer \"y\" sets \"bias\": false, but the file has \"y.bias\", which no layer "
+     "reads: set true, or remove the tensor from the file"},
     {LINEAR("\"channels\":4"), "z.bias", NULL},
     {LINEAR("\"channels\":4,\"tensors\":{\"weight\":\"a.b.weight\"}"), "a.b.bias",
      "the file has \"a.b.bias\""},
     {LINEAR("\"channels\":4,\"tensors\":{\"weight\":\"weight\"}"), "bias",
      "the file has \"bias\""},
     {"{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"affine\":false}",
-     "y.weight", "layer \"y\" says \"affine\": false, but the file has \"y.weight\""},
+     "y.weight", "layer \"y\" sets \"affine\": false, but the file has \"y.weight\""},
     {"{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"affine\":false}",
      "y.bias", "the file has \"y.bias\""},
     {"{\"name\":\"y\",\"op\":\"batch_norm\",\"input\":\"feats\",\"affine\":false,"
@@ -149,24 +149,23 @@ START_TEST(notes_say_what_may_be_wrong)
     struct vx_safetensors *file = file_of(tensors, VX_COUNT(tensors));
     vx_status status = vx_weights_check(network, file, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
-    vx_notes_write(network, file, &page);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
     ck_assert_str_eq(
         text,
-        "no layer reads head.weight; if the network was trained with it, a layer "
-        "is missing\n"
-        "more than one layer reads n.running_mean; unless the layers share their "
-        "weights, a name is wrong\n"
-        "NaN or infinity in m.running_var; rows that it reaches are NaN or infinite "
-        "in every answer\n"
+        "no layer reads head.weight; if training used it, network.json lacks a layer\n"
+        "more than one layer reads n.running_mean; if the layers do not share weights, "
+        "a tensor name is wrong\n"
+        "NaN or infinity in m.running_var; every answer has rows that are NaN or "
+        "infinite\n"
         "running_mean is 0 and running_var 1 throughout in n; its statistics "
         "were "
         "never gathered\n"
-        "no \"eps\" is said for n, y; PyTorch's default of 1e-05 is taken, the "
-        "file does not have it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
-        "\"eps\" is 0.01 or more for m; training has 1e-8 to 1e-3 as a rule, and "
-        "momentum, which is 0.01 or 0.1, stands beside it\n"
-        "no \"layout\" is said for c; the shape of the weight has one reading, "
-        "which voxeld check shows\n");
+        "\"eps\" is not set for n, y; 1e-05, PyTorch's default, is used, because the "
+        "weights file does not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
+        "\"eps\" is 0.01 or more for m; usual values are 1e-8 to 1e-3; check that it is "
+        "not the momentum, which is 0.01 or 0.1\n"
+        "\"layout\" is not set for c; the shape of the weight allows only one, which "
+        "voxeld check shows\n");
     vx_safetensors_close(&file);
 }
 END_TEST
@@ -183,15 +182,15 @@ START_TEST(long_notes_are_counted_and_good_models_have_none)
         tensors[i] = (struct vx_test_tensor){names[i], "F32", {1}, 1, NULL};
     }
     struct vx_safetensors *file = file_of(tensors, 12);
-    vx_notes_write(network, file, &page);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
     ck_assert_str_eq(text, "no layer reads t01, t02, t03, t04, t05, t06, t07, t08 "
-                           "and 3 more; if the network was trained with it, a layer is "
-                           "missing\n");
+                           "and 3 more; if training used it, network.json lacks a "
+                           "layer\n");
     vx_safetensors_close(&file);
     file = file_of(tensors, 1);
     page = (struct vx_page){text, sizeof text, 0};
     text[0] = '\0';
-    vx_notes_write(network, file, &page);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
     ck_assert_str_eq(text, "");
     vx_safetensors_close(&file);
 }

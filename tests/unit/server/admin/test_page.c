@@ -78,11 +78,11 @@ START_TEST(a_model_without_a_worker_says_what_keeps_it)
     struct vx_instance *model = vx_registry_row(sample.registry, 0);
     model->workers_loaded = 0;
     expect_json("/v2/models/normals/versions/1/ready", 503,
-                "model 'normals' version 1 waits for a worker that is up");
-    strcpy(model->reason, "waiting for a worker: that of cpu ended: device lost");
-    expect_json(
-        "/v2/models/normals/versions/1/ready", 503,
-        "model 'normals' version 1 is waiting for a worker: that of cpu ended: dev");
+                "model 'normals' version 1 waits until a worker is up");
+    strcpy(model->reason, "waiting for a worker: the worker of cpu ended: device lost");
+    expect_json("/v2/models/normals/versions/1/ready", 503,
+                "model 'normals' version 1 is waiting for a worker: the worker of cpu "
+                "ended: dev");
 }
 END_TEST
 
@@ -143,7 +143,7 @@ START_TEST(draining_does_not_blame_a_model)
         ->state = VX_INSTANCE_UNAVAILABLE; /* does not hold version 1 back */
     expect_json("/v2/health/ready", 503, "the server is starting or stopping");
     model->workers_loaded = 0;
-    expect_json("/v2/health/ready", 503, "model 'normals' version 1 waits for a worker");
+    expect_json("/v2/health/ready", 503, "model 'normals' version 1 waits until a");
 }
 END_TEST
 

@@ -124,8 +124,7 @@ static const struct {
      "unknown setting '--rgpc'; the nearest is --grpc"}, /* a swap is one */
     {{"--arena-bytes", "4GB"},
      "--arena-bytes: expected a whole number of bytes from 16M to 1T, with K, KiB, M, "
-     "MiB, G, "
-     "GiB, T, TiB or none behind it, got '4GB'"},
+     "MiB, G, GiB, T, TiB or no suffix, got '4GB'"},
     {{"serve"}, "expected a setting such as --grpc, got 'serve'"},
     {{"--"}, "expected a setting such as --grpc, got '--'"},
     {{"-v"}, "expected a setting such as --grpc, got '-v'"},
@@ -152,8 +151,8 @@ static const struct {
     {{"--arena-bytes=9223372036854775807K"}, "got '9223372036854775807K'"},
     {{"--arena-bytes=20MB"}, "got '20MB'"},
     {{"--grace-ms=1500us"},
-     "--grace-ms: expected a whole number of ms from 0 to 600s, with us, ms, s or none "
-     "behind it, got '1500us'"},
+     "--grace-ms: expected a whole number of ms from 0 to 600s, with us, ms, s or no "
+     "suffix, got '1500us'"},
     {{"--grace-ms=1h"}, "got '1h'"},
     {{"--access-log=yes"}, "--access-log: expected true or false, got 'yes'"},
     {{"--log-level=warning"},
@@ -185,17 +184,19 @@ static const struct {
 } together[] = {
     {{NULL}, NULL},
     {{"--repository-poll-ms=1s"},
-     "--repository-poll-ms: expected --model-control poll with it; without that it does "
-     "nothing"},
-    {{"--repository-poll-ms=15s"}, "--repository-poll-ms: "}, /* the default, and said */
-    {{"--repository-poll-ms=1s", "--model-control=explicit"}, "--repository-poll-ms: "},
+     "--repository-poll-ms has no effect without --model-control poll"},
+    {{"--repository-poll-ms=15s"}, "--repository-poll-ms has"}, /* the default, said */
+    {{"--repository-poll-ms=1s", "--model-control=explicit"}, "--repository-poll-ms has"},
     {{"--repository-poll-ms=1s", "--model-control=poll"}, NULL},
     {{"--client-shm-bytes=1G"},
-     "--client-shm-bytes: expected --client-shm unix or local"},
+     "--client-shm-bytes has no effect without --client-shm unix or local"},
     {{"--client-shm-bytes=1G", "--client-shm=unix"}, NULL},
     {{"--kernel-cache-bytes=1G", "--kernel-cache="},
-     "--kernel-cache-bytes: expected a directory as --kernel-cache with it"},
+     "--kernel-cache-bytes has no effect without a directory as --kernel-cache"},
     {{"--kernel-cache-bytes=1G"}, NULL}, /* it has one by default */
+    {{"--load-model=caf\xc3\xa9", "--placement=caf\xc3\xa9=cpu"}, NULL},
+    {{"--load-model=a,b\xff"}, "--load-model: expected names in UTF-8, got 'a,b?'"},
+    {{"--placement=b\xc3=cpu"}, "--placement: expected names in UTF-8, got 'b?=cpu'"},
 };
 
 START_TEST(settings_that_another_makes_meaningless_are_refused)
@@ -268,8 +269,7 @@ static const struct {
     {"{\"grace_ms\": 2.5}", "expected an integer, got 2.5"},
     {"{\"grace_ms\": true}", "expected an integer"},
     {"{\"grace_ms\": \"2h\"}", "grace_ms: expected a whole number of ms from 0 to 600s, "
-                               "with us, ms, s or none behind "
-                               "it, got '2h'"},
+                               "with us, ms, s or no suffix, got '2h'"},
     {"{\"grace_ms\": 600001}",
      "grace_ms: expected a whole number of ms from 0 to 600s, got '600001'"},
     {"{\"access_log\": \"true\"}", "expected true or false"},
@@ -310,6 +310,7 @@ START_TEST(help_has_every_setting)
 {
     char help[32768];
     size_t needed = vx_config_help(help, sizeof help);
+    ck_assert_ptr_nonnull(strstr(help, "times take us, ms and s: "));
     ck_assert_uint_eq(needed, strlen(help) + 1);
     ck_assert_uint_le(needed,
                       sizeof help / 2); /* main.c shows it from a buffer of this size */

@@ -17,7 +17,7 @@
 START_TEST(slots_are_apart_and_seen_by_the_worker)
 {
     struct vx_shared *front, *worker;
-    struct vx_slot a, b;
+    struct vx_place a, b;
     ck_assert(!vx_shared_open(1 << 20, NULL, &front).fault);
     ck_assert(!vx_shared_map(dup(vx_shared_fd(front)), NULL, &worker).fault);
     const struct vx_slots *slots = vx_shared_slots(front);
@@ -41,7 +41,7 @@ END_TEST
 START_TEST(a_full_arena_says_no_and_recovers)
 {
     struct vx_shared *front;
-    struct vx_slot slot, none;
+    struct vx_place slot, none;
     ck_assert(!vx_shared_open(1 << 20, NULL, &front).fault);
     const struct vx_slots *slots = vx_shared_slots(front);
     ck_assert(slots->take(slots->context, 1 << 20, &slot));
@@ -87,7 +87,7 @@ START_TEST(messages_arrive_whole_and_the_end_is_known)
     ck_assert(!vx_channel_send(fds[1], &done.head, expected).fault);
     ck_assert(!vx_channel_receive(fds[0], &in, &bytes).fault);
     ck_assert_uint_eq(bytes, expected);
-    ck_assert_uint_eq(in.head.batch, 77);
+    ck_assert_uint_eq(in.head.serial, 77);
     ck_assert_str_eq(vx_done_why(&in.done, 0)->text, "");
     ck_assert_str_eq(vx_done_why(&in.done, 1)->text, "a sentence");
     ck_assert_str_eq(vx_done_why(&in.done, 2)->text, "");

@@ -212,7 +212,7 @@ START_TEST(trace_settings_that_are_refused_change_nothing)
     static const struct {
         const char *setting, *text;
     } cases[] = {
-        {"trace_level=TENSORS", "TENSORS is not served"},
+        {"trace_level=TENSORS", "TENSORS is not supported"},
         {"trace_level=on", "expected OFF or TIMESTAMPS, got 'on'"},
         {"trace_rate=0", "expected a number from 1 to 4294967295, got '0'"},
         {"trace_rate=ten", "got 'ten'"},

@@ -170,9 +170,10 @@ static const struct {
     {change_bf16, VX_CODE_OK, ""},
     {change_named, VX_CODE_OK, ""},
     {change_both, VX_CODE_INVALID_ARGUMENT,
-     "input 'coords' and parameter 'coords_ref' are both there"},
+     "input 'coords' and parameter 'coords_ref' are both present"},
     {change_by_name_alone, VX_CODE_INVALID_ARGUMENT,
-     "input 'feats' is missing: model 'm' expects 1 input beside coords_ref, got 0"},
+     "input 'feats' is missing: model 'm' expects 1 input in addition to coords_ref, got "
+     "0"},
     {change_by_name_many, VX_CODE_RESOURCE_EXHAUSTED, "at most 1000 voxels"},
     {change_by_name_channels, VX_CODE_INVALID_ARGUMENT,
      "expected shape [N,4], got [10,3]"},

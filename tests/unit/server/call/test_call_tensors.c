@@ -32,7 +32,7 @@ bool vx_regions_serve(const struct vx_regions *regions, enum vx_region_kind kind
 /* "sys" and "gpu", of 1000 bytes each. */
 vx_status vx_regions_use(struct vx_regions *regions, const struct vx_peer *peer,
                          const struct vx_request_region *piece, struct vx_why *why,
-                         struct vx_region_use *use)
+                         struct vx_place *held)
 {
     (void)regions;
     bool on_device = !strcmp(piece->name, "gpu");
@@ -41,51 +41,50 @@ vx_status vx_regions_use(struct vx_regions *regions, const struct vx_peer *peer,
                   "Unable to find shared memory region: '%.60s'", piece->name);
     VX_ENSURE(piece->offset <= 1000 && piece->bytes <= 1000 - piece->offset,
               INVALID_ARGUMENT, "a piece that is not in its region");
-    *use = (struct vx_region_use){.region = 1 + on_device,
-                                  .offset = piece->offset,
-                                  .bytes = piece->bytes,
-                                  .on_device = on_device,
-                                  .workers = on_device ? 2 : UINT32_MAX};
+    *held = (struct vx_place){.offset = piece->offset,
+                              .bytes = piece->bytes,
+                              .kind = on_device ? VX_PLACE_DEVICE : VX_PLACE_SYSTEM,
+                              .region = 1 + on_device,
+                              .worker = on_device};
     world.uses++;
     return VX_OK;
 }
 
-void vx_regions_done(struct vx_regions *regions, struct vx_region_use *use)
+void vx_regions_done(struct vx_regions *regions, struct vx_place *held)
 {
     (void)regions;
-    ck_assert_int_gt(use->region, 0);
-    *use = (struct vx_region_use){0};
+    ck_assert_int_gt(held->region, 0);
+    *held = (struct vx_place){0};
     world.uses--;
 }
 
-bool vx_regions_read(struct vx_regions *regions, const struct vx_region_use *use,
-                     void *to)
+bool vx_regions_read(struct vx_regions *regions, const struct vx_place *held, void *to)
 {
     (void)regions;
-    ck_assert_int_eq(use->region, 1);
-    memcpy(to, world.memory + use->offset, use->bytes);
+    ck_assert_int_eq(held->region, 1);
+    memcpy(to, world.memory + held->offset, held->bytes);
     world.reads++;
     return !world.broken;
 }
 
-static bool take(void *context, size_t bytes, struct vx_slot *slot)
+static bool take(void *context, size_t bytes, struct vx_place *slot)
 {
     (void)context;
     if (world.full) return false;
-    *slot = (struct vx_slot){64, bytes};
+    *slot = (struct vx_place){64, bytes, VX_PLACE_ARENA, 0, 0};
     world.slots++;
     return true;
 }
 
-static void give(void *context, struct vx_slot *slot)
+static void give(void *context, struct vx_place *slot)
 {
     (void)context;
     ck_assert_uint_gt(slot->bytes, 0);
-    *slot = (struct vx_slot){0, 0};
+    *slot = (struct vx_place){0};
     world.slots--;
 }
 
-static u8 *memory(void *context, const struct vx_slot *slot)
+static u8 *memory(void *context, const struct vx_place *slot)
 {
     (void)context;
     return world.slot_memory + slot->offset;
@@ -139,11 +138,11 @@ static void expect_nothing_taken(void)
     ck_assert_int_eq(world.uses, 0);
     ck_assert_int_eq(world.slots, 0);
     for (i32 i = 0; i < VX_INPUTS_MAX; i++) {
-        ck_assert_int_eq(call.inputs_use[i].region, 0);
-        ck_assert_uint_eq(call.request.inputs[i].slot.bytes, 0);
+        ck_assert_int_eq(call.inputs_held[i].region, 0);
+        ck_assert_uint_eq(call.request.inputs[i].place.bytes, 0);
     }
     for (i32 i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++)
-        ck_assert_int_eq(call.outputs_use[i].region, 0);
+        ck_assert_int_eq(call.outputs_held[i].region, 0);
 }
 
 /* Where coordinates lie; whether every worker is a GPU; whether their name was asked for;
@@ -169,17 +168,18 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     ck_assert_int_eq(world.reads, copied);
     ck_assert_int_eq(world.slots, copied);
     ck_assert_int_eq(world.uses, 3);
-    ck_assert_uint_eq(coords->slot.bytes, copied ? 80 : 0);
-    ck_assert_int_ne(call.inputs_use[0].region, 0); /* its place stays known */
-    ck_assert_int_eq(call.inputs_use[0].copied, copied);
-    ck_assert_int_eq(coords->region.name[0] != '\0', !copied);
+    ck_assert_uint_eq(coords->place.bytes, 80);
+    ck_assert_int_ne(call.inputs_held[0].region, 0); /* the region stays known */
+    ck_assert_int_eq(vx_place_in_region(&coords->place), !copied);
+    ck_assert_uint_eq(coords->place.offset, copied ? 64 : 16);
     if (copied) ck_assert(!memcmp(world.slot_memory + 64, world.memory + 16, 80));
-    ck_assert_uint_eq(call.inputs_use[1].offset, 200);
-    ck_assert_int_eq(call.outputs_use[0].region, 0);
-    ck_assert_uint_eq(call.outputs_use[1].bytes, 60);
-    vx_call_regions_give(options.regions, &call);
+    ck_assert_uint_eq(call.request.inputs[1].place.offset, 200);
+    ck_assert_int_eq(call.request.inputs[1].place.region, call.inputs_held[1].region);
+    ck_assert_int_eq(call.outputs_held[0].region, 0);
+    ck_assert_uint_eq(call.outputs_held[1].bytes, 60);
+    vx_call_tensors_give(&slots, options.regions, &call);
     ck_assert_int_eq(world.uses, 0);
-    vx_call_regions_give(options.regions, &call); /* again is nothing */
+    vx_call_tensors_give(&slots, options.regions, &call); /* again is nothing */
 }
 END_TEST
 
@@ -193,7 +193,9 @@ START_TEST(what_has_no_bytes_lies_nowhere)
     ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
     ck_assert_int_eq(world.uses, 1); /* the output's */
     ck_assert_int_eq(world.slots + world.reads, 0);
-    vx_call_regions_give(options.regions, &call);
+    for (i32 i = 0; i < 2; i++)
+        ck_assert_int_eq(call.request.inputs[i].place.kind, VX_PLACE_ARENA);
+    vx_call_tensors_give(&slots, options.regions, &call);
     expect_nothing_taken();
 }
 END_TEST
@@ -214,7 +216,7 @@ START_TEST(only_coordinates_are_copied)
         ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
         ck_assert_int_eq(world.reads, 0);
         ck_assert_int_eq(world.uses, 3);
-        vx_call_regions_give(options.regions, &call);
+        vx_call_tensors_give(&slots, options.regions, &call);
     }
 }
 END_TEST
@@ -259,7 +261,7 @@ static void named_on_device(void)
 static void slot_beside(void) /* feats came in the message */
 {
     call.request.inputs[1].region.name[0] = '\0';
-    ck_assert(take(NULL, 80, &call.request.inputs[1].slot));
+    ck_assert(take(NULL, 80, &call.request.inputs[1].place));
     call.request.outputs_region[1].offset = 999;
 }
 
@@ -268,15 +270,17 @@ static const struct {
     enum vx_code code;
     const char *text;
 } failures[] = {
-    {no_regions, VX_CODE_UNIMPLEMENTED, "shared memory is not served here"},
-    {off, VX_CODE_UNIMPLEMENTED, "shared memory is not served here"},
+    {no_regions, VX_CODE_UNIMPLEMENTED, "shared memory is not enabled on this server"},
+    {off, VX_CODE_UNIMPLEMENTED, "shared memory is not enabled on this server"},
     {stranger, VX_CODE_NOT_FOUND, "Unable to find shared memory region: 'sys'"},
     {unknown_input, VX_CODE_NOT_FOUND, "Unable to find shared memory region: 'nope'"},
     {unknown_output, VX_CODE_NOT_FOUND, "Unable to find shared memory region: 'nope'"},
     {outside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
     {full, VX_CODE_RESOURCE_EXHAUSTED, "no room for 80 bytes of input 'coords'"},
-    {cut, VX_CODE_FAILED_PRECONDITION, "its shared memory was cut by its owner"},
-    {named_on_device, VX_CODE_INVALID_ARGUMENT, "coords in device memory get no name"},
+    {cut, VX_CODE_FAILED_PRECONDITION,
+     "its shared memory object was truncated by the client"},
+    {named_on_device, VX_CODE_INVALID_ARGUMENT,
+     "coords in device memory get no coords_ref"},
     {slot_beside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
 };
 
@@ -300,7 +304,7 @@ START_TEST(a_request_without_regions_needs_none)
     call.request.outputs_region[1].name[0] = '\0';
     ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
     expect_nothing_taken();
-    vx_call_regions_give(NULL, &call);
+    vx_call_tensors_give(&slots, NULL, &call);
 }
 END_TEST
 

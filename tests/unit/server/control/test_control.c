@@ -403,17 +403,17 @@ START_TEST(what_is_not_served_says_what_to_do)
         const char *text;
     } refused[] = {
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_STATUS,
-         "SystemSharedMemoryStatus is not served"},
+         "SystemSharedMemoryStatus is not available"},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_REGISTER,
-         "SystemSharedMemoryRegister is not served"},
+         "SystemSharedMemoryRegister is not available"},
         {VX_METHOD_ID_SYSTEM_SHARED_MEMORY_UNREGISTER,
          "SystemSharedMemoryUnregister is not"},
         {VX_METHOD_ID_CUDA_SHARED_MEMORY_STATUS,
-         "CudaSharedMemoryStatus is not served here: "},
+         "CudaSharedMemoryStatus is not available: "},
         {VX_METHOD_ID_CUDA_SHARED_MEMORY_REGISTER,
-         "CudaSharedMemoryRegister is not served"},
+         "CudaSharedMemoryRegister is not available"},
         {VX_METHOD_ID_CUDA_SHARED_MEMORY_UNREGISTER, "CudaSharedMemoryUnregister is not"},
-        {VX_METHOD_ID_TRACE_SETTING, "TraceSetting is not served here: "},
+        {VX_METHOD_ID_TRACE_SETTING, "TraceSetting is not available: "},
     };
     for (size_t i = 0; i < VX_COUNT(refused); i++) {
         ck_assert_int_eq(ask(refused[i].method, NULL, NULL, NULL), VX_CODE_UNIMPLEMENTED);

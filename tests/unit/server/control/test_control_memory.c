@@ -240,8 +240,8 @@ START_TEST(what_is_not_served_says_so)
 {
     serve("off");
     ck_assert_int_eq(list_system(""), VX_CODE_UNIMPLEMENTED);
-    ck_assert_str_eq(said, "SystemSharedMemoryStatus is not served here: the setting "
-                           "client_shm is off");
+    ck_assert_str_eq(
+        said, "SystemSharedMemoryStatus is not available: the setting client_shm is off");
     ck_assert_int_eq(add_system("r", "/r", 0, 1), VX_CODE_UNIMPLEMENTED);
     ck_assert_int_eq(remove_system(""), VX_CODE_UNIMPLEMENTED);
     ck_assert_int_eq(list_device(""), VX_CODE_UNIMPLEMENTED);
@@ -253,8 +253,8 @@ START_TEST(what_is_not_served_says_so)
     rig_infos[1].device = rig_infos[2].device = "cpu";
     ck_assert_int_eq(list_system(""), VX_CODE_OK);
     ck_assert_int_eq(add_device("d", 64, 1), VX_CODE_UNIMPLEMENTED);
-    ck_assert_str_eq(said, "CudaSharedMemoryRegister is not served here: no device of "
-                           "voxeld is a GPU");
+    ck_assert_str_eq(
+        said, "CudaSharedMemoryRegister is not available: no device of voxeld is a GPU");
 }
 END_TEST
 

@@ -144,12 +144,19 @@ START_TEST(repository_index_says_each_version_once_and_why)
         {"x", "7", "UNAVAILABLE", "unloaded"},
         {"x", "8", "UNAVAILABLE", VX_REPOSITORY_NO_ROW},
         {"flat", "", "UNAVAILABLE", "no version"},
+        {"idle", "", "UNAVAILABLE", "unloaded: no version"},
+        {"hlf", "", "UNAVAILABLE", "not there"},
     };
     listing.count = 4;
     listing.odds[0] = (struct vx_repository_odd){.name = "docs", .why = {"no model"}};
-    listing.odds[1] =
-        (struct vx_repository_odd){.name = "flat", .model = true, .why = {"no version"}};
-    listing.odds_count = 2;
+    listing.odds[1] = (struct vx_repository_odd){
+        .name = "flat", .model = true, .missed = true, .why = {"no version"}};
+    listing.odds[2] =
+        (struct vx_repository_odd){.name = "idle", .model = true, .why = {"no version"}};
+    listing.odds_count = 3;
+    listing.absent[0] = (struct vx_repository_odd){
+        .name = "hlf", .model = true, .missed = true, .why = {"not there"}};
+    listing.absent_count = 1;
     const Inference__RepositoryIndexResponse *response = index_of(false);
     ck_assert_uint_eq(response->n_models, VX_COUNT(expected));
     for (size_t i = 0; i < VX_COUNT(expected); i++) {
@@ -174,9 +181,9 @@ static const struct {
     {false, "", "m", NULL, VX_CODE_OK, "load m"},
     {false, "m", "", NULL, VX_CODE_OK, "load m"}, /* KServe's SDK */
     {false, "r", "m", NULL, VX_CODE_UNIMPLEMENTED, "'repository_name' specification"},
-    {false, "", "m", "config", VX_CODE_UNIMPLEMENTED, "'config' is not served here"},
+    {false, "", "m", "config", VX_CODE_UNIMPLEMENTED, "'config' is not supported"},
     {false, "", "m", "file:1/weights.safetensors", VX_CODE_UNIMPLEMENTED, "file:1/"},
-    {false, "", "m", "x", VX_CODE_INVALID_ARGUMENT, "expected no parameters"},
+    {false, "", "m", "x", VX_CODE_INVALID_ARGUMENT, "without parameters, got 'x'"},
     {true, "", "m", NULL, VX_CODE_OK, "unload m"},
     {true, "m", "", "unload_dependents", VX_CODE_OK, "unload m"},
     {true, "r", "m", NULL, VX_CODE_UNIMPLEMENTED, "'repository_name' specification"},

@@ -444,7 +444,7 @@ START_TEST(reflection_refuses_a_long_question)
         rpc_client_send(&client, bytes, protobuf_c_message_pack(&request.base, bytes)));
     rpc_client_close(&client, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_INVALID_ARGUMENT);
-    ck_assert_str_eq(result.text, "expected a question of at most 4096 bytes, got 4098");
+    ck_assert(strstr(result.text, "reflection request of at most 4096 bytes, got 4098"));
     wait_streams(0);
 }
 END_TEST
@@ -465,7 +465,7 @@ START_TEST(of_too_many_reflections_the_oldest_ends)
         rpc_client_close(&clients[i], &result);
         ck_assert_int_eq(result.code,
                          i < 2 ? GRPC_STATUS_RESOURCE_EXHAUSTED : GRPC_STATUS_OK);
-        ck_assert(i >= 2 || strstr(result.text, "16 streams of reflection are open"));
+        ck_assert(i >= 2 || strstr(result.text, "the limit of 16 reflection streams"));
         rpc_result_clear(&result);
     }
     wait_streams(1);

@@ -22,9 +22,9 @@ static const struct {
     const char *limit, *setting;
 } table[] = {
     {"cpu", offsetof(struct vx_room, files), 288, "RLIMIT_NOFILE", "connection"},
-    {"cpu,cpu,cpu", offsetof(struct vx_room, files), 288, "RLIMIT_NOFILE", "3 of device"},
+    {"cpu,cpu,cpu", offsetof(struct vx_room, files), 288, "RLIMIT_NOFILE", "3 worker"},
     {"cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu",
-     offsetof(struct vx_room, files), 320, "RLIMIT_NOFILE", "16 of device"},
+     offsetof(struct vx_room, files), 320, "RLIMIT_NOFILE", "16 worker"},
     {"cpu", offsetof(struct vx_room, file_bytes), 2 * GIB, "RLIMIT_FSIZE",
      "--arena-bytes"},
     {"cpu", offsetof(struct vx_room, address_bytes),

@@ -228,6 +228,36 @@ START_TEST(arena_has_a_part_for_each)
 }
 END_TEST
 
+#define MB ((u64)1 << 20)
+
+START_TEST(answers_that_nobody_reads_are_bounded)
+{
+    rig_open(1200);
+    for (i32 i = 0; i < 6; i++) rig_connect();
+    /* 8 MB of one connection; the next byte is too many, a small answer is not. */
+    ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL + 1));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL));
+    vx_rpc_govern_answer_give(rig_place(0), VX_RPC_ANSWER_SMALL);
+    /* 32 MB of all. */
+    for (i32 i = 1; i < 4; i++)
+        ck_assert(vx_rpc_govern_answer_take(rig_place(i), 8 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(4), 1));
+    vx_rpc_govern_answer_give(rig_place(4), 1);
+    /* What is read, and what an ended connection had, is free again. */
+    vx_rpc_govern_answer_give(rig_place(0), 4 * MB);
+    ck_assert(vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
+    vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 1));
+    vx_rpc_govern_answer_give(rig_place(1), 8 * MB); /* its call ends later: nothing */
+    ck_assert(vx_rpc_govern_answer_take(rig_place(5), 8 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 1), rig_place(1));
+    rig_close();
+}
+END_TEST
+
 /* Who took much while few had some has more than its part once many have. */
 START_TEST(arena_is_hoarded_by_who_came_first)
 {
@@ -343,6 +373,7 @@ int main(void)
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
     tcase_add_test(tests, arena_has_a_part_for_each);
+    tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

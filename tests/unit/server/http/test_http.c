@@ -145,7 +145,7 @@ static const struct {
     const char *sentence; /* part of the body */
 } refused[] = {
     {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 405,
-     "only GET and HEAD are served here; inference is asked for on the gRPC port "
+     "only GET and HEAD are supported here; send inference requests to the gRPC port "
      "(--grpc)"},
     {"DELETE /x HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},
     {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},

@@ -83,7 +83,7 @@ static struct rig_answer *answer_add(struct vx_call **call, enum vx_code code)
 }
 
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
-                        const struct vx_reply *reply, const struct vx_slot *outputs)
+                        const struct vx_reply *reply, const struct vx_place *outputs)
 {
     (void)rpc;
     struct rig_answer *answer = answer_add(call, VX_CODE_OK);
@@ -91,7 +91,7 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     answer->reply = *reply;
     for (i32 i = 0; i < reply->outputs_count; i++) {
         answer->outputs[i] = outputs[i];
-        struct vx_slot sent = outputs[i];
+        struct vx_place sent = outputs[i];
         if (sent.bytes) slots->give(slots->context, &sent);
     }
 }
@@ -208,7 +208,7 @@ static struct vx_request_tensor tensor_make(const char *name, enum vx_wire_type 
     struct vx_request_tensor tensor = {
         .type = type, .rank = 2, .shape = {voxels, 4}, .elements = voxels * 4};
     snprintf(tensor.name, sizeof tensor.name, "%s", name);
-    ck_assert(slots->take(slots->context, (size_t)voxels * 16, &tensor.slot));
+    ck_assert(slots->take(slots->context, (size_t)voxels * 16, &tensor.place));
     return tensor;
 }
 
@@ -247,7 +247,7 @@ void rig_drop_slots(struct vx_call *call)
 {
     const struct vx_slots *slots = vx_shared_slots(rig.infer.shared);
     for (i32 i = 0; i < VX_INPUTS_MAX; i++)
-        slots->give(slots->context, &call->request.inputs[i].slot);
+        slots->give(slots->context, &call->request.inputs[i].place);
     for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
         slots->give(slots->context, &call->outputs[o]);
 }
@@ -268,7 +268,7 @@ void rig_done(const struct rig_run *run)
 {
     i64 now = vx_clock_ns();
     memset(&rig_said, 0, sizeof rig_said);
-    rig_said.head = (struct vx_message_head){VX_MESSAGE_DONE, 0, run->run.head.batch};
+    rig_said.head = (struct vx_message_head){VX_MESSAGE_DONE, 0, run->run.head.serial};
     rig_said.items_count = run->run.items_count;
     rig_said.received_ns = now - 2000;
     rig_said.sent_ns = now;

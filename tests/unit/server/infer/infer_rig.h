@@ -29,7 +29,7 @@ struct rig_answer {
     enum vx_code code;
     struct vx_why why;     /* of a failure */
     struct vx_reply reply; /* else */
-    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX];
     i32 coming; /* what vx_rpc_answers_coming said last */
 };
 

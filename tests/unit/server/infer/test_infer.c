@@ -50,12 +50,12 @@ START_TEST(an_answer_has_what_was_asked)
     ck_assert_int_eq(item->coords_columns, 4);
     ck_assert_int_eq(item->feats_dtype, VX_DTYPE_F32);
     ck_assert_uint_eq(item->coords_ref.low, 1);
-    ck_assert_uint_eq(item->feats.offset, call->request.inputs[0].slot.offset);
-    ck_assert_uint_eq(item->coords.offset, call->request.inputs[1].slot.offset);
+    ck_assert_uint_eq(item->feats.offset, call->request.inputs[0].place.offset);
+    ck_assert_uint_eq(item->coords.offset, call->request.inputs[1].place.offset);
     ck_assert_uint_eq(item->outputs[0].offset, call->outputs[0].offset);
     ck_assert_uint_eq(item->outputs[1].offset, call->outputs[1].offset);
-    ck_assert_uint_eq(item->outputs[2].offset, VX_PLACE_NONE);
-    struct vx_slot normals = call->outputs[0], score = call->outputs[1];
+    ck_assert_int_eq(item->outputs[2].kind, VX_PLACE_NONE);
+    struct vx_place normals = call->outputs[0], score = call->outputs[1];
     ck_assert_uint_eq(normals.bytes, 120);
     ck_assert_uint_eq(score.bytes, 20);
     rig_done(run);
@@ -82,7 +82,7 @@ START_TEST(one_output_of_two_takes_one_slot)
     call->request.outputs_count = 1;
     strcpy(call->request.outputs[0], "score");
     struct rig_run *run = rig_start(call);
-    ck_assert_uint_eq(run->run.items[0].outputs[0].offset, VX_PLACE_NONE);
+    ck_assert_int_eq(run->run.items[0].outputs[0].kind, VX_PLACE_NONE);
     ck_assert_uint_eq(call->outputs[0].bytes, 0);
     rig_done(run);
     rig_end(run);
@@ -155,7 +155,7 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
     struct rig_run *run = rig_start(call);
     ck_assert_uint_eq(call->job.holders, 2);
     ck_assert_int_eq(run->worker, 1);
-    ck_assert_uint_eq(run->run.items[0].coords.offset, VX_PLACE_NONE);
+    ck_assert_int_eq(run->run.items[0].coords.kind, VX_PLACE_NONE);
     ck_assert_int_eq(run->run.items[0].coords_columns, 4);
     ck_assert_uint_eq(run->run.items[0].coords_ref.low, 42);
     ck_assert_int_eq(call->job.pairs, 270);
@@ -214,9 +214,8 @@ START_TEST(voxels_in_flight_are_limited)
     ck_assert_int_eq(rig_answer_of(call) == NULL, voxels_rows[_i].fits);
     if (voxels_rows[_i].fits) return;
     const struct rig_answer *answer = rig_expect(call, VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_str_eq(answer->why.text,
-                     "60 voxels are in flight and 41 more would pass the server's "
-                     "voxels_max of 100; try again later");
+    ck_assert_str_eq(answer->why.text, "60 voxels are in flight and 41 more would exceed "
+                                       "the server's voxels_max of 100; try again later");
     ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats.rejected, 1);
 }
 END_TEST
@@ -224,7 +223,7 @@ END_TEST
 START_TEST(no_room_for_an_answer_gives_back_all)
 {
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
-    struct vx_slot large[64];
+    struct vx_place large[64];
     i32 count = 0;
     struct vx_call *call = rig_call(0, 10);
     /* One page is left: the first output has it, the second finds none. */
@@ -266,7 +265,7 @@ START_TEST(a_queue_that_only_looks_full_is_emptied_first)
     const struct rig_answer *answer = rig_expect(call, VX_CODE_UNAVAILABLE);
     ck_assert_str_eq(
         answer->why.text,
-        "Exceeds maximum queue size: 1 requests wait already; try again later");
+        "Exceeds maximum queue size: 1 requests are already waiting; try again later");
     ck_assert_uint_eq(infer->metrics->refused_late, before); /* full is not late */
 }
 END_TEST

@@ -44,15 +44,19 @@ static void set_up(void)
     snprintf(r->model, sizeof r->model, "conv");
     r->inputs_count = 2;
     r->outputs_count = 2;
-    r->inputs[0] = (struct vx_request_tensor){"coords",    VX_WIRE_INT32, 2, {10, 4}, 40,
-                                              {1000, 160}, {{0}, 0, 0}};
-    r->inputs[1] = (struct vx_request_tensor){"feats", VX_WIRE_FP32, 2,          {10, 4},
-                                              40,      {2000, 160},  {{0}, 0, 0}};
+    r->inputs[0] = (struct vx_request_tensor){.name = "coords",
+                                              .type = VX_WIRE_INT32,
+                                              .rank = 2,
+                                              .shape = {10, 4},
+                                              .elements = 40};
+    r->inputs[1] = (struct vx_request_tensor){.name = "feats",
+                                              .type = VX_WIRE_FP32,
+                                              .rank = 2,
+                                              .shape = {10, 4},
+                                              .elements = 40};
     snprintf(r->outputs[0], sizeof r->outputs[0], "score");
     snprintf(r->outputs[1], sizeof r->outputs[1], "normals");
     ck_assert(!vx_admit("conv", s, r, &why, &call.admitted).fault);
-    call.outputs[0] = (struct vx_slot){3000, 120};
-    call.outputs[1] = (struct vx_slot){4000, 20};
 }
 
 static void tear_down(void)
@@ -62,21 +66,21 @@ static void tear_down(void)
 
 #define SYSTEM(region_, offset_, bytes_)                                                 \
     {                                                                                    \
-        (region_), (offset_), (bytes_), false, false, 0                                  \
+        (offset_), (bytes_), VX_PLACE_SYSTEM, (region_), 0                               \
     }
-#define DEVICE(region_, offset_, bytes_, workers_)                                       \
+#define DEVICE(region_, offset_, bytes_, worker_)                                        \
     {                                                                                    \
-        (region_), (offset_), (bytes_), true, false, (workers_)                          \
+        (offset_), (bytes_), VX_PLACE_DEVICE, (region_), (worker_)                       \
     }
 #define NONE                                                                             \
     {                                                                                    \
-        0, 0, 0, false, false, 0                                                         \
+        0, 0, VX_PLACE_NONE, 0, 0                                                        \
     }
 
 /* Where coords, feats, score and normals lie; the workers that have the model; the code, a
  * part of the sentence, and the workers that may run it. */
 static const struct {
-    struct vx_region_use inputs[2], outputs[2];
+    struct vx_place inputs[2], outputs[2];
     u32 models;
     enum vx_code code;
     const char *text;
@@ -124,15 +128,15 @@ static const struct {
      "output 'score' and output 'normals' overlap",
      0},
     {{NONE, NONE}, {SYSTEM(1, 64, 20), SYSTEM(2, 0, 120)}, 7, VX_CODE_OK, "", 0},
-    {{DEVICE(3, 0, 160, 2), SYSTEM(1, 0, 160)}, {NONE, NONE}, 7, VX_CODE_OK, "", 2},
-    {{DEVICE(3, 0, 160, 6), NONE}, {DEVICE(4, 0, 20, 3), NONE}, 7, VX_CODE_OK, "", 2},
-    {{DEVICE(3, 0, 160, 1), NONE},
-     {DEVICE(4, 0, 20, 2), NONE},
+    {{DEVICE(3, 0, 160, 1), SYSTEM(1, 0, 160)}, {NONE, NONE}, 7, VX_CODE_OK, "", 2},
+    {{DEVICE(3, 0, 160, 1), NONE}, {DEVICE(4, 0, 20, 1), NONE}, 7, VX_CODE_OK, "", 2},
+    {{DEVICE(3, 0, 160, 0), NONE},
+     {DEVICE(4, 0, 20, 1), NONE},
      7,
      VX_CODE_INVALID_ARGUMENT,
      "regions of one request must be on one device",
      0},
-    {{DEVICE(3, 0, 160, 4), NONE},
+    {{DEVICE(3, 0, 160, 2), NONE},
      {NONE, NONE},
      3,
      VX_CODE_FAILED_PRECONDITION,
@@ -142,8 +146,8 @@ static const struct {
 
 START_TEST(a_row_has_its_code_and_workers)
 {
-    memcpy(call.inputs_use, rows[_i].inputs, sizeof rows[_i].inputs);
-    memcpy(call.outputs_use, rows[_i].outputs, sizeof rows[_i].outputs);
+    memcpy(call.inputs_held, rows[_i].inputs, sizeof rows[_i].inputs);
+    memcpy(call.outputs_held, rows[_i].outputs, sizeof rows[_i].outputs);
     model_workers = rows[_i].models;
     vx_status st = vx_infer_check_regions(&infer, &call, &why);
     ck_assert_msg(vx_status_code(st) == rows[_i].code, "row %d: %s", _i,
@@ -154,37 +158,23 @@ START_TEST(a_row_has_its_code_and_workers)
 }
 END_TEST
 
-START_TEST(a_tensor_is_in_a_slot_or_in_a_region)
+START_TEST(an_output_is_in_a_slot_or_in_a_region)
 {
-    call.inputs_use[1] = (struct vx_region_use)SYSTEM(9, 64, 160);
-    call.outputs_use[1] = (struct vx_region_use)DEVICE(8, 256, 120, 1);
-    struct vx_place coords = vx_infer_input_place(&call, call.admitted.coords),
-                    feats = vx_infer_input_place(&call, call.admitted.feats),
-                    score = vx_infer_output_place(&call, 0),
-                    normals = vx_infer_output_place(&call, 1);
-    ck_assert(coords.region == 0 && coords.offset == 1000);
-    ck_assert(feats.region == 9 && feats.offset == 64);
-    /* Coordinates that were copied lie in their slot. */
-    call.inputs_use[0] = (struct vx_region_use)SYSTEM(9, 0, 160);
-    ck_assert_int_eq(vx_infer_input_place(&call, call.admitted.coords).region, 9);
-    call.inputs_use[0].copied = true;
-    coords = vx_infer_input_place(&call, call.admitted.coords);
-    ck_assert(coords.region == 0 && coords.offset == 1000);
-    ck_assert(score.region == 0 && score.offset == 4000);
-    ck_assert(normals.region == 8 && normals.offset == 256);
-    ck_assert_ptr_null(vx_infer_output_use(&call, 0));
+    call.outputs_held[1] = (struct vx_place)DEVICE(8, 256, 120, 1);
+    ck_assert_ptr_null(vx_infer_output_held(&call, 0));
+    ck_assert_ptr_eq(vx_infer_output_held(&call, 1), &call.outputs_held[1]);
     /* A request that names no outputs has none in a region, whatever lies there. */
     call.request.outputs_count = 0;
-    ck_assert_ptr_null(vx_infer_output_use(&call, 1));
+    ck_assert_ptr_null(vx_infer_output_held(&call, 1));
 }
 END_TEST
 
 /* Copied or not, and so on every device. */
 START_TEST(an_answer_over_coords_that_were_copied_is_refused)
 {
-    call.inputs_use[0] = (struct vx_region_use)SYSTEM(9, 0, 160);
-    call.inputs_use[0].copied = true;
-    call.outputs_use[1] = (struct vx_region_use)SYSTEM(9, 64, 120);
+    call.inputs_held[0] = (struct vx_place)SYSTEM(9, 0, 160);
+    call.request.inputs[0].place = (struct vx_place){1000, 160, VX_PLACE_ARENA, 0, 0};
+    call.outputs_held[1] = (struct vx_place)SYSTEM(9, 64, 120);
     vx_status st = vx_infer_check_regions(&infer, &call, &why);
     ck_assert_int_eq(vx_status_code(st), VX_CODE_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(
@@ -194,11 +184,11 @@ END_TEST
 
 START_TEST(a_region_is_found_by_its_number)
 {
-    call.inputs_use[1] = (struct vx_region_use)SYSTEM(9, 64, 160);
-    call.outputs_use[1] = (struct vx_region_use)SYSTEM(8, 256, 120);
-    ck_assert_ptr_eq(vx_infer_region_use(&call, 9), &call.inputs_use[1]);
-    ck_assert_ptr_eq(vx_infer_region_use(&call, 8), &call.outputs_use[1]);
-    ck_assert_ptr_null(vx_infer_region_use(&call, 7)); /* as a damaged worker says */
+    call.inputs_held[1] = (struct vx_place)SYSTEM(9, 64, 160);
+    call.outputs_held[1] = (struct vx_place)SYSTEM(8, 256, 120);
+    ck_assert_ptr_eq(vx_infer_region_held(&call, 9), &call.inputs_held[1]);
+    ck_assert_ptr_eq(vx_infer_region_held(&call, 8), &call.outputs_held[1]);
+    ck_assert_ptr_null(vx_infer_region_held(&call, 7)); /* as a damaged worker says */
 }
 END_TEST
 
@@ -217,7 +207,7 @@ int main(void)
     TCase *tcase = tcase_create("place");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, a_row_has_its_code_and_workers, 0, (int)VX_COUNT(rows));
-    tcase_add_test(tcase, a_tensor_is_in_a_slot_or_in_a_region);
+    tcase_add_test(tcase, an_output_is_in_a_slot_or_in_a_region);
     tcase_add_test(tcase, an_answer_over_coords_that_were_copied_is_refused);
     tcase_add_test(tcase, a_region_is_found_by_its_number);
     tcase_add_test(tcase, a_holder_must_see_the_regions);

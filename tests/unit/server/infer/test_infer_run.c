@@ -72,7 +72,7 @@ START_TEST(a_batch_that_nobody_sent_is_not_answered)
 {
     struct vx_call *call = rig_call(0, 10);
     struct rig_run *run = rig_start(call), other = *run;
-    other.run.head.batch += 100;
+    other.run.head.serial += 100;
     rig_done(&other);
     rig_end(&other);
     ck_assert_int_eq(rig.killed, 0); /* late words of an earlier process */
@@ -104,7 +104,7 @@ START_TEST(what_two_workers_died_of_is_not_tried_again)
     rig_restart(rig.runs[1].worker);
     ck_assert_str_eq(
         rig_expect(call, VX_CODE_INTERNAL)->why.text,
-        "2 device processes died while this request ran; it will not be tried again");
+        "2 worker processes died while this request ran; it will not be tried again");
     ck_assert_uint_eq(stats()->broken, 1);
     ck_assert_uint_eq(stats()->cancelled, 0);
     ck_assert_uint_eq(rig_used(), 0);
@@ -250,19 +250,20 @@ START_TEST(a_region_that_a_worker_lost_is_refused_from_then_on)
     ck_assert(!shm_unlink(key) && !close(object));
     ck_assert_msg(!st.fault, "%s", why.text);
     const struct vx_request_region piece = {.name = "r", .bytes = 160};
-    struct vx_region_use *use = &rig.calls[0].inputs_use[0], again;
+    struct vx_place *held = &rig.calls[0].inputs_held[0], again;
     struct vx_call *call = rig_call(0, 10);
     rig_drop_slots(call);
-    ck_assert(!vx_regions_use(infer->regions, &peer, &piece, &why, use).fault);
+    ck_assert(!vx_regions_use(infer->regions, &peer, &piece, &why, held).fault);
+    call->request.inputs[0].place = *held;
     struct rig_run *run = rig_start(call);
-    ck_assert_int_eq(run->run.items[0].feats.region, use->region);
-    i32 region = use->region;
+    ck_assert_int_eq(run->run.items[0].feats.region, held->region);
+    i32 region = held->region;
     rig_done(run);
     rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
     rig_said.items[0].region_lost = _i ? region + 1 : region;
     rig_end(run);
     rig_expect(call, VX_CODE_FAILED_PRECONDITION);
-    ck_assert_int_eq(call->inputs_use[0].region, 0); /* given back */
+    ck_assert_int_eq(call->inputs_held[0].region, 0); /* given back */
     st = vx_regions_use(infer->regions, &peer, &piece, &why, &again);
     ck_assert_int_eq(vx_status_code(st), _i ? VX_CODE_OK : VX_CODE_FAILED_PRECONDITION);
     vx_regions_done(infer->regions, &again);

@@ -402,6 +402,14 @@ START_TEST(texts_are_cut_and_escaped)
     vx_text_init(&piece, out, sizeof out);
     vx_text_json(&piece, "a\\\"\n\x01");
     ck_assert_str_eq(out, "a\\\\\\\"\\u000a\\u0001");
+    /* Of a device's name, say: whole characters as they are, other bytes as '?'. */
+    void (*const escapes[])(struct vx_text * text, const char *piece) = {
+        vx_text_html, vx_text_label, vx_text_json};
+    for (size_t i = 0; i < VX_COUNT(escapes); i++) {
+        vx_text_init(&piece, out, sizeof out);
+        escapes[i](&piece, "\xff caf\xc3\xa9 \xe2\x82\xac\xf0\x9d\x84");
+        ck_assert_str_eq(out, "? caf\xc3\xa9 \xe2\x82\xac???");
+    }
     vx_text_init(&piece, out, sizeof out);
     vx_text_decimal(&piece, 0, 0);
     vx_text_add(&piece, " ");

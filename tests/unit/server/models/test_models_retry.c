@@ -134,9 +134,8 @@ START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
     ck_assert_int_eq(rig_ended_code, VX_CODE_UNAVAILABLE);
     ck_assert_str_eq(
         rig_ended_why,
-        "load failed for model 'a': version 1 is at LOADING state: the process "
-        "of worker 0 ended 3 times in a row while it loaded this model: it is "
-        "tried again 1 s after the last");
+        "load failed for model 'a': version 1 is at LOADING state: worker 0 died 3 times "
+        "in a row while it loaded this model: the next try is 1 s after the last death");
     rig_ended = NULL;
     ck_assert(!vx_models_ask_load(rig_models, "a", &you, NULL).fault);
     list_all(true); /* somebody asks: at once, and as if nothing had been */
@@ -165,10 +164,9 @@ START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
         ck_assert_int_eq(rig_loads_told(0), told + 1);
     }
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_LOADING);
-    ck_assert_str_eq(
-        vx_registry_row(rig_registry, 0)->reason,
-        "the process of worker 0 ended 11 times in a row while it loaded this "
-        "model: it is tried again 60 s after the last");
+    ck_assert_str_eq(vx_registry_row(rig_registry, 0)->reason,
+                     "worker 0 died 11 times in a row while it loaded this model: the "
+                     "next try is 60 s after the last death");
     ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_RETRY), VX_COUNT(pauses_ms));
     ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 0);
     rig_answer(0, VX_CODE_OK);

@@ -55,25 +55,23 @@ static const struct {
     {"=1",
      "placement: expected NAME=DEVICES or NAME=COUNT with a name of 1 to 127 bytes, "
      "got ''"},
-    {"m=", "placement: expected devices of --device, a number of them from 1 to 16, or "
-           "all, got ''"},
-    {"m=0", "placement: expected devices of --device, a number of them from 1 to 16, or "
-            "all, got '0'"},
-    {"m=17", "placement: expected devices of --device, a number of them from 1 to 16, or "
-             "all, got '17'"},
-    {"m=-1", "placement: expected devices of --device, a number of them from 1 to 16, or "
-             "all, got '-1'"},
+    {"m=", "placement: expected devices from --device, a number of devices from 1 to 16, "
+           "or all, got ''"},
+    {"m=0", "placement: expected devices from --device, a number of devices from 1 to "
+            "16, or all, got '0'"},
+    {"m=17", "placement: expected devices from --device, a number of devices from 1 to "
+             "16, or all, got '17'"},
+    {"m=-1", "placement: expected devices from --device, a number of devices from 1 to "
+             "16, or all, got '-1'"},
     {"m=99999999999999999999",
-     "placement: expected devices of --device, a number of them "
-     "from 1 to 16, or all, got '99999999999999999999'"},
-    {"m=cuda:0,cuda:7",
-     "placement: expected devices of --device, a number of them from 1 "
-     "to 16, or all, got 'cuda:7'"},
-    {"m=cuda:0,",
-     "placement: expected devices of --device, a number of them from 1 to 16, "
-     "or all, got ''"},
-    {"m=cuda:0,2", "placement: expected devices of --device, a number of them from 1 to "
-                   "16, or all, got '2'"},
+     "placement: expected devices from --device, a number of devices from 1 to 16, or "
+     "all, got '99999999999999999999'"},
+    {"m=cuda:0,cuda:7", "placement: expected devices from --device, a number of devices "
+                        "from 1 to 16, or all, got 'cuda:7'"},
+    {"m=cuda:0,", "placement: expected devices from --device, a number of devices from 1 "
+                  "to 16, or all, got ''"},
+    {"m=cuda:0,2", "placement: expected devices from --device, a number of devices from "
+                   "1 to 16, or all, got '2'"},
     {"m=1; m=2", "placement: expected one rule for each model, got two for 'm'"},
     {"*=1; *=2", "placement: expected one rule for each model, got two for '*'"},
 };

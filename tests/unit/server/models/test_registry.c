@@ -121,6 +121,57 @@ START_TEST(rows_are_walked_by_name_then_version)
 }
 END_TEST
 
+/* Rows come, go, and are used again for other versions: a walk has every row that is there, in
+ * order, and seek finds where a version begins. */
+START_TEST(the_order_lasts)
+{
+    static const char *const names[] = {"a", "ab", "b", "c"};
+    u32 random = (u32)_i + 1;
+    for (i32 step = 0; step < 400; step++) {
+        random = random * 1664525 + 1013904223;
+        i32 count = 0, cursor = 0, there = 0, number = -1;
+        if (random >> 30) {
+            add(names[random >> 8 & 3], 1 + (random >> 12 & 7), VX_INSTANCE_READY);
+        } else if (vx_registry_end(registry)) {
+            number = (i32)(random >> 8) % vx_registry_end(registry);
+            vx_registry_row(registry, number)->state = VX_INSTANCE_FREE;
+        }
+        for (i32 i = 0; i < vx_registry_end(registry); i++)
+            there += vx_registry_row(registry, i)->state != VX_INSTANCE_FREE;
+        const struct vx_instance *row, *last = NULL;
+        while ((row = vx_registry_next(registry, &cursor))) {
+            int by_name = last ? strcmp(last->name, row->name) : -1;
+            i64 by_version = last && !by_name ? last->version - row->version : -1;
+            ck_assert(by_name < 0 ||
+                      (!by_name && (by_version < 0 || (!by_version && last < row))));
+            if (by_name || by_version) {
+                i32 from = vx_registry_seek(registry, row->name, row->version);
+                ck_assert_ptr_eq(vx_registry_next(registry, &from), row);
+            }
+            last = row;
+            count++;
+        }
+        ck_assert_int_eq(count, there);
+    }
+}
+END_TEST
+
+START_TEST(seek_finds_the_place_of_what_is_not_there)
+{
+    struct vx_instance *row;
+    add("b", 2, VX_INSTANCE_READY);
+    add("b", 4, VX_INSTANCE_READY);
+    i32 cursor = vx_registry_seek(registry, "b", 3);
+    ck_assert_ptr_nonnull(row = vx_registry_next(registry, &cursor));
+    ck_assert_int_eq(row->version, 4);
+    cursor = vx_registry_seek(registry, "a", 9);
+    ck_assert_ptr_nonnull(row = vx_registry_next(registry, &cursor));
+    ck_assert_int_eq(row->version, 2);
+    cursor = vx_registry_seek(registry, "c", 0);
+    ck_assert_ptr_null(vx_registry_next(registry, &cursor));
+}
+END_TEST
+
 START_TEST(readiness_forgives_a_failed_version_beside_a_serving_one)
 {
     ck_assert(!vx_registry_all_ready(registry));
@@ -152,6 +203,8 @@ int main(void)
     tcase_add_test(tcase, what_is_not_there_or_not_ready_says_so);
     tcase_add_test(tcase, an_unknown_name_tells_what_there_is);
     tcase_add_test(tcase, rows_are_walked_by_name_then_version);
+    tcase_add_loop_test(tcase, the_order_lasts, 0, 10);
+    tcase_add_test(tcase, seek_finds_the_place_of_what_is_not_there);
     tcase_add_test(tcase, readiness_forgives_a_failed_version_beside_a_serving_one);
     tcase_add_test(tcase, a_full_registry_takes_no_more);
     suite_add_tcase(suite, tcase);

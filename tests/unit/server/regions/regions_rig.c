@@ -50,7 +50,7 @@ bool vx_workers_send_fd(struct vx_workers *workers, i32 worker,
     if (rig_infos[worker].state != VX_WORKER_UP) return false;
     struct rig_told *told = &rig_told[rig_told_count++ % RIG_TOLD_MAX];
     *told = (struct rig_told){
-        .kind = message->kind, .worker = worker, .batch = message->batch};
+        .kind = message->kind, .worker = worker, .serial = message->serial};
     if (message->kind == VX_MESSAGE_MAP) {
         ck_assert_uint_eq(bytes, sizeof told->map);
         memcpy(&told->map, message, sizeof told->map);
@@ -245,7 +245,7 @@ enum vx_code rig_add_device(u64 connection, const char *name, i64 device, void *
 }
 
 enum vx_code rig_use(u64 connection, const char *name, u64 offset, u64 bytes,
-                     struct vx_region_use *use)
+                     struct vx_place *use)
 {
     struct vx_peer peer = rig_peer(connection);
     struct vx_request_region piece = {.offset = offset, .bytes = bytes};
@@ -257,7 +257,7 @@ enum vx_code rig_use(u64 connection, const char *name, u64 offset, u64 bytes,
 void rig_mapped(const struct rig_told *told, enum vx_code code)
 {
     struct vx_message_mapped mapped = {
-        .head = {.kind = VX_MESSAGE_MAPPED, .batch = told->batch},
+        .head = {.kind = VX_MESSAGE_MAPPED, .serial = told->serial},
         .region = told->region,
         .code = (i32)code,
     };

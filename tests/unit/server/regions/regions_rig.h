@@ -15,7 +15,7 @@ enum { RIG_WORKERS = 3, RIG_TOLD_MAX = 2048 };
 /* One word to a worker. */
 struct rig_told {
     i32 kind, worker, region;
-    u64 batch, object_bytes; /* of the descriptor; 0 = none came */
+    u64 serial, object_bytes; /* of the descriptor; 0 = none came */
     struct vx_message_map map;
 };
 
@@ -49,7 +49,7 @@ void rig_drop_object(const char *name);
 enum vx_code rig_add(u64 connection, const char *name, u64 offset, u64 bytes);
 enum vx_code rig_add_device(u64 connection, const char *name, i64 device, void *waiter);
 enum vx_code rig_use(u64 connection, const char *name, u64 offset, u64 bytes,
-                     struct vx_region_use *use);
+                     struct vx_place *use);
 void rig_mapped(const struct rig_told *told, enum vx_code code);
 /* Every MAP since `from` is answered. */
 void rig_mapped_all(i32 from);

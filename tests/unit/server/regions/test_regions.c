@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct vx_region_use use;
+static struct vx_place use;
 
 static void setup(void)
 {
@@ -331,7 +331,7 @@ START_TEST(a_region_is_its_connections_alone)
     ck_assert(!vx_regions_next(rig_regions, &owner, VX_REGION_SYSTEM, &cursor, &said));
     ck_assert_int_eq(rig_use(1, "r", 0, 800, &use), VX_CODE_OK);
     ck_assert_int_eq(use.region, rig_told[0].region);
-    ck_assert(!use.on_device && !use.workers); /* any may run it */
+    ck_assert_int_eq(use.kind, VX_PLACE_SYSTEM);
     vx_regions_done(rig_regions, &use);
     ck_assert_int_eq(use.region, 0);
     vx_regions_done(rig_regions, &use); /* none */
@@ -365,7 +365,7 @@ END_TEST
 /* Unregistered, or its owner gone, while a request has it. */
 START_TEST(who_is_in_use_goes_with_the_last_use)
 {
-    struct vx_region_use second;
+    struct vx_place second;
     struct vx_peer owner = rig_peer(1);
     u8 copy[4] = {9, 9, 9, 9};
     rig_object("r", 1000);
@@ -379,8 +379,7 @@ START_TEST(who_is_in_use_goes_with_the_last_use)
         vx_regions_remove(rig_regions, &owner, VX_REGION_SYSTEM, "r");
     ck_assert_int_eq(rig_rings, _i);
     rig_drop_object("r"); /* the name of the object is not needed either */
-    ck_assert_int_eq(rig_use(1, "r", 0, 4, &(struct vx_region_use){0}),
-                     VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(rig_use(1, "r", 0, 4, &(struct vx_place){0}), VX_CODE_NOT_FOUND);
     rig_step();
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1);
     ck_assert(vx_regions_read(rig_regions, &use, copy));
@@ -404,7 +403,7 @@ END_TEST
 START_TEST(what_its_client_cuts_is_lost_for_good)
 {
     static u8 copy[8192];
-    struct vx_region_use first;
+    struct vx_place first;
     rig_object("r", 8192);
     ck_assert_int_eq(rig_add(1, "r", 0, 8192), VX_CODE_OK);
     ck_assert_int_eq(rig_use(1, "r", 0, 8192, &first), VX_CODE_OK);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-static struct vx_region_use use;
+static struct vx_place use;
 static int one, two; /* waiters */
 
 static void setup(void)
@@ -86,7 +86,7 @@ START_TEST(a_late_word_about_an_earlier_use_is_not_believed)
     rig_told_count = 0;
     ck_assert_int_eq(rig_add(1, "r", 0, 100), VX_CODE_OK);
     ck_assert_int_eq(rig_told[0].region, early.region);
-    ck_assert_uint_ne(rig_told[0].batch, early.batch);
+    ck_assert_uint_ne(rig_told[0].serial, early.serial);
     rig_mapped(&early, VX_CODE_INTERNAL);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_REGION), 0);
     rig_mapped(&rig_told[1], VX_CODE_OK);
@@ -163,8 +163,8 @@ START_TEST(a_device_region_goes_to_its_worker_alone)
     ck_assert_ptr_eq(rig_waiter, &one);
     ck_assert_int_eq(rig_added, VX_CODE_OK);
     ck_assert_int_eq(rig_use(1, "d", 0, 4096, &use), VX_CODE_OK);
-    ck_assert(use.on_device);
-    ck_assert_uint_eq(use.workers, 2);
+    ck_assert_int_eq(use.kind, VX_PLACE_DEVICE);
+    ck_assert_int_eq(use.worker, 1);
     ck_assert(!vx_regions_broken(rig_regions, &use));
     vx_regions_done(rig_regions, &use);
     rig_object("d", 100);
@@ -367,7 +367,7 @@ static void *use_all_the_time(void *context)
     struct vx_peer peer = {.connection = connection, .kind = VX_PEER_UNIX};
     struct vx_request_region piece = {.name = "r", .offset = 64, .bytes = sizeof copy};
     for (u64 i = 0; !atomic_load(&stop); i++) {
-        struct vx_region_use mine;
+        struct vx_place mine;
         struct vx_why why;
         if (!vx_regions_use(rig_regions, &peer, &piece, &why, &mine).fault) {
             bool whole = vx_regions_read(rig_regions, &mine, copy);
@@ -416,10 +416,10 @@ END_TEST
 
 START_TEST(what_a_worker_lost_is_refused_and_counted_once)
 {
-    struct vx_region_use other;
+    struct vx_place other;
     rig_object("r", 8192);
     ck_assert_int_eq(rig_add(1, "r", 0, 8192), VX_CODE_OK);
-    struct vx_region_use mine;
+    struct vx_place mine;
     ck_assert_int_eq(rig_use(1, "r", 0, 10, &mine), VX_CODE_OK);
     for (int i = 0; i < 3; i++) vx_regions_lost(rig_regions, &mine);
     ck_assert_int_eq(rig_use(1, "r", 0, 10, &other), VX_CODE_FAILED_PRECONDITION);

@@ -6,6 +6,7 @@
 #include "server/repository/repository.h"
 
 #include "engine/base/process/clock.h"
+#include "engine/base/utf8.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char root[] = "/tmp/voxeld-test-XXXXXX";
 
@@ -114,11 +116,104 @@ START_TEST(all_that_is_odd_is_said_and_what_looks_like_a_model_is_known)
         "flat/1/weights.safetensors in it, got weights.safetensors beside it");
     ck_assert_str_eq(odd_find("named")->why.text,
                      "'named' has no version: expected a directory with a number, with "
-                     "named/1/weights.safetensors in it");
+                     "named/1/weights.safetensors in it; there is 'v1'");
     ck_assert(vx_repository_why_absent(&listing, "flat", 0, &why));
     ck_assert_str_eq(why.text, odd_find("flat")->why.text);
     ck_assert(!vx_repository_why_absent(&listing, "empty", 0, &why));
     ck_assert(!vx_repository_why_absent(&listing, "m", 0, &why));
+}
+END_TEST
+
+START_TEST(a_number_that_is_no_version_is_told_what_is_wrong_with_it)
+{
+    static const struct {
+        const char *name, *expected, *came;
+    } cases[] = {
+        {"001", "a number without zeros before it", "; there is '001'"},
+        {"0", "a number from 1 on", "; there is '0'"},
+        {"3000000000", "a number up to 2147483647", "; there is '3000000000'"},
+        {"v1", "a number", "; there is 'v1'"},
+        {"a", "a number", "; there is 'a' and 1 more"}, /* v1 is still there */
+    };
+    char path[64], text[256];
+    make_folder("z");
+    make_file("z/network.json", "{}");
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        snprintf(path, sizeof path, "z/%s", cases[i].name);
+        make_folder(path);
+        vx_repository_scan(root, &listing);
+        snprintf(text, sizeof text,
+                 "'z' has no version: expected a directory with %s, with "
+                 "z/1/weights.safetensors in it%s",
+                 cases[i].expected, cases[i].came);
+        ck_assert_ptr_nonnull(odd_find("z"));
+        ck_assert_str_eq(odd_find("z")->why.text, text);
+        ck_assert(odd_find("z")->model);
+        snprintf(path, sizeof path, "%s/z/%s", root, cases[i].name);
+        if (cases[i].name[0] != 'v') ck_assert_int_eq(rmdir(path), 0);
+    }
+}
+END_TEST
+
+/* root may read everything, so it looks as another user. */
+START_TEST(a_directory_that_may_not_be_read_may_be_a_model)
+{
+    static const char *const closed[] = {"x", "lost+found"};
+    char path[256];
+    bool is_root = geteuid() == 0;
+    ck_assert_int_eq(chmod(root, 0755), 0);
+    for (size_t i = 0; i < VX_COUNT(closed); i++) {
+        make_folder(closed[i]);
+        snprintf(path, sizeof path, "%s/%s", root, closed[i]);
+        ck_assert_int_eq(chmod(path, 0), 0);
+    }
+    if (is_root) ck_assert_int_eq(seteuid(10001), 0);
+    vx_repository_scan(root, &listing);
+    if (is_root) ck_assert_int_eq(seteuid(0), 0);
+    for (size_t i = 0; i < VX_COUNT(closed); i++) {
+        snprintf(path, sizeof path, "%s/%s", root, closed[i]);
+        ck_assert_int_eq(chmod(path, 0755), 0);
+        ck_assert_ptr_nonnull(odd_find(closed[i]));
+        ck_assert_ptr_nonnull(
+            strstr(odd_find(closed[i])->why.text, "cannot be read: Permission denied"));
+    }
+    ck_assert(odd_find("x")->model && !odd_find("lost+found")->model);
+    ck_assert(!listing.complete);
+}
+END_TEST
+
+START_TEST(a_link_that_leads_nowhere_may_be_a_model)
+{
+    static const char *const links[][2] = {{"loop", "loop"}, {"gone", "nowhere"}};
+    char path[256];
+    for (size_t i = 2; i-- > 0;) {
+        snprintf(path, sizeof path, "%s/%s", root, links[i][0]);
+        ck_assert_int_eq(symlink(links[i][1], path), 0);
+        vx_repository_scan(root, &listing);
+        ck_assert_ptr_nonnull(odd_find(links[i][0]));
+        ck_assert(odd_find(links[i][0])->model);
+        /* A link to nothing has no model; what cannot be read may have one. */
+        ck_assert_int_eq(listing.complete, i == 1);
+    }
+    ck_assert_str_eq(odd_find("gone")->why.text,
+                     "model directory 'gone' cannot be read: No such file or directory: "
+                     "it is a link to 'nowhere', which is not there");
+}
+END_TEST
+
+START_TEST(what_is_no_model_makes_room_for_what_is)
+{
+    char name[32];
+    for (int i = 0; i < VX_REPOSITORY_ODDS_MAX; i++) {
+        snprintf(name, sizeof name, "zz%02d", i);
+        make_folder(name);
+    }
+    vx_repository_scan(root, &listing);
+    struct vx_repository_odd *odd = vx_repository_add_odd(&listing, "flat");
+    odd->model = true;
+    for (int i = 0; i < VX_REPOSITORY_ODDS_MAX - 1; i++)
+        vx_repository_add_odd(&listing, "hollow");
+    ck_assert_ptr_nonnull(odd_find("flat"));
 }
 END_TEST
 
@@ -129,11 +224,9 @@ START_TEST(what_is_no_version_beside_one_is_noted)
     ck_assert_int_eq(listing.odds_count, 2);
     ck_assert_str_eq(listing.odds[0].name, "empty"); /* notes come last */
     ck_assert(listing.odds[1].note && !listing.odds[1].model);
-    ck_assert_str_eq(
-        vx_repository_note(&listing, "m"),
-        "'m' has the directory '-3' and 3 more, not served: expected "
-        "a version as a whole number from 1 to 2147483647 without zeros before "
-        "it");
+    ck_assert_str_eq(vx_repository_note(&listing, "m"),
+                     "'m' has the directory '-3' and 3 more, not served: expected a "
+                     "version number from 1 to 2147483647 without leading zeros");
     ck_assert_str_eq(vx_repository_note(&listing, "n"), "");
     static const char *const silent[] = {"n/.git", "n/.ipynb_checkpoints",
                                          "n/__pycache__", "n/lost+found"};
@@ -180,6 +273,36 @@ START_TEST(more_odd_things_than_are_kept_are_counted)
 END_TEST
 
 /* What does not find room must not depend on the order that the file system has. */
+/* Answers, metrics and pages that name it would be unreadable, and no request can. */
+START_TEST(a_name_that_is_not_utf8_is_no_model_and_no_version)
+{
+    make_folder("caf\xc3\xa9"); /* any character may be in a name */
+    make_folder("caf\xc3\xa9/1");
+    make_folder("bad\xff");
+    make_folder("bad\xff/1");
+    make_file("bad\xff/network.json", "{}");
+    make_file("bad\xff/1/weights.safetensors", "x");
+    make_file("READ\xff", "a file");
+    make_folder("n/v\xc3");
+    vx_repository_scan(root, &listing);
+    ck_assert_int_eq(listing.count, 4);
+    ck_assert_ptr_nonnull(entry_find("caf\xc3\xa9", 1));
+    ck_assert_ptr_null(entry_find("bad\xff", 1));
+    ck_assert_int_eq(listing.odds_count, 4); /* empty, bad, and notes of m and n */
+    ck_assert(!odd_find("")->model);
+    ck_assert_str_eq(odd_find("")->why.text,
+                     "the model directory 'bad?' is ignored: expected a name in UTF-8, "
+                     "got other bytes, shown as '?'");
+    ck_assert_ptr_nonnull(
+        strstr(vx_repository_note(&listing, "n"), "the directory 'v?', not served"));
+    for (i32 i = 0; i < vx_repository_odds(&listing); i++) {
+        const struct vx_repository_odd *odd = &listing.odds[i];
+        ck_assert(vx_utf8_is(odd->name, strlen(odd->name)));
+        ck_assert(vx_utf8_is(odd->why.text, strlen(odd->why.text)));
+    }
+}
+END_TEST
+
 START_TEST(a_listing_is_in_order)
 {
     char name[32];
@@ -287,7 +410,7 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
                      100 + VX_LISTING_MAX - 4);
     ck_assert_int_eq(listing.odds_count, 3); /* and 'empty', and a note of m */
     ck_assert_ptr_nonnull(
-        strstr(vx_repository_problem(&listing), "the rest is left out"));
+        strstr(vx_repository_problem(&listing), "the others are ignored"));
     ck_assert(listing.readable);
 }
 END_TEST
@@ -346,9 +469,14 @@ int main(void)
     tcase_add_test(repository,
                    all_that_is_odd_is_said_and_what_looks_like_a_model_is_known);
     tcase_add_test(repository, a_version_is_a_number_as_people_write_it);
+    tcase_add_test(repository, a_number_that_is_no_version_is_told_what_is_wrong_with_it);
+    tcase_add_test(repository, a_directory_that_may_not_be_read_may_be_a_model);
+    tcase_add_test(repository, a_link_that_leads_nowhere_may_be_a_model);
+    tcase_add_test(repository, what_is_no_model_makes_room_for_what_is);
     tcase_add_test(repository, what_is_no_version_beside_one_is_noted);
     tcase_add_test(repository, a_note_hides_nothing_that_is_not_served);
     tcase_add_test(repository, more_odd_things_than_are_kept_are_counted);
+    tcase_add_test(repository, a_name_that_is_not_utf8_is_no_model_and_no_version);
     tcase_add_test(repository, a_listing_is_in_order);
     tcase_add_test(repository, a_change_on_disk_changes_the_fingerprint);
     tcase_add_test(repository, a_file_with_the_old_times_size_and_inode_is_another);

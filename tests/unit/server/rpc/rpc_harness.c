@@ -45,10 +45,10 @@ struct rpc_server {
     struct vx_call *held[RPC_HELD_MAX];
 };
 
-static bool slot_take(void *context, size_t bytes, struct vx_slot *slot)
+static bool slot_take(void *context, size_t bytes, struct vx_place *slot)
 {
     struct rpc_server *server = context;
-    *slot = (struct vx_slot){0};
+    *slot = (struct vx_place){.kind = VX_PLACE_ARENA};
     if (!bytes) return true; /* no slot */
     i32 found = -1;
     pthread_mutex_lock(&server->slots_lock);
@@ -60,11 +60,12 @@ static bool slot_take(void *context, size_t bytes, struct vx_slot *slot)
     }
     pthread_mutex_unlock(&server->slots_lock);
     if (found < 0) return false;
-    *slot = (struct vx_slot){(u64)found * SLOT_BYTES, bytes};
+    slot->offset = (u64)found * SLOT_BYTES;
+    slot->bytes = bytes;
     return true;
 }
 
-static void slot_give(void *context, struct vx_slot *slot)
+static void slot_give(void *context, struct vx_place *slot)
 {
     struct rpc_server *server = context;
     pthread_mutex_lock(&server->slots_lock);
@@ -76,7 +77,7 @@ static void slot_give(void *context, struct vx_slot *slot)
     slot->bytes = 0;
 }
 
-static u8 *slot_memory(void *context, const struct vx_slot *slot)
+static u8 *slot_memory(void *context, const struct vx_place *slot)
 {
     return ((struct rpc_server *)context)->memory + slot->offset;
 }
@@ -101,7 +102,7 @@ static void on_ended(void *context)
 static void echo_infer(struct rpc_server *server, struct vx_call *call)
 {
     struct vx_reply reply = {.version = 1, .outputs_count = call->request.inputs_count};
-    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX];
     memcpy(reply.model, call->request.model, sizeof reply.model);
     memcpy(reply.id, call->request.id, sizeof reply.id);
     for (i32 i = 0; i < reply.outputs_count; i++) {
@@ -111,8 +112,8 @@ static void echo_infer(struct rpc_server *server, struct vx_call *call)
         memcpy(output->shape, input->shape, sizeof output->shape);
         output->type = input->type;
         output->rank = input->rank;
-        output->bytes = input->slot.bytes;
-        outputs[i] = input->slot;
+        output->bytes = input->place.bytes;
+        outputs[i] = input->place;
     }
     call->answered = true;
     vx_rpc_reply_infer(server->rpc, &call, &reply, outputs);
@@ -368,7 +369,7 @@ i32 rpc_server_told(struct rpc_server *server)
     return told;
 }
 
-void rpc_server_slot_give(struct rpc_server *server, struct vx_slot *slot)
+void rpc_server_slot_give(struct rpc_server *server, struct vx_place *slot)
 {
     if (slot->bytes) slot_give(server, slot);
 }

@@ -72,7 +72,7 @@ void rpc_server_echo(struct rpc_server *server, struct vx_call *call);
 /* How often rpc said that a call has ended: only of a server that stops. */
 i32 rpc_server_told(struct rpc_server *server);
 /* For calls that a test fails itself. */
-void rpc_server_slot_give(struct rpc_server *server, struct vx_slot *slot);
+void rpc_server_slot_give(struct rpc_server *server, struct vx_place *slot);
 i32 rpc_server_slots_out(struct rpc_server *server);
 /* Waits until nothing is in flight and no slot is out. */
 void rpc_server_wait_idle(struct rpc_server *server);

@@ -191,7 +191,7 @@ static void fail_all(struct rpc_server *server, struct vx_call *call)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        rpc_server_slot_give(server, &call->request.inputs[i].slot);
+        rpc_server_slot_give(server, &call->request.inputs[i].place);
     struct vx_why why;
     /* Half a character, as a sentence that quotes and cuts may end in. */
     vx_why_set(&why, "no such thing as 'caf\xc3'");
@@ -251,7 +251,7 @@ START_TEST(strict_stream_ends_with_the_first_error)
         ck_assert(!rpc_client_receive(&client, &result));
         rpc_client_close(&client, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert(strstr(result.text, "no protobuf"));
+        ck_assert(strstr(result.text, "not valid protobuf"));
         rpc_result_clear(&result);
         rpc_server_wait_idle(server);
     }

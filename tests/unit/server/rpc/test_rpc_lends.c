@@ -25,7 +25,7 @@ static const struct rpc_server_options few = {.calls_max = CALLS};
 static grpc_slice lent[LENDS];
 static i32 lent_count, leave;
 
-static bool slot_take(struct vx_rpc *rpc, size_t bytes, struct vx_slot *slot)
+static bool slot_take(struct vx_rpc *rpc, size_t bytes, struct vx_place *slot)
 {
     const struct vx_slots *slots = rpc->options.slots;
     return slots->take(slots->context, bytes, slot);
@@ -36,7 +36,7 @@ static void do_lend(struct rpc_server *server)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
     while (lent_count < LENDS - leave) {
-        struct vx_slot slot;
+        struct vx_place slot;
         ck_assert(slot_take(rpc, 1, &slot));
         ck_assert(vx_rpc_lend_slot(rpc, slot, &lent[lent_count]));
         lent_count++;
@@ -54,7 +54,7 @@ START_TEST(there_are_as_many_lends_as_outputs_of_all_calls)
 {
     struct rpc_server *server = rpc_server_open(&few);
     struct vx_rpc *rpc = rpc_server_rpc(server);
-    struct vx_slot slot;
+    struct vx_place slot;
     grpc_slice slice;
     leave = 0;
     rpc_server_do(server, do_lend);
@@ -177,7 +177,7 @@ START_TEST(an_answer_without_lends_leaves_no_slot)
         rpc_server_do(server, do_lend);
         expect_refused(
             channel, kinds[k], body, length,
-            "too many replies wait for clients that do not read; try again later");
+            "too many answers wait for clients that do not read them; try again later");
         VX_WAIT_UNTIL(rpc_server_slots_out(server) <= lent_count);
         ck_assert_int_eq(rpc_server_slots_out(server), lent_count);
         lent_drop();
@@ -195,9 +195,9 @@ END_TEST
 static void answer_too_large(struct rpc_server *server, struct vx_call *call)
 {
     struct vx_reply reply = {.version = 1, .outputs_count = call->request.inputs_count};
-    struct vx_slot outputs[VX_REQUEST_OUTPUTS_MAX];
+    struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX];
     for (i32 i = 0; i < reply.outputs_count; i++) {
-        outputs[i] = call->request.inputs[i].slot;
+        outputs[i] = call->request.inputs[i].place;
         outputs[i].bytes = VX_MESSAGE_BYTES_MAX / 2;
         reply.outputs[i] = (struct vx_reply_tensor){
             .name = "large", .type = VX_WIRE_UINT8, .bytes = outputs[i].bytes};

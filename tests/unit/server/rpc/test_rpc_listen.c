@@ -218,7 +218,7 @@ START_TEST(a_socket_file_has_one_owner)
     /* One that answers is somebody's. */
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &second)),
                      VX_CODE_UNAVAILABLE);
-    ck_assert_ptr_nonnull(strstr(why.text, "another server answers there"));
+    ck_assert_ptr_nonnull(strstr(why.text, "another server listens there"));
     ck_assert_int_eq(access(path, F_OK), 0);
     vx_rpc_close(&rpc);
     ck_assert_int_ne(access(path, F_OK), 0);
@@ -232,7 +232,7 @@ START_TEST(a_socket_file_has_one_owner)
     ck_assert_int_eq(access(path, F_OK), 0);
     /* And no file that is no socket. */
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
-    ck_assert_ptr_nonnull(strstr(why.text, "expected a socket or nothing there"));
+    ck_assert_ptr_nonnull(strstr(why.text, "a file that is not a socket exists there"));
     ck_assert_int_eq(access(path, F_OK), 0);
     close(file);
     unlink(path);
@@ -274,7 +274,7 @@ START_TEST(a_server_that_starts_is_waited_for)
     struct vx_why why = {{0}};
     struct vx_rpc *rpc = NULL;
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
-    ck_assert_ptr_nonnull(strstr(why.text, "another server answers there"));
+    ck_assert_ptr_nonnull(strstr(why.text, "another server listens there"));
     ck_assert(!pthread_join(thread, NULL));
     ck_assert_int_eq(lstat(path, &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);

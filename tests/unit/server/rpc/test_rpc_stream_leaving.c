@@ -92,7 +92,7 @@ static void answer_at_random(struct rpc_server *server, struct vx_call *call)
 static void fail_call(struct rpc_server *server, struct vx_call *call)
 {
     for (i32 i = 0; i < call->request.inputs_count; i++)
-        rpc_server_slot_give(server, &call->request.inputs[i].slot);
+        rpc_server_slot_give(server, &call->request.inputs[i].place);
     call->answered = true;
     vx_rpc_fail(rpc_server_rpc(server), &call, vx_status_of_code(VX_CODE_CANCELLED),
                 NULL);
@@ -186,7 +186,7 @@ END_TEST
 /* Keeps what has four bytes and answers what has five. */
 static void keep_four(struct rpc_server *server, struct vx_call *call)
 {
-    if (call->request.inputs[0].slot.bytes == 4)
+    if (call->request.inputs[0].place.bytes == 4)
         kept[kept_count++] = call;
     else
         rpc_server_echo(server, call);

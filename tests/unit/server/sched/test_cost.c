@@ -137,6 +137,21 @@ START_TEST(a_device_that_changes_is_believed)
 }
 END_TEST
 
+/* After a slow spell one fast batch may be chance; two in a row are not. */
+START_TEST(a_device_that_is_fast_again_is_believed_at_once)
+{
+    struct vx_cost cost = {0};
+    for (int k = 0; k < 100; k++) learn(&cost, 5000000, 1000 + k % 7);
+    learn(&cost, 250000, 1000);
+    ck_assert_int_gt(vx_cost_predict_ns(&cost, 1000, 0), 4000000);
+    learn(&cost, 5000000, 1000);
+    learn(&cost, 250000, 1000); /* not in a row */
+    ck_assert_int_gt(vx_cost_predict_ns(&cost, 1000, 0), 4000000);
+    learn(&cost, 250000, 1000);
+    ck_assert(is_near(vx_cost_predict_ns(&cost, 1000, 0), 25e4, 0.01));
+}
+END_TEST
+
 START_TEST(a_slope_survives_batches_of_one_size)
 {
     struct vx_cost cost = {0};
@@ -209,6 +224,7 @@ int main(void)
     tcase_add_test(table, the_first_batch_is_not_learned);
     tcase_add_loop_test(table, a_first_outlier_does_not_count_for_long, 0, 5);
     tcase_add_test(table, a_device_that_changes_is_believed);
+    tcase_add_test(table, a_device_that_is_fast_again_is_believed_at_once);
     tcase_add_test(table, a_slope_survives_batches_of_one_size);
     tcase_add_test(table, no_prediction_is_negative_or_wild);
     tcase_add_test(table, building_is_a_line_of_its_own);

@@ -204,6 +204,49 @@ START_TEST(it_is_tried_again_alone_where_its_memory_is)
 }
 END_TEST
 
+static enum vx_code submit_within(struct vx_sched *sched, struct vx_job *job, i64 now_ns)
+{
+    *job = rig_job(100);
+    job->deadline_ns = now_ns + 1000 * MS;
+    return vx_status_code(vx_sched_submit(sched, job, now_ns, NULL));
+}
+
+static void run(struct vx_sched *sched, i64 now_ns)
+{
+    struct vx_batch_plan plan;
+    rig_pick(sched, now_ns, &plan);
+    const struct vx_batch_end end = {.worker = plan.worker,
+                                     .batch = plan.batch,
+                                     .now_ns = now_ns + 200 * MS,
+                                     .device_ns = 200 * MS,
+                                     .pairs = 100};
+    ck_assert(vx_sched_finish(sched, &end, &plan));
+}
+
+/* The device was slow and every request has a deadline: one is tried each second, until the
+ * prediction is right again. */
+START_TEST(an_idle_device_is_tried_again)
+{
+    static const struct vx_batching batching = {.voxels_max = 100000, .requests_max = 1};
+    struct vx_sched *sched = rig_open(&batching, 1);
+    struct vx_job job, other;
+    rig_teach(sched, &batching, 1, &(struct rig_device){.fixed_ns = 4000 * MS});
+    ck_assert_int_eq(submit_within(sched, &job, 999 * MS), VX_CODE_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(submit_within(sched, &job, 1000 * MS), VX_CODE_OK);
+    /* Another would wait for that one. */
+    ck_assert_int_eq(submit_within(sched, &other, 1000 * MS), VX_CODE_DEADLINE_EXCEEDED);
+    run(sched, 1000 * MS);
+    ck_assert_int_eq(submit_within(sched, &job, 2199 * MS), VX_CODE_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(submit_within(sched, &job, 2200 * MS), VX_CODE_OK);
+    run(sched, 2200 * MS);
+    for (i64 now_ns = 2400 * MS; now_ns < 5000 * MS; now_ns += 200 * MS) {
+        ck_assert_int_eq(submit_within(sched, &job, now_ns), VX_CODE_OK);
+        run(sched, now_ns);
+    }
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(a_full_queue_is_known_as_such)
 {
     struct vx_sched *sched = rig_open(&one, 1);
@@ -235,6 +278,7 @@ int main(void)
     tcase_add_test(only, it_is_tried_again_alone_where_its_memory_is);
     tcase_add_test(only, who_waits_in_vain_is_handed_out);
     tcase_add_test(only, a_full_queue_is_known_as_such);
+    tcase_add_test(only, an_idle_device_is_tried_again);
     suite_add_tcase(suite, only);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

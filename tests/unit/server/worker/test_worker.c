@@ -34,7 +34,7 @@ static struct front {
     struct vx_worker_start start;
     pthread_t thread;
     int exit_code;
-    struct vx_slot slot;
+    struct vx_place slot;
     union vx_message in;
 } front;
 
@@ -61,7 +61,7 @@ static void expect(enum vx_message_kind kind, u64 batch)
     do ck_assert_msg(hear(VX_WAIT_SECONDS * 1000), "waited for message %d", kind);
     while (front.in.head.kind == VX_MESSAGE_PROGRESS && kind != VX_MESSAGE_PROGRESS);
     ck_assert_int_eq(front.in.head.kind, kind);
-    ck_assert_uint_eq(front.in.head.batch, batch);
+    ck_assert_uint_eq(front.in.head.serial, batch);
 }
 
 static void say_load(i32 instance, i32 version)
@@ -85,15 +85,15 @@ static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
     run.head = (struct vx_message_head){VX_MESSAGE_RUN, instance, batch};
     run.items_count = count;
     for (i32 i = 0; i < count; i++) {
-        run.items[i] = (struct vx_run_item){.coords.offset = front.slot.offset,
-                                            .feats.offset = front.slot.offset + 4096,
+        struct vx_place feats = front.slot;
+        feats.offset += 4096;
+        run.items[i] = (struct vx_run_item){.coords = front.slot,
+                                            .feats = feats,
                                             .voxels = voxels[i],
                                             .coords_columns = 4,
                                             .feats_dtype = VX_DTYPE_F32};
-        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
-            run.items[i].outputs[o].offset = VX_PLACE_NONE;
         if (voxels[i] != 7) continue;
-        run.items[i].coords.offset = VX_PLACE_NONE;
+        run.items[i].coords = (struct vx_place){0};
         run.items[i].coords_ref = (struct vx_coords_ref){7, 7};
     }
     ck_assert(!vx_channel_send(front.fd, &run.head, vx_message_run_bytes(count)).fault);

@@ -109,7 +109,7 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
     worker_rig_memory_open(WORKER_RIG_DEVICE, 0);
     struct vx_run_item bad = worker_rig_item(&good, feats_in);
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
-             "the shared memory region is not there: register it again");
+             "the shared memory region is not mapped: register it again");
     worker_rig.memories[1].bytes = WORKER_RIG_REGION_BYTES + 1;
     worker_rig_say_map(1, 9);
     worker_rig_expect_mapped(1, 9, VX_CODE_INVALID_ARGUMENT);
@@ -117,7 +117,7 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
         strstr(worker_rig.in.mapped.why.text, "object that holds 2097153 bytes"), "%s",
         worker_rig.in.mapped.why.text);
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
-             "the shared memory region is not there: expected a shared memory object");
+             "the shared memory region is not mapped: expected a shared memory object");
     worker_rig_say_unmap(1);
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION, "register it again");
     worker_rig.memories[WORKER_RIG_DEVICE].bytes =
@@ -128,7 +128,7 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
                                              : VX_CODE_UNIMPLEMENTED);
     bad = worker_rig_item(&good, device_out);
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
-             "the shared memory region is not there: ");
+             "the shared memory region is not mapped: ");
     /* There at last, but askew. */
     worker_rig.memories[1].bytes = WORKER_RIG_REGION_BYTES;
     worker_rig_say_map(1, 11);
@@ -136,7 +136,7 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
     bad = worker_rig_item(&good, feats_in);
     bad.feats.offset++;
     ck_alone(&good, bad, VX_CODE_INVALID_ARGUMENT,
-             "does not begin at a multiple of its element's");
+             "must begin at a multiple of its element size");
     vx_free(good.request);
     worker_rig_end();
 }

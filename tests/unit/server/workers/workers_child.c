@@ -16,7 +16,7 @@ static void say(i32 kind, u64 batch)
 {
     static union vx_message message;
     memset(&message, 0, sizeof message);
-    message.head = (struct vx_message_head){.kind = kind, .batch = batch};
+    message.head = (struct vx_message_head){.kind = kind, .serial = batch};
     size_t bytes = sizeof message.up;
     if (kind == VX_MESSAGE_LOADED) message.loaded.code = VX_CODE_NOT_FOUND;
     if (kind == VX_MESSAGE_PROGRESS)
@@ -46,11 +46,11 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
     if (head->kind == VX_MESSAGE_STATS && strcmp(manner, "deaf")) {
         say(VX_MESSAGE_STATED, 0);
     } else if (head->kind == VX_MESSAGE_RUN && (is_good || !strcmp(manner, "forgets"))) {
-        say(VX_MESSAGE_DONE, head->batch);
+        say(VX_MESSAGE_DONE, head->serial);
     } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "leaves")) {
         say(VX_MESSAGE_ENDS, 0);
     } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "quits")) {
-        say(VX_MESSAGE_DONE, head->batch);
+        say(VX_MESSAGE_DONE, head->serial);
         say(VX_MESSAGE_ENDS, 0);
         _exit(1);
     } else if (head->kind == VX_MESSAGE_RUN && !strcmp(manner, "closes")) {
@@ -64,11 +64,11 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
         for (int i = 0; i < 10 && is_good; i++) {
             usleep(450 *
                    1000); /* sleep: it works, longer in all than a load may be silent */
-            say(VX_MESSAGE_PROGRESS, head->batch);
+            say(VX_MESSAGE_PROGRESS, head->serial);
         }
         if (!is_good) return;
         usleep(2500 * 1000); /* sleep: the warm-up, longer than a batch may be silent */
-        say(VX_MESSAGE_LOADED, head->batch);
+        say(VX_MESSAGE_LOADED, head->serial);
         usleep(100 * 1000); /* sleep: the batch behind it */
     }
 }

@@ -46,7 +46,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
 bool rig_try_order(i32 kind)
 {
     static union vx_message message; /* one empty item: the child looks no further */
-    message.head = (struct vx_message_head){.kind = kind, .batch = 1};
+    message.head = (struct vx_message_head){.kind = kind, .serial = 1};
     if (kind == VX_MESSAGE_RUN) message.run.items_count = 1;
     size_t bytes = kind == VX_MESSAGE_RUN    ? vx_message_run_bytes(1)
                    : kind == VX_MESSAGE_LOAD ? sizeof message.load

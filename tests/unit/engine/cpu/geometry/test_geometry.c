@@ -201,28 +201,28 @@ START_TEST(test_out_of_range)
     } cases[] = {
         {4,
          {0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 1},
-         "coords row 1, column 0 (the sample, which comes first): expected 0 to 511, got "
+         "coords row 1, column 0 (the sample index): expected 0 to 511, got "
          "-1"},
         {4,
          {0, 0, 0, 0, 0, 0, 0, 1, 512, 131072, 0, 0},
-         "coords row 2, column 0 (the sample, which comes first): expected 0 to 511, got "
+         "coords row 2, column 0 (the sample index): expected 0 to 511, got "
          "512"},
         {4,
          {0, 0, 0, 131072, -5, 0, 0, 1, 0, 0, 0, 2},
-         "coords row 0, column 3 (an axis of the voxel): expected -131072 to 131071, got "
-         "131072; subtract an origin from all"},
+         "coords row 0, column 3 (a voxel coordinate): expected -131072 to 131071, got "
+         "131072; subtract a common origin from all coordinates"},
         {4,
          {0, -2147483647 - 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2},
-         "coords row 0, column 1 (an axis of the voxel): expected -131072 to 131071, got "
-         "-2147483648; subtract an origin from all"},
+         "coords row 0, column 1 (a voxel coordinate): expected -131072 to 131071, got "
+         "-2147483648; subtract a common origin from all coordinates"},
         {3,
          {0, 0, 0, 1, 2147483647, 3},
-         "coords row 1, column 1 (an axis of the voxel): expected -131072 to 131071, got "
-         "2147483647; subtract an origin from all"},
+         "coords row 1, column 1 (a voxel coordinate): expected -131072 to 131071, got "
+         "2147483647; subtract a common origin from all coordinates"},
         {3,
          {-131073, 0, 0, 1, 2, 3},
-         "coords row 0, column 0 (an axis of the voxel): expected -131072 to 131071, got "
-         "-131073; subtract an origin from all"},
+         "coords row 0, column 0 (a voxel coordinate): expected -131072 to 131071, got "
+         "-131073; subtract a common origin from all coordinates"},
     };
     i64 n = cases[_i].columns == 4 ? 3 : 2;
     check_refused(cases[_i].rows, n, cases[_i].columns, cases[_i].sentence);
@@ -249,9 +249,9 @@ START_TEST(test_one_beyond_each_end)
         coords[1 * columns + column] = beyond;
         (void)snprintf(sentence, sizeof sentence,
                        "coords row 1, column %d (%s): expected %d to %d, got %d%s",
-                       column,
-                       field ? "an axis of the voxel" : "the sample, which comes first",
-                       least, most, beyond, field ? "; subtract an origin from all" : "");
+                       column, field ? "a voxel coordinate" : "the sample index", least,
+                       most, beyond,
+                       field ? "; subtract a common origin from all coordinates" : "");
         check_refused(coords, 3, columns, sentence);
     }
 }
@@ -264,9 +264,10 @@ START_TEST(test_first_bad_row_of_many)
     i32 *coords = vx_alloc_zero((size_t)n * 16);
     for (i64 i = 0; i < n; i++) coords[i * 4 + 1] = (i32)i;
     for (i64 i = 54321; i < n; i++) coords[i * 4 + 2] = 1 << 20;
-    check_refused(coords, n, 4,
-                  "coords row 54321, column 2 (an axis of the voxel): expected -131072 "
-                  "to 131071, got 1048576; subtract an origin from all");
+    check_refused(
+        coords, n, 4,
+        "coords row 54321, column 2 (a voxel coordinate): expected -131072 "
+        "to 131071, got 1048576; subtract a common origin from all coordinates");
     vx_free(coords);
 }
 END_TEST

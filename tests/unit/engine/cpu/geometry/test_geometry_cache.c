@@ -165,8 +165,8 @@ START_TEST(test_never_fits)
     ck_assert_int_eq(stats.bytes, 40 * 4096);
     ck_assert_str_eq(rig.why.text,
                      "the geometry needs 135168 bytes more in the geometry cache, in a "
-                     "piece of 262144 (a power of two): cache_bytes gives it 196608, and "
-                     "never so large a piece");
+                     "block of 262144 (a power of two); cache_bytes is 196608, too small "
+                     "for such a block");
     geometry = rig_hold(coords, 32 * 4096 / 12 - 1);
     vx_geometry_drop(rig.cache, &geometry);
     vx_geometry_stats_get(rig.cache, &stats);
@@ -300,7 +300,7 @@ START_TEST(test_name_alone)
         char said[64];
         ck_assert_int_eq(vx_status_code(hold_named(name, n, &geometry)),
                          VX_CODE_INVALID_ARGUMENT);
-        (void)snprintf(said, sizeof said, "has 3 voxels, the request %d", (int)n);
+        (void)snprintf(said, sizeof said, "of 3 voxels, the request has %d", (int)n);
         ck_assert_ptr_nonnull(strstr(rig.why.text, said));
         ck_assert_ptr_null(geometry);
     }

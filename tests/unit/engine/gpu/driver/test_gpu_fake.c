@@ -110,7 +110,7 @@ START_TEST(test_memory)
     check(vx_gpu_alloc(gpu, TOTAL / 2, &why, &a));
     check(vx_gpu_alloc(gpu, TOTAL / 2 - 400, &why, &b));
     ck_fails(vx_gpu_alloc(gpu, 401, &why, &c), VX_CODE_RESOURCE_EXHAUSTED,
-             "401 bytes wanted");
+             "401 bytes requested");
     ck_assert_ptr_null(c);
     ck_assert(!vx_gpu_lost(gpu, NULL));
     check(vx_gpu_alloc(gpu, 400, &why, &c));
@@ -212,10 +212,10 @@ START_TEST(test_functions)
     check(vx_gpu_module_load(gpu, image.data, image.bytes, &why, &module));
     ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"none", 0}, &why,
                                  &function),
-             VX_CODE_INTERNAL, "without the kernel none");
+             VX_CODE_INTERNAL, "does not contain the kernel none");
     ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"scale", 0}, &why,
                                  &function),
-             VX_CODE_INTERNAL, "without the kernel scale"); /* of another text */
+             VX_CODE_INTERNAL, "does not contain the kernel scale"); /* of another text */
     ck_fails(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"count", 1 << 20},
                                  &why, &function),
              VX_CODE_INTERNAL, "shared memory");

@@ -177,7 +177,7 @@ START_TEST(test_host_memory)
     vx_gpu_host_free(gpu, (void **)&memory);
     vx_fake_set(&(struct vx_fake_settings){.fail_call = 1, .fail_code = 2});
     ck_fails(vx_gpu_host_alloc(gpu, 4001, &why, (void **)&none),
-             VX_CODE_RESOURCE_EXHAUSTED, "4001 bytes wanted");
+             VX_CODE_RESOURCE_EXHAUSTED, "4001 bytes requested");
     ck_assert_ptr_null(none);
     ck_assert_int_eq(vx_gpu_numa_node(gpu), -1);
 }

@@ -110,9 +110,8 @@ static void batch_place(struct batch *batch)
             .fault = device_rig_give(8),
             .maps = batch->keys_count ? maps : NULL};
         for (i32 k = 0; k < batch->keys_count; k++) {
-            void *memory =
-                device_rig_give(vx_gpu_piece_map_bytes(set->n, &batch->keys[k]));
-            vx_gpu_piece_map_place(set->n, &batch->keys[k], memory, &maps[k]);
+            void *memory = device_rig_give(vx_gpu_map_bytes(set->n, &batch->keys[k]));
+            vx_gpu_map_place(set->n, &batch->keys[k], memory, &maps[k]);
         }
         batch->n += set->n;
     }
@@ -187,7 +186,6 @@ static void plain_same(const struct plain *a, const struct plain *b,
 static struct plain single(const struct set *set, const struct vx_map_key *key,
                            u64 *pairs)
 {
-    const struct vx_gpu_map_want want = {.key = *key, .groups = 1, .windows = 1};
     const struct vx_gpu_coords coords = {
         device_rig_put(set->coords, (size_t)(set->n * set->columns) * 4), set->columns,
         set->n, device_rig_give(vx_gpu_index_bytes(set->n)),
@@ -196,12 +194,9 @@ static struct plain single(const struct set *set, const struct vx_map_key *key,
     struct vx_gpu_map map;
     device_rig_check(
         vx_gpu_index_build(&device_rig.queue, &coords, &device_rig.why, &index));
+    vx_gpu_map_place(set->n, key, device_rig_give(vx_gpu_map_bytes(set->n, key)), &map);
     device_rig_check(
-        vx_gpu_map_build(&device_rig.queue, &index,
-                         &(struct vx_gpu_map_work){
-                             &want, device_rig_give(vx_gpu_map_bytes(set->n, &want)),
-                             device_rig_give(vx_gpu_map_scratch_bytes(set->n, &want))},
-                         &device_rig.why, &map));
+        vx_gpu_map_build(&device_rig.queue, &index, key, &map, &device_rig.why));
     *pairs = *(u64 *)device_rig_get(map.pairs, 8);
     return plain_of(index.rows, &map, set->n);
 }
@@ -296,9 +291,9 @@ static void check_join(const struct batch *batch)
                                device_rig_give((size_t)batch->n * 4), maps};
     struct set whole;
     for (i32 k = 0; k < batch->keys_count; k++)
-        vx_gpu_piece_map_place(
-            batch->n, &batch->keys[k],
-            device_rig_give(vx_gpu_piece_map_bytes(batch->n, &batch->keys[k])), &maps[k]);
+        vx_gpu_map_place(batch->n, &batch->keys[k],
+                         device_rig_give(vx_gpu_map_bytes(batch->n, &batch->keys[k])),
+                         &maps[k]);
     device_rig_check(
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
     const i32 *rows = device_rig_get(join.rows, (size_t)batch->n * 4);
@@ -399,9 +394,8 @@ START_TEST(test_little_room)
     ck_assert_uint_eq(upload.used, 0);
     struct vx_gpu_join join = {batch.pieces, batch.count, 1,
                                device_rig_give((size_t)batch.n * 4), &map};
-    vx_gpu_piece_map_place(batch.n, &all_keys[0],
-                           device_rig_give(vx_gpu_piece_map_bytes(batch.n, &all_keys[0])),
-                           &map);
+    vx_gpu_map_place(batch.n, &all_keys[0],
+                     device_rig_give(vx_gpu_map_bytes(batch.n, &all_keys[0])), &map);
     vx_status status =
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);

@@ -160,7 +160,8 @@ START_TEST(references_are_checked)
         ck_assert_int_eq(vx_status_code(sent->items[i].status),
                          VX_CODE_FAILED_PRECONDITION);
         ck_assert_str_eq(sent->items[i].why.text,
-                         "the geometry is not in the device's cache");
+                         "coords_ref: the geometry is not in the device's cache; send "
+                         "coords");
         ck_assert(!sent->items[i].geometry_kept);
     }
     ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), 2);
@@ -175,7 +176,7 @@ START_TEST(references_are_checked)
     ck_assert_ptr_eq(collect(), sent);
     ck_assert_int_eq(vx_status_code(sent->items[0].status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_str_eq(sent->items[0].why.text,
-                     "the geometry has 900 voxels, the request says 899");
+                     "coords_ref names a geometry of 900 voxels, the request has 899");
     ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), 1);
 }
 END_TEST
@@ -287,7 +288,7 @@ START_TEST(rows_are_named_when_that_is_quick)
     static const struct {
         i64 n;
         const char *range, *twice;
-    } cases[] = {{100000, "coords row 70000, column 2 (an axis of the voxel): expected",
+    } cases[] = {{100000, "coords row 70000, column 2 (a voxel coordinate): expected",
                   "rows 5 and 99999"},
                  {100001, "a coordinate in coords is out of range: expected -131072 to",
                   "a voxel appears twice in coords; each"}};

@@ -151,7 +151,7 @@ START_TEST(test_join)
     struct vx_gpu_map maps[6], whole;
     i64 units[6], n = 0;
     for (i32 i = 0; i < count; i++) {
-        vx_gpu_piece_map_place(sizes[_i][i], &key, memory, &maps[i]);
+        vx_gpu_map_place(sizes[_i][i], &key, memory, &maps[i]);
         pieces[i] = (struct vx_gpu_piece){.n = sizes[_i][i],
                                           .columns = 4,
                                           .coords = memory,
@@ -160,7 +160,7 @@ START_TEST(test_join)
                                           .maps = &maps[i]};
         n += sizes[_i][i];
     }
-    vx_gpu_piece_map_place(n, &key, memory, &whole);
+    vx_gpu_map_place(n, &key, memory, &whole);
     struct vx_gpu_join join = {pieces, count, 0, memory, &whole};
     device_rig_check(
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
@@ -208,8 +208,8 @@ START_TEST(test_maps_of_many)
         const i64 rows = small[_i][i];
         i32 *coords = device_rig_take((size_t)rows * 16);
         for (i32 r = 0; r < rows; r++) memcpy(coords + 4 * r, (i32[]){0, r, 0, 0}, 16);
-        vx_gpu_piece_map_place(
-            rows, &key, device_rig_give(vx_gpu_piece_map_bytes(rows, &key)), &maps[i]);
+        vx_gpu_map_place(rows, &key, device_rig_give(vx_gpu_map_bytes(rows, &key)),
+                         &maps[i]);
         pieces[i] =
             (struct vx_gpu_piece){.n = rows,
                                   .columns = 4,
