@@ -94,7 +94,8 @@ def test_an_address_that_is_none_names_its_setting(tmp_path, flags, sentence):
 
 
 @pytest.mark.parametrize("flags,sentence", [
-    (["--repository-poll-ms", "1s"], "--repository-poll-ms has no effect without --model-control poll"),
+    (["--repository-poll-ms", "1s"],
+     "--repository-poll-ms has no effect without --model-control poll"),
     (["--repository", "other"], "--repository: expected it once, got '"),
 ])
 def test_a_setting_that_does_nothing_ends_the_start(tmp_path, flags, sentence):
