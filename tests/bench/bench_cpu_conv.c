@@ -127,7 +127,7 @@ static void load(struct bench *bench)
         voxels_shuffle(&(struct voxels_random){1}, bench->coords, bench->n);
 }
 
-/* Each run is of a set that the cache does not have: keys, sort and map. */
+/* Each run uses a set that the cache does not have: keys, sort and map. */
 static struct summary bench_map(struct bench *bench, const struct vx_map_key *key)
 {
     struct vx_why why = {0};

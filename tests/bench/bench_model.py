@@ -6,8 +6,8 @@
     tests/bench/bench_model.py REPOSITORY c64x8 --name alone --batching '{"requests_max": 1}'
 
 cCxL is L submanifold convolutions of C channels with ReLU behind each, feats FP16 in and out;
-L = 0 is one linear layer: next to no work, for the cost of everything around it.  Weights are
-random with a fixed seed, scaled so that numbers neither die nor grow.  Needs python3 alone.
+L = 0 is one linear layer: almost no work, to measure the cost of everything else.  Weights are
+random with a fixed seed, scaled so that values neither vanish nor grow.  Needs python3 alone.
 """
 import argparse
 import array

@@ -4,9 +4,9 @@
     python tests/bench/cpu_conv.py BENCH_CPU_CONV [--res 64] [--channels 64] [--rounds 7]
                                    [--least 3]
 
-The same shell, the same channels, the same cores.  Ours and the peer run in turns, so that a busy
-machine is as busy for both.  Prints one line of JSON; `ratio` is the peer's median time over ours.
-PyTorch is a second peer where it is installed.
+The same shell, the same channels, the same cores.  Ours and the peer alternate, so that other
+load on the machine affects both.  Prints one line of JSON; `ratio` is the peer's median time
+over ours.  PyTorch is a second peer where it is installed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import numpy as np
 
 
 def shell(res):
-    """Points of a res^3 grid at most res/2 and at least res/2 - 1.25 from its centre."""
+    """Voxels of a res^3 grid at most res/2 and at least res/2 - 1.25 from its centre."""
     grid = np.arange(res) - res / 2 + 0.5
     squares = grid**2
     distance = np.sqrt(squares[:, None, None] + squares[None, :, None] + squares[None, None, :])

@@ -1,4 +1,4 @@
-/* echo - the floor that the daemon is measured against: gRPC C core and nothing else.
+/* echo - the lower bound for the daemon's times: gRPC C core and nothing else.
  *
  *   bench_echo serve --port 0                  prints "port N", serves until it is killed
  *   bench_echo load --port N --bytes-in 8000 --bytes-out 3200 --requests 4000
@@ -29,7 +29,7 @@
 #include <grpc/support/time.h>
 
 #define METHOD "/voxel.Echo/Echo"
-/* Calls the server is ready to take at once. */
+/* Calls that the server is ready to accept at the same time. */
 #define CALLS            64
 #define ANSWER_BYTES_MAX ((size_t)1 << 30)
 
@@ -50,7 +50,7 @@ struct echo_server {
     grpc_server *server;
     grpc_completion_queue *queue;
     void *method;
-    uint8_t *answer; /* what every answer is made of */
+    uint8_t *answer; /* the bytes of every answer */
     size_t answer_bytes;
 };
 
@@ -88,7 +88,7 @@ static bool grow_touched(uint8_t **memory, size_t *have, size_t bytes)
     return *memory;
 }
 
-/* The one copy.  Returns how long the answer shall be. */
+/* Makes the one copy.  Returns how long the answer shall be. */
 static size_t echo_copy(struct echo_call *call)
 {
     grpc_byte_buffer_reader reader;
@@ -222,7 +222,7 @@ struct echo_load {
     size_t bytes_out;
 };
 
-/* The transport's call comes first: its end finds the rest. */
+/* The transport's call is the first field: from it the callback finds the others. */
 struct echo_request {
     struct voxel_call call;
     struct load_ticket *ticket;

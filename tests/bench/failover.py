@@ -64,7 +64,7 @@ def channel_to(address):
 
 
 class Case:
-    """A request, and the hash of its answer alone."""
+    """A request, and the hash of the answer that it has alone."""
 
     def __init__(self, call, model, coords, feats):
         self.request = messages.pack_infer(model, coords, feats, {})
@@ -72,7 +72,7 @@ class Case:
 
 
 class Tally:
-    """What became of requests; any thread may add."""
+    """The results of requests; any thread may add."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -242,7 +242,7 @@ class Bad(Part):
         self.tally.odd("cancelled", *ended(future), {"CANCELLED", "OK"})
 
     def vanished(self):
-        """The connection goes while the request is on its way, waits or runs."""
+        """The connection closes while the request is being sent, waits or runs."""
         channel = channel_to(self.address)
         future = channel.unary_unary(INFER).future(self.plain, timeout=WAIT_SECONDS)
         time.sleep(self.dice.uniform(0, 0.02))  # sleep: at random
@@ -267,7 +267,7 @@ class Bad(Part):
 
 class Killer(Part):
     """kill -9 of a worker that runs, any of them, every so often; but not before the requests of
-    the last kill have ended: on a slow machine they would be taken for the cause of both."""
+    the last kill have ended: on a slow machine both kills would count as their cause."""
 
     def __init__(self, workers, every, kills_max, good, bad):
         super().__init__()
@@ -326,7 +326,7 @@ def run(address, workers, options):
         part.start()
     time.sleep(options["seconds"] + options["every"] / 2)  # sleep: the length of the bench
     while killer.has_more_to_do() or (bad.turn < 2 * len(bad.kinds) and not bad.error):
-        time.sleep(0.05)  # sleep: a busy machine takes longer for as many
+        time.sleep(0.05)  # sleep: a busy machine takes longer for as many answers
     for part in (killer, bad, good):
         part.stop()
     latencies = sorted(tally.latencies)
@@ -350,7 +350,7 @@ def passed(numbers):
 
 
 def write_model(repository, voxels):
-    """Enough work for the device that the clients' Python is not what is measured."""
+    """Enough work for the device, so that the clients' Python is not the bottleneck."""
     model = ConvModel(ci=16, hidden=64, co=8)
     model.network["limits"] = {"voxels_max": voxels}
     model.network["warmup"] = [min(voxels, 1000)]

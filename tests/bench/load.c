@@ -1,8 +1,8 @@
-/* load - drives a voxeld hard, checks every answer, and says how fast they came.
+/* load - sends many requests to voxeld, checks every answer, and reports how fast they came.
  *
  *   bench_load --server 127.0.0.1:8001 --model c64x8 --mix res:16 --channels-in 64 --clients 64
  *
- * See load.h for how it is made.
+ * See load.h for its parts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

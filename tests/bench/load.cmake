@@ -1,4 +1,4 @@
-# What drives the daemon in benches; tests/gpu/serve runs it.
+# The load generator of the benches; tests/gpu/serve runs it.
 if(VX_SERVER)
   vx_bench_program(NAME bench_load LIBS voxelcli voxelclient base m
     SOURCES tests/bench/load.c tests/bench/load_answer.c tests/bench/load_bad.c
@@ -7,7 +7,7 @@ if(VX_SERVER)
 endif()
 vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECONDS 5)
 if(VX_SERVER)
-  # Every part of the GPU host's script, on the CPU and small; two workers die on the way.
+  # Every part of the GPU host's script, on the CPU and small; two workers are killed during it.
   vx_script_test(NAME bench_serve LABELS bench SECONDS 50 BUSY
     COMMAND tests/gpu/serve --device cpu --small --seconds 0.5 --kill-seconds 11
       --bin ${CMAKE_BINARY_DIR}/bin --logs ${CMAKE_BINARY_DIR}/serve-logs

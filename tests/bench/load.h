@@ -6,7 +6,7 @@
  *   load_drive.c   threads, closed and open loop; load_call.c: one call from start to end
  *   load_answer.c  what an answer must be; load_stats.c: times, counts, the report
  *
- * Every byte that is sent is made before the run and lies still until its end, so gRPC is given
+ * Every byte that is sent is made before the run and is not changed until its end, so gRPC gets
  * slices without owners.  A thread owns its channels, its completion queue and its counts; in an
  * open loop a second thread beside it starts the calls, at times drawn beforehand.
  *
@@ -24,8 +24,8 @@
 
 #include <grpc/grpc.h>
 
-/* libgrpc is not instrumented: ThreadSanitizer must be told that what was written before a
- * call was handed to gRPC is visible to who gets it back. */
+/* libgrpc is not instrumented: ThreadSanitizer must be told that writes before a call was
+ * handed to gRPC are visible to the thread that gets the call back. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -59,12 +59,12 @@ struct load_body {
 
 /* One of the distinct good requests. */
 struct load_request {
-    struct load_body full;                    /* with --refs it asks for a name */
-    _Atomic(const struct load_body *) by_ref; /* feats alone; NULL: there is no name */
+    struct load_body full;                    /* with --refs it asks for a coords_ref */
+    _Atomic(const struct load_body *) by_ref; /* feats alone; NULL: no ref yet */
     char ref[VOXEL_REF_BYTES_MAX];            /* under the work's lock */
     struct voxel_tensor inputs[2];            /* coords, feats */
     int64_t voxels;
-    uint64_t hash; /* of the first answer, which came alone */
+    uint64_t hash; /* of the first answer, to a request that ran alone */
     size_t answer_bytes;
 };
 
@@ -74,7 +74,7 @@ struct load_kind {
     int64_t first, count;
 };
 
-/* What is bad about a request. */
+/* The fault of a bad request. */
 enum load_bad {
     BAD_EXPIRED,
     BAD_CANCELLED,
@@ -88,7 +88,7 @@ enum load_bad {
     LOAD_GOOD = LOAD_BADS
 };
 extern const char *const load_bad_names[LOAD_BADS];
-extern const uint32_t load_bad_codes[LOAD_BADS]; /* a bit per status that is right */
+extern const uint32_t load_bad_codes[LOAD_BADS]; /* a bit for each status that is right */
 
 struct load_work {
     const struct load_options *options;
@@ -97,17 +97,17 @@ struct load_work {
     int32_t kinds_count;
     struct load_request *requests;
     int64_t requests_count;
-    struct load_body bad[LOAD_BADS]; /* of the kinds that have a body of their own */
-    struct load_request empty;       /* BAD_EMPTY has a good answer */
+    struct load_body bad[LOAD_BADS]; /* the kinds that have a body of their own */
+    struct load_request empty;       /* BAD_EMPTY is answered with OK */
     pthread_mutex_t lock;
-    struct load_memory *memory; /* all that bodies point to */
+    struct load_memory *memory; /* the memory of all bodies */
 };
 
 bool load_work_open(struct load_work *work, const struct load_options *options);
 void load_work_close(struct load_work *work);
 const struct load_request *load_work_pick(const struct load_work *work,
                                           struct voxels_random *random);
-/* The server calls the request's geometry so.  Any thread. */
+/* Stores the server's coords_ref for the request's geometry.  Any thread. */
 void load_work_learn(struct load_work *work, const struct load_request *request,
                      const char *ref);
 /* Memory that lives until load_work_close; ends the program when there is none. */
@@ -116,8 +116,8 @@ void *load_take(struct load_work *work, size_t bytes);
 bool load_body_pack(struct load_work *work, const struct voxel_request *request,
                     struct load_body *body);
 bool load_bad_open(struct load_work *work);
-/* Begins to send a request on a connection of its own, and is gone.  False when the server did
- * not take so much as a byte. */
+/* Begins to send a request on a connection of its own, then closes it.  False when the server
+ * did not accept a single byte. */
 bool load_vanish(const struct load_work *work, const struct load_body *body,
                  struct voxels_random *random);
 
@@ -130,7 +130,7 @@ struct load_spans {
     struct voxel_span *list;
     size_t room;
 };
-/* False when it is no answer. */
+/* False when the message is no valid answer. */
 bool load_answer_read(grpc_byte_buffer *message, bool is_infer, struct load_spans *spans,
                       struct load_answer *answer);
 
@@ -161,7 +161,7 @@ struct load_call {
     struct load_call *next;
     struct load_thread *thread;
     int32_t channel;
-    const struct load_request *request; /* NULL: no answer can be right */
+    const struct load_request *request; /* NULL: an answer is always wrong */
     const struct load_body *body;
     enum load_bad bad;
     bool by_ref, resent, by_itself;
@@ -212,16 +212,16 @@ struct load_drive {
     struct load_stats vanisher_stats;
 };
 
-/* Runs it all; false when it could not begin. */
+/* Runs the whole load; false when it could not begin. */
 bool load_drive_run(struct load_work *work, struct load_stats *stats, double *seconds);
 
-/* Draws what the call shall be and starts it; a client that vanishes is left to the thread for
- * them, and the next is drawn.  `stats` is of the calling thread. */
+/* Draws a request for the call and starts it; a client that vanishes is left to the thread for
+ * them, and another request is drawn.  `stats` is the calling thread's. */
 void load_call_next(struct load_call *call, struct voxels_random *random,
                     struct load_stats *stats);
-/* Starts what the call says already. */
+/* Starts the call with the request that it already has. */
 bool load_call_start(struct load_call *call, int64_t deadline_us, bool wait_for_ready);
-/* The event has come: checks and counts.  False when the call has been started once more. */
+/* The call has ended: checks and counts its answer.  False when it was started once more. */
 bool load_call_finish(struct load_call *call);
 
 int64_t load_clock_ns(void);

@@ -10,10 +10,11 @@
 #include <grpc/slice.h>
 
 enum { ANSWER_PARAMETERS = 4, ANSWER_OUTPUTS = 5, ANSWER_RAW = 6 };
-/* A parameter or an output's name and shape: longer ones are none of ours. */
+/* The limit for a parameter and for an output's name and shape: a longer one is not one that we
+ * expect. */
 #define SMALL_BYTES_MAX 512
 
-/* 64 bits over bytes that come in pieces: four lanes, so that a core takes some 10 GB/s. */
+/* A 64-bit hash of bytes that come in parts: four lanes, so that a core hashes some 10 GB/s. */
 struct hash {
     uint64_t lanes[4];
     uint8_t rest[32];
@@ -74,7 +75,7 @@ static uint64_t hash_end(struct hash *hash)
     return sum * PRIME;
 }
 
-/* The next `bytes` of the walk, as they lie. */
+/* The next `bytes` of the message, where they lie. */
 static void hash_walk(struct hash *hash, struct voxel_walk *walk, size_t bytes)
 {
     struct voxel_walk at = *walk;

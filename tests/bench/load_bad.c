@@ -8,7 +8,7 @@
 #include <grpc/slice.h>
 
 #define BIT(code) (1u << VOXEL_##code)
-/* The shell that bad coordinates are made of, and what the giant says that it has. */
+/* The shell that bad coordinates are made from, and the number of rows that the giant claims. */
 #define RES         16
 #define GIANT_ROWS  ((int64_t)1 << 30)
 #define RANGE_OUT   (1 << 17)
@@ -16,7 +16,7 @@
 
 const char *const load_bad_names[LOAD_BADS] = {
     "expired", "cancelled", "vanished", "giant", "empty", "duplicate", "range", "shape"};
-/* A deadline and a cancellation may come too late. */
+/* OK is right when a deadline or a cancellation came too late. */
 const uint32_t load_bad_codes[LOAD_BADS] = {
     BIT(DEADLINE_EXCEEDED) | BIT(OK),
     BIT(CANCELLED) | BIT(OK),
@@ -42,7 +42,7 @@ static void write_tensor(struct voxel_writer *w, const char *name, const char *t
     voxel_write_raw(w, memory, body.used);
 }
 
-/* By hand: the library packs no request whose bytes are not what its shapes say. */
+/* Packed by hand: the library refuses a request whose bytes do not match its shapes. */
 static void giant_pack(struct load_work *work)
 {
     static const uint8_t few[64];
@@ -102,7 +102,7 @@ bool load_bad_open(struct load_work *work)
     sample.channels++;
     if (!sample_pack(work, &sample, &work->bad[BAD_SHAPE])) return false;
     sample.channels--;
-    /* What has been packed is borrowed: a change goes into a copy, or comes before. */
+    /* Packing borrows the tensors: a change is made in a copy, or before packing. */
     int32_t *twice = coords[1];
     memcpy(twice + 4 * (rows - 1), twice + 4, 16);
     sample.coords = twice;

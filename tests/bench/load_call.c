@@ -17,7 +17,8 @@ bool load_call_start(struct load_call *call, int64_t deadline_us, bool wait_for_
     const struct load_channel *channel = &drive->channels[call->channel];
     gpr_timespec deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                          gpr_time_from_micros(deadline_us, GPR_TIMESPAN));
-    /* gRPC empties what it sends: the list of slices is made anew, their bytes are not. */
+    /* gRPC empties the list of slices that it sends: the list is made anew, the bytes are not
+     * copied. */
     grpc_byte_buffer *message = grpc_raw_byte_buffer_create(
         (grpc_slice *)(uintptr_t)call->body->slices, call->body->slices_count);
     call->rpc = grpc_channel_create_registered_call(
@@ -41,14 +42,14 @@ bool load_call_start(struct load_call *call, int64_t deadline_us, bool wait_for_
                                         .status = &call->status,
                                         .status_details = &call->details}},
     };
-    grpc_call *rpc = call->rpc; /* read before the call is given away */
+    grpc_call *rpc = call->rpc; /* read before another thread may have the call */
     LOAD_TAG_GIVE(call);
     grpc_call_error refused = grpc_call_start_batch(rpc, ops, 6, call, NULL);
     grpc_byte_buffer_destroy(message);
     return refused == GRPC_CALL_OK;
 }
 
-/* Sends the request by its geometry's name, when there is one. */
+/* Sends the request with its coords_ref instead of coords, when it has one. */
 static void call_choose_body(struct load_call *call, struct load_stats *stats)
 {
     const struct load_body *by_ref = NULL;
@@ -85,7 +86,7 @@ static void call_draw(struct load_call *call, struct voxels_random *random,
     }
 }
 
-/* Some at once, some when another call of this thread ends. */
+/* Cancels some calls at once, some when another call of this thread ends. */
 static void call_cancel(struct load_call *call, struct voxels_random *random)
 {
     if (voxels_next(random) % 2) {
@@ -110,7 +111,8 @@ void load_call_next(struct load_call *call, struct voxels_random *random,
     if (call->bad == BAD_EXPIRED)
         deadline_us = voxels_next(random) % 2 ? 1 : voxels_between(random, 1, EXPIRES_US);
     atomic_fetch_add_explicit(&thread->under_way, 1, memory_order_relaxed);
-    /* What ends a call must not come between its start and the note of who it is. */
+    /* The thread that ends calls must not see this one between its start and its entry in a
+     * list. */
     bool locked = call->bad == BAD_CANCELLED;
     if (locked) pthread_mutex_lock(&thread->lock);
     bool started = load_call_start(call, deadline_us, false);
@@ -136,7 +138,8 @@ static void note_failure(struct load_call *call, struct load_stats *stats,
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') *c = ' ';
 }
 
-/* An answer with status OK.  The first one to a request, alone, is what the others must be. */
+/* An answer with status OK. The first answer to a request, which runs alone, is the one that later
+ * answers must equal. */
 static bool answer_check(struct load_call *call, struct load_answer *answer)
 {
     struct load_work *work = call->thread->drive->work;
@@ -196,7 +199,8 @@ static void call_check(struct load_call *call)
     }
 }
 
-/* Nobody cancels a call that has ended, and one that waits for it is cancelled now. */
+/* A call that has ended is not cancelled any more, and a call that was to be cancelled at this
+ * moment is. */
 static void call_forget(struct load_call *call)
 {
     struct load_thread *thread = call->thread;

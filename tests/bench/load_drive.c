@@ -12,9 +12,9 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 
-/* How long a thread waits for an event before it looks whether all is over. */
+/* How long a thread waits for an event before it checks whether the run is over. */
 #define LOOK_MS 100
-/* A server that is not there within this is not there. */
+/* A server that does not answer within this time is reported as absent. */
 #define CONNECT_US 20000000
 
 static bool channel_open(struct load_drive *drive, struct load_channel *channel)
@@ -101,7 +101,7 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* Arrivals of an open loop: Poisson streams of all threads together are one of the whole rate. */
+/* Arrivals of an open loop: the Poisson streams of all threads add up to one of the whole rate. */
 static void *sender_main(void *context)
 {
     struct load_thread *thread = context;
@@ -149,7 +149,8 @@ static void *vanisher_main(void *context)
     }
 }
 
-/* Alone, on one channel after the other, so that all are connected when the run begins. */
+/* The requests run alone, on one channel after the other, so that all channels are connected when
+ * the run begins. */
 static bool ask_alone(struct load_drive *drive, const struct load_request *request,
                       int64_t turn)
 {
@@ -164,7 +165,7 @@ static bool ask_alone(struct load_drive *drive, const struct load_request *reque
     atomic_fetch_add(&thread->under_way, 1);
     if (!load_call_start(&call, CONNECT_US + drive->options->deadline_ms * 1000, true))
         return false;
-    while (!thread_event(thread)) continue; /* the deadline ends it */
+    while (!thread_event(thread)) continue; /* the deadline ends the call */
     load_call_finish(&call);
     if (call.status == GRPC_STATUS_OK && thread->stats.wrong == 0) return true;
     fprintf(stderr, "bench_load: a request sent alone failed: %s\n",

@@ -1,5 +1,5 @@
-/* A client that dies: a connection of its own, HTTP/2 by hand as far as a request's first bytes,
- * then nothing more, or the reset that a killed process leaves behind.
+/* A client that dies: it opens a connection of its own, writes the first bytes of a request in
+ * HTTP/2, and then closes the connection, or resets it as a killed process does.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/load.h"
@@ -14,11 +14,12 @@
 
 #include <grpc/slice.h>
 
-/* A server that has said nothing yet takes so much, and frames of 16 KiB. */
+/* The bytes that may be sent before the server's settings are known, in frames of 16 KiB. */
 #define WINDOW_BYTES 60000
 #define FRAME_BYTES  16384
 #define HOST_BYTES   128
-/* How long a server may take to greet, and how long we live after the last byte. */
+/* How long a server may take to send its first bytes, and how long the client lives after its last
+ * byte. */
 #define SPEAKS_MS    200
 #define PAUSE_NS_MAX 1000000
 
@@ -54,7 +55,7 @@ static void write_frame(struct voxel_writer *w, const size_t head[3], const void
     voxel_write_raw(w, data, bytes);
 }
 
-/* A header that is not put into a table, without Huffman's code. */
+/* A header that is in no table, without Huffman coding. */
 static void write_header(struct voxel_writer *w, const char *name, const char *value)
 {
     const char *texts[2] = {name, value};
@@ -84,7 +85,7 @@ static void write_begin(struct voxel_writer *w, const char *method)
 /* The first `bytes` of the message behind its gRPC prefix, in frames. */
 static void write_body(struct voxel_writer *w, const struct load_body *body, size_t bytes)
 {
-    uint8_t *plain = w->out + w->room - bytes; /* the end of the room, written to last */
+    uint8_t *plain = w->out + w->room - bytes; /* the end: frames reach it last */
     size_t used = 5;
     plain[0] = 0;
     for (int i = 0; i < 4; i++) plain[1 + i] = (uint8_t)(body->bytes >> (24 - 8 * i));
@@ -100,7 +101,7 @@ static void write_body(struct voxel_writer *w, const struct load_body *body, siz
     }
 }
 
-/* Waits until the server has begun to speak: what comes before that may be lost unread. */
+/* Waits until the server has begun to send: bytes that arrive before that may be lost unread. */
 static bool server_speaks(int fd)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -116,7 +117,8 @@ bool load_vanish(const struct load_work *work, const struct load_body *body,
     if (fd < 0) return false;
     size_t whole = body->bytes + 5;
     if (whole > WINDOW_BYTES) whole = WINDOW_BYTES;
-    /* One in four has sent all it can: then there is an answer, and nobody to take it. */
+    /* One client in four has sent all that it can: then there is an answer, and no client to
+     * receive it. */
     size_t bytes =
         voxels_next(random) % 4 ? 5 + voxels_next(random) % (whole - 5) : whole;
     write_begin(&w, work->method);

@@ -20,7 +20,7 @@ struct load_memory {
 
 void *load_take(struct load_work *work, size_t bytes)
 {
-    /* A head of a cache line, so that what follows is aligned. */
+    /* A header as long as a cache line, so that the memory behind it is aligned. */
     struct load_memory *memory = voxel_memory_take_bytes(bytes + 64);
     if (!memory) {
         fprintf(stderr, "bench_load: no memory for %zu bytes\n", bytes);
@@ -71,7 +71,7 @@ static struct turn turn_make(int64_t geometry, struct voxels_random *random)
         turn.signs[i] = geometry / 6 >> i & 1 ? -1 : 1;
         turn.moves[i] = voxels_between(random, -2000, 2000);
     }
-    /* Whatever was drawn, no two geometries lie in the same place. */
+    /* No two geometries lie in the same place, whatever numbers were drawn. */
     turn.moves[0] = (int32_t)(geometry % 100000);
     return turn;
 }
@@ -180,11 +180,11 @@ static bool kind_open(struct load_work *work, struct load_kind *kind)
     if (strncmp(kind->name, "shell:", 6) != 0) return false;
     int32_t res = 2;
     while (res < RES_MAX && voxels_shell(res, NULL) < number)
-        res += res < 64 ? 1 : res / 32; /* large ones are counted slowly */
+        res += res < 64 ? 1 : res / 32; /* counting a large shell is slow */
     return res < RES_MAX && shell_open(work, kind, res, number);
 }
 
-/* "res:16:3,shell:5000": names and weights.  False when it is no such list. */
+/* "res:16:3,shell:5000": names and weights.  False when the text is no such list. */
 static bool mix_parse(struct load_work *work)
 {
     const struct load_options *options = work->options;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's numbers beside their floors, each pair measured in one run on one machine.
+"""The daemon's numbers and their lower bounds, each pair measured in one run on one machine.
 
     export VX_BIN=build/release/bin
     build/venv/bin/python tests/bench/server_numbers.py [tiny large start memory]
@@ -53,7 +53,7 @@ class OneLayer(ConvModel):
 
 
 class Echo:
-    """The floor: a bare gRPC C core server that copies the body once and answers zero-copy."""
+    """The lower bound: a bare gRPC C core server that copies a body once and answers zero-copy."""
 
     def __enter__(self):
         self.process = subprocess.Popen([BIN / "bench_echo", "serve", "--port", "0"],
@@ -112,7 +112,7 @@ def tiny(work, repository):
 
 
 def large(work, repository):
-    """Receive-and-copy: from the headers to the tensors in their slots, as the access log says."""
+    """Receive-and-copy: from the headers to the tensors in their slots, from the access log."""
     voxels, channels = 200000, 16
     bytes_in = voxels * (16 + 4 * channels)
     ours, floor = [], []
@@ -123,7 +123,7 @@ def large(work, repository):
             seen = len(daemon.log())
             bench(daemon, "one16", voxels, channels, 10)
             receive = [int(us) for us in re.findall(r"receive_us=(\d+)", daemon.log()[seen:])]
-            receive = receive[-10:]  # behind the bench program's own warm-up
+            receive = receive[-10:]  # after the bench program's own warm-up
             ours.append(bytes_in / statistics.median(receive) / 1e3)
             floor.append(bytes_in / echo.load(bytes_in, 16, 30)["p50_us"] / 1e3)
     rate, echo_rate = statistics.median(ours), statistics.median(floor)

@@ -1,5 +1,5 @@
-/* bench_transports - one grid to a model and back, by every way there is: TCP, Unix socket, system
- * shared memory, memory of the GPU, and without a server in this very process.
+/* bench_transports - one request to a model and back, by every transport: TCP, Unix socket, system
+ * shared memory, memory of the GPU, and in this process without a server.
  *
  *   bench_transports --repository DIR --device cuda:0 --tcp 127.0.0.1:8001
  *       --unix unix:/run/voxeld.sock --cases c64x4:16,c64x4:128,c32x2:512
@@ -23,7 +23,8 @@
 #include <string.h>
 
 #define ALIGN 4096
-/* A page's first byte: an answer that did not come is seen, and the caches are left alone. */
+/* Overwrites the first byte of each page: a missing answer is detected, and the caches keep their
+ * content. */
 #define SPOIL_EACH 4096
 
 static const char *const names[TRANSPORTS_COUNT] = {
@@ -87,7 +88,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Nearest rank, of what is sorted. */
+/* The percentile by nearest rank, of sorted times. */
 static f64 percentile_ms(const struct samples *samples, i64 percent)
 {
     i64 rank = (samples->count * percent + 99) / 100;
@@ -276,7 +277,7 @@ int main(int argc, char **argv)
     if (!parse(&o, argc, argv, &code)) return code;
     transports_need(o.repository != NULL, "--repository", "it is needed");
     transports_need(strlen(o.cases) < sizeof cases, "--cases", "the list is too long");
-    /* Answers of megabytes: without this glibc gives their pages back each time. */
+    /* Answers are megabytes: without this glibc returns their pages to the kernel each time. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     struct floor *floor = floor_open(&o);

@@ -5,10 +5,10 @@
  *   transports_device.c  memory of a GPU that another process can open
  *   transports_engine.c  in this process, without a daemon: the floor, and the right answer
  *
- * One request at a time, the same again and again.  Its time is all that a caller waits for: packing,
- * the round trip, unpacking; not making the inputs, which lie ready where their transport wants
- * them.  Before each request the output's memory is spoilt, and after it every byte is held
- * against the answer that the engine gave in this process; on a device, before and after some.
+ * The same request is sent repeatedly, one at a time.  Its time is what a caller waits for:
+ * packing, the round trip, unpacking; the inputs already lie where their transport needs them.
+ * Before each request the output's memory is overwritten, and after it every byte is compared with
+ * the answer that the engine gave in this process; on a device, only for some of the requests.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,8 +26,8 @@ enum transport {
     TRANSPORT_UNIX,
     TRANSPORT_SHM,
     TRANSPORT_DEVICE,
-    TRANSPORT_UNNAMED, /* in this process, as who has the coordinates for the first time */
-    TRANSPORT_PROCESS, /* in this process, by the name of the coordinates */
+    TRANSPORT_UNNAMED, /* in this process, with coordinates that are new to it */
+    TRANSPORT_PROCESS, /* in this process, by coords_ref */
     TRANSPORTS_COUNT,
 };
 
@@ -37,7 +37,7 @@ struct transports_options {
     double seconds;
 };
 
-/* What is asked and what the answer must be. */
+/* The request and the expected answer. */
 struct subject {
     char model[TRANSPORTS_NAME_BYTES], output[TRANSPORTS_NAME_BYTES];
     char coords_name[TRANSPORTS_NAME_BYTES], feats_name[TRANSPORTS_NAME_BYTES];
@@ -54,7 +54,7 @@ struct samples {
     i64 ns[TRANSPORTS_SAMPLES_MAX];
     i64 count;
     i64 wrong;
-    char skipped[1400]; /* why there is none; "" = there is */
+    char skipped[1400]; /* why the transport is not measured; "" = it is */
     bool failed;
 };
 
@@ -89,9 +89,9 @@ int transports_device_index(const char *device); /* "cuda:1" is 1 */
 void transports_need(bool good, const char *what, const char *why);
 size_t transports_aligned(size_t bytes);
 void transports_spoil(u8 *memory, size_t bytes);
-/* True while more requests are to be made; warm-up included. */
+/* True while more requests are to be sent; warm-up included. */
 bool transports_more(const struct transports_options *options, i64 done, i64 begin_ns);
-/* A time counts once the warm-up is over; a wrong answer counts always. */
+/* A time counts when the warm-up is over; a wrong answer always counts. */
 void transports_add(const struct transports_options *options, struct samples *samples,
                     i64 done, i64 ns);
 

@@ -7,20 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Spoiling and reading memory of a device is work for that device, by another process than the
- * worker, and the next request waits while it changes over: so there only one answer in so
- * many is looked at, and the requests behind it count like any other. */
+/* Overwriting and reading device memory is work for the device from a process other than the
+ * worker, and the next request waits while the device switches between them.  So only one
+ * answer in this many is checked on a device, and the requests behind it count like any other. */
 #define DEVICE_CHECK_EACH 32
 
-/* Where things lie for one transport, and the request that says so. */
+/* The places of the tensors for one transport, and the request with these places. */
 struct link {
     const struct transports_options *options;
     struct subject *subject;
     struct voxel_client *client;
     struct voxel_region *region;
     struct device_memory *device;
-    u8 *memory; /* of the outputs, or of all; NULL on a device */
-    u8 *back;   /* a copy of what a device has */
+    u8 *memory; /* of the outputs, or of all tensors; NULL on a device */
+    u8 *back;   /* a copy of the device's memory */
     size_t output_at;
     struct voxel_tensor inputs[2];
     struct voxel_place place;
@@ -74,7 +74,7 @@ static bool link_open_device(struct link *link, struct samples *samples)
     const struct subject *subject = link->subject;
     link->device = device_memory_open(link->options->device, link_bytes(subject), &shared,
                                       samples->skipped, sizeof samples->skipped);
-    /* Only a processor may have none. */
+    /* Only a CPU may have no device memory. */
     samples->failed = !link->device && strcmp(link->options->device, "cpu") != 0;
     if (!link->device) return false;
     if (voxel_region_open_device(link->client, &shared, &link->region, &error)) {

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The few calls of NVIDIA's driver that a client with memory of its own makes. */
+/* The calls of NVIDIA's driver that a client with device memory of its own needs. */
 struct cuda_handle {
     u8 bytes[VOXEL_HANDLE_BYTES];
 };
@@ -79,7 +79,7 @@ static bool cuda_load(struct cuda *cuda, char *why, size_t why_bytes)
     return true;
 }
 
-/* The context of this thread is the engine's: ours is there for one call only. */
+/* The context of this thread is the engine's: ours is current for one call only. */
 static void enter(struct device_memory *memory)
 {
     transports_need(memory->cuda.context_push(memory->context) == 0, "cuCtxPushCurrent",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every end-to-end test may use: a daemon with one small model, and clients of it."""
+"""Fixtures for every end-to-end test: a daemon with one small model, and a client of it."""
 import os
 import pathlib
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that infer in a closed loop and compare what they get."""
+"""Clients that infer in a closed loop and compare the answers."""
 import threading
 import time
 
@@ -17,7 +17,7 @@ class Load:
     def __init__(self, daemon, threads=4, voxels=4000, model="conv"):
         self.daemon, self.model = daemon, model
         self.done, self.errors, self.stopped = 0, [], threading.Event()
-        self.answered = []  # when each answer came
+        self.answered = []  # when each answer arrived
         self.threads = [threading.Thread(target=self._run, args=(i, voxels))
                         for i in range(threads)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes small models, and computes what they must answer, in float64 numpy."""
+"""Writes small models, and computes their expected answers in float64 numpy."""
 import json
 import struct
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin port under clients that want to keep others out; nobody else notices them."""
+"""The admin port under clients that try to keep others out; other clients do not notice them."""
 import contextlib
 import socket
 import struct
@@ -12,7 +12,7 @@ import pytest
 from voxeld import Client
 from voxeld_process import Daemon
 
-# An answer that waits for time limits of a crowd comes after 10 s and more.
+# An answer that has to wait until a crowd's connections time out takes 10 s or more.
 PATIENCE_SECONDS = 8
 GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 SAYS = {
@@ -26,7 +26,7 @@ SAYS = {
 def connect(daemon, says=b""):
     host, port = daemon.http.rsplit(":", 1)
     client = socket.socket()
-    # The port is free again at once; and little fits the kernel's buffers.
+    # Closing frees the port at once (no TIME_WAIT); a small receive buffer holds few answers.
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(30)
@@ -37,8 +37,8 @@ def connect(daemon, says=b""):
 
 
 def probe(daemon):
-    """Seconds until /v2/health/ready was answered.  Who connects and does not get to say a word
-    while hundreds connect may be cut, and asks again, as every prober does."""
+    """Seconds until /v2/health/ready was answered.  While hundreds connect, the daemon may close a
+    connection before its request arrives; the probe then tries again, as every prober does."""
     began = time.monotonic()
     while time.monotonic() - began < 2 * PATIENCE_SECONDS:
         with connect(daemon, GET % b"/v2/health/ready") as client, \
@@ -51,7 +51,7 @@ def probe(daemon):
 
 
 class Good:
-    """`with Good(daemon):` an inference every 50 ms in the background; none may fail."""
+    """`with Good(daemon):` sends an inference every 50 ms in the background; none may fail."""
 
     def __init__(self, daemon):
         self.daemon, self.ends, self.failed, self.done = daemon, threading.Event(), None, 0

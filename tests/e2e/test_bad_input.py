@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every bad request: a status, a sentence that says what was expected and what came, and the next
-good request works."""
+"""Every bad request gets a status and a sentence that says what was expected and what arrived, and
+the next good request works."""
 import socket
 import struct
 import time
@@ -44,7 +44,7 @@ def send(daemon, data, timeout=PATIENCE):
 
 
 def parameter(field, key, kind, value):
-    """A row of a parameter map; kind: the number of the choice."""
+    """An entry of a parameter map; kind: the field number of the oneof member."""
     value = wire.text(kind, value) if isinstance(value, str) else wire.number(
         kind, value % (1 << 64))
     return wire.message(field, wire.text(1, key) + wire.message(2, value))
@@ -65,7 +65,7 @@ C, F = tensor("coords", "INT32", (3, 4)), tensor("feats", "FP32", (3, 4))
 CB, FB = COORDS.tobytes(), FEATS.tobytes()
 GOOD = C + F + raw(CB) + raw(FB)
 INVALID = "INVALID_ARGUMENT"
-BOOL, INT, TEXT, UINT = 1, 2, 3, 5  # choices of a parameter
+BOOL, INT, TEXT, UINT = 1, 2, 3, 5  # oneof members of a parameter
 REGION, BYTES = ("shared_memory_region", TEXT, "r"), ("shared_memory_byte_size", INT, 48)
 
 CASES = {
@@ -178,7 +178,7 @@ def test_refused_with_a_sentence(daemon, name):
     [("triton_enable_empty_final_response", BOOL, 0)],
     [("mine", TEXT, "x"), ("other", INT, -1), ("third", BOOL, 1), ("headers", TEXT, "y")]])
 def test_what_stock_clients_may_add_is_fine(daemon, parameters):
-    """A model without state takes a correlation id as Triton does: it means nothing."""
+    """A stateless model accepts a correlation id and ignores it, as Triton does."""
     assert send(daemon, request(*(parameter(4, *p) for p in parameters), GOOD))
 
 
@@ -257,7 +257,7 @@ def h2_connect(daemon):
 
 
 def test_a_deadline_already_past(daemon):
-    """By hand, since gRPC's own clients do not even send such a request."""
+    """HTTP/2 by hand, since gRPC's own clients do not even send such a request."""
     with h2_connect(daemon) as peer:
         peer.sendall(h2_headers((b"grpc-timeout", b"1n")))
         seen = b""
@@ -270,14 +270,14 @@ def test_a_deadline_already_past(daemon):
 
 
 def test_a_client_that_vanishes_in_mid_message(daemon):
-    """HTTP/2 by hand: promises 1 MB, sends a part of it, and is gone."""
+    """HTTP/2 by hand: announces 1 MB, sends a part of it, and disconnects."""
     for abrupt in (False, True):
         for _ in range(5):
             with h2_connect(daemon) as peer:
                 peer.sendall(h2_headers())
                 body = struct.pack(">BI", 0, 1 << 20) + request(C, F) + bytes(5000)
                 peer.sendall(h2_frame(0, 0, 1, body))
-                time.sleep(0.02)  # sleep: until it has come, or not
+                time.sleep(0.02)  # sleep: the part may have arrived by then, or not
                 if abrupt:  # reset instead of an orderly end
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
@@ -298,7 +298,7 @@ def test_cancelled_requests_leave_nothing_behind(daemon):
 
 
 def test_compressed_requests_are_refused(daemon):
-    """gRPC inflates a body before it looks at its size: a small bomb would fill the memory."""
+    """gRPC decompresses a body before it checks the size: a small bomb would fill the memory."""
     data = messages.pack_infer("conv", COORDS, FEATS, {})
     with grpc.insecure_channel(daemon.grpc, compression=grpc.Compression.Gzip) as channel:
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crowds: requests run together, each answered as if it were alone, whatever runs beside it."""
+"""Crowds: requests run together; each answer is the same as for the request alone."""
 import asyncio
 import signal
 import threading
@@ -38,7 +38,7 @@ def crowd(tmp_path_factory):
 
 
 class Good:
-    """Grids with the answers that they get alone."""
+    """Grids with the answers that they get when sent alone."""
 
     def __init__(self, daemon, seed):
         with Client(daemon.grpc) as client:
@@ -52,7 +52,7 @@ class Good:
         self.batch_sizes = []
 
     async def run(self, client, at):
-        """One request of the crowd: every third by name, all compared bit for bit."""
+        """One request of the crowd: every third by coords_ref, all compared bit for bit."""
         at, by_name = at % len(SIZES), at % 3 == 0
         coords, feats = self.grids[at]
         answer = await client.infer("conv", None if by_name else coords, feats, timing=True,
@@ -86,7 +86,7 @@ def test_every_answer_of_a_crowd_is_the_one_it_gets_alone(crowd):
     good = Good(crowd, 100)
 
     async def run():
-        """Until some ran together: a machine that is busy may send more slowly than it serves."""
+        """Repeats until some ran together: a busy machine may send more slowly than it serves."""
         rounds = 0
         async with AsyncClient(crowd.grpc) as client:
             while rounds < ROUNDS or max(good.batch_sizes) == 1:
@@ -115,13 +115,13 @@ def test_every_answer_of_a_crowd_is_the_one_it_gets_alone(crowd):
 
 
 class Trouble:
-    """Requests that end badly, each in its own way, and how each did end."""
+    """Requests that fail, each in its own way, and the status of each."""
 
     def __init__(self):
         self.ends = {}
 
     def was_late(self):
-        """On a machine that is quick now, no request waits for longer than it may."""
+        """Whether a request exceeded its queue time; on a machine that is fast now, none does."""
         return "Unavailable" in self.ends.get("expired", ())
 
     async def run(self, client, at):
@@ -162,7 +162,7 @@ class Trouble:
         return "OK"
 
     async def vanished(self, client, at):
-        """The whole connection goes away while the request is there."""
+        """The whole connection closes while the server has the request."""
         async with AsyncClient(client.address) as other:
             call = asyncio.ensure_future(
                 other.infer("conv", *random_grid(at, 3000, ci=CI), timeout=PATIENCE))
@@ -231,7 +231,7 @@ def test_an_idle_worker_waits_for_company_as_long_as_the_model_says(tmp_path):
     crowd_model(requests_max=2, delay_us=10_000_000).write(repository, "conv")
     with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
         def is_served_with_its_company():
-            """A full batch does not wait, so the second of two is served when it comes."""
+            """A full batch does not wait, so the second of two is served when it arrives."""
             answers = []
 
             def run(seed):
@@ -248,8 +248,8 @@ def test_an_idle_worker_waits_for_company_as_long_as_the_model_says(tmp_path):
 
 
 def test_nobody_waits_longer_for_company_than_the_model_says(tmp_path):
-    """To a part of a millisecond: a request that stays alone runs when its 2.5 ms are over.  On a
-    busy machine most run later; that one does not shows that nothing of ours is in its way."""
+    """To a fraction of a millisecond: a request that stays alone runs when its 2.5 ms are over.  On
+    a busy machine most run later; one that is on time shows that our code causes no delay."""
     repository = tmp_path / "repository"
     crowd_model(delay_us=2500).write(repository, "conv")
     with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
@@ -265,7 +265,7 @@ def test_nobody_waits_longer_for_company_than_the_model_says(tmp_path):
 
 
 def slow_model(repository):
-    """About 0.1 s for 20,000 voxels on one thread: longer than any word takes."""
+    """About 0.1 s for 20,000 voxels on one thread: longer than any message takes."""
     model = ConvModel(ci=64, hidden=256)
     model.network["batching"] = {"requests_max": 2}
     model.write(repository, "slow")
@@ -283,18 +283,18 @@ def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_pa
             client.infer("slow", coords, feats)
             alone = min(alone, time.monotonic() - begin)
 
-        # Of one client, whose own requests are served in their order.
-        # Without a deadline that counts: half a minute each, on a busy machine under a sanitizer.
+        # All from one client, whose requests are served in order.
+        # The deadline is far away: each takes half a minute on a busy machine under a sanitizer.
         crowd = [threading.Thread(target=client.infer, args=("slow", coords, feats),
                                   kwargs={"timeout": 100 * PATIENCE}) for _ in range(12)]
-        # Frozen: on a busy machine the crowd may come more slowly than it is served.
+        # Frozen, because on a busy machine the crowd may arrive more slowly than it is served.
         with daemon.frozen(daemon.workers()[0]):
             for call in crowd:
                 call.start()
             daemon.wait_for("a queue", lambda: daemon.metrics()["voxeld_queued_requests"] >= 8)
 
             def refused():
-                """By the server, unless the client's own clock was first."""
+                """Whether the server refused it, and not the client's own timer."""
                 with pytest.raises(voxeld.DeadlineExceeded) as caught:
                     client.infer("slow", coords, feats, timeout=3 * alone)
                 return "cannot be met: the expected wait is" in caught.value.message
@@ -306,7 +306,7 @@ def test_what_cannot_be_in_time_is_refused_at_once_with_the_expected_wait(tmp_pa
             assert daemon.metrics()["voxeld_deadline_refusals_total"] >= 2
         for call in crowd:
             call.join()
-        # With nobody ahead both are served.
+        # With no request ahead, both are served.
         client.infer("slow", coords, feats, timeout=PATIENCE, queue_timeout_us=PATIENCE * 500_000)
 
 
@@ -331,7 +331,7 @@ def test_a_full_queue_says_when_to_try_again(tmp_path):
         with daemon.frozen(daemon.workers()[0]):
             for call in calls:
                 call.start()
-            # Two batches of at most two are on the worker's desk, four requests wait.
+            # The worker has two batches of at most two; four requests wait.
             daemon.wait_for("refusals", lambda: len(outcomes) >= 8)
         for call in calls:
             call.join()
@@ -373,7 +373,7 @@ def test_voxels_in_flight_are_bounded(tmp_path):
 
 
 def ends_at_once(daemon, wait):
-    """One request is answered, and whether its drain ends within 0.2 s of that."""
+    """Whether the drain ends within 0.2 s of the answer to its last request."""
     coords, feats = random_grid(1, 500, ci=CI)
     with Client(daemon.grpc) as client:
         call = threading.Thread(target=client.infer, args=("conv", coords, feats))
@@ -393,8 +393,8 @@ def ends_at_once(daemon, wait):
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's end takes longer")
 @pytest.mark.parametrize("wait", [0, 0.2, 0.4, 0.6])
 def test_the_drain_ends_with_the_last_answer(tmp_path, wait):
-    """And not when the loop happens to wake next, which is every second: from each of four moments
-    one of twenty drains is over at once, however busy the machine is."""
+    """The drain does not wait for the loop's next wakeup, which comes every second.  For each of
+    four delays one of twenty drains ends at once, however busy the machine is."""
     crowd_model().write(tmp_path / "repository", "conv")
     for _ in range(20):
         daemon = Daemon(tmp_path / "repository", tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""voxeld at a terminal: every subcommand explains itself, and knows what was probably meant."""
+"""voxeld at a terminal: every subcommand has help, and suggests what was probably meant."""
 import os
 import pathlib
 import re
@@ -44,7 +44,7 @@ def test_help_says_which_column_is_which(words):
         assert column in said, said
 
 
-# Help that is asked for behind other words is help, not their work.
+# --help behind other arguments prints the help, and the command does not run.
 @pytest.mark.parametrize("words", [["serve", "--repository", "/nowhere", "-h"],
                                    ["check", "/nowhere", "--help"],
                                    ["compile", "--arch", "sm_90a", "--all", "--help"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`voxel infer` with the files that people have: right, or a sentence that says what to do."""
+"""`voxel infer` with common files: a right answer, or a sentence that says what to do."""
 import contextlib
 import os
 import pathlib
@@ -19,7 +19,7 @@ from voxeld_process import PATIENCE, Daemon
 HEADER = ("ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\n"
           "property float z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n"
           "property float intensity\nend_header\n")
-# The last two are in one voxel of 0.5.
+# The last two points are in one voxel of size 0.5.
 POINTS = ((0.1, 0.1, 0.1, 255, 0, 51, 0.5), (0.1, 0.1, 0.6, 0, 255, 0, -1),
           (5.1, 5.1, 5.1, 0, 0, 255, 2), (5.2, 5.2, 5.2, 51, 0, 51, 4))
 COORDS = np.array([[0, 0, 0, 0], [0, 0, 0, 1], [0, 10, 10, 10]], np.int32)
@@ -45,7 +45,7 @@ def voxel(daemon, folder, *words):
 
 
 def refused(daemon, folder, sentence, *words):
-    """Before anything was asked or written: exit code 2 and that sentence."""
+    """Exit code 2 and that sentence, before anything is sent or written."""
     before = sorted(folder.iterdir())
     done = voxel(daemon, folder, *words)
     assert done.returncode == 2 and sentence in done.stderr, (done.returncode, done.stderr)
@@ -53,7 +53,7 @@ def refused(daemon, folder, sentence, *words):
 
 
 def test_features_that_nobody_named_are_told(tmp_path, folder):
-    """A model of one channel takes 1 everywhere: right only when the file has nothing better."""
+    """A model of one channel gets feats of 1: right only when the file has no features."""
     ConvModel(ci=1).write(tmp_path / "repository")
     np.savez(folder / "named.npz", coords=COORDS, features=FEATS[:, :1])
     np.savez(folder / "bare.npz", coords=COORDS)
@@ -64,7 +64,7 @@ def test_features_that_nobody_named_are_told(tmp_path, folder):
             assert done.returncode == 0, done.stderr
             assert ("no feats were named, so all are sent as 1; the file has: "
                     f"{has} (use --feats NAME)") in done.stderr
-            quiet = voxel(daemon, folder, *words, "-q")  # a wrong answer is no progress
+            quiet = voxel(daemon, folder, *words, "-q")  # -q hides progress, not the warning
             assert quiet.stdout == "" and "no feats were named" in quiet.stderr
         assert "no feats" not in voxel(daemon, folder, "bare.npz").stderr
 
@@ -90,7 +90,7 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
                 "--raw-feats", "-o", "raw.npy")
     assert raw.returncode == 0 and "divided" not in raw.stderr
     feats = FEATS * np.float32([255, 255, 255, 1])
-    # The same means to a rounding of the last bit: 0.1 is 25.5 / 255 only nearly.
+    # The same means except for rounding in the last bit: 0.1 is not exactly 25.5 / 255.
     np.testing.assert_allclose(np.load(folder / "raw.npy"),
                                client.infer("conv", COORDS, feats)["out"], rtol=1e-4, atol=1e-2)
 
@@ -188,7 +188,7 @@ def test_every_command_takes_a_unix_socket(sockets, tmp_path, words):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_socket_of_another_group_is_no_absent_server(sockets):
-    program = sockets / "voxel"  # the build folder may not be the stranger's to enter
+    program = sockets / "voxel"  # the other user may have no access to the build folder
     program.write_bytes(pathlib.Path(os.environ["VOXEL"]).read_bytes())
     program.chmod(0o755)
 
@@ -210,7 +210,7 @@ def test_a_socket_of_another_group_is_no_absent_server(sockets):
 
 
 def test_a_server_that_is_slow_to_greet_is_no_absent_one(daemon, folder):
-    """A proxy holds the first bytes back for half a second: as a busy host, or a far one."""
+    """A proxy delays the first bytes by half a second, as a busy or distant host does."""
     listener = socket.create_server(("127.0.0.1", 0))
     inside = socket.create_connection(daemon.grpc.split(":"))
 
@@ -222,7 +222,7 @@ def test_a_server_that_is_slow_to_greet_is_no_absent_one(daemon, folder):
 
     def serve():
         outside, _ = listener.accept()
-        time.sleep(0.5)  # sleep: longer than a first attempt had
+        time.sleep(0.5)  # sleep: longer than the limit of a first attempt
         there = threading.Thread(target=carry, args=(outside, inside))
         there.start()
         carry(inside, outside)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `voxel` must not take without a word: each of these was a wrong answer with exit code 0."""
+"""What `voxel` must not accept silently: each of these once gave a wrong answer with code 0."""
 import asyncio
 import os
 import subprocess
@@ -17,7 +17,7 @@ NAMES = ("p", "q", "r_", "s")
 
 @pytest.fixture(scope="module")
 def grid():
-    """Two samples whose voxels are no one's twice, so that as one sample they would pass too."""
+    """Two samples that have no voxel in common, so as one sample they would be accepted too."""
     coords, feats = random_grid(11, 120)
     coords[:, 0] = np.arange(len(coords)) % 2
     return coords, feats
@@ -73,7 +73,7 @@ def test_samples_under_another_name_are_refused(daemon, grid, tmp_path, name):
 @pytest.mark.parametrize("arrays", [
     {"anything": 0}, {"labels": 0, "weight": 1}, {"offset": 2}, {"batch_offsets": 2}])
 def test_an_array_that_may_be_samples_is_refused(daemon, client, grid, tmp_path, arrays):
-    """Whatever its name: as one sample its rows would be neighbours across samples."""
+    """Whatever its name: read as one sample, rows of different samples would be neighbours."""
     coords, feats = grid
     values = (coords[:, 0], feats[:, 0], np.array([50, 120]))
     np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats,
@@ -120,7 +120,7 @@ def test_version_0_is_not_the_highest(daemon, client, grid, tmp_path):
     for command in ("infer", "bench"):
         done = voxel(daemon, tmp_path, "a.npz", "--version", "0", command=command)
         assert done.returncode == 2 and "a whole number from 1 to" in done.stderr
-    # Which 01 is the server says: 1.
+    # The server decides which version 01 is: 1.
     assert client.infer("conv", *grid, version="01").model_version == "1"
     assert client.infer("conv", *grid, version=1).model_version == "1"
 
@@ -133,7 +133,7 @@ def test_a_port_is_not_taken_modulo_65536(daemon, grid, tmp_path):
 
 
 def test_what_only_looks_like_samples_is_left_alone(daemon, grid, tmp_path):
-    """A scan's name, a number of scans, samples that column 0 has already, and blue: said only."""
+    """A scan's name, a number of scans, samples that column 0 has already, and blue: only noted."""
     coords, feats = grid
     blue = feats[:, 0]
     np.savez(tmp_path / "a.npz", coords=coords[:, 1:], feats=feats, sample="scan 7", batch=4)
@@ -257,7 +257,7 @@ def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
 
 
 def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
-    """points -> npz -> npz -> ply -> npz: where a voxel is, is decided once."""
+    """points -> npz -> npz -> ply -> npz: a voxel's position is decided once."""
     coords, feats = random_grid(12, 60)
     np.savez(tmp_path / "points.npz", coords=coords[:, 1:] * 0.25, feats=feats)
     named = "out_0,out_1,out_2,out_0"
@@ -282,7 +282,7 @@ def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
         np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
         assert voxel(daemon, tmp_path, "a.npz", "-o", "out.npz").returncode == 0
         assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
-    # Beside floats it would decide where points are put, and they may be voxels already.
+    # With float positions it would decide the voxel of each point, and they may be voxels already.
     np.savez(tmp_path / "a.npz", coords=coords * 1.0, feats=feats, voxel_size=0.5)
     done = voxel(daemon, tmp_path, "a.npz")
     assert done.returncode == 2

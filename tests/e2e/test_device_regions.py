@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device regions through the daemon, on the fake GPU: answers are the wire's, bit for bit, on the
-device that the memory is of, and whatever becomes of workers and clients."""
+"""Device regions through the daemon, on the fake GPU.  Answers are bit for bit those over the wire;
+the device that owns the memory computes them; workers and clients may die meanwhile."""
 import base64
 import contextlib
 import os
@@ -23,7 +23,7 @@ PAGE = 4096
 
 
 def device_handle(fd, size, pid=None):
-    """As engine/gpu/fake/fake.h says."""
+    """The format that engine/gpu/fake/fake.h defines."""
     text = b"voxeld-fake-ipc\0" + struct.pack("<QQQ", pid or os.getpid(), fd, size)
     return base64.b64encode(text.ljust(64, b"\0")).decode()
 
@@ -49,13 +49,13 @@ def metric(daemon, name):
 
 
 def pid_of(daemon, worker):
-    """The process that worker has had first."""
+    """The first process of that worker."""
     return next(r["pid"] for r in lines(daemon, "WORKER_START") if r["worker"] == worker)
 
 
 class Placed:
-    """A grid whose tensors are each in a device region of their own, of whole pages: so the
-    mappings of a worker may lie next to each other."""
+    """A grid with each tensor in a device region of its own.  Regions are whole pages, so mappings
+    in a worker may be adjacent."""
 
     def __init__(self, stack, client, seed, device=0, voxels=1024):
         self.grid, self.client, self.files = Grid(seed, voxels), client, []
@@ -93,7 +93,7 @@ def stack():
 
 
 def access(daemon, request_id, event="ACCESS"):
-    """The line of one request."""
+    """The access log line of one request."""
     def mine():
         return [r for r in lines(daemon, event) if r["id"] == request_id]
     daemon.wait_for("its line", mine)
@@ -201,7 +201,7 @@ def test_a_device_that_never_opens_again_is_not_waited_for(repository, tmp_path,
 
 
 def test_regions_go_with_their_client(repository, tmp_path):
-    """A client that is killed: its memory is nobody's any more, and others are served."""
+    """A client is killed: the server releases its memory and serves others."""
     with start(repository, tmp_path, "fake:0") as daemon:
         code = ("import sys; sys.path[:0] = sys.argv[3:]\n"
                 "import contextlib\n"
@@ -238,7 +238,7 @@ def test_a_region_that_was_cut_is_counted_once_and_no_execution(repository, tmp_
             register(client, file, grid.size)
             client.call("ModelInfer", **grid.request())
             fields = grid.request()
-            del fields["inputs"][0]["parameters"]  # the front touches no region
+            del fields["inputs"][0]["parameters"]  # the front accesses no region
             fields["raw_input_contents"] = [base64.b64encode(grid.coords.tobytes()).decode()]
             os.truncate(file, PAGE)
             for text in ("made its shared memory", "is gone", "is gone"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers that hang, cannot start, or run out of memory: no request is lost, the other workers
-never pause, and pages and metrics tell the truth the whole time."""
+never pause, and pages and metrics are right the whole time."""
 import contextlib
 import os
 import re
@@ -23,16 +23,16 @@ from voxeld_process import PATIENCE, Daemon
 sys.path.append(str(ROOT / "tests" / "bench"))
 import failover  # noqa: E402
 
-# A worker that is silent for so long may be taken for hung: on a busy machine one that is not, too.
-# So these tests count the hangs that they made themselves, and take more of them as they come.
+# The watchdog treats a worker that is silent for this long as hung.  On a busy machine that can be
+# a healthy worker, so these tests count the hangs that they cause and accept others.
 WATCHDOG_MS = 6000 if SANITIZED else 1500
-# Of a test in which no worker may be taken for hung: it sleeps twice as long.
+# For a test in which no worker may be treated as hung: the test sleeps twice as long.
 FRONT_WATCHDOG_MS = 10000 if SANITIZED else 3000
 NO_DRIVER = "libcuda-of-nobody.so"
 
 
 def total(daemon, name):
-    """The sum over workers of the metrics that begin so."""
+    """The sum over workers of the metrics whose name begins with `name`."""
     return sum(v for k, v in daemon.metrics().items() if k.startswith(f"voxeld_{name}"))
 
 
@@ -46,7 +46,7 @@ def wait_up(daemon, workers):
 
 
 def hangs(daemon):
-    """What the watchdog said it was owed, hang by hang."""
+    """The `owes` field of every hang in the log: what the watchdog waited for."""
     return re.findall(r"\bWORKER_HANG\b.* owes=(\w+)", daemon.log())
 
 
@@ -56,7 +56,7 @@ def gpu(work):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """With a warm-up that plain C bears."""
+    """With a warm-up small enough for plain C."""
     path = tmp_path_factory.mktemp("repository")
     small = ConvModel()
     small.network["warmup"] = [10]
@@ -65,7 +65,7 @@ def repository(tmp_path_factory):
 
 
 def test_ten_kills_and_bad_requests_all_the_time(tmp_path):
-    """tests/bench/failover.py, short: what it says about itself holds here."""
+    """A short run of tests/bench/failover.py, which describes what it checks."""
     model = failover.write_model(tmp_path / "repository", 5000)
     options = {"model": failover.MODEL, "channels": model.ci, "voxels": 2000, "giant": 5001,
                "load": 0.5, "seconds": 10, "every": 2 if SANITIZED else 1}
@@ -109,8 +109,8 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
 
 
 def test_a_long_request_is_no_hang(tmp_path):
-    """A layer of it is a word.  On a busy machine one layer may take as long as all did before:
-    then both become longer."""
+    """The worker reports each layer.  On a busy machine one layer may take longer than the limit;
+    then the test tries again with a longer limit and a longer request."""
     deep = ConvModel(hidden=8)
     layers = deep.network["layers"]
     for i in range(40):
@@ -198,12 +198,12 @@ def test_no_watchdog_waits_for_ever(repository, tmp_path):
     with Daemon(repository, tmp_path, "--watchdog-ms", "0") as daemon:
         pid = daemon.workers()[0]
         with daemon.frozen(pid):
-            time.sleep(2.5)  # sleep: a question a second, and none may end it
+            time.sleep(2.5)  # sleep: one check a second, and none may end the worker
         assert daemon.workers() == [pid] and not hangs(daemon)
 
 
 def test_a_driver_that_hangs_while_it_opens(repository, tmp_path):
-    """dlopen of a FIFO waits for a writer, as a driver may wait for its device."""
+    """dlopen of a FIFO blocks until a writer opens it, as a driver may block on its device."""
     driver = tmp_path / "libhangs.so"
     os.mkfifo(driver)
     with Daemon(repository, tmp_path, "--device", "cpu,cuda:0", "--gpu-driver", str(driver),
@@ -227,7 +227,7 @@ def test_the_other_worker_goes_on(repository, tmp_path, how, record_property):
             gone, begin = daemon.workers()[0], time.monotonic()
             target = load.done + 20
             os.kill(gone, how)
-            # A new worker may be up before anybody's answer was due.
+            # A new worker may be up before any answer was due.
             daemon.wait_for("the new worker, and answers", lambda: gone not in daemon.workers()
                             and total(daemon, "worker_up") == 2
                             and (load.done >= target or load.errors))
@@ -256,9 +256,9 @@ def test_a_worker_that_ends_at_once_is_tried_less_and_less_often(repository, tmp
                 *gpu(tmp_path)) as daemon, Client(daemon.grpc) as client:
         begin = time.monotonic()
         daemon.wait_for("deaths", lambda: daemon.log().count("WORKER_EXIT") >= 5)
-        assert time.monotonic() - begin > 0.5  # 0, 100, 200, 400 ms; what was before not counted
+        assert time.monotonic() - begin > 0.5  # pauses of 0, 100, 200, 400 ms
         assert up(daemon, 0) == 1 and up(daemon, 1) == 0
-        # One of two is enough to serve, and that is what is said.
+        # One of two workers is enough to serve, so the server is ready.
         assert daemon.get("/v2/health/ready")[0] == 200 and client.server_ready()
         assert NO_DRIVER in daemon.get("/")[1]
         assert "out" in client.infer("conv", *random_grid(1, 100), timeout=PATIENCE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that die, models that come and go, signals: no request is lost, health is truthful."""
+"""Workers die, models come and go, signals arrive: no request is lost, health is right."""
 import json
 import os
 import pathlib
@@ -69,7 +69,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
             bystanders.append(client.infer("conv", *random_grid(2, 100), timeout=PATIENCE))
         first = threading.Thread(target=run_poison)
         second = threading.Thread(target=run_bystander)
-        os.kill(daemon.workers()[0], signal.SIGSTOP)  # so that it is not done before it dies
+        os.kill(daemon.workers()[0], signal.SIGSTOP)  # so that it dies with the request
         first.start()
         daemon.wait_for("the poison",
                         lambda: daemon.metrics()["voxeld_running_requests"] == 1)
@@ -82,7 +82,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         daemon.wait_for("its models", lambda: client.model_ready("slow")
                         and client.model_ready("conv"))
         began = processor_seconds(worker)
-        # The bystander, which may come first, takes no second of a processor.
+        # The bystander may run first; it takes less than a second of processor time.
         daemon.wait_for("the poison on a worker",
                         lambda: processor_seconds(worker) > began + 1)
         os.kill(worker, signal.SIGKILL)
@@ -108,7 +108,7 @@ def test_health_is_truthful_while_the_only_worker_is_down(repository, tmp_path):
 
 
 def wait_out_a_deadline(daemon, infer, error):
-    """With a worker that stands still: infer(seconds) until one reached it before its deadline."""
+    """The worker is stopped; calls infer(seconds) until a request reaches it in time."""
     seconds = 0.2
     while not daemon.metrics()["voxeld_running_requests"]:
         with pytest.raises(error):
@@ -122,8 +122,8 @@ def test_a_request_that_waits_out_its_deadline_while_no_worker_runs(repository, 
         with daemon.frozen(daemon.workers()[0]):
             wait_out_a_deadline(daemon, lambda seconds: client.infer(
                 "conv", coords, feats, timeout=seconds), voxeld.DeadlineExceeded)
-            # That one is still on the worker's desk, with this one; the next waits in the queue,
-            # where `timeout` rules.
+            # The worker still has that one, and gets this one; the next waits in the queue, where
+            # its queue timeout applies.
             call = threading.Thread(target=client.infer, args=("conv", coords, feats))
             call.start()
             daemon.wait_for("a full desk",
@@ -151,7 +151,7 @@ def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
         calls = [threading.Thread(target=run) for _ in range(20)]
 
         def settled():
-            """Two batches on the worker's desk, four in the queue, and the rest refused."""
+            """The worker has two batches, the queue four requests, and the rest are refused."""
             numbers = daemon.metrics()
             running.append(numbers["voxeld_running_requests"])
             return (numbers["voxeld_queued_requests"] == 4
@@ -163,7 +163,7 @@ def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
             daemon.wait_for("refusals", settled)
         for call in calls:
             call.join()
-        assert 2 <= running[-1] <= 2 * 4  # a batch is of what waits, and no more than four wait
+        assert 2 <= running[-1] <= 2 * 4  # a batch comes from the queue, which holds four
         assert outcomes.count("OK") == running[-1] + 4
         assert all("Exceeds maximum queue size" in o for o in outcomes if o != "OK")
 
@@ -183,7 +183,7 @@ def test_sigterm_drains_and_exits_0(repository, tmp_path):
         assert status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert daemon.get("/v2/health/ready")[0] == 503
         assert daemon.get("/v2/health/live")[0] == 200
-        run(client, 1)  # still served: the balancer has not heard yet
+        run(client, 1)  # still served: a load balancer has not noticed yet
         threads = [threading.Thread(target=run, args=(client, s)) for s in range(2, 5)]
         for thread in threads:
             thread.start()
@@ -238,7 +238,7 @@ def test_a_broken_new_version_leaves_the_old_one_serving(tmp_path):
         with pytest.raises(voxeld.Unavailable) as caught:
             client.infer("conv", coords, feats, version=2)
         assert "safetensors" in caught.value.message
-        # The same version, mended, is taken at the next look.
+        # The same version, repaired, is loaded at the next SIGHUP.
         ConvModel(seed=3).write(repository, version=2)
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("version 2",
@@ -354,7 +354,7 @@ def test_check_command(tmp_path):
 
 
 def test_nothing_leaks_over_many_requests(repository, tmp_path):
-    """Descriptors, slots and calls; memory has its own bench with its own number of requests."""
+    """Descriptors, slots and calls; a bench of its own measures memory with more requests."""
     with Daemon(repository, tmp_path) as daemon:
         def some(count):
             with Load(daemon, threads=3, voxels=200) as load:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of clients/README.md, as they stand, against a daemon: what a newcomer copies works.
+"""The examples of clients/README.md, unchanged, against a daemon: what a newcomer copies works.
 
-Each block behind `<!-- way: NAME -->` is taken out, 127.0.0.1:8001 becomes the daemon's address,
-and what it prints must be the normals that the reference client gets.
+Each block behind `<!-- way: NAME -->` is extracted, 127.0.0.1:8001 becomes the daemon's address,
+and its output must be the normals that the reference client gets.
 """
 import asyncio
 import base64
@@ -103,7 +103,7 @@ def test_command_line(daemon, expected, tmp_path):
 
 
 def run_c(program, daemon, tmp_path):
-    """With the header, library and .pc as `cmake --install` puts them under a prefix."""
+    """With the header, library and .pc file as `cmake --install` places them under a prefix."""
     prefix = tmp_path / "prefix"
     run(["cmake", "--install", str(pathlib.Path(os.environ["VX_BIN"]).parent), "--prefix",
          str(prefix)], tmp_path)
@@ -136,7 +136,7 @@ def request_of(text):
 
 
 def answer_check(answer, expected):
-    """As grpcurl prints it, with protobuf's names in JSON; the README says which."""
+    """Checks JSON as grpcurl prints it, with protobuf's JSON names, which the README shows."""
     assert "`rawOutputContents`" in README
     raw = base64.b64decode(answer["rawOutputContents"][0])
     np.testing.assert_array_equal(np.frombuffer(raw, "<f4").reshape(2, 3), expected)
@@ -150,7 +150,7 @@ def test_grpcurl(daemon, expected, tmp_path):
 
 
 def test_what_grpcurl_does(daemon, expected):
-    """The JSON of the README through what the server's reflection says of its messages."""
+    """Sends the README's JSON with the message types from the server's reflection."""
     text = text_of("grpcurl", daemon)
     address, method = re.search(r"-d @ (\S+) (\S+)", text).groups()
     assert method == f"{SERVICE}/ModelInfer"
@@ -175,7 +175,7 @@ def test_shm_of_the_command_line(daemon, expected, tmp_path):
     out = run([os.environ["VOXEL"], "bench", "--server", daemon.grpc, "--model", "normals", "-n",
                "200", "-c", "3", "--requests", "30", "--warmup", "2", "--shm", "--json"], tmp_path)
     result = json.loads(out)
-    assert result["received_bytes"] < 200 < 200 * 3 * 4   # no tensor among them
+    assert result["received_bytes"] < 200 < 200 * 3 * 4   # none of the messages carries a tensor
     assert result["sent_bytes"] < 1000 < 200 * 20
 
 
@@ -186,7 +186,7 @@ def ours_in_shm():
 def test_python_regions_leave_nothing(daemon, expected):
     feats = np.ones((2, 1), np.float32)
     with Client(daemon.grpc) as client:
-        with client.region(4096) as region:   # the first makes the connection
+        with client.region(4096) as region:   # the first request opens the connection
             assert region.name not in ours_in_shm()
         before = len(os.listdir("/proc/self/fd")), daemon.descriptors()
         for _ in range(200):
@@ -197,7 +197,7 @@ def test_python_regions_leave_nothing(daemon, expected):
                 np.testing.assert_array_equal(out, expected)
                 assert np.shares_memory(answer["normals"], out)
         daemon.wait_for("descriptors to be closed", lambda: daemon.descriptors() <= before[1])
-        # gRPC may have opened one or two for itself meanwhile.
+        # gRPC may have opened one or two descriptors for itself meanwhile.
         assert len(os.listdir("/proc/self/fd")) <= before[0] + 4
         del answer, coords, out
         assert pathlib.Path("/proc/self/maps").read_text().count("/dev/shm/voxel-") == 0
@@ -213,7 +213,7 @@ def test_python_says_what_cannot_be(daemon):
             with pytest.raises(ValueError, match="a region of this client"):
                 client.infer("normals", COORDS, feats,
                              outputs_in={"normals": foreign.array((2, 3), np.float32)})
-            # A region of another connection is none, even for who knows its name.
+            # A region of another connection does not exist here, even by its right name.
             coords = region.put(COORDS)
             other._regions.append(region)
             with pytest.raises(NotFound, match="Unable to find shared memory region"):
@@ -241,7 +241,7 @@ def test_python_arrays_have_no_negative_dimensions(daemon):
 
 
 def test_asyncio_regions_that_end_oddly(daemon):
-    """Never entered, closed twice, closed after the client: no object, no memory, no error."""
+    """Never entered, closed twice, closed after the client: nothing is left, no error occurs."""
     def mapped():
         return pathlib.Path("/proc/self/maps").read_text().count("/dev/shm/voxel-")
 

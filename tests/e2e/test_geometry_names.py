@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Geometries by name, and the load generator's judgement: every client against a small server that
-names what it gets, forgets when told to, and lies when told to."""
+"""coords_ref in every client, and the checks of the load generator, against a small server that
+names coords, and that forgets names or answers wrong when told to."""
 import asyncio
 import concurrent.futures
 import hashlib
@@ -25,7 +25,7 @@ BENCH_LOAD = pathlib.Path(os.environ.get("VX_BIN", "")) / "bench_load"
 
 
 def entry(data):
-    """Key and text of a parameter; None when it is no text."""
+    """Key and text of a parameter; the text is None when the value is not a string."""
     fields = dict(wire.fields(data))
     text = dict(wire.fields(fields[2])).get(3)
     return bytes(fields[1]).decode(), None if text is None else bytes(text).decode()
@@ -35,7 +35,7 @@ class NamingServer:
     """Answers out = sum of the row's coords + feats[:, 0], and names coords as voxeld does."""
 
     def __init__(self):
-        self.known, self.seen = {}, []  # seen: (coords came, coords_ref) of each request
+        self.known, self.seen = {}, []  # seen: (whether coords arrived, coords_ref) of each request
         self.lie_at, self.refuse_at = None, None
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
         serve = grpc.unary_unary_rpc_method_handler
@@ -143,7 +143,7 @@ def test_python_refuses_what_cannot_be_meant(server, coords, options):
     assert server.seen == []
 
 
-# Other coordinates of as many rows, which a name would be taken for without a word.
+# Other coordinates with as many rows; a client that trusts the name would not notice.
 OTHERS = {"another order": COORDS[::-1], "other axes": COORDS[:, [0, 3, 2, 1]],
           "one voxel": COORDS + (np.arange(12) == 11).reshape(3, 4)}
 
@@ -162,12 +162,12 @@ def test_python_answers_of_the_coords_whatever_the_name(server, other):
         answer = client.infer("sums", coords, FEATS, coords_ref=name, resend=True,
                               timeout=PATIENCE)
         np.testing.assert_array_equal(answer["out"], sums)
-        # Each has its own name now, and needs to be sent no more; the type here does not matter.
+        # Each has its own name now and need not be sent again; the dtype here does not matter.
         for grid, ref in ((COORDS, name), (coords.astype(np.int64), answer.coords_ref)):
             client.infer("sums", grid, FEATS, coords_ref=ref, resend=True, timeout=PATIENCE)
             assert server.seen[-1] == (False, ref)
     np.testing.assert_array_equal(asyncio.run(later(name))["out"], sums)
-    # A name of another client is not known to be of these coords.
+    # A new client does not know that the name belongs to these coords.
     with Client(server.address) as client:
         answer = client.infer("sums", coords, FEATS, coords_ref=name, resend=True,
                               timeout=PATIENCE)
@@ -214,7 +214,7 @@ def test_command_line_names_uses_and_resends(server, tmp_path):
     resent = voxel(server, tmp_path, "--coords-ref", line, "--resend")
     assert resent.returncode == 0, resent.stderr
     assert server.seen[-2:] == [(False, name), (True, "")]
-    # The same line by another way.
+    # The line also works as a --coords-ref argument.
     loud = voxel(server, tmp_path, "--name-geometry", "--coords-ref", line)
     assert f"for --coords-ref: {line}\n" in loud.stdout, loud.stdout + loud.stderr
 
@@ -234,7 +234,7 @@ def test_command_line_compares_the_coords(server, tmp_path, other):
     assert refused.returncode == 2 and not os.path.exists(out), refused.stdout
     assert "other coords, or the same in another order" in refused.stderr and line in refused.stderr
     assert server.seen == [(True, "")]
-    for ref in (line, name):   # a name alone is known to be of nothing
+    for ref in (line, name):   # the client does not know which coords a bare name stands for
         resent = infer("--coords-ref", ref, "--resend")
         assert resent.returncode == 0, resent.stderr
         np.testing.assert_array_equal(np.load(out).reshape(-1, 1),
@@ -269,7 +269,7 @@ def test_load_counts_good_answers(server):
     code, said, text = load(server, "--requests", "200", "--feats", "2")
     assert code == 0, text
     assert said["statuses"] == {"OK": 200} and said["answered"] == 200
-    # Each of the 6 distinct requests came alone first.
+    # Each of the 6 distinct requests was first sent alone.
     assert len(server.seen) == 206
     assert 0 < said["p50_ms"] <= said["p90_ms"] <= said["p99_ms"] <= said["max_ms"]
 
@@ -344,7 +344,7 @@ def test_voxeld_stands_bad_requests_among_good_ones(daemon):
     assert said["statuses"] == {"OK": said["answered"]} and said["answered"] > 1000
     assert bad["duplicate"].keys() == bad["range"].keys() == {"INVALID_ARGUMENT"}
     assert bad["empty"].keys() == {"OK"} and bad["vanished"] > 10
-    # Those that vanished in the middle of their message are counted as bad, as giants are.
+    # Clients that vanish in the middle of a message count as bad, as oversized requests do.
     refused = daemon.metrics()['voxeld_rpc_refused_total{reason="bad"}']
     assert refused > bad["giant"]["INVALID_ARGUMENT"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""coords_ref: a geometry is named once and used again, until it is gone; and what is said then."""
+"""coords_ref: a geometry is named once and reused until it is discarded; then an error says so."""
 import concurrent.futures
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ def test_a_named_geometry_is_used_without_its_coords(daemon, client, model, colu
     assert again.coords_ref == first.coords_ref
     assert again.parameters["geometry_hit"] is True
     assert again.parameters["batch_size"] == 1 and again.parameters["batch_voxels"] == 700
-    # Other features of the same voxels are the point of it.
+    # The purpose is to send other features for the same voxels.
     other = np.random.default_rng(2).normal(size=feats.shape).astype(np.float32)
     by_name = client.infer("conv", None, other, coords_ref=first.coords_ref)["out"]
     np.testing.assert_array_equal(by_name, client.infer("conv", coords, other)["out"])
@@ -151,7 +151,7 @@ def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_pa
 
 
 def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_path):
-    """They have no coordinates that another worker, or the next one, could use."""
+    """They carry no coordinates that another or a restarted worker could use."""
     coords, feats = random_grid(51, 400)
     with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
         first = client.infer("conv", coords, feats, coords_ref="")
@@ -168,7 +168,7 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
                 outcomes.append((by_name, type(error).__name__))
         calls = [threading.Thread(target=run, args=(i % 2 == 0,)) for i in range(12)]
         worker, = daemon.workers()
-        # It is gone before it could be let go on.
+        # The worker is killed before frozen() can continue it.
         with contextlib.suppress(ProcessLookupError), daemon.frozen(worker):
             for call in calls:
                 call.start()
@@ -187,7 +187,7 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
 
 
 def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
-    """Two workers have it; one throws it out, is asked first, and the other one answers."""
+    """Two workers have it; one discards it and is asked first; the other one answers."""
     coords, feats = random_grid(120, 1000)
     with contextlib.ExitStack() as open_now:
         daemon = open_now.enter_context(Daemon(
@@ -207,7 +207,7 @@ def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
         def ask(*args, **kwargs):
             return pool.submit(client.infer, "conv", *args, timing=True, timeout=PATIENCE, **kwargs)
         def each(*args, **kwargs):
-            """Two requests; while neither worker answers, each that has the model gets one."""
+            """Sends two requests while both workers are frozen, so each with the model gets one."""
             with contextlib.ExitStack() as still:
                 for worker in daemon.workers():
                     still.enter_context(daemon.frozen(worker))
@@ -226,7 +226,7 @@ def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
         assert {first.parameters["device"], second.parameters["device"]} == {"cpu:0", "cpu:1"}
         assert first.coords_ref == second.coords_ref
         with daemon.frozen(daemon.workers()[1]):
-            # Two of them lie before the frozen worker; the others fill the cache of worker 0.
+            # The frozen worker holds two of them; the others fill the cache of worker 0.
             fillers = [ask(*random_grid(seed, 4000)) for seed in range(130, 170)]
             daemon.wait_for("all but two", lambda: sum(f.done() for f in fillers) == 38)
             done, unknown, hit = batches(), refs(daemon, "unknown"), refs(daemon, "hit")
@@ -259,7 +259,7 @@ def test_requests_by_name_go_to_the_worker_that_holds_it(repository, tmp_path):
                 assert by_name.parameters["device"] == holders[seed]
                 assert np.array_equal(by_name["out"], first["out"])
         assert refs(daemon, "hit") == 30 and refs(daemon, "unknown") == 0
-        # kill -9 of one: what the other holds is still known.
+        # kill -9 of one worker: the geometry that the other holds is still known.
         victim = int(holders[60].split(":")[1])
         info = {k: v for k, v in daemon.metrics().items() if "worker_restarts_total" in k}
         assert len(info) == 2

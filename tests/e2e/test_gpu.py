@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU's path through the daemon, on a GPU that is not there: the fake one computes with the
-kernels' references, so requests are small; and what is said when there is no driver."""
+"""The GPU's path through the daemon, on the fake GPU: it computes with the kernels' references, so
+requests are small.  Also what the daemon reports when there is no driver."""
 import json
 import os
 import re
@@ -17,7 +17,7 @@ from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 NO_DRIVER = "no CUDA driver: libcuda-of-nobody.so: cannot open shared object file"
-# A driver by a name that no machine has, so that the tests are the same on one with a GPU.
+# A driver name that no machine has, so that the tests do the same on a machine with a GPU.
 WITHOUT = ("--gpu-driver", "libcuda-of-nobody.so")
 
 
@@ -26,7 +26,7 @@ def fake(work, *more):
 
 
 def total(daemon, name):
-    """The sum over workers of the metrics that begin so."""
+    """The sum over workers of the metrics whose name begins with `name`."""
     return sum(v for k, v in daemon.metrics().items() if k.startswith(f"voxeld_{name}"))
 
 
@@ -36,7 +36,7 @@ def losses(daemon):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """One layer, with a warm-up that plain C bears."""
+    """One layer, with a warm-up small enough for plain C."""
     path = tmp_path_factory.mktemp("repository")
     small = ConvModel()
     small.network["warmup"] = [10]
@@ -46,7 +46,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The demo network with limits and a warm-up that plain C bears."""
+    """The demo network with limits and a warm-up small enough for plain C."""
     repository = tmp_path_factory.mktemp("demo") / "repository"
     shutil.copytree(ROOT / "deploy" / "demo" / "repository", repository)
     path = repository / "normals" / "network.json"
@@ -67,9 +67,9 @@ def test_the_demo_network_answers_as_on_the_cpu(demo, tmp_path):
             answers[device] = client.infer("normals", coords, feats, timeout=PATIENCE)["normals"]
             assert f'device="{device}"' in daemon.get("/metrics")[1]
     assert answers["cpu"].dtype == answers["fake:0"].dtype
-    # Unit vectors behind nine convolutions: each path rounds its sums for itself, to 11 bits
-    # between layers where the network says half precision, and a layer passes an error on about
-    # once: 9 x 2^-11 = 0.0044, twice for two paths.
+    # Unit vectors behind nine convolutions: each path rounds its own sums, to 11 bits between
+    # layers where the network says half precision, and a layer passes an error on with a factor
+    # of about 1: 9 x 2^-11 = 0.0044, twice that for two paths.
     assert np.abs(answers["cpu"] - answers["fake:0"]).max() < 0.01
     assert np.abs(answers["cpu"]).max() > 0.5
 
@@ -148,17 +148,17 @@ def test_what_is_measured_at_load_is_kept(tmp_path):
     flags = ("--device", "fake:0", "--tune", "auto", "--tune-table", str(tmp_path / "tune"))
     table = tmp_path / "tune" / "fake-gpu.tune"
     written, measured = [], []
-    for count in ("tune_candidates_total", "kernels_c"):  # what the first start has, and the second
+    for count in ("tune_candidates_total", "kernels_c"):  # for each start its own count
         with Daemon(tmp_path / "repository", tmp_path, *flags, *fake(tmp_path)) as daemon:
             assert "TUNE_FAILED" not in daemon.log()
             written.append((table.read_text(), table.stat().st_mtime_ns))
-            # Workers are asked once a second, also in the middle of a load.
+            # The front asks workers once a second, also in the middle of a load.
             daemon.wait_for("the worker's counts", lambda: total(daemon, count) > 0)
             measured.append(total(daemon, "tune_candidates_total"))
             assert total(daemon, "tune_rejected_total") == 0
     assert measured[0] > 1 and measured[1] == 0
     assert "fake GPU" in written[0][0] and len(written[0][0].splitlines()) > 1
-    assert written[0] == written[1]  # the second start found all of it there
+    assert written[0] == written[1]  # the second start found the whole table
 
 
 def test_a_kernel_cache_that_others_may_write_is_refused(repository, tmp_path):
@@ -173,7 +173,7 @@ def test_a_kernel_cache_that_others_may_write_is_refused(repository, tmp_path):
 
 def test_a_lost_device_costs_no_request_and_is_told(repository, tmp_path):
     wanted = 3
-    device = "fake:0:lose=60"  # of some dozen launches a request, so every few requests
+    device = "fake:0:lose=60"  # a request has some dozen launches: lost every few requests
     with Daemon(repository, tmp_path, "--device", device, *fake(tmp_path)) as daemon:
         model = ConvModel()
         coords, feats = random_grid(9, 40)
@@ -206,7 +206,7 @@ def test_a_lost_device_costs_no_request_and_is_told(repository, tmp_path):
 def test_a_load_that_loses_the_device_each_time_is_tried_on(repository, tmp_path):
     with Daemon(repository, tmp_path, "--device", "fake:0:lose=1", *fake(tmp_path),
                 wait_ready=False) as daemon:
-        # In the pauses the worker has nothing to load, so it stays; the page says what is wrong.
+        # Between tries the worker has nothing to load, so it stays up; the page shows the reason.
         tried = ("worker 0 died 4 times in a row while it loaded this model: the next try is 2 s "
                  "after the last death")
         daemon.wait_for("the sentence", lambda: tried in daemon.get("/v2/health/ready")[1])
@@ -254,7 +254,7 @@ def test_auto_without_a_driver_serves_from_the_cpu(repository, tmp_path, model):
         assert np.abs(out - model.answer(coords, feats)).max() < 1e-4
         daemon.wait_said(f'CONFIG process=front device=cpu why="{NO_DRIVER}')
         assert 'voxeld_worker_up{worker="0",device="cpu"} 1' in daemon.get("/metrics")[1]
-        # The child that asked the driver is gone and waited for.
+        # The child process that asked the driver has ended and was waited for.
         assert len(daemon.workers()) == 1
         assert len(open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children")
                    .read().split()) == 1
@@ -279,7 +279,7 @@ def test_the_tools_are_subcommands(tmp_path, repository):
     done = voxeld("compile", "--arch", "fake", "--model", str(repository / "conv"), "--cache",
                   str(cache))
     assert done.returncode == 0, done.stderr
-    # What it compiled is what a worker wants: nothing is left to build.
+    # It compiled all that a worker needs: nothing is left to build.
     with Daemon(repository, tmp_path, "--device", "fake:0", "--device-bytes", "256M",
                 "--kernel-cache", str(cache)) as daemon:
         assert "KERNEL_BUILD" not in daemon.log()

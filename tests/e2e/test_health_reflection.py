@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stock health and reflection clients, where test_protocol.py stops: every service and message
-of the reflection, inference by descriptors alone, List, Watch while a model comes and goes."""
+"""The stock health and reflection clients, beyond test_protocol.py: every service and message of
+the reflection, inference by descriptors alone, List, Watch while a model comes and goes."""
 import asyncio
 
 import grpc
@@ -23,7 +23,7 @@ SERVING, NOT_SERVING, SERVICE_UNKNOWN = (
 
 
 class Renamed:
-    """A channel for the stock reflection client, which knows v1alpha only, to the given package."""
+    """A channel that lets the stock reflection client, which knows only v1alpha, use `package`."""
 
     def __init__(self, channel, package):
         self.channel, self.package = channel, package
@@ -55,7 +55,7 @@ def messages_of(method):
 
 
 def call(channel, service, name, kind="unary_unary"):
-    """A callable made of what the reflection said, and the class of its request."""
+    """A callable built from the reflection's answer, and the class of its request."""
     method = service.methods_by_name[name]
     request, reply = messages_of(method)
     return getattr(channel, kind)(
@@ -72,7 +72,7 @@ def test_all_services_are_described(database, pool):
         service = pool.FindServiceByName(name)
         assert service.full_name == name and service.file.package == name.rsplit(".", 1)[0]
         for method in service.methods:
-            request, reply = messages_of(method)  # builds both, and all that they need
+            request, reply = messages_of(method)  # resolves both and all their dependencies
             assert reply.FromString(reply().SerializeToString()) == reply()
             assert request.FromString(request().SerializeToString()) == request()
             methods[f"{name}/{method.name}"] = (method.client_streaming, method.server_streaming)
@@ -129,7 +129,7 @@ def test_infer_by_descriptors_alone(channel, pool, client):
 
 
 def test_health_list(channel, pool):
-    """Newer than the stock stub, so that the reflection has to say what it is."""
+    """List is newer than the stock stub, so its messages come from the reflection."""
     ask, request = call(channel, pool.FindServiceByName(HEALTH), "List")
     statuses = {name: one.status for name, one in
                 ask(request(), timeout=SECONDS).statuses.items()}

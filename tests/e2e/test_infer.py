@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Good requests: every way to send a grid gets the same, right answer."""
+"""Good requests: every way to send a grid gets the same right answer."""
 import asyncio
 import json
 import subprocess
@@ -68,7 +68,7 @@ def test_nan_passes_through_to_its_neighbours_only(client, model):
     feats[0, 0] = np.nan
     out = client.infer("conv", coords, feats)["out"]
     far = model.answer(coords[2:], feats[2:])
-    # relu of NaN is NaN, as in PyTorch: what a client put in is what it sees.
+    # relu of NaN is NaN, as in PyTorch: a client sees the NaN that it sent.
     assert np.isnan(out[0]).all() and np.isnan(out[1]).all()
     close(out[2:], far)
 
@@ -80,7 +80,7 @@ def test_timing_is_said_when_asked(client):
     assert first["device"] == "cpu:0" and first["batch_size"] == 1
     assert first["batch_voxels"] == 500
     assert first["total_ns"] >= first["compute_ns"] + first["queue_ns"] > 0
-    assert first["geometry_hit"] is True  # the same coordinates a moment ago
+    assert first["geometry_hit"] is True  # an earlier request had the same coordinates
 
 
 def test_named_outputs_and_version(client):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed works where it was put: under any prefix, under DESTDIR, and moved.
+"""The installed files work at any prefix, under DESTDIR, and after they are moved.
 
-Clients are built against the tree as `cmake --install` leaves it; nothing of it is written anew.
+Clients are built against the tree as `cmake --install` leaves it; no file in it is rewritten.
 """
 import os
 import pathlib
@@ -17,7 +17,7 @@ from conftest import ROOT
 BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
 SANITIZER = {"asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}.get(
     os.environ.get("VX_BUILD_KIND"), [])
-# Enough of the library to need all that it needs.
+# Uses enough of the library to need all of its dependencies.
 PROGRAM = """#include <stdio.h>
 #include <voxel.h>
 int main(void)
@@ -55,7 +55,7 @@ def prefix_relocated(folder):
 
 
 def prefix_staged(folder):
-    """As a packager does it: the files lie under DESTDIR, where the prefix is not yet."""
+    """As a packager does it: the files are under DESTDIR, and nothing is at the prefix yet."""
     install("--prefix", "/opt/voxeld", DESTDIR=str(folder / "stage"))
     return folder / "stage" / "opt" / "voxeld"
 
@@ -68,7 +68,7 @@ def test_a_client_builds_against_what_is_installed(place, tmp_path):
     flags = run(["pkg-config", "--cflags", "--libs", "voxelclient"], tmp_path,
                 PKG_CONFIG_PATH=str(found[0]))
     (tmp_path / "one.c").write_text(PROGRAM)
-    # A shell splits what pkg-config says, backslashes before blanks included.
+    # pkg-config escapes blanks with backslashes, so a shell must split its output.
     run(["sh", "-ec", f"cc {' '.join(SANITIZER)} one.c -o one {flags}"], tmp_path)
     assert run(["./one"], tmp_path) == "BF16"
     assert str(ROOT) not in flags and "/usr/local" not in flags
@@ -93,8 +93,8 @@ def test_cmake_finds_what_is_installed(place, tmp_path):
 
 
 def test_pip_installs_the_python_package(tmp_path):
-    """Into a fresh venv, from a copy: building leaves files in the source.  Offline: setuptools,
-    grpcio and numpy are those of the tests' own venv."""
+    """Into a fresh venv, from a copy, because a build leaves files in the source.  Offline:
+    setuptools, grpcio and numpy are those of the tests' own venv."""
     shutil.copytree(ROOT / "clients" / "python", tmp_path / "python")
     run([sys.executable, "-m", "venv", tmp_path / "venv"], tmp_path)
     python = tmp_path / "venv" / "bin" / "python"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint of every library is answered as that library answers it.
+"""With a checkpoint of each library the daemon answers as that library does.
 
-For each library a small program of ours writes the weight as the library does and computes its
+For each library a small function here writes the weight as the library does and computes the
 convolution as the library's source does: which number multiplies which neighbour.  The
 daemon gets the same tensor, the layout's name, and the same coordinates, unchanged."""
 import itertools
@@ -19,7 +19,7 @@ from voxeld_process import Daemon
 VOXELD = os.environ["VOXELD"]
 CI = 3
 KERNELS = [(3, 3, 3), (5, 1, 3), (1, 1, 1), (1, 3, 1)]
-CHANNELS = [5, CI]  # a square weight is where a mistake fits
+CHANNELS = [5, CI]  # with ci == co a transposed weight has the right shape
 DILATION = (1, 2, 3)
 
 
@@ -37,14 +37,14 @@ def spconv(weight, k):
 
 
 def torchsparse(weight, k):
-    """[V, Ci, Co], V over z outside, x inside; a matrix for V = 1."""
+    """[V, Ci, Co]; in V z varies slowest and x fastest; a matrix for V = 1."""
     x, y, z = centred(k)
     offsets = [(i, j, m) for m in z for j in y for i in x]
     return dict(zip(offsets, weight.reshape(len(offsets), *weight.shape[-2:])))
 
 
 def minkowski(weight, k):
-    """[V, Ci, Co]: the number of the offset modulo the first axis, then what is left."""
+    """[V, Ci, Co]: the offset's number modulo the first axis, then the quotient, and so on."""
     matrices = {}
     for number, matrix in enumerate(weight.reshape(np.prod(k), *weight.shape[-2:])):
         at = []
@@ -56,7 +56,7 @@ def minkowski(weight, k):
 
 
 def warpconvnet(weight, k):
-    """[V, Ci, Co], V as numpy's meshgrid of "ij" runs."""
+    """[V, Ci, Co], V in the order of numpy's meshgrid with indexing="ij"."""
     grids = np.meshgrid(*(np.arange(size) - size // 2 for size in k), indexing="ij")
     return {tuple(int(g) for g in at): weight[v]
             for v, at in enumerate(zip(*(grid.ravel() for grid in grids)))}
@@ -175,7 +175,7 @@ def test_a_checkpoint_is_answered_as_its_library_does(libraries, checkpoints, li
                                    rtol=4e-4, atol=4e-4, err_msg=f"{library} {name}")
 
 
-# The same numbers, as any other library would read them: what a wrong name would answer.
+# The same numbers read in the layout of each other library: the answers under a wrong name.
 @pytest.mark.parametrize("ours, other", [("torchsparse", warpconvnet), ("minkowski", warpconvnet),
                                          ("warpconvnet", minkowski)])
 def test_the_orders_differ(libraries, checkpoints, ours, other):
@@ -195,7 +195,7 @@ def test_a_kernel_of_one_offset_of_spconv_is_not_what_its_shape_says(libraries, 
 
 
 def test_any_order_of_axes_serves_if_training_had_the_same(libraries, checkpoints):
-    """spconv's [b, z, y, x] as it is: a kernel's axes are the columns, whatever they are called."""
+    """spconv's [b, z, y, x] unchanged: a kernel's axes are the columns, whatever their names."""
     coords, feats = random_grid(5, 150, ci=CI, samples=2)
     bzyx = np.ascontiguousarray(coords[:, [0, 3, 2, 1]])
     got = libraries.infer("spconv", bzyx, feats)
@@ -215,7 +215,7 @@ def test_check_prints_the_layout(folder, library):
 
 
 def test_a_layout_that_is_not_said_is_refused_where_it_matters(checkpoints, tmp_path):
-    """The issue's case: rename nothing, say nothing, and get no answer instead of a wrong one."""
+    """A checkpoint without a layout name is refused, not answered wrong."""
     for library in ("torchsparse", "minkowski", "warpconvnet"):
         checkpoint = Checkpoint(library)
         for layer in checkpoint.network["layers"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reads the log, or does not: nobody waits for him, and nothing is missing without a word."""
+"""A slow or absent log reader: the daemon does not wait for it, and it reports dropped lines."""
 import os
 import re
 import signal
@@ -17,7 +17,7 @@ COORDS = np.array([[0, 1, 2, 3]], dtype=np.int32)
 FEATS = np.ones((1, 4), dtype=np.float32)
 # A line of the access log is over 200 bytes, the log keeps 1 MB, a pipe 64 KB.
 REQUESTS = 6000
-# A sanitizer has handlers of its own for the others.
+# For other signals a sanitizer has its own handlers.
 CRASHES = [signal.SIGABRT] if SANITIZED else [signal.SIGABRT, signal.SIGSEGV]
 LINE = re.compile(r"20\S+Z (debug|info|warn|error) [A-Z_]+ process=(front|worker)"
                   r"( \S+=(\"[^\"]*\"|\S+))*")
@@ -40,7 +40,7 @@ class Piped(Daemon):
             self.text += piece
 
     def read(self):
-        """From here on, to the end of the last process that can write."""
+        """Starts to read, until the last process that can write has ended."""
         self.reader = threading.Thread(target=self._read)
         self.reader.start()
 
@@ -48,7 +48,7 @@ class Piped(Daemon):
         return self.text.decode()
 
     def end(self, number=signal.SIGTERM, code=0):
-        """What was written before the end has been read then, if somebody reads."""
+        """Ends the daemon; if a reader runs, it has read every line when this returns."""
         self.signal(number)
         assert self.process.wait(PATIENCE) == code
         if self.reader:
@@ -77,7 +77,7 @@ def dropped(daemon):
 
 def lines_of(text):
     lines = text.split("\n")
-    assert lines.pop() == ""  # no line is without its end
+    assert lines.pop() == ""  # every line is complete
     for line in lines:
         assert LINE.fullmatch(line), line
     return lines
@@ -89,7 +89,7 @@ def test_a_log_that_nobody_reads_keeps_nobody(repository, tmp_path):
         lost = dropped(daemon)
         assert lost > 0
         assert daemon.get("/v2/health/ready")[0] == 200
-        # Workers that start have the same pipe.
+        # Workers that start use the same pipe.
         os.kill(daemon.workers()[0], signal.SIGKILL)
         daemon.wait_for("a new worker", lambda: total(daemon, "voxeld_worker_restarts_total") == 1
                         and total(daemon, "voxeld_ready") == 1)
@@ -113,14 +113,14 @@ def test_where_lines_are_missing_it_says_how_many(repository, tmp_path):
         assert told == lost
         accesses = [line for line in lines if " ACCESS " in line]
         assert len(accesses) + told == REQUESTS + 10
-        assert " STOP " in lines[-1]  # told where they are missing, not at the end
-        # Each thread's own lines are in order; another's may have taken its time a moment before.
+        assert " STOP " in lines[-1]  # reported where lines are missing, not at the end
+        # Each thread's lines are in order; another thread's timestamp may be slightly older.
         assert [line[:24] for line in accesses] == sorted(line[:24] for line in accesses)
 
 
 def test_a_reader_that_leaves_costs_nothing(repository, tmp_path):
     with Piped(repository, tmp_path, "--access-log") as daemon:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), daemon.reading)  # each write is EPIPE now
+        os.dup2(os.open(os.devnull, os.O_RDONLY), daemon.reading)  # each write now fails with EPIPE
         infer(daemon, 100)
         daemon.wait_for("lines that are lost", lambda: dropped(daemon) >= 100)
         daemon.end()
@@ -135,7 +135,7 @@ def test_a_pipe_that_does_not_block_loses_no_line(repository, tmp_path):
 
 
 def test_a_log_that_may_not_grow_ends_nothing(repository, tmp_path):
-    """A full disk, and a limit of file sizes, whose signal would end the process."""
+    """A full disk, and a file size limit, whose signal SIGXFSZ would end the process."""
     with open("/dev/full", "wb") as full:
         class Full(Daemon):
             def open_log(self):
@@ -163,7 +163,7 @@ def test_a_crash_loses_no_line(repository, tmp_path, number):
 
 def test_a_ready_file_that_nobody_reads_keeps_nobody(repository, tmp_path):
     ready = tmp_path / "ready"
-    os.mkfifo(f"{ready}.new")  # where the daemon writes before it renames
+    os.mkfifo(f"{ready}.new")  # the daemon writes this file and then renames it
     with Daemon(repository, tmp_path, "--ready-file", str(ready), wait_ready=False) as daemon:
         daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
         infer(daemon, 10)

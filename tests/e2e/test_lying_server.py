@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that answers wrong in every way: never an answer, never a file, always a sentence.
+"""A server that answers wrong in every way: no client gives an answer or file, only an error.
 
-Each lie is told to the Python clients, blocking and asyncio, and to the command line, which is the
-C library's; all three must refuse it.
+Each wrong answer goes to the Python clients, blocking and asyncio, and to the command line, which
+uses the C library; all three must refuse it.
 """
 import asyncio
 import concurrent.futures
@@ -39,7 +39,7 @@ def head(model="sums", version="1", name="7"):
 
 GOOD = head() + tensor() + raw()
 
-# What is said, and what must be in the sentence of Python and of the command line.
+# The answer, and the text that the errors of Python and of the command line must contain.
 LIES = {
     "fewer rows": (head() + tensor(shape=(2, 2)) + raw(OUT[:2].tobytes()), "2 rows; expected 3"),
     "more rows": (head() + tensor(shape=(4, 2)) + raw(bytes(32)), "4 rows; expected 3"),
@@ -76,7 +76,7 @@ LIES = {
     "noise": (bytes(range(1, 255)), "damaged"),
     "no message at all": (b"", ""),
 }
-# Texts that are none: protobuf's C readers do not look, Python must not fall over them.
+# Strings that are not UTF-8: protobuf-c does not check; Python must report an error.
 ODD = {
     "name no UTF-8": head() + tensor(name=b"\xff\xfe") + raw(),
     "model no UTF-8": wire.text(1, b"\xff") + GOOD,
@@ -93,7 +93,7 @@ ODD = {
 
 
 class Liar:
-    """Answers ModelInfer with `said`; says of its model what `model` says."""
+    """Answers ModelInfer with `said`, ModelMetadata with `info` or `channels` and `out`."""
 
     def __init__(self):
         self.honest()
@@ -189,7 +189,7 @@ def test_python_refuses(server, lie):
             assert sentence in caught.value.message, caught.value.message
         else:
             assert caught.value.message == "the answer lacks output 'out'"
-    if lie != "another output":   # without a name, whatever comes is an output
+    if lie != "another output":   # a request that names no output accepts any
         with pytest.raises(VoxeldError) as caught:
             ask(server)
         assert sentence in caught.value.message, caught.value.message
@@ -217,7 +217,7 @@ def test_the_command_line_refuses_and_writes_nothing(server, lie, tmp_path):
     ("Received RST_STREAM with error code 8", "UNAVAILABLE", "the server ended the call"),
     ("the region was taken back", "CANCELLED", "the region was taken back")])
 def test_a_server_that_stops_has_taken_no_call_back(server, sentence, code, expected, tmp_path):
-    """CANCELLED in gRPC's own words comes of a server that stops, not of this client."""
+    """CANCELLED with gRPC's own text comes from a server that stops, not from this client."""
     server.said = grpc.StatusCode.CANCELLED, sentence
     for one in (ask, ask_later):
         with pytest.raises(VoxeldError) as caught:
@@ -233,7 +233,7 @@ def test_the_command_line_sends_as_many_channels_as_a_network_may_have(server):
                                "sums", "-n", "20"], capture_output=True, text=True,
                               timeout=PATIENCE)
     for server.channels in (5000, 16384):
-        done = bench()   # sent: that the answer is of other rows is another matter
+        done = bench()   # it was sent; only the number of rows is wrong
         assert "INTERNAL: output 'out' has 3 rows" in done.stderr, done.stderr
     server.channels = 16385
     done = bench()
@@ -242,7 +242,7 @@ def test_the_command_line_sends_as_many_channels_as_a_network_may_have(server):
 
 
 def test_python_looks_for_a_server_that_is_away_as_often_as_c():
-    """gRPC's own pauses grow to two minutes."""
+    """By default gRPC's pauses between attempts grow to two minutes."""
     options = dict(CHANNEL_OPTIONS)
     assert options["grpc.initial_reconnect_backoff_ms"] == 100
     assert options["grpc.max_reconnect_backoff_ms"] == 1000
@@ -266,14 +266,14 @@ def test_the_command_line_knows_the_model(server, said, sentence, tmp_path):
 
 
 def test_python_knows_the_arrays_that_answers_go_to(server):
-    """A server that has the region, and says that it wrote what it cannot have written."""
+    """A server that has the region and claims to have written an output that does not fit."""
     with Client(server.address) as client, client.region(4096) as region:
         def infer(dtype=np.float32, shape=(ROWS, 2)):
             out = region.array(shape, dtype)
             answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out}, timeout=PATIENCE)
             assert np.shares_memory(answer["out"], out)
             return out
-        # Sent although it has a place: it is in that place then.
+        # The output arrives in the message although an array is given: the client copies it there.
         np.testing.assert_array_equal(infer(), OUT)
         server.out = "INT32", 2
         for said, sentence in (
@@ -305,7 +305,7 @@ def test_python_knows_the_arrays_that_answers_go_to(server):
     (np.float32, (ROWS * 2, 1), r"outputs_in has \[6, 1\]"),
     (np.float32, (ROWS * 2,), r"outputs_in has \[6\]"), (np.float32, (1, 1, 6), "has the shape")])
 def test_an_array_that_an_output_cannot_go_to_is_a_value_error(server, dtype, shape, sentence):
-    """Before the model runs; an output of other numbers that fit would be put there otherwise."""
+    """Before the model runs; otherwise an output of another type that fits would go there."""
     async def later():
         async with AsyncClient(server.address) as client, client.region(4096) as region:
             await client.infer("sums", COORDS, FEATS,
@@ -316,7 +316,7 @@ def test_an_array_that_an_output_cannot_go_to_is_a_value_error(server, dtype, sh
         with pytest.raises(ValueError, match=sentence):
             asyncio.run(later())
         assert server.inferences == 0
-        # With rows more it has room for a larger grid.
+        # An array with more rows has room for a larger grid.
         out = region.array((ROWS + 5, 2), np.float32)
         answer = client.infer("sums", COORDS, FEATS, outputs_in={"out": out})
         np.testing.assert_array_equal(answer["out"], OUT)
@@ -355,7 +355,7 @@ def test_every_method_refuses_damage(server, info):
 
 
 def test_random_damage_is_an_answer_or_an_error(server):
-    """20,000 changed answers: the right rows, or a VoxeldError; nothing else ever."""
+    """20,000 damaged answers: each gives the right rows or a VoxeldError, and nothing else."""
     random = np.random.default_rng(5)
     good = bytearray(GOOD + wire.message(4, wire.text(1, "a") + wire.message(
         2, b"\x21" + struct.pack("<d", 0.5))))
@@ -431,7 +431,7 @@ def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence
 
 
 def test_arrays_are_sent_as_they_are_meant(server):
-    """Whatever the layout in memory, and of either byte order: the same bytes go out."""
+    """For any memory layout and either byte order the same bytes are sent."""
     good = messages.pack_infer("sums", COORDS, FEATS * np.float32(0.1), {})
     feats = FEATS * np.float32(0.1)
     for coords in (COORDS.tolist(), np.asfortranarray(COORDS), COORDS.astype(">i8"),

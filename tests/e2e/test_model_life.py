@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are loaded, replaced, placed and unloaded while others are asked for answers."""
+"""Models are loaded, replaced, placed and unloaded while other models serve requests."""
 import contextlib
 import os
 import shutil
@@ -60,10 +60,10 @@ def serving(repository, tmp_path, *flags, wait_ready=True):
 
 
 class Hammer:
-    """Clients that ask without pause; each answer must be one of the known models', exactly.
+    """Clients that send requests without pause; each answer must be that of a known model.
 
-    Before it starts, `models` are the float64 answers; bits are learnt per model, and an answer
-    must have the bits of the first that came from the same model.
+    `models` has the float64 answers and is set before the start.  The first answer of each model
+    must be close to one of them; later answers of that model must equal the first bit for bit.
     """
 
     def __init__(self, daemon, models, threads=8):
@@ -104,7 +104,7 @@ class Hammer:
         assert not self.errors, self.errors
 
     def all_anew(self):
-        """Every client has an answer to a question that it asked after this was called."""
+        """Waits until every client has an answer to a request that it sent after this call."""
         before = list(self.counts)
         self.daemon.wait_for("answers", lambda: self.errors or all(
             now > then + 1 for now, then in zip(self.counts, before)))
@@ -121,7 +121,7 @@ class Hammer:
 
 
 def put_weights(repository, model, version=1):
-    """In one step, as deployment tools do: a file is never seen half written."""
+    """Replaces the file in one step, as deployment tools do: no reader sees half a file."""
     folder = repository / "conv" / str(version)
     folder.mkdir(exist_ok=True)
     write_safetensors(folder / "new", model.tensors)
@@ -164,7 +164,7 @@ def test_a_swap_under_load_fails_no_request(tmp_path, version, devices):
             put_weights(repository, new, version)
             daemon.signal(signal.SIGHUP)
             daemon.wait_for("the new one", lambda: daemon.log().count("MODEL_READY") == 2)
-            hammer.all_anew()  # those that were admitted before have ended
+            hammer.all_anew()  # requests that were admitted before have ended
             begin = hammer.done
             hammer.more(50)
         assert not hammer.errors, hammer.errors
@@ -207,22 +207,22 @@ def test_explicit_control(tmp_path):
                                    ("c", "1"): ("UNAVAILABLE", "unloaded")}
         with pytest.raises(voxeld.NotFound):
             client.infer("c", coords, feats)
-        control.load("c")                       # answered when it serves
+        control.load("c")                       # returns when the model serves
         assert is_right("c")
         control.reflected.call("RepositoryModelLoad", repository_name="c")  # KServe's SDK
-        control.unload("a")                     # answered when it is gone
+        control.unload("a")                     # returns when the model is unloaded
         with pytest.raises(voxeld.NotFound):
             client.infer("a", coords, feats)
         assert control.index()["a", "1"] == ("UNAVAILABLE", "unloaded")
         assert set(control.index(ready=True)) == {("b", "1"), ("c", "1")}
-        daemon.signal(signal.SIGHUP)            # looks, and loads nothing that was unloaded
+        daemon.signal(signal.SIGHUP)            # does not load what was unloaded
         models["b"] = ConvModel(seed=9).write(repository, "b", version=2)
         control.load("b")
         assert is_right("b") and client.infer("b", coords, feats).model_version == "2"
         assert ("a", "1") not in control.index(ready=True)
         control.load("a")
         assert is_right("a")
-        # What cannot be.
+        # Requests that cannot succeed.
         assert control.refused("RepositoryModelLoad", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND,
             "failed to load 'nowhere', failed to poll from model repository "
@@ -277,7 +277,7 @@ def test_an_unload_under_load_drains_and_a_load_brings_it_back(tmp_path):
             threads = [threading.Thread(target=ask) for _ in range(6)]
             for thread in threads:
                 thread.start()
-            # The answers are counted first: who is answered meanwhile counts in neither.
+            # Answers are counted first, so one that arrives meanwhile is in neither count.
             daemon.wait_for("all of them inside", lambda: len(ends) + sum(
                 daemon.metrics()[f"voxeld_{k}_requests"] for k in ("running", "queued")) == 6)
             control.unload("conv")
@@ -310,7 +310,7 @@ def test_poll_finds_what_changed_and_does_not_try_again_what_did_not(tmp_path):
             ("broken", "1"), ("",))[0] == "UNAVAILABLE")  # it has no network.json
         daemon.wait_said("MODEL_FAILED")
         failures = daemon.log().count("MODEL_FAILED")
-        ConvModel(seed=3).write(repository, "marker")     # two looks later
+        ConvModel(seed=3).write(repository, "marker")     # two polls later
         daemon.wait_for("a look", lambda: ("marker", "1") in control.index(ready=True))
         shutil.rmtree(repository / "marker")
         daemon.wait_for("a look", lambda: ("marker", "1") not in control.index())
@@ -338,12 +338,12 @@ def test_a_load_that_its_client_does_not_wait_for(tmp_path):
             call = control.channel.unary_unary(
                 "/inference.GRPCInferenceService/RepositoryModelLoad")
             with pytest.raises(grpc.RpcError) as caught:
-                call(b"\x12\x04conv", timeout=5)  # deadline: time to come, and no more
+                call(b"\x12\x04conv", timeout=5)  # deadline: enough to arrive, and no more
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             assert control.index()["conv", "1"][0] == "LOADING"
         daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "READY")
         control.unload("conv")
-        with daemon.frozen(worker):  # and one that the server's end does not wait for
+        with daemon.frozen(worker):  # the server also ends without waiting for a load
             waiting = call.future(b"\x12\x04conv", timeout=PATIENCE)
             daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "LOADING")
             daemon.signal(signal.SIGTERM)

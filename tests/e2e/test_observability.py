@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server says of itself is exact: statistics, metrics, traces, the access log."""
+"""What the server reports is exact: statistics, metrics, traces, the access log."""
 import contextlib
 import json
 import os
@@ -23,7 +23,7 @@ from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
-# What promtool says of names that are Triton's: dashboards and perf_analyzer look for them.
+# promtool's complaints about Triton's names, which dashboards and perf_analyzer need.
 PROMTOOL_MAY_SAY = [
     'counter metrics should have "_total" suffix',
     'use base unit "seconds" instead of "microseconds"',
@@ -33,7 +33,7 @@ PROMTOOL_MAY_SAY = [
 
 
 class Seen:
-    """A daemon, and what it says of its model."""
+    """A daemon, and what it reports about its model."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -68,7 +68,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
-    """One worker with one thread and a model that is not done at once."""
+    """One worker with one thread, and a model that takes some time."""
     repository = tmp_path_factory.mktemp("repository")
     model = ConvModel(hidden=64)
     model.network["limits"]["voxels_max"] = 20000
@@ -107,10 +107,10 @@ def test_good_requests_add_up(slow):
     for key in ("success", "inference_count", *STAGES):
         assert grew(before, after, key) == 13, key
     assert grew(before, after, "fail") == 0
-    # A batch of n answers n requests, each of which says n.
+    # A batch of n answers n requests; each answer has batch_size n.
     batches = sum(1 / a.parameters["batch_size"] for a in answers)
     assert grew(before, after, "execution_count") == round(batches, 6)
-    # Every request books all of its batch's time.
+    # Every request counts the whole time of its batch.
     for stage in STAGES[1:]:
         counts = sum(int(b[stage].get("count", 0)) for b in after["batches"].values())
         assert counts == after["execution_count"], stage
@@ -118,11 +118,11 @@ def test_good_requests_add_up(slow):
         assert ns == after[stage + "_ns"], stage
     assert sum(size * int(b["compute_infer"]["count"])
                for size, b in after["batches"].items()) == after["inference_count"]
-    # What perf_analyzer subtracts: the rest is ours.
+    # perf_analyzer subtracts these stages; the rest is the overhead of the server.
     spent = sum(grew(before, after, stage + "_ns") for stage in STAGES)
     success = grew(before, after, "success_ns")
     assert 0 <= success - spent, (success, spent)
-    # No answer is kept; the geometry's cache is elsewhere.
+    # The server has no response cache; the geometry cache is not counted here.
     assert after["cache_hit"] == after["cache_miss"] == 0
     assert after["row"]["memory_usage"][0]["type"] == "CPU"
     assert int(after["row"]["memory_usage"][0]["byte_size"]) > 64 * 27 * 4 * 4
@@ -131,7 +131,7 @@ def test_good_requests_add_up(slow):
 
 
 def send(seen, **options):
-    """The status of one request that need not end well."""
+    """The status of one request that may fail."""
     coords, feats = random_grid(77, 300)
     coords, feats = options.pop("coords", coords), options.pop("feats", feats)
     try:
@@ -147,7 +147,7 @@ def waits(seen, metric, count):
 
 
 def cancelled(seen):
-    """A request that its client takes back while it waits in the queue."""
+    """A request that its client cancels while it waits in the queue."""
     coords, feats = random_grid(78, 300)
     body = voxeld.messages.pack_infer("conv", coords, feats, {})
     call = seen.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -159,7 +159,7 @@ def cancelled(seen):
 
 
 def test_a_known_mix_is_counted_exactly(slow):
-    """Good, bad, unknown, cancelled, late: each goes where its reason says."""
+    """Good, bad, unknown, cancelled, late: each is counted under its reason."""
     before, reasons = slow.statistics(), slow.reasons()
     refused = slow.daemon.metrics()
     coords, feats = random_grid(5, 400)
@@ -167,19 +167,19 @@ def test_a_known_mix_is_counted_exactly(slow):
     for _ in range(4):
         assert send(slow) == "OK"
     for _ in range(3):
-        assert send(slow, coords=twice, feats=feats[:2]) == "InvalidArgument"  # seen on the device
+        assert send(slow, coords=twice, feats=feats[:2]) == "InvalidArgument"  # found on the device
     for _ in range(2):
-        assert send(slow, feats=feats[:300, :3]) == "InvalidArgument"  # seen on arrival
+        assert send(slow, feats=feats[:300, :3]) == "InvalidArgument"  # found on arrival
     assert send(slow, coords=None, coords_ref="ab" * 16) == "FailedPrecondition"
-    assert send(slow, model="absent") == "NotFound"  # no model's
+    assert send(slow, model="absent") == "NotFound"  # counted for no model
     worker, = slow.daemon.workers()
     with slow.daemon.frozen(worker):
-        # Two batches are with the worker, whatever comes next waits in the queue.
+        # The worker has two batches; later requests wait in the queue.
         stuck = [threading.Thread(target=send, args=(slow,)) for _ in range(2)]
         for running, thread in enumerate(stuck, 1):
             thread.start()
             waits(slow, "voxeld_running_requests", running)
-        # deadline: it must have come before, since its end is counted there
+        # deadline: it must arrive before it ends, since the server counts it
         assert send(slow, timeout=10) == "DeadlineExceeded"
         assert send(slow, queue_timeout_us=1000, timeout=PATIENCE) == "Unavailable"
         for _ in range(3):
@@ -189,7 +189,7 @@ def test_a_known_mix_is_counted_exactly(slow):
     slow.daemon.wait_for("every end", lambda: sum(slow.reasons().values())
                          == sum(reasons.values()) + 11)
     after, now = slow.statistics(), slow.reasons()
-    # Batches in which nothing ended well are no executions: 4 and the 2 that were stuck.
+    # A batch without a success is no execution: 4, and the 2 that were stuck.
     assert grew(before, after, "execution_count") == grew(before, after, "success") == 6
     assert grew(before, after, "success") == 6
     assert grew(before, after, "inference_count") == 6
@@ -261,10 +261,10 @@ def test_promtool_finds_nothing_of_ours(slow):
     bad = [line for line in findings
            if not (line.startswith("nv_") and any(p in line for p in PROMTOOL_MAY_SAY))]
     assert not bad
-    assert findings  # it did look: Triton's names are not to its taste
+    assert findings  # promtool did check: it complains about Triton's names
     spoilt = subprocess.run([promtool(), "check", "metrics"], input=text + text,
                             capture_output=True, text=True, timeout=PATIENCE)
-    assert spoilt.returncode  # and what is wrong it does find
+    assert spoilt.returncode  # it finds what is wrong
 
 
 def test_configuration_says_the_devices(slow):
@@ -291,7 +291,7 @@ def test_gpus_are_said_once_and_by_their_kind(tmp_path):
             gpus, cpu = seen.asked.call("ModelConfig", name="conv")["config"]["instance_group"]
         assert (gpus["kind"], gpus["gpus"], gpus["count"]) == ("KIND_GPU", [1, 2], 1)
         assert (cpu["kind"], cpu["count"]) == ("KIND_CPU", 1)
-        # As CudaSharedMemoryRegister counts them: a fake GPU is its worker's own.
+        # Numbered as in CudaSharedMemoryRegister: each worker has its own fake GPU.
         assert devices == [("CPU", 0), ("GPU", 1), ("GPU", 2)]
         status, text = daemon.get("/metrics")
         assert status == 200
@@ -460,7 +460,7 @@ def test_log_settings_change_the_log(logged):
     reply = ask("LogSettings", settings={"log_info": {"bool_param": False}})["settings"]
     assert reply["log_info"] == {"bool_param": False}
     assert reply["log_error"] == {"bool_param": True} and reply["log_file"] == {"string_param": ""}
-    infer("silent")  # what the operator asked for no client takes away
+    infer("silent")  # a client cannot turn off what the operator set
     ask("LogSettings", settings={"log_info": {"bool_param": True}})
     infer("seen")
     logged.daemon.wait_for("the line", lambda: any(

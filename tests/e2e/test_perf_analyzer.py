@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf_analyzer as it comes from its makers, against the daemon on the CPU.
+"""perf_analyzer, unmodified, against the daemon on the CPU.
 
-Three counts of the same requests are held against each other, within 3 %: what the program counted
-and timed itself, what it says of the server (from ModelStatistics, between its own questions), and
-what ModelStatistics grew by from before the program began until after it ended.
+Each test compares three records of the same requests: what the program counted and timed itself,
+what it reports about the server (from ModelStatistics, between two reads of its own), and by how
+much ModelStatistics grew from before the program began until after it ended.
 """
 import contextlib
 import csv
@@ -22,27 +22,27 @@ FOLDER = pathlib.Path(os.environ.get(
     "VX_PERF_ANALYZER", pathlib.Path(__file__).resolve().parents[2] / "build" / "perf-analyzer"))
 PROGRAM = FOLDER / "bin" / "perf_analyzer"
 CHANNELS = 16
-# So long nothing is in flight, and it has no thread for a request: it has lost count.
+# Nothing is in flight and no request thread exists for so long: it has lost count.
 SILENT_SECONDS = 30
 STAGES = {"queue": "Server Queue", "compute_input": "Server Compute Input",
           "compute_infer": "Server Compute Infer", "compute_output": "Server Compute Output"}
-# A GPU's gauges, which a CPU has not; and at its end it unregisters CUDA regions too, which nobody
-# has.
+# A CPU has no GPU gauges; and at its end the program also unregisters CUDA regions, of which there
+# are none.
 NO_GPU = {*(f"WARNING: Unable to parse 'nv_gpu_{name}' metric." for name in
             ("utilization", "power_usage", "memory_used_bytes", "memory_total_bytes")),
           "Unable to unregister all shared memory regions"}
 
 
 def environment():
-    # The CUDA runtime is beside it.  Its clients of one process share a connection six by six;
-    # regions belong to a connection, and the one that registers them must be the one that infers.
+    # The CUDA runtime is beside the program.  By default up to six clients share a connection;
+    # regions belong to a connection, so the one that registers them must be the one that infers.
     return dict(os.environ, LD_LIBRARY_PATH=str(FOLDER / "nvidia" / "cuda_runtime" / "lib"),
                 TRITON_CLIENT_GRPC_CHANNEL_MAX_SHARE_COUNT="1000000")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def runnable():
-    """Skips all when the program is not there or cannot run here."""
+    """Skips all tests when the program is missing or cannot run here."""
     if not PROGRAM.exists():
         pytest.skip("perf_analyzer is not installed: run deploy/install-deps (x86_64 only)")
     done = subprocess.run([PROGRAM, "--version"], env=environment(), capture_output=True,
@@ -82,10 +82,10 @@ def mixed(daemon, tmp_path_factory):
 
 
 def has_requests(pid):
-    """Threads of requests have the program's name, as the main one has; gRPC's have their own."""
+    """Request threads have the program's name, as the main thread has; gRPC names its own."""
     names = []
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it ends meanwhile
+        with contextlib.suppress(OSError):  # the process ends meanwhile
             names.append((task / "comm").read_text())
     return names.count("perf_analyzer\n") > 1
 
@@ -100,7 +100,7 @@ def run_program(daemon, arguments):
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
-                out, err = process.communicate(timeout=1)  # deadline: between two looks
+                out, err = process.communicate(timeout=1)  # deadline: between two checks
                 return subprocess.CompletedProcess(arguments, process.returncode, out, err)
             except subprocess.TimeoutExpired:
                 busy = has_requests(process.pid) or daemon.metrics()["voxeld_calls_in_flight"]
@@ -131,7 +131,7 @@ class Report:
                 print("perf_analyzer lost count of its requests and is run again")
                 before, done = row(), run_program(daemon, arguments)
             assert done, "perf_analyzer lost count four times"
-        except subprocess.TimeoutExpired as error:  # whose request is it that did not end?
+        except subprocess.TimeoutExpired as error:  # does the client or the server miss a request?
             counts = {k: v for k, v in daemon.metrics().items() if re.search(
                 "in_flight|running|queued|inference_request|arena_used", k)}
             raise AssertionError(f"{error.output}\n{counts}\n{daemon.log()[-4000:]}") from error
@@ -142,7 +142,7 @@ class Report:
             rows = list(csv.DictReader(file))
         assert len(rows) == 1
         self.csv = rows[0]
-        self.count = self._number("Request count")                  # its own
+        self.count = self._number("Request count")                  # the program's own
         self.server_count = self._number("Successful request count")  # the server's, as it saw
         self.seen = {name: float(self.csv[column]) for name, column in STAGES.items()}
         self.grew, self.mean_us = {}, {}
@@ -157,24 +157,24 @@ class Report:
         return int(re.search(rf"{name}: (\d+)", self.out)[1])
 
     def check(self):
-        """What holds for every run."""
+        """Checks what holds for every run."""
         assert self.throughput > 0 and self.latency_us > 0 and self.count > 0
         assert self.grew["fail"] == 0 and self.warnings <= NO_GPU
-        # It asks for statistics at the ends of its windows, where requests are under way.
+        # The program reads statistics at the ends of its windows, when requests are in flight.
         assert 0 < self.server_count <= self.grew["success"]
-        # The server has no time that its client did not wait.
+        # All stages of the server are within the time of the request.
         assert self.mean_us["success"] >= sum(self.mean_us[name] for name in STAGES)
 
     def check_exact(self, count):
-        """Of a run with --request-count: all three are of the same requests, but for those that
-        end before the program first asks the server."""
+        """For a run with --request-count: all three cover the same requests, except those that
+        end before the program first reads statistics."""
         self.check()
         assert self.count == self.grew["success"] == count
         assert self.mean_us["success"] <= self.latency_us
         for name, mean in self.mean_us.items():
-            if name in STAGES:  # its file has whole microseconds, cut off
+            if name in STAGES:  # its file truncates to whole microseconds
                 rest = count * mean - self.server_count * self.seen[name]
-                assert rest >= -1, (name, self.seen, mean)  # what it did not see took its time
+                assert rest >= -1, (name, self.seen, mean)  # requests it did not see took time
                 if self.server_count == count:
                     assert rest <= 2 * count, (name, self.seen, mean)
 
@@ -188,13 +188,13 @@ def test_closed_loop(daemon, client, mixed, tmp_path, concurrency):
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_closed_loop_in_windows(daemon, client, mixed, tmp_path, concurrency):
-    """As it is used: windows of time until they are alike."""
+    """The usual mode: time windows, repeated until their results are stable."""
     run = Report(daemon, client, tmp_path, mixed, "--concurrency-range", str(concurrency),
                  "--measurement-interval", "800", "--max-trials", "4",
                  "--stability-percentage", "900")
     run.check()
     assert run.grew["success"] >= run.server_count
-    # Little's law: as many are under way as there are threads, but for what those do in between,
+    # Little's law: as many are in flight as there are threads, less what those do in between,
     # which is much on a busy machine.  A clock of the wrong unit is off by a thousand.
     under_way = run.throughput * run.latency_us / 1e6
     assert 0.02 * concurrency < under_way < 50 * concurrency
@@ -217,9 +217,9 @@ def test_system_shared_memory(daemon, client, mixed, tmp_path):
 
 
 def test_latency_of_large_requests_in_shared_memory(daemon, client, tmp_path, record_property):
-    """With tensors in shared memory the network has next to nothing to carry, so that the client's
-    clock and the server's agree: within 3 % on a quiet machine, which is a number of this test and
-    no limit."""
+    """With tensors in shared memory the network carries almost nothing, so the client's times and
+    the server's agree: within 3 % on a quiet machine; this test records the number and sets no
+    limit."""
     data = perf_data(daemon, tmp_path / "heavy.json", "heavy", "30000")
     run = Report(daemon, client, tmp_path, data, "--shared-memory", "system",
                  "--output-shared-memory-size", "500000", "--request-count", "25", model="heavy")
@@ -250,7 +250,7 @@ def test_metrics_of_the_server(daemon, client, mixed, tmp_path):
 
 
 def test_random_data_and_numbers(daemon, client, tmp_path):
-    """JSON with numbers is read as well; and one grid in raw files."""
+    """JSON with numbers also works, and so does one grid in raw files."""
     data = perf_data(daemon, tmp_path / "numbers.json", "conv", "300,500", "--as", "numbers")
     Report(daemon, client, tmp_path, data, "--request-count", "100").check_exact(100)
     raw = tmp_path / "raw"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`voxel perf-data`: the grids it writes for perf_analyzer are legal, and a server takes each."""
+"""`voxel perf-data`: the grids it writes for perf_analyzer are valid, and a server accepts each."""
 import base64
 import json
 import os
@@ -107,7 +107,7 @@ def test_scans_of_files(daemon, client, tmp_path):
     assert np.array_equal(first[0], coords) and np.array_equal(first[1], feats)  # its own feats
     assert np.array_equal(second[1], feats) and not np.array_equal(second[0], coords)
     assert np.array_equal(client.infer("conv", *first)["out"],
-                          client.infer("conv", *second)["out"])  # moved, and nothing else
+                          client.infer("conv", *second)["out"])  # moved, and otherwise equal
 
 
 @pytest.mark.parametrize("words, says", [
@@ -157,7 +157,7 @@ def test_what_the_model_does_not_take(daemon, tmp_path):
     assert not (tmp_path / "out.json").exists()
     assert "cannot be written" in perf_data("--channels", 4, "--voxels", 9000, "-o", "/dev/full",
                                             code=2)
-    assert os.path.exists("/dev/full")  # half a file is removed, a device is not
+    assert os.path.exists("/dev/full")  # an incomplete file is removed, a device is not
 
 
 def test_what_fails_leaves_what_was_there(tmp_path):

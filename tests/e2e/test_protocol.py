@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small questions, health and reflection, asked by stock clients."""
+"""The RPCs beside inference, health and reflection, called by stock clients."""
 import json
 import threading
 
@@ -32,7 +32,7 @@ def channel(daemon):
 
 
 class Reflected:
-    """Calls methods knowing nothing but what the server's reflection says, as grpcurl does."""
+    """Calls methods with only the descriptors from the server's reflection, as grpcurl does."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -136,7 +136,7 @@ def test_statistics_count_what_happened(client, reflected):
     assert after["version"] == "1" and int(after["last_inference"]) > 1.6e12
     assert grew("success") == grew("queue") == grew("compute_infer") == 3 and grew("fail") == 1
     assert grew("success", "ns") > grew("compute_infer", "ns") > 0
-    assert grew("cache_hit") == grew("cache_miss") == 0  # of a response cache, which is not here
+    assert grew("cache_hit") == grew("cache_miss") == 0  # no response cache exists
 
 
 @pytest.mark.parametrize("method", MEMORY)
@@ -149,7 +149,7 @@ def test_shared_memory_is_off_and_says_so(reflected, method):
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - set(MEMORY) - {"ModelStreamInfer"}))
 def test_every_other_method_is_served(reflected, method):
-    """An empty question is answered, or refused for what it lacks."""
+    """An empty request is answered, or refused for what it lacks."""
     try:
         reflected.call(method)
     except grpc.RpcError as error:
@@ -159,7 +159,7 @@ def test_every_other_method_is_served(reflected, method):
 
 
 def test_streamed_inference_is_served(channel):
-    """An empty request is refused inside of the stream, which goes on and ends well."""
+    """An empty request is refused inside the stream, which goes on and ends with OK."""
     stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
     answers = list(stream(iter([b"", b""]), timeout=PATIENCE))
     assert len(answers) == 2 and all(b"model_name" in answer for answer in answers)

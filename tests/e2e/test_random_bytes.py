@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random bytes, and good messages with damage, to every method there is: a status each time, and
-nothing of it is left: no call, no tensor's memory, no descriptor."""
+"""Random bytes and damaged messages to every method: each gets a status, and nothing is left
+afterwards: no call, no tensor's memory, no descriptor."""
 import grpc
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ ENTRY = wire.message(2, wire.text(1, "trace_rate") + wire.message(2, wire.text(1
 SHARED = wire.text(1, "r") + wire.text(2, "/voxeld-none") + wire.number(3, 64) + wire.number(4, 96)
 HANDLE = wire.text(1, "r") + wire.message(2, bytes(64)) + wire.number(4, 96)
 
-# A good message, or nearly, of each unary method.
+# A good or nearly good message for each unary method.
 UNARY = {
     "ServerLive": b"", "ServerReady": b"", "ServerMetadata": b"", "ModelReady": NAMED,
     "ModelMetadata": NAMED, "ModelConfig": NAMED, "ModelStatistics": NAMED,
@@ -41,7 +41,7 @@ STREAMS = {
 }
 WATCH = "/grpc.health.v1.Health/Watch"
 CALLS = {**{messages.SERVICE + name: good for name, good in UNARY.items()}, **OTHERS}
-# Never UNKNOWN, which gRPC says for what nobody foresaw, and never a silent death.
+# Never UNKNOWN, which gRPC reports for unexpected errors, and never a lost connection.
 CODES = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
          "UNIMPLEMENTED", "FAILED_PRECONDITION", "ALREADY_EXISTS", "PERMISSION_DENIED"}
 
@@ -56,7 +56,7 @@ def daemon(repository, tmp_path_factory, request):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(daemon, client, model):
-    client.infer("conv", COORDS, FEATS)  # the connection of the client is there from here on
+    client.infer("conv", COORDS, FEATS)  # the client's connection exists from here on
     before = daemon.descriptors()
     yield
     answer = client.infer("conv", COORDS, FEATS, timeout=PATIENCE)["out"]
@@ -99,7 +99,7 @@ def test_unary_methods(daemon, method):
             data = damaged(rng, goods[i % len(goods)], i)
             codes.add(code_of(lambda: call(data, timeout=PATIENCE)))
     assert codes <= CODES, codes
-    assert codes & {"INVALID_ARGUMENT", "UNIMPLEMENTED"}, codes  # not all of it was taken
+    assert codes & {"INVALID_ARGUMENT", "UNIMPLEMENTED"}, codes  # some messages were refused
 
 
 @pytest.mark.parametrize("method", STREAMS)
@@ -116,7 +116,7 @@ def test_streams(daemon, method):
 
 
 def test_watch(daemon):
-    """What it takes it answers, and goes on until the client leaves."""
+    """An accepted request is answered, and the stream goes on until the client leaves."""
     rng = np.random.default_rng(5)
     codes = set()
     with grpc.insecure_channel(daemon.grpc, voxeld.client.CHANNEL_OPTIONS) as channel:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md from where quickstart ends to its end, as it stands: install, serve, ask, Python.
+"""The commands of README.md after its quickstart, unchanged: install, serve, infer, Python.
 
-Changed are only ports (free ones), and that pip takes what it needs from the tests' own venv.
+The test replaces only ports, by free ones, and lets pip use the packages of the tests' own venv.
 """
 import json
 import os
@@ -36,7 +36,7 @@ def run(text, folder, environment):
 
 
 def tree(folder):
-    """The clone as the reader has it, but what is written goes here."""
+    """The clone as a reader has it, with a folder here for what is written."""
     (folder / "build").mkdir()
     (folder / "build" / "release").symlink_to(BUILD)
     (folder / "deploy").symlink_to(ROOT / "deploy")
@@ -53,7 +53,7 @@ def serve(folder, environment):
                                   stderr=log)
     end = time.monotonic() + PATIENCE
     while not ready.exists() and daemon.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)  # sleep: between two looks
+        time.sleep(0.02)  # sleep: between two checks
     if not ready.exists():
         daemon.kill()
         raise AssertionError((folder / "log").read_text())
@@ -103,7 +103,7 @@ def check(folder, network, tensors):
 
 
 def test_the_networks_of_the_readme_are_read(tmp_path):
-    """Beside what state_dict() of such modules has: the names are PyTorch's, not ours."""
+    """Against state_dict() of such modules: the names are PyTorch's, not ours."""
     def norm(name):
         return {f"{name}.{part}": (32,) for part in ("weight", "bias", "running_mean",
                                                      "running_var")}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests whose tensors lie in shared memory, every mix of places, on a CPU and on a GPU that is
-not there: the answers are those of the same request over the wire, bit for bit."""
+"""Requests with tensors in shared memory, in every mix of places, on the CPU and on the fake GPU:
+the answers are those of the same request over the wire, bit for bit."""
 import contextlib
 import itertools
 import os
@@ -19,7 +19,7 @@ from voxeld_process import PATIENCE, Daemon
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """A warm-up that plain C bears on the fake GPU."""
+    """With a warm-up small enough for plain C on the fake GPU."""
     path = tmp_path_factory.mktemp("repository")
     small = ConvModel()
     small.network["warmup"] = [10]
@@ -54,7 +54,7 @@ def wired(client, coords, feats):
 
 @pytest.mark.parametrize("where", list(itertools.product([False, True], repeat=3)))
 def test_every_mix_of_places(client, region, where):
-    """coords, feats, out: in the region or in the message; raw entries move up for the others."""
+    """coords, feats, out: each in the region or the message, whose raw entries leave no gap."""
     coords, feats = random_grid(21, 200)
     expected = wired(client, coords, feats)
     c = region.put(coords) if where[0] else coords
@@ -63,7 +63,7 @@ def test_every_mix_of_places(client, region, where):
     if where[2]:
         options["outputs_in"] = {"out": region.array(expected.shape, np.float32)}
         options["outputs_in"]["out"][...] = np.nan
-    for _ in range(2):  # the second finds the geometry, where it has a name
+    for _ in range(2):  # the second request finds the geometry, if it has a name
         out = client.infer("conv", c, f, timeout=PATIENCE, **options)["out"]
         assert out.tobytes() == expected.tobytes()
     if where[2]:
@@ -71,7 +71,7 @@ def test_every_mix_of_places(client, region, where):
 
 
 def test_what_changes_between_requests_is_seen(client, region):
-    """The same place, other contents: nothing is remembered of what lay there before."""
+    """The same place with new contents: the server does not reuse what was there before."""
     coords, feats = region.array((150, 4), np.int32), region.array((150, 4), np.float32)
     out = region.array((150, 3), np.float32)
     for seed in range(4):
@@ -82,7 +82,7 @@ def test_what_changes_between_requests_is_seen(client, region):
 
 
 def test_bad_coordinates_in_a_region(daemon, client, region):
-    """A GPU checks its own copy and reads no row of it twice: it does not name them."""
+    """A GPU checks its own copy and reads no row twice, so its error names no rows."""
     coords, feats = random_grid(22, 100)
     coords[70] = coords[3]
     in_place = 'device="fake' in daemon.get("/metrics")[1]
@@ -98,7 +98,7 @@ def test_a_geometry_from_a_region_gets_a_name(client, region):
     out = region.array(expected.shape, np.float32)
     first = client.infer("conv", here, f, coords_ref="", timeout=PATIENCE)
     name = first.parameters["coords_ref"]
-    here[...] = 0  # the name is that of a copy
+    here[...] = 0  # the name stands for a copy
     again = client.infer("conv", None, f, coords_ref=name, outputs_in={"out": out},
                          timeout=PATIENCE)
     assert first["out"].tobytes() == again["out"].tobytes() == expected.tobytes()
@@ -107,7 +107,7 @@ def test_a_geometry_from_a_region_gets_a_name(client, region):
 
 
 def test_no_voxels_in_a_region(client, region):
-    """Zero rows have no bytes, and may be said to lie anywhere inside, its end too."""
+    """Zero rows have no bytes; any offset in the region is valid, its end too."""
     def ask(offset):
         place = (("shared_memory_region", TEXT, region.name), ("shared_memory_byte_size", INT, 0),
                  ("shared_memory_offset", INT, offset))
@@ -182,7 +182,7 @@ def test_a_region_that_was_taken_back(client):
 
 
 def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
-    """Its workers stand still, so for certain.  Answered in full; its name is gone at once."""
+    """Frozen workers make sure of it.  The request is answered; the name is gone at once."""
     coords, feats = random_grid(28, 300)
     expected = wired(client, coords, feats)
     region = client.region(1 << 16)
@@ -207,7 +207,7 @@ def test_a_region_is_taken_back_while_a_request_has_it(daemon, client):
 
 
 def test_a_region_that_is_cut_is_no_unknown_geometry(client):
-    """The request goes by a name and loses its feats: that is said, and the name is still known."""
+    """The request has a coords_ref and loses its feats: the error says so; the name stays known."""
     coords, feats = random_grid(27, 300)
     name = client.infer("conv", coords, feats, coords_ref="",
                         timeout=PATIENCE).parameters["coords_ref"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repositories that are not what was meant: each says so, and what was expected."""
+"""Repositories with mistakes: the server reports each, and what was expected."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ from test_protocol import Reflected
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
-STRANGER = "10001"  # the user of the container's image
+STRANGER = "10001"  # the user in the container's image
 
 
 def refused(path):
@@ -95,7 +95,7 @@ def test_a_model_without_a_version_folder_is_named_with_what_was_expected(tmp_pa
     (repository / "flat" / "1" / "weights.safetensors").rename(
         repository / "flat" / "weights.safetensors")
     (repository / "flat" / "1").rmdir()
-    (repository / "hollow").mkdir()  # what comes later must not hide it
+    (repository / "hollow").mkdir()  # a later mistake must not hide it
     expected = "'flat' has no version: expected a directory with a number, with flat/1/weights"
     with Daemon(repository, tmp_path, wait_ready=False) as daemon, Client(daemon.grpc) as client:
         daemon.wait_said(expected)
@@ -131,7 +131,7 @@ def test_a_name_that_load_model_has_and_the_repository_has_not(tmp_path):
     with Daemon(repository, tmp_path, "--model-control", "explicit", "--load-model", "hlf,half",
                 wait_ready=False) as daemon, Client(daemon.grpc) as client:
         daemon.wait_said("MODEL_READY")
-        daemon.wait_said(absent)  # whoever waits for the ready file finds it in the log
+        daemon.wait_said(absent)  # the log explains why there is no ready file
         assert not client.server_ready() and not daemon.ready_file.exists()
         assert why_not(daemon) == {"hlf": f"model 'hlf' cannot be served: {absent}"}
         assert answers(daemon)[0]["hlf"] == {
@@ -165,7 +165,7 @@ def test_a_model_folder_without_a_usable_version_is_not_ready(tmp_path, flags):
         daemon.wait_said("MODEL_READY")
         missed = why_not(daemon)
         assert missed["v"] == f"model 'v' cannot be served: {expected}"
-        assert set(missed) == ({"v"} if flags else {"v", "loop"})  # nobody asked for loop
+        assert set(missed) == ({"v"} if flags else {"v", "loop"})  # no client asked for loop
         code, text = status(daemon)
         assert code == 1 and f"v version - is not ready: UNAVAILABLE: {expected}\n" in text
         assert ("loop version - is not ready" in text) == (not flags)
@@ -177,7 +177,7 @@ def test_a_model_folder_without_a_usable_version_is_not_ready(tmp_path, flags):
 
 
 def answers(daemon):
-    """What is said of all models: one byte that is not UTF-8 makes all of an answer unreadable."""
+    """Answers about all models: one byte that is not UTF-8 makes a whole answer unreadable."""
     with grpc.insecure_channel(daemon.grpc) as channel:
         said = Reflected(channel)
         index = {m["name"]: m for m in said.call("RepositoryIndex")["models"]}
@@ -193,7 +193,7 @@ def test_a_name_beyond_ascii_leaves_every_answer_readable(tmp_path):
     (repository / "good" / hollow).mkdir()
     (repository / hollow).mkdir()
     (repository / hollow / "network.json").write_text("{}")
-    for name, word in (("even", "é" * 40), ("odd", "x" + "é" * 40)):  # a limit cuts one inside
+    for name, word in (("even", "é" * 40), ("odd", "x" + "é" * 40)):  # a limit cuts in a character
         misspelt = ConvModel()
         misspelt.network["layers"][1]["input"] = word
         misspelt.write(repository, name)
@@ -247,7 +247,7 @@ def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path
         ConvModel(seed=2).write(repository, version="v2")
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_said(expected)
-        # The same SIGHUP loads the model anew, since its common files were written again.
+        # The same SIGHUP reloads the model, since its common files were rewritten.
         daemon.wait_for("status to note it", noted)
         body = json.loads(daemon.get("/v2/health/ready")[1])
         assert body["ready"] and expected in body["note"]
@@ -257,10 +257,10 @@ def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path
 def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
     model = ConvModel()
     model.tensors["conv.bias"][2] = np.nan
-    model.tensors["bn.weight"] = np.ones(8, np.float32)  # the layer was forgotten
+    model.tensors["bn.weight"] = np.ones(8, np.float32)  # no layer uses this tensor
     model.write(tmp_path / "repository")
     with Daemon(tmp_path / "repository", tmp_path, "--device", devices) as daemon:
-        for worker in daemon.workers():  # what is loaded again was said
+        for worker in daemon.workers():  # a reload does not report it again
             os.kill(worker, signal.SIGKILL)
         daemon.wait_said("WORKER_READY", 2 * len(devices.split(",")))
         with Client(daemon.grpc) as client:
@@ -280,7 +280,7 @@ def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
             client.infer("conv", *random_grid(1, 10), version=7)
         assert "version 7 is not found: this server has versions 1, 2, 3" in caught.value.message
         daemon.wait_said("MODEL_READY", 3)
-        model = ConvModel(4)  # its network is another, and so is that of 1, 2 and 3 from now on
+        model = ConvModel(4)  # from now on the network of 1, 2 and 3 differs too
         model.network["layers"][1]["op"] = "silu"
         model.write(repository, "conv", 4)
         daemon.process.send_signal(signal.SIGHUP)
@@ -407,7 +407,7 @@ def test_a_file_that_the_daemon_may_not_read_names_both_users():
         for path in repository.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         (repository / "conv" / "1" / "weights.safetensors").chmod(0o600)
-        program = repository / "voxeld"  # the build folder may not be the stranger's to enter
+        program = repository / "voxeld"  # the other user may have no access to the build folder
         program.write_bytes(pathlib.Path(os.environ["VOXELD"]).read_bytes())
         program.chmod(0o755)
         def stranger(*words):
@@ -419,11 +419,11 @@ def test_a_file_that_the_daemon_may_not_read_names_both_users():
         assert ("weights.safetensors: cannot be opened: Permission denied: it belongs to user 0 "
                 f"and has mode 0600, and voxeld runs as user {STRANGER}: chmod a+r it"
                 ) in stranger("check", str(model))
-        (model / "1").chmod(0o700)  # nothing is said of what cannot be seen
+        (model / "1").chmod(0o700)  # no advice about what the user cannot see
         assert stranger("check", str(model)).endswith(
             f"voxeld runs as user {STRANGER}, which may not enter one of the directories above "
             "it\n")
-        # No advice to open a directory that is not the daemon's: it would not be enough, either.
+        # No advice to open a directory of another user: that would not be enough, either.
         said = stranger("serve", "--repository", folder, "--ready-file", f"{model}/1/ready")
         assert (f"cannot be written: Permission denied: voxeld runs as user {STRANGER}; expected a "
                 "path in a directory that voxeld may write to") in said and "chmod" not in said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the system: each gives a daemon that serves, or a sentence and an end at once."""
+"""System limits: under each the daemon serves, or prints an error and ends at once."""
 import os
 import resource
 import subprocess
@@ -12,7 +12,7 @@ from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 MIB = 1 << 20
-# Of Daemon's settings and these: the arena has 256 MB.
+# With Daemon's settings and these the arena has 256 MB.
 SMALL = ("--device-bytes", "64M", "--cache-bytes", "16M", "--threads", "1")
 
 
@@ -26,7 +26,7 @@ needs_little_address_space = pytest.mark.skipif(
 
 
 def limited(which, value):
-    """A Daemon whose processes have that limit, and may not raise it."""
+    """A Daemon whose processes have that limit and cannot raise it."""
     class Limited(Daemon):
         def popen(self, arguments, **options):
             return subprocess.Popen(
@@ -76,7 +76,7 @@ def test_a_soft_limit_is_raised(repository, tmp_path):
         os.environ["VX_BUILD_KIND"] == "tsan", reason="TSan's own start writes a file")),
     1 * MIB, 255 * MIB])
 def test_file_size(repository, tmp_path, size):
-    """A log in a file cannot be written either, then; so the sentence goes through a pipe."""
+    """The limit also stops a log in a file, so the log goes through a pipe."""
     flags = ["serve", "--repository", str(repository), "--grpc", "127.0.0.1:0", "--http",
              "127.0.0.1:0", "--arena-bytes", "256M", *SMALL]
     ended = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory by the protocol alone: who may, what is refused, what is left when clients go."""
+"""Shared memory at protocol level: who may use it, what is refused, what clients leave behind."""
 import base64
 import contextlib
 import os
@@ -18,7 +18,7 @@ from test_protocol import Reflected
 from voxeld_process import Daemon
 
 SHM = pathlib.Path("/dev/shm")
-MARK = "voxeld-e2e-"  # of the objects of these tests
+MARK = "voxeld-e2e-"  # begins the names of the objects of these tests
 
 
 @pytest.fixture(scope="module", params=["cpu", "fake:0"])
@@ -35,13 +35,13 @@ def daemon(request, repository, tmp_path_factory):
 
 @contextlib.contextmanager
 def connected(address):
-    """A connection of its own: channels of one process share one otherwise."""
+    """A new connection: without this, channels of one process share one."""
     with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield Reflected(channel)
 
 
 def ask_in_thread(client, fields):
-    """The call goes on while its connection is closed."""
+    """Starts a call that is still running when its connection closes."""
     def ask():
         with contextlib.suppress(grpc.RpcError, ValueError):
             client.call("ModelInfer", **fields)
@@ -58,7 +58,7 @@ def client(request, daemon):
 
 @contextlib.contextmanager
 def memory(size):
-    """An object: its file; it has the key that its name is."""
+    """The file of a shared memory object; its name is the object's key."""
     file = SHM / f"{MARK}{uuid.uuid4().hex}"
     with open(file, "wb") as made:
         made.truncate(size)
@@ -71,7 +71,7 @@ def memory(size):
 
 @contextlib.contextmanager
 def refused(code, text=""):
-    """The block ends with this status; its sentence has the text and no key of ours."""
+    """The block fails with this status; its message has the text and none of our keys."""
     with pytest.raises(grpc.RpcError) as caught:
         yield
     assert caught.value.code().name == code, caught.value.details()
@@ -93,7 +93,7 @@ def region(name, size, offset=0):
 
 
 class Grid:
-    """A grid, and where its tensors lie in an object: coords, feats, room for the answer."""
+    """A grid, and the offsets of coords, feats and the answer in an object."""
 
     def __init__(self, seed, voxels):
         self.coords, self.feats = random_grid(seed, voxels)
@@ -121,7 +121,7 @@ class Grid:
         return fields
 
     def plain(self, client):
-        """The same by message: the bytes of its answer."""
+        """The same grid in a message: the bytes of its answer."""
         fields = self.request(output=False)
         for tensor in fields["inputs"]:
             del tensor["parameters"]
@@ -256,7 +256,7 @@ def test_device_memory(daemon, client):
     for device in (-1, 1, 2 ** 63 - 1):
         with refused("INVALID_ARGUMENT", "device_id"):
             add(device=device)
-    with refused("INVALID_ARGUMENT"):  # no such handle: its worker says so
+    with refused("INVALID_ARGUMENT"):  # no such handle: the worker reports it
         add()
     with refused("NOT_FOUND", "Unable to find cuda shared memory region: 'd'"):
         client.call("CudaSharedMemoryStatus", name="d")
@@ -335,7 +335,7 @@ def test_misuse_of_a_region(daemon, client):
 
 
 def test_unregistered_in_flight(daemon, client):
-    """Whoever names it in time is answered in full; who comes later is NOT_FOUND."""
+    """A request before the unregistration is answered in full; a later one is NOT_FOUND."""
     grid = Grid(4, 3000)
     codes = []
     with memory(grid.size) as file:
@@ -365,7 +365,7 @@ def test_unregistered_in_flight(daemon, client):
 
 
 def test_a_client_that_cuts_harms_itself_alone(daemon, client):
-    """Whenever it cuts: no process dies, others are answered the same bytes."""
+    """Whenever a client truncates its region, no process dies and other answers stay the same."""
     grid, workers = Grid(5, 3000), daemon.workers()
     codes = []
     with connected(daemon.grpc) as other:
@@ -404,7 +404,7 @@ def test_cutting_all_the_time(daemon, client):
         codes = set()
         try:
             turns = 0
-            while turns < 40 or not codes:  # until it did cut while something was under way
+            while turns < 40 or not codes:  # until a cut hits a request in flight
                 turns += 1
                 for method in (lambda: register(client, file, grid.size),
                                lambda: client.call("ModelInfer", **grid.request()),
@@ -470,13 +470,13 @@ def test_a_restarted_worker_has_the_regions(daemon, client):
 
 
 def register_in_the_end(daemon, client, file):
-    """A worker that has not mapped the last hundred yet gets no more for a moment."""
+    """A registration is refused while the worker has a hundred left to map."""
     def registered():
         try:
             return register(client, file, 1 << 20) is not None
         except grpc.RpcError as error:
             assert error.code().name == "RESOURCE_EXHAUSTED", error
-            assert "client_shm_bytes" not in error.details()  # given back at once
+            assert "client_shm_bytes" not in error.details()  # released at once
             return False
     daemon.wait_for("a registration", registered)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean harm: what they say of their memory, how often, and what they change."""
+"""Hostile clients: false sizes of regions, floods of registrations, changed settings."""
 import base64
 import contextlib
 import os
@@ -39,7 +39,7 @@ def test_no_size_of_a_region_ends_a_worker(repository, tmp_path):
             with refused("INVALID_ARGUMENT", "device_id"):
                 register_device(client, 4096, device)
         with pytest.raises(grpc.RpcError):
-            register_device(client, (1 << 63) - 1)  # the worker's to refuse: no such memory
+            register_device(client, (1 << 63) - 1)  # the worker refuses it: no such memory
         with memory(4096) as file:
             for size, offset in ((1 << 63, 0), ((1 << 64) - 1, 1), (1, 1 << 63)):
                 with refused("INVALID_ARGUMENT"):

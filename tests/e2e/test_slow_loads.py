@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that take long to get ready, and workers that are killed meanwhile: serving comes first.
+"""Models that load slowly, and workers that are killed meanwhile: serving comes first.
 
-What is judged is the order of events: so many good answers before the slow model is ready.
+The tests check the order of events: so many good answers before the slow model is ready.
 """
 import os
 import re
@@ -15,18 +15,18 @@ from test_model_life import serving
 from voxeld import VoxeldError
 from voxeld_process import PATIENCE
 
-# A piece of a warm-up is shorter on any machine; all of it together is longer by far.
+# On any machine a step of a warm-up is shorter than these, and a whole warm-up far longer.
 LIMITS = ("--watchdog-ms", "5000", "--start-ms-max", "15000", "--device-bytes", "1G",
           "--cache-bytes", "256M", "--tune", "all", "--tune-table", "")
 
 
-# Each may wait for one piece; the slow model has far more pieces than that.
+# Each answer may wait for one step; the slow model has far more steps than that.
 ANSWERS = 10
 
 
 class SlowModel:
-    """A chain of convolutions with many large warm-ups: minutes, in thousands of pieces.  On the
-    CPU these are layers, on a GPU candidates of tuning, which equal layers share."""
+    """A chain of convolutions with many large warm-ups: minutes, in thousands of steps.  On the
+    CPU a step is a layer, on a GPU a candidate of tuning, which equal layers share."""
 
     def __init__(self, widths, voxels):
         rng = np.random.default_rng(1)
@@ -136,7 +136,7 @@ def test_a_load_whose_worker_is_killed_from_outside_is_never_given_up(tmp_path):
             state, reason = control.index()[("a_slow", "1")]
             assert state == "LOADING"
             assert "while it loaded this model: the next try" in reason, reason
-            good_answers(client, 3)  # not held up by it
+            good_answers(client, 3)  # the slow model does not delay it
         assert "MODEL_FAILED" not in daemon.log()
         model.network["warmup"] = [10]
         model.write(repository, "a_slow")

@@ -55,7 +55,7 @@ class Service:
         return call(request, timeout=PATIENCE)
 
     def stream(self, requests, **options):
-        """Requests may be messages or bytes that are none."""
+        """Requests may be messages or arbitrary bytes."""
         call = self.channel.stream_stream(
             f"/{SERVICE}/ModelStreamInfer",
             request_serializer=lambda r: r if isinstance(r, bytes) else r.SerializeToString(),
@@ -64,7 +64,7 @@ class Service:
 
 
 class Line:
-    """Requests that are put in by hand: `for` waits for the next; end() half-closes."""
+    """An iterator of requests that a test adds one by one; end() half-closes the stream."""
 
     def __init__(self):
         self.queue = queue.Queue()
@@ -114,7 +114,7 @@ def test_answers_are_in_order_and_those_of_unary_calls(service, model):
 
 
 def test_a_conversation(service, model):
-    """One request at a time, each sent when the answer before is here."""
+    """One request at a time, each sent after the previous answer."""
     line = Line()
     stream = service.stream(line)
     for i in range(20):
@@ -254,7 +254,7 @@ for answer in channel.stream_stream("/inference.GRPCInferenceService/ModelStream
 
 
 def test_clients_that_are_killed_leave_nothing(daemon, service, tmp_path):
-    """The connection breaks with requests of a stream under way; nobody says goodbye."""
+    """The connection breaks with requests of a stream in flight, without an orderly close."""
     body = tmp_path / "body"
     body.write_bytes(service.request(*random_grid(1, 2000)).SerializeToString())
     wait_quiet(daemon)

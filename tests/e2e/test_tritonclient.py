@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 from triton_rig import SECONDS, check_coverage, feats_in, inputs_of, refused, same
 from voxeld_process import Daemon
 
-# Which test has which method; the last ones are in the other files of this name.
+# The test of each method; the last ones are in the other test_tritonclient files.
 COVERED = {
     "is_server_live": "test_server_questions",
     "is_server_ready": "test_server_questions",
@@ -225,7 +225,7 @@ def test_infer_options(stock, client, daemon):
     result = stock.infer(
         "conv", inputs_of(coords, feats), model_version="1", request_id="grid 5/é",
         priority=1, timeout=30_000_000, client_timeout=SECONDS, sequence_id=5,
-        sequence_start=True, sequence_end=True,  # of a model without state: taken and ignored
+        sequence_start=True, sequence_end=True,  # a stateless model ignores these
         headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "x-other": "1"},
         parameters={"text": "a", "whole": 3, "real": 0.5, "flag": True, "timing": True})
     same(result, expected)
@@ -280,7 +280,7 @@ def test_timeouts_while_no_worker_runs(daemon, stock):
     def ask():
         ends.append(stock.infer("conv", inputs).as_numpy("out").shape)
     with daemon.frozen(daemon.workers()[0]):
-        seconds = 0.2  # until one reaches the server before its deadline
+        seconds = 0.2  # grows until one reaches the server in time
         while not daemon.metrics()["voxeld_running_requests"]:
             with refused("DEADLINE_EXCEEDED"):
                 stock.infer("conv", inputs, client_timeout=seconds)

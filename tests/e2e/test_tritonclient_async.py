@@ -61,7 +61,7 @@ def stock(daemon):
 
 @pytest.fixture(scope="module")
 def cases(client):
-    """(inputs, what our own client was answered) of a few sizes, an empty one too."""
+    """(inputs, the answer that our own client got) of a few sizes, an empty one too."""
     out = []
     for seed, voxels in enumerate((1, 40, 700, 6000)):
         coords, feats = random_grid(30 + seed, voxels)
@@ -70,7 +70,7 @@ def cases(client):
 
 
 class Answers:
-    """The callback of a client, and what it was called with, in that order."""
+    """A client's callback; it keeps the arguments of its calls in order."""
 
     def __init__(self):
         self.queue = queue.Queue()
@@ -104,7 +104,7 @@ def test_async_infer(stock, cases):
         result = one.result()
         same(result, cases[i % len(cases)][1])
         assert result.get_response().id == str(i)
-    assert len(calls) == 20 and all(one.queue.empty() for one in answers)  # called once each
+    assert len(calls) == 20 and all(one.queue.empty() for one in answers)  # each callback ran once
     bad = Answers()
     stock.async_infer("nope", cases[1][0], bad)
     assert bad.error().status() == "StatusCode.NOT_FOUND"
@@ -199,7 +199,7 @@ def test_a_compressed_stream_is_refused(stock):
 
 
 def aio(daemon, run):
-    """run(client) in a loop of its own."""
+    """Runs run(client) in an event loop of its own."""
     async def whole():
         async with triton_aio.InferenceServerClient(daemon.grpc) as one:
             return await asyncio.wait_for(run(one), 2 * SECONDS)

@@ -85,7 +85,7 @@ class Grid:
         assert list(reply.outputs[0].shape) == [self.voxels, 3]
         out = shm.get_contents_as_numpy(self.handle, np.float32, [self.voxels, 3], self.at["out"])
         assert out.tobytes() == expected["out"].tobytes()
-        del out  # a view: the region could not be closed
+        del out  # a view keeps the region from closing
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_system_memory(stock, client, stack, slash):
     assert not stock.get_system_shared_memory_status().regions
     with refused("NOT_FOUND", "Unable to find shared memory region: 'all'"):
         stock.infer("conv", grid.inputs())
-    stock.unregister_system_shared_memory("all")                        # none: as Triton
+    stock.unregister_system_shared_memory("all")                        # absent: OK as in Triton
     stock.unregister_system_shared_memory()
 
 

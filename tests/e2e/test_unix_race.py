@@ -7,11 +7,11 @@ import subprocess
 import time
 
 ROUNDS = 50
-SECONDS = 300  # of two that hang
+SECONDS = 300  # for two that hang
 
 
 def server_of(path):
-    """Process id of who listens there."""
+    """Id of the process that listens there."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -37,7 +37,7 @@ def race(repository, path, logs):
         end = time.monotonic() + SECONDS
         while not (any(map(listens, logs)) and any(p.poll() is not None for p in both)):
             assert time.monotonic() < end, [log.read_text() for log in logs]
-            time.sleep(0.005)  # sleep: between two looks
+            time.sleep(0.005)  # sleep: between two checks
         lost = [p.poll() is not None for p in both]
         assert sum(lost) == 1, [log.read_text() for log in logs]
         loser, winner = lost.index(True), lost.index(False)
@@ -45,7 +45,7 @@ def race(repository, path, logs):
         assert "another server listens there" in logs[loser].read_text()
         assert not listens(logs[loser])
         assert server_of(path) == both[winner].pid
-        both[winner].kill()  # its file stays: the next round's two find it
+        both[winner].kill()  # its file stays, and the next two daemons find it
         both[winner].wait()
     finally:
         for process in both:

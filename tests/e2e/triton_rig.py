@@ -26,7 +26,7 @@ def inputs_of(coords, feats):
 
 @contextlib.contextmanager
 def refused(code, text=""):
-    """The block raises the client's own exception with this status, and says `text`."""
+    """The block raises the client's own exception with this status and `text` in it."""
     with pytest.raises(InferenceServerException) as caught:
         yield caught
     assert caught.value.status() == f"StatusCode.{code}", caught.value
@@ -57,7 +57,7 @@ def public_methods(kind):
 def check_coverage(kind, table, module):
     """Every public method has a test in the table, and that test does call it.
 
-    A method that a newer client has more is a failure until a test has it."""
+    A new method of a newer client fails here until a test covers it."""
     assert set(table) == public_methods(kind)
     for method, test in table.items():
         source = inspect.getsource(getattr(module, test))

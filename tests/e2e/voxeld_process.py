@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A voxeld under test: started on loopback with ports of its own choosing, always ended."""
+"""A voxeld under test: started on loopback with free ports, always ended."""
 import contextlib
 import os
 import pathlib
@@ -10,10 +10,10 @@ import time
 import urllib.error
 import urllib.request
 
-# How long anything may take that is to happen.  A limit ends what hangs: it is far beyond what a
+# How long a test waits for any event.  The limit only ends what hangs: it is far beyond what a
 # sanitizer on a busy machine takes, and no test passes or fails by how fast the machine is.
 PATIENCE = 300
-# A worker that is slow, or frozen by a test, has not hung: who wants the watchdog says so.
+# A worker that is slow or frozen by a test has not hung; a watchdog test sets its own limits.
 NO_HANGS = ("--watchdog-ms", str(2 * PATIENCE * 1000), "--start-ms-max", str(2 * PATIENCE * 1000))
 
 
@@ -33,8 +33,8 @@ class Daemon:
     """`with Daemon(repository, tmp_path) as daemon:` serves until the block ends, then drains.
 
     grpc, http   HOST:PORT as bound
-    log()        what it has logged so far; a line comes a moment after what it tells of
-    wait_said()  waits for one
+    log()        what it has logged so far; a line comes a moment after its event
+    wait_said()  waits for a line
     """
 
     def __init__(self, repository, work, *flags, wait_ready=True):
@@ -70,16 +70,16 @@ class Daemon:
         return subprocess.Popen(arguments, **options)
 
     def open_log(self):
-        """What the daemon writes to; its own copy is closed when it runs."""
+        """The file for the daemon's log; this process closes its copy when the daemon runs."""
         return open(self.log_path, "wb")
 
     def log(self):
-        """Its whole lines so far.  A thread of its own writes them: what has just happened may not
-        be there yet, so that it is waited for."""
+        """The complete lines so far.  A thread of the daemon writes them, so the line of a recent
+        event may be missing: use wait_said()."""
         return "".join(self.log_path.read_text(errors="replace").rpartition("\n")[:2])
 
     def wait_said(self, text, count=1):
-        """Until the log has it so often."""
+        """Waits until the log has the text `count` times."""
         self.wait_for(f"{count} x '{text}' in the log", lambda: self.log().count(text) >= count)
 
     def _alive(self):
@@ -88,13 +88,13 @@ class Daemon:
                               f"{self.log_path}:\n{self.log()[-8000:]}")
 
     def wait_for(self, what, condition, seconds=PATIENCE):
-        """Polls until condition() is true; what it waited for is in the failure."""
+        """Polls until condition() is true; a failure names `what`."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             result = condition()
             if result:
                 return result
-            time.sleep(0.01)  # sleep: between two looks
+            time.sleep(0.01)  # sleep: between two checks
         raise AssertionError(f"waited {seconds} s for {what}; the log of voxeld, "
                              f"{self.log_path}:\n{self.log()[-8000:]}")
 
@@ -124,7 +124,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def frozen(self, pid):
-        """Stops a worker, really: a signal is only on its way when kill() returns."""
+        """Stops workers and waits until they have stopped: a signal acts after kill() returns."""
         def stopped():
             tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
             return all((t / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for t in tasks)

@@ -31,7 +31,7 @@ static void compare(const struct parse *one, const struct parse *other)
     VX_ASSERT(one->request.coords_named == other->request.coords_named);
     VX_ASSERT(vx_coords_ref_equal(one->request.coords_ref, other->request.coords_ref));
     VX_ASSERT(one->request.coords_named ||
-              !vx_coords_ref_there(one->request.coords_ref)); /* never without the flag */
+              !vx_coords_ref_there(one->request.coords_ref)); /* only with the flag */
     VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
     for (i32 i = 0; i < one->request.inputs_count; i++) {
         u64 length = one->request.inputs[i].place.bytes;
@@ -55,7 +55,7 @@ static void compare_with_oracle(const struct parse *parse, const u8 *data, size_
         VX_ASSERT(oracle);
         VX_ASSERT(!strcmp(oracle->model_name, parse->request.model));
         VX_ASSERT((size_t)parse->request.inputs_count == oracle->n_inputs);
-        i32 input = 0; /* entries are of the inputs that are not in a region, in order */
+        i32 input = 0; /* entries are for inputs outside regions */
         for (size_t i = 0; i < oracle->n_raw_input_contents; i++, input++) {
             size_t length = oracle->raw_input_contents[i].len;
             while (parse->request.inputs[input].region.name[0]) input++;
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
     struct dice dice = {data[0]};
     data++;
     bytes--;
-    parse_scratch_bytes = 1 << 20; /* less than served, so that its end is met */
+    parse_scratch_bytes = 1 << 20; /* less than voxeld has, so that its end is reached */
     struct cut cut;
     cut_open(&cut, data, bytes, 1 + (size_t)dice.state % 32, &dice);
     parse_flat(&flat, data, bytes);

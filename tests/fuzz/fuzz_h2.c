@@ -1,5 +1,5 @@
-/* Any bytes through the meter of a client's frames, and any of them as what it was sent: its sums
- * are those of its rows, and how the network tears the bytes apart changes nothing.
+/* Any bytes as the frames of a client and as those that were sent to it, through the meter: its
+ * sums are those of its rows, and the division of the bytes into reads changes nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
-/* The last `sent` bytes are what the client was sent in the end. */
+/* The last `sent` bytes are those that were sent to the client at the end. */
 static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t piece)
 {
     struct vx_h2_stream rows[STREAMS];
@@ -42,7 +42,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
     return meter;
 }
 
-/* The first byte says how the rest is torn, and whether half of it goes the other way. */
+/* The first byte says how the rest is divided, and whether half of it was sent to the client. */
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
 {
     if (bytes < 2) return 0;

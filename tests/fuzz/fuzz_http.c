@@ -1,5 +1,5 @@
-/* Any bytes through the admin port's parser: no crash, limits hold, and how the network
- * tears the bytes apart changes nothing.
+/* Any bytes through the admin port's parser: no crash, limits hold, and the division
+ * of the bytes into reads changes nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +24,7 @@ static u64 text_sum(u64 sum, const char *text)
 
 static struct outcome feed(const char *data, size_t bytes, size_t piece)
 {
-    static struct vx_http_parser parser; /* its texts end where ASan looks */
+    static struct vx_http_parser parser; /* its texts end where ASan checks */
     struct outcome outcome = {0};
     vx_http_parser_init(&parser);
     for (size_t at = 0; at < bytes;) {

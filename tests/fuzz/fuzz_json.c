@@ -42,8 +42,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
     if (!block) return 0;
     vx_arena_init(&arena, block, room);
     vx_status status = vx_json_parse((const char *)data, bytes, &arena, &why, &root);
-    /* The arena is always enough, so the only thing wrong can be the text; and then it is
-     * said. */
+    /* The arena is always large enough, so only the text can be wrong, and then the error
+     * says so. */
     if (status.fault) VX_ASSERT(vx_status_code(status) == VX_CODE_INVALID_ARGUMENT);
     if (status.fault) VX_ASSERT(why.text[0]);
     if (!status.fault) VX_ASSERT(walk(root) >= 1);

@@ -7,10 +7,10 @@
     attack.py admin_bare_48 --http 127.0.0.1:8002
     attack.py ping trickle_300 --server unix:/run/voxeld/grpc
 
-Attacks until its time is over or SIGTERM comes, and then prints one line of JSON: connections that
-were opened, could not be, were closed by the server (and how old they were then), bytes sent and
-read.  Attacks whose connections are over any allowance go on for up to 20 s more, until each
-has been closed.  A line `begun` on standard error says that each has been opened once.
+Attacks until its time is over or SIGTERM arrives, and then prints one line of JSON: connections
+that were opened, that could not be, that the server closed (and their age then), bytes sent and
+read.  Attacks whose connections cost more than any client may go on for up to 20 s more, until
+each is closed.  A line `begun` on standard error says that each has been opened once.
 """
 import argparse
 import json

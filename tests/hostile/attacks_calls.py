@@ -77,7 +77,7 @@ def reset_made(swarm, target):
 
 
 def held_calls(path, count, more=50):
-    """So many calls that send headers only; and more, since the server may have refused some."""
+    """So many calls that send only headers, and more later, since the server may refuse some."""
     def script(_peer):
         full, again = h2.kept_block(path)
         yield h2.opening() + h2.headers(1, full) \
@@ -139,7 +139,7 @@ def trickle_1000(swarm, target):
 
 
 def half_messages(path, streams, declared, sent):
-    """Messages of `declared` bytes of which `sent` come, within the server's windows."""
+    """Messages of `declared` bytes; only `sent` bytes are sent, within the server's windows."""
     body = memoryview(h2.message(bytes(sent), declared))
 
     def script(peer):
@@ -180,7 +180,7 @@ def slow_readers(swarm, target):
     request = h2.message(h2.infer_request(target.wide, 1024))
 
     def script(peer):
-        yield 0.04 * (peer.number % 40)  # the device is not what is attacked
+        yield 0.04 * (peer.number % 40)  # the attack is not on the device
         yield h2.opening(INITIAL_WINDOW_SIZE=2**31 - 1) + h2.window(0, 2**31 - 1 - 65535) \
             + h2.headers(1, h2.call_block(h2.INFER)) + h2.data(1, request, h2.END_STREAM)
     swarm.add(40, target.grpc, script, reads=False)
@@ -272,7 +272,7 @@ def bare_calls(swarm, target):
 
 
 def lasting(path, last):
-    """1,000 calls which last as long as their client likes."""
+    """1,000 calls that last as long as their client wants."""
     def script(_peer):
         full, again = h2.kept_block(path)
         asked = h2.data(0, h2.message(b""), last)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks with frames that cost the server more than the client: no call is ever made whole."""
+"""Attacks with frames that cost the server more than the client: no call is ever complete."""
 import struct
 
 import h2
@@ -11,7 +11,7 @@ CHUNK = 1 << 16
 
 
 def repeated(one, begin=b"", **settings):
-    """A script that opens a connection, says `begin`, and then `one` for ever."""
+    """A script that opens a connection, sends `begin`, and then `one` again and again."""
     chunk = one * max(1, CHUNK // len(one))
 
     def script(_peer):
@@ -22,7 +22,7 @@ def repeated(one, begin=b"", **settings):
 
 
 def over_streams(piece, first=1, count=2000):
-    """A script that says `piece` of stream after stream."""
+    """A script that sends `piece` for one stream after another."""
     def script(_peer):
         yield h2.opening()
         for at in range(first, 2**31 - 1 - 2 * count, 2 * count):

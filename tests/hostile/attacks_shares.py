@@ -35,7 +35,7 @@ def queue_large(swarm, target):
 
 
 def almost(length, left):
-    """All of a message but its end, and then a byte of that every now and then."""
+    """All of a message but its end, and then one more byte from time to time."""
     def script(peer):
         del peer
         yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks with whole messages, which no meter of halves sees: pipelined, large, unread answers."""
+"""Attacks with whole messages, which limits on incomplete calls miss: pipelined, large, unread."""
 import h2
 from roster import attack
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rig for many attacks, and a new one after each that did harm: none fails another."""
+"""One rig for many attacks, and a new one after each that did harm, so failures do not spread."""
 import os
 import pathlib
 import sys
@@ -14,7 +14,7 @@ SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
 
 
 class Rigs:
-    """get() is the rig of now."""
+    """get() returns the current rig."""
 
     def __init__(self, factory, *flags, **options):
         self.factory, self.flags, self.options, self.rig = factory, flags, options, None
@@ -36,7 +36,7 @@ class Rigs:
 
 
 def attacked(rigs, names, seconds):
-    """The test: names the attack, what was wrong, and what the daemon said last."""
+    """Runs the attacks; a failure has their names, what was wrong, and the log's last lines."""
     rig = rigs.get()
     finding = rig.attack(*names, seconds=seconds)
     print(finding)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""good - the client that must not notice: small requests all the time, whatever others do.
+"""good - the client that attacks must not disturb: it sends small requests all the time.
 
     good.py --server HOST:PORT|unix:PATH --http HOST:PORT
 
-Until its standard input ends it asks on a fixed plan, whether earlier answers are there or not:
+Until its standard input ends it sends on a fixed schedule, without waiting for earlier answers:
 
     infer     every 50 ms, on one connection that lives as long as this process
-    newcomer  every 250 ms, each on a connection of its own, which it tries to get until it is there
+    newcomer  every 250 ms, each on a connection of its own; it retries until it is connected
     admin     every 100 ms, /v2/health/ready on a connection of its own
     echo      every 50 ms, a byte to a process that sends it back and does nothing else: what the
               machine itself takes at that moment
@@ -30,7 +30,7 @@ import grpc
 import h2
 
 ECHO = "import socket\ns = socket.socket(fileno=0)\nwhile s.send(s.recv(1) or exit()): pass"
-SECONDS = 60  # of one request: a hang, not a limit that a slow machine meets
+SECONDS = 60  # of one request: only a hang exceeds it
 
 
 class Good:
@@ -59,7 +59,7 @@ class Good:
             sys.stdout.flush()
 
     def judge(self, answer):
-        """The first answer is the truth: the same request has the same bytes."""
+        """Compares with the first answer: the same request gets the same bytes."""
         return "ok" if self.expected.setdefault("infer", answer) == answer else "another answer"
 
     def infer(self, due):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which attacks are made together, and for how many seconds.
 
-The gravest are alone; floods of one kind go together, which is worse than each of them alone.
-Each attack by itself: judge.py.  QUICK are those that CI has the time for; VX_HOSTILE=rest makes
+The worst attacks run alone; floods of one kind run together, which is worse than each alone.
+judge.py runs each attack by itself.  CI has time only for those in QUICK; VX_HOSTILE=rest runs
 the rest.
 """
 import os
@@ -65,7 +65,7 @@ TCP = {
     "mix_all": (("mix_all",), 4),
 }
 
-# More connections than the daemon takes.
+# More connections than the daemon accepts.
 CROWDS = {
     "crowd_idle": (("crowd_idle",), 2),
     "crowd_calls": (("crowd_calls",), 2),
@@ -95,6 +95,6 @@ QUICK = {
 
 
 def chosen(groups):
-    """The names of those that this run makes."""
+    """The names of the groups of this run."""
     rest = os.environ.get("VX_HOSTILE") == "rest"
     return [name for name in groups if (name not in QUICK) == rest]

@@ -15,7 +15,7 @@ END_STREAM = ACK = 1
 END_HEADERS, PADDED, WITH_PRIORITY = 4, 8, 32
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, \
     MAX_HEADER_LIST_SIZE = range(1, 7)
-FRAME_BYTES = 16384  # the most that a peer takes which has not said otherwise
+FRAME_BYTES = 16384  # a peer's limit unless its SETTINGS change it
 SERVICE = "/inference.GRPCInferenceService/"
 INFER, STREAM = SERVICE + "ModelInfer", SERVICE + "ModelStreamInfer"
 

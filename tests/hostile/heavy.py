@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""heavy - good clients that ask much, as processes: none of them may be cut.
+"""heavy - good clients with a heavy load, as processes: the server may cut none of them.
 
     heavy.py NAME --server HOST:PORT|unix:PATH
 
-Ends with exit code 0 and one line, what it did; or with 1 and what went wrong.  A connection that
-was lost is wrong, also when gRPC would have made another.
+Ends with exit code 0 and a line that says what it did; or with 1 and what went wrong.  A lost
+connection is a failure, also when gRPC would have opened another.
 """
 import argparse
 import sys
@@ -46,7 +46,7 @@ class Client:
         return self.channel.unary_unary(path)
 
     def close(self):
-        """The connection that it began with is the one it has."""
+        """Checks that the first connection is still the one in use."""
         ready = grpc.ChannelConnectivity.READY
         after = self.states[self.states.index(ready):]
         self.channel.close()
@@ -126,7 +126,7 @@ def cancels_late(client):
 
 @work
 def hasty(client):
-    """Deadlines of 1 ms, 200 a second: calls that are dropped all the time by who is in a hurry."""
+    """Deadlines of 1 ms, 200 a second: the client drops calls all the time."""
     call, window = client.unary(), Window(1000)
     request = h2.infer_request("conv", 16)
     for _ in paced(2400, 200):
@@ -178,7 +178,7 @@ def wide(client):
 
 @work
 def questions(client):
-    """Asks for metadata 5,000 times, as fast as one can who waits for the answer."""
+    """Asks for metadata 5,000 times; each call waits for the answer before."""
     call = client.unary(h2.SERVICE + "ServerMetadata")
     for _ in range(5000):
         call(b"", timeout=SECONDS)

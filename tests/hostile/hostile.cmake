@@ -1,4 +1,4 @@
-# Attackers against the real daemon, and clients that must not notice: label hostile, alone
+# Attackers against the real daemon, and clients that they must not disturb: label hostile, alone
 # on the machine.  Sanitizers are left out: what is judged is time and memory.
 vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 100
   LABELS hostile ONLY SERIAL)

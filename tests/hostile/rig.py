@@ -25,15 +25,15 @@ import attack  # noqa: E402
 from model_files import ConvModel  # noqa: E402
 from voxeld_process import Daemon  # noqa: E402
 
-RSS_BYTES = 64 << 20        # the front may grow by so much, during an attack and after it
+RSS_BYTES = 64 << 20        # how much the front may grow, during an attack and after it
 RSS_BYTES_ALL = 96 << 20    # when every kind of attack is made at once; 60 to 72 MB were measured
 LATENCY_SECONDS = 1.0       # p99 of the good client on a machine that has the time
-NEWCOMER_SECONDS = 5.0      # of who has to connect first; a lost SYN alone is a second
-LATENCY_TIMES = 4.0         # else: so many times the worst echo that two idle processes had then
-OTHERS = 0.2                # processors; when other programs have more, nobody is judged by time
+NEWCOMER_SECONDS = 5.0      # p99 with a new connection; a lost SYN alone costs a second
+LATENCY_TIMES = 4.0         # on a busy machine: so many times the worst echo at that time
+OTHERS = 0.2                # processors; no time is judged when other programs use more
 GIVEN_BACK_SECONDS = 10.0   # memory and connections are given back within seconds
 RSS_BYTES_MOST = 3 << 29    # beyond it the front is killed, before it takes the machine with it
-STALL_SECONDS = 60.0        # longer is for ever
+STALL_SECONDS = 60.0        # longer counts as a hang
 WARM_UP = 40                # good answers, and the newcomers and probes of those two seconds
 ANSWERS_AFTER = 12          # good answers in a row that end an attack's aftermath
 CUTS_METRIC = "voxeld_connections_cut_total"
@@ -49,7 +49,7 @@ def p99(times):
 
 
 class GoodClient:
-    """The process of good.py, and every line that it has said."""
+    """The process of good.py, and every line that it has printed."""
 
     def __init__(self, server, http):
         self.answers, self.open = [], {}
@@ -90,14 +90,14 @@ class GoodClient:
 
 
 class Processors:
-    """What programs that are not ours take of the machine's processors."""
+    """How many of the machine's processors other programs use."""
 
     def __init__(self):
         self.begin, self.at = self.read(), time.monotonic()
 
     @staticmethod
     def read():
-        """Seconds of all processors that were busy with others, ever."""
+        """Processor seconds that other programs have used since boot."""
         tick = os.sysconf("SC_CLK_TCK")
         words = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
         user, nice, system, _idle, _wait, irq, soft, steal = (int(word) for word in words[:8])
@@ -117,7 +117,7 @@ class Processors:
             took for pid, took in seconds.items() if ours(pid))
 
     def others(self):
-        """Processors that they had since the beginning."""
+        """The mean number of processors that they used since the beginning."""
         return max(0.0, (self.read() - self.begin) / (time.monotonic() - self.at))
 
 
@@ -206,7 +206,7 @@ class Rig:
             self.kill()
 
     def warm_up(self):
-        """What is taken once is taken."""
+        """Sends requests until one-time allocations are done."""
         self.good = GoodClient(self.server, self.daemon.http)
         self.wait("the good client's first answers",
                   lambda: len(self.good.since(0, what="infer")) > WARM_UP)
@@ -224,7 +224,7 @@ class Rig:
     # ------- an attack -------
 
     def attack(self, *names, seconds=None, server=None):
-        """One process for the attacks of these names, at once; a Finding."""
+        """Runs the attacks of these names at once in one process; returns a Finding."""
         chosen = [attack.ATTACKS[name] for name in names]
         finding = Finding(list(names), [])
         self.size = (lambda m: m.rss - m.shared) if any(a.arena for a in chosen) \
@@ -315,7 +315,7 @@ class Rig:
                 break  # it has ended
             if finding.rss_after <= most or time.monotonic() > until:
                 break
-            time.sleep(0.05)  # sleep: between two looks at its memory
+            time.sleep(0.05)  # sleep: between two checks of its memory
         finding.rss_peak = self.memory.peak(begin, time.monotonic(), self.size)
         for when, size in (("during", finding.rss_peak), ("after", finding.rss_after)):
             if size > most:

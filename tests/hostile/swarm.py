@@ -9,7 +9,7 @@ A script is a generator for one connection.  It yields
     CLOSE     to end the connection and begin again with another one
 
 and the connection stays open when it ends, until the swarm ends.  One that the server closes is
-opened again at once: a defence that cuts must stand those who come back.
+opened again at once: a server that cuts clients must withstand those that come back.
 """
 import errno
 import heapq
@@ -20,7 +20,7 @@ import time
 
 CLOSE = object()
 READ_BYTES = 1 << 18
-CUT_SECONDS = 20  # who is to be cut is cut by then
+CUT_SECONDS = 20  # the server has cut those over the limits by then
 IN, OUT, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
 FULL = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
@@ -53,7 +53,7 @@ class Peer:
 
     def open(self):
         self.socket, error = connect_to(self.server, self.swarm.receive_bytes)
-        if error not in (0, errno.EINPROGRESS):  # a Unix socket's line is full, or nobody listens
+        if error not in (0, errno.EINPROGRESS):  # a Unix socket's backlog is full, or no listener
             self.swarm.not_connected += 1
             self.drop(0.02)
             return
@@ -185,9 +185,9 @@ class Swarm:
         heapq.heappush(self.heap, (time.monotonic() + seconds, self.order, peer, wakes))
 
     def run(self, seconds, stopped=lambda: False, begun=lambda: None, burst=64):
-        """Opens all, `burst` a turn so that none is starved, and drives them.
+        """Opens all, `burst` in each pass so that none is starved, and drives them.
 
-        For so long, and then until each has been cut that is to be; CUT_SECONDS more at most.
+        Runs for `seconds`, and then until each with `over` has been cut, CUT_SECONDS more at most.
         """
         end, waiting = time.monotonic() + seconds, list(reversed(self.peers))
         while not stopped():
@@ -209,20 +209,20 @@ class Swarm:
                     self.by_fd[fd].on_event(events)
 
     def uncut(self):
-        """Those over any allowance that nobody has cut yet."""
+        """How many connections with `over` the server has not cut yet."""
         return sum(peer.over and not peer.was_cut for peer in self.peers)
 
     def open_one(self, peer):
         try:
             peer.open()
-        except OSError as error:  # no more descriptors or ports: what there is has to do
+        except OSError as error:  # no more descriptors or ports: go on without
             if error.errno not in FULL:
                 raise
             self.not_connected += 1
             peer.pause(0.1)
 
     def close(self, hard=False):
-        """Everybody leaves; `hard` with a reset."""
+        """Closes all connections; `hard` with a reset."""
         for peer in self.peers:
             if peer.socket:
                 self.forget(peer, hard)

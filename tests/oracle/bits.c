@@ -11,15 +11,15 @@
 
 #define SEED_DATA UINT64_C(77)
 
-/* EXPLICIT promises nothing beside another algorithm (conv.h); with our own kernel it does
- * beside itself. */
+/* EXPLICIT need not have the bits of another algorithm (conv.h); with our own kernel for
+ * the product it has its own bits again. */
 enum order { CHAIN, SPLIT, PAIRS, DENSE, ORDERS };
 
-/* Voxels that are asked for, and those among them that every question has in common. */
+/* A set of voxels; some of its voxels are common to all sets. */
 struct set {
     i64 n;
     i32 *coords; /* (n, 4) */
-    i64 *ids;    /* (n) which voxel of the world; its features follow from it */
+    i64 *ids;    /* (n) a number for each voxel; its features follow from it */
 };
 
 struct bits {
@@ -63,8 +63,8 @@ static struct set set_alone(struct vx_rig *rig, const struct vx_cloud *cloud)
     return set;
 }
 
-/* The same in another sample, moved by whole steps, between voxels of other samples that
- * come before and behind it, all of it shuffled. */
+/* The common voxels in another sample, moved by whole steps, between voxels of other
+ * samples that come before and behind it, all of it shuffled. */
 static struct set set_among(struct vx_rig *rig, const struct vx_cloud *cloud,
                             const struct vx_cloud *others)
 {
@@ -90,7 +90,7 @@ static struct set set_among(struct vx_rig *rig, const struct vx_cloud *cloud,
     return set;
 }
 
-/* --- one question --- */
+/* --- one set --- */
 
 static void load(struct bits *bits, const struct set *set)
 {
@@ -259,7 +259,7 @@ static void run_all(struct vx_rig *rig)
     i64 differ = 0;
     vx_rig_need(rig, vx_harness_open(rig->bench.set, rig->bench.stream, &why, &stand),
                 &why);
-    stand->own = true; /* the vendor's order of sums is its own, and may change with N */
+    stand->own = true; /* the vendor's order of sums is unknown, and may change with N */
     for (i32 round = 0; round < (full ? 2 : 1); round++)
         for (size_t at = 0; at < count; at++)
             for (size_t type = 0; type < VX_COUNT(types); type++)

@@ -1,7 +1,7 @@
 /* cases - the tables of shapes that kernels are tried on, by area.
  *
- * Each looks at the rig for how thorough to be and which kernels are wanted, and prints
- * and counts what is wrong.
+ * Each reads from the rig how thorough to be and which kernels are wanted, and prints and
+ * counts the failures.
  *
  * Owner    the rig's arena, reset between trials.
  * Thread   the device thread.
@@ -21,12 +21,12 @@ void vx_cases_pointwise(struct vx_rig *rig); /* 10, 12, 13, 14 */
 void vx_cases_join(struct vx_rig *rig);      /* 15: pieces of a batch */
 void vx_cases_parts(struct vx_rig *rig);     /* 04, 07: gather and reduce */
 void vx_cases_conv(struct vx_rig *rig);      /* conv.h: every algorithm, every tile */
-/* N*V and N*C beyond 2^31; false = too little device memory, said in a line. */
+/* N*V and N*C beyond 2^31; false = too little device memory, with a line of output. */
 bool vx_cases_big(struct vx_rig *rig);
 /* All but big. */
 void vx_cases_run(struct vx_rig *rig);
-/* That these cases can fail: on the fake, with every kernel broken in turn; returns how many
- * broken kernels nobody saw. */
+/* Proves that these cases can fail: breaks every kernel in turn, on the fake; returns the
+ * number of broken kernels that no case detected. */
 i32 vx_cases_self(const struct vx_rig_wanted *wanted);
 
 #endif

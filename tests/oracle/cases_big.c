@@ -17,9 +17,9 @@
 #define OFFSETS   27
 #define VOXELS    ((i64)COLUMNS * LINES)
 #define SAMPLES   300
-#define CHUNK     (INT64_C(1) << 20) /* voxels that the host makes at a time */
+#define CHUNK     (INT64_C(1) << 20) /* voxels that the host generates at a time */
 #define SEED_DATA UINT64_C(4242)
-/* Beside what is counted: the driver's own, and the kernels. */
+/* Memory that is not counted: the driver's own, and the kernels. */
 #define SPARE ((size_t)1 << 30)
 _Static_assert(VOXELS *OFFSETS > INT32_MAX, "N*V is beyond 32 bits");
 _Static_assert(VOXELS *CHANNELS > INT32_MAX, "N*C is beyond 32 bits");
@@ -122,7 +122,7 @@ static i32 voxel_of(struct big *big, i64 row)
     return voxel;
 }
 
-/* --- what is right --- */
+/* --- checks --- */
 
 static void map_build(struct big *big)
 {
@@ -155,7 +155,7 @@ static void map_build(struct big *big)
                     (unsigned long long)expected, (unsigned long long)pairs);
 }
 
-/* Each entry of a row of the map leads to the voxel beside; false = told. */
+/* Each entry of a row of the map is the neighbouring voxel's row; false = reported. */
 static bool check_row(struct big *big, i64 row, i32 nbr[OFFSETS + 1])
 {
     const i64 voxel = voxel_of(big, row), x = voxel / LINES, y = voxel % LINES;

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-/* Of a launch that goes brick by brick: fewer than the bricks of the larger clouds. */
+/* The blocks of a launch over bricks: fewer than the bricks of the larger clouds. */
 #define BLOCKS 7
-/* Sets of one launch. */
+/* The most sets of one launch. */
 #define MANY_MAX 19
 
 /* An index in host memory, as it is before the first kernel. */
@@ -33,8 +33,8 @@ static struct vx_brick_index_args index_make(struct vx_rig *rig,
     };
 }
 
-/* Every pointer of the arguments, whatever the kernel reads of it: all may be written and
- * are looked at by the checks below. */
+/* Every pointer of the arguments, whether the kernel uses it or not: all may be written,
+ * and the checks below read them. */
 static void index_fields(struct vx_trial *trial, struct vx_brick_index_args *args,
                          const struct vx_cloud *cloud)
 {
@@ -52,8 +52,8 @@ static void index_fields(struct vx_trial *trial, struct vx_brick_index_args *arg
     for (i32 i = first; i < trial->count; i++) trial->fields[i].kind = VX_FIELD_MINE;
 }
 
-/* The arguments with what the device wrote in place of what went in; the fields begin
- * with `field`. */
+/* The arguments with the device's outputs in place of the inputs; the fields begin with
+ * `field`. */
 static struct vx_brick_index_args index_back(const struct vx_field *field,
                                              const struct vx_brick_index_args *args)
 {
@@ -80,8 +80,8 @@ static i32 bits_of(u64 mask)
     return __builtin_popcountll(mask);
 }
 
-/* Every listed slot is another one and has a brick; masks have as many bits as the
- * reference's; every voxel's place is its brick and bit. */
+/* Listed slots are distinct and have a brick; masks have as many bits as the reference's;
+ * every voxel's place is its brick and bit. */
 static bool check_bricks(struct vx_rig *rig, const struct vx_trial *trial,
                          const struct vx_brick_index_args *back,
                          const struct vx_brick_index_args *ref)
@@ -122,8 +122,8 @@ static bool check_bricks(struct vx_rig *rig, const struct vx_trial *trial,
     return true;
 }
 
-/* Bases cut 0 .. rows into as many pieces as there are bricks, each as long as its mask
- * has bits. */
+/* Bases divide 0 .. rows into as many ranges as there are bricks, each as long as its
+ * mask has bits. */
 static bool check_bases(struct vx_rig *rig, const struct vx_trial *trial,
                         const struct vx_brick_index_args *back)
 {
@@ -145,8 +145,8 @@ static bool check_bases(struct vx_rig *rig, const struct vx_trial *trial,
     return rows == back->counts->rows;
 }
 
-/* rows[] leads back: the place of a voxel gives its row.  With a fault, numbers in range
- * are all that is promised. */
+/* rows[] is the inverse: the place of the voxel rows[r] gives row r.  With a fault, only
+ * the range of the numbers is guaranteed. */
 static void check_rows(struct vx_rig *rig, const struct vx_trial *trial,
                        const struct vx_brick_index_args *back, u32 faults)
 {
@@ -172,7 +172,7 @@ static void check_faults(struct vx_rig *rig, const struct vx_trial *trial,
     if (got != faults) wrong(rig, trial, "expected other faults than", got);
 }
 
-/* Everything that small answers. */
+/* Every output of small. */
 static void check_all(struct vx_rig *rig, const struct vx_trial *trial,
                       const struct vx_brick_index_args *back,
                       const struct vx_brick_index_args *ref, u32 faults)
@@ -184,7 +184,7 @@ static void check_all(struct vx_rig *rig, const struct vx_trial *trial,
     if (check_bases(rig, trial, back)) check_rows(rig, trial, back, faults);
 }
 
-/* The kernels in their order, each on what the references of those before it left. */
+/* The kernels in their order, each on the outputs of the references before it. */
 static void index_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                        const struct vx_cloud *cloud, u32 faults)
 {
@@ -193,7 +193,7 @@ static void index_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     const bool small = !strcmp(name, "brick_small");
     const bool number = !strcmp(name, "brick_number"), rank = !strcmp(name, "brick_rank");
     struct vx_trial trial;
-    if (small) { /* makes its own zeros */
+    if (small) { /* clears its own memory */
         vx_rig_poison(args.slots, args.slots_count * sizeof *args.slots);
         vx_rig_poison(args.counts, sizeof *args.counts);
     }
@@ -286,7 +286,7 @@ static void index_many_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
     }
 }
 
-/* --- the map, from an index that the references made --- */
+/* --- the map, from an index that the references built --- */
 
 struct extent {
     i32 kernel[3], dilation[3];
@@ -329,7 +329,7 @@ static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_label(&trial, "%s N=%lld V=%d dilation %d", cloud->name, (long long)args.n,
                    args.v, extent->dilation[0]);
     map_fields(rig, &trial, &args, &index);
-    /* Without rows nothing is launched, and nobody asks how many pairs there are. */
+    /* Without rows nothing is launched, and the number of pairs is not written. */
     if (!args.n) trial.fields[trial.count - 1].kind = VX_FIELD_MINE;
     vx_trial_run(rig, &trial);
 }
@@ -367,7 +367,7 @@ static const struct extent extents[] = {
     {{1, 3, 3}, {1, 64, 64}, true},
 };
 
-/* The far kernel takes any offset, the near one those that its table holds. */
+/* The far kernel takes any offset, the near one only offsets that its table holds. */
 static bool extent_fits(const struct vx_jit_wanted *kernel, const struct extent *extent,
                         bool far)
 {

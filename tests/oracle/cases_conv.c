@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Around an output: more than any vector store. */
+/* The guard around an output: longer than any vector store. */
 #define GUARD  256
 #define POISON 0x7fff7fffu
-/* Products that the host sums again in double for one table row: a tenth of a second. */
+/* The most products that the host sums again in double for one table row: a tenth of a second. */
 #define PRODUCTS_MAX       INT64_C(100000000)
 #define PRODUCTS_MAX_SMALL INT64_C(2000000)
 /* A curve's slope is 1.13 at most (gelu), and its own error below 2^-19 (cases_pointwise.c). */
@@ -34,8 +34,8 @@ struct conv {
     i32 variant;              /* which bias, residual, activation */
     void *residual;
     i64 samples, step; /* every step-th row, and the last */
-    f64 *truth;        /* (samples, co) in front of the curve */
-    void *accepted;    /* the first answer that was right, in every bit */
+    f64 *truth;        /* (samples, co) ahead of the curve */
+    void *accepted;    /* the first right answer, in all bits */
     struct vx_oracle_bounds bounds;
 };
 
@@ -50,7 +50,7 @@ static i64 sample_row(const struct conv *conv, i64 sample)
     return row < conv->layer->n ? row : conv->layer->n - 1;
 }
 
-/* --- the truth --- */
+/* --- the expected values --- */
 
 static f64 *reals_of(struct vx_rig *rig, const struct vx_data *data, i64 count)
 {
@@ -73,7 +73,7 @@ static void truth_row(const struct conv *conv, const i32 *nbr, const f64 *reals[
     }
 }
 
-/* Sums over the map that the device made, which cases_map.c has proven. */
+/* Sums over the map that the device built, which cases_map.c has checked. */
 static void truth_make(struct conv *conv)
 {
     struct vx_rig *rig = conv->rig;
@@ -97,7 +97,7 @@ static void truth_make(struct conv *conv)
     const f64 *reals[2] = {
         reals_of(rig, stand->in_data, n * problem->ci),
         reals_of(rig, stand->weight_data, (i64)problem->v * problem->ci * problem->co)};
-    /* A step that no tile's height divides. */
+    /* An odd step, which no tile's height divides. */
     conv->step = n * row_products <= most ? 1 : n * row_products / most * 2 + 1;
     conv->samples = (n - 1 + conv->step - 1) / conv->step + 1;
     conv->truth = vx_rig_take(rig, (size_t)(conv->samples * problem->co) * sizeof(f64));
@@ -158,7 +158,7 @@ static bool compare_samples(const struct conv *conv, const void *answer)
     return false;
 }
 
-/* Rows that were not sampled: against an answer whose samples were right. */
+/* Rows that were not sampled are compared with an answer whose samples were right. */
 static bool compare_accepted(const struct conv *conv, const void *answer)
 {
     const struct vx_conv_problem *problem = &conv->stand->problem;
@@ -248,7 +248,7 @@ static void conv_choice(struct conv *conv, const struct vx_conv_choice *choice, 
     for (i32 k = 0; k < count; k++) vx_rig_mark(rig, &wanted[k]);
     conv_run(conv, NULL, back);
     compare(conv, back);
-    /* With the vendor's product a tile decides nothing: once is enough. */
+    /* With the vendor's product the tile has no effect: one run is enough. */
     if (!conv->blas || choice->algorithm != VX_CONV_EXPLICIT) return;
     conv_run(conv, conv->blas, back);
     compare(conv, back);
@@ -292,7 +292,7 @@ static void conv_case(const struct conv *given, enum vx_number type)
 }
 
 static const struct layer layers[] = {
-    /* The first one suits every tile, and the fake has time for no larger one. */
+    /* The first shape suits every tile, and the fake has time for no larger one. */
     {VX_CLOUD_BLOCK, 33, {3, 1, 1}, 1, 64, 144},
     {VX_CLOUD_SURFACE, 65, {3, 3, 3}, 1, 16, 32},
     {VX_CLOUD_ISOLATED, 31, {3, 3, 3}, 1, 32, 16},
@@ -301,7 +301,7 @@ static const struct layer layers[] = {
     {VX_CLOUD_LIMIT, 129, {5, 5, 5}, 1, 16, 16},
     {VX_CLOUD_RANDOM, 1, {3, 3, 3}, 1, 32, 48},
     {VX_CLOUD_RANDOM, 33, {1, 1, 1}, 1, 64, 32},
-    /* A device goes on. */
+    /* On a device the trial goes on. */
     {VX_CLOUD_SURFACE, 1000, {3, 3, 3}, 1, 64, 64},
     {VX_CLOUD_SURFACE, 10007, {3, 3, 3}, 1, 32, 48},
     {VX_CLOUD_BLOCK, 1000, {3, 3, 3}, 1, 128, 128},
@@ -331,7 +331,7 @@ static const struct layer layers[] = {
 };
 #define LAYERS_SMALL 8
 
-/* Nothing to compute is nothing to launch: no pointer is looked at. */
+/* Without rows nothing is launched: no pointer is used. */
 static void conv_nothing(struct vx_rig *rig)
 {
     const struct vx_gpu_queue on = {.set = rig->bench.set, .stream = rig->bench.stream};

@@ -129,7 +129,7 @@ static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_run(rig, &trial);
 }
 
-/* A voxel twice, and coordinates just out of range: flags, and nothing else goes wrong. */
+/* A duplicate voxel, and coordinates just out of range: flags are set, nothing else is wrong. */
 static void insert_faults(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
 {
     struct vx_cloud cloud;
@@ -138,7 +138,7 @@ static void insert_faults(struct vx_rig *rig, const struct vx_jit_wanted *kernel
         cloud.name = faults == 1 ? "out of range" : faults == 2 ? "twice" : "both faults";
         if (faults & 2u) memcpy(cloud.coords, cloud.coords + 4 * 599, 4 * sizeof(i32));
         if (faults & 1u) cloud.coords[4 * 300 + 1 + faults % 3] = 1 << 17;
-        /* Of 32-bit keys the box itself is the range: it holds everything. */
+        /* With 32-bit keys the box itself is the range: nothing in it is out of range. */
         bool box = kernel->tile->values[0] == 32;
         insert_case(rig, kernel, &cloud, box ? faults & 2u : faults);
         vx_rig_reset(rig);

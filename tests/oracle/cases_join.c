@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-/* More pieces than two waves have lanes. */
+/* More pieces than two warps have threads. */
 #define PIECES_MAX 70
-/* Words behind those that are compared, as many as are read at a time. */
+/* Words behind those that are compared: as many as the kernel reads at a time. */
 #define BEYOND 4
 
-/* The pieces of one launch and how its blocks are shared out; now and then a piece has
- * nothing, and no block. */
+/* The pieces of one launch and how its blocks are divided among them; some pieces are
+ * empty and have no block. */
 struct launch {
     i32 count;
     u32 blocks;
@@ -31,7 +31,7 @@ static void launch_make(struct vx_rig *rig, i32 count, i32 turn, struct launch *
         if (count == 2 && rig->size == VX_RIG_FULL) n = 300000 + p;
         launch->n[p] = n;
         launch->all += n;
-        /* Too few, so that a block comes round again; enough; too many. */
+        /* Too few blocks, so that a block has several parts; enough; too many. */
         launch->shares[p].first = launch->blocks;
         launch->shares[p].blocks = n ? 1 + (u32)vx_rig_below(rig, 5) : 0;
         launch->blocks += launch->shares[p].blocks;
@@ -119,19 +119,19 @@ static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i32
 
 /* --- compared --- */
 
-/* Every third pair is the same; of the others one word differs, in one bit. */
+/* Every third pair is the same; the others differ in one bit of one word. */
 static void differ_fields(struct vx_rig *rig, struct vx_trial *trial,
                           struct vx_words_pair *pair, i32 turn)
 {
     const size_t bytes = (size_t)(pair->n + BEYOND) * sizeof(u32);
     u32 *a = vx_rig_take(rig, bytes), *b = vx_rig_take(rig, bytes);
     for (i64 i = 0; i < pair->n; i++) a[i] = b[i] = (u32)vx_rig_random(rig);
-    for (i64 i = 0; i < BEYOND; i++) b[pair->n + i] = 1; /* not asked for */
+    for (i64 i = 0; i < BEYOND; i++) b[pair->n + i] = 1; /* not to be compared */
     i64 at = turn % 4 == 1   ? 0
              : turn % 4 == 2 ? pair->n - 1
                              : pair->n / 2 + vx_rig_below(rig, (pair->n + 1) / 2);
     if (turn % 3) b[at] ^= 1u << vx_rig_below(rig, 32);
-    /* Side by side in memory, each on its own, or both beside a line. */
+    /* Both aligned to a line, or one of them a few bytes beyond. */
     vx_trial_in(trial, &pair->a, a, bytes)->shift = turn % 5 == 1 ? 4 : 0;
     vx_trial_in(trial, &pair->b, b, bytes)->shift = turn % 5 == 2 ? 8 : 0;
 }
@@ -141,7 +141,7 @@ static void differ_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
 {
     struct launch launch;
     struct vx_trial trial;
-    /* Three fields a pair. */
+    /* A pair adds three fields. */
     if (count > VX_TRIAL_FIELDS_MAX / 4) count = VX_TRIAL_FIELDS_MAX / 4;
     launch_make(rig, count, turn, &launch);
     for (i32 p = 0; p < count; p++) /* there are no empty pairs */
@@ -157,7 +157,7 @@ static void differ_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
     vx_trial_init(&trial, kernel, &args);
     vx_trial_label(&trial, "%d pairs, turn %d", count, turn);
     trial_shares(&trial, &args.shares, &launch);
-    /* Read alone: the tally is zero again. */
+    /* After a read, the tally is zero again. */
     vx_trial_inside(
         &trial, vx_trial_in(&trial, &args.pairs, pairs, (size_t)count * sizeof *pairs));
     for (i32 p = 0; p < count; p++) {
@@ -168,7 +168,7 @@ static void differ_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
     vx_trial_run(rig, &trial);
 }
 
-/* --- told --- */
+/* --- reported --- */
 
 static void results_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                          i32 count, i32 turn)

@@ -95,7 +95,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     return built;
 }
 
-/* The truth: neighbours by a table of voxels, rows as in the request. */
+/* The expected map: neighbours found in a table of voxels, rows as in the request. */
 static struct vx_hash_map_args truth_of(struct vx_rig *rig, const struct vx_cloud *cloud,
                                         const struct vx_gpu_map *map,
                                         const struct vx_map_key *key)
@@ -173,7 +173,7 @@ static bool check_nbr(struct vx_rig *rig, const char *label, const struct built 
     return true;
 }
 
-/* The one stable order of the device's own masks, and the unions of every 32. */
+/* The only stable order of the device's own masks, and the unions of every 32. */
 static void check_order(struct vx_rig *rig, const char *label, const struct built *built,
                         const struct want *want, i64 n)
 {

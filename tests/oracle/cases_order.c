@@ -9,7 +9,7 @@ void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
 void vx_pairs_count_ref(const void *args, enum vx_number type);
 
-/* What masks look like: nothing alike, a few kinds, all full, the centre alone. */
+/* Kinds of masks: all different, a few kinds, all full, the centre alone. */
 enum style { RANDOM, FEW, FULL, CENTRE, STYLES };
 
 struct shape {
@@ -219,7 +219,7 @@ static void pairs_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_in(&trial, &args.totals, totals, (size_t)args.v * 4);
     struct vx_field *starts =
         vx_trial_out(rig, &trial, &args.starts, ((size_t)args.v + 1) * 4);
-    /* Without rows nothing is launched, and nobody asks where the lists begin. */
+    /* Without rows nothing is launched, and the starts of the lists are not read. */
     if (!args.n) starts->kind = VX_FIELD_MINE;
     vx_trial_out(rig, &trial, &args.in_rows, (size_t)pairs * 4);
     vx_trial_out(rig, &trial, &args.places, bytes);

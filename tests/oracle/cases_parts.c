@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* Parts are of size 1.  V additions of at most V each lose V * V * 2^-24; a curve behind
- * them 2^-19 as in cases_pointwise.c. */
+/* Parts have size 1.  V additions of numbers up to V lose V * V * 2^-24; a curve behind
+ * them loses 2^-19, as in cases_pointwise.c. */
 #define SUM_LOSS(v_) ((f64)(v_) * (v_)*0x1p-24 + 0x1p-19)
 
 struct shape {
@@ -19,7 +19,7 @@ static size_t rows_bytes(const struct shape *shape, enum vx_number type)
     return (size_t)(shape->n * shape->co) * (size_t)vx_number_bytes(type);
 }
 
-/* Bias, residual and output of either kernel; with a residual sometimes in place. */
+/* Bias, residual and output of either kernel; a residual is sometimes in place. */
 static void epilogue(struct vx_rig *rig, struct vx_trial *trial, const void *pointers[3],
                      const struct shape *shape, i32 variant)
 {
@@ -42,7 +42,7 @@ static void epilogue(struct vx_rig *rig, struct vx_trial *trial, const void *poi
     out->absolute = SUM_LOSS(shape->v);
 }
 
-/* What no mask has was never written: poison there must not be read. */
+/* A part that no mask has is never written: it is poison here and must not be read. */
 static void reduce_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                         const struct shape *shape, i32 variant)
 {

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Values have size 4 at most, and what a curve is given 4*4 + 4.  The longest way to an
+/* Values are 4 at most, and the argument of a curve is 4*4 + 4.  The longest way to an
  * element is a fused multiply-add, exp or erf, an addition and a division: four roundings
  * of 2^-24 of 20.  Near -1 erf cancels in gelu and leaves x times 2^-23, which is less. */
 #define SCALE 4.0
@@ -83,9 +83,9 @@ static void batch_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
     vx_trial_run(rig, &trial);
 }
 
-/* A lane adds at least 8 and at most C/32 values of size SCALE, then lanes add: so many
- * roundings of 2^-24, four times over (the mean, the squares, their root, the quotient),
- * of a number that is divided by the spread, 4 / sqrt 3, and multiplied by 2. */
+/* A lane adds at least 8 and at most C/32 values of size SCALE, then lanes are added: that is the
+ * number of roundings of 2^-24.  They occur four times (the mean, the squares, their root, the
+ * quotient), in a number that is divided by the spread, 4 / sqrt 3, and multiplied by 2. */
 static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                             const struct shape *shape, i32 variant)
 {
@@ -109,7 +109,7 @@ static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
                     floats);
     out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type))->absolute =
         CURVE + 16 * (shape->c / 32.0 + 16) * 0x1p-24;
-    /* Few channels may lie close together, and their spread is then divided by. */
+    /* Few channels may lie close together, and dividing by their small spread magnifies errors. */
     if (shape->c < 8) trial.fields[trial.count - 1].absolute = 0x1p-12;
     vx_trial_run(rig, &trial);
 }
@@ -167,7 +167,7 @@ static i32 *permutation(struct vx_rig *rig, i64 n)
     return rows;
 }
 
-/* One side in the request's type, anywhere; the other in the device's. */
+/* One side has the request's type and any alignment; the other has the device's type. */
 static void rows_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                       const struct shape *shape, i32 variant)
 {
@@ -198,7 +198,7 @@ static void rows_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     field =
         out_reals(rig, &trial, &args.out, in ? row_bytes(shape, kernel->type) : request);
     field->type = in ? kernel->type : number;
-    field->absolute = -1; /* converted, nothing else: each bit is known */
+    field->absolute = -1; /* only converted: each bit is known */
     if (!in && variant > 5) field->shift = vx_number_bytes(number);
     vx_trial_run(rig, &trial);
 }
@@ -233,7 +233,7 @@ void vx_cases_pointwise(struct vx_rig *rig)
                     if (elements > 1000000 || (elements > 100000 && turn++ % 3)) continue;
                     if (rig->size != VX_RIG_FULL && elements > 40000) continue;
                     if (rig->size == VX_RIG_SMALL && (c + s) % 3) continue;
-                    /* Small ones in every variant, large ones in turn. */
+                    /* Small shapes run in every variant, large ones in one variant each. */
                     i32 all = elements < 3000 ? kernels[k].variants : 1;
                     if (rig->size == VX_RIG_SMALL) all = 1;
                     for (i32 v = 0; v < all; v++, turn++) {

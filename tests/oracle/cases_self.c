@@ -8,10 +8,10 @@
 
 #define ARGS_MAX 512
 
-/* How the fake's kernel goes wrong. */
+/* The ways in which a kernel of the fake is broken. */
 enum broken { DOES_NOTHING, FORGETS_ONE, KINDS };
 
-/* What the fake finds in place of a kernel: the same, but for its reference. */
+/* The spec that the fake uses in place of a kernel's: the same but for its reference. */
 static struct vx_kernel_spec fake_spec;
 static const struct vx_kernel_spec *true_spec;
 
@@ -21,8 +21,8 @@ static void ref_nothing(const void *args, enum vx_number type)
     (void)type;
 }
 
-/* Every argument struct begins with how many rows there are (a gather's, with the first of
- * them): one too few. */
+/* Every argument struct begins with the number of rows (a gather's, with the first row):
+ * this passes one row fewer. */
 static void ref_forgets_one(const void *args, enum vx_number type)
 {
     _Alignas(16) u8 copy[ARGS_MAX];
@@ -40,7 +40,7 @@ static const struct vx_kernel_spec *find(const char *name)
     return strcmp(name, true_spec->name) ? vx_kernel_find(name) : &fake_spec;
 }
 
-/* References that go brick by brick, or pair by pair, never ask for the number of rows. */
+/* References that work by bricks or by pairs never read the number of rows. */
 static bool harmless(enum broken broken, const char *name)
 {
     static const char *const names[] = {"brick_number", "brick_map_far", "brick_map",

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Farther than any offset that is tested reaches. */
+/* Farther than the reach of any offset that is tested. */
 #define APART 64
 #define SIDE  32 /* isolated voxels along an axis */
 
@@ -47,7 +47,7 @@ static void fill_limit(i64 n, i32 *coords)
     }
 }
 
-/* Cells in raster order, two of five taken; the cells left would not do: skip no more. */
+/* Takes two of five cells in raster order, but all of the remaining cells once they are needed. */
 static void fill_box(struct vx_rig *rig, i64 n, i32 *coords, i32 samples)
 {
     i32 side = side_of((n / samples + 1) * 3);

@@ -3,7 +3,7 @@
  *   struct vx_cloud cloud;
  *   vx_cloud_make(rig, VX_CLOUD_LIMIT, 1000, &cloud);
  *
- * Rows are shuffled, so that nothing rests on the order in which they came.
+ * Rows are shuffled, so that nothing depends on their order.
  *
  * Owner    the rig's arena, until vx_rig_reset.
  * Thread   one.
@@ -23,7 +23,7 @@ enum vx_cloud_kind {
     VX_CLOUD_LINE,     /* pairs along x: one offset beside the centre, on one side */
     VX_CLOUD_NEGATIVE, /* a shell around the origin, so that bricks begin below zero */
     VX_CLOUD_LIMIT,    /* the corners of the range, in the first and last samples */
-    VX_CLOUD_SAMPLES,  /* many small sets over each other, told apart by their sample */
+    VX_CLOUD_SAMPLES,  /* many small sets in the same place, told apart by their sample */
     VX_CLOUD_RANDOM,   /* two fifths of a box */
     VX_CLOUD_KINDS
 };
@@ -37,7 +37,7 @@ struct vx_cloud {
 
 void vx_cloud_make(struct vx_rig *rig, enum vx_cloud_kind kind, i64 n,
                    struct vx_cloud *cloud);
-/* The same without the column of the sample; what has several becomes duplicates. */
+/* The same cloud without the column of the sample; voxels of several samples become duplicates. */
 void vx_cloud_narrow(struct vx_rig *rig, struct vx_cloud *cloud);
 
 #endif

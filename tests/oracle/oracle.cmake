@@ -1,4 +1,4 @@
-# Kernels beside their references: programs that need gcc and libc alone, so that a machine
+# Kernels against their references: programs that need only gcc and libc, so that a machine
 # with a GPU and nothing else can build them.
 set(vx_oracle_sources tests/oracle/rig.c tests/oracle/trial.c tests/oracle/clouds.c
   tests/oracle/cases_hash.c tests/oracle/cases_brick.c tests/oracle/cases_map.c

@@ -14,7 +14,7 @@
 #define SEED_DEFAULT UINT64_C(20261121)
 /* A NaN in every type, a row number that no table has, and never all zeros or ones. */
 #define POISON 0x7fff7fffu
-/* What structs of the device may ask for, and its allocator gives. */
+/* The largest alignment of the device's structs; its allocator guarantees it. */
 #define LINE 256
 /* The largest prime below 2^17. */
 #define BLOCK 131071
@@ -158,8 +158,8 @@ void vx_rig_fail(struct vx_rig *rig, const char *format, ...)
     vx_print("FAIL %s\n", text);
 }
 
-/* Nothing can be learnt behind an error of the driver: the context is lost or memory out,
- * and a panic says where. */
+/* After an error of the driver no result means anything: the context is lost or memory is
+ * out.  A panic says where. */
 void vx_rig_need(struct vx_rig *rig, vx_status status, const struct vx_why *why)
 {
     if (!status.fault) return;
@@ -214,8 +214,8 @@ i64 vx_rig_below(struct vx_rig *rig, i64 end)
     return (i64)(vx_rig_random(rig) % (u64)end);
 }
 
-/* A block of numbers is made once and then repeated from places of its own: rounding costs
- * more than all else that a trial does.  Its length is prime, so that rows differ. */
+/* A block of numbers is generated once and then read from various places: rounding takes
+ * longer than all else in a trial.  Its length is prime, so that rows differ. */
 static const struct vx_rig_block *block_of(struct vx_rig *rig, enum vx_number type,
                                            f64 scale)
 {

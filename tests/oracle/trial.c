@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Between two pieces of device memory: a line, and more than any vector store. */
+/* Between two buffers of device memory: a line, longer than any vector store. */
 #define LINE      256
 #define ARGS_MAX  512
 #define WORDS_MAX 64 /* bytes of the name of a tile */
@@ -119,7 +119,7 @@ static void trial_fail(struct vx_rig *rig, const struct vx_trial *trial, const c
                 trial->label, what);
 }
 
-/* Copies in, launches, copies all of it back. */
+/* Copies the arguments in, launches, copies everything back. */
 static void trial_launch(struct vx_rig *rig, struct vx_trial *trial, u8 *image, u8 *back)
 {
     _Alignas(16) u8 args[ARGS_MAX];
@@ -155,7 +155,7 @@ static void trial_launch(struct vx_rig *rig, struct vx_trial *trial, u8 *image, 
 static void trial_check_guards(struct vx_rig *rig, const struct vx_trial *trial,
                                const u8 *image, const u8 *back)
 {
-    const size_t bytes = (size_t)(back - image); /* one piece, two halves */
+    const size_t bytes = (size_t)(back - image); /* one buffer, two halves */
     size_t at = 0;
     for (i32 i = 0; i <= trial->count; i++) {
         const struct vx_field *field = &trial->fields[i];
@@ -196,8 +196,9 @@ static void compare_exact(struct vx_rig *rig, const struct vx_trial *trial, i32 
     trial_fail(rig, trial, what);
 }
 
-/* Both round once, from sums that differ by `absolute` at most: two roundings, and that.
- * A number near a border of its type may fall on either side, subnormal ones too. */
+/* Both sides round once, from sums that differ by `absolute` at most, so they differ by two
+ * roundings and `absolute`.  A number near a boundary of its type may be rounded to either side,
+ * subnormal ones too. */
 static f64 real_bound(const struct vx_field *field, f64 truth)
 {
     if (field->absolute < 0) return 0;

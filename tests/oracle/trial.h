@@ -1,10 +1,10 @@
 /* trial - one launch of a kernel on copies of its arguments, beside its reference.
  *
  * A trial is an argument struct that points into host memory, and a list that says which
- * of its fields are pointers, how long what they point to is, and how it is compared.  The
- * device gets a copy of everything, the outputs poisoned and a guard around each piece;
- * then the reference runs on the host's.  What no output covers must be unchanged on the
- * device.
+ * of its fields are pointers, how long their buffers are, and how these are compared.  The
+ * device gets a copy of everything, the outputs poisoned and a guard around each buffer;
+ * then the reference runs on the host's copy.  Memory of the device that no output covers
+ * must be unchanged.
  *
  *   struct vx_trial trial = {.kernel = {spec, tile, type}, .args = &args};
  *   args.in = vx_trial_in(&trial, &args.in, data, bytes);
@@ -29,9 +29,9 @@
 #define VX_TRIAL_LABEL      160
 /* Host memory of one trial, inputs and all; touched only where it is used. */
 #define VX_RIG_BYTES ((size_t)2 << 30)
-/* Binaries of the whole folder: 30 tiles of 4 types are the most of one kernel. */
+/* The most binaries of all kernels: 30 tiles of 4 types are the most of one kernel. */
 #define VX_RIG_KERNELS_MAX 512
-/* Failures that are told in words; more are only counted. */
+/* The most failures that are printed; more are only counted. */
 #define VX_RIG_TOLD_MAX 40
 /* CTest's code for a test that was skipped. */
 #define VX_RIG_SKIPPED 77
@@ -53,9 +53,9 @@ struct vx_rig {
     const struct vx_caps *caps;
     const char *only; /* part of a kernel's name; NULL = all */
     enum vx_rig_size size;
-    u64 seed, state; /* of the generator: given, and now */
+    u64 seed, state; /* of the generator: its start, and its state now */
     i64 trials, failures;
-    bool quiet;                                       /* failures are counted, not told */
+    bool quiet;                                       /* failures are only counted */
     struct vx_jit_wanted kernels[VX_RIG_KERNELS_MAX]; /* all that this device runs */
     bool ran[VX_RIG_KERNELS_MAX];
     i32 kernels_count;
@@ -71,10 +71,10 @@ enum vx_field_role { VX_FIELD_IN, VX_FIELD_OUT, VX_FIELD_BOTH };
 enum vx_field_kind {
     VX_FIELD_EXACT,
     VX_FIELD_REAL, /* numbers of `type`, inside a bound */
-    VX_FIELD_MINE  /* the caller looks at `back` */
+    VX_FIELD_MINE  /* the caller checks `back` */
 };
 struct vx_field {
-    size_t at;  /* of the pointer in the arguments, or in the field that has it inside */
+    size_t at;  /* the pointer's offset in the arguments or in a field */
     i32 inside; /* 1 + the index of that field; 0 = the arguments */
     void *host;
     size_t bytes;
@@ -83,7 +83,7 @@ struct vx_field {
     enum vx_number type; /* REAL */
     f64 absolute; /* REAL: how far beyond two roundings to the type an element may be;
                      below 0: not even those */
-    i32 shift;    /* device memory begins so many bytes behind a line */
+    i32 shift;    /* device memory begins this many bytes behind a line */
     i32 same;     /* another field's memory: 1 + its index */
     void *back;   /* what the device left there; not of IN */
     size_t offset;
@@ -107,8 +107,8 @@ struct vx_rig_wanted {
 VX_MUST_USE vx_status vx_rig_open(const struct vx_rig_wanted *wanted, struct vx_why *why,
                                   struct vx_rig **rig);
 void vx_rig_close(struct vx_rig **rig);
-/* The exit code of a program that could not open one: a machine without a driver or a
- * device has nothing to prove unless one was named; anything else is an error. */
+/* The exit code of a program that could not open a rig: VX_RIG_SKIPPED on a machine
+ * without a driver or a device, unless a device was named; anything else is an error. */
 int vx_rig_absent(const char *program, const struct vx_rig_wanted *wanted,
                   vx_status status, const struct vx_why *why);
 /* Compiles and loads every kernel with every tile and type that the device runs. */
@@ -118,16 +118,16 @@ bool vx_rig_wants(const struct vx_rig *rig, const char *name);
 /* The next kernel of this name behind `kernel`, NULL first; NULL at the end. */
 const struct vx_jit_wanted *vx_rig_next(struct vx_rig *rig, const char *name,
                                         const struct vx_jit_wanted *kernel);
-/* A kernel was launched by someone else than vx_trial_run. */
+/* Notes that a kernel was launched other than by vx_trial_run. */
 void vx_rig_mark(struct vx_rig *rig, const struct vx_jit_wanted *kernel);
 /* Says which kernels never ran; that is a failure unless --only was given. */
 void vx_rig_check_ran(struct vx_rig *rig);
 VX_PRINTF(2, 3) void vx_rig_fail(struct vx_rig *rig, const char *format, ...);
 void vx_rig_need(struct vx_rig *rig, vx_status status, const struct vx_why *why);
-/* Frees all that was taken; every trial before is gone. */
+/* Frees all memory that was taken; earlier trials are no longer valid. */
 void vx_rig_reset(struct vx_rig *rig);
 void *vx_rig_take(struct vx_rig *rig, size_t bytes); /* zeroed */
-/* Device memory of trials, at least so much; what was in it may be gone. */
+/* Device memory of trials, at least this much; its old content may be lost. */
 u8 *vx_rig_device(struct vx_rig *rig, size_t bytes);
 void vx_rig_poison(void *memory, size_t bytes);
 
@@ -147,14 +147,14 @@ struct vx_field *vx_trial_in(struct vx_trial *trial, const void *pointer,
 /* Memory for an output, poisoned on both sides. */
 struct vx_field *vx_trial_out(struct vx_rig *rig, struct vx_trial *trial,
                               const void *pointer, size_t bytes);
-/* One that the kernel reads and writes. */
+/* A field that the kernel reads and writes. */
 struct vx_field *vx_trial_both(struct vx_trial *trial, const void *pointer, void *data,
                                size_t bytes);
 /* A pointer to what a field that is there already points to: in place. */
 void vx_trial_same(struct vx_trial *trial, const void *pointer,
                    const struct vx_field *field);
 /* The fields that are added from now on are pointers in the data of this one, which the
- * kernel only reads; NULL: in the arguments again. */
+ * kernel only reads; NULL: pointers in the arguments again. */
 void vx_trial_inside(struct vx_trial *trial, const struct vx_field *field);
 /* Runs both and compares; true = nothing wrong was found. */
 bool vx_trial_run(struct vx_rig *rig, struct vx_trial *trial);

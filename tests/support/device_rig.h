@@ -1,5 +1,5 @@
-/* device_rig - the fake device with its kernels, and memory on both sides for tests of what
- * is built from launches.
+/* device_rig - the fake device with its kernels, and memory of host and device, for tests of
+ * code that launches kernels.
  *
  *   device_rig_open();
  *   device_rig_check(vx_kernel_set_ready(device_rig.bench.set, wanted, count, ...));
@@ -41,7 +41,7 @@ void *device_rig_give(size_t bytes); /* of the device */
 void *device_rig_put(const void *data, size_t bytes);
 void *device_rig_get(const void *at, size_t bytes);
 
-/* Memory that a check took is given back behind it. */
+/* Frees the memory that was taken after a mark. */
 struct device_rig_mark {
     size_t host, device;
 };

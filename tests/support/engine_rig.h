@@ -53,7 +53,7 @@ struct vx_rig_files {
 struct vx_rig_files vx_rig_files_open(const char *directory);
 void vx_rig_files_close(struct vx_rig_files *files);
 
-/* Beginnings of network.json, for texts of one's own. */
+/* Beginnings of network.json, for a test's own texts. */
 #define VX_RIG_HEAD "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":3}},\"layers\":["
 #define VX_RIG_CONV(name_, input_, channels_, more_)                                     \
     "{\"name\":\"" name_ "\",\"op\":\"subm_conv\",\"input\":\"" input_                   \
@@ -81,7 +81,7 @@ struct vx_rig_request {
 };
 /* Different cells of a small box, features that are exact in all types; free with vx_free. */
 struct vx_rig_request *vx_rig_request(u64 seed, i64 n, i32 columns, enum vx_dtype dtype);
-/* Names the coordinates of the item, as a front does. */
+/* Sets the coords_ref of the item, as a front does. */
 void vx_rig_name(struct vx_item *item);
 void vx_rig_compare(const struct vx_rig_request *request,
                     const struct vx_rig_files *files);

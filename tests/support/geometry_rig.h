@@ -1,4 +1,4 @@
-/* geometry_rig - a CPU device and a geometry cache for tests, and maps held to the reference.
+/* geometry_rig - a CPU device and a geometry cache for tests, and maps compared with the reference.
  *
  *   rig_open(3, (size_t)256 << 20);
  *   struct vx_geometry *geometry = rig_hold(coords, n);
@@ -27,9 +27,9 @@ extern const struct vx_map_key rig_kernels[RIG_KERNELS];
 
 void rig_open(i32 threads, size_t cache_bytes);
 void rig_close(void);
-/* Named as a front would name it. */
+/* With the coords_ref that a front would compute. */
 struct vx_coords_view rig_view(const i32 *coords, i64 n, i32 columns);
-/* (n, 4); the test fails where these fail. */
+/* coords is (n, 4); an error fails the test. */
 struct vx_geometry *rig_hold(const i32 *coords, i64 n);
 const struct vx_map *rig_map(struct vx_geometry *geometry, struct vx_map_key key);
 /* Every entry of a map against the reference, found in the reference's own hash of the rows. */

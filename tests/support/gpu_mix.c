@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What outputs are filled with before a run, and after their end. */
+/* The byte that fills outputs before a run, and the memory behind them. */
 #define UNTOUCHED   0xe7
 #define GUARD_BYTES 64
 
@@ -81,7 +81,7 @@ void vx_gpu_mix_open(u64 seed, struct vx_gpu_mix *mix)
     memset(mix, 0, sizeof *mix);
     for (i32 i = 0; i < VX_GPU_MIX_GOOD; i++)
         make_request(&random, i, sizes[i % (i32)VX_COUNT(sizes)], &requests[i]);
-    /* Of the parity, and so of the columns, of number 4. */
+    /* The same parity as number 4, and so the same number of columns. */
     make_request(&random, VX_GPU_MIX_TWIN, sizes[4], &requests[VX_GPU_MIX_TWIN]);
     make_request(&random, VX_GPU_MIX_SHORT, 31, &requests[VX_GPU_MIX_SHORT]);
     requests[VX_GPU_MIX_TWIN].item.coords_ref = requests[4].item.coords_ref;
@@ -166,7 +166,7 @@ struct vx_gpu_mix_sent *vx_gpu_mix_send(const struct vx_gpu_mix *mix,
     return sent;
 }
 
-/* Of a reference: whether the device had the geometry, and whose, is another question. */
+/* For a reference, whether the device had the geometry, and which one, is not checked here. */
 static bool reference_refused(const struct vx_item *item)
 {
     enum vx_code code = vx_status_code(item->status);

@@ -2,7 +2,7 @@
  * batches.
  *
  *   vx_gpu_mix_open(seed, &mix);
- *   vx_gpu_mix_expect(&mix, model);                        every one alone, without a name
+ *   vx_gpu_mix_expect(&mix, model);                        each alone, without coords_ref
  *   struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, picks, count);
  *   ... submit sent->batch, collect it ...
  *   vx_gpu_mix_check(&mix, sent, lost);                    bit for bit; takes it
@@ -24,9 +24,9 @@
 enum {
     VX_GPU_MIX_GOOD = 20,
     VX_GPU_MIX_TWIN =
-        VX_GPU_MIX_GOOD,  /* another geometry of the name and size of number 4 */
-    VX_GPU_MIX_SHORT,     /* another size under the name of number 4 */
-    VX_GPU_MIX_DUPLICATE, /* a voxel twice, the last under a name of its own */
+        VX_GPU_MIX_GOOD,  /* another geometry with the coords_ref and size of number 4 */
+    VX_GPU_MIX_SHORT,     /* another size with the coords_ref of number 4 */
+    VX_GPU_MIX_DUPLICATE, /* a voxel twice, the last with a coords_ref of its own */
     VX_GPU_MIX_RANGE,     /* a coordinate out of range */
     VX_GPU_MIX_LARGE,     /* more than the model takes */
     VX_GPU_MIX_COUNT
@@ -34,7 +34,7 @@ enum {
 #define VX_GPU_MIX_VOXELS_MAX 4000 /* of the model */
 
 struct vx_gpu_mix_request {
-    struct vx_item item; /* without outputs; named */
+    struct vx_item item; /* without outputs; with a coords_ref */
     i32 *coords;
     void *feats;
     void *outputs[VX_OUTPUTS_MAX]; /* expected */
@@ -43,15 +43,15 @@ struct vx_gpu_mix_request {
 struct vx_gpu_mix {
     struct vx_gpu_mix_request requests[VX_GPU_MIX_COUNT];
     const struct vx_signature *signature;
-    /* Whose device was lost: what it still had to do names their memory until it is
+    /* Batches whose device was lost: its pending work uses their memory until it is
      * closed. */
     struct vx_gpu_mix_sent *broken;
 };
 /* How one item of a batch is sent. */
 struct vx_gpu_mix_pick {
     i32 request;
-    bool nameless, reference; /* without content; without coords */
-    u32 unwanted;             /* outputs, as bits */
+    bool nameless, reference; /* without a coords_ref; with a coords_ref and no coords */
+    u32 unwanted;             /* outputs that are not wanted, as bits */
 };
 struct vx_gpu_mix_sent {
     struct vx_batch batch;
@@ -60,16 +60,16 @@ struct vx_gpu_mix_sent {
     struct vx_gpu_mix_sent *next;
 };
 
-/* The rig's residual block with a limit, in its directory. */
+/* Writes the rig's residual block with a limit on voxels into its directory. */
 void vx_gpu_mix_write(const char *precision);
 void vx_gpu_mix_open(u64 seed, struct vx_gpu_mix *mix);
 void vx_gpu_mix_close(struct vx_gpu_mix *mix);
-/* On the rig's engine, one after the other. */
+/* Runs all requests on the rig's engine, one after the other. */
 void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model);
 struct vx_gpu_mix_sent *vx_gpu_mix_send(const struct vx_gpu_mix *mix,
                                         const struct vx_gpu_mix_pick *picks, i32 count);
-/* `broken`: the device failed meanwhile; items may say so instead.  Returns how many items
- * have the answer that was expected. */
+/* `broken`: the device failed meanwhile; items may report that instead.  Returns how many
+ * items have the answer that was expected. */
 i32 vx_gpu_mix_check(struct vx_gpu_mix *mix, struct vx_gpu_mix_sent **sent, bool broken);
 
 #endif

@@ -79,7 +79,7 @@ void vx_gpu_rig_tear_down(void)
     vx_rig_tear_down();
 }
 
-/* Warm-ups are short where a test does not say: references are slow. */
+/* Warm-ups are short unless a test sets them: references are slow. */
 void vx_gpu_rig_write(const char *precision, const char *json, u64 seed)
 {
     static char text[16384];
@@ -88,7 +88,7 @@ void vx_gpu_rig_write(const char *precision, const char *json, u64 seed)
     vx_rig_write_model(vx_rig_root, text, seed);
 }
 
-/* engine_rig knows one engine; for the time of a call it is this one. */
+/* engine_rig has one engine; for the duration of a call it is this one. */
 struct vx_rig_load vx_gpu_rig_load_any(const char *directory)
 {
     struct vx_engine *other = vx_rig_engine;
@@ -114,7 +114,7 @@ void vx_gpu_rig_run(struct vx_model *model, struct vx_item *item)
 }
 
 /* Half the step between two numbers that differ in the last place, around 1; products of
- * TF32 may be of numbers that were cut, not rounded. */
+ * TF32 may use numbers that were truncated, not rounded. */
 static f64 unit_of(enum vx_number type)
 {
     switch (type) {

@@ -20,7 +20,7 @@
 #include "tests/support/engine_rig.h"
 
 extern struct vx_engine *vx_gpu_rig_engine;
-/* Of the geometry store of the engines that are opened from now on; set_up sets it. */
+/* The bytes of the geometry store of engines that are opened from now on; set_up sets it. */
 extern size_t vx_gpu_rig_cache_bytes;
 #define VX_GPU_RIG_CACHE_BYTES (32 << 20)
 
@@ -35,14 +35,14 @@ struct vx_rig_load vx_gpu_rig_load_any(const char *directory);
 struct vx_model *vx_gpu_rig_load(const char *directory);
 void vx_gpu_rig_run(struct vx_model *model, struct vx_item *item);
 
-/* Every output with the oracle: for F32 each number inside the bound of any f32 program,
- * else all of an output together inside what its type loses. */
+/* Compares every output with the oracle: for F32 each number is inside the bound of any
+ * f32 program, else all numbers of an output together are inside the loss of its type. */
 void vx_gpu_rig_compare(const struct vx_rig_request *request,
                         const struct vx_rig_files *files, enum vx_number type);
 
-/* Layers of 1, 3, 7, 20 and 33 channels: nothing a multiple of anything. */
+/* Layers of 1, 3, 7, 20 and 33 channels: multiples of no common number. */
 extern const char *const vx_gpu_rig_odd;
-/* So many channels in that sums are split by planes, and by columns. */
+/* So many input channels that sums are split by planes, and by columns. */
 extern const char *const vx_gpu_rig_wide;
 
 #endif

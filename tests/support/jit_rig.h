@@ -21,7 +21,7 @@ void jit_rig_open(struct jit_rig *rig);
 void jit_rig_close(struct jit_rig *rig);
 /* Writes a text; `name` as in the folder: "90_scale.cu". */
 void jit_rig_write(const struct jit_rig *rig, const char *name, const char *text);
-/* With texts and cache of the rig and the compiler that the machine has. */
+/* With the rig's texts and cache, and the machine's compiler. */
 struct vx_jit *jit_rig_jit(const struct jit_rig *rig, const char *arch);
 
 /* x[i] = x[i] * factor + VX_ADD, in F32 or F16; 1 block per VX_ROWS elements. */
@@ -31,7 +31,7 @@ struct scale_args {
     void *x;
 };
 extern const struct vx_kernel_spec scale_spec; /* tiles: (rows, add), 40 of them */
-/* Of the same text, without types or a tile; 64 KiB of shared memory. */
+/* A spec of the same text, without types or a tile; 64 KiB of shared memory. */
 struct count_args {
     u32 *count;
 };

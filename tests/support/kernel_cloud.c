@@ -23,7 +23,7 @@ static void cloud_add_box(struct cloud *cloud, const i32 least[4], i32 side)
                   least[3] + i % side);
 }
 
-/* Two of five places, in several samples. */
+/* Two of five cells, in several samples. */
 static void cloud_add_random(struct cloud *cloud, i32 samples)
 {
     struct voxels_random random = {41};
@@ -130,7 +130,7 @@ void cloud_map_check(const struct cloud *cloud, const struct cloud_offsets *of,
             pairs += expected >= 0;
         }
     }
-    /* Nothing behind the last row. */
+    /* Nothing is written behind the last row. */
     ck_assert_int_eq(cloud_map.nbr[cloud->n * cloud_map.stride], 0x55555555);
     ck_assert_uint_eq(cloud_map.masks[cloud->n * cloud_map.words], 0x55555555);
     ck_assert_uint_eq(cloud_map.pairs, pairs);

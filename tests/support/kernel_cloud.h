@@ -1,4 +1,4 @@
-/* kernel_cloud - small sets of voxels at every edge of what is legal, and their neighbours by
+/* kernel_cloud - small sets of voxels at every limit of valid input, and their neighbours by
  * definition: all pairs of rows, coordinates in 64 bits, nothing packed, hashed or shared with
  * what is tested.
  *
@@ -54,14 +54,14 @@ struct cloud_offsets {
 #define CLOUD_OFFSETS 10
 extern const struct cloud_offsets cloud_offsets[CLOUD_OFFSETS];
 i32 cloud_offsets_count(const struct cloud_offsets *of);
-/* Is cloud_offsets[k] worth its all-pairs?  This kind of cloud has neighbours so far away, or
- * they are few. */
+/* True when comparing all pairs for cloud_offsets[k] is worth its time: this kind of cloud
+ * has neighbours so far away, or the offsets are few. */
 bool cloud_worth(int kind, i32 k);
 
 /* The neighbour of every row at every offset, (V, N), -1 none; vx_free ends it. */
 i32 *cloud_truth(const struct cloud *cloud, const struct cloud_offsets *of);
 
-/* A map as a device has it. */
+/* A map in a device's layout. */
 struct cloud_map {
     i32 v, words, stride;
     i32 nbr[(CLOUD_ROWS_MAX + 1) * CLOUD_STRIDE_MAX];

@@ -40,7 +40,7 @@ void vx_test_write_model(const char *directory, int version, const char *json,
 
 /* A fresh directory under /tmp. */
 void vx_test_directory(char path[VX_TEST_PATH_BYTES]);
-void vx_test_remove(const char *path); /* with all that is in it */
+void vx_test_remove(const char *path); /* with its content */
 
 /* Seeded numbers, the same on every machine. */
 struct vx_test_random {

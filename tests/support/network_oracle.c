@@ -73,7 +73,7 @@ static size_t weight_index(const struct vx_layer *layer, i32 v, i32 ci, i32 co)
     return ((size_t)co * v_count + (size_t)v) * ci_count + (size_t)ci;
 }
 
-/* Adds one neighbour's part to a row; magnitudes collects sum |w x|. */
+/* Adds one neighbour's products to a row; magnitudes sums |w x|. */
 static void oracle_tap(const struct step *step, i64 row, i64 from, i32 v, f64 *magnitudes)
 {
     const struct vx_layer *layer = step->layer;

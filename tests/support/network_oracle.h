@@ -1,8 +1,8 @@
 /* network_oracle - what a network answers, in double, with how far f32 may be from it.
  *
  * Layers one by one as network.json says, weights straight from the file, neighbours by
- * comparing every row with every row: nothing here is shared with the code it judges but
- * the two readers.  Beside every value runs a bound on the error of any f32 program that
+ * comparing every row with every row: it shares only the two readers with the code under
+ * test.  Beside every value runs a bound on the error of any f32 program that
  * sums in any order (u = 2^-24; the rules are in the .c), so that no tolerance is chosen.
  *
  *   struct vx_network_oracle oracle;

@@ -58,7 +58,7 @@ static u64 voxel_number(const i32 *row)
     return (u64)(row[1] + 4096) << 40 | (u64)(row[2] + 4096) << 20 | (u64)(row[3] + 4096);
 }
 
-/* Adds a voxel to an open table of numbers; false when it was there. */
+/* Adds a voxel's number to a hash table; false when it was there. */
 static bool table_add(u64 *table, u64 slots, u64 number)
 {
     u64 slot = number * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (slots - 1);
@@ -86,7 +86,7 @@ void voxels_scan(struct voxels_random *random, i64 n, i32 *coords)
                      0};
         at[3] = hits_wall ? voxels_between(random, -15, 40)
                           : voxels_between(random, -16, -14);
-        /* When the picture is full the rest lies beyond it. */
+        /* An eighth of the voxels is higher up, so that a full region does not stop the loop. */
         if (voxels_next(random) % 8 == 0) at[3] += voxels_between(random, 0, 400);
         if (!table_add(table, slots, voxel_number(at))) continue;
         memcpy(coords + row * 4, at, sizeof at);

@@ -14,7 +14,8 @@
 
 #include "engine/base/types.h"
 
-/* A generator of our own (an additive sequence, mixed), so that a seed means the same everywhere. */
+/* A generator of our own (an additive sequence, mixed), so that a seed gives the same numbers
+ * everywhere. */
 struct voxels_random {
     u64 state;
 };
@@ -23,7 +24,7 @@ i32 voxels_between(struct voxels_random *random, i32 least, i32 most);
 f32 voxels_unit(struct voxels_random *random);                          /* [-1, 1) */
 void voxels_fill(struct voxels_random *random, f32 *values, i64 count); /* with units */
 
-/* The field's usual benchmark: points of a res^3 grid whose distance from its centre is at most
+/* The field's usual benchmark: voxels of a res^3 grid whose distance from its centre is at most
  * res/2 and at least res/2 - 1.25, x slowest, sample 0.  Rows are written if coords is not NULL. */
 i64 voxels_shell(i32 res, i32 *coords);
 

@@ -1,11 +1,11 @@
-/* wait - until something is so: the only way in which a test waits for what others do.
+/* wait - until a condition is true: the only way in which a test waits for other threads.
  *
  *   VX_WAIT_UNTIL(atomic_load(&submits) == 2);
  *   VX_WAIT_UNTIL_MSG(took_ns() < limit, "%d attempts", attempts);
  *
- * The condition is asked about a thousand times a second.  When it does not come true the test
- * fails with the condition's own words.  The limit catches what never happens, and nothing
- * else: it is far beyond what anything takes on a machine that is busy with other work.
+ * The condition is evaluated about a thousand times a second.  When it does not become true the
+ * test fails and prints the condition.  The limit only catches what never happens: it is far
+ * longer than anything takes on a machine that is busy with other work.
  *
  * Thread   any of the test's.
  *
@@ -25,7 +25,7 @@
 static inline void vx_wait_nap(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = VX_NS_PER_MS},
-              NULL); /* sleep: between two looks */
+              NULL); /* sleep: between evaluations */
 }
 
 #define VX_WAIT_UNTIL_MSG(condition, ...)                                                \

@@ -16,7 +16,7 @@
 
 atomic_bool worker_rig_reading;
 
-/* The files are always those that were meant. */
+/* Always reports that the files are the expected ones. */
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
                               struct vx_why *why)
 {
@@ -48,7 +48,7 @@ bool worker_rig_hear(int milliseconds)
     return bytes > 0;
 }
 
-/* The next word that is no progress. */
+/* The next message that is not about progress. */
 void worker_rig_expect(enum vx_message_kind kind, u64 batch)
 {
     do
@@ -68,7 +68,7 @@ void worker_rig_expect_mapped(i32 region, u64 use, enum vx_code code)
                   worker_rig.in.mapped.why.text);
 }
 
-/* The worker has heard all that was said before. */
+/* Waits until the worker has read all messages so far. */
 void worker_rig_sync(void)
 {
     struct vx_message_head head = {VX_MESSAGE_STATS, 0, 0};
@@ -181,7 +181,7 @@ static size_t output_bytes(i32 o, i64 n)
     return (size_t)n * (size_t)it->channels * vx_dtype_bytes(it->dtype);
 }
 
-/* Puts a tensor there; NULL: room that looks untouched. */
+/* Puts a tensor there; NULL: memory with a pattern that shows whether it was written. */
 static struct vx_place put(i32 where, const void *data, size_t bytes, const u8 **at)
 {
     struct worker_memory *memory = &worker_rig.memories[where];
@@ -240,7 +240,7 @@ u64 worker_rig_say_run(const struct vx_run_item *items, i32 count)
 
 const i32 worker_rig_in_arena[WORKER_RIG_TENSORS];
 
-/* The answer that it has alone, in the arena, goes into the request. */
+/* Stores the answer that the request has alone, in the arena, in the request. */
 static void answer_alone(struct worker_asked *asked)
 {
     worker_rig_forget();
@@ -278,7 +278,7 @@ void worker_rig_map_all(void)
         worker_rig_memory_open(region, offsets[region]);
         worker_rig_say_map(region, 100 + (u64)region);
     }
-    /* In the order in which they are ready. */
+    /* The memory is mapped in the order in which it becomes ready. */
     for (u32 left = worker_rig.fake ? 30 : 14; left;) {
         ck_assert(worker_rig_hear(VX_WAIT_SECONDS * 1000));
         ck_assert_int_eq(worker_rig.in.head.kind, VX_MESSAGE_MAPPED);

@@ -1,5 +1,5 @@
-/* worker_rig - a worker on a thread, the front's end of its channel, and clients' memory for its
- * requests to lie in.
+/* worker_rig - a worker on a thread, the front's end of its IPC channel, and clients' memory for
+ * requests.
  *
  *   worker_rig_begin("fake:0");                       a model is loaded
  *   worker_rig_map_all();
@@ -9,7 +9,7 @@
  *   worker_rig_check(&asked, where);
  *   worker_rig_end();
  *
- * The check of a model's files replaces the real one: same name, linked first.
+ * A check of a model's files that always succeeds replaces the real one: same name, linked first.
  *
  * Owner    one worker for the test that runs; a request is the caller's: vx_free.
  * Thread   the test's, which is the front's loop.
@@ -55,30 +55,30 @@ struct worker_rig {
 };
 extern struct worker_rig worker_rig;
 
-/* While it is set the worker's main thread is at a model's files. */
+/* While it is set, the worker's main thread is checking a model's files. */
 extern atomic_bool worker_rig_reading;
 
 void worker_rig_begin(const char *device);
-/* The model once more: LOADED 78 comes. */
+/* Loads the model once more: the answer is LOADED 78. */
 void worker_rig_say_load(void);
 void worker_rig_end(void);
 
-/* False: no word in that time. */
+/* False: no message in that time. */
 bool worker_rig_hear(int milliseconds);
-/* The next word that is no progress. */
+/* Expects this as the next message that is not about progress. */
 void worker_rig_expect(enum vx_message_kind kind, u64 batch);
 void worker_rig_expect_mapped(i32 region, u64 use, enum vx_code code);
-/* The worker has heard all that was said before. */
+/* Waits until the worker has read all messages so far. */
 void worker_rig_sync(void);
 
 void worker_rig_memory_open(i32 region, u64 offset);
 void worker_rig_memory_close(i32 region);
 void worker_rig_say_map(i32 region, u64 use);
 void worker_rig_say_unmap(i32 region);
-/* All that the device can have, with MAPPED of each. */
+/* Maps all regions that the device can use, and waits for MAPPED of each. */
 void worker_rig_map_all(void);
 
-/* A request with its answer, and where its outputs were asked for. */
+/* A request with its answer, and where its outputs were requested. */
 struct worker_asked {
     struct vx_rig_request *request;
     const u8 *outputs[VX_OUTPUTS_MAX];
@@ -89,7 +89,7 @@ extern const i32 worker_rig_in_arena[WORKER_RIG_TENSORS];
 
 struct worker_asked worker_rig_ask(u64 seed, i64 n);
 struct vx_run_item worker_rig_item(struct worker_asked *asked, const i32 *where);
-void worker_rig_forget(void); /* what was put anywhere */
+void worker_rig_forget(void); /* forgets all tensors that were put into memory */
 u64 worker_rig_say_run(const struct vx_run_item *items, i32 count);
 void worker_rig_check(const struct worker_asked *asked, const i32 *where);
 

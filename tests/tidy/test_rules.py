@@ -11,7 +11,7 @@ SLEEP = re.compile(
 )
 DEFINES = re.compile(r"^(static )?\w+ \**\w*sleep\w*\(")
 DEADLINE = re.compile(r"\b(?:\w+_)?timeout=(\d+)(?=\s*[,)])")
-# A deadline below this is no patience: a good request on a busy machine may take as long.
+# A deadline below this is too short: a good request on a busy machine may take as long.
 PATIENCE_SECONDS = 100
 
 

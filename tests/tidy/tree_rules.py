@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about the tree as a whole: formatting, scripts, and that READMEs say what is so.
+"""Rules about the tree as a whole: formatting, scripts, and that READMEs are right.
 
 Each check gets the root and {path: text} and returns sentences; each self-test writes a small
-wrong tree and expects to be told.
+wrong tree and expects a finding.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-# The scanner, the codec against an independent judge, and what reflection hands out.
+# The scanner, the codec against an independent implementation, and what reflection returns.
 if(VX_SERVER)
   vx_unit_test(NAME test_scan LIBS proto
     SOURCES tests/unit/proto/codec_harness.c)

@@ -26,7 +26,8 @@ void rig_put_number(struct rig_file *b, uint64_t value, size_t bytes)
 
 struct feats_asked rig_asked;
 
-/* Readers get memory of the exact size: a sanitizer sees a byte too many. */
+/* The reader gets memory of the exact size, so that a sanitizer reports a read past
+ * its end. */
 enum voxel_code rig_read(enum voxel_code (*read)(struct bytes, const struct feats_asked *,
                                                  struct points *, struct voxel_error *),
                          const void *data, size_t size, struct points *points,

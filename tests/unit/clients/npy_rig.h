@@ -1,4 +1,5 @@
-/* npy_rig - files of NumPy made by hand, and a reader that gets not a byte more than they have.
+/* npy_rig - NumPy files made by hand, and a reader that gets exactly as many bytes as
+ * they have.
  *
  *   struct rig_file coords = {0};
  *   rig_npy(&coords, 1, RIG_HEADER("<i4", "(4, 3)"));
@@ -47,7 +48,8 @@ void rig_check_four(const struct points *points);
 
 /* What rig_read asks for. */
 extern struct feats_asked rig_asked;
-/* Readers get memory of the exact size: a sanitizer sees a byte too many. */
+/* The reader gets memory of the exact size, so that a sanitizer reports a read past
+ * its end. */
 enum voxel_code rig_read(enum voxel_code (*read)(struct bytes, const struct feats_asked *,
                                                  struct points *, struct voxel_error *),
                          const void *data, size_t size, struct points *points,

@@ -1,5 +1,5 @@
-/* Answers that are well-formed and contradict the request: each an error that names what
- * was asked and what came, before a byte is written to the caller's places.
+/* Answers that are well-formed but contradict the request: each is an error that names
+ * what was requested and what came, and nothing is written to the caller's memory before.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/infer_wire.h"
@@ -67,10 +67,10 @@ static const struct voxel_wanted wanted = {.outputs = names,
 
 static const struct {
     struct said said;
-    const char *expected; /* "" = it is an answer */
+    const char *expected; /* "": the answer is accepted */
 } rows[] = {
     {{"normals", "12", "7", "normals", ROWS, false, false}, ""},
-    /* What a server does not say is no contradiction; an id must come back. */
+    /* What a server leaves out is no contradiction; but an id must come back. */
     {{"", "", "7", "normals", ROWS, false, false}, ""},
     {{"normals", "12", "", "normals", ROWS, false, false},
      "the request's id was '7', the answer's is ''"},
@@ -130,12 +130,13 @@ START_TEST(what_has_a_place_must_come)
     struct voxel_error error;
     ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_INTERNAL);
     ck_assert_str_eq(error.text, "the answer lacks output 'colours'");
-    /* Others are named: this one is not asked for, and its memory stays as it is. */
+    /* The answer has other outputs: this one was not requested, and its memory stays
+     * as it is. */
     one.outputs = names;
     one.outputs_count = 1;
     ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_OK);
     voxel_answer_free(answer);
-    /* A place in a region asks for it. */
+    /* A place in a region requests the output. */
     place.region = &region;
     ck_assert_int_eq(answer_read(&said, &one, &answer, &error), VOXEL_INTERNAL);
     ck_assert_str_eq(error.text, "the answer lacks output 'colours'");

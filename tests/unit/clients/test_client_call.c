@@ -1,8 +1,8 @@
-/* Calls over a real connection, against a small server inside the test: what an answer, a
- * refusal in mid-upload, a deadline, a closing client and an absent server do to a
- * caller.
+/* Calls over a real connection, against a small server inside the test: what the caller
+ * sees of an answer, a refusal during an upload, a deadline, a client that closes and a
+ * missing server.
  *
- * Everything of gRPC happens inside the tests: Check forks for each of them.
+ * Every test starts gRPC itself, because Check forks for each test.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/voxel.h"
@@ -30,8 +30,8 @@
     "\x1a\x02\x01\x01"                                                                   \
     "\x32\x04"                                                                           \
     "abcd"
-/* Larger than any flow-control window: an upload that is not read cannot have been sent.
- */
+/* Larger than any flow-control window: an upload that nobody reads cannot have been
+ * sent. */
 #define LARGE_ROWS (2 << 20)
 
 enum mode {
@@ -57,7 +57,7 @@ struct server {
     atomic_int replies; /* one that forgets refuses the first, the second is empty */
 };
 
-/* One call at a time; a silent server keeps what it was given. */
+/* One call at a time; a silent server keeps the requests it received. */
 struct server_call {
     grpc_call *call;
     grpc_metadata_array metadata;
@@ -168,7 +168,7 @@ static void server_start(enum mode mode)
     ck_assert_int_eq(pthread_create(&server.thread, NULL, server_main, &server), 0);
 }
 
-/* The request that waits comes back without success, and the thread ends on it. */
+/* The request that waits ends without success, and then the thread ends. */
 static void server_stop(void)
 {
     grpc_completion_queue *last = grpc_completion_queue_create_for_pluck(NULL);
@@ -198,7 +198,7 @@ static struct voxel_client *client_open(int threads)
     return client;
 }
 
-/* What a callback saw. */
+/* What a callback received. */
 struct seen {
     atomic_int count;
     atomic_int code;
@@ -278,8 +278,8 @@ START_TEST(a_call_ends_and_gives_the_memory_back)
     }
     ck_assert_int_eq(code, ends[row].code);
     ck_assert_msg(strstr(error.text, ends[row].expected), "%s", error.text);
-    /* Borrowed until now and not longer: under a sanitizer a late read of it is caught,
-     * and closing would hang if a piece were never dropped. */
+    /* Borrowed until here, no longer: a sanitizer reports a later read, and closing
+     * would hang if a buffer were never released. */
     free(coords);
     voxel_client_close(client);
     server_stop();
@@ -300,7 +300,7 @@ START_TEST(many_in_flight_all_end)
     wait_for(client, _i);
     ck_assert_int_eq(atomic_load(&seen.count), 500);
     ck_assert_int_eq(voxel_client_poll(client, -1),
-                     0); /* nothing is in flight: at once */
+                     0); /* nothing is in flight: returns at once */
     voxel_client_close(client);
     server_stop();
 }
@@ -347,7 +347,7 @@ START_TEST(bad_requests_never_leave)
     ck_assert_int_eq(voxel_infer(client, &request, &answer, NULL),
                      VOXEL_INVALID_ARGUMENT);
     ck_assert_int_eq(voxel_client_in_flight(client), 0);
-    /* A place by value: its name may go once the call is under way. */
+    /* A place is copied: its name may be freed once the call is under way. */
     char name[] = "x";
     char memory[4];
     place =
@@ -401,7 +401,7 @@ START_TEST(an_answer_to_another_request_is_an_error)
     ck_assert_msg(strstr(error.text, asked[_i].expected), "%s", error.text);
     ck_assert_int_eq(answer == NULL, asked[_i].code != VOXEL_OK);
     voxel_answer_free(answer);
-    /* Asynchronous: the request's texts and lists may go at once. */
+    /* Asynchronous: the request's strings and arrays may be freed at once. */
     struct seen seen = {0};
     ck_assert_int_eq(voxel_infer_async(client, &request, on_answer, &seen, &error),
                      VOXEL_OK);
@@ -430,8 +430,8 @@ START_TEST(an_empty_answer_is_an_answer)
 }
 END_TEST
 
-/* A name that the server has forgotten is sent once; when the coordinates bring no name, there is
- * none. */
+/* Coordinates of a name that the server has forgotten are sent once; when the answer
+ * brings no name, there is none. */
 START_TEST(a_name_is_forgotten_with_the_server)
 {
     server_start(MODE_FORGET);
@@ -454,7 +454,7 @@ START_TEST(a_name_is_forgotten_with_the_server)
 }
 END_TEST
 
-/* Coordinates go only when they are others than those that have the name. */
+/* Coordinates are sent only when they differ from those that have the name. */
 START_TEST(other_coordinates_are_sent)
 {
     server_start(MODE_ANSWER);

@@ -1,7 +1,8 @@
-/* A server that was away and comes up: the client finds it between calls, by itself.
+/* A server that was away comes up: the client finds it between calls, by itself.
  *
- * gRPC's own look at connections that nobody waits in, every 5 s, is switched off: what comes here
- * comes of the client.  The server is a socket that is bound, and so refuses until it listens.
+ * gRPC's own periodic retry of connections, every 5 s, is switched off: each connection
+ * seen here is the client's doing. The server is a socket that is bound and does not
+ * listen, so it refuses connections until it listens.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/voxel.h"
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/* SETTINGS without any: with it the connection stands. */
+/* An empty SETTINGS frame: with it the connection is established. */
 static const char settings[9] = {0, 0, 0, 4};
 
 static int port_bind(char address[64])
@@ -33,7 +34,7 @@ static int port_bind(char address[64])
     return port;
 }
 
-/* A connection that a client has made and greeted in. */
+/* A connection that a client has made and sent its preface in. */
 static int client_accept(int port)
 {
     char came[sizeof preface] = "";
@@ -79,10 +80,11 @@ START_TEST(a_server_that_comes_up_is_found_between_calls)
     ck_assert_int_eq(listen(port, 8), 0);
     int one = client_accept(port);
     ck_assert_int_eq(write(one, settings, sizeof settings), sizeof settings);
-    /* It stands, nobody answers in it, it ends: the next is greeted in the same way. */
+    /* It is established, nobody answers in it, it ends: the client opens the next one
+     * in the same way. */
     enum voxel_code code;
     while ((code = ask(client, _i)) == VOXEL_UNAVAILABLE)
-        usleep(1000); /* sleep: between two looks */
+        usleep(1000); /* sleep: between two checks */
     ck_assert_int_eq(code, VOXEL_DEADLINE_EXCEEDED);
     close(one);
     struct pollfd next = {.fd = port, .events = POLLIN};

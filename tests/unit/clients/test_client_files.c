@@ -1,4 +1,4 @@
-/* The reader of .npy: what must be read, and every kind of damage.
+/* The reader of .npy: what it must accept, and every kind of damage.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/memory.h"

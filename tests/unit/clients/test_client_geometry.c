@@ -1,5 +1,4 @@
-/* How a request says which geometry it means: the parameter coords_ref, as protobuf-c
- * reads it.
+/* How a request names its geometry: the parameter coords_ref, as protobuf-c reads it.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/digest.h"
@@ -26,7 +25,7 @@ static struct voxel_request request_make(struct voxel_tensor inputs[2])
         .model = "normals", .inputs = inputs, .inputs_count = 2};
 }
 
-/* An empty name is there, and is a text: it asks for a name. */
+/* An empty name is present, and is a string: it asks for a name. */
 static const char *const refs[] = {"", "0123456789abcdef0123456789abcdef"};
 START_TEST(a_geometry_goes_by_name)
 {
@@ -38,7 +37,7 @@ START_TEST(a_geometry_goes_by_name)
     request.inputs_count = 1;
     request.coords_ref = refs[_i];
     ck_assert_int_eq(voxel_message_pack(&request, &message, &error), VOXEL_OK);
-    /* Small tensors ride in the head. */
+    /* Small tensors are copied into the head. */
     ck_assert_uint_eq(message.pieces_count, 1);
     Inference__ModelInferRequest *read = inference__model_infer_request__unpack(
         NULL, message.bytes, message.pieces[0].data);
@@ -85,7 +84,7 @@ static struct voxel_digest digest_of(int64_t rows, int64_t columns)
     return digest;
 }
 
-/* Every bit, the order of rows and the shape; the features and the names do not count. */
+/* Every bit, the order of rows and the shape count; the features and the names do not. */
 START_TEST(a_digest_tells_coordinates_apart)
 {
     struct voxel_tensor inputs[2];
@@ -116,7 +115,7 @@ START_TEST(a_digest_tells_coordinates_apart)
 }
 END_TEST
 
-/* The command line prints it: it is the same in every version. */
+/* The command line prints the digest: it is the same in every version. */
 START_TEST(a_digest_stays_what_it_is)
 {
     for (int i = 0; i < ROWS * 4; i++) coords[i] = i;
@@ -126,7 +125,8 @@ START_TEST(a_digest_stays_what_it_is)
 }
 END_TEST
 
-/* None is there, or it cannot be read: no digest, which is all zero. */
+/* There are no coordinates, or they cannot be read: there is no digest, which is all
+ * zero. */
 START_TEST(what_is_not_there_has_no_digest)
 {
     struct voxel_tensor input = voxel_tensor_make("c", VOXEL_INT32, 1, 4, NULL);

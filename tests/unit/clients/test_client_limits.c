@@ -14,8 +14,8 @@
 /* Field numbers of ModelInferResponse, its tensors and parameters. */
 enum { ID = 3, PARAMETERS = 4, OUTPUTS = 5, RAW = 6, NAME = 1, TYPE = 2, SHAPE = 3 };
 
-/* What an answer has: outputs of `rank` ones, raw tensors of 4 bytes, parameters, and an id of so
- * many bytes in each of `ids` fields. */
+/* What an answer has: outputs of `rank` ones, raw tensors of 4 bytes, parameters, and
+ * an id of this many bytes in each of `ids` fields. */
 struct shape {
     int outputs, raw, rank, parameters, ids;
     size_t id_bytes;
@@ -71,12 +71,12 @@ static enum voxel_code parse(const struct shape *shape, struct voxel_answer **an
     return code;
 }
 
-/* A tag of one byte and a length of three stand before a field of not quite 2 MB. */
+/* A tag of one byte and a length of three come before a field of not quite 2 MB. */
 #define HALF (VOXEL_REST_BYTES_MAX / 2 - 4)
 
 static const struct {
     struct shape shape;
-    const char *refused; /* NULL = read */
+    const char *refused; /* NULL = it is accepted */
 } answers[] = {
     {{VOXEL_OUTPUTS_MAX, VOXEL_OUTPUTS_MAX, 1, 0, 0, 0}, NULL},
     {{VOXEL_OUTPUTS_MAX, VOXEL_OUTPUTS_MAX + 1, 1, 0, 0, 0}, "more than 64 raw outputs"},
@@ -117,7 +117,7 @@ START_TEST(answers_at_their_limits)
 }
 END_TEST
 
-/* 64 bits are nine bytes of seven and one bit: a tenth byte says 0 or 1. */
+/* 64 bits are nine groups of seven bits and one more: a tenth byte is 0 or 1. */
 START_TEST(varints_have_64_bits)
 {
     uint8_t bytes[11] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0};
@@ -131,7 +131,7 @@ START_TEST(varints_have_64_bits)
     bytes[9] = 0x80;
     r = voxel_reader_make(bytes, 11);
     ck_assert(!voxel_reader_varint(&r, &value));
-    r = voxel_reader_make(bytes, 5); /* cut */
+    r = voxel_reader_make(bytes, 5); /* truncated */
     ck_assert(!voxel_reader_varint(&r, &value));
 }
 END_TEST
@@ -202,7 +202,7 @@ END_TEST
 
 static const struct {
     const char *address;
-    const char *expected; /* NULL = it is one */
+    const char *expected; /* NULL = it is accepted */
 } addresses[] = {
     {"127.0.0.1:8001", NULL},
     {"localhost:1", NULL},

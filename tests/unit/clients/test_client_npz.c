@@ -1,4 +1,4 @@
-/* The reader of .npz: damage, arrays that may be samples, feats of no known scale.
+/* The reader of .npz: damage, arrays that may be samples, feats of unknown scale.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/clients/npy_rig.h"
@@ -69,7 +69,7 @@ START_TEST(npz_damage)
         rig_read(points_read_npz, empty.body.data, empty.body.size, &points, &error),
         VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "no array named coords"), "%s", error.text);
-    /* Another array by name, and one that is not there. */
+    /* Another array by its name, and a name that is not in the file. */
     struct rig_zip named = {0};
     build_npz(&named, false, "(4, 2)");
     rig_asked.names = "colour";
@@ -90,12 +90,12 @@ START_TEST(npz_damage)
 }
 END_TEST
 
-/* coords [4,3] and one array more, of zeros. */
+/* coords [4,3] and one more array, of zeros. */
 static enum voxel_code read_beside(const char *entry, const char *descr,
                                    const char *shape, struct points *points,
                                    struct voxel_error *error)
 {
-    static const uint8_t zeros[6000]; /* more than the header is looked for in */
+    static const uint8_t zeros[6000]; /* more than the reader searches for the header */
     struct rig_zip zip = {0};
     struct rig_file coords = {0};
     struct rig_file other = {0};
@@ -112,7 +112,7 @@ static enum voxel_code read_beside(const char *entry, const char *descr,
     return rig_read(points_read_npz, zip.body.data, zip.body.size, points, error);
 }
 
-/* What stands beside coords [4,3], and whether it may say of which sample a row is. */
+/* The array beside coords [4,3], and whether it may be the samples of the rows. */
 static const struct {
     const char *entry, *descr, *shape;
     bool refused;
@@ -121,14 +121,14 @@ static const struct {
     {"anything.npy", "|u1", "(4,)", true},
     {"anything.npy", "|i1", "(4,)", true},
     {"anything.npy", "<u2", "(4,)", true},
-    {"anything.npy", ">i8", "(4,)", true}, /* a type that is not read */
+    {"anything.npy", ">i8", "(4,)", true}, /* a type that the reader does not know */
     {"anything.npy", "<i4", "(4, 1)", true},
     {"bidx.npy", "<f4", "(4,)", true},
     {"scene.npy", "<f8", "(4,)", true},
     {"offset.npy", "<i8", "(2,)", true},
     {"frame.npy", "<i4", "(3,)", true},
     {"batch_sizes.npy", "<i4", "(2, 1)", true},
-    /* One number, numbers that are none of samples, text, other shapes. */
+    /* One number, numbers that cannot be samples, text, other shapes. */
     {"offset.npy", "<i8", "(1,)", false},
     {"offset.npy", "<f8", "(3,)", false},
     {"batch.npy", "<i8", "()", false},
@@ -166,10 +166,10 @@ START_TEST(npz_samples_elsewhere)
 }
 END_TEST
 
-/* Of 8 bits: a .ply's are divided by 255. */
+/* Features of 8 bits: those of a .ply are divided by 255. */
 static const struct {
     const char *descr;
-    const char *said; /* NULL = taken as it is */
+    const char *said; /* NULL = accepted as it is */
 } feats_types[] = {
     {"|u1",
      "is uint8, which does not tell whether the network expects 0 to 1 or 0 to 255"},
@@ -203,12 +203,12 @@ START_TEST(npz_names)
 {
     struct points points;
     struct voxel_error error = {0};
-    /* Readers differ in which of two they take. */
+    /* Readers differ in which of two entries with one name they use. */
     rig_asked = (struct feats_asked){.one_sample = true};
     ck_assert_int_eq(read_beside("coords.npy", "<i4", "(4, 3)", &points, &error),
                      VOXEL_INVALID_ARGUMENT);
     ck_assert_str_eq(error.text, "the .npz has the array coords twice: expected it once");
-    /* What is no array goes by all of its name. */
+    /* The error lists an entry that is not an array by its full name. */
     rig_asked = (struct feats_asked){.names = "rgb"};
     ck_assert(read_beside("readme", "<i4", "(4, 3)", &points, &error));
     ck_assert_str_eq(error.text,

@@ -1,5 +1,6 @@
-/* Where tensors lie, on the wire: the parameters of a request as protobuf-c reads them, raw entries
- * for what lies in no region and for nothing else, and answers whose outputs are elsewhere.
+/* Where tensors lie, on the wire: the parameters of a request as protobuf-c reads them,
+ * raw entries exactly for the tensors that lie in no region, and answers whose outputs
+ * lie in regions.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/infer_wire.h"
@@ -57,7 +58,7 @@ START_TEST(inputs_in_a_region_have_parameters_and_no_raw_entry)
 {
     struct voxel_tensor inputs[2];
     struct voxel_request request = request_make(inputs);
-    inputs[0].region = &system_region; /* its begin: no offset is said */
+    inputs[0].region = &system_region; /* at its start: no offset is sent */
     Inference__ModelInferRequest *read = pack_and_read(&request);
     ck_assert_uint_eq(read->n_raw_input_contents, 1);
     ck_assert_uint_eq(read->raw_input_contents[0].len, sizeof feats);
@@ -95,7 +96,7 @@ START_TEST(outputs_in_a_region_are_asked_for_there)
     };
     request.places = places;
     request.places_count = 3;
-    /* Nothing named: those with a place in a region. */
+    /* No output is named: those with a place in a region are requested. */
     Inference__ModelInferRequest *read = pack_and_read(&request);
     ck_assert_uint_eq(read->n_outputs, 2);
     ck_assert_str_eq(read->outputs[0]->name, "a");
@@ -107,7 +108,7 @@ START_TEST(outputs_in_a_region_are_asked_for_there)
     ck_assert_uint_eq(read->outputs[1]->n_parameters, 2);
     ck_assert_uint_eq(read->n_raw_input_contents, 2);
     inference__model_infer_request__free_unpacked(read, NULL);
-    /* Named ones come first and once. */
+    /* Named outputs come first, and once. */
     request.outputs = outputs;
     request.outputs_count = 2;
     read = pack_and_read(&request);
@@ -121,7 +122,7 @@ START_TEST(outputs_in_a_region_are_asked_for_there)
 }
 END_TEST
 
-/* Pieces that are not all inside. */
+/* Places that are not wholly inside their region. */
 static const struct {
     size_t offset, bytes;
     bool output;
@@ -157,7 +158,7 @@ START_TEST(piece_outside_its_region_never_leaves)
 }
 END_TEST
 
-/* What has no bytes fits behind the last byte, and not one further. */
+/* A tensor without bytes fits right behind the last byte, but not one byte further. */
 START_TEST(nothing_fits_at_the_end_of_a_region)
 {
     struct voxel_message message;
@@ -221,7 +222,7 @@ START_TEST(empty_entry_means_that_it_lies_there)
     ck_assert_uint_eq(answer->outputs[0].bytes, 400);
     ck_assert_ptr_eq(answer->outputs[0].region, &device_region);
     voxel_answer_free(answer);
-    /* Of no rows. */
+    /* An output of no rows. */
     ck_assert_int_eq(answer_read(0, 0, &place, &answer, &error), VOXEL_OK);
     ck_assert_uint_eq(answer->outputs[0].bytes, 0);
     voxel_answer_free(answer);
@@ -252,12 +253,13 @@ START_TEST(answer_that_cannot_be_there_is_refused)
     struct voxel_answer *answer;
     struct voxel_error error;
     struct voxel_place place = {.output = "a", .bytes = 396, .region = &system_region};
-    /* It says that it wrote more than the place has. */
+    /* The answer claims more bytes than the place has. */
     ck_assert_int_eq(answer_read(100, 0, &place, &answer, &error), VOXEL_INTERNAL);
     ck_assert_int_eq(answer_read(INT64_MAX, 0, &place, &answer, &error), VOXEL_INTERNAL);
     ck_assert_int_eq(answer_read(100, 400, &place, &answer, &error), VOXEL_OUT_OF_RANGE);
     ck_assert_int_eq(answer_read(99, 392, &place, &answer, &error), VOXEL_INTERNAL);
-    /* No bytes for a place that the server cannot have written to. */
+    /* The answer may claim no bytes for a place that the server cannot have written
+     * to. */
     place = (struct voxel_place){.output = "a", .memory = memory, .bytes = 400};
     ck_assert_int_eq(answer_read(100, 0, &place, &answer, &error), VOXEL_INTERNAL);
     ck_assert_ptr_null(answer);

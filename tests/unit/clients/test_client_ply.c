@@ -1,4 +1,4 @@
-/* The reader of .ply: what must be read, and every kind of damage.
+/* The reader of .ply: what it must accept, and every kind of damage.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/points.h"
@@ -10,7 +10,7 @@
 
 static struct feats_asked asked;
 
-/* Memory of the exact size: a sanitizer sees a byte too many. */
+/* Memory of the exact size, so that a sanitizer reports a read past its end. */
 static enum voxel_code read_exact(const void *data, size_t size, struct points *points,
                                   struct voxel_error *error)
 {
@@ -204,7 +204,7 @@ static const struct {
     {"red,green", false, true, 2, {{1, 0.2f}, {0, 0.4f}}},
     {"green,intensity,red", false, true, 3, {{0.2f, 0.5f, 1}, {0.4f, -2, 0}}},
     {"red,green", true, false, 2, {{255, 51}, {0, 102}}},
-    /* Only 8 bits are colours. */
+    /* Only 8-bit values are colours. */
     {"time", false, false, 1, {{65535}, {3}}},
     {" red,  intensity ", false, true, 2, {{1, 0.5f}, {0, -2}}},
     {"x,x", false, false, 2, {{1, 1}, {4, 4}}},
@@ -244,7 +244,8 @@ START_TEST(a_property_that_is_not_there_is_named)
 }
 END_TEST
 
-/* A value beside the type that the header says is another file's: 16-bit colours under uchar. */
+/* A value outside the range of its declared type is an error, e.g. 16-bit colours
+ * declared uchar. */
 static const struct {
     const char *type;
     const char *value;

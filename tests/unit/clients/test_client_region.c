@@ -1,8 +1,9 @@
-/* Regions of the C client against a small server inside the test that opens what it is told of: the
- * bytes of the messages as protobuf-c reads them, outputs that the server writes itself, names
- * that nobody can guess, and a thousand regions that leave no descriptor, mapping or object.
+/* Regions of the C client against a small server inside the test that opens the objects
+ * it is told of: the bytes of the messages as protobuf-c reads them, outputs that the
+ * server writes itself, names that nobody can guess, and a thousand regions that leave no
+ * descriptor, mapping or object.
  *
- * Everything of gRPC happens inside the tests: Check forks for each of them.
+ * Every test starts gRPC itself, because Check forks for each test.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
@@ -61,8 +62,8 @@ struct server {
 static struct server server;
 static char address[64];
 
-/* libgrpc is not instrumented: ThreadSanitizer must be told that what the server wrote before
- * its answer is visible to who has that. */
+/* libgrpc is not instrumented: ThreadSanitizer must be told that what the server wrote
+ * before its answer is visible to the thread that has the answer. */
 static void server_seen(void)
 {
     ck_assert_int_gt(atomic_load(&server.served), 0);
@@ -95,7 +96,7 @@ static void server_map(void)
     inference__system_shared_memory_register_request__free_unpacked(read, NULL);
 }
 
-/* What the call does here; the bytes of its answer. */
+/* What the call does here; returns the bytes of its answer. */
 static const char *server_serve(size_t *bytes)
 {
     *bytes = 0;
@@ -191,7 +192,7 @@ static struct voxel_client *begin(void)
     return client;
 }
 
-/* The request that waits comes back without success, and the thread ends on it. */
+/* The request that waits ends without success, and then the thread ends. */
 static void end(struct voxel_client *client)
 {
     voxel_client_close(client);
@@ -212,7 +213,7 @@ static void end(struct voxel_client *client)
     grpc_shutdown_blocking();
 }
 
-/* Files of ours in a folder; of the descriptors every one. */
+/* Files of this test in a folder; of descriptors, every one. */
 static int count_in(const char *folder, const char *prefix)
 {
     DIR *list = opendir(folder);
@@ -264,7 +265,7 @@ START_TEST(region_is_seen_by_the_server_and_has_no_name_left)
 }
 END_TEST
 
-/* The library's calls come here: a signal comes during so many of them. */
+/* Replaces the C library's function: a signal interrupts the first so many calls. */
 static int interruptions;
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
@@ -282,7 +283,7 @@ START_TEST(signals_do_not_keep_a_region_from_being_made)
     struct voxel_client *client = begin();
     struct voxel_region *region;
     struct voxel_error error;
-    size_t bytes = (9 << 20) + 5; /* in pieces */
+    size_t bytes = (9 << 20) + 5; /* takes several writes */
     interruptions = 3;
     enum voxel_code code = voxel_region_open(client, bytes, &region, &error);
     ck_assert_msg(code == VOXEL_OK, "%s", error.text);
@@ -370,7 +371,7 @@ START_TEST(refused_region_leaves_nothing)
                      VOXEL_INVALID_ARGUMENT);
     ck_assert_int_eq(voxel_region_open(client, SIZE_MAX, &region, &error),
                      VOXEL_INVALID_ARGUMENT);
-    /* More than any machine of ours has. */
+    /* More than any test machine has. */
     enum voxel_code code = voxel_region_open(client, (size_t)1 << 50, &region, &error);
     ck_assert_msg(code == VOXEL_RESOURCE_EXHAUSTED || code == VOXEL_INTERNAL, "%s",
                   error.text);

@@ -1,4 +1,5 @@
-/* The renderer: its index of voxels, its refusals, and that the picture shows the scene.
+/* The renderer: its index of voxels, what it refuses, and that the picture shows the
+ * scene.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/memory.h"
@@ -88,7 +89,7 @@ START_TEST(picture_is_the_same_twice_and_shows_the_box)
     draw(&scene, &view, first);
     draw(&scene, &view, second);
     ck_assert_mem_eq(first, second, sizeof first);
-    /* The middle is the box, the corner is the backdrop: lighter by far. */
+    /* The middle is the box, the corner is the background, which is much lighter. */
     const uint8_t *middle = &first[3 * (HEIGHT / 2 * WIDTH + WIDTH / 2)];
     int difference = 0;
     for (int k = 0; k < 3; k++) difference += abs(middle[k] - first[k]);
@@ -120,7 +121,8 @@ END_TEST
 
 START_TEST(one_sample_is_drawn_and_no_other)
 {
-    /* Sample 0 is a bar along x, sample 7 one along y; drawn over each other a cross. */
+    /* Sample 0 is a bar along x, sample 7 a bar along y; drawn over each other they
+     * are a cross. */
     int32_t at[6][4] = {{0, 0, 0, 0}, {0, 1, 0, 0}, {0, 2, 0, 0},
                         {7, 0, 0, 0}, {7, 0, 1, 0}, {7, 0, 2, 0}};
     struct cloud both = {.count = 6, .coords = &at[0][0]};

@@ -1,4 +1,5 @@
-/* Samples in a file: taken where they are said, refused under another name, never dropped.
+/* Samples in a file: read where they are declared, refused under another name, never
+ * dropped.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/samples.h"
@@ -31,7 +32,7 @@ START_TEST(a_sample_is_a_whole_number_of_the_range)
 }
 END_TEST
 
-/* Columns in their order, and which of them has the samples. */
+/* The columns in their order, and which of them holds the samples. */
 static const struct {
     const char *columns;
     const char *misnamed;
@@ -45,7 +46,7 @@ static const struct {
     {"scalar_Sample", "scalar_Sample"},
     {"b", "b"},
     {"B,intensity", "B"},
-    /* Blue, and b of Lab. */
+    /* The b of blue, and the b of Lab. */
     {"r,g,b", NULL},
     {"b,g,r", NULL},
     {"L,a,b", NULL},
@@ -54,7 +55,7 @@ static const struct {
     {"batch_inds", "batch_inds"},
     {"nx,bidx", "bidx"},
     {"sample_idxs", "sample_idxs"},
-    /* A map has a frame for each point, and is one. */
+    /* A map whose points each have a frame number is one grid. */
     {"frame,scene,offset", NULL},
     {"red,green,blue,nx,b1,sampled,sample_weight,scalar_", NULL},
     {"", NULL},
@@ -77,7 +78,7 @@ START_TEST(a_column_that_has_samples_is_known_by_its_name)
 }
 END_TEST
 
-/* Two vertices, of sample 0 and of what is said, with one more property. */
+/* Two vertices, of sample 0 and of the given sample, with one more property. */
 static const struct {
     const char *property;
     const char *value;

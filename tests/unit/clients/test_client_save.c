@@ -1,4 +1,5 @@
-/* Answers as files: what is written reads back, whole or not at all, and never over its input.
+/* Answers as files: what is written can be read back, is whole or absent, and never
+ * replaces its input.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/save.h"
@@ -71,7 +72,7 @@ START_TEST(saved_files_read_back)
 }
 END_TEST
 
-/* A file with nothing in it but its first bytes, and so large that nobody may read it. */
+/* A file with nothing in it but its first bytes, and too large to be read. */
 static const struct {
     const char *ending, *begins, *sentence;
 } larges[] = {
@@ -100,7 +101,8 @@ START_TEST(a_file_is_known_by_its_first_bytes)
 }
 END_TEST
 
-/* Its size is not known before: read as it comes, whatever comes at once. */
+/* Its size is not known beforehand: it is read until its end, however many bytes each
+ * read returns. */
 START_TEST(a_pipe_is_read_to_its_end)
 {
     enum { ROWS = 200000 };
@@ -132,7 +134,8 @@ START_TEST(a_pipe_is_read_to_its_end)
 }
 END_TEST
 
-/* Samples come back from every form; a .npz has the output and its own name for it. */
+/* Samples come back from every format; a .npz has the output and the output's own
+ * name. */
 START_TEST(samples_are_kept_apart)
 {
     int32_t coords[3][4] = {{0, 1, 2, 3}, {2, 1, 2, 3}, {2, -1, 0, 9}};
@@ -197,7 +200,7 @@ static void ck_file_is(const char *path, const char *content)
     ck_assert_str_eq(text, content);
 }
 
-/* With so many bytes to write and no more: as if the disk were full. */
+/* With room for so many bytes and no more, as if the disk were full. */
 static enum voxel_code save_within(const char *path, rlim_t bytes)
 {
     float cell[300] = {0};

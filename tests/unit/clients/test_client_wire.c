@@ -1,5 +1,5 @@
 /* The client's hand-written wire code against protobuf-c: what one packs the other reads,
- * at any split into pieces, and damaged bytes are refused and never read past.
+ * however it is split, and damaged bytes are refused and never read past.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/infer_wire.h"
@@ -99,7 +99,7 @@ START_TEST(large_tensors_are_not_copied)
     ck_assert_ptr_eq(message.pieces[1].data, (const uint8_t *)coords);
     ck_assert_ptr_eq(message.pieces[3].data, (const uint8_t *)feats);
     voxel_message_fini(&message);
-    /* Small ones ride in the head: one piece in all. */
+    /* Small tensors are copied into the head: the request is one buffer. */
     inputs[0] = voxel_tensor_make("coords", VOXEL_INT32, 10, 4, coords);
     inputs[1] = voxel_tensor_make("feats", VOXEL_FP32, 10, 1, feats);
     ck_assert_int_eq(voxel_message_pack(&request, &message, NULL), VOXEL_OK);
@@ -166,7 +166,7 @@ static void spoil_size(struct voxel_request *r, struct voxel_tensor *t)
     t[0].bytes = (size_t)134217728 * 16;
 }
 
-/* Requests that cannot be right; each row breaks one thing. */
+/* Requests that are invalid; each row breaks one thing. */
 static const struct {
     const char *expected;
     void (*spoil)(struct voxel_request *request, struct voxel_tensor *inputs);
@@ -300,7 +300,7 @@ START_TEST(answer_parses_at_any_split)
         ck_assert_uint_eq((uintptr_t)answer->outputs[0].data % 64, 0);
         voxel_answer_free(answer);
     }
-    /* Two pieces, at every place of the head. */
+    /* Two buffers, split at every byte of the head. */
     for (size_t at = 0; at <= head + 20; at++) {
         struct voxel_span list[2] = {{packed, at}, {packed + at, bytes - at}};
         struct voxel_spans spans = {list, 2};
@@ -320,7 +320,7 @@ START_TEST(cut_answer_is_refused)
     size_t bytes, head;
     uint8_t *packed = answer_pack(&bytes, &head);
     for (size_t cut = 0; cut < bytes; cut += cut < head + 20 ? 1 : 97) {
-        /* Memory of the exact size, so that a sanitizer sees a byte too many. */
+        /* Memory of the exact size, so that a sanitizer reports a read past its end. */
         uint8_t *part = malloc(cut ? cut : 1);
         memcpy(part, packed, cut);
         struct voxel_answer *answer;
@@ -386,7 +386,7 @@ START_TEST(outputs_go_to_their_places)
 }
 END_TEST
 
-/* Answers written by hand, each wrong in one way; lengths stand in the bytes. */
+/* Answers written by hand, each wrong in one way; the lengths are among the bytes. */
 #define OUTPUT_X                                                                         \
     "\x2a\x0d\x0a\x01x\x12\x04"                                                          \
     "FP32"                                                                               \

@@ -23,7 +23,8 @@ START_TEST(float_points_fall_into_voxels)
     ck_assert_int_eq(cloud.merged, 1);
     ck_assert_int_eq(cloud.dropped, 2);
     ck_assert(!cloud.whole);
-    /* In the order of first points; 0.3 is a corner of voxel 3 though 0.3/0.1 < 3. */
+    /* Voxels are in the order of their first points; 0.3 is a corner of voxel 3 though
+     * 0.3/0.1 < 3. */
     const int32_t expected[3][4] = {{0, 0, 0, 0}, {0, -1, 0, 0}, {0, 3, 7, 20}};
     ck_assert_mem_eq(cloud.coords, expected, sizeof expected);
     /* Points 0 and 2 share a voxel: it has their mean. */
@@ -36,7 +37,8 @@ END_TEST
 
 START_TEST(corners_survive_floats)
 {
-    /* Corners of voxels as a float file has them, for sizes that no float hits. */
+    /* Corners of voxels as a float file stores them, for sizes that no float
+     * represents exactly. */
     static const double sizes[] = {0.1, 0.05, 0.2, 0.3, 1.0 / 3};
     double xyz[3 * 2001];
     struct points points = {.count = 2001, .xyz = xyz};
@@ -61,14 +63,14 @@ START_TEST(integers_are_coordinates)
     struct points points = {.count = 4, .xyz = xyz, .sample = sample, .whole = true};
     struct cloud cloud;
     struct voxel_error error;
-    /* Rows 1 and 2 are one voxel: in a file of voxels an error. */
+    /* Rows 1 and 2 are one voxel: an error in a file of voxels. */
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_str_eq(
         error.text,
         "rows 1 and 2 are the same voxel (sample 0, axes 3, 4, 5): expected each voxel "
         "once; with --voxel SIZE rows are points and are merged");
     ck_assert_ptr_null(cloud.coords);
-    /* Of points they are merged and counted. */
+    /* In a file of points they are merged and counted. */
     ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_OK);
     ck_assert_int_eq(cloud.count, 3);
     ck_assert_int_eq(cloud.merged, 1);
@@ -83,7 +85,7 @@ START_TEST(integers_are_coordinates)
     ck_assert_int_eq(cloud.coords[3], INT32_MAX);
     ck_assert_int_eq(cloud.coords[8], 1);
     cloud_fini(&cloud);
-    /* With a size they are points in some unit. */
+    /* With a size the rows are points in some unit. */
     points.count = 2;
     ck_assert_int_eq(cloud_make(&points, 2, &cloud, NULL), VOXEL_OK);
     ck_assert(!cloud.whole);

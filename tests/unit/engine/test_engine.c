@@ -1,5 +1,5 @@
 /* The engine from end to end on the CPU device: golden vectors that PyTorch wrote, networks against
- * the double-precision oracle, bits that do not depend on company.
+ * the double-precision oracle, bits that do not depend on the other requests of a batch.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -143,7 +143,8 @@ START_TEST(networks_agree_with_the_oracle)
 }
 END_TEST
 
-/* Bits do not depend on company, on the cache, or on which outputs are wanted. */
+/* Bits do not depend on the other requests of a batch, on the cache, or on which outputs are
+ * wanted. */
 START_TEST(bits_are_the_same_alone_or_together)
 {
     vx_rig_write_model(vx_rig_root, vx_rig_networks[1], 7);

@@ -16,7 +16,7 @@
 static const struct {
     i64 row;
     i32 coords[4];
-    const char *word; /* that its sentence must have */
+    const char *word; /* a part of its sentence */
 } bad_rows[] = {
     {20, {0, 0, 0, 0}, "3"}, /* the same as row 3, put there by the test */
     {20, {0, VX_AXIS_MAX + 1, 0, 0}, "131072"},
@@ -55,7 +55,7 @@ START_TEST(a_bad_request_fails_alone)
 }
 END_TEST
 
-/* NaN and infinity go where the arithmetic takes them, and no further. */
+/* NaN and infinity spread as the arithmetic defines, and no further. */
 START_TEST(what_is_not_a_number_passes_through)
 {
     static const char *const json = VX_RIG_HEAD VX_RIG_CONV(
@@ -103,7 +103,7 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
     snprintf(text, sizeof text, json, "");
     vx_rig_write_model(vx_rig_root, text, 1);
     struct vx_model *model = vx_rig_load(vx_rig_root);
-    /* The file promises nothing, so the promise is what fits. */
+    /* The file sets no limit, so the limit is what fits. */
     ck_assert_int_eq(vx_model_signature(model)->voxels_max, 8192);
     ck_assert_int_eq(vx_model_signature(model)->batching.voxels_max, 8192);
     i64 n = 8193;
@@ -179,7 +179,7 @@ START_TEST(loading_says_what_is_wrong)
 }
 END_TEST
 
-/* A worker's life: the device thread is frozen, warms one model and serves while another loads. */
+/* As in a worker: the device thread is frozen, warms one model and serves while another loads. */
 START_TEST(models_load_while_others_run)
 {
     char other[VX_TEST_PATH_BYTES + 8];
@@ -213,9 +213,9 @@ START_TEST(models_load_while_others_run)
 }
 END_TEST
 
-/* A geometry cache that holds the set of 400 voxels (8 KB) and not their map (64 KB): the model
- * takes fewer; a request says so, nothing stays held, and what fits is answered before and
- * after. */
+/* A geometry cache that holds the set of 400 voxels (8 KB) and not their map (64 KB): the
+ * model's limit is lower, a larger request is refused, nothing stays held, and requests that
+ * fit are answered before and after. */
 START_TEST(a_map_that_does_not_fit_is_said)
 {
     const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
@@ -244,7 +244,7 @@ START_TEST(a_map_that_does_not_fit_is_said)
         ck_assert_msg(strstr(large->item.why.text, "in the geometry cache") != NULL, "%s",
                       large->item.why.text);
     }
-    /* The most that was in use is that of the largest, whatever came last. */
+    /* The maximum in use is that of the largest request, whatever came last. */
     vx_engine_stats_get(vx_rig_engine, &stats);
     const i64 most = stats.device_bytes_used_max;
     vx_rig_run(model, &small->item);

@@ -1,5 +1,5 @@
-/* Random mixes of requests on the CPU device: each is answered bit for bit as it is alone on an
- * engine that has seen nothing, and what is bad fails alone.
+/* Random mixes of requests on the CPU device: each answer has the bits that it has alone on a new
+ * engine, and a bad request fails alone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,14 +16,14 @@
 #define CHANNELS     VX_RIG_CHANNELS
 #define OUTPUTS      4
 #define OUTPUT_BYTES (N_MAX * 8 * sizeof(f32)) /* the widest output of the network */
-#define POOL         12                        /* geometries that come again and again */
+#define POOL         12                        /* geometries that are sent repeatedly */
 
 /* What one item is made of; `alone` holds the answer that it must have. */
 enum kind { GOOD, UNNAMED, REFERENCE, TWICE, OUTSIDE, UNKNOWN, WRONG_N, KINDS };
 struct request {
     enum kind kind;
     i32 coords[N_MAX * 4];
-    f32 feats[(N_MAX + 1) * CHANNELS]; /* read as what the item's type says */
+    f32 feats[(N_MAX + 1) * CHANNELS]; /* in the item's datatype */
     u8 outputs[OUTPUTS][OUTPUT_BYTES];
     u8 alone[OUTPUTS][OUTPUT_BYTES];
     enum vx_code code;
@@ -91,8 +91,8 @@ static void make_bad(struct request *request, struct vx_item *item)
         request->kind == UNKNOWN ? VX_CODE_FAILED_PRECONDITION : VX_CODE_INVALID_ARGUMENT;
 }
 
-/* An item of coordinates of its own, or of the pool's; without a pool a good one with a name,
- * for the pool. */
+/* An item with coordinates of its own or of the pool.  Without a pool: a good item with a
+ * coords_ref, to be put into the pool. */
 static void make_item(struct request *request, const struct request *pool,
                       const struct vx_item *pool_items, struct vx_item *item)
 {
@@ -107,7 +107,7 @@ static void make_item(struct request *request, const struct request *pool,
                              .voxels = sizes[pool ? pick(5) : 1 + pick(4)],
                              .feats = request->feats,
                              .feats_dtype = dtypes[pick(3)]};
-    /* What is referred to was seen before; what is made bad has rows to make bad. */
+    /* A reference means a geometry of the pool; an item that is made bad needs rows to make bad. */
     bool refers = by_name(request);
     if (refers || (pool && of < POOL)) {
         of %= POOL;
@@ -136,7 +136,7 @@ static void open_engine(void)
     ck_assert_msg(!status.fault, "%s", why.text);
 }
 
-/* The answer on a fresh engine; a reference is answered as its coordinates are. */
+/* The answer of a new engine; a reference is sent with its coordinates instead. */
 static void run_alone(struct request *request, const struct vx_item *item)
 {
     struct vx_item alone = *item;
@@ -211,7 +211,7 @@ START_TEST(test_mixes)
     u32 kinds = 0;
     for (i32 i = 0; i < mixes[0].batch.items_count; i++)
         kinds |= UINT32_C(1) << mixes[0].requests[i].kind;
-    if (_i % 3 == 0) ck_assert_uint_eq(kinds, (1 << KINDS) - 1); /* all that can be */
+    if (_i % 3 == 0) ck_assert_uint_eq(kinds, (1 << KINDS) - 1); /* every kind */
     open_engine();
     struct vx_model *model = vx_rig_load(vx_rig_root);
     vx_engine_run(vx_rig_engine, model, &pool.batch);

@@ -1,4 +1,4 @@
-/* A model that is made ready in pieces while another one serves, on the CPU.
+/* Warming up one model in steps while another one serves, on the CPU.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -46,8 +46,8 @@ static i64 cached_bytes(void)
     return stats.cache_bytes;
 }
 
-/* Each piece is one step of what is said, and a request between two of them has the bits that
- * it has alone; nothing of the warm-up stays in the cache. */
+/* Each call runs one step of the warm-up and reports it.  A request between two of them has
+ * the bits that it has alone; nothing of the warm-up stays in the cache. */
 START_TEST(requests_run_between_the_pieces)
 {
     vx_rig_write_model(vx_rig_root, vx_rig_networks[1], 7);
@@ -91,8 +91,8 @@ static void on_step(void *context, i64 done, i64 total)
     *steps = (struct steps){steps->said + 1, done, total};
 }
 
-/* A request says each step that it has done, in order: one map, two convolutions, a linear layer
- * and a norm.  A warm-up says nothing, as each of its pieces is one. */
+/* A request reports each part of its work, in order: one map, two convolutions, a linear layer
+ * and a norm.  A warm-up reports none, as each of its steps is one part. */
 START_TEST(a_request_tells_of_its_steps)
 {
     struct steps steps = {0};
@@ -120,8 +120,8 @@ START_TEST(a_request_tells_of_its_steps)
 }
 END_TEST
 
-/* The cache holds the geometry of the warm-up and not those of all requests: these have the
- * room, and the warm-up comes to its end all the same. */
+/* The cache has room for the geometry of the warm-up but not for those of all requests too:
+ * the requests get the room, and the warm-up still completes. */
 START_TEST(a_warm_up_gives_way)
 {
     reopen(64 << 20, 8 << 20);
@@ -168,7 +168,7 @@ START_TEST(coordinates_of_a_warm_up_are_no_part_of_the_device_memory)
 }
 END_TEST
 
-/* What voxels_max says is what the cache holds as well, and the default warm-up is of it: 2,000
+/* voxels_max is also limited by what the cache holds, and the default warm-up uses it: 2,000
  * voxels fit here and 30,000 do not. */
 START_TEST(what_is_taken_fits_the_cache)
 {
@@ -209,7 +209,7 @@ START_TEST(what_is_taken_fits_the_cache)
 }
 END_TEST
 
-/* The front stops, or the model is not wanted any more. */
+/* The warm-up ends early: the front stops, or the model is not wanted any more. */
 START_TEST(a_model_may_go_in_the_middle)
 {
     struct vx_model *slow = load_slow("3000");

@@ -1,4 +1,5 @@
-/* The directory of compiled kernels: what is kept, what goes first, and what is never believed.
+/* The directory of compiled kernels: what is kept, what is removed first, and what is never
+ * trusted.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,7 +59,7 @@ static void tear_down(void)
     ck_assert_int_eq(rmdir(directory), 0);
 }
 
-/* The name of kernel number `number`, made by `word`. */
+/* The file name of kernel number `number`, compiled by `word`. */
 static const char *name_of(u8 number, const char *word)
 {
     static char names[4][VX_CACHE_NAME_BYTES];
@@ -101,7 +102,7 @@ static bool get(u8 number, const char *word)
     return true;
 }
 
-/* As if it had been used, or written, so many seconds ago. */
+/* Sets its times as if it had been used, or written, so many seconds ago. */
 static void age(const char *name, i64 seconds)
 {
     const struct timespec at = {time(NULL) - seconds, 0};
@@ -123,7 +124,8 @@ START_TEST(test_what_is_put_is_got)
 }
 END_TEST
 
-/* As many bytes as there may be are there; of one more, what was used the longest ago goes. */
+/* The cache is filled to its limit; with one byte more, the entry that was used least recently is
+ * removed. */
 START_TEST(test_trim)
 {
     reopen(4 * ENTRY_BYTES);
@@ -144,8 +146,8 @@ START_TEST(test_trim)
 }
 END_TEST
 
-/* What a writer who died has left goes after an hour; one that writes now is left alone, and so is
- * what is not ours. */
+/* A temporary file of a writer that died is removed after an hour; a newer one is left alone, and
+ * so is any file that is not the cache's. */
 START_TEST(test_leftovers)
 {
     static const struct {
@@ -171,7 +173,8 @@ START_TEST(test_leftovers)
 }
 END_TEST
 
-/* One byte of anything, or an end too early: it is not got, it is gone, and it can be put again. */
+/* With any byte changed, or cut short, an entry is not returned, is removed, and can be stored
+ * again. */
 START_TEST(test_damage)
 {
     static const i64 places[] = {
@@ -197,7 +200,7 @@ START_TEST(test_damage)
 }
 END_TEST
 
-/* What cannot get its name leaves nothing behind. */
+/* A temporary file that cannot be renamed is removed. */
 START_TEST(test_put_fails)
 {
     ck_assert_int_eq(mkdir(path_of(name_of(1, "fake-1.0")), 0700), 0);
@@ -211,7 +214,8 @@ START_TEST(test_put_fails)
 }
 END_TEST
 
-/* Others may not write; a link is not followed; what is no directory is no cache, and no failure. */
+/* Others must not be able to write to the directory; a link is not followed; a path that is no
+ * directory means no cache, and is no error. */
 START_TEST(test_whose)
 {
     static const mode_t modes[] = {0720, 0702, 0777};
@@ -238,7 +242,8 @@ START_TEST(test_whose)
 }
 END_TEST
 
-/* Compilers whose binaries are there: each once, the newest first, no more than there is room for. */
+/* The compilers that have binaries in the cache: each once, the newest first, no more than there is
+ * room for. */
 START_TEST(test_words)
 {
     static const char *const made[] = {"nvrtc-12.9", "nvrtc-13.0", "nvrtc-12.10"};

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The references are the oracles of everything else; here they are held to all pairs, to values
- * worked out by hand, and to each other. */
+/* The references are the oracles of everything else; here they are compared with all pairs,
+ * with values worked out by hand, and with each other. */
 
 #define ROWS_MAX 600
 #define SLOTS    2048
@@ -129,13 +129,13 @@ START_TEST(test_map_against_all_pairs)
                              args.nbr[v * n + i]);
         }
     }
-    ck_assert_int_ge(found, n); /* at least every voxel itself */
+    ck_assert_int_ge(found, n); /* every voxel is its own neighbour */
     vx_free(args.nbr);
 }
 END_TEST
 
-/* Bricks that all begin in one group of slots under one seed, found as who knows the seed would
- * find them, are spread by another. */
+/* Bricks that all begin in one group of slots under one seed, chosen as an attacker who knows
+ * the seed would choose them, are spread by another seed. */
 START_TEST(test_brick_places_need_the_seed)
 {
     enum { SLOTS_COUNT = 1 << 14, WANTED = 200 };
@@ -151,7 +151,8 @@ START_TEST(test_brick_places_need_the_seed)
             if (++*here > most) most = *here;
             found++;
         }
-    /* 200 in 2,048 groups at random: four in one are met once in some 10^4 tries, six never. */
+    /* 200 bricks in 2,048 groups at random: four in one group happen once in about 10^4 tries, six
+     * practically never. */
     ck_assert_int_le(most, 5);
 }
 END_TEST
@@ -269,7 +270,7 @@ START_TEST(test_convert_round_trip)
 }
 END_TEST
 
-/* Two pieces of 2 and 3 rows: what the second says of its rows is 2 higher in the whole. */
+/* Two pieces of 2 and 3 rows: the row numbers of the second are 2 higher in the join. */
 START_TEST(test_join_by_hand)
 {
     static const i32 rows0[] = {1, 0}, rows1[] = {2, 0, 1};
@@ -324,8 +325,8 @@ START_TEST(test_pieces_told_by_hand)
 }
 END_TEST
 
-/* A difference at any place is found, and only inside the words that are compared; what a device
- * keeps of blocks is not looked at. */
+/* A difference at any place is found, and only inside the words that are compared; the device's
+ * own data about its blocks is not checked. */
 START_TEST(test_words_differ)
 {
     u32 a[9], b[9], differs[2];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bricks, and the maps that are found in them, beside their definition (kernel_cloud). */
+/* Bricks, and the maps that are built from them, against their definition (kernel_cloud). */
 
 #define SLOTS 1024
 #define SEED  0x123456789abcdef1ull
@@ -101,7 +101,7 @@ static void check_brick_map(const struct cloud *cloud,
     cloud_map_check(cloud, of, index->rows);
 }
 
-/* Two sets at once, as they lie in one launch: the cloud and the one after it. */
+/* Two sets in one launch: the cloud and the one after it. */
 START_TEST(test_bricks)
 {
     const struct cloud clouds[2] = {cloud_make(_i), cloud_make((_i + 1) % CLOUDS)};
@@ -119,8 +119,8 @@ START_TEST(test_bricks)
 }
 END_TEST
 
-/* Faults: who is out of range has no row, a twin shares one, rows behind the last are their own
- * number, and what the map says of them is nothing. */
+/* Faults: a voxel out of range has no row, duplicates share one row, rows behind the last
+ * contain their own number, and the map of such a set is not checked. */
 START_TEST(test_faults)
 {
     struct cloud cloud = {.columns = 4};

@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The references of convolutions beside their definition.  Numbers are small and whole, so that
- * every type holds them and every order of the sum gives the same: what is compared is exact. */
+/* The references of convolutions against their definition.  Numbers are small and whole, so that
+ * every type holds them and every order of the sum gives the same: the comparison is exact. */
 
 #define ROWS_MAX 24
-#define POISON   0x7fc1dead /* a NaN: what must not be read */
+#define POISON   0x7fc1dead /* a NaN, in memory that must not be read */
 
 struct shape {
     i32 n, v, ci, co;
@@ -168,8 +168,8 @@ START_TEST(test_sums_in_double)
 }
 END_TEST
 
-/* A neighbour that is not there is no term of the sum, whatever its weight; one that is, is, and
- * what it brings comes through. */
+/* A missing neighbour adds no term to the sum, whatever its weight; a neighbour that is there
+ * does, also when it is NaN or infinite. */
 START_TEST(test_not_finite)
 {
     static const i32 nbr[] = {-1, 1, 0, -1}; /* (2,2): offset 0, offset 1 */
@@ -255,7 +255,7 @@ static void run(const char *name, const void *args, enum vx_number type)
     vx_kernel_find(name)->ref(args, type);
 }
 
-/* out of the whole layer with what `args` says of bias, residual, curve and columns. */
+/* The layer's output, with the bias, residual, curve and columns of `args`. */
 static void check_out(const struct device *device, const struct vx_conv_device_args *args)
 {
     const struct shape *s = &device->layer.shape;
@@ -271,7 +271,8 @@ static void check_out(const struct device *device, const struct vx_conv_device_a
     ck_assert(isnan(vx_number_ref_read(args->out, device->type, s->n * s->co)));
 }
 
-/* Bias or none; no residual, one beside, one in place; all columns or some; an order or none. */
+/* Bias or none; no residual, one in memory of its own, one in place; all columns or some; an order
+ * or none. */
 START_TEST(test_masked)
 {
     const struct shape s = shapes[_i % 5];
@@ -363,7 +364,7 @@ START_TEST(test_split_and_reduce)
 }
 END_TEST
 
-/* Lists of pairs, here from the last row to the first: places say where each is. */
+/* Lists of pairs, here from the last row to the first: `places` has the position of each. */
 START_TEST(test_pairs_and_reduce)
 {
     const struct shape s = shapes[_i % 5];

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys and hashes, of the host and of a device, and the maps that are found in them, beside their
- * definition (kernel_cloud). */
+/* Keys and hashes, of the host and of a device, and the maps that are built from them, against
+ * their definition (kernel_cloud). */
 
 #define SLOTS 1024
 
@@ -37,7 +37,7 @@ START_TEST(test_keys_find_their_rows)
 {
     const struct cloud cloud = cloud_make(_i);
     u64 slots = 1;
-    while (slots <= (u64)cloud.n) slots *= 2; /* as full as may be: searches go round */
+    while (slots <= (u64)cloud.n) slots *= 2; /* full: searches wrap around */
     const struct vx_coord_hash_args hash = hash_of(&cloud, slots);
     ck_assert_int_eq(hash.bad_row, -1);
     ck_assert_int_eq(hash.bad_column, -1);
@@ -50,7 +50,7 @@ START_TEST(test_keys_find_their_rows)
         ck_assert_uint_eq(hash.keys[i], key);
         ck_assert_int_eq(vx_coord_hash_find(hash.slots_key, hash.slots_row, slots, key),
                          i);
-        /* Bit 63 is nobody's: a search that must end at a free slot. */
+        /* No key has bit 63: this search must end at a free slot. */
         ck_assert_int_eq(vx_coord_hash_find(hash.slots_key, hash.slots_row, slots,
                                             key | UINT64_C(1) << 63),
                          -1);
@@ -208,7 +208,7 @@ START_TEST(test_device_faults)
 }
 END_TEST
 
-/* A voxel beyond any end of any column has no brick and no key; at the end it has. */
+/* A voxel beyond any end of any column has no brick and no key; a voxel at the end has both. */
 START_TEST(test_ranges_of_the_device)
 {
     static const i64 ends[4][2] = {{0, CLOUD_SAMPLE_MAX},

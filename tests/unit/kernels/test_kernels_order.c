@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The references of the sort and of lists of pairs beside their definition: ranks as rows of bits,
- * compared from the top, with the row's number last. */
+/* The references of the sort and of lists of pairs against their definition: ranks as rows of
+ * bits, compared from the top, with the row's number last. */
 
 #define BITS_MAX 343
 
@@ -21,7 +21,7 @@ struct shape {
     bool gray;
 };
 
-/* A rank of a row, or of one beside which it stands: what is sorted by. */
+/* The rank of a row: the key of the sort. */
 struct rank {
     u8 bits[BITS_MAX + 1]; /* the highest first */
     i32 row;

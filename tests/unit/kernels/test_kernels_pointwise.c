@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The references of what only passes over rows, beside their definition: in long double, by hand,
- * or by looking through every number that a type has. */
+/* The references of the kernels that process each row alone, against their definition: in long
+ * double, by hand, or by searching all numbers of a type. */
 
 static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
                                        VX_NUMBER_TF32};
@@ -39,8 +39,8 @@ static f64 curve(i32 activation, f64 given)
     }
 }
 
-/* Two roundings of double on the way to exp's or erfc's argument, which is x^2/2 at most, change
- * the curve by x^2 of them, relatively. */
+/* Two double roundings in the argument of exp or erfc, which is at most x^2/2, change the curve
+ * by a relative x^2 of them. */
 START_TEST(test_curves)
 {
     for (i32 e = -3000; e <= 3000; e++) {
@@ -51,7 +51,7 @@ START_TEST(test_curves)
 }
 END_TEST
 
-/* What torch says where a curve has an end, and of NaN. */
+/* PyTorch's values at the limits of a curve, and for NaN. */
 START_TEST(test_curves_at_their_ends)
 {
     static const struct {
@@ -83,7 +83,7 @@ END_TEST
 struct half {
     enum vx_number type;
     i32 fraction_bits;
-    i32 infinity; /* bits of infinity, the largest number one less */
+    i32 infinity; /* bits of infinity; the largest number is one less */
 };
 static const struct half halves[] = {{VX_NUMBER_F16, 10, 0x7c00},
                                      {VX_NUMBER_BF16, 7, 0x7f80}};
@@ -114,8 +114,8 @@ static u16 converted(const struct half *half, f32 value)
     return bits;
 }
 
-/* Between two neighbours: the middle goes to the even one, what is nearer to one goes there, and
- * nothing is rounded twice.  The number behind the largest is infinity. */
+/* Between two neighbours: the middle rounds to the even one, any other number to the nearer one,
+ * and nothing is rounded twice.  Infinity counts as the number behind the largest. */
 START_TEST(test_halves)
 {
     const struct half *half = &halves[_i];
@@ -147,8 +147,8 @@ START_TEST(test_halves)
 }
 END_TEST
 
-/* NaN stays NaN: quiet, its sign and as many of its top bits as there is room for; to its own type
- * nothing is touched. */
+/* NaN stays NaN: it becomes quiet and keeps its sign and as many of its top bits as fit; a
+ * conversion to the same type changes nothing. */
 START_TEST(test_nan_by_hand)
 {
     static const struct {
@@ -256,7 +256,7 @@ START_TEST(test_add)
 }
 END_TEST
 
-/* Real channels one after the other, zeros behind them; what pads the inputs is not looked at. */
+/* Real channels one after the other, zeros behind them; the padding of the inputs is not read. */
 START_TEST(test_concat)
 {
     const enum vx_number type = types[_i];

@@ -1,4 +1,5 @@
-/* codec_harness - writes messages from a short notation, cuts them into spans, keeps slots in heap.
+/* codec_harness - writes messages from a short notation, cuts them into spans, keeps
+ * slots on the heap.
  *
  * The notation: items separated by spaces, each a field number and a value.
  *   1'conv'      text              1@300      text of 300 letters
@@ -19,28 +20,30 @@ struct wire {
     size_t length;
 };
 void wire_write(struct wire *wire, const char *notation);
-/* Only when it must be computed: the notation covers the rest. */
+/* Only for messages that must be computed: the notation covers the rest. */
 void wire_add(struct wire *wire, const void *bytes, size_t length);
 void wire_add_varint(struct wire *wire, u64 value);
 
-/* A generator of ours, so that a seed is enough to repeat a run. */
+/* A generator of the tests' own, so that a seed is enough to repeat a run. */
 struct dice {
     u64 state;
 };
 u64 dice_roll(struct dice *dice, u64 sides); /* 0 .. sides - 1 */
 
-/* Each span is a heap block of its own size: reading past one is a sanitizer's report. */
+/* Each span is a heap block of its own size, so that a sanitizer reports a read past
+ * its end. */
 struct cut {
     struct vx_spans spans;
     struct vx_span *list;
     u8 **blocks;
 };
-/* piece 0: one span.  Else pieces of 1 to `piece` bytes, and now and then an empty one. */
+/* piece 0: one span.  Otherwise spans of 1 to `piece` bytes, and now and then an empty
+ * one. */
 void cut_open(struct cut *cut, const u8 *bytes, size_t length, size_t piece,
               struct dice *dice);
 void cut_close(struct cut *cut);
 
-/* Slots in heap blocks of their own size; counts what is out. */
+/* Slots in heap blocks of their own size; counts those that are taken. */
 #define HEAP_SLOTS_MAX 64
 struct heap_slots {
     struct vx_slots slots;
@@ -50,7 +53,7 @@ struct heap_slots {
     i32 takes, full_at; /* take number full_at and later ones fail; 0 = none does */
 };
 
-/* One parse: run, look, end.  full_at of the heap is the caller's to set before. */
+/* One parse: run it, inspect it, end it.  The caller sets full_at of the heap before. */
 struct parse {
     struct heap_slots heap;
     struct vx_request request;
@@ -61,10 +64,11 @@ extern size_t
     parse_scratch_bytes; /* VX_INFER_SCRATCH_BYTES unless a test says otherwise */
 void parse_run(struct parse *parse, const struct vx_spans *spans);
 void parse_flat(struct parse *parse, const u8 *bytes, size_t length);
-/* Gives the slots of a good parse back; a slot that is still out then is a leak, and a panic. */
+/* Gives back the slots of a parse that succeeded; a slot that is still taken then is a
+ * leak. */
 void parse_end(struct parse *parse);
 const char *parse_text(const struct parse *parse);
-/* The bytes of an input of a good parse. */
+/* The bytes of an input of a parse that succeeded. */
 const u8 *parse_memory(const struct parse *parse, i32 input);
 
 #endif

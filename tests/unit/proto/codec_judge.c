@@ -27,7 +27,8 @@ static size_t judge_type(const Input *input)
     return 0;
 }
 
-/* Elements, or -1 when the shape is wrong.  In 128 bits, where nothing overflows unseen. */
+/* Elements, or -1 when the shape is wrong.  Computed in 128 bits, where no overflow
+ * goes unnoticed. */
 static i64 judge_elements(const Input *input)
 {
     __extension__ __int128 product = 1;
@@ -81,9 +82,9 @@ static bool judge_count(const Parameter *value)
     return kind == 5 || (kind == 2 && value->int64_param >= 0);
 }
 
-/* What the parameters of a tensor say of shared memory; of equal keys the last one. */
+/* The shared memory parameters of a tensor; of equal keys the last one. */
 struct place {
-    const Parameter *said[4]; /* as place_keys */
+    const Parameter *said[4]; /* in the order of place_keys */
     bool there[4];
 };
 static const char *const place_keys[4] = {"shared_memory_region",
@@ -140,7 +141,7 @@ output_place(const Inference__ModelInferRequest__InferRequestedOutputTensor *out
     return judge_place(place);
 }
 
-/* Which raw entry is the input's: only those that are not in shared memory have one. */
+/* Which raw entry is the input's: only inputs outside shared memory have one. */
 static size_t raw_index(const Request *request, size_t index)
 {
     size_t raw = 0;

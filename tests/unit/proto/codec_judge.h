@@ -1,5 +1,5 @@
-/* codec_judge - says from what protobuf-c unpacked, in its own words, what the codec must do
- * with a request: accept or refuse, and with which content.
+/* codec_judge - derives from what protobuf-c unpacked, independently of the codec, what
+ * the codec must do with a request: accept or refuse, and with which content.
  *
  *   bool fine = oracle && judge_request(oracle);
  *   if (fine) judge_check(oracle, &parse);
@@ -15,7 +15,7 @@
 bool judge_request(const Inference__ModelInferRequest *request);
 /* Fails the test unless the request has what the message had. */
 void judge_check(const Inference__ModelInferRequest *oracle, const struct parse *parse);
-/* Inputs in shared memory that were checked. */
+/* How many inputs in shared memory were checked. */
 extern u64 judge_in_regions;
 
 #endif

@@ -1,5 +1,5 @@
-/* The codec, request side: what it takes, what it refuses and with which sentence, and that no
- * slot is left taken.
+/* The codec, request side: what it accepts, what it refuses and with which sentence, and
+ * that no slot stays taken.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -97,7 +97,7 @@ START_TEST(fields_come_in_any_order)
 }
 END_TEST
 
-/* Requests that are fine though unusual. */
+/* Requests that are valid though unusual. */
 static const char *const fine[] = {
     "1'conv' 5{1'coords' 2'INT32' 3[0 4]} 5{1'feats' 2'FP32' 3[0 4]} 7#0 7#0",
     "1'conv' 5{1'coords' 2'INT32' 3[0 4]} 5{1'feats' 2'FP32' 3[0 4]}", /* typed, and nothing in it */
@@ -105,7 +105,7 @@ static const char *const fine[] = {
     "1'conv' 5{1's' 2'INT8'} 7#1", /* rank 0 is one element */
     "1'conv' 5{1'a' 2'BF16' 3[2]} 5{1'b' 2'FP16' 3[3]} 7#4 7#6",
     "1'conv' 5{1'a' 2'UINT8' 3[1 1 1 1 1 1 1 2]} 7#2",
-    "1'conv'", /* no inputs: the model's business */
+    "1'conv'", /* no inputs: the model's signature decides */
     "1'conv' 3@255 5{1@127 2'INT8' 3[1]} 7#1 6{1@127}",
     "1'conv' 5{1'coords' 2'INT32' 3[3 4] 4{1'mine' 2{2:3}}} " FEATS
     "7#48 7#48 6{1'out' 4{} 2{1'mine' 2{2:3}}}",
@@ -183,7 +183,7 @@ static const struct {
     {INPUT("2'FP64' 3[2305843009213693952]") "7#0", INVALID, "input 'x'"},
     {INPUT("2'INT8' 3[1152921504606846975]") "7#0", INVALID,
      "expected 1152921504606846975, got 0"},
-    /* raw tensors */
+    /* raw entries */
     {"1'm' " COORDS "7#44", INVALID,
      "input byte size mismatch for input 'coords', expected 48, got 44"},
     {"1'm' " COORDS "7#52", INVALID, "[3,4] of INT32"},
@@ -217,7 +217,7 @@ static const struct {
     {INPUT("2'FP16' 3[1] 5{6f[1]}"), INVALID, "raw_input_contents"},
     {INPUT("2'BF16' 3[1] 5{6f[1]}"), INVALID, "raw_input_contents"},
     {INPUT("2'FP16' 3[1]"), INVALID, "raw_input_contents"},
-    /* a later input fails after an earlier one has its slot */
+    /* a later input fails after an earlier one has taken its slot */
     {"1'm' 5{1'a' 2'INT8' 3[1] 5{2[1]}} 5{1'b' 2'INT8' 3[1] 5{2[300]}}", INVALID, "300"},
     /* outputs */
     {GOOD "6{}", INVALID, "output 0 has no name"},
@@ -225,7 +225,7 @@ static const struct {
     {GOOD "6{1'out'} 6{1'out'}", INVALID, "output 'out' appears twice"},
     {GOOD "6{1'1'} 6{1'2'} 6{1'3'} 6{1'4'} 6{1'5'} 6{1'6'} 6{1'7'} 6{1'8'} 6{1'9'}",
      INVALID, "at most 8 outputs, got 9"},
-    /* bytes that are no message */
+    /* bytes that are not a message */
     {GOOD "!0b", INVALID, "group"},
     {GOOD "!0c", INVALID, "group"},
     {GOOD "!0e", INVALID, ""},
@@ -273,7 +273,7 @@ START_TEST(errors_name_the_id)
     parse_notation("3'trace-9' 1'conv' " COORDS "!7a");
     ck_assert(parse.status.fault);
     ck_assert_str_eq(parse.request.id, "trace-9");
-    /* One that is not to be is left out, and so is an earlier one. */
+    /* An id that cannot be returned is left out, and so is an earlier one. */
     static const char *const left_out[] = {
         "1'conv' 3xff",   "1'conv' 3x610062", ("3@256 1'conv' " COORDS "7#44"),
         "3'a' 3@256 7:1", "3'a' 3:7 7:1",     "3'a' 3xff 7:1"};

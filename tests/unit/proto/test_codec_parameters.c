@@ -1,4 +1,5 @@
-/* The parameters of requests and of tensors: of the right type and meaning, or a sentence.
+/* The parameters of requests and of tensors: accepted with the right type and meaning,
+ * else refused with a sentence.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -39,13 +40,13 @@ static void check_counted(i32 input, size_t bytes)
     for (size_t i = 0; i < bytes; i++) ck_assert_uint_eq(memory[i], (u8)(i * 7 + 1));
 }
 
-/* Parameters that are fine though unusual. */
+/* Parameters that are valid though unusual. */
 static const char *const fine[] = {
     GOOD "4{1'triton_enable_empty_final_response' 2{1:0}}",
     GOOD "4{1'mine' 2{3'x'}} 4{1'other' 2{!210000000000000840}} 4{1'n' 2{2:-9}} "
          "4{2{1:1}}",
     GOOD "4{1'headers' 2{3'x'}} 4{1'binary_data_output' 2{1:1}}",
-    /* models here have no sequences: as with Triton then, ignored */
+    /* there are no sequences here: ignored, as Triton does for such models */
     GOOD "4{1'sequence_id' 2{2:0}} 4{1'sequence_start' 2{1:0}} 4{1'sequence_id' 2{3''}}",
     GOOD "4{1'sequence_id' 2{2:7}} 4{1'sequence_start' 2{1:1}} 4{1'sequence_end' 2{1:1}}",
     GOOD "4{1'sequence_id' 2{3'a'}}",
@@ -262,7 +263,7 @@ static const struct {
     {"4{1'coords_ref' 2{3'nonsense'}} 4{1'coords_ref' 2{3''}}", true, {0, 0}},
 };
 
-/* priority and timeout, as the wire has them and as the request has them */
+/* priority and timeout, on the wire and in the parsed request */
 static const struct {
     const char *parameters;
     u64 priority;
@@ -307,7 +308,7 @@ START_TEST(there_is_a_largest_number_of_parameters)
 }
 END_TEST
 
-/* Everything beside the tensors, to the byte: here a field that nobody knows. */
+/* The limit on everything beside the tensors, to the byte: here an unknown field. */
 START_TEST(the_rest_has_a_largest_size)
 {
     enum { HEAD = 1 + 4 }; /* tag, length */
@@ -340,7 +341,7 @@ START_TEST(a_geometry_may_be_named)
     parse_good(notation);
     ck_assert_int_eq(parse.request.coords_named, refs[_i].named);
     ck_assert(vx_coords_ref_equal(parse.request.coords_ref, refs[_i].ref));
-    ck_assert(!vx_coords_ref_there(parse.request.sent_ref)); /* rpc's to find */
+    ck_assert(!vx_coords_ref_there(parse.request.sent_ref)); /* rpc reports that */
     parse_end(&parse);
 }
 END_TEST

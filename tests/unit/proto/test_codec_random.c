@@ -1,8 +1,9 @@
 /* The codec against protobuf-c: every cut, every truncation, and random damage.
  *
- * protobuf-c unpacks the flattened message, and `judge` says from that, in its own words, what the
- * codec must do: accept or refuse, and with which content.  The codec may be stricter only where
- * protobuf-c does not look: texts that are not UTF-8 or hold a NUL, and tags out of range.
+ * protobuf-c unpacks the flattened message, and codec_judge derives from that,
+ * independently, what the codec must do: accept or refuse, and with which content.  The
+ * codec may be stricter only where protobuf-c does not check: strings that are not UTF-8
+ * or contain a NUL, and tags out of range.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +18,7 @@
 #define SEED      UINT64_C(20261121)
 #define MUTATIONS 100000
 #define SCRATCH_SMALL                                                                    \
-    ((size_t)1 << 18) /* the messages here are small; poisoning 40 MiB is slow */
+    ((size_t)1 << 18) /* the messages here are small, and poisoning 40 MiB is slow */
 
 static const char *const seeds[] = {
     "1'conv' 2'7' 3'id-1' 4{1'priority' 2{5:3}} 4{1'timeout' 2{2:1500}} 5{1'coords' "
@@ -47,7 +48,7 @@ static const char *const seeds[] = {
 static struct wire wire;
 static struct parse parse;
 
-/* What only the codec looks at. */
+/* What only the codec checks. */
 static bool is_stricter(const char *text)
 {
     return strstr(text, "UTF-8") || strstr(text, "NUL") || strstr(text, "field number");
@@ -131,7 +132,7 @@ static size_t mutate(struct dice *dice, u8 *bytes, size_t length)
         case 1: bytes[at] ^= (u8)(1 << dice_roll(dice, 8)); break;
         case 2: bytes[at] = (u8)(bytes[at] + dice_roll(dice, 5) - 2); break;
         case 3: memmove(bytes + at, bytes + from, run); break;
-        default: /* takes bytes out */
+        default: /* removes bytes */
             if (length - run < 8) break;
             memmove(bytes + at, bytes + at + run, length - at - run);
             length -= run;
@@ -162,7 +163,8 @@ START_TEST(random_damage_agrees)
 }
 END_TEST
 
-/* Small parts in great number: protobuf-c's records must end at the arena, in little time. */
+/* Very many small fields: protobuf-c's records must stop at the arena's end, and
+ * quickly. */
 static const char *const floods[] = {"2a00",     "2200",        "3200", "2a022a00",
                                      "3a00",     "7a00",        "7801", "22040a001200",
                                      "2a021200", "2a042a021001"};
@@ -190,8 +192,9 @@ START_TEST(floods_end_at_a_limit)
 }
 END_TEST
 
-/* One byte over the limit of the rest is refused before anything is unpacked; the largest rest that
- * is legal and honest is served by the scratch memory it was sized for: a million floats. */
+/* One byte over the limit of the rest is refused before anything is unpacked; the
+ * largest legal rest is parsed in the scratch memory that was sized for it: a million
+ * floats. */
 START_TEST(the_rest_has_a_limit)
 {
     parse_scratch_bytes = VX_INFER_SCRATCH_BYTES;
@@ -203,7 +206,8 @@ START_TEST(the_rest_has_a_limit)
     wire_add_varint(inner, 3 << 3);
     wire_add_varint(inner, floats);
     wire_write(head, "1'm'");
-    /* input { name type shape contents { fp32_contents } }: lengths from the inside out */
+    /* input { name type shape contents { fp32_contents } }: lengths from the innermost
+     * outwards */
     u64 list = floats * 4, contents = 1 + 4 + list,
         input = inner->length + 1 + 4 + contents;
     wire_add_varint(head, 5 << 3 | 2);
@@ -218,7 +222,7 @@ START_TEST(the_rest_has_a_limit)
     ck_assert_msg(!parse.status.fault, "%s", parse_text(&parse));
     ck_assert_uint_eq(parse.request.inputs[0].place.bytes, list);
     parse_end(&parse);
-    /* The whole message as one unknown field of just too many bytes. */
+    /* The whole message as one unknown field that is one byte too long. */
     memset(bytes, 0, VX_INFER_REST_BYTES_MAX + 1);
     head->length = 0;
     wire_add_varint(head, 9 << 3 | 2);

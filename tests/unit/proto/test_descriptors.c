@@ -1,4 +1,4 @@
-/* What reflection can hand out: files by name and by every kind of symbol.
+/* What reflection can return: files by name and by every kind of symbol.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 
 static const struct {
     const char *symbol;
-    const char *file; /* that declares it; NULL: nobody */
+    const char *file; /* the file that declares it; NULL: none */
     i32 count;        /* with its imports */
 } symbols[] = {
     {"inference.GRPCInferenceService", "open_inference.proto", 2},

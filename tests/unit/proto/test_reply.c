@@ -1,5 +1,5 @@
-/* Replies to wire bytes: read back by protobuf-c, prefixes byte by byte, and zeros that must be
- * written all the same.
+/* Replies to wire bytes: read back by protobuf-c, prefixes byte by byte, and zeros that
+ * must be written although they are defaults.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,7 +32,8 @@ START_TEST(a_raw_prefix_is_a_tag_and_a_length)
 }
 END_TEST
 
-/* A choice of a oneof is there even when it is zero; an empty reply is empty. */
+/* The chosen field of a oneof is written even when it is zero; an empty reply is
+ * empty. */
 START_TEST(zeros_of_parameters_are_written_and_empty_texts_are_not)
 {
     static struct vx_reply reply = {.version = 1, .parameters_count = 3};
@@ -144,7 +145,7 @@ START_TEST(a_streamed_answer_is_what_protobuf_c_reads)
 }
 END_TEST
 
-/* The longest of everything fits; a text that is not UTF-8 is made readable. */
+/* The longest value of every field fits; a string that is not UTF-8 is made readable. */
 START_TEST(a_streamed_error_is_what_protobuf_c_reads)
 {
     static struct vx_request request;
@@ -156,7 +157,7 @@ START_TEST(a_streamed_error_is_what_protobuf_c_reads)
     text[sizeof text - 1] = 0;
     for (i32 turn = 0; turn < 3; turn++) {
         if (turn == 1) memcpy(text + 100, "caf\xc3\xa9", 5);
-        if (turn == 2) text[104] = 't'; /* half of it is left */
+        if (turn == 2) text[104] = 't'; /* half of the character is left */
         size_t length = vx_codec_pack_stream_error(text, &request, bytes, sizeof bytes);
         Inference__ModelStreamInferResponse *got =
             inference__model_stream_infer_response__unpack(NULL, length, bytes);

@@ -1,4 +1,4 @@
-/* The scanner: fields over any cut, and every way in which bytes are no message.
+/* The scanner: fields cut at any byte, and every way in which bytes are not a message.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -42,7 +42,7 @@ START_TEST(fields_are_the_same_over_any_cut)
                 for (size_t k = 0; k < 200; k++)
                     ck_assert_uint_eq(value[k], (u8)(k * 7 + 1));
             if (i == 7) ck_assert(!memcmp(value, "last", 4));
-            /* A copied scan comes back to its place; skipping is copying to nowhere. */
+            /* A copied scan resumes at its position; skipping is copying to nowhere. */
             vx_scan_copy(&before, NULL, field.bytes);
             ck_assert_uint_eq(vx_scan_left(&before), vx_scan_left(&scan));
         }

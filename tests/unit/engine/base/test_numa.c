@@ -43,7 +43,7 @@ START_TEST(test_lists)
         {"7,7,7-7", 1, "7"},
         {"63-64", 2, "63-64"},
         {"1023", 1, "1023"},
-        {"1000-2000", 24, "1000-1023"}, /* what is beyond us is not used */
+        {"1000-2000", 24, "1000-1023"}, /* CPUs beyond our limit are not used */
         {"1024,999999", 0, ""},
         {"0-999999", 1024, "0-1023"},
     };
@@ -111,7 +111,7 @@ START_TEST(test_machine)
 }
 END_TEST
 
-/* Whatever the machine is: the thread can run afterwards, and runs no wider than before. */
+/* On any machine: the thread can run afterwards, on no more CPUs than before. */
 static void *bind_everywhere(void *context)
 {
     cpu_set_t before, after;
@@ -147,7 +147,7 @@ START_TEST(test_bind)
 }
 END_TEST
 
-/* Memory that is asked to lie somewhere is there and can be written, wherever it lies. */
+/* Memory that is requested on a node exists and can be written, wherever it lies. */
 START_TEST(test_memory)
 {
     const size_t bytes = 1 << 20;

@@ -56,7 +56,7 @@ START_TEST(a_character_is_what_rfc_3629_says)
     const char *text = characters[_i].text;
     size_t bytes = characters[_i].bytes, length = characters[_i].length;
     ck_assert_uint_eq(vx_utf8_length(text, bytes), length);
-    /* Two of it, embedded. */
+    /* Two strings, embedded in one sentence. */
     char twice[16] = "<", *at = twice + 1;
     for (int i = 0; i < 2; i++, at += bytes) memcpy(at, text, bytes);
     *at++ = '>';
@@ -89,7 +89,7 @@ static const struct {
     {"a" CLEF, 4, "a"},
     {"a" CLEF, 3, "a"},
     {EURO EURO, 6, EURO},
-    /* Cut, but not inside a character: what is no character stays visible. */
+    /* Cut, but not inside a character: bytes that are no character stay visible. */
     {"ab\xff"
      "cd",
      4, "ab?"},

@@ -100,14 +100,14 @@ static const struct {
      "{\"layer\":\"r\"}", "c+n:relu(~) =c", "c(~) n(c) r:relu(n) =r"},
     {LIN("c", "feats") OP("batch_norm", "n", "c") OP("silu", "r", "n"),
      "{\"layer\":\"r\"}", "c+n:silu(~) =c", "c(~) n(c) r:silu(n) =r"},
-    /* The value between is an output: nothing may be hidden behind it. */
+    /* The value between the layers is an output, so the layers are not fused. */
     {CONV("c", "feats") OP("batch_norm", "n", "c") OP("relu", "r", "n"),
      "{\"layer\":\"r\"},{\"layer\":\"c\"}", "c(~) n:relu(c) =n =c",
      "c(~) n(c) r:relu(n) =r =c"},
     {CONV("c", "feats") OP("batch_norm", "n", "c") OP("relu", "r", "n"),
      "{\"layer\":\"r\"},{\"layer\":\"n\"}", "c+n(~) r:relu(c) =r =c",
      "c(~) n(c) r:relu(n) =r =n"},
-    /* The value between has a second reader. */
+    /* The value between the layers has a second reader. */
     {CONV("c", "feats") OP("batch_norm", "n", "c") TWO("add", "s", "c", "n"),
      "{\"layer\":\"s\"}", "c(~) n(c) s(c,n) =s", "c(~) n(c) s(c,n) =s"},
     /* A residual block: the sum takes the last activation. */
@@ -130,7 +130,7 @@ static const struct {
      "j(~,~) r:relu(j) =r", "j(~,~) r:relu(j) =r"},
     {OP("relu", "r", "feats"), "{\"layer\":\"r\"}", "r:relu(~) =r", "r:relu(~) =r"},
     {OP("batch_norm", "n", "feats"), "{\"layer\":\"n\"}", "n(~) =n", "n(~) =n"},
-    /* One value read twice by the same layer is not alone. */
+    /* One value that the same layer reads twice counts as two readers. */
     {LIN("c", "feats") TWO("add", "s", "c", "c") OP("relu", "r", "s"),
      "{\"layer\":\"r\"}", "c(~) s:relu(c,c) =s", "c(~) s(c,c) r:relu(s) =r"},
     /* Two outputs of one layer. */
@@ -174,13 +174,13 @@ static const struct {
      "a(~) b(~&a) =b"},
     {CONV("a", "feats") LIN("b", "feats") TWO("add", "s", "b", "a"), "{\"layer\":\"s\"}",
      "a(~) b(~&a) =b"},
-    /* What is added comes later: the producer moves behind it, and what follows it is
-       still found. */
+    /* The other operand is computed later: the producer moves behind it, and the layer
+     * that follows the sum is still fused. */
     {CONV("a", "feats") LIN_RELU("b", "feats") LIN_RELU("c", "b")
          TWO("add", "s", "a", "c") CONV("y", "s") TWO("add", "z", "y", "b"),
      "{\"layer\":\"z\"},{\"layer\":\"c\"},{\"layer\":\"s\"}",
      "b0:relu(~) c0:relu(b0) a(~&c0) y(a&b0) =y =c0 =a"},
-    /* An activation, a second reader, an output in between: nothing is hidden. */
+    /* An activation, a second reader or an output in between: nothing is fused. */
     {CONV("c", "feats") OP("relu", "r", "c") TWO("add", "s", "r", "feats"),
      "{\"layer\":\"s\"}", "c:relu(~) s(c,~) =s"},
     {CONV("c", "feats") OP("relu", "r", "c") TWO("add", "s", "c", "feats")
@@ -189,7 +189,7 @@ static const struct {
     {CONV("c", "feats") TWO("add", "s", "c", "feats"),
      "{\"layer\":\"s\"},{\"layer\":\"c\"}", "c(~) s(c,~) =s =c"},
     {CONV("c", "feats") TWO("add", "s", "c", "c"), "{\"layer\":\"s\"}", "c(~) s(c,c) =s"},
-    /* One layer takes one residual, and none before its norm. */
+    /* One layer takes one residual, and none ahead of its norm. */
     {CONV("c", "feats") TWO("add", "s", "c", "feats") TWO("add", "t", "s", "feats"),
      "{\"layer\":\"t\"}", "c(~&~) t(c,~) =t"},
     {CONV("c", "feats") TWO("add", "s", "c", "feats") OP("batch_norm", "n", "s"),

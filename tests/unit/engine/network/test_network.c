@@ -1,4 +1,4 @@
-/* network.json: what a good file becomes, and the sentence for every kind of bad one.
+/* network.json: what a good file is parsed into, and the sentence for every kind of bad one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -91,7 +91,7 @@ START_TEST(channels)
 }
 END_TEST
 
-/* What a concat has together may be as wide as a layer, and no wider. */
+/* The sum of a concat's channels may be as wide as a layer, and no wider. */
 START_TEST(channels_of_a_concat)
 {
     for (int extra = 0; extra < 2; extra++) {
@@ -104,7 +104,7 @@ START_TEST(channels_of_a_concat)
 }
 END_TEST
 
-/* Neither input's name is free for a layer. */
+/* A layer may not have the name of either input. */
 START_TEST(names_of_inputs)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What is said to a word that is no op: by meaning first, by spelling last.
+/* The hint for a word that is no op: by meaning first, by spelling last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,7 @@
 
 static const struct {
     const char *words; /* one space between */
-    const char *op;    /* that is meant */
+    const char *op;    /* the op that is meant */
 } meant[] = {
     {"conv conv3d Conv3d nn.Conv3d SubMConv3d spconv.SubMConv3d spnn.Conv3d SubmConv "
      "subm_conv3d "
@@ -52,7 +52,7 @@ END_TEST
 static const struct {
     const char *word, *said;
 } others[] = {
-    /* One letter from an op of ours, and another function. */
+    /* One letter away from an op of ours, but another function. */
     {"elu", "; it is not served yet; known: "},
     {"selu", "; it is not served yet; known: "},
     {"prelu", "; it is not served yet; known: "},
@@ -82,7 +82,7 @@ static const struct {
     {"sub_conv", "; the nearest is \"subm_conv\""},
     {"lienar", "; the nearest is \"linear\""},
     {"batch_nrom", "; the nearest is \"batch_norm\""},
-    /* Nothing. */
+    /* No hint. */
     {"", "; known: add, "},
     {"...", "; known: add, "},
     {"3d", "; known: add, "},
@@ -99,7 +99,7 @@ START_TEST(other_words_get_what_is_true)
 }
 END_TEST
 
-/* Whatever the table says to write is an op, and every row can be reached. */
+/* Every op that the table suggests exists, and every row can be reached. */
 START_TEST(every_row_can_be_reached)
 {
     static const char *const rows[][2] = {
@@ -183,7 +183,7 @@ START_TEST(every_key_can_be_reached)
 }
 END_TEST
 
-/* A word of any length is cut, never written beyond its place. */
+/* A word of any length is cut, and nothing is written behind the buffer. */
 START_TEST(long_words_are_cut)
 {
     char word[4096], hint[VX_OP_HINT_BYTES];

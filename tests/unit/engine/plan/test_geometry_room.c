@@ -1,4 +1,5 @@
-/* What a geometry takes in the cache: the room that is enough, and the refusal where there is less.
+/* The bytes that a geometry takes in the cache: how much is enough, and the refusal where there is
+ * less.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +14,7 @@ static void setup(void)
     rig_open(3, (size_t)1 << 20);
 }
 
-/* 32,400 and 36,864 of 65,536 is not enough: the sentence says what is in the way. */
+/* 32,400 and 36,864 bytes do not both fit in 65,536: the sentence says what takes the room. */
 START_TEST(test_refusal_adds_up)
 {
     rig_close();
@@ -35,8 +36,8 @@ START_TEST(test_refusal_adds_up)
 }
 END_TEST
 
-/* Room says what is enough wherever the set lies: behind any number of pages of others, which
- * give way to the maps. */
+/* The computed size is enough wherever the set lies: behind any number of pages of other
+ * sets, which are discarded to make room for the maps. */
 START_TEST(test_room_is_enough)
 {
     const struct vx_map_key keys[] = {

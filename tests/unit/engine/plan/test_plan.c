@@ -1,4 +1,4 @@
-/* Plans: lifetimes to offsets as tables, launches and maps, bytes for N.
+/* Plans: tables of lifetimes and the offsets that follow, launches and maps, bytes for N voxels.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,9 +23,9 @@ static const struct {
     {{{5, 0, 0, 0}}, 1, 5},
     /* A chain: every second tensor takes the place of the one before the last. */
     {{{4, -1, 0, 0}, {4, 0, 1, 4}, {4, 1, 2, 0}, {4, 2, 3, 4}}, 4, 8},
-    /* Equal lifetimes: nothing is shared, the widest lies first. */
+    /* Equal lifetimes: nothing is shared, and the widest gets the lowest offset. */
     {{{1, 0, 9, 5}, {2, 0, 9, 3}, {3, 0, 9, 0}}, 3, 6},
-    /* Touching lifetimes meet: an input is read while the output is written. */
+    /* Lifetimes that touch overlap: an input is read while the output is written. */
     {{{3, 0, 1, 0}, {3, 1, 2, 3}}, 2, 6},
     /* Narrow ones side by side in the place of a wide one that is dead. */
     {{{8, 0, 1, 0}, {3, 2, 3, 10}, {5, 2, 3, 0}, {5, 2, 3, 5}}, 4, 13},
@@ -48,8 +48,8 @@ START_TEST(lifetimes_become_offsets)
 }
 END_TEST
 
-/* Any lifetimes: what is alive together lies apart, and the total lies between the most
- * that is alive at once and the sum of all.  The seed is the case. */
+/* Random lifetimes: tensors that are alive together do not overlap, and the total is between the
+ * most that is alive at once and the sum of all.  The index of the case is the seed. */
 START_TEST(no_two_living_tensors_meet)
 {
     struct vx_test_random random = {(u64)_i};
@@ -84,14 +84,14 @@ START_TEST(no_two_living_tensors_meet)
     }
     ck_assert_int_ge(total, most);
     ck_assert_int_le(total, sum);
-    /* Not a law, but greedy placing has always been there for such lives. */
+    /* Not guaranteed, but greedy placing has always reached it for such lifetimes. */
     ck_assert_msg(total <= most + most / 2, "seed %d: %lld for %lld alive", _i,
                   (long long)total, (long long)most);
 }
 END_TEST
 
-/* What was sent is wide, so is what is wanted, and between them are two narrow tensors:
- * only the order of lives puts the second beneath the last. */
+/* The input and the output are wide, and between them are two narrow tensors: only
+ * placing by lifetime puts the output where the input was. */
 START_TEST(what_is_staged_shares)
 {
     struct vx_memory_tensor tensors[] = {
@@ -183,7 +183,7 @@ START_TEST(launches_share_maps)
     ck_assert_int_eq(plan->launches[5].inputs[0], 5);
     ck_assert_int_eq(plan->outputs[0], 6);
     ck_assert_int_eq(plan->channels,
-                     16); /* two of 8 in turn, features in the second's place */
+                     16); /* two of 8 alternate, features in the second's place */
 }
 END_TEST
 
@@ -211,8 +211,8 @@ START_TEST(tensors_lie_apart_on_lines)
 }
 END_TEST
 
-/* A device with memory of its own: padded channels of its type, and what was sent and what
- * is wanted where other tensors are not yet or no more. */
+/* A device with memory of its own: channels are padded for its type, and inputs and
+ * outputs share memory with other tensors that are not yet, or no longer, alive. */
 START_TEST(a_gpu_plan_pads_and_stages)
 {
     const struct vx_plan *cpu =
@@ -227,7 +227,7 @@ START_TEST(a_gpu_plan_pads_and_stages)
     ck_assert_int_eq(plan->tensors[plan->staged_outputs[0]].channels, 8);
     ck_assert_int_eq(vx_plan_channels(plan, 0), 4);
     ck_assert_int_eq(vx_plan_channels(plan, 2), 8);
-    /* Two tensors are alive at once; all else is in the place of the third. */
+    /* Two tensors are alive at once; all others take the place of the third. */
     ck_assert_int_eq(plan->channels, 2 * row);
     ck_assert_int_eq((i64)vx_plan_bytes(plan, 1), 64 * 2 * row * 4);
     for (i32 i = 0; i < plan->tensors_count; i++)

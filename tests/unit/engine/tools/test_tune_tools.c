@@ -1,4 +1,4 @@
-/* The tools tune and bench, as a person calls them, on the fake device.
+/* The tools tune and bench, called as on the command line, on the fake device.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/memory/arena.h"
 #include "engine/base/text/json.h"

@@ -44,8 +44,7 @@ static struct vx_conv_problem problem_of(i64 n, i32 edge, i32 channels,
 
 /* --- pure --- */
 
-/* What the bounds are for: they must see one missing neighbour of 13, and a sum that was
- * kept in 16 bits. */
+/* The bounds must detect one missing neighbour of 13, and a sum that was kept in 16 bits. */
 START_TEST(test_bounds)
 {
     static const i32 channels[] = {16, 64, 256, 1024, 2048};
@@ -109,7 +108,7 @@ START_TEST(test_candidates)
         best, count < VX_MEASURE_CANDIDATES_AUTO ? count : VX_MEASURE_CANDIDATES_AUTO);
     for (i32 i = 0; i < best; i++) ck_assert_int_eq(few[i].tile, all[i].tile);
     want.algorithm =
-        VX_CONV_MASKED_SPLIT; /* pinned: not of the layer's order, still run */
+        VX_CONV_MASKED_SPLIT; /* pinned: not in the layer's order, but runs */
     best = vx_measure_candidates(&want, &problem, caps, few);
     ck_assert_int_gt(best, 0);
     for (i32 i = 0; i < best; i++)
@@ -181,9 +180,9 @@ START_TEST(test_measure)
     ck_assert_int_eq(report.rejected, 0);
     ck_assert_int_ge(report.best, 0);
     ck_assert(report.results[report.best].final);
-    ck_assert_int_ge(report.pairs, problem.n); /* every voxel has itself */
+    ck_assert_int_ge(report.pairs, problem.n); /* every voxel is its own neighbour */
     for (i32 i = 0; i < report.count; i++) ck_assert_double_gt(report.results[i].ns, 0);
-    /* What was measured is what is picked. */
+    /* The choice that was measured is the one that is picked. */
     vx_pick_init(&pick, bench.jit, vx_gpu_caps(bench.gpu), vx_gpu_name(bench.gpu));
     pick.table = table;
     pick.algorithm = want.algorithm;
@@ -197,7 +196,7 @@ START_TEST(test_measure)
 }
 END_TEST
 
-/* One element that is wrong, in any row, is seen; and so is one that is not written. */
+/* One wrong element in any row is detected, and so is one that is not written. */
 START_TEST(test_oracle_sees)
 {
     const struct vx_conv_problem problem = problem_of(192, 3, 16, VX_NUMBER_F16);
@@ -239,7 +238,7 @@ START_TEST(test_oracle_sees)
         ck_assert(!verdict.same);
         ck_assert_int_eq(verdict.right, flips[i].right);
     }
-    /* An oracle that is wrong itself is refused: all of it poisoned, none of it written. */
+    /* An oracle with a wrong answer of its own is refused: here all of it is poison. */
     vx_oracle_close(&oracle);
     good(vx_oracle_poison(stand, &why), &why);
     vx_status status = vx_oracle_open(stand, &why, &oracle);
@@ -250,8 +249,8 @@ START_TEST(test_oracle_sees)
 }
 END_TEST
 
-/* A kernel that does what its reference does, but for one bit of one element when it is
- * given block masks, as MASKED gives them. */
+/* A kernel that computes what its reference does, but flips one bit of one element when
+ * it gets block masks, as MASKED does. */
 static u16 planted_flip;
 
 static void planted_ref(const void *pointer, enum vx_number type)
@@ -271,7 +270,7 @@ static const struct vx_kernel_spec *planted_find(const char *name)
     return &planted;
 }
 
-/* A wrong tile is rejected, logged and never a row; and so is one of other bits. */
+/* A wrong tile is rejected, logged and never becomes a row; so is a tile with different bits. */
 START_TEST(test_measure_rejects)
 {
     static const u16 flips[] = {0x4000, 0x0001};
@@ -303,7 +302,7 @@ START_TEST(test_measure_rejects)
 }
 END_TEST
 
-/* Whatever call of the driver fails, the failure comes back and nothing is left behind. */
+/* Whichever call of the driver fails, its error is returned and nothing leaks. */
 START_TEST(test_measure_torture)
 {
     const struct vx_measure_device device = {bench.set, bench.jit, bench.stream};
@@ -327,7 +326,7 @@ START_TEST(test_measure_torture)
 }
 END_TEST
 
-/* A device that is lost in the middle: said once, and closing does not wait for it. */
+/* A device that is lost in the middle: it is reported once, and closing does not wait for it. */
 START_TEST(test_measure_lost)
 {
     const struct vx_measure_device device = {bench.set, bench.jit, bench.stream};

@@ -1,4 +1,4 @@
-/* Shapes, tuning tables and picks: pure, or files.  SPDX-License-Identifier: Apache-2.0 */
+/* Shapes, tuning tables and picks, in memory and as files.  SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/pick.h"
 #include "engine/tune/shapes.h"
 #include "engine/tune/table.h"
@@ -28,7 +28,7 @@ START_TEST(test_shell_counts)
 }
 END_TEST
 
-/* Against the definition, point by point, in the order of chunks. */
+/* Against the definition, voxel by voxel, in the order of chunks. */
 START_TEST(test_shell_points)
 {
     static const i32 sizes[] = {1, 2, 3, 5, 8, 16, 33, 258};
@@ -128,7 +128,7 @@ START_TEST(test_table_refuses)
         vx_tune_table_parse(table, "t", cases[_i].text, strlen(cases[_i].text), &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_msg(strstr(why.text, cases[_i].says), "%s: %s", cases[_i].says, why.text);
-    ck_assert_int_eq(vx_tune_table_count(table), 1); /* keeps what it had */
+    ck_assert_int_eq(vx_tune_table_count(table), 1); /* the table keeps its rows */
     vx_tune_table_close(&table);
 }
 END_TEST
@@ -201,7 +201,7 @@ START_TEST(test_table_full)
 }
 END_TEST
 
-/* A file whose rows would not all find room changes nothing, whatever the table has already. */
+/* A file with more rows than the table has room for changes nothing. */
 START_TEST(test_table_nearly_full)
 {
     struct vx_tune_table *table = table_of("");
@@ -222,7 +222,7 @@ START_TEST(test_table_nearly_full)
 }
 END_TEST
 
-/* A line may be one byte shorter than its room, newline and all. */
+/* A line, with its newline, may be one byte shorter than the buffer for it. */
 START_TEST(test_longest_line)
 {
     char text[2 * VX_TUNE_LINE_BYTES];
@@ -244,7 +244,7 @@ START_TEST(test_longest_line)
 }
 END_TEST
 
-/* What cannot get its name is not left beside it. */
+/* A temporary file that cannot be renamed is removed. */
 START_TEST(test_table_not_renamed)
 {
     char folder[] = "/tmp/vx_tune_XXXXXX", path[64];
@@ -263,7 +263,7 @@ END_TEST
 
 START_TEST(test_fill)
 {
-    ck_assert_int_eq(vx_tune_fill(0), 3); /* not known: a surface */
+    ck_assert_int_eq(vx_tune_fill(0), 3); /* not known: as for a surface */
     ck_assert_int_eq(vx_tune_fill(0.47), 3);
     ck_assert_int_eq(vx_tune_fill(13.25 / 27), 3);
     ck_assert_int_eq(vx_tune_fill(1.0 / 27), 0);
@@ -312,7 +312,7 @@ static void row_text(const struct vx_conv_problem *problem,
     vx_tune_row_print(&row, text);
 }
 
-/* A tile that fits and is not the cheapest: only a table can have said so. */
+/* A tile that fits but is not the cheapest: only a table can have chosen it. */
 static struct vx_conv_choice dear_choice(const struct vx_conv_problem *problem)
 {
     const struct vx_caps *caps = caps_of("sm_90a");
@@ -328,7 +328,7 @@ static struct vx_conv_choice dear_choice(const struct vx_conv_problem *problem)
     return dear;
 }
 
-/* True when an algorithm of the layer's own order runs the problem. */
+/* True when an algorithm with the layer's own order of sums can run the problem. */
 static bool may_run(const struct vx_conv_problem *problem, const struct vx_caps *caps)
 {
     struct vx_conv_choice choice;
@@ -348,7 +348,7 @@ static void check_pick(const struct vx_pick *pick, const struct vx_conv_problem 
     ck_assert(choice.algorithm != VX_CONV_AUTO);
     if (pinned) ck_assert_int_eq(choice.algorithm, pick->algorithm);
     if (pinned) ck_assert_int_eq(choice.tile, cheap.tile);
-    /* Too many rows for every algorithm: still one of the layer's order, or the pinned. */
+    /* When no algorithm can run so many rows, the choice has the layer's order or is pinned. */
     if (!pinned && choice.algorithm != pick->algorithm)
         ck_assert(vx_conv_exact(problem, choice.algorithm));
     if (pinned || may_run(problem, pick->caps))
@@ -415,7 +415,7 @@ START_TEST(test_pick_row)
 }
 END_TEST
 
-/* The larger of two sizes that are equally near; and of one size the fastest row that
+/* Of two sizes that are equally near, the larger one; of one size, the fastest row that
  * keeps the order of sums. */
 START_TEST(test_pick_order)
 {
@@ -446,7 +446,7 @@ START_TEST(test_pick_order)
 }
 END_TEST
 
-/* A row whose tile is no longer in the search space is not seen. */
+/* A row whose tile is no longer in the search space is ignored. */
 START_TEST(test_pick_lost_tile)
 {
     struct vx_conv_problem problem = problem_of(64160, 3, 128, 128);

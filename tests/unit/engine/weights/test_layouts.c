@@ -1,5 +1,5 @@
-/* Layouts: where each library keeps the weight of an offset, told by programs that count
- * as those libraries do; which shapes have one reading, and what is said about the others.
+/* Layouts: where each library keeps the weight of an offset, computed here as those libraries index
+ * their weights; which shapes have one reading, and the errors for the others.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,17 +54,17 @@ static struct vx_safetensors *file_of(const struct vx_test_tensor *tensors, size
     return file;
 }
 
-/* What a library would say its weight is: for each number of the file, in its order, the
+/* The meaning of a library's weight: for each number of the file, in its order, the
  * offset from the output's voxel to the input's along the columns of coords, and the
- * channels.  Written from the libraries' sources, as they count. */
+ * channels.  Written from the libraries' sources, with their indexing. */
 struct entry {
     i32 at[3], ci, co;
 };
 typedef void (*counter)(const i32 k[3], i32 ci, i32 co, struct entry *out);
 
-/* spconv 2: [Co, K0, K1, K2, Ci], the last axis of the kernel fastest (2.3.8 asked, by
- * generate_subm_conv_inds_cpu).  A kernel of one offset is multiplied as a (Ci, Co)
- * matrix, whatever its shape (conv1x1 in pytorch/conv.py). */
+/* spconv 2: [Co, K0, K1, K2, Ci], the last axis of the kernel fastest (checked against
+ * generate_subm_conv_inds_cpu of 2.3.8).  A kernel of one offset is multiplied as a (Ci,
+ * Co) matrix, whatever its shape (conv1x1 in pytorch/conv.py). */
 static void count_spconv(const i32 k[3], i32 ci, i32 co, struct entry *out)
 {
     if (k[0] * k[1] * k[2] == 1) {
@@ -90,8 +90,8 @@ static void count_torchsparse(const i32 k[3], i32 ci, i32 co, struct entry *out)
                     for (i32 o = 0; o < co; o++) *out++ = (struct entry){{x, y, z}, i, o};
 }
 
-/* MinkowskiEngine: [V, Ci, Co]; the number of an offset is taken apart axis by axis, the
- * first by the first remainder (coordinate_at in kernel_region.hpp). */
+/* MinkowskiEngine: [V, Ci, Co]; the index of an offset is split axis by axis, the first
+ * axis by the first remainder (coordinate_at in kernel_region.hpp). */
 static void count_minkowski(const i32 k[3], i32 ci, i32 co, struct entry *out)
 {
     for (i32 n = 0; n < k[0] * k[1] * k[2]; n++) {
@@ -187,7 +187,7 @@ static struct vx_test_tensor weight_of(enum shape shape, const i32 k[3], i32 co)
     return (struct vx_test_tensor){"y.weight", "F32", {k[0] * k[1] * k[2], 4, co}, 3, 0};
 }
 
-/* Every number of the file lands at the offset and the channels that the library means. */
+/* Every number of the file is loaded at the offset and the channels that the library means. */
 START_TEST(weights_lie_where_the_library_put_them)
 {
     static f32 values[105 * 4 * 6];
@@ -227,8 +227,8 @@ START_TEST(weights_lie_where_the_library_put_them)
 }
 END_TEST
 
-/* TorchSparse and MinkowskiEngine agree for odd kernels and for no others, which is why
- * their even ones have to have names; voxeld serves odd ones. */
+/* TorchSparse and MinkowskiEngine agree for odd kernels only, so their layouts of even
+ * ones would need different names; voxeld serves odd ones. */
 START_TEST(even_kernels_are_refused)
 {
     static const char *const sizes[] = {"2", "[3,2,3]", "4", "[1,1,2]"};
@@ -289,7 +289,7 @@ static const struct {
      {"y.weight", "F32", {1, 1, 1, 1, 4}, 5, 0},
      "spconv",
      true},
-    /* several: refused, with the words that decide */
+    /* several: refused, with the layouts to choose from */
     {CONV("\"channels\":6,\"kernel\":3"),
      {"y.weight", "F32", {27, 4, 6}, 3, 0},
      "its shape [27, 4, 6] " READINGS "\"torchsparse\", \"minkowski\", \"warpconvnet\"",
@@ -409,7 +409,7 @@ START_TEST(torchsparse_does_not_dilate)
         "\"layout\":\"torchsparse\",\"dilation\":[%d,%d,%d]}],\"outputs\":[{\"layer\":"
         "\"y\"}]}";
     static const i32 dilations[][3] = {{1, 1, 2},
-                                       {2, 2, 1}}; /* the second dilates nothing */
+                                       {2, 2, 1}}; /* the second dilation has no effect */
     for (size_t i = 0; i < 2; i++) {
         char full[512];
         const i32 *d = dilations[i];

@@ -1,4 +1,4 @@
-/* The safetensors reader: what it reads, and every way a file can lie, with code and
+/* The safetensors reader: what it reads, and every way a file can be malformed, with code and
  * sentence.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,7 +18,7 @@
 #define LABEL "m/1/weights.safetensors"
 
 /* Header length, header, data bytes: on the heap at an odd address and at its exact size,
- * so that ASan sees every step outside it. */
+ * so that ASan detects every access outside it. */
 struct image {
     u8 *block, *bytes;
     size_t count;
@@ -114,8 +114,7 @@ START_TEST(what_is_not_finite_is_seen_in_every_type)
 }
 END_TEST
 
-/* Every half there is, against its definition: (-1)^s 2^(e-15) 1.f, subnormal 2^-14 0.f.
- */
+/* Every 16-bit float, against its definition: (-1)^s 2^(e-15) 1.f, subnormal 2^-14 0.f. */
 START_TEST(every_half_is_exact)
 {
     static const char header[] =
@@ -307,7 +306,7 @@ START_TEST(empty_tensors_lie_where_others_begin)
 }
 END_TEST
 
-/* A good file cut at every length is refused, but at its own. */
+/* A good file cut at any length but its own is refused. */
 START_TEST(every_truncation_is_refused)
 {
     const struct vx_test_tensor tensors[] = {{"a", "F32", {2}, 1, values},
@@ -404,7 +403,7 @@ START_TEST(a_header_beyond_the_limit_is_refused_unread)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_str_eq(why.text,
                      LABEL ": expected a header of at most 16777216 bytes, got 16777217");
-    /* One as long as may be is read: spaces behind its last brace. */
+    /* A header of the maximum length is read: spaces behind its last brace. */
     length = VX_SAFETENSORS_HEADER_BYTES_MAX;
     memcpy(bytes, &length, 8);
     memset(bytes + 8, ' ', length);
@@ -417,13 +416,14 @@ START_TEST(a_header_beyond_the_limit_is_refused_unread)
 }
 END_TEST
 
-/* What has another format's mark is named; what a safetensors file may begin with is not. */
+/* A file that begins like another format is reported with that format's name; a possible beginning
+ * of a safetensors file is not. */
 START_TEST(files_of_other_formats_are_known)
 {
     static const struct {
         const char *text;
         size_t bytes;
-        const char *what; /* how it begins; NULL = nothing is said */
+        const char *what; /* how the sentence begins; NULL = none */
     } files[] = {
         {"PK\x03\x04\0\0\0\0\0\0", 10, "a zip archive, as torch.save"},
         {"\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20", 10,

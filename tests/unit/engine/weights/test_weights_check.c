@@ -105,7 +105,7 @@ START_TEST(what_lies_beside_a_layer_is_not_left_out)
 }
 END_TEST
 
-/* A tensor that one layer leaves out and another reads by name is not forgotten. */
+/* A tensor that one layer leaves out and another reads by name is not reported as left out. */
 START_TEST(a_tensor_that_another_layer_reads_is_not_left_out)
 {
     const struct vx_network *network = network_of(

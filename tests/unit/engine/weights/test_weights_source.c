@@ -23,14 +23,14 @@
 
 enum harm {
     HARM_NONE,
-    HARM_EMPTIES,    /* the file has no bytes any more, as after open(2) with O_TRUNC */
+    HARM_EMPTIES,    /* the file is empty, as after open(2) with O_TRUNC */
     HARM_CUTS,       /* it ends one byte before the end of what is read */
     HARM_DISK,       /* the disk has an error */
     HARM_CRUMBS,     /* each call gives one byte */
     HARM_INTERRUPTS, /* a signal comes first */
 };
 
-/* What happens before which call of pread, and what that call asked for. */
+/* The harm, the call of pread that it precedes, and what that call asked for. */
 static struct {
     enum harm harm;
     i32 at, calls;
@@ -121,8 +121,8 @@ static bool load_with(enum harm harm, i32 at, i32 network)
     return true;
 }
 
-/* Before the header's length, the header, each tensor, and each that is read again for
- * the notes. */
+/* The harm comes before the header's length, the header, each tensor, and each tensor
+ * that is read again for the notes. */
 START_TEST(harm_at_every_moment_of_a_load)
 {
     for (enum harm harm = HARM_EMPTIES; harm <= HARM_DISK; harm++) {
@@ -161,7 +161,7 @@ START_TEST(what_comes_in_parts_is_put_together)
 }
 END_TEST
 
-/* Several pages, so that a mapping would fault; several pieces of a half type. */
+/* Several pages, so that a mapping would fault, and several reads for a half type. */
 static const struct vx_test_tensor large[] = {{"w", "F32", {50000}, 1, NULL},
                                               {"w", "F16", {50000}, 1, NULL},
                                               {"w", "BF16", {50000}, 1, NULL}};

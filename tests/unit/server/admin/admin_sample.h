@@ -1,7 +1,7 @@
 /* admin_sample - a server in the middle of its life, for tests of metrics and pages.
  *
- * Two models that serve, one that loads, one that is broken, and a second row of the
- * first one that is on its way out; two workers, one of them down.
+ * Two models that serve, one that loads, one that is broken, and a second instance of the
+ * first model that is being unloaded; two workers, one of them down.
  *
  *   struct sample sample;
  *   sample_open(&sample);
@@ -15,7 +15,7 @@
 
 #include "server/metrics/metrics.h"
 
-/* Of the GPU that worker 0 has. */
+/* Of worker 0's GPU. */
 #define SAMPLE_UUID "GPU-ceafd5e8-f609-37b4-b5fe-d77f0c8adc00"
 
 struct sample {

@@ -1,4 +1,4 @@
-/* page: every route, its status, and that what is shown is escaped.
+/* page: every route, its status, and that the text shown is escaped.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,7 +54,7 @@ START_TEST(health_says_why_not)
     expect_json("/v2/health/live", 200, NULL);
     expect_json("/v2/health/ready", 503,
                 "model 'segment' version 4 is loading: 14 of 52");
-    /* Every one, and not only the first. */
+    /* Every reason, not only the first. */
     ck_assert_ptr_nonnull(strstr(
         body, "\"not_ready\":[{\"name\":\"segment\",\"version\":\"4\",\"why\":\"model "
               "'segment' version 4 is loading: 14 of 52 layers\"},{\"name\":\"we"));
@@ -140,7 +140,7 @@ START_TEST(draining_does_not_blame_a_model)
     model->state = VX_INSTANCE_READY;
     model->workers_loaded = 1;
     vx_registry_row(sample.registry, vx_registry_add(sample.registry, "normals", 2, 0))
-        ->state = VX_INSTANCE_UNAVAILABLE; /* does not hold version 1 back */
+        ->state = VX_INSTANCE_UNAVAILABLE; /* does not make version 1 unready */
     expect_json("/v2/health/ready", 503, "the server is starting or stopping");
     model->workers_loaded = 0;
     expect_json("/v2/health/ready", 503, "model 'normals' version 1 waits until a");

@@ -1,5 +1,5 @@
-/* config: what binds, what is refused and in which words, and that --help has every
- * setting.
+/* config: which settings are accepted, what is refused with which sentence, and that
+ * --help has every setting.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -34,8 +34,8 @@ static vx_status parse(const char *const *arguments)
 }
 #define PARSE(...) parse((const char *const[]){__VA_ARGS__, NULL})
 
-/* Writes a configuration file and says its path; the test's directory goes away with it.
- */
+/* Writes a configuration file and returns its path; the file is deleted with the
+ * test's directory. */
 static const char *file_with(const char *text, size_t length)
 {
     static char path[64];
@@ -121,7 +121,7 @@ static const struct {
     {{"--confg=x"}, "unknown setting '--confg=x'; the nearest is --config (--help"},
     {{"--zzzzzzzzzz"}, "unknown setting '--zzzzzzzzzz' (--help lists all)"},
     {{"--rgpc", "x"},
-     "unknown setting '--rgpc'; the nearest is --grpc"}, /* a swap is one */
+     "unknown setting '--rgpc'; the nearest is --grpc"}, /* a swap counts as one typo */
     {{"--arena-bytes", "4GB"},
      "--arena-bytes: expected a whole number of bytes from 16M to 1T, with K, KiB, M, "
      "MiB, G, GiB, T, TiB or no suffix, got '4GB'"},
@@ -185,7 +185,7 @@ static const struct {
     {{NULL}, NULL},
     {{"--repository-poll-ms=1s"},
      "--repository-poll-ms has no effect without --model-control poll"},
-    {{"--repository-poll-ms=15s"}, "--repository-poll-ms has"}, /* the default, said */
+    {{"--repository-poll-ms=15s"}, "--repository-poll-ms has"}, /* the default itself */
     {{"--repository-poll-ms=1s", "--model-control=explicit"}, "--repository-poll-ms has"},
     {{"--repository-poll-ms=1s", "--model-control=poll"}, NULL},
     {{"--client-shm-bytes=1G"},
@@ -243,7 +243,7 @@ START_TEST(file_binds_under_flags)
         PARSE("--grpc=x:9", "--config", path, "--drain-ms=5s", "--no-access-log");
     ck_assert_msg(!st.fault, "%s", why.text);
     unlink(path);
-    ck_assert_str_eq(config.grpc, "x:9"); /* said before --config, and still the flag's */
+    ck_assert_str_eq(config.grpc, "x:9"); /* set before --config: the flag still wins */
     ck_assert_str_eq(config.http, "h:2");
     ck_assert_int_eq(config.grace_ms, 7000);
     ck_assert_int_eq(config.drain_ms, 5000);
@@ -355,7 +355,7 @@ START_TEST(settings_of_gpus)
     ck_assert_str_eq(config.algorithm, "masked_split");
     char help[32768];
     vx_config_help(help, sizeof help);
-    ck_assert(strstr(help, "|masked_split|")); /* choices are shown as they are said */
+    ck_assert(strstr(help, "|masked_split|")); /* choices are shown as they are written */
 }
 END_TEST
 

@@ -1,4 +1,4 @@
-/* What follows from the machine: its processors, its limit of open files.
+/* What is derived from the machine: its processors, its limit of open files.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,4 +1,4 @@
-/* The shared arena and the channel: the front's ties to its workers.
+/* The shared arena and the IPC channel, which connect the front with its workers.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,7 +31,7 @@ START_TEST(slots_are_apart_and_seen_by_the_worker)
     ck_assert_uint_ge(vx_shared_used(front), 5100);
     slots->give(slots->context, &a);
     slots->give(slots->context, &b);
-    slots->give(slots->context, &b); /* given already: nothing happens */
+    slots->give(slots->context, &b); /* a second give has no effect */
     ck_assert_uint_eq(vx_shared_used(front), 0);
     vx_shared_close(&worker);
     vx_shared_close(&front);
@@ -46,7 +46,7 @@ START_TEST(a_full_arena_says_no_and_recovers)
     const struct vx_slots *slots = vx_shared_slots(front);
     ck_assert(slots->take(slots->context, 1 << 20, &slot));
     ck_assert(!slots->take(slots->context, 1, &none));
-    ck_assert(slots->take(slots->context, 0, &none)); /* nothing always fits */
+    ck_assert(slots->take(slots->context, 0, &none)); /* zero bytes always fit */
     slots->give(slots->context, &slot);
     ck_assert(slots->take(slots->context, 1, &slot));
     slots->give(slots->context, &slot);
@@ -118,11 +118,11 @@ START_TEST(a_short_message_is_refused)
 }
 END_TEST
 
-/* What a DONE says of itself is held against its size: every lie is refused. */
+/* The counts in a DONE are checked against its size: every mismatch is refused. */
 static const struct {
     i32 items_count, whys_count, why;
-    int extra; /* bytes beyond what the counts say */
-    bool open; /* a sentence without an end */
+    int extra; /* bytes beyond those that the counts require */
+    bool open; /* a sentence without its NUL */
     bool fine;
 } dones[] = {
     {2, 1, 0, 0, false, true},
@@ -151,7 +151,7 @@ START_TEST(a_done_that_lies_is_refused)
     done.whys_count = dones[_i].whys_count;
     size_t items = offsetof(struct vx_message_done, items);
     size_t whole = vx_message_done_bytes(&done);
-    /* Counts below zero have no size; the record then is whole for none. */
+    /* Negative counts have no size: no record is whole for them. */
     if (done.items_count < 0 || done.whys_count < 0) whole = items;
     for (i32 i = 0; i < done.items_count; i++) done.items[i].why = -1;
     done.items[0].why = dones[_i].why;
@@ -179,7 +179,7 @@ START_TEST(a_peer_that_does_not_read_is_noticed)
                                         .items_count = VX_BATCH_ITEMS_MAX};
     for (int i = 0; i < VX_WORKER_DEPTH; i++)
         ck_assert(!vx_channel_send(fds[0], &run.head, sizeof run).fault);
-    /* ... and a flood ends in a status, not in a wait. */
+    /* ... and a flood ends in an error status instead of blocking. */
     vx_status st = VX_OK;
     for (int i = 0; i < 100000 && !st.fault; i++)
         st = vx_channel_send(fds[0], &load.head, sizeof load);

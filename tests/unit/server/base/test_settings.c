@@ -1,4 +1,5 @@
-/* tracing and the settings that clients change: which requests are traced, what TraceSetting and LogSettings take, and that a refusal changes nothing.
+/* tracing and the settings that clients change: which requests are traced, what TraceSetting and
+ * LogSettings accept, and that a refusal changes nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,7 +63,7 @@ START_TEST(a_sampled_parent_is_always_traced)
     ck_assert_str_ne(first.span_id, second.span_id);
     ck_assert_str_ne(first.span_id, "0000000000000000");
     struct vx_trace trace = vx_tracing_begin(tracing, "conv", PARENT "00");
-    ck_assert(!trace.wanted); /* its ids are for the access log */
+    ck_assert(!trace.wanted); /* its ids are only for the access log */
     ck_assert_uint_eq(strlen(trace.span_id), 16);
     trace = vx_tracing_begin(tracing, "conv", "nonsense");
     ck_assert(!trace.wanted && !trace.trace_id[0] && !trace.span_id[0]);
@@ -169,9 +170,9 @@ START_TEST(trace_settings_are_triton_s)
     ck_assert_int_eq(traced_of("conv", 5000), 0);
     trace_change("", (struct pairs){{"trace_level=TIMESTAMPS", "trace_rate=10"}});
     trace_is("", "TIMESTAMPS", "10", "-1");
-    trace_is("conv", "TIMESTAMPS", "10", "-1"); /* it has none of its own */
+    trace_is("conv", "TIMESTAMPS", "10", "-1"); /* it has no count of its own */
     ck_assert_int_eq(traced_of("conv", 1000), 100);
-    /* A model's own, beside the server's. */
+    /* A model's own settings, beside the server's. */
     trace_change("conv", (struct pairs){{"trace_rate=1", "trace_count=7"}});
     trace_is("conv", "TIMESTAMPS", "1", "7");
     trace_is("", "TIMESTAMPS", "10", "-1");
@@ -183,13 +184,13 @@ START_TEST(trace_settings_are_triton_s)
     trace_change("conv", (struct pairs){{"trace_level=OFF", "trace_count"}});
     trace_is("conv", "OFF", "1", "-1");
     ck_assert_int_eq(traced_of("conv", 100), 0);
-    /* Taken back: the server's count, then the defaults. */
+    /* Settings removed: the server's count applies, then the defaults. */
     trace_change("conv", (struct pairs){{"trace_level", "trace_rate"}});
     trace_is("conv", "TIMESTAMPS", "10", "-1");
     trace_change("", (struct pairs){{"trace_level", "trace_rate"}});
     trace_is("", "OFF", "1000", "-1");
     ck_assert_int_eq(traced_of("conv", 5000), 0);
-    /* What was told may be told back. */
+    /* A setting may be changed to the value that was just returned. */
     trace_change("", (struct pairs){{"trace_file=", "trace_mode=triton", "trace_file"}});
 }
 END_TEST
@@ -310,7 +311,7 @@ static vx_status log_set(const char *first, LogValue first_value, const char *se
                      &inference__log_settings_response__descriptor, answer);
 }
 
-/* As one text: "log_error=1 log_file= ...", sorted as they come. */
+/* As one string: "log_error=1 log_file= ...", in the order of the answer. */
 static const char *log_said(const Inference__LogSettingsResponse *answer)
 {
     static char text[512];
@@ -365,7 +366,7 @@ END_TEST
 static const struct {
     const char *setting;
     enum vx_peer_kind kind;
-    u64 connection; /* 0: not known who asks */
+    u64 connection; /* 0: the client is unknown */
     bool may;
 } changers[] = {
     {"off", VX_PEER_UNIX, 1, false},     {"off", VX_PEER_LOCAL, 1, false},
@@ -395,12 +396,12 @@ START_TEST(the_setting_says_who_may_change_them)
     vx_log_choice_get(&choice);
     ck_assert(choice.error != changers[_i].may);
     trace_is("", changers[_i].may ? "TIMESTAMPS" : "OFF", "1000",
-             "-1"); /* all may read */
+             "-1"); /* everyone may read */
     ck_assert(!log_set(NULL, BOOL(0), NULL, BOOL(0), &log).fault);
 }
 END_TEST
 
-/* Who did it: the log's line tells, before the log is silent. */
+/* The log has a line that names the client, before logging is switched off. */
 START_TEST(the_log_says_who_changed_them)
 {
     Inference__LogSettingsResponse *answer;
@@ -422,7 +423,7 @@ START_TEST(the_log_says_who_changed_them)
     ck_assert_ptr_nonnull(strstr(text, _i ? "peer=unix connection=77 uid=1234"
                                           : "peer=local connection=77 uid=-1"));
     ck_assert_ptr_nonnull(strstr(text, "what=shown"));
-    ck_assert_ptr_nonnull(strstr(text, "what=still_shown")); /* the operator's */
+    ck_assert_ptr_nonnull(strstr(text, "what=still_shown")); /* the operator's own line */
     ck_assert_ptr_null(strstr(text, "not shown"));
 }
 END_TEST

@@ -1,4 +1,4 @@
-/* timer: one that is due again at once does not keep the loop.
+/* timer: a timer that is due again at once does not block the loop.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,7 +9,7 @@
 #include <check.h>
 
 #define TURNS     5
-#define FIRED_MAX 100000 /* so many in one turn: it never ends */
+#define FIRED_MAX 100000 /* so many in one iteration: it never ends */
 
 static struct {
     uv_loop_t loop;
@@ -23,7 +23,7 @@ static void on_timer(uv_timer_t *timer)
     rig.fired++;
     rig.fired_in_turn++;
     ck_assert_int_lt(rig.fired_in_turn, FIRED_MAX);
-    /* Itself, and the other: both are due at once. */
+    /* Restarts itself and the other: both are due at once. */
     vx_timer_once(timer, on_timer, 0);
     vx_timer_once(&rig.timers[timer == &rig.timers[0]], on_timer, -5);
 }

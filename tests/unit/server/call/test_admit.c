@@ -1,4 +1,5 @@
-/* Requests against a signature: what is admitted, and the sentence for each that is not.
+/* Requests against a model's signature: what is admitted, and the sentence for each
+ * refusal.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -127,7 +128,7 @@ static void change_output_twice(struct vx_request *r)
 
 static void change_named(struct vx_request *r)
 {
-    r->coords_named = true; /* its own name is asked for; coords are there */
+    r->coords_named = true; /* coords are there, and their coords_ref is asked for */
 }
 static void change_by_name(struct vx_request *r)
 {
@@ -214,7 +215,7 @@ START_TEST(a_case_has_its_code_and_sentence)
 }
 END_TEST
 
-/* Eight outputs: all are named, unless their names leave the sentence no room. */
+/* Eight outputs: the sentence names all, unless their names are too long for it. */
 static const struct {
     const char *stem;
     const char *ends;

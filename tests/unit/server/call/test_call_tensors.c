@@ -1,5 +1,5 @@
-/* Tensors of a request in regions, from the parser's value to the loop: what is copied, what
- * stays where it is, and that nothing is left taken.  The regions here are a test's own.
+/* Tensors of a request in regions, from the parser to the loop: what is copied, what
+ * stays where it is, and that nothing stays taken.  The regions here are the test's own.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -145,8 +145,8 @@ static void expect_nothing_taken(void)
         ck_assert_int_eq(call.outputs_held[i].region, 0);
 }
 
-/* Where coordinates lie; whether every worker is a GPU; whether their name was asked for;
- * whether they are copied. */
+/* Where coords lie; whether every worker has a GPU; whether their coords_ref is asked
+ * for; whether they are copied. */
 static const struct {
     const char *region;
     bool in_place, named, copied;
@@ -169,7 +169,7 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     ck_assert_int_eq(world.slots, copied);
     ck_assert_int_eq(world.uses, 3);
     ck_assert_uint_eq(coords->place.bytes, 80);
-    ck_assert_int_ne(call.inputs_held[0].region, 0); /* the region stays known */
+    ck_assert_int_ne(call.inputs_held[0].region, 0); /* the region is still noted */
     ck_assert_int_eq(vx_place_in_region(&coords->place), !copied);
     ck_assert_uint_eq(coords->place.offset, copied ? 64 : 16);
     if (copied) ck_assert(!memcmp(world.slot_memory + 64, world.memory + 16, 80));
@@ -179,7 +179,7 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     ck_assert_uint_eq(call.outputs_held[1].bytes, 60);
     vx_call_tensors_give(&slots, options.regions, &call);
     ck_assert_int_eq(world.uses, 0);
-    vx_call_tensors_give(&slots, options.regions, &call); /* again is nothing */
+    vx_call_tensors_give(&slots, options.regions, &call); /* a second call does nothing */
 }
 END_TEST
 
@@ -191,7 +191,7 @@ START_TEST(what_has_no_bytes_lies_nowhere)
         call.request.inputs[i].region.bytes = 0;
     }
     ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
-    ck_assert_int_eq(world.uses, 1); /* the output's */
+    ck_assert_int_eq(world.uses, 1); /* the use by the output */
     ck_assert_int_eq(world.slots + world.reads, 0);
     for (i32 i = 0; i < 2; i++)
         ck_assert_int_eq(call.request.inputs[i].place.kind, VX_PLACE_ARENA);

@@ -1,4 +1,5 @@
-/* The turns of waiting calls: every call once, a connection's own in order, connections in turn.
+/* The turns of waiting calls: each call has one, a connection's calls in order,
+ * connections in a round robin.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -36,7 +37,7 @@ START_TEST(an_empty_list_has_no_call)
     ck_assert_ptr_null(vx_call_turns_take(&turns));
     ck_assert_ptr_null(turns.first);
     ck_assert_ptr_null(turns.last);
-    add(0, 1); /* again */
+    add(0, 1); /* adds the same call again */
     ck_assert_ptr_eq(vx_call_turns_take(&turns), only);
 }
 END_TEST
@@ -68,8 +69,9 @@ START_TEST(a_call_that_comes_later_has_its_turn)
 }
 END_TEST
 
-/* Random additions and removals beside a model of the rule: of the connections with calls, the one
- * whose turn was longest ago, or that came first. */
+/* Random additions and removals, compared with a model of the rule: the next call is
+ * from the connection whose last turn was longest ago, or of equal ones from the one
+ * that came first. */
 START_TEST(any_order_keeps_the_rule)
 {
     u32 random = (u32)_i + 1;

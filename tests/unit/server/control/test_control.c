@@ -154,11 +154,11 @@ START_TEST(server_metadata_advertises_what_is_served)
 }
 END_TEST
 
-/* What every question about a model answers to a name and a version. */
+/* How every method about a model answers for a name and a version. */
 static const struct {
     const char *name, *version;
     enum vx_code code;       /* of metadata, configuration, statistics */
-    enum vx_code ready_code; /* of ModelReady, where loading is an answer */
+    enum vx_code ready_code; /* of ModelReady, which succeeds for a model that loads */
     bool ready;
     const char *text;
 } lookups[] = {

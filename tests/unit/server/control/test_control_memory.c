@@ -1,4 +1,4 @@
-/* The shared memory methods: what they answer, as stock clients know it from Triton.
+/* The shared memory methods: their answers are those that stock clients know from Triton.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@ static struct vx_arena scratch;
 static void *scratch_block;
 static u8 answer_bytes[VX_ANSWER_BYTES_MAX];
 static struct vx_why why;
-static const char *said; /* the sentence of the last fault */
+static const char *said; /* the sentence of the last error */
 static u64 connection = 1;
 static int waiter;
 static bool later, waits = true;
@@ -152,7 +152,7 @@ START_TEST(system_regions_come_are_listed_and_go)
     ck_assert_uint_eq(systems->regions[0]->value->byte_size, 400);
     ck_assert_int_eq(list_system("none"), VX_CODE_NOT_FOUND);
     ck_assert_str_eq(said, "Unable to find system shared memory region: 'none'");
-    ck_assert_int_eq(list_device(""), VX_CODE_OK); /* another kind */
+    ck_assert_int_eq(list_device(""), VX_CODE_OK); /* another kind of region */
     ck_assert_uint_eq(devices->n_regions, 0);
     ck_assert_int_eq(remove_system("none"), VX_CODE_OK);
     ck_assert_int_eq(remove_device(""), VX_CODE_OK);
@@ -175,7 +175,7 @@ START_TEST(nobody_sees_what_is_anothers)
     ck_assert_int_eq(list_system("r"), VX_CODE_NOT_FOUND);
     ck_assert_int_eq(remove_system("r"), VX_CODE_OK);
     ck_assert_int_eq(remove_system(""), VX_CODE_OK);
-    connection = 0; /* who is not known */
+    connection = 0; /* an unknown client */
     ck_assert_int_eq(add_system("s", key, 0, 500), VX_CODE_PERMISSION_DENIED);
     ck_assert_int_eq(list_system(""), VX_CODE_OK);
     ck_assert_uint_eq(systems->n_regions, 0);
@@ -235,7 +235,7 @@ static void serve(const char *client_shm)
     view.regions = rig_regions;
 }
 
-/* The sentence has the method and the setting. */
+/* The sentence names the method and the setting. */
 START_TEST(what_is_not_served_says_so)
 {
     serve("off");

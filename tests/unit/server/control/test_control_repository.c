@@ -1,4 +1,5 @@
-/* The repository's questions: what is there, and loads and unloads that are answered later.
+/* The repository methods: what the index lists, and loads and unloads that are answered
+ * later.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,7 +24,8 @@ static void *scratch_block;
 static u8 answer_bytes[VX_ANSWER_BYTES_MAX];
 static struct vx_why why;
 
-/* What models was asked, in place of the real ones, which need workers. */
+/* Records what the models are asked for, in place of the real ones, which need
+ * workers. */
 static char asked[VX_NAME_BYTES + 8];
 static vx_status asked_status;
 static struct vx_repository_listing listing;
@@ -86,7 +88,7 @@ static void teardown(void)
     vx_registry_close(&registry);
 }
 
-static bool waits = true, later; /* the asker can wait; the answer is still to come */
+static bool waits = true, later; /* the call can wait; its answer comes later */
 
 /* Asks; `descriptor` is of the answer that comes at once. */
 static enum vx_code ask(i32 method, const ProtobufCMessage *request,
@@ -126,7 +128,7 @@ static Inference__RepositoryIndexResponse *index_of(bool ready)
 
 START_TEST(repository_index_says_each_version_once_and_why)
 {
-    /* Changed files beside those that serve. */
+    /* Changed files beside the versions that serve. */
     strcpy(add_row("normals", 2, VX_INSTANCE_LOADING)->reason, "3 of 12 layers");
     listing = (struct vx_repository_listing){
         .entries = {{.name = "busy", .version = 1, .no_row = true},
@@ -171,7 +173,7 @@ START_TEST(repository_index_says_each_version_once_and_why)
 }
 END_TEST
 
-/* Load and unload: what arrives in models, or the refusal. */
+/* Load and unload: what the models are asked for, or the refusal. */
 static const struct {
     bool unload;
     const char *repository, *model, *parameter;
@@ -224,7 +226,8 @@ START_TEST(loads_and_unloads_are_handed_on_and_answered_later)
     ck_assert_ptr_nonnull(strstr(later ? asked : why.text, loads[_i].text));
     if (!later) return;
     ck_assert_str_eq(asked, loads[_i].text);
-    /* What models refuses is the answer, and so is that nobody can wait. */
+    /* A refusal by the models is the answer; so is UNAVAILABLE when no more calls can
+     * wait. */
     asked_status = vx_status_of_code(VX_CODE_UNAVAILABLE);
     ck_assert_int_eq(ask(method, request, NULL, NULL), VX_CODE_UNAVAILABLE);
     asked_status = VX_OK;

@@ -1,4 +1,4 @@
-/* Health and reflection as clients meet them: over gRPC, on a registry the test changes.
+/* Health and reflection as clients see them over gRPC; the test changes the registry.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,7 +27,7 @@
 #define SERVICE_UNKNOWN                                                                  \
     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
 
-/* The loop's. */
+/* Used on the loop only. */
 static struct vx_health *health;
 static struct vx_registry *registry;
 static struct vx_front_view view;
@@ -48,7 +48,7 @@ static void on_call(struct rpc_server *unused, struct vx_call *call)
 static void on_gone(struct rpc_server *unused, struct vx_call *call)
 {
     (void)unused;
-    call->is_gone = false; /* the harness's mark; health makes its own */
+    call->is_gone = false; /* set by the harness; health sets its own */
     if (!call->answered) vx_health_on_gone(health, call);
 }
 
@@ -160,7 +160,7 @@ static int status_of(const struct rpc_result *result)
     return status;
 }
 
-/* What Check says: a status, or minus the gRPC code. */
+/* What Check answers: a status, or minus the gRPC code. */
 static int check(const char *service)
 {
     u8 bytes[512];
@@ -254,7 +254,7 @@ START_TEST(watch_is_told_every_change)
     watch_open(&unknown, "late");
     ck_assert_int_eq(watch_next(&unknown), SERVICE_UNKNOWN);
     wait_streams(3);
-    rpc_server_do(server, do_add_late); /* a name that was unknown comes into being */
+    rpc_server_do(server, do_add_late); /* a name that was unknown is registered */
     ck_assert_int_eq(watch_next(&unknown), SERVING);
     rpc_server_do(server, do_drain);
     ck_assert_int_eq(watch_next(&all), NOT_SERVING);
@@ -268,7 +268,7 @@ START_TEST(watch_is_told_every_change)
     rpc_client_cancel(&all);
     rpc_client_close(&all, &result);
     wait_streams(1);
-    teardown(); /* ends the one that is left */
+    teardown(); /* ends the stream that is left */
     rpc_client_close(&unknown, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_UNAVAILABLE);
     setup();
@@ -285,7 +285,7 @@ static void do_add_longest(struct rpc_server *unused)
 START_TEST(watch_of_a_name_too_long_stays_unknown)
 {
     char name[400] = {0};
-    rpc_server_do(server, do_add_longest); /* as it is when it is cut */
+    rpc_server_do(server, do_add_longest); /* the longest name, cut to its limit */
     memset(name, 'n', sizeof name - 1);
     struct rpc_client client;
     struct rpc_result result = {0};
@@ -361,7 +361,7 @@ static size_t reflection_files(struct rpc_client *client, int question, const ch
     ck_assert_int_eq((int)response->message_response_case,
                      (int)RESPONSE(FILE_DESCRIPTOR_RESPONSE));
     size_t count = response->file_descriptor_response->n_file_descriptor_proto;
-    for (size_t i = 0; i < count; i++) /* each begins with its name */
+    for (size_t i = 0; i < count; i++) /* each file begins with its name */
         ck_assert_uint_eq(
             response->file_descriptor_response->file_descriptor_proto[i].data[0], 0x0a);
     grpc__reflection__v1__server_reflection_response__free_unpacked(response, NULL);
@@ -391,7 +391,7 @@ START_TEST(reflection_answers_on_one_stream)
     grpc__reflection__v1__server_reflection_response__free_unpacked(response, NULL);
     ck_assert_uint_eq(reflection_files(&client, REQUEST(FILE_CONTAINING_SYMBOL),
                                        "inference.GRPCInferenceService"),
-                      2); /* and what it imports */
+                      2); /* and the file that it imports */
     ck_assert_uint_ge(
         reflection_files(&client, REQUEST(FILE_BY_FILENAME), "health.proto"), 1);
     reflection_is_error(&client, REQUEST(FILE_CONTAINING_SYMBOL), "inference.Nothing", 5);
@@ -427,7 +427,7 @@ START_TEST(reflection_ends_on_what_is_no_request)
 }
 END_TEST
 
-/* The answer would repeat it. */
+/* It is refused because the answer would repeat it. */
 START_TEST(reflection_refuses_a_long_question)
 {
     static char name[VX_REFLECTION_BYTES_MAX];

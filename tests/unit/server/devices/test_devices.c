@@ -1,6 +1,6 @@
-/* devices: which names there are, and what the words for many become when a child process
- * has asked the driver.  This program is its own child: as `probe` it says what the test
- * wants to hear.
+/* devices: which names are valid, and which devices `all` and other lists become when a
+ * child process has asked the driver.  This program is its own child: as `probe` it
+ * answers what the test wants.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -83,7 +83,7 @@ END_TEST
 
 /* ------- the list ------- */
 
-/* `driver` is what the child is told, and so what it answers. */
+/* `driver` is passed to the child, which answers it. */
 static vx_status list_of(const char *device, const char *driver,
                          struct vx_device_list *list)
 {
@@ -95,7 +95,7 @@ static vx_status list_of(const char *device, const char *driver,
 }
 
 static const struct {
-    const char *device, *driver, *names; /* joined by blanks */
+    const char *device, *driver, *names; /* separated by spaces */
 } lists[] = {
     {"cpu", "unasked", "cpu"},
     {"cpu,cpu", "unasked", "cpu cpu"},
@@ -209,7 +209,7 @@ static void file_remove(const char *folder, const char *name)
     remove(path);
 }
 
-/* Two folders as the system's: the one under test, and an empty one beside it. */
+/* Two folders like the system's: the one under test, and an empty one beside it. */
 START_TEST(nodes_of_gpus)
 {
     char folder[] = "/tmp/voxeld-test-pci-XXXXXX", device[64], other[64];
@@ -256,7 +256,7 @@ static int child(const char *flag)
     if (!strcmp(flag, "--gpu-driver=crash")) raise(SIGKILL);
     for (size_t i = 0; i < VX_COUNT(answers); i++)
         if (!strcmp(flag, answers[i].flag)) fputs(answers[i].answer, stdout);
-    return 0; /* "unasked" is not in the list: who asks all the same gets no answer */
+    return 0; /* "unasked" is not in the list: a probe all the same has no answer */
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* The line that says where a daemon serves: old readers match all of it.
+/* The line that says where a server listens: old readers match all of it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

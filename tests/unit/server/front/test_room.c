@@ -1,4 +1,5 @@
-/* room: which limits are enough for which settings, and what is said when they are not.
+/* room: which limits are enough for which settings, and which sentence reports that they
+ * are not.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,7 +55,7 @@ START_TEST(each_limit_is_held_against_the_settings)
         room.threads_why = "pids.max";
     vx_status st = vx_room_check(&config, 2, &room, &why);
     ck_assert_msg(!st.fault, "%s", why.text);
-    if (!table[_i].enough) return; /* nothing is too little */
+    if (!table[_i].enough) return; /* no limit is too low */
     *limit -= 1;
     st = vx_room_check(&config, 2, &room, &why);
     ck_assert_int_eq(vx_status_code(st), VX_CODE_RESOURCE_EXHAUSTED);
@@ -79,7 +80,7 @@ START_TEST(less_memory_than_settings_allow_is_said)
     ck_assert(vx_room_advise(&config, &room, &why));
     ck_assert_ptr_nonnull(strstr(why.text, "6979321856")); /* what they allow */
     ck_assert_ptr_nonnull(strstr(why.text, "6979321855"));
-    strcpy(config.device, "cuda:0"); /* its device_bytes are the GPU's own */
+    strcpy(config.device, "cuda:0"); /* device_bytes is the GPU's own memory */
     ck_assert(!vx_room_advise(&config, &room, &why));
 }
 END_TEST
@@ -108,7 +109,7 @@ START_TEST(this_system_is_asked)
     ck_assert_int_gt(room.files, 0);
     ck_assert_int_gt(room.memory_bytes, 1048576);
     ck_assert_int_lt(room.memory_bytes,
-                     VX_ROOM_ANY); /* at least the machine's is known */
+                     VX_ROOM_ANY); /* at least the machine has a limit */
     ck_assert_int_gt(room.threads, 0);
     ck_assert_int_eq(room.threads == VX_ROOM_ANY, !room.threads_why[0]);
 }

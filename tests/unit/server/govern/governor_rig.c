@@ -71,7 +71,7 @@ bool rig_is_closed(i32 i)
     return vx_rpc_governor_row(rig_governor, i)->cut != VX_RPC_CUT_NONE;
 }
 
-/* As gRPC does, until there is nothing, or nothing that may be read now. */
+/* Reads as gRPC does, until nothing is left or nothing may be read now. */
 void rig_read_all(i32 i)
 {
     static u8 bytes[1 << 16];

@@ -1,5 +1,5 @@
-/* governor_rig - a governor with connections that nobody else reads: pairs of sockets, of which ours
- * is what the governor reads, and theirs is what a client writes.
+/* governor_rig - a governor with connections that nothing else reads: socket pairs; the
+ * governor reads our end, and the test writes to their end as a client.
  *
  * Owner    the test, one governor at a time.
  * Thread   the test's own.
@@ -22,19 +22,20 @@ void rig_open(u64 arena_bytes);
 void rig_close(void);
 /* The number of a new connection. */
 i32 rig_connect(void);
-/* Time gives it nothing back for RIG_HELD_NS: the test is as slow as it is. */
+/* No time limit gives its bytes back within RIG_HELD_NS, however slow the test is. */
 #define RIG_HELD_NS (30 * VX_NS_PER_S)
 void rig_hold_time(i32 i);
 struct vx_rpc_place rig_place(i32 i);
 bool rig_is_closed(i32 i);
-/* As gRPC does, until there is nothing, or nothing that may be read now. */
+/* Reads as gRPC does, until nothing is left or nothing may be read now. */
 void rig_read_all(i32 i);
-/* Bytes that were written and not read. */
+/* Bytes that were written and not yet read. */
 i32 rig_unread(i32 i);
 void rig_greet(i32 i);
-/* The head of a call. */
+/* Sends the headers of a call. */
 void rig_call(i32 i, u32 id);
-/* A call with a message of 32 MiB, as much of it as is read; bytes that were. */
+/* A call with a message of 32 MiB, of which as much is sent as is read; returns the
+ * bytes read. */
 i64 rig_fill_with_half(i32 i);
 
 #endif

@@ -1,4 +1,4 @@
-/* The meter of HTTP/2 frames: what it counts, however the bytes are cut.
+/* The meter of HTTP/2 frames: what it counts, at whatever bytes the input is cut.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,7 +26,7 @@ enum {
 };
 enum { END_STREAM = 1, PADDED = 8 };
 
-/* What a client sends, in the making. */
+/* What a client sends, under construction. */
 struct wire {
     u8 bytes[1 << 18];
     size_t length;
@@ -47,10 +47,10 @@ static void wire_add(struct wire *wire, const void *bytes, size_t count)
     wire->length += count;
 }
 
-/* A frame's type and its flags in one. */
+/* A frame's type and its flags in one number. */
 #define KIND(type_, flags_) ((u32)(type_) | (u32)(flags_) << 8)
 
-/* No payload given: zeros. */
+/* NULL payload: zeros. */
 static void frame(struct wire *wire, u32 kind, u32 id, const void *payload, size_t count)
 {
     u8 type = (u8)kind, flags = (u8)(kind >> 8);
@@ -79,7 +79,8 @@ static void walk(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
     }
 }
 
-/* In one piece, and then the same in pieces of every size up to some frames. */
+/* The whole input at once, and then the same input in chunks of every size up to some
+ * frames. */
 static struct vx_h2_meter walk_all(struct wire *wire)
 {
     struct vx_h2_stream rows[STREAMS], others[STREAMS];
@@ -110,7 +111,7 @@ START_TEST(one_call_with_its_message)
     data(wire, END_STREAM, 1, 300, 305);
     struct vx_h2_meter meter = walk_all(wire);
     ck_assert_uint_eq(meter.calls, 1);
-    ck_assert_uint_eq(meter.work, 1); /* the settings */
+    ck_assert_uint_eq(meter.work, 1); /* the SETTINGS frame */
     ck_assert_uint_eq(meter.bytes, 305);
     ck_assert_uint_eq(meter.finished, 1);
     ck_assert_int_eq(meter.held, 0);
@@ -129,7 +130,7 @@ START_TEST(message_that_is_not_whole_is_held)
     frame(wire, KIND(HEADERS, 4), 3, "h", 1);
     data(wire, 0, 1, 600, 300);
     frame(wire, KIND(DATA, 0), 1, NULL, 301);
-    data(wire, 0, 3, 900, 3); /* not even its length is known */
+    data(wire, 0, 3, 900, 3); /* too short to contain its length */
     struct vx_h2_meter meter = walk_all(wire);
     ck_assert_int_eq(meter.held, 604);
     ck_assert_int_eq(meter.announced, 600);
@@ -139,7 +140,7 @@ START_TEST(message_that_is_not_whole_is_held)
 }
 END_TEST
 
-/* What is left of a message tells how far a read may go. */
+/* The rest of a message limits the length of the next read. */
 START_TEST(rest_of_the_message_is_known)
 {
     struct vx_h2_stream rows[STREAMS];
@@ -162,7 +163,7 @@ START_TEST(several_messages_of_one_stream)
     frame(wire, KIND(HEADERS, 4), 1, "h", 1);
     u8 three[15] = {0, 0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 0};
     frame(wire, KIND(DATA, 0), 1, three,
-          sizeof three); /* of 2, of 0, and the begin of one */
+          sizeof three); /* the second has 2 bytes, the next 0, then a new one starts */
     struct vx_h2_meter meter = walk_all(wire);
     ck_assert_uint_eq(meter.finished, 2);
     ck_assert_int_eq(meter.held, 3);
@@ -171,7 +172,7 @@ START_TEST(several_messages_of_one_stream)
 }
 END_TEST
 
-/* A reset, or the end of the stream, drops what was held for it. */
+/* A reset, or the end of the stream, releases the bytes that were held for it. */
 START_TEST(end_of_a_stream_drops_its_message)
 {
     for (i32 reset = 0; reset < 2; reset++) {
@@ -196,7 +197,7 @@ START_TEST(end_of_a_stream_drops_its_message)
 }
 END_TEST
 
-/* gRPC passes over streams with even ids, which would be ours to begin. */
+/* gRPC ignores streams with even ids, which only a server may start. */
 START_TEST(even_stream_is_no_call)
 {
     struct wire *wire = wire_make();
@@ -234,7 +235,7 @@ START_TEST(padding_is_no_message)
     frame(wire, KIND(DATA, PADDED), 1, padded, sizeof padded);
     u8 only[10] = {9};
     frame(wire, KIND(DATA, PADDED), 1, only, sizeof only);
-    u8 beyond[10] = {200}; /* more than there is: gRPC refuses it */
+    u8 beyond[10] = {200}; /* more padding than bytes: gRPC refuses it */
     frame(wire, KIND(DATA, PADDED), 1, beyond, sizeof beyond);
     struct vx_h2_meter meter = walk_all(wire);
     ck_assert_int_eq(meter.held, 279);
@@ -245,13 +246,14 @@ START_TEST(padding_is_no_message)
 }
 END_TEST
 
-/* gRPC says so with a status, once it is whole; far beyond the limit nobody waits for that. */
+/* gRPC refuses it with a status once it is whole; far beyond the limit the meter does
+ * not wait for that. */
 START_TEST(message_beyond_the_limit)
 {
     for (u32 over = 0; over < 2; over++) {
         struct wire *wire = wire_make();
         frame(wire, KIND(HEADERS, 4), 1, "h", 1);
-        /* Nothing is walked after a fault: not even the end of its own stream. */
+        /* Nothing after a fault is parsed, not even the end of the stream itself. */
         data(wire, over ? END_STREAM : 0, 1, MESSAGE_MAX + VX_H2_MESSAGE_EXCESS + over,
              1000);
         struct vx_h2_meter meter = walk_all(wire);
@@ -280,11 +282,11 @@ START_TEST(everything_else_is_work)
         {RST_STREAM, 99, 4, 1},
         {0xbe, 0, VX_H2_UNIT_BYTES - 1, 1},
         {0xbe, 0, VX_H2_UNIT_BYTES, 2},
-        {DATA, 99, 16384, 1 + 16384 / VX_H2_WASTE_BYTES}, /* of no stream */
+        {DATA, 99, 16384, 1 + 16384 / VX_H2_WASTE_BYTES}, /* of an unknown stream */
         {DATA, 1, 0, 1},
         {DATA, 1, VX_H2_UNIT_BYTES - 1, 1},
         {DATA, 1, VX_H2_UNIT_BYTES, 0},
-        {HEADERS, 3, VX_H2_UNIT_BYTES, 1}, /* a call, and its block */
+        {HEADERS, 3, VX_H2_UNIT_BYTES, 1}, /* a call, and its header block */
     };
     for (size_t i = 0; i < VX_COUNT(frames); i++) {
         struct wire *wire = wire_make();
@@ -305,7 +307,7 @@ START_TEST(header_block_has_an_end)
         frame(wire, KIND(HEADERS, 0), 1, NULL, 16384);
         for (i32 i = 0; i < 3; i++) frame(wire, KIND(CONTINUATION, 0), 1, NULL, 16384);
         frame(wire, KIND(CONTINUATION, 4), 1, NULL, over);
-        frame(wire, KIND(HEADERS, 4), 3, NULL, 16384); /* a block of its own */
+        frame(wire, KIND(HEADERS, 4), 3, NULL, 16384); /* a header block of its own */
         struct vx_h2_meter meter = walk_all(wire);
         ck_assert_int_eq(meter.fault, over ? VX_H2_BLOCK_LONG : VX_H2_SOUND);
         ck_assert_uint_eq(meter.calls, over ? 1 : 2);
@@ -330,8 +332,8 @@ START_TEST(streams_are_bounded)
 }
 END_TEST
 
-/* Frames that we send, in pieces of every size.  Only a reset ends a stream, and a message that
- * is under way on another goes on. */
+/* Frames that we send, in chunks of every size.  Only a reset ends a stream, and a
+ * message that is under way on another stream continues. */
 START_TEST(stream_that_we_reset_is_over)
 {
     struct vx_h2_stream rows[STREAMS];
@@ -345,10 +347,10 @@ START_TEST(stream_that_we_reset_is_over)
     data(came, 0, 5, 600, 200);
     came->length -= 100; /* in the middle of that frame */
     walk(&meter, rows, came, came->length);
-    sent->length = 0; /* we do not greet */
+    sent->length = 0; /* a server sends no preface */
     frame(sent, KIND(SETTINGS, 0), 0, NULL, 12);
     frame(sent, KIND(DATA, END_STREAM), 5, "\0\0\0\3", 4); /* like a reset of 3 */
-    frame(sent, KIND(RST_STREAM, 0), 7, NULL, 4);          /* not one of those */
+    frame(sent, KIND(RST_STREAM, 0), 7, NULL, 4);          /* stream 7 is none of those */
     frame(sent, KIND(RST_STREAM, 0), 1, NULL, 4);
     frame(sent, KIND(HEADERS, END_STREAM), 3, NULL, 40);
     frame(sent, KIND(RST_STREAM, 0), 3, NULL, 4);
@@ -363,7 +365,8 @@ START_TEST(stream_that_we_reset_is_over)
     ck_assert_int_eq(meter.announced, 600);
     vx_h2_meter_walk(&meter, came->bytes + came->length, 100);
     ck_assert_int_eq(meter.held, 200);
-    /* Its own turn: the rest of the frame under way is for nobody. */
+    /* Stream 5 is reset while its frame is under way: the rest of the frame counts for
+     * no stream. */
     came->length = 0;
     data(came, 0, 5, 0, 300);
     vx_h2_meter_walk(&meter, came->bytes, 200);
@@ -382,7 +385,7 @@ START_TEST(stream_that_we_reset_is_over)
 }
 END_TEST
 
-/* Any bytes: what is held is what the rows say, and never below nothing. */
+/* Random bytes: the bytes held are the sum of the streams', and never negative. */
 START_TEST(random_bytes_keep_the_sums)
 {
     u32 seed = 12345u + (u32)_i;

@@ -1,4 +1,5 @@
-/* What a connection may cost: who is held up, who makes room, and who is closed.
+/* What a connection may cost: which connections are paused, which make room, and which
+ * are closed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -41,7 +42,8 @@ static void end(struct rpc_server *server)
     rpc_server_close(server);
 }
 
-/* Messages that have been announced beyond the room of all end before the next is asked for. */
+/* Messages whose announced sizes exceed the total room all complete: one must end
+ * before the next is read. */
 START_TEST(calls_of_one_connection_take_turns)
 {
     struct rpc_server *server =
@@ -52,7 +54,8 @@ START_TEST(calls_of_one_connection_take_turns)
         ck_assert(raw_message(fd, id, 1500, 500));
     }
     rpc_wait_in_flight(server, 3);
-    /* One, or two: how many had spoken when the second was seen is the network's to say. */
+    /* One or two: how many had announced themselves when the second was seen depends
+     * on the network. */
     VX_WAIT_UNTIL(counters_of(server).receiving > 0);
     ck_assert_int_lt(counters_of(server).receiving, 3);
     for (u32 id = 1; id <= 5; id += 2) ck_assert(raw_rest(fd, id, 1005));
@@ -63,7 +66,8 @@ START_TEST(calls_of_one_connection_take_turns)
 }
 END_TEST
 
-/* Who waits in that line and leaves, from whatever place, holds up nobody. */
+/* A call that waits in that line and leaves, from whatever place, delays no other
+ * call. */
 START_TEST(who_leaves_the_line_holds_up_nobody)
 {
     struct rpc_server *server =
@@ -75,7 +79,7 @@ START_TEST(who_leaves_the_line_holds_up_nobody)
         ck_assert(raw_message(fd, 2 * i + 1, 1100, 500));
         rpc_wait_in_flight(server, (i32)i + 1);
     }
-    for (i32 i = 3; i > 0; i--) { /* _i: who leaves, a bit each; the last one first */
+    for (i32 i = 3; i > 0; i--) { /* _i: which calls leave, a bit each */
         if (!(_i >> (i - 1) & 1)) continue;
         ck_assert(raw_send(
             fd, &(struct raw_frame){RAW_RESET, 0, 2 * (u32)i + 1, "\0\0\0\x8", 4}));
@@ -90,7 +94,8 @@ START_TEST(who_leaves_the_line_holds_up_nobody)
 }
 END_TEST
 
-/* All calls are taken by one that sends headers only; another client's call has a place. */
+/* One client sends only headers and takes all calls; another client's call still has a
+ * place. */
 START_TEST(idle_calls_make_room_for_others)
 {
     struct rpc_server *server =
@@ -122,7 +127,8 @@ START_TEST(idle_watches_make_room_for_others)
 }
 END_TEST
 
-/* Half messages take all the room and stand still: small requests pass, and so does a large one. */
+/* Incomplete messages fill the room and stall: small requests pass, and so does a
+ * large one. */
 START_TEST(halves_do_not_keep_others_out)
 {
     struct rpc_server *server =
@@ -132,7 +138,7 @@ START_TEST(halves_do_not_keep_others_out)
         fds[i] = raw_open(server);
         ck_assert(raw_call(fds[i], 1, i & 1 ? RPC_STREAM : RPC_INFER, NULL));
         raw_large_message(fds[i], 1, 700000,
-                          600000); /* less to come than of the large one */
+                          600000); /* less is missing than of the large one */
     }
     grpc_channel *channel = rpc_channel_open(server);
     for (u32 i = 0; i < 20; i++) rpc_infer_echo(channel, 1000, i);
@@ -143,8 +149,8 @@ START_TEST(halves_do_not_keep_others_out)
 }
 END_TEST
 
-/* One connection with halves on several streams fills all the room alone, and a quarter beyond it:
- * three of these have room there, and four have not. */
+/* One connection with incomplete messages on several streams fills the room alone, and
+ * a quarter beyond it: three messages of this size fit, and four do not. */
 START_TEST(halves_of_one_connection_end_it)
 {
     struct rpc_server *server =
@@ -155,14 +161,14 @@ START_TEST(halves_of_one_connection_end_it)
         raw_large_message(fd, 2 * i + 1, 4 << 20, 1 << 18);
     }
     raw_expect_end(fd);
-    /* For which reason is a question of which look comes first. */
+    /* The reason it is closed for depends on which check comes first. */
     VX_WAIT_UNTIL(cuts_all(server) == 1);
     end(server);
 }
 END_TEST
 
-/* Its message has its time, though it is a stream's.  The preface has no more than that, so it
- * is generous. */
+/* A message on a stream has a time limit of its own.  The same limit holds for the
+ * preface, so it is generous. */
 START_TEST(message_of_a_stream_has_its_time)
 {
     struct rpc_server *server =
@@ -173,7 +179,7 @@ START_TEST(message_of_a_stream_has_its_time)
     ck_assert(raw_message(slow, 1, 1000, 100));
     raw_expect_end(slow);
     VX_WAIT_UNTIL(cuts_of(server, VX_RPC_CUT_LATE) == 1);
-    VX_WAIT_UNTIL(counters_of(server).connections == 1); /* who sends nothing stays */
+    VX_WAIT_UNTIL(counters_of(server).connections == 1); /* the silent one stays */
     close(idle);
     end(server);
 }
@@ -212,7 +218,8 @@ static bool send_unknown(int fd, u32 turn)
 static bool (*const floods[])(int fd, u32 turn) = {send_reset, send_ping, send_settings,
                                                    send_empty, send_unknown};
 
-/* Beside each flood a good client is served, and the flood's connection is closed. */
+/* Beside each flood a well-behaved client is served, and the flood's connection is
+ * closed. */
 START_TEST(floods_are_closed_and_nobody_else)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
@@ -244,7 +251,7 @@ START_TEST(header_block_without_end_is_closed)
 }
 END_TEST
 
-/* A client that is only fast is served, all of it. */
+/* A client that is merely fast is served completely. */
 START_TEST(honest_haste_is_not_closed)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
@@ -274,7 +281,7 @@ START_TEST(honest_haste_is_not_closed)
 }
 END_TEST
 
-/* What the server has said, unread. */
+/* Reads and drops what the server has sent. */
 static void discard(int fd)
 {
     u8 bytes[16384];
@@ -282,17 +289,18 @@ static void discard(int fd)
     }
 }
 
-/* A call whose answer leaves before its message is whole is over, though its client never says so:
- * it counts no more as open, as silent, or as holding bytes. */
+/* A call that is answered before its message is whole is over, though its client never
+ * ends it: it no longer counts as open, as silent, or as holding bytes. */
 START_TEST(calls_that_were_answered_are_over)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){0});
     int fd = raw_open(server);
     u32 calls = VX_H2_STREAMS_MAX / 3 * 4 + 100;
     for (u32 i = 0; i < calls; i++) {
-        bool whole = i % 4 == 0; /* enough of them: it is no flood */
+        bool whole = i % 4 == 0; /* so many whole ones are no flood */
         ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, "1n"));
-        /* Together less than the connection's first window, 65,535: nobody asks for more. */
+        /* Together less than the connection's first window, 65,535: no window update
+         * is needed. */
         if (whole || _i) ck_assert(raw_message(fd, 2 * i + 1, 16, whole ? 21 : 6));
         discard(fd);
     }

@@ -1,5 +1,6 @@
-/* The governor's own rules, on connections that nobody else reads: how much room halves of messages
- * have, which connection goes for a new one, parts of the arena, and when memory is given back.
+/* The governor's own rules, on connections that nothing else reads: how much room
+ * incomplete messages have, which connection is closed for a new one, shares of the
+ * arena, and when memory is returned to the system.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,15 +20,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* As in rpc_govern_cost.c. */
+/* The same values as in rpc_govern_cost.c. */
 #define CONNECTION_BYTES (32 << 10)
 #define CALL_BYTES       (8 << 10)
 #define ROOM_PART        8
 
 /* ------- room for halves of messages ------- */
 
-/* Each connection takes of it, and each call that has arrived and not ended, but an eighth always
- * stays. */
+/* Each connection takes some of it, and so does each call that has arrived and not
+ * ended, but an eighth always stays. */
 START_TEST(room_is_less_beside_connections_and_calls)
 {
     static const i32 beside[] = {0, 7, 15, 23, 27, 100};
@@ -42,7 +43,7 @@ START_TEST(room_is_less_beside_connections_and_calls)
         rig_read_all(1);
         vx_rpc_govern_arrived(rig_place(1));
     }
-    if (others && streams > 1) { /* one that we have ended, whatever its client says */
+    if (others && streams > 1) { /* one call that the server has ended */
         vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -1);
         streams--;
     }
@@ -64,8 +65,8 @@ static void turns(i32 count_of_looks, i64 *now_ns)
     }
 }
 
-/* A half of a small message fills the room, and its rest is the least of all: it goes on first, as
- * long as it brings something. */
+/* An incomplete small message fills the room, and its rest is the smallest: it is read
+ * on first, as long as bytes of it arrive. */
 START_TEST(who_brings_nothing_lets_others_go_on)
 {
     i64 now_ns = vx_clock_ns();
@@ -84,7 +85,8 @@ START_TEST(who_brings_nothing_lets_others_go_on)
         ck_assert_int_ge(going, 0);
         ck_assert(!went[going]);
         went[going] = true;
-        /* It reads what there is.  A byte that comes when others go on gives it no claim. */
+        /* It reads what there is.  A byte that arrives while others are read gives it
+         * no priority. */
         rig_read_all(going);
         now_ns += VX_NS_PER_S / 100;
         vx_rpc_governor_turn(rig_governor, now_ns);
@@ -95,7 +97,8 @@ START_TEST(who_brings_nothing_lets_others_go_on)
 }
 END_TEST
 
-/* However many hold little each: who stands still while others wait for room is closed. */
+/* However many connections hold a little each: one that stalls while others wait for
+ * room is closed. */
 START_TEST(many_small_halves_make_room)
 {
     i64 now_ns = vx_clock_ns();
@@ -134,7 +137,7 @@ static void make(i32 i, enum what what)
 {
     if (what == SILENT) return;
     rig_greet(i);
-    if (what == SPOKEN) return; /* what it said has not been read */
+    if (what == SPOKEN) return; /* what it sent has not been read */
     rig_read_all(i);
     for (u32 id = 1; what == CALLED && id <= 3; id += 2) {
         rig_call(i, id);
@@ -142,7 +145,7 @@ static void make(i32 i, enum what what)
     }
 }
 
-/* When places are few, a call that we have ended does not keep a connection. */
+/* When places are few, a connection is not kept for a call that the server has ended. */
 START_TEST(ended_calls_keep_no_place)
 {
     rig_open(0);
@@ -160,8 +163,9 @@ START_TEST(ended_calls_keep_no_place)
 }
 END_TEST
 
-/* Of 513 connections that have begun no call, of 1024 places, one goes at once: the oldest that has
- * said nothing, else the oldest that has only greeted, else the oldest whose words are unread. */
+/* With 1024 places, of 513 connections that have begun no call one is closed at once:
+ * the oldest that has sent nothing, else the oldest that has only sent its preface,
+ * else the oldest whose bytes are unread. */
 START_TEST(of_fresh_connections_the_least_goes)
 {
     static const struct {
@@ -203,22 +207,23 @@ START_TEST(arena_has_a_part_for_each)
     rig_open(1200);
     for (i32 i = 0; i < 4; i++) rig_connect();
     ck_assert(vx_rpc_govern_take(rig_place(0), 1200)); /* alone: all of it */
-    vx_rpc_govern_give(rig_place(0), 700);             /* 500 */
-    ck_assert(vx_rpc_govern_take(rig_place(1), 100));  /* 600 of 1200 are not crowded */
-    /* Of 900 each of two has 450. */
+    vx_rpc_govern_give(rig_place(0), 700);             /* 500 are left */
+    ck_assert(vx_rpc_govern_take(rig_place(1), 100));  /* 600 of 1200: not crowded */
+    /* Of 900 each of two connections has 450. */
     ck_assert(!vx_rpc_govern_take(rig_place(0), 1));
     ck_assert(!vx_rpc_govern_take(rig_place(1), 351));
     ck_assert(vx_rpc_govern_take(rig_place(1), 350));
-    /* Of three, 300; who is no more than that finds something. */
+    /* Of three connections each has 300; one that takes no more than that is served. */
     ck_assert(!vx_rpc_govern_take(rig_place(2), 301));
     ck_assert(vx_rpc_govern_take(rig_place(2), 250));
     ck_assert(!vx_rpc_govern_take(rig_place(1), 1));
     ck_assert(vx_rpc_govern_take(rig_place(2), 50));
-    /* Nothing is counted of what was refused: all of it comes back, and one is alone again. */
+    /* A refused take counts nothing: all of it comes back, and one connection is alone
+     * again. */
     vx_rpc_govern_give(rig_place(1), 450);
     vx_rpc_govern_give(rig_place(2), 300);
     ck_assert(vx_rpc_govern_take(rig_place(0), 700));
-    /* A connection that ends gives what it has. */
+    /* A connection that ends gives back what it has. */
     ck_assert(!vx_rpc_govern_take(rig_place(3), 601));
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 0));
     vx_rpc_govern_give(rig_place(0), 1200);
@@ -234,23 +239,23 @@ START_TEST(answers_that_nobody_reads_are_bounded)
 {
     rig_open(1200);
     for (i32 i = 0; i < 6; i++) rig_connect();
-    /* 8 MB of one connection; the next byte is too many, a small answer is not. */
+    /* One connection may have 8 MB; the next byte is too many, a small answer is not. */
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
     ck_assert(!vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL + 1));
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL));
     vx_rpc_govern_answer_give(rig_place(0), VX_RPC_ANSWER_SMALL);
-    /* 32 MB of all. */
+    /* All connections together may have 32 MB. */
     for (i32 i = 1; i < 4; i++)
         ck_assert(vx_rpc_govern_answer_take(rig_place(i), 8 * MB));
     ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
     ck_assert(vx_rpc_govern_answer_take(rig_place(4), 1));
     vx_rpc_govern_answer_give(rig_place(4), 1);
-    /* What is read, and what an ended connection had, is free again. */
+    /* The bytes of read answers and of an ended connection are free again. */
     vx_rpc_govern_answer_give(rig_place(0), 4 * MB);
     ck_assert(vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 1));
-    vx_rpc_govern_answer_give(rig_place(1), 8 * MB); /* its call ends later: nothing */
+    vx_rpc_govern_answer_give(rig_place(1), 8 * MB); /* its call ends later: no effect */
     ck_assert(vx_rpc_govern_answer_take(rig_place(5), 8 * MB));
     ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 1), rig_place(1));
@@ -258,7 +263,8 @@ START_TEST(answers_that_nobody_reads_are_bounded)
 }
 END_TEST
 
-/* Who took much while few had some has more than its part once many have. */
+/* A connection that took much while few had any has more than its share once many
+ * have. */
 START_TEST(arena_is_hoarded_by_who_came_first)
 {
     rig_open(1200);
@@ -273,7 +279,7 @@ START_TEST(arena_is_hoarded_by_who_came_first)
     vx_rpc_govern_give(rig_place(0), 400);
     ck_assert(!vx_rpc_govern_hoards(rig_place(0)));
     rig_close();
-    rig_open(0); /* no arena is shared out: nobody has too much of it */
+    rig_open(0); /* the arena is not shared out: no connection has too much */
     for (i32 i = 0; i < 2; i++) rig_connect();
     for (i32 i = 0; i < 2; i++) ck_assert(vx_rpc_govern_take(rig_place(i), 600));
     for (i32 i = 0; i < 2; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i)));
@@ -286,14 +292,14 @@ END_TEST
 #define LOOK_NS (VX_NS_PER_S / 2)
 #define WORTH   (16 << 20)
 
-/* So many bytes of whole messages come. */
+/* So many bytes of whole messages arrive. */
 static void bring(i32 i, i64 bytes)
 {
     for (; bytes > 0; bytes -= 16384) {
         ck_assert(
             raw_send(rig_theirs[i], &(struct raw_frame){.type = 0xbe, .length = 16375}));
         struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, i);
-        row->work = 2000; /* what comes is no subject here */
+        row->work = 2000; /* not what is tested here */
         rig_read_all(i);
     }
 }
@@ -312,7 +318,7 @@ static i64 resident_bytes(void)
 #endif
 }
 
-/* Free memory between blocks that are in use: nobody but malloc_trim gives that back. */
+/* Free memory between blocks that are in use: only malloc_trim returns that. */
 static void *leave_free(void)
 {
     static void *blocks[4096];
@@ -333,26 +339,26 @@ START_TEST(memory_is_given_back_while_much_comes)
     i32 one = rig_connect();
     rig_greet(one);
     rig_read_all(one);
-    /* Nothing has come: nothing is due. */
+    /* Nothing has arrived: nothing is due. */
     ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
     bring(one, WORTH - (64 << 10));
     now_ns += LOOK_NS;
     ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
     bring(one, 128 << 10);
-    /* Not before the next look... */
+    /* Not before the next check... */
     ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns + 1),
                      now_ns + LOOK_NS);
     void *last = leave_free();
     i64 before = resident_bytes();
     now_ns += LOOK_NS;
-    /* ... then at each, until four in a row brought little. */
+    /* ... then at each check, until four in a row returned little. */
     for (i32 look = 1; look <= 4; look++, now_ns += LOOK_NS) {
         i64 until_ns = vx_rpc_memory_turn(&memory, rig_governor, now_ns);
         ck_assert_int_eq(until_ns, look < 4 ? now_ns + LOOK_NS : VX_NEVER);
         if (look == 1 && before) ck_assert_int_lt(resident_bytes(), before - (48 << 20));
     }
     free(last);
-    /* As much again has to come. */
+    /* As much again has to arrive. */
     bring(one, WORTH - (1 << 20));
     ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
     bring(one, 1 << 20);

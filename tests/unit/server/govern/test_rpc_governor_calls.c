@@ -1,5 +1,5 @@
-/* The governor's own rules on connections that nobody else reads: calls that gRPC refuses, that we
- * reset, or that never arrive.
+/* The governor's own rules on connections that nothing else reads: calls that gRPC
+ * refuses, that the server resets, or that never arrive.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Who is answered before its message is whole holds nothing of it any more, whatever it says. */
+/* A call that is answered before its message is whole holds none of the message's
+ * bytes any more, whatever the client sends. */
 START_TEST(what_we_reset_gives_its_room_back)
 {
     u8 reset[] = {0, 0, 4, RAW_RESET, 0, 0, 0, 0, 1, 0, 0, 0, 0};
@@ -24,7 +25,7 @@ START_TEST(what_we_reset_gives_its_room_back)
     i64 room = rig_fill_with_half(one);
     ck_assert_int_eq(vx_rpc_govern_write(rig_ours[one], &message, 0), sizeof reset);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, one)->meter.held, 0);
-    rig_read_all(one); /* the rest is for nobody */
+    rig_read_all(one); /* the rest belongs to no call */
     ck_assert_int_eq(rig_unread(one), 0);
     ck_assert_int_eq(rig_fill_with_half(other), room);
     rig_close();
@@ -38,8 +39,8 @@ static size_t put_head(u8 *out, u8 type, u32 id, u8 length)
     return sizeof head;
 }
 
-/* Reads are sized for the rest of a message while a frame of it is under way: what comes are heads
- * of calls, more than a connection may bring. */
+/* Reads are sized for the rest of a message while a frame of it is under way: here
+ * headers of calls arrive instead, more than a connection may begin. */
 static void flood_with_calls(i32 i, u32 calls)
 {
     static u8 out[64 << 10];
@@ -57,19 +58,20 @@ static void flood_with_calls(i32 i, u32 calls)
     rig_read_all(i);
 }
 
-/* Calls that were read and never arrive hold up their own connection, and nobody else. */
+/* Calls that were read and never arrive pause their own connection, and no other. */
 START_TEST(calls_that_never_arrive_are_their_own)
 {
     rig_open(0);
     i32 cut = rig_connect(), many = rig_connect(), good = rig_connect();
     for (i32 i = cut; i <= good; i++) rig_hold_time(i);
     flood_with_calls(cut, 2000);
-    ck_assert(rig_is_closed(cut)); /* what it brought never got anywhere */
+    ck_assert(rig_is_closed(cut)); /* none of its calls arrived */
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, cut));
     flood_with_calls(many, 1100);
     ck_assert(!rig_is_closed(many));
     ck_assert_int_gt(vx_rpc_governor_row(rig_governor, many)->unseen, 1024);
-    /* One that has none is read, and then waits for those that it brought. */
+    /* A connection without such calls is read, and then waits until the calls that it
+     * began arrive. */
     rig_greet(good);
     rig_call(good, 1);
     rig_read_all(good);
@@ -81,7 +83,7 @@ START_TEST(calls_that_never_arrive_are_their_own)
     vx_rpc_govern_arrived(rig_place(good));
     rig_read_all(good);
     ck_assert_int_eq(rig_unread(good), 0);
-    /* Its own time gives them back. */
+    /* They are written off after a time. */
     vx_rpc_governor_turn(rig_governor, vx_clock_ns() + RIG_HELD_NS + 20 * VX_NS_PER_S);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, good)->unseen, 0);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, many)->unseen, 0);
@@ -90,7 +92,8 @@ START_TEST(calls_that_never_arrive_are_their_own)
 }
 END_TEST
 
-/* While few calls are unseen a message is read in large pieces, whatever comes in it. */
+/* While few calls have not arrived a message is read in large chunks, whatever it
+ * contains. */
 START_TEST(many_at_once_bring_few_calls_each)
 {
     rig_open(0);

@@ -1,4 +1,4 @@
-/* Who has the last places when all calls are taken.
+/* Which connection has the last places when all calls are taken.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,7 +54,7 @@ static bool call_stays(struct rpc_server *server, grpc_channel *channel)
     return false;
 }
 
-/* Calls that stay, `most` or until one is refused: how many. */
+/* Begins calls that stay, `most` or until one is refused; returns how many. */
 static i32 fill(struct rpc_server *server, grpc_channel *channel, i32 most)
 {
     i32 first = begun;
@@ -62,14 +62,15 @@ static i32 fill(struct rpc_server *server, grpc_channel *channel, i32 most)
     return begun - first;
 }
 
-/* Of 256 calls three quarters go to any connection; then each connection has its part; and of the 64
- * beyond, all are for a connection without a call in flight, half for one with one. */
+/* Of 256 calls any connection may have the first three quarters; then each connection
+ * has its share; of the 64 beyond, a connection without a call in flight may have all,
+ * one with a call half. */
 START_TEST(last_places_are_for_who_has_few)
 {
     static const struct {
         i32 most, stay;
     } turns[] = {
-        {150, 150},      {CALLS_MAX, 85}, /* a third: a newcomer counts */
+        {150, 150},      {CALLS_MAX, 85}, /* a third: the newcomer counts too */
         {CALLS_MAX, 21},                  /* all are taken */
         {CALLS_MAX, 2},  {CALLS_MAX, 2},
     };

@@ -20,7 +20,7 @@ struct server server;
 const struct vx_http_timeouts impatient = {
     .idle_ms = 150, .request_ms = 150, .write_ms = 300, .linger_ms = 150};
 
-/* Of servers whose limits are not what is tested: no machine is as slow. */
+/* For servers whose time limits are not tested: no machine is this slow. */
 static const struct vx_http_timeouts patient = {.idle_ms = 2 * PATIENCE_MS,
                                                 .request_ms = 2 * PATIENCE_MS,
                                                 .write_ms = 2 * PATIENCE_MS,
@@ -183,7 +183,7 @@ int client_open_stalled(void)
                                   .sin_port = htons((u16)server.port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    /* Several, so that they do not fit the kernel's buffers. */
+    /* Several requests, so that their answers do not fit the kernel's buffers. */
     for (int i = 0; i < 8; i++) client_send(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
     return fd;
 }

@@ -29,7 +29,7 @@ struct server {
     sem_t is_up;
     const char *address;
     const struct vx_http_timeouts *timeouts;
-    i32 connections_max; /* set before it is opened */
+    i32 connections_max; /* set before the server opens */
     struct vx_http *http;
     vx_status status;
     struct vx_why why;
@@ -39,7 +39,7 @@ struct server {
 extern struct server server;
 extern const struct vx_http_timeouts impatient;
 
-/* Opens, or leaves a status; either way server_close ends it. */
+/* Opens the server, or leaves an error status; either way server_close ends it. */
 void server_open(const char *address, const struct vx_http_timeouts *timeouts);
 void server_start(const struct vx_http_timeouts *timeouts);
 void server_close(void);
@@ -49,7 +49,7 @@ struct answer {
     char head[1024];
     char *body; /* of the last answer only: it is static */
     size_t body_bytes;
-    bool is_eof; /* there was none: the server has closed */
+    bool is_eof; /* no answer: the server has closed */
 };
 
 int client_open(void);
@@ -58,13 +58,13 @@ int client_open_from(int last);
 /* A client that asks for megabytes and reads nothing. */
 int client_open_stalled(void);
 void client_send(int fd, const char *text);
-/* Reads one answer; bytes behind it stay in the socket. */
+/* Reads one answer; bytes after it stay in the socket. */
 struct answer client_receive(int fd, bool head_only);
-/* Reads to the end; how many bytes. */
+/* Reads until the server closes; returns the number of bytes. */
 size_t client_drain(int fd);
 void expect_answer(int fd, int status, const char *body);
 void expect_closed(int fd);
-/* A new client is answered. */
+/* Checks that a new client is answered. */
 void expect_serves(void);
 
 #endif

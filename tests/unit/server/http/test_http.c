@@ -1,4 +1,4 @@
-/* http: what is answered, what is refused in which words, and where it listens.
+/* http: what is answered, what is refused with which sentence, and where it listens.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -96,7 +96,7 @@ START_TEST(pipelined_and_torn)
     for (size_t i = 0; i < sizeof request - 1; i++) {
         char byte[2] = {request[i], '\0'};
         client_send(fd, byte);
-        if (i % 4 == 0) usleep(1000); /* sleep: so that it comes in pieces, mostly */
+        if (i % 4 == 0) usleep(1000); /* sleep: so that it mostly arrives in parts */
     }
     expect_answer(fd, 200, "/torn|q");
     /* More than one read of the server: 300 requests, answered in order. */
@@ -197,7 +197,7 @@ START_TEST(bad_requests_are_refused)
 }
 END_TEST
 
-/* The answer must survive a body that nobody reads: no reset before it is out. */
+/* The answer must arrive although nobody reads the body: no reset before it is sent. */
 START_TEST(refusal_is_read_before_the_end)
 {
     server_start(NULL);

@@ -18,8 +18,8 @@
 
 /* ------- slow ------- */
 
-/* Limits that a test can wait for.  A machine may be too slow for them: each further turn of a
- * test has them doubled, until what is to be in time is. */
+/* Limits short enough for a test.  A machine may be too slow for them: each retry of a
+ * test doubles them, until the client that should be in time is. */
 static struct vx_http_timeouts limits;
 
 static void server_start_short(int turn)
@@ -51,7 +51,8 @@ START_TEST(idle_connection_is_closed)
 }
 END_TEST
 
-/* Dripping bytes does not buy time: else it would drip for ever. */
+/* A client that sends a byte now and then gets no more time: otherwise it would never
+ * be cut. */
 START_TEST(unfinished_request_is_told)
 {
     for (bool in_time = false; !in_time; _i++) {
@@ -71,7 +72,7 @@ END_TEST
 
 START_TEST(slow_reader_is_cut_and_delays_nobody)
 {
-    server_start(NULL); /* which does not cut it as long as this test runs */
+    server_start(NULL); /* its limits do not cut it during this test */
     int slow = client_open_stalled();
     expect_serves();
     close(slow);
@@ -133,7 +134,7 @@ END_TEST
 
 #define GET_BIG "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
 
-/* What each client of a crowd sends before it says and reads no more. */
+/* What each client of a crowd sends before it stops sending and reading. */
 static const char *const rude[] = {
     "",
     "GET /x HTTP/1.1\r\nHost: h\r\n",
@@ -141,7 +142,7 @@ static const char *const rude[] = {
     (GET_BIG GET_BIG GET_BIG GET_BIG),
 };
 
-/* Time limits of 10 s and more free no place here: the others do. */
+/* The time limits are 10 s and more and free no place here: the limits on places must. */
 START_TEST(a_crowd_does_not_keep_others_out)
 {
     server_start_small();
@@ -159,7 +160,8 @@ START_TEST(a_crowd_does_not_keep_others_out)
 }
 END_TEST
 
-/* Who asks for more than it reads gets what it asked for, in order, once it reads. */
+/* A client that pipelines more than it reads gets all answers, in order, once it
+ * reads. */
 START_TEST(pipelined_requests_wait_for_their_reader)
 {
     server_start_small();
@@ -181,7 +183,7 @@ START_TEST(an_address_makes_room_for_itself)
     int other = client_open_from(2);
     client_send(other, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
     expect_answer(other, 200, "/x|");
-    settle(); /* it is the oldest of all from here on */
+    settle(); /* from here on it is the oldest of all */
     for (size_t i = 0; i < VX_COUNT(crowd); i++) {
         crowd[i] = client_open();
         if (i % PLACES == 0) expect_serves();
@@ -198,7 +200,7 @@ END_TEST
 #define FLOOD_KEEPS 64
 static atomic_bool flood_ends;
 
-/* Connects as fast as it can, says nothing, and leaves the oldest of a few. */
+/* Connects as fast as it can, sends nothing, and closes the oldest of its connections. */
 static void *flood_main(void *context)
 {
     (void)context;
@@ -214,8 +216,8 @@ static void *flood_main(void *context)
     return NULL;
 }
 
-/* False: it was cut, as one is that does not say a word while hundreds come after it: this process
- * may not have run meanwhile. */
+/* False: it was cut, as a connection is that sends nothing while hundreds come after
+ * it: this process may not have run in between. */
 static bool probe_is_answered(void)
 {
     int fd = client_open();
@@ -268,7 +270,7 @@ static u64 random_next(void)
     return random_state >> 33;
 }
 
-/* Fills `bytes` with noise, or with a request that has a few bytes changed. */
+/* Fills `bytes` with noise, or with a request in which a few bytes are changed. */
 static size_t random_request(char *bytes, size_t capacity)
 {
     static const char good[] = "GET /v2/health/ready?x=1 HTTP/1.1\r\nHost: h:8002\r\n"
@@ -294,7 +296,7 @@ START_TEST(parser_survives_random_bytes)
         vx_http_parser_init(&parser);
         char bytes[512];
         size_t length = random_request(bytes, sizeof bytes);
-        char *exact = malloc(length); /* ASan watches its end */
+        char *exact = malloc(length); /* ASan detects a read past its end */
         memcpy(exact, bytes, length);
         for (size_t at = 0; at < length;) {
             size_t piece = 1 + random_next() % (length - at), used = 0;
@@ -329,7 +331,7 @@ START_TEST(server_survives_random_bytes)
         size_t length = random_request(bytes, sizeof bytes);
         int fd = client_open();
         ck_assert_int_gt(send(fd, bytes, length, MSG_NOSIGNAL), 0);
-        if (round % 3 == 0) { /* a third vanishes at once, with a reset */
+        if (round % 3 == 0) { /* a third disconnects at once, with a reset */
             struct linger reset = {1, 0};
             setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         } else {

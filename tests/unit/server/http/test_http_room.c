@@ -1,4 +1,4 @@
-/* http: who goes when somebody comes and all places are taken.
+/* http: which connection is closed when a new one comes and all places are taken.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -39,7 +39,8 @@ static void settle(void)
     usleep(30000); /* sleep: longer than a newcomer's protection */
 }
 
-/* Idle for longest is who has been silent for longest, not who came first. */
+/* The idlest connection is the one that has been silent longest, not the one that came
+ * first. */
 START_TEST(who_speaks_again_is_not_the_oldest)
 {
     int fds[PLACES];
@@ -57,14 +58,14 @@ START_TEST(who_speaks_again_is_not_the_oldest)
 }
 END_TEST
 
-/* An address is asked for a place by what it has, not by what it had. */
+/* An address gives up a place according to the connections it has, not those it had. */
 START_TEST(connections_that_ended_do_not_count)
 {
     int fds[PLACES];
     for (int i = 0; i < EARLIER; i++) close(open_idle(2));
-    for (int i = 0; i < 3; i++) expect_serves(); /* turns in which their ends are heard */
+    for (int i = 0; i < 3; i++) expect_serves(); /* iterations that process the ends */
     for (int i = 0; i < PLACES; i++)
-        fds[i] = open_idle(i < 2 ? 2 : 1); /* 2 is the oldest */
+        fds[i] = open_idle(i < 2 ? 2 : 1); /* address 2 is the oldest */
     settle();
     int late = open_idle(1);
     expect_closed(fds[2]);
@@ -86,7 +87,7 @@ static u64 key_of(const char *text)
     return http_source_key(&from);
 }
 
-/* One key for a host's addresses, and one alone. */
+/* One key for all addresses of a host, and each host has its own. */
 START_TEST(networks_are_counted_apart)
 {
     static const char *const hosts[] = {"127.0.0.1",    "10.0.0.1",      "1.0.0.10",

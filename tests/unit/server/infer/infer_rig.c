@@ -182,7 +182,8 @@ static void drop_lost(void *context, struct vx_job *job)
     rig_drop_slots(vx_call_of_job(job));
 }
 
-/* Nothing may be out any more, but what the test itself has left waiting or running. */
+/* Nothing may be taken any more, except what the test itself has left waiting or
+ * running. */
 void rig_tear_down(void)
 {
     struct vx_infer *infer = &rig.infer;

@@ -1,5 +1,6 @@
-/* infer_rig - inferences whose workers and clients are the test: the glue of infer.c and its kin
- * between a real scheduler, registry, arena, table of geometries and table of regions.
+/* infer_rig - inferences for which the test plays the workers and the clients: infer.c
+ * and its siblings between a real scheduler, registry, arena, table of geometries and
+ * table of regions.
  *
  *   rig_set_up();
  *   struct vx_call *call = rig_call(0, 10);
@@ -27,20 +28,20 @@ struct rig_run {
 struct rig_answer {
     struct vx_call *call;
     enum vx_code code;
-    struct vx_why why;     /* of a failure */
-    struct vx_reply reply; /* else */
+    struct vx_why why;     /* when it failed */
+    struct vx_reply reply; /* otherwise */
     struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX];
-    i32 coming; /* what vx_rpc_answers_coming said last */
+    i32 coming; /* the last vx_rpc_answers_coming */
 };
 
 struct rig {
     struct vx_infer infer;
     struct vx_config config;
-    struct vx_workers *workers; /* as the regions want it; nothing is behind it */
+    struct vx_workers *workers; /* for the regions only; not a real one */
     struct vx_worker_info infos[RIG_WORKERS];
-    u32 model_workers; /* what vx_models_workers says */
-    bool deaf;         /* workers take no word */
-    i32 killed;        /* workers that were killed, as bits */
+    u32 model_workers; /* what vx_models_workers returns */
+    bool deaf;         /* workers accept no message */
+    i32 killed;        /* a bit for each killed worker */
     i32 coming;
     struct rig_run runs[RIG_WORDS];
     struct rig_answer answers[RIG_WORDS];
@@ -48,7 +49,7 @@ struct rig {
     struct vx_call calls[RIG_CALLS];
 };
 extern struct rig rig;
-/* The DONE that rig_end hands over. */
+/* The DONE that rig_end passes on. */
 extern struct vx_message_done rig_said;
 
 /* Model "conv", features of 4 channels, outputs "normals" (f32 x 3) and "score" (f16); both workers
@@ -57,22 +58,22 @@ void rig_set_up(void);
 void rig_tear_down(void);
 struct vx_signature *rig_signature(void);
 
-/* Call number `i` anew: its inputs in slots, geometry number i + 1, both outputs. */
+/* Prepares call number `i`: its inputs in slots, geometry number i + 1, both outputs. */
 struct vx_call *rig_call(i32 i, i64 voxels);
-/* The same by the name of geometry number `geometry`, without coordinates. */
+/* The same with the coords_ref of geometry number `geometry`, without coordinates. */
 struct vx_call *rig_call_named(i32 i, i64 voxels, u64 geometry);
 void rig_drop_slots(struct vx_call *call);
-/* Arrives and is sent, the only one of its batch. */
+/* The call arrives and is sent to a worker, alone in its batch. */
 struct rig_run *rig_start(struct vx_call *call);
 
 void rig_done(const struct rig_run *run);
 void rig_end(const struct rig_run *run);
-/* The worker's process is gone, and another one has the model. */
+/* The worker's process has died, and a new one has loaded the model. */
 void rig_restart(i32 worker);
 
 struct rig_answer *rig_answer_of(const struct vx_call *call);
-/* Fails the test when there is none, or another one. */
+/* Returns the call's answer; fails the test when there is none or it has another code. */
 struct rig_answer *rig_expect(const struct vx_call *call, enum vx_code code);
-u64 rig_used(void); /* of the arena */
+u64 rig_used(void); /* of the arena, in bytes */
 
 #endif

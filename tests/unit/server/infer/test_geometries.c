@@ -1,4 +1,4 @@
-/* Who holds which geometry: by hand, and against a simple model at random.
+/* Which workers hold which geometry: by hand, and against a simple model at random.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +20,8 @@ static void tear_down(void)
     ck_assert_ptr_null(geometries);
 }
 
-/* Names 1, 2, 3 ... share the low half by eights, so that chains are longer than one. */
+/* Names 1, 2, 3 ... share their low half in groups of eight, so that chains are longer
+ * than one. */
 static struct vx_coords_ref name(u64 k)
 {
     return (struct vx_coords_ref){.low = k / 8, .high = k + 1};
@@ -94,7 +95,7 @@ END_TEST
 /* ------- against a model: a list in order of use ------- */
 
 #define NAMES 600
-/* A table that is full but for this many rows, so that NAMES do not all fit. */
+/* A table that is full except for this many rows, so that NAMES do not all fit. */
 #define ROOM 100
 
 static struct {
@@ -169,7 +170,7 @@ START_TEST(any_order_of_words_agrees_with_a_list)
 {
     u64 state = (u64)_i * UINT64_C(0x9e3779b97f4a7c15) + 1;
     model.count = 0;
-    /* Filled with names of worker 15, which are touched now and then and stay. */
+    /* Filled with geometries of worker 15, which are used now and then and stay. */
     for (u64 k = 0; k < VX_GEOMETRIES_MAX - ROOM; k++)
         vx_geometries_kept(geometries, name(NAMES + k), 15, 1, 1);
     for (int step = 0; step < 4000; step++) {
@@ -179,7 +180,7 @@ START_TEST(any_order_of_words_agrees_with_a_list)
         u64 k = state >> 8 & UINT64_MAX, what = state % 16;
         k %= NAMES;
         i32 worker = (i32)(state >> 40) & 3;
-        if (step % ROOM == 0) /* the fillers are the youngest again */
+        if (step % ROOM == 0) /* the fillers are the most recently used again */
             for (u64 f = 0; f < VX_GEOMETRIES_MAX - ROOM; f++)
                 vx_geometries_kept(geometries, name(NAMES + f), 15, 1, 1);
         if (what < 8) {

@@ -1,5 +1,6 @@
-/* infer: from arrival to the scheduler, and the one way out: which request is refused with which
- * words, and that no request, however it ends, leaves anything in the arena.
+/* infer: from arrival to the scheduler, and the single exit: which request is refused
+ * with which sentence, and that no request, however it ends, leaves anything in the
+ * arena.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +30,7 @@ static i64 number(const struct rig_answer *answer, const char *name)
     return found->number;
 }
 
-/* Nobody can run it: it waits. */
+/* No worker can run it, so it waits. */
 static void nobody_serves(void)
 {
     for (i32 w = 0; w < RIG_WORKERS; w++)
@@ -123,13 +124,14 @@ START_TEST(timing_says_what_the_worker_said)
     ck_assert_str_eq(parameter(answer, "device")->text, device);
     ck_assert_str_eq(parameter(answer, "coords_ref")->text,
                      "00000000000000000000000000000001");
-    answer = rig_expect(with, VX_CODE_OK); /* who asked for nothing is told nothing */
+    answer = rig_expect(with, VX_CODE_OK); /* no coords_ref unless it is asked for */
     ck_assert_int_eq(answer->reply.parameters_count, 0);
     ck_assert_int_eq(answer->coming, 2);
 }
 END_TEST
 
-/* Named only when it was asked for and when the worker has it. */
+/* The answer has a coords_ref only when it was asked for and the worker keeps the
+ * geometry. */
 START_TEST(a_geometry_that_was_not_kept_has_no_name)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -162,7 +164,8 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
     rig_done(run);
     rig_end(run);
     rig_expect(call, VX_CODE_OK);
-    /* Coordinates in the message may go to any worker, also one without their geometry. */
+    /* A request with coordinates may go to any worker, also one without their
+     * geometry. */
     call = rig_call(0, 10);
     call->request.sent_ref = geometry;
     nobody_serves();
@@ -170,7 +173,8 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
     ck_assert_uint_eq(call->job.holders, 3);
     ck_assert(!call->job.must_hold);
     vx_infer_on_gone(infer, call);
-    /* A holder that has not the model is none: said at once, not when it would have run. */
+    /* A worker without the model is no holder: this is refused on arrival, not when it
+     * would have run. */
     row->workers_loaded = 0;
     call = rig_call_named(1, 10, 42);
     vx_infer_on_call(infer, call);
@@ -197,7 +201,7 @@ END_TEST
 
 /* ------- limits ------- */
 
-/* voxels in flight, of the request; whether they fit a limit of 100 */
+/* voxels in flight, voxels of the request; whether they fit a limit of 100 */
 static const struct {
     i64 before, voxels;
     bool fits;
@@ -226,7 +230,7 @@ START_TEST(no_room_for_an_answer_gives_back_all)
     struct vx_place large[64];
     i32 count = 0;
     struct vx_call *call = rig_call(0, 10);
-    /* One page is left: the first output has it, the second finds none. */
+    /* One page is left: the first output takes it, and none is left for the second. */
     while (count < 64) {
         u64 left = vx_shared_bytes(infer->shared) - rig_used(), bytes = 4096;
         if (left == 4096) break;
@@ -234,7 +238,7 @@ START_TEST(no_room_for_an_answer_gives_back_all)
         if (!arena->take(arena->context, bytes, &large[count])) break;
         count++;
     }
-    u64 used = rig_used() - 2 * 4096; /* of this test */
+    u64 used = rig_used() - 2 * 4096; /* of the test itself */
     vx_infer_on_call(infer, call);
     const struct rig_answer *answer = rig_expect(call, VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_ptr_nonnull(strstr(answer->why.text, "of output 'score'"));
@@ -244,7 +248,7 @@ START_TEST(no_room_for_an_answer_gives_back_all)
 }
 END_TEST
 
-/* Arrivals of one turn of the loop are sent at its end, but for a queue that only looks full. */
+/* Arrivals of one iteration are sent at its end, except when a queue only looks full. */
 START_TEST(a_queue_that_only_looks_full_is_emptied_first)
 {
     vx_sched_close(&infer->sched);
@@ -289,12 +293,12 @@ START_TEST(who_comes_while_workers_end_is_refused)
     ck_assert_ptr_nonnull(
         strstr(rig_expect(call, VX_CODE_UNAVAILABLE)->why.text, "is shutting down"));
     ck_assert_uint_eq(infer->metrics->codes[VX_CODE_UNAVAILABLE], 1);
-    /* No model was looked for: none is blamed. */
+    /* No model was looked up: none counts the error. */
     ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats.fail.count, 0);
 }
 END_TEST
 
-/* What was wrong with its regions is said by the loop, with the model's name known. */
+/* The loop reports what was wrong with the regions, because it knows the model's name. */
 START_TEST(what_was_wrong_with_its_regions_is_said)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -309,7 +313,7 @@ END_TEST
 
 /* ------- time ------- */
 
-/* The request's timeout_us, and when that is over; 0 = never. */
+/* The request's timeout_us, and when it expires; 0 = never. */
 static const struct {
     i64 timeout_us, after_ns;
 } timeout_rows[] = {
@@ -336,7 +340,8 @@ START_TEST(a_timeout_is_microseconds_in_the_queue)
 }
 END_TEST
 
-/* The queue's time is over, or the caller's: other codes, other words. */
+/* The queue's timeout or the caller's deadline has passed: they have different codes
+ * and sentences. */
 START_TEST(who_waited_too_long_is_told_which_time_is_over)
 {
     rig_signature()->batching.policies[0].allow_timeout_override = true;
@@ -348,7 +353,7 @@ START_TEST(who_waited_too_long_is_told_which_time_is_over)
     else
         call->request.timeout_us = 1;
     vx_infer_on_call(infer, call);
-    if (_i) { /* as if it had come a second ago */
+    if (_i) { /* as if it had arrived a second ago */
         i64 then_ns = call->job.queued_ns - VX_NS_PER_S;
         ck_assert(vx_sched_cancel(infer->sched, &call->job));
         call->job.deadline_ns = then_ns + 1;
@@ -375,7 +380,7 @@ START_TEST(who_leaves_while_it_waits_is_answered_at_once)
     rig_expect(call, VX_CODE_CANCELLED);
     ck_assert_uint_eq(rig_used(), 0);
     ck_assert_int_eq(vx_sched_queued(infer->sched), 0);
-    vx_infer_on_gone(infer, call); /* once more is nothing: the rig would fail */
+    vx_infer_on_gone(infer, call); /* a second time is no error */
     ck_assert_int_eq(rig.answers_count, 1);
 }
 END_TEST
@@ -392,7 +397,8 @@ START_TEST(who_leaves_while_it_runs_is_answered_at_its_end)
     rig_end(run);
     rig_expect(call, _i ? VX_CODE_INVALID_ARGUMENT : VX_CODE_CANCELLED);
     ck_assert_uint_eq(rig_used(), 0);
-    /* One that failed by itself is counted, with or without its client. */
+    /* A request that failed by itself is counted, whether or not its client is still
+     * there. */
     ck_assert_uint_eq(
         infer->metrics->codes[_i ? VX_CODE_INVALID_ARGUMENT : VX_CODE_CANCELLED], 1);
     ck_assert_uint_eq(stats->cancelled, !_i);

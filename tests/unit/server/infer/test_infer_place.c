@@ -1,4 +1,4 @@
-/* What a request may have where in its regions, and which workers can run it.
+/* What a request may place in its regions, and which workers can run it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The front's table of models, as far as this asks it. */
+/* Replaces the front's table of models, as far as this test needs it. */
 static u32 model_workers;
 
 u32 vx_models_workers(const struct vx_models *models, i32 instance)
@@ -77,8 +77,8 @@ static void tear_down(void)
         0, 0, VX_PLACE_NONE, 0, 0                                                        \
     }
 
-/* Where coords, feats, score and normals lie; the workers that have the model; the code, a
- * part of the sentence, and the workers that may run it. */
+/* Where coords, feats, score and normals lie; the workers that have the model; the
+ * code, a part of the sentence, and the workers that may run it. */
 static const struct {
     struct vx_place inputs[2], outputs[2];
     u32 models;
@@ -94,7 +94,7 @@ static const struct {
      "",
      0},
     {{SYSTEM(1, 0, 160), SYSTEM(1, 0, 160)}, {NONE, NONE}, 7, VX_CODE_OK, "", 0},
-    /* only what is written counts, not what was given */
+    /* only the bytes written count */
     {{NONE, SYSTEM(1, 20, 160)}, {SYSTEM(1, 0, 160), NONE}, 7, VX_CODE_OK, "", 0},
     {{NONE, NONE},
      {SYSTEM(1, 0, 19), NONE},
@@ -163,13 +163,14 @@ START_TEST(an_output_is_in_a_slot_or_in_a_region)
     call.outputs_held[1] = (struct vx_place)DEVICE(8, 256, 120, 1);
     ck_assert_ptr_null(vx_infer_output_held(&call, 0));
     ck_assert_ptr_eq(vx_infer_output_held(&call, 1), &call.outputs_held[1]);
-    /* A request that names no outputs has none in a region, whatever lies there. */
+    /* A request that names no outputs has none in a region, even if outputs have
+     * places there. */
     call.request.outputs_count = 0;
     ck_assert_ptr_null(vx_infer_output_held(&call, 1));
 }
 END_TEST
 
-/* Copied or not, and so on every device. */
+/* It is refused whether or not coords are copied, so that every device behaves alike. */
 START_TEST(an_answer_over_coords_that_were_copied_is_refused)
 {
     call.inputs_held[0] = (struct vx_place)SYSTEM(9, 0, 160);
@@ -188,7 +189,7 @@ START_TEST(a_region_is_found_by_its_number)
     call.outputs_held[1] = (struct vx_place)SYSTEM(8, 256, 120);
     ck_assert_ptr_eq(vx_infer_region_held(&call, 9), &call.inputs_held[1]);
     ck_assert_ptr_eq(vx_infer_region_held(&call, 8), &call.outputs_held[1]);
-    ck_assert_ptr_null(vx_infer_region_held(&call, 7)); /* as a damaged worker says */
+    ck_assert_ptr_null(vx_infer_region_held(&call, 7)); /* a damaged worker's index */
 }
 END_TEST
 

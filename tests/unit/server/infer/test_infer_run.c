@@ -1,5 +1,5 @@
-/* infer_run, infer_count: batches to workers and back, workers that lie, die and forget, and what is
- * counted of it.
+/* infer_run, infer_count: batches to workers and back, workers that answer falsely, die
+ * or forget, and how that is counted.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,7 +22,7 @@ static struct vx_instance_stats *stats(void)
     return &vx_registry_row(infer->registry, 0)->stats;
 }
 
-/* Only this worker serves. */
+/* Only this worker serves the model. */
 static void only(i32 worker)
 {
     for (i32 w = 0; w < RIG_WORKERS; w++)
@@ -39,7 +39,8 @@ static u64 observed(enum vx_histogram_id id)
 
 /* ------- workers that lie ------- */
 
-/* Fewer items than were sent, or more: nothing of it counts, and they run elsewhere. */
+/* Fewer or more items than were sent: none of them counts, and the requests run
+ * elsewhere. */
 START_TEST(who_answers_another_number_is_killed)
 {
     struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 20)};
@@ -57,7 +58,7 @@ START_TEST(who_answers_another_number_is_killed)
     ck_assert_int_eq(vx_sched_running(infer->sched), 2);
     ck_assert_int_eq(vx_geometries_count(infer->geometries), 0);
     rig_restart(run->worker);
-    for (i32 i = 1; i <= 2; i++) { /* each alone: it saw a death */
+    for (i32 i = 1; i <= 2; i++) { /* each alone: its worker was killed */
         vx_infer_dispatch(infer);
         ck_assert_int_ge(rig.runs_count, i + 1);
         rig_done(&rig.runs[i]);
@@ -75,7 +76,7 @@ START_TEST(a_batch_that_nobody_sent_is_not_answered)
     other.run.head.serial += 100;
     rig_done(&other);
     rig_end(&other);
-    ck_assert_int_eq(rig.killed, 0); /* late words of an earlier process */
+    ck_assert_int_eq(rig.killed, 0); /* late messages of an earlier process */
     ck_assert_int_eq(rig.answers_count, 0);
     other = *run;
     other.worker = !run->worker;
@@ -84,7 +85,7 @@ START_TEST(a_batch_that_nobody_sent_is_not_answered)
     ck_assert_int_eq(rig.answers_count, 0);
     rig_done(run);
     rig_end(run);
-    rig_end(run); /* twice is once */
+    rig_end(run); /* a second answer has no effect */
     rig_expect(call, VX_CODE_OK);
     ck_assert_uint_eq(stats()->execution_count, 1);
 }
@@ -111,7 +112,7 @@ START_TEST(what_two_workers_died_of_is_not_tried_again)
 }
 END_TEST
 
-/* A word that was not taken is no death. */
+/* A message that the worker did not accept is no death. */
 START_TEST(what_a_worker_never_heard_of_runs_elsewhere)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -134,7 +135,8 @@ START_TEST(what_a_worker_never_heard_of_runs_elsewhere)
 }
 END_TEST
 
-/* What a dead worker held nobody holds, and what it was sent is forgotten. */
+/* The geometries of a dead worker have no holder, and the batches it was sent are
+ * forgotten. */
 START_TEST(a_dead_worker_holds_nothing)
 {
     only(0);
@@ -166,7 +168,7 @@ END_TEST
 
 /* ------- workers that have forgotten ------- */
 
-/* 0: another one holds it; 1: none; 2: another one, but the client has left. */
+/* 0: another worker holds it; 1: none does; 2: another does, but the client has left. */
 START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
 {
     vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
@@ -201,7 +203,7 @@ START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
 }
 END_TEST
 
-/* Another holder that has not the model is none. */
+/* Another holder that does not have the model does not count. */
 START_TEST(elsewhere_is_where_the_model_is)
 {
     struct vx_instance *row = vx_registry_row(infer->registry, 0);
@@ -218,7 +220,8 @@ START_TEST(elsewhere_is_where_the_model_is)
 }
 END_TEST
 
-/* With coordinates a failed precondition is no word about names. */
+/* For a request with coordinates a failed precondition says nothing about the
+ * coords_ref. */
 START_TEST(who_sent_coordinates_is_told_what_the_worker_said)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -235,7 +238,8 @@ START_TEST(who_sent_coordinates_is_told_what_the_worker_said)
 }
 END_TEST
 
-/* A region that a worker found cut is cut for all; one that its request has not is no region. */
+/* A region that a worker found cut is cut for all; an index that the request does not
+ * have is ignored. */
 START_TEST(a_region_that_a_worker_lost_is_refused_from_then_on)
 {
     char key[64];
@@ -272,14 +276,15 @@ END_TEST
 
 /* ------- what the scheduler learns ------- */
 
-/* well, ran, how many items of two; whether three batches of that say anything */
+/* the item's code, whether it ran; whether three such batches teach the scheduler
+ * anything */
 static const struct {
     enum vx_code code;
     bool ran, learns;
 } learn_rows[] = {
     {VX_CODE_OK, true, true},
-    {VX_CODE_INVALID_ARGUMENT, true, false}, /* it took as long as it took to find out */
-    {VX_CODE_INVALID_ARGUMENT, false, true}, /* refused before: the other one's time */
+    {VX_CODE_INVALID_ARGUMENT, true, false}, /* its time is not a whole run's */
+    {VX_CODE_INVALID_ARGUMENT, false, true}, /* not run: the time is the other's */
 };
 
 START_TEST(nothing_is_learned_from_what_failed)
@@ -299,7 +304,7 @@ START_TEST(nothing_is_learned_from_what_failed)
     const struct vx_job job = {.voxels = 10};
     i64 wait_ns = vx_sched_expected_wait_ns(infer->sched, &job, vx_clock_ns());
     ck_assert_int_eq(wait_ns > 0, learn_rows[_i].learns);
-    if (_i == 2) /* only the pairs of those that ran */
+    if (_i == 2) /* only the pairs of the items that ran */
         ck_assert_int_lt(wait_ns, 3000);
 }
 END_TEST
@@ -319,7 +324,7 @@ START_TEST(requests_and_batches_are_counted)
     ck_assert_int_eq(rig.runs_count, 1);
     rig_done(&rig.runs[0]);
     rig_said.items[1].code = VX_CODE_INVALID_ARGUMENT;
-    rig_said.items[2].ran = false; /* never was on the device */
+    rig_said.items[2].ran = false; /* it was never on the device */
     rig_said.items[2].code = VX_CODE_RESOURCE_EXHAUSTED;
     rig_said.items[2].convert_ns = rig_said.items[2].geometry_ns = 0;
     rig_said.items[2].compute_ns = rig_said.items[2].output_ns = 0;
@@ -359,7 +364,7 @@ START_TEST(requests_and_batches_are_counted)
 }
 END_TEST
 
-/* A batch of which nothing ran is none. */
+/* A batch of which no item ran does not count. */
 START_TEST(what_never_ran_is_no_batch)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -374,7 +379,7 @@ START_TEST(what_never_ran_is_no_batch)
 }
 END_TEST
 
-/* Nothing of a batch went well: it took its time, and answered nobody. */
+/* No item of the batch succeeded: it took time, and no answer counts. */
 START_TEST(what_failed_is_no_execution)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -389,7 +394,8 @@ START_TEST(what_failed_is_no_execution)
 }
 END_TEST
 
-/* Queue time ends when the device begins, which is not before the worker had heard of it. */
+/* Queue time ends when the device begins, but not before the worker has received the
+ * batch. */
 START_TEST(the_queue_ends_where_the_device_begins)
 {
     struct vx_call *call = rig_call(0, 10);
@@ -403,7 +409,8 @@ START_TEST(the_queue_ends_where_the_device_begins)
 }
 END_TEST
 
-/* From the front's word to the worker's ear, and back; each batch has its own. */
+/* From the front's send to the worker's receipt, and back; each batch has its own
+ * time. */
 START_TEST(the_border_is_measured_for_each_batch)
 {
     only(0);
@@ -417,7 +424,7 @@ START_TEST(the_border_is_measured_for_each_batch)
     u64 before = 0;
     for (i32 i = 0; i < VX_WORKER_DEPTH; i++) {
         rig_done(&rig.runs[i]);
-        rig_said.received_ns += 1000 * VX_NS_PER_S; /* it took that long to hear */
+        rig_said.received_ns += 1000 * VX_NS_PER_S; /* received that much later */
         rig_end(&rig.runs[i]);
         ck_assert_uint_ge(border->sum, before + 900 * VX_NS_PER_S);
         ck_assert_uint_le(border->sum, before + 1100 * VX_NS_PER_S);

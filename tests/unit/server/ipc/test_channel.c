@@ -1,5 +1,5 @@
-/* The channel: what a worker says of itself and of its models is checked like anything from
- * outside.
+/* The IPC channel: what a worker reports of itself and of its models is checked like any
+ * outside input.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +18,7 @@
 
 static union vx_message said, heard;
 
-/* What a worker with a model of two outputs says. */
+/* A report by a worker that has a model of two outputs. */
 static void say_nothing_odd(void)
 {
     memset(&said, 0, sizeof said);
@@ -47,7 +47,7 @@ static enum vx_code sent(size_t bytes)
     int fds[2];
     size_t got;
     ck_assert(!vx_channel_pair(fds).fault);
-    /* Past our own sender, which would not say what is malformed. */
+    /* Bypasses our own sender, which would refuse a malformed message. */
     ck_assert_int_eq(send(fds[1], &said, bytes, 0), (ssize_t)bytes);
     enum vx_code code = vx_status_code(vx_channel_receive(fds[0], &heard, &got));
     if (code == VX_CODE_OK) ck_assert_uint_eq(got, bytes);
@@ -56,7 +56,7 @@ static enum vx_code sent(size_t bytes)
     return code;
 }
 
-/* A field of a signature, and what no worker says there. */
+/* A field of a signature, and a value that no worker sends in it. */
 #define FIELD(field_)                                                                    \
     offsetof(struct vx_signature, field_), sizeof(((struct vx_signature *)0)->field_)
 #define POLICY(level_, field_)                                                           \
@@ -107,12 +107,12 @@ START_TEST(a_signature_that_no_model_has_is_refused)
     else
         memcpy(field, &lies[_i].value, sizeof lies[_i].value);
     ck_assert_int_eq(sent(sizeof said.loaded), VX_CODE_INTERNAL);
-    said.loaded.code = VX_CODE_DATA_LOSS; /* then there is no signature to look at */
+    said.loaded.code = VX_CODE_DATA_LOSS; /* then the signature is not checked */
     ck_assert_int_eq(sent(sizeof said.loaded), VX_CODE_OK);
 }
 END_TEST
 
-/* The last place of a text is its NUL's, or a place that nobody reads. */
+/* The last byte of a string is its NUL, or a byte that nobody reads. */
 static const struct {
     i32 kind;
     size_t bytes, at, text_bytes;
@@ -193,7 +193,8 @@ static const struct {
      false},
 };
 
-/* A number in a region's word, and whether it can be; and the word cut by a byte. */
+/* A number in a message about a region, and whether it is valid; and the message a
+ * byte too short. */
 START_TEST(a_region_that_cannot_be_is_refused)
 {
     say_map(1);
@@ -222,7 +223,7 @@ static i32 descriptors_open(void)
     return count;
 }
 
-/* Sends what is said with so many descriptors, as the front never does. */
+/* Sends the message with so many descriptors, which the front never does. */
 static void send_many(int fd, size_t bytes, int passed, i32 count)
 {
     union {
@@ -244,7 +245,7 @@ static void send_many(int fd, size_t bytes, int passed, i32 count)
     ck_assert_int_eq(sendmsg(fd, &record, 0), (ssize_t)bytes);
 }
 
-/* What the other side would refuse ends who says it, not who hears it. */
+/* A message that the receiver would refuse ends the sender, not the receiver. */
 START_TEST(a_malformed_word_is_its_senders_end)
 {
     int fds[2], object = memfd_create("object", MFD_CLOEXEC);
@@ -262,7 +263,8 @@ START_TEST(a_malformed_word_is_its_senders_end)
 }
 END_TEST
 
-/* One comes with a system region, and is another of the same object, closed on exec. */
+/* The descriptor comes with a system region, is a new one of the same object, and
+ * closes on exec. */
 START_TEST(a_system_region_brings_its_object)
 {
     int fds[2], passed = -2, object = memfd_create("object", 0);
@@ -281,7 +283,7 @@ START_TEST(a_system_region_brings_its_object)
     ck_assert(!fstat(object, &sent_one) && !fstat(passed, &got_one));
     ck_assert_uint_eq(sent_one.st_ino, got_one.st_ino);
     close(passed);
-    /* Words without one go on as ever. */
+    /* Messages without a descriptor pass as always. */
     said.head.kind = VX_MESSAGE_STATS;
     ck_assert(!vx_channel_send(fds[0], &said.head, sizeof said.head).fault);
     ck_assert(!vx_channel_receive_fd(fds[1], &heard, &got, &passed).fault);
@@ -298,7 +300,7 @@ END_TEST
 
 static const struct {
     i32 kind, on_device, count;
-    bool front; /* who hears it */
+    bool front; /* whether the front receives it */
 } wrong[] = {
     {VX_MESSAGE_MAP, 0, 0, false},   {VX_MESSAGE_MAP, 0, 2, false},
     {VX_MESSAGE_MAP, 0, 4, false},   {VX_MESSAGE_MAP, 0, 16, false},

@@ -1,4 +1,5 @@
-/* The channel: batches and their answers, as large as they say and with indices that are there.
+/* The IPC channel: batches and their answers have the size that their counts require, and
+ * valid indices.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +18,7 @@ static enum vx_code sent(size_t bytes)
     int fds[2];
     size_t got;
     ck_assert(!vx_channel_pair(fds).fault);
-    /* Past our own sender, which would not say what is malformed. */
+    /* Bypasses our own sender, which would refuse a malformed message. */
     ck_assert_int_eq(send(fds[1], &said, bytes, 0), (ssize_t)bytes);
     enum vx_code code = vx_status_code(vx_channel_receive(fds[0], &heard, &got));
     ck_assert_uint_eq(got, code == VX_CODE_OK ? bytes : 0);
@@ -26,7 +27,7 @@ static enum vx_code sent(size_t bytes)
     return code;
 }
 
-/* Three items, of which two have a sentence. */
+/* Three items, two of which have a sentence. */
 static void say_done(void)
 {
     memset(&said, 0, sizeof said);
@@ -56,7 +57,7 @@ static const struct {
     {DONE(items[1].why), -2, false},
     {DONE(items[1].why), -1, true},
     {DONE(items[1].why), 1, true},
-    {DONE(items[1].why), 2, false}, /* one behind the last */
+    {DONE(items[1].why), 2, false}, /* one past the last */
     {DONE(items[0].why), 2, false},
     {DONE(items[2].why), 2, false},
     {DONE(items[2].why), INT32_MAX, false},
@@ -71,7 +72,7 @@ static const struct {
     {DONE(whys_count), -1, false},
 };
 
-/* A number that cannot be, in a record of the right size for what was said before. */
+/* An invalid number, in a record of the right size for the number before. */
 START_TEST(an_answer_that_cannot_be_is_refused)
 {
     say_done();
@@ -84,7 +85,7 @@ START_TEST(an_answer_that_cannot_be_is_refused)
 }
 END_TEST
 
-/* The counts themselves at their edges, in records of the size that they say. */
+/* The counts themselves at their limits, in records of the size that they require. */
 START_TEST(an_answer_has_as_many_items_as_a_batch)
 {
     say_done();
@@ -103,7 +104,7 @@ START_TEST(an_answer_has_as_many_items_as_a_batch)
     memset((u8 *)&said + offsetof(struct vx_message_done, items), 0xff,
            (VX_BATCH_ITEMS_MAX + 1) * sizeof(struct vx_done_item));
     ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)), VX_CODE_INTERNAL);
-    memset(&said, 0, sizeof said); /* two sentences of one item, else as they should be */
+    memset(&said, 0, sizeof said); /* one item with two sentences, otherwise valid */
     said.head.kind = VX_MESSAGE_DONE;
     said.done.items_count = 1;
     said.done.whys_count = 1;
@@ -113,7 +114,8 @@ START_TEST(an_answer_has_as_many_items_as_a_batch)
 }
 END_TEST
 
-/* Who dies with words unread resets the socket; what it said before is heard all the same. */
+/* A process that dies with unread messages resets the socket; what it sent before is
+ * received all the same. */
 START_TEST(last_words_come_behind_a_reset)
 {
     int fds[2];
@@ -152,7 +154,7 @@ START_TEST(a_sentence_without_an_end_is_refused)
 }
 END_TEST
 
-/* What a front says is held against its counts as well. */
+/* The batches that the front sends are checked against their counts as well. */
 START_TEST(a_run_has_the_size_that_it_says)
 {
     static const i32 counts[] = {1, VX_BATCH_ITEMS_MAX, 0, -1, VX_BATCH_ITEMS_MAX + 1};

@@ -1,4 +1,5 @@
-/* foreign: memory that others cut while it is read and written, and every other SIGBUS.
+/* foreign: memory that other processes cut while it is read and written, and every other
+ * SIGBUS.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -104,8 +105,8 @@ START_TEST(there_is_an_end_to_mappings)
 }
 END_TEST
 
-/* More than an address space has: the system says no, as often as it is asked, and nothing of it
- * is kept. */
+/* More than the address space: the system refuses, however often it is asked, and no
+ * row stays taken. */
 START_TEST(what_the_system_does_not_map_takes_no_row)
 {
     u64 bytes = (u64)1 << 62;
@@ -142,11 +143,11 @@ START_TEST(what_is_cut_is_zeros_and_known)
                       *whole = map(other, 0, 8 * page);
     ck_assert_uint_eq(sum_of(cut), 8 * page);
     ck_assert(!ftruncate(fd, (off_t)(3 * page)));
-    ck_assert(!vx_foreign_broken(cut)); /* nobody has looked */
+    ck_assert(!vx_foreign_broken(cut)); /* nothing was read yet */
     ck_assert_uint_eq(sum_of(cut), 3 * page);
     ck_assert(vx_foreign_broken(cut));
     ck_assert(!vx_foreign_broken(twice));
-    memset(vx_foreign_at(twice), 9, 7 * page); /* writes too */
+    memset(vx_foreign_at(twice), 9, 7 * page); /* a write detects it too */
     ck_assert(vx_foreign_broken(twice));
     ck_assert_uint_eq(sum_of(cut), page + 2 * page * 9); /* what is still shared */
     ck_assert_uint_eq(sum_of(whole), 8 * page * 2);
@@ -154,7 +155,7 @@ START_TEST(what_is_cut_is_zeros_and_known)
     vx_foreign_unmap(&cut);
     vx_foreign_unmap(&twice);
     vx_foreign_unmap(&whole);
-    struct vx_foreign *next = map(other, 0, page); /* the same row: broken no more */
+    struct vx_foreign *next = map(other, 0, page); /* the same row, not broken */
     ck_assert(!vx_foreign_broken(next));
     vx_foreign_unmap(&next);
     close(fd);
@@ -162,7 +163,7 @@ START_TEST(what_is_cut_is_zeros_and_known)
 }
 END_TEST
 
-/* 2,048 pages that are gone cost a signal, not one each. */
+/* 2,048 missing pages cost one signal, not one each. */
 START_TEST(a_cut_is_mended_at_once_to_its_end)
 {
     enum { PAGES = 2048 };
@@ -171,12 +172,12 @@ START_TEST(a_cut_is_mended_at_once_to_its_end)
     ck_assert(!ftruncate(fd, 0));
     (void)((volatile u8 *)vx_foreign_at(foreign))[0];
     ck_assert(vx_foreign_broken(foreign));
-    /* Nothing of the object is left under it: what it grows again is not seen. */
+    /* The object is no longer mapped there: when it grows again, that is not seen. */
     ck_assert(!ftruncate(fd, (off_t)(PAGES * page)));
     memset(vx_foreign_at(foreign), 5, PAGES * page);
     u8 byte = 1;
     ck_assert_int_eq(pread(fd, &byte, 1, (off_t)((PAGES - 1) * page)), 1);
-    ck_assert_int_eq(byte, 0); /* written into our own pages */
+    ck_assert_int_eq(byte, 0); /* it went into our own pages */
     vx_foreign_unmap(&foreign);
     close(fd);
 }
@@ -194,9 +195,9 @@ static void cut_and_grow(int fd)
 {
     for (int i = 0;; i++) {
         if (ftruncate(fd, (off_t)(page * (u64)(i % 5)))) _exit(1);
-        usleep(200); /* sleep: others look */
+        usleep(200); /* sleep: threads read */
         if (ftruncate(fd, (off_t)(16 * page))) _exit(1);
-        usleep(200); /* sleep: others look */
+        usleep(200); /* sleep: threads read */
         atomic_fetch_add(cuts, 1);
     }
 }
@@ -234,7 +235,7 @@ START_TEST(everybody_may_look_while_another_process_cuts)
             !pthread_create(&lookers[i], NULL, look_all_the_time, i ? &lookers : NULL));
     VX_WAIT_UNTIL(atomic_load(cuts) >= CUTS && atomic_load(&seen_broken));
     int status;
-    ck_assert(!kill(pid, SIGKILL)); /* it was there until now */
+    ck_assert(!kill(pid, SIGKILL)); /* the process was still alive */
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFSIGNALED(status));
     atomic_store(&stop, true);
@@ -246,7 +247,7 @@ END_TEST
 
 /* ------- every other SIGBUS ------- */
 
-/* A file of the test's own that no row knows. */
+/* A file of the test's own that no row maps. */
 static void touch_a_hole(void)
 {
     int fd = object(page, 1);
@@ -280,14 +281,14 @@ static void exit_seven(int number)
 
 static const struct {
     void (*act)(void);
-    bool has_handler; /* one that was there before ours */
+    bool has_handler; /* one installed before ours */
 } elsewhere[] = {
     {touch_a_hole, false}, {touch_what_was_unmapped, false},
     {send_it, false},      {touch_a_hole, true},
     {send_it, true},
 };
 
-/* The child has not guarded yet: this suite's setup is not for it. */
+/* The child has not installed the guard yet: this suite's setup does not run for it. */
 START_TEST(elsewhere_it_is_what_it_was)
 {
     pid_t pid = fork();

@@ -1,4 +1,4 @@
-/* metrics: the text follows Prometheus' grammar to the letter, and the numbers are right.
+/* metrics: the text follows Prometheus' grammar exactly, and the numbers are right.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -50,7 +50,7 @@ static void expect(const char *series, const char *value)
 
 struct grammar {
     regex_t help, type, series;
-    char name[128], kind[16]; /* the family that is being said */
+    char name[128], kind[16]; /* the family that is being read */
     char *seen[LINES_MAX];    /* families and series: neither may come twice */
     int seen_count;
 };
@@ -102,7 +102,7 @@ static void grammar_line(struct grammar *grammar, const char *line)
     }
 }
 
-/* Holds all of `text` against the exposition format, plain decimals included. */
+/* Checks all of `text` against the exposition format, plain decimals included. */
 static void check_grammar(void)
 {
     static struct grammar grammar;
@@ -165,7 +165,7 @@ START_TEST(models_are_said)
     expect("nv_model_load_duration_secs{model=\"normals\",version=\"1\"}", "0.34");
     expect("nv_inference_pending_request_count{model=\"normals\",version=\"1\"}", "0");
     expect("voxeld_model_ready{model=\"segment\",version=\"4\"}", "0");
-    /* Of two rows with one name and version, the one that serves. */
+    /* Of two instances of one name and version, the one that serves. */
     expect("nv_inference_count{model=\"normals\",version=\"2\"}", "9000");
     expect("voxeld_model_ready{model=\"we\\\"ird\\\\<b>\\n\",version=\"1\"}", "0");
 }
@@ -183,7 +183,7 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_connections_total", "345");
     expect("voxeld_connections_refused_total", "6");
     expect("voxeld_streams", "2");
-    ck_assert_ptr_null(strstr(text, "\nvoxeld_regions{")); /* not served */
+    ck_assert_ptr_null(strstr(text, "\nvoxeld_regions{")); /* not reported */
     expect("voxeld_arena_bytes", "2147483648");
     expect("voxeld_arena_used_bytes", "14680064");
     expect("voxeld_rpc_received_bytes_total", "123456789012");
@@ -239,7 +239,7 @@ START_TEST(histograms_add_up)
                                                         .predicted_ns = 2030000});
     render();
     check_grammar();
-    expect("voxeld_request_seconds_bucket{le=\"0.0001\"}", "3"); /* a bound is inside */
+    expect("voxeld_request_seconds_bucket{le=\"0.0001\"}", "3"); /* bounds included */
     expect("voxeld_request_seconds_bucket{le=\"0.0002\"}", "4");
     expect("voxeld_request_seconds_bucket{le=\"0.001\"}", "4");
     expect("voxeld_request_seconds_bucket{le=\"0.002\"}", "5");
@@ -260,7 +260,7 @@ START_TEST(histograms_add_up)
     expect("voxeld_batch_voxels_sum", "12345679151");
     expect("voxeld_border_seconds_bucket{le=\"0.00002\"}", "1");
     expect("voxeld_border_seconds_bucket{le=\"0.00005\"}", "2");
-    /* Without a budget there is no share of it, without a prediction no error. */
+    /* Without a budget no share of it is reported, without a prediction no error. */
     expect("voxeld_batch_fill_ratio_count", "1");
     expect("voxeld_batch_fill_ratio_bucket{le=\"0.2\"}", "0");
     expect("voxeld_batch_fill_ratio_bucket{le=\"0.3\"}", "1");
@@ -330,7 +330,7 @@ START_TEST(percentiles_are_of_the_last_minute)
     ck_assert_uint_eq(recent.p50 / 1000, 15102); /* 10 + 10 * 500/980 ms */
     ck_assert_uint_eq(recent.p90 / 1000, 19183);
     ck_assert_uint_eq(recent.p99 / 1000, 350000); /* 200 + 300 * 10/20 ms */
-    /* 50 s on, still there; 60 s on, gone. */
+    /* 50 s later they still count; 60 s later they do not. */
     i64 start = metrics->slice * VX_METRICS_SLICE_NS;
     vx_metrics_turn(metrics, start + 5 * VX_METRICS_SLICE_NS);
     ck_assert_uint_eq(vx_metrics_recent(metrics, VX_HISTOGRAM_REQUEST).count, 1000);
@@ -355,7 +355,7 @@ START_TEST(the_largest_text_fits_a_reply)
     sample.sources.registry = sample.registry;
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         char name[VX_NAME_BYTES];
-        memset(name, '"', sizeof name - 1); /* each becomes two */
+        memset(name, '"', sizeof name - 1); /* each is escaped as two */
         name[sizeof name - 1] = '\0';
         ck_assert_int_ge(vx_registry_add(sample.registry, name, INT64_MAX - i, 0), 0);
         struct vx_instance *model = vx_registry_row(sample.registry, i);
@@ -378,9 +378,10 @@ END_TEST
 START_TEST(a_small_buffer_is_a_status)
 {
     render();
-    /* Two renderings differ by a few digits: of the process's own time and memory. */
+    /* Two renderings differ by a few digits: those of the process's own time and
+     * memory. */
     size_t whole = strlen(text) - 64, length = 0;
-    char *small = malloc(whole); /* ASan watches its end */
+    char *small = malloc(whole); /* ASan detects a write past its end */
     vx_status st = vx_metrics_render(&sample.sources, small, whole, &length);
     ck_assert_int_eq(vx_status_code(st), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_uint_lt(length, whole);
@@ -402,7 +403,7 @@ START_TEST(texts_are_cut_and_escaped)
     vx_text_init(&piece, out, sizeof out);
     vx_text_json(&piece, "a\\\"\n\x01");
     ck_assert_str_eq(out, "a\\\\\\\"\\u000a\\u0001");
-    /* Of a device's name, say: whole characters as they are, other bytes as '?'. */
+    /* A device's name, for instance: valid characters stay, other bytes become '?'. */
     void (*const escapes[])(struct vx_text * text, const char *piece) = {
         vx_text_html, vx_text_label, vx_text_json};
     for (size_t i = 0; i < VX_COUNT(escapes); i++) {
@@ -423,7 +424,7 @@ START_TEST(texts_are_cut_and_escaped)
     vx_text_add(&piece, "5");
     ck_assert(piece.full);
     vx_text_init(&piece, out, 5);
-    vx_text_add(&piece, "12345"); /* left out whole, and nothing after it */
+    vx_text_add(&piece, "12345"); /* dropped whole, and all after it */
     vx_text_add(&piece, "6");
     ck_assert_str_eq(out, "");
     ck_assert_uint_eq(piece.needed, 6);

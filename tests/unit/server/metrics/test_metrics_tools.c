@@ -1,5 +1,5 @@
-/* metrics: what tools make of the text - perf_analyzer's own expression finds the GPU's
- * numbers, and promtool has nothing to say of our names.
+/* metrics: how tools read the text - perf_analyzer's own expression finds the GPU's
+ * numbers, and promtool reports nothing about our names.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,8 +24,8 @@ static void render(void)
     ck_assert(!vx_metrics_render(&sample.sources, text, sizeof text, &length).fault);
 }
 
-/* What perf_analyzer's metrics_manager looks for, word for word but for the class of digits;
- * the number it reads is what we mean. */
+/* The expression of perf_analyzer's metrics_manager, verbatim except for the class of
+ * digits; it must read the number that we mean. */
 static f64 as_perf_analyzer(const char *name, const char *uuid)
 {
     char pattern[256], number[64];
@@ -37,7 +37,7 @@ static f64 as_perf_analyzer(const char *name, const char *uuid)
     ck_assert_msg(!regexec(&regex, text, 3, found, 0), "no %s", name);
     ck_assert_int_eq(found[1].rm_eo - found[1].rm_so, (int)strlen(uuid));
     ck_assert(!strncmp(text + found[1].rm_so, uuid, strlen(uuid)));
-    ck_assert_int_eq(text[found[2].rm_eo], '\n'); /* all of it was read */
+    ck_assert_int_eq(text[found[2].rm_eo], '\n'); /* the whole number was read */
     ck_assert(regexec(&regex, text + found[0].rm_eo, 3, found, 0) == REG_NOMATCH);
     snprintf(number, sizeof number, "%.*s", (int)(found[2].rm_eo - found[2].rm_so),
              text + found[2].rm_so);
@@ -49,7 +49,7 @@ START_TEST(gpus_are_said_as_perf_analyzer_reads_them)
 {
     static const char uuid[] = SAMPLE_UUID;
     struct vx_gpu_stats *gpu = &sample.workers[0].stats.gpu;
-    sample.workers[1].stats.gpu = *gpu; /* of a second worker: said once */
+    sample.workers[1].stats.gpu = *gpu; /* on a second worker: reported once */
     sample.workers[1].up = true;
     render();
     ck_assert_double_eq(as_perf_analyzer("nv_gpu_utilization", uuid), 0.07);
@@ -59,7 +59,7 @@ START_TEST(gpus_are_said_as_perf_analyzer_reads_them)
     ck_assert_double_eq(as_perf_analyzer("nv_gpu_memory_total_bytes", uuid),
                         150109880320);
     ck_assert_double_eq(as_perf_analyzer("nv_energy_consumption", uuid), 2956908000.123);
-    /* Without the library only the driver's numbers are there. */
+    /* Without NVML only the driver's numbers are there. */
     gpu->utilization_known = gpu->power_known = false;
     sample.workers[1].up = false;
     render();
@@ -67,13 +67,13 @@ START_TEST(gpus_are_said_as_perf_analyzer_reads_them)
     ck_assert_ptr_null(strstr(text, "nv_gpu_utilization"));
     ck_assert_ptr_null(strstr(text, "nv_gpu_power"));
     ck_assert_ptr_null(strstr(text, "nv_energy"));
-    sample.workers[0].up = false; /* what nobody measures now is not said */
+    sample.workers[0].up = false; /* a number that is not measured is not reported */
     render();
     ck_assert_ptr_null(strstr(text, "gpu_uuid"));
 }
 END_TEST
 
-/* Of what promtool finds, what Triton's own names and labels bring with them. */
+/* promtool's findings about names and labels that are Triton's own. */
 static bool promtool_may_say(const char *line)
 {
     static const char *const findings[] = {
@@ -118,7 +118,7 @@ START_TEST(promtool_agrees)
     int status = pclose(said);
     unlink(path);
     ck_assert_int_eq(complaints, 0);
-    /* 3: it read the text and has findings.  Anything else is a tool that did not run. */
+    /* 3: it read the text and has findings.  With any other code the tool did not run. */
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == (forgiven ? 3 : 0),
                   "%s ended with %d after %d findings", command, status, forgiven);
 }

@@ -1,4 +1,4 @@
-/* tracing: what is a traceparent.
+/* tracing: which strings are a traceparent.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

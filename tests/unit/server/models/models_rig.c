@@ -177,7 +177,7 @@ void rig_list(i64 version, u64 fingerprint)
     vx_models_on_listing(rig_models, &rig_listing);
 }
 
-/* The LOAD a worker has last been told, or -1. */
+/* The LOAD that a worker was sent last, or -1. */
 static i32 last_load(i32 worker)
 {
     i32 at = rig_told_count - 1;

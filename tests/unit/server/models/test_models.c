@@ -1,4 +1,4 @@
-/* Models through their states.
+/* Models and their states.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,7 +14,7 @@
 START_TEST(ready_when_every_worker_that_is_up_has_it)
 {
     rig_list(1, 10);
-    ck_assert_int_eq(rig_told_count, 0); /* nobody is up */
+    ck_assert_int_eq(rig_told_count, 0); /* no worker is up */
     rig_worker_up(0);
     rig_worker_up(1);
     i32 instance = rig_answer(0, VX_CODE_OK);
@@ -64,7 +64,7 @@ START_TEST(a_failed_change_leaves_the_old_one_and_mending_it_is_seen)
     ck_assert_int_eq(rig_state(bad), VX_INSTANCE_UNAVAILABLE);
     ck_assert_str_eq(vx_registry_row(rig_registry, bad)->reason, "the reason");
     ck_assert_int_eq(rig_picked("m", 0), old);
-    rig_list(1, 11); /* nothing new on disk, but the reason may be gone: tried again */
+    rig_list(1, 11); /* the files are the same, but a cause may be gone: retried */
     bad = rig_answer(0, VX_CODE_DATA_LOSS);
     ck_assert_int_eq(rig_picked("m", 0), old);
     rig_list(1, 12);
@@ -88,7 +88,7 @@ START_TEST(a_version_that_is_gone_is_unloaded_after_its_last_job)
     ck_assert_int_eq(rig_picked("m", 0), -1);
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_UNLOADING);
     struct vx_batch_plan plan;
-    ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* what was admitted still runs */
+    ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* admitted requests still run */
     const struct vx_batch_end end = {.batch = plan.batch};
     ck_assert(vx_sched_finish(rig_sched, &end, &plan));
     vx_models_step(rig_models);
@@ -111,8 +111,8 @@ START_TEST(a_death_without_a_load_under_way_counts_against_nobody)
 }
 END_TEST
 
-/* Who has it, or will: not who refused it, while it is up, nor who died of it again and again;
- * and nobody waits for that one. */
+/* The workers that have a model or will have it: not one that refused it, while it is
+ * up, nor one that died of it several times; and no job waits for such a worker. */
 START_TEST(a_worker_that_will_not_have_it_is_not_waited_for)
 {
     rig_worker_up(0);
@@ -144,7 +144,7 @@ START_TEST(a_worker_that_will_not_have_it_is_not_waited_for)
 }
 END_TEST
 
-/* Its processes end before they have opened their device. */
+/* Worker processes that end before they have opened their device. */
 START_TEST(a_worker_that_cannot_open_its_device_is_not_waited_for)
 {
     rig_worker_up(0);
@@ -209,7 +209,7 @@ START_TEST(a_row_on_its_way_out_does_not_come_back_as_unavailable)
 {
     rig_worker_up(0);
     rig_list(1, 10);
-    rig_list(0, 0); /* gone before it was loaded */
+    rig_list(0, 0); /* removed before it was loaded */
     i32 instance = rig_answer(0, VX_CODE_DATA_LOSS);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_FREE);
@@ -226,7 +226,7 @@ START_TEST(a_job_of_a_row_on_its_way_out_is_answered_when_it_cannot_be_loaded_ag
     rig_list(0, 0);
     rig_worker_down(0);
     vx_models_step(rig_models);
-    ck_assert_int_eq(rig_lost, 0); /* the restarted worker may still run it */
+    ck_assert_int_eq(rig_lost, 0); /* the restarted worker may run it */
     rig_worker_up(0);
     rig_answer(0, VX_CODE_NOT_FOUND);
     ck_assert_int_eq(rig_lost, 1);
@@ -242,7 +242,7 @@ START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_request
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
     rig_worker_down(0);
     ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
-    rig_channels = 5; /* somebody wrote the new model, and sent no SIGHUP */
+    rig_channels = 5; /* the new model was written, no SIGHUP sent */
     rig_worker_up(0);
     rig_answer(0, VX_CODE_OK);
     ck_assert_int_eq(rig_lost, 1);
@@ -253,7 +253,8 @@ START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_request
 }
 END_TEST
 
-/* A CPU beside a GPU, or a GPU whose tuning table changed: other limits are no other model. */
+/* A CPU beside a GPU, or a GPU whose tuning table changed: different limits do not
+ * make a different model. */
 START_TEST(workers_on_which_less_fits_serve_too)
 {
     rig_voxels[0] = 5000;
@@ -267,7 +268,7 @@ START_TEST(workers_on_which_less_fits_serve_too)
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->workers_loaded, 3);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 3000);
-    /* Both die; the one that comes back alone says anew what fits. */
+    /* Both die; when one comes back, its limits alone count. */
     rig_worker_down(0);
     rig_worker_down(1);
     rig_voxels[0] = 4000;

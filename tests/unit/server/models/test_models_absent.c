@@ -1,4 +1,4 @@
-/* Models that the settings name, or that have a directory, and that cannot be served.
+/* Models that the settings name, or that have a directory, but that cannot be served.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,8 +26,8 @@ static void start(const char *control, const char *load, const char *placement)
     rig_worker_up(1);
 }
 
-/* Lists version 1 of "half", and of "other" if it is not NULL; workers load what they are
- * told to. */
+/* Lists version 1 of "half", and of "other" if it is not NULL; workers load what they
+ * are sent. */
 static void list(const char *other)
 {
     rig_list_begin();
@@ -38,7 +38,7 @@ static void list(const char *other)
     rig_answer_all(1);
 }
 
-/* As list(NULL), and a directory without a version. */
+/* Like list(NULL), and also a directory without a version. */
 static void list_odd(const char *name, bool model)
 {
     rig_list_begin();
@@ -92,7 +92,7 @@ START_TEST(a_failed_load_takes_no_name_back_and_an_unload_does)
 }
 END_TEST
 
-/* The server is ready for what a person never asked for. */
+/* A model that nobody asked for does not make the server unready. */
 START_TEST(a_load_that_a_client_asked_for_in_vain_is_not_missed)
 {
     start("explicit", "half", "");
@@ -105,7 +105,7 @@ START_TEST(a_load_that_a_client_asked_for_in_vain_is_not_missed)
 }
 END_TEST
 
-/* A rule may be for a model that comes later, or has gone. */
+/* A rule may be for a model that is added later, or was removed. */
 START_TEST(placement_asks_for_no_model)
 {
     start(_i ? "explicit" : "poll", _i ? "half" : "", "hlf=1; *=all");
@@ -137,7 +137,7 @@ START_TEST(a_directory_without_a_version_is_missed_when_its_model_is_wanted)
     rig_tear_down();
     rig_set_up();
     start("explicit", "half, v", "");
-    list_odd("v", false); /* its own sentence says more */
+    list_odd("v", false); /* it has a more precise sentence */
     ck_assert_str_eq(missed("v"), "odd");
 }
 END_TEST
@@ -157,7 +157,7 @@ START_TEST(an_unreadable_repository_does_not_make_it_ready)
 }
 END_TEST
 
-/* What serves goes on to do so when its directory cannot be read any more. */
+/* A model that serves continues to, when its directory cannot be read any more. */
 START_TEST(a_directory_of_a_model_that_serves_is_only_noted)
 {
     start("none", "", "");

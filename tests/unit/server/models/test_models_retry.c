@@ -1,4 +1,4 @@
-/* Models while workers die of their loads, or take long over them.
+/* Models while workers die during their loads, or take long over them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int me, you; /* who waits */
+static int me, you; /* two waiters */
 
 static void start(const char *control, const char *load)
 {
@@ -30,11 +30,11 @@ static void list_all(bool quiet)
     rig_list_give(quiet);
 }
 
-/* While "a" warms up "b" is read, warmed up and served. */
+/* While "a" warms up, "b" is read, warmed up and served. */
 START_TEST(a_long_warm_up_holds_up_no_other_model)
 {
     list_all(false);
-    rig_worker_up(0); /* "a" is asked for first */
+    rig_worker_up(0); /* "a" is loaded first */
     ck_assert_int_eq(rig_loads_told(0), 1);
     rig_made(0);
     ck_assert_int_eq(rig_loads_told(0), 2);
@@ -49,10 +49,10 @@ END_TEST
 START_TEST(the_model_that_was_loading_is_blamed_and_no_other)
 {
     list_all(false);
-    rig_worker_up(0); /* "a" is asked for first */
+    rig_worker_up(0); /* "a" is loaded first */
     rig_worker_down(0);
     rig_worker_up(0);
-    i32 other = rig_answer(0, VX_CODE_OK); /* now "b" is, and then the others */
+    i32 other = rig_answer(0, VX_CODE_OK); /* then "b", then the others */
     ck_assert_str_eq(vx_registry_row(rig_registry, other)->name, "b");
     ck_assert_int_eq(rig_state(other), VX_INSTANCE_READY);
     rig_answer_all(0);
@@ -64,7 +64,7 @@ START_TEST(the_model_that_was_loading_is_blamed_and_no_other)
 }
 END_TEST
 
-/* Both workers load "m"; its notes are for the log once, and one of them says them. */
+/* Both workers load "m"; notes are logged once, so only one LOAD asks for them. */
 START_TEST(notes_are_asked_for_until_a_worker_has_said_them)
 {
     rig_list(1, 10);
@@ -72,7 +72,7 @@ START_TEST(notes_are_asked_for_until_a_worker_has_said_them)
     rig_worker_up(1);
     ck_assert_int_eq(rig_notes_asked[0], 1);
     ck_assert_int_eq(rig_notes_asked[1], 0);
-    rig_worker_down(0); /* perhaps before it came to them */
+    rig_worker_down(0); /* perhaps before it read them */
     rig_worker_up(0);
     rig_later(250 * VX_NS_PER_MS);
     ck_assert_int_eq(rig_notes_asked[0], 2);
@@ -88,8 +88,8 @@ START_TEST(notes_are_asked_for_until_a_worker_has_said_them)
 }
 END_TEST
 
-/* Two were with the worker that died: each is tried alone, so that the next death names its
- * cause; but one that takes long does not hold up the other for ever. */
+/* Two loads were on the worker that died: each is tried alone, so that the next death
+ * names its cause; but one that takes long does not delay the other for ever. */
 START_TEST(suspects_are_loaded_one_by_one)
 {
     rig_list_begin();
@@ -115,7 +115,8 @@ START_TEST(suspects_are_loaded_one_by_one)
 }
 END_TEST
 
-/* Its workers die of it: who asked is told so, and it is tried on. */
+/* Workers die of the load: the client that asked for it gets an error, and the retries
+ * go on. */
 START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
 {
     start("explicit", "");
@@ -138,7 +139,7 @@ START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
         "in a row while it loaded this model: the next try is 1 s after the last death");
     rig_ended = NULL;
     ck_assert(!vx_models_ask_load(rig_models, "a", &you, NULL).fault);
-    list_all(true); /* somebody asks: at once, and as if nothing had been */
+    list_all(true); /* a client asks: no pause, no deaths counted */
     ck_assert_int_eq(rig_loads_told(0), 4);
     rig_answer(0, VX_CODE_OK);
     ck_assert_ptr_eq(rig_ended, &you);
@@ -146,7 +147,8 @@ START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
 }
 END_TEST
 
-/* Whatever kills the worker, the load is tried for ever, later each time. */
+/* Whatever kills the worker, the load is retried for ever, after a longer pause each
+ * time. */
 START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
 {
     static const i64 pauses_ms[] = {250,   500,   1000,  2000,  4000, 8000,
@@ -160,7 +162,7 @@ START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
         rig_worker_up(0);
         rig_later((pauses_ms[death] - 1) * VX_NS_PER_MS);
         ck_assert_int_eq(rig_loads_told(0), told);
-        rig_later(51 * VX_NS_PER_MS); /* it is looked at every 50 ms */
+        rig_later(51 * VX_NS_PER_MS); /* the models are checked every 50 ms */
         ck_assert_int_eq(rig_loads_told(0), told + 1);
     }
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_LOADING);
@@ -171,7 +173,7 @@ START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
     ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 0);
     rig_answer(0, VX_CODE_OK);
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY);
-    rig_worker_down(0); /* what was loaded is forgiven: the pauses begin anew */
+    rig_worker_down(0); /* a load that succeeded resets the pauses */
     rig_worker_up(0);
     ck_assert_int_eq(rig_loads_told(0), (int)VX_COUNT(pauses_ms) + 2);
     rig_worker_down(0);
@@ -182,7 +184,8 @@ START_TEST(a_load_that_workers_die_of_is_tried_again_later_each_time)
 }
 END_TEST
 
-/* What served and cannot be loaded again: its requests do not wait for who knows how long. */
+/* A model that served and cannot be loaded again: its requests do not wait for an
+ * unknown time. */
 START_TEST(a_model_that_cannot_come_back_refuses_and_comes_back)
 {
     rig_worker_up(0);
@@ -207,8 +210,8 @@ START_TEST(a_model_that_cannot_come_back_refuses_and_comes_back)
 }
 END_TEST
 
-/* A load that crashes runs beside batches of the models that serve: it is found all the
- * same, goes last, and costs them a restart each time. */
+/* A load that crashes runs beside batches of the models that serve: it is identified
+ * all the same, is loaded last, and costs them a restart each time. */
 START_TEST(a_load_that_kills_workers_stops_no_other_model_and_loses_no_job)
 {
     rig_worker_up(0);
@@ -228,7 +231,7 @@ START_TEST(a_load_that_kills_workers_stops_no_other_model_and_loses_no_job)
         rig_worker_down(0);
         vx_models_step(rig_models);
         ck_assert(vx_sched_cancel(rig_sched, &job)); /* it waits for the next worker */
-        rig_later(60 * VX_NS_PER_S);                 /* the suspect's time has come */
+        rig_later(60 * VX_NS_PER_S);                 /* the suspect's pause is over */
         rig_worker_up(0);
         ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good); /* what serves comes first */
         ck_assert_int_eq(rig_told[rig_told_count - 1].instance, instance);
@@ -253,12 +256,11 @@ START_TEST(a_worker_that_dies_of_it_leaves_it_to_the_others)
         ck_assert_int_eq(rig_picked("m", 0), instance);
     }
     i32 said = rig_told_count;
-    rig_worker_up(1); /* it serves what else there is, until its time comes */
+    rig_worker_up(1); /* it serves other models until the pause ends */
     rig_listing.quiet = true;
-    vx_models_on_listing(rig_models,
-                         &rig_listing); /* a look of our own changes nothing */
+    vx_models_on_listing(rig_models, &rig_listing); /* a periodic scan changes nothing */
     ck_assert_int_eq(rig_told_count, said);
-    rig_list(1, 10); /* somebody asks */
+    rig_list(1, 10); /* a client asks */
     ck_assert_int_eq(rig_told_count, said + 1);
     ck_assert_int_eq(rig_told_to[said], 1);
     rig_answer(1, VX_CODE_OK);
@@ -283,8 +285,9 @@ START_TEST(a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries)
 }
 END_TEST
 
-/* A request that saw a death runs alone: not beside a model that is read, nor beside one that is
- * suspected, which waits for it; but beside a warm-up that nobody suspects. */
+/* A request that saw a death runs alone: not while a model is read, nor beside a
+ * suspected load, which waits for it; but it runs beside a warm-up that is not
+ * suspected. */
 START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
 {
     rig_list_begin();
@@ -301,7 +304,7 @@ START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
     rig_worker_up(0);
     ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
     ck_assert_int_eq(rig_told[rig_told_count - 1].instance, slow);
-    ck_assert(!vx_sched_pick(rig_sched, 0, &plan)); /* the slow one is read */
+    ck_assert(!vx_sched_pick(rig_sched, 0, &plan)); /* the slow model is read */
     rig_made(0);
     ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* and warms up for minutes */
     rig_worker_down(0);                            /* its second death */

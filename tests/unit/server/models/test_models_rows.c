@@ -1,4 +1,5 @@
-/* models: rows that are loaded again, refused, freed and used anew: what of the earlier life remains.
+/* models: instances that are loaded again, refused, freed and used again, and what
+ * remains of their earlier use.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +25,7 @@ static const struct vx_instance *row(i32 instance)
     return vx_registry_row(rig_registry, instance);
 }
 
-/* Both workers are up and have version 1 of "m" in row 0. */
+/* Both workers are up and have version 1 of "m" as instance 0. */
 static void serve(void)
 {
     rig_worker_up(0);
@@ -35,7 +36,8 @@ static void serve(void)
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_READY);
 }
 
-/* A changed model is loaded beside the old one, once, however often its files are looked at. */
+/* A changed model is loaded beside the old one, once, however often its files are
+ * scanned. */
 START_TEST(a_change_that_is_seen_again_takes_no_other_row)
 {
     serve();
@@ -56,8 +58,9 @@ START_TEST(a_change_that_is_seen_again_takes_no_other_row)
 }
 END_TEST
 
-/* network.json is of all versions: who edits it for a new one is told whose answers change.  A
- * version that comes with weights of its own, or does not serve, is no news. */
+/* All versions share network.json: an edit for a new version logs which others change
+ * their answers.  A version that comes with its own weights, or does not serve, causes no
+ * warning. */
 START_TEST(a_network_of_versions_that_serve_is_said)
 {
     const struct {
@@ -83,7 +86,8 @@ START_TEST(a_network_of_versions_that_serve_is_said)
 }
 END_TEST
 
-/* One worker has it, the other one refuses it: nobody has it then, and who had it is told once. */
+/* One worker has it, the other refuses it: then no worker has it, and the one that had
+ * it is sent one UNLOAD. */
 START_TEST(what_is_given_up_is_unloaded_once)
 {
     rig_worker_up(0);
@@ -104,7 +108,7 @@ START_TEST(what_is_given_up_is_unloaded_once)
 }
 END_TEST
 
-/* A word about another use of the row, an earlier or one that never was. */
+/* A message about another use of the instance, an earlier one or one that never was. */
 START_TEST(words_about_another_load_are_not_believed)
 {
     static union vx_message message;
@@ -132,7 +136,7 @@ START_TEST(words_about_another_load_are_not_believed)
 }
 END_TEST
 
-/* A request that saw a death waits for the end of a load, and the load has ended. */
+/* A request that saw a death waits until a load ends, and the load has ended. */
 START_TEST(who_has_loaded_takes_what_must_be_alone)
 {
     serve();
@@ -150,7 +154,8 @@ START_TEST(who_has_loaded_takes_what_must_be_alone)
 }
 END_TEST
 
-/* What is admitted fits every worker that has it, in whatever order they said so. */
+/* An admitted request fits every worker that has the model, in whatever order they
+ * loaded it. */
 START_TEST(the_smallest_worker_says_what_fits)
 {
     rig_voxels[_i] = 300;
@@ -166,7 +171,7 @@ static void reason_is(i32 instance, const char *text)
     ck_assert_str_eq(row(instance)->reason, text);
 }
 
-/* A client that asks for the model is told what the log reports of the device. */
+/* A client that asks for the model gets the error of the device that the log reports. */
 START_TEST(a_row_without_workers_says_what_keeps_them)
 {
     struct vx_why why = {""};
@@ -196,7 +201,7 @@ START_TEST(a_row_without_workers_says_what_keeps_them)
     reason_is(0, "waiting for a worker");
     rig_answer_all(0);
     reason_is(0, "");
-    rig_list(1, 2); /* a worker is up and has not said how far it is */
+    rig_list(1, 2); /* a worker is up, no progress known yet */
     reason_is(2, "waiting for a worker");
 }
 END_TEST

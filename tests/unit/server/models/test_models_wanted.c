@@ -1,4 +1,5 @@
-/* Which models are wanted, where they go, and who waits for them.
+/* Which models are wanted, on which workers they are loaded, and which clients wait for
+ * them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int me, you; /* who waits */
+static int me, you; /* two waiters */
 
 static void start(const char *control, const char *load)
 {
@@ -54,7 +55,7 @@ START_TEST(a_worker_has_one_load_at_a_time_and_what_serves_comes_first)
     rig_worker_up(0);
     rig_answer_all(0);
     ck_assert_int_eq(rig_loads_told(0), 60 + 1 + 60);
-    /* The one that was loading when the worker died is the last now, when its time comes. */
+    /* The model that was loading when the worker died is last now, after its pause. */
     rig_later(250 * VX_NS_PER_MS);
     ck_assert_int_eq(rig_loads_told(0), 60 + 1 + 61);
     ck_assert_str_eq(
@@ -68,13 +69,13 @@ START_TEST(a_row_that_failed_is_not_loaded_by_others_any_more)
     rig_worker_up(0);
     rig_worker_up(1);
     list_all(false);
-    rig_answer(0, VX_CODE_OK); /* "a"; worker 1 is at it still */
+    rig_answer(0, VX_CODE_OK); /* "a"; worker 1 still loads it */
     i32 failed = rig_answer(0, VX_CODE_DATA_LOSS);
     ck_assert_int_eq(rig_state(failed), VX_INSTANCE_UNAVAILABLE);
     rig_answer_all(1);
     ck_assert_int_eq(rig_loads_told(1), 1);
     ck_assert_int_ge(rig_picked("a", 0), 0);
-    /* One that is at it when another fails has it in vain. */
+    /* A worker that is loading when another one fails does so in vain. */
     rig_listing.entries[1].fingerprint++;
     rig_list_give(false);
     failed = rig_answer(0, VX_CODE_DATA_LOSS);
@@ -98,11 +99,11 @@ START_TEST(a_version_without_a_row_gets_the_next_that_is_free)
     i32 old = rig_picked("m", 5);
     rig_listing.entries[4].fingerprint = 11; /* version 5 changed */
     rig_list_give(false);
-    ck_assert_int_eq(rig_picked("m", 5), old); /* no room beside it */
+    ck_assert_int_eq(rig_picked("m", 5), old); /* no row is free for both */
     i32 said = rig_told_count;
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_told_count, said);
-    rig_listing.count--; /* the last version goes */
+    rig_listing.count--; /* the last version is removed */
     rig_list_give(true);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_told[rig_told_count - 1].kind, VX_MESSAGE_LOAD);
@@ -113,7 +114,7 @@ START_TEST(a_version_without_a_row_gets_the_next_that_is_free)
 }
 END_TEST
 
-/* Named wherever somebody looks, and the server is not ready while a model is without any. */
+/* It is named in every listing, and the server is not ready while a model has no row. */
 START_TEST(a_model_without_a_row_is_missed_until_it_has_one)
 {
     char name[16];
@@ -129,8 +130,7 @@ START_TEST(a_model_without_a_row_is_missed_until_it_has_one)
     rig_answer_all(0);
     ck_assert_int_eq(vx_models_listing(rig_models)->missed, 2);
     ck_assert(!vx_registry_all_ready(rig_registry));
-    ck_assert_int_eq(rig_picked("f0000", 0),
-                     0); /* the first by name have what there is */
+    ck_assert_int_eq(rig_picked("f0000", 0), 0); /* the first by name have the rows */
     ck_assert_int_eq(
         vx_status_code(vx_registry_find(rig_registry, name, 1, &why, &instance)),
         VX_CODE_NOT_FOUND);
@@ -210,7 +210,7 @@ START_TEST(only_the_workers_that_are_to_have_it_are_asked)
     start("none", "");
     rig_worker_up(0);
     list_all(false);
-    ck_assert_int_eq(rig_loads_told(0), 1); /* "b": "a" counts for worker 1 */
+    ck_assert_int_eq(rig_loads_told(0), 1); /* "b": "a" is for worker 1 */
     i32 b = rig_answer(0, VX_CODE_OK);
     ck_assert_str_eq(vx_registry_row(rig_registry, b)->name, "b");
     ck_assert_int_eq(rig_state(b), VX_INSTANCE_READY); /* it waits for no other worker */
@@ -219,12 +219,12 @@ START_TEST(only_the_workers_that_are_to_have_it_are_asked)
     ck_assert_int_eq(rig_loads_told(1), 1);
     rig_answer(1, VX_CODE_OK);
     ck_assert_int_ge(rig_picked("a", 0), 0);
-    /* A new version goes where the old one is, though the other worker has less. */
+    /* A new version is loaded where the old one is, though the other worker has less. */
     rig_list_add("b", 2, 10);
     rig_list_give(false);
     ck_assert_int_eq(rig_loads_told(0), 2);
     ck_assert_int_eq(rig_loads_told(1), 1);
-    /* A replica does not move. */
+    /* A replica stays on its worker. */
     rig_worker_down(0);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_loads_told(1), 1);
@@ -310,7 +310,7 @@ START_TEST(a_load_ends_when_the_model_serves_or_failed)
     ck_assert_int_eq(rig_told_count, 0);
     ck_assert(!vx_models_ask_load(rig_models, "a", &me, NULL).fault);
     ck_assert_int_eq(rig_looks, 1);
-    /* A scan that began before the model was there is no answer. */
+    /* A scan that began before the model was there does not count. */
     rig_list_begin();
     rig_listing.begun_ns = 1;
     vx_models_on_listing(rig_models, &rig_listing);
@@ -353,10 +353,10 @@ START_TEST(a_load_of_what_is_not_there)
         "failed to load 'x', failed to poll from model repository '/models': it "
         "has no model of that name with a version");
     rig_list_add("x", 1, 10);
-    rig_list_give(false); /* nobody wants it any more */
+    rig_list_give(false); /* no client wants it now */
     ck_assert_int_eq(rig_picked("x", 0), -1);
     ck_assert_int_eq(rig_state(0), VX_INSTANCE_FREE);
-    /* A repository that cannot be read is no answer about the model. */
+    /* A scan that cannot read the repository says nothing about the model. */
     ck_assert(!vx_models_ask_load(rig_models, "a", &you, NULL).fault);
     rig_listing = (struct vx_repository_listing){.begun_ns = vx_clock_ns()};
     vx_models_on_listing(rig_models, &rig_listing);
@@ -377,7 +377,7 @@ START_TEST(an_unload_ends_when_the_last_request_has)
     ck_assert_int_eq(rig_picked("a", 0), -1);
     vx_models_step(rig_models);
     ck_assert_ptr_null(rig_ended);
-    /* A load meanwhile is of another row, and does not hold the unload up. */
+    /* A load in the meantime uses another row, and does not delay the unload. */
     ck_assert(!vx_models_ask_load(rig_models, "a", &you, NULL).fault);
     list_all(true);
     rig_answer(0, VX_CODE_OK);
@@ -403,10 +403,10 @@ START_TEST(an_unload_takes_back_a_load)
     vx_models_step(rig_models);
     ck_assert_ptr_eq(rig_ended, &me);
     ck_assert_int_eq(rig_ended_code, VX_CODE_UNAVAILABLE);
-    rig_answer(0, VX_CODE_OK); /* which it was loading; it goes at once */
+    rig_answer(0, VX_CODE_OK); /* "a" was loading; freed at once */
     ck_assert_ptr_eq(rig_ended, &you);
     ck_assert_int_eq(rig_told[rig_told_count - 1].kind, VX_MESSAGE_UNLOAD);
-    /* What is there and not loaded is unloaded already. */
+    /* A model that is there and not loaded counts as unloaded. */
     rig_ended = NULL;
     ck_assert(!vx_models_ask_unload(rig_models, "b", &you, NULL).fault);
     vx_models_step(rig_models);
@@ -436,7 +436,7 @@ START_TEST(who_may_not_ask_is_told_why)
         ck_assert(!vx_models_ask_load(rig_models, "a", &rig_told[i], &why).fault);
     status = vx_models_ask_load(rig_models, "a", &me, &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
-    /* One leaves, and its place is free; the others are told when the server stops. */
+    /* A waiter that leaves frees its place; the others are answered at the server's end. */
     ck_assert(vx_models_forget(rig_models, &rig_told[3]));
     ck_assert(!vx_models_forget(rig_models, &rig_told[3]));
     ck_assert(!vx_models_ask_load(rig_models, "a", &me, &why).fault);

@@ -1,4 +1,4 @@
-/* Rules of placement, and whom they pick.
+/* Placement rules, and which workers they choose.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,4 +1,4 @@
-/* Rows by name and version, and the sentences stock clients know.
+/* Instances by name and version, and the sentences that stock clients know.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,7 +40,7 @@ START_TEST(the_highest_ready_version_answers)
 }
 END_TEST
 
-/* The likest first: what was probably meant. */
+/* The most similar name first: it is probably the one that was meant. */
 START_TEST(an_unknown_name_tells_what_there_is)
 {
     struct vx_why why = {""};
@@ -121,8 +121,8 @@ START_TEST(rows_are_walked_by_name_then_version)
 }
 END_TEST
 
-/* Rows come, go, and are used again for other versions: a walk has every row that is there, in
- * order, and seek finds where a version begins. */
+/* Instances come, go, and are used again for other versions: a walk has every
+ * instance, in order, and seek finds where a version begins. */
 START_TEST(the_order_lasts)
 {
     static const char *const names[] = {"a", "ab", "b", "c"};

@@ -25,7 +25,7 @@ void *rig_waiter;
 enum vx_code rig_added;
 struct vx_why rig_why;
 
-static int rig_watched = -1; /* closed with the process */
+static int rig_watched = -1; /* closes with the process */
 static struct vx_workers *const some_workers = (struct vx_workers *)(void *)&rig_infos;
 
 /* ------- workers ------- */
@@ -116,7 +116,7 @@ static void on_added(void *context, void *waiter, vx_status status,
 
 #define OBJECTS "/dev/shm"
 
-/* With our process id: tests run side by side. */
+/* With our process id, because tests run side by side. */
 static const char *object_key(const char *name)
 {
     static char key[64];
@@ -124,9 +124,10 @@ static const char *object_key(const char *name)
     return key;
 }
 
-/* Objects need their names as long as a test may register them, and a test may end anywhere,
- * by a signal too.  So another process waits for its end and takes what is left; in a session
- * of its own, since Check kills a test's group. */
+/* Objects need their names as long as a test may register them, and a test may end
+ * anywhere, even by a signal.  So another process waits for its end and removes the
+ * objects that are left; it has its own session, because Check kills a test's process
+ * group. */
 static void objects_watch(int *tester)
 {
     char mine[64], byte;
@@ -142,7 +143,7 @@ static void objects_watch(int *tester)
     }
     close(ends[1]);
     if (setsid() < 0 || write(ends[0], "", 1) != 1) _exit(1);
-    ssize_t got = read(ends[0], &byte, 1); /* 0 bytes, or none, at the test's end */
+    ssize_t got = read(ends[0], &byte, 1); /* 0 bytes or an error at the test's end */
     DIR *list = got <= 0 ? opendir(OBJECTS) : NULL;
     for (struct dirent *one; list && (one = readdir(list));)
         if (!strncmp(one->d_name, mine, (size_t)length)) shm_unlink(one->d_name);
@@ -151,7 +152,7 @@ static void objects_watch(int *tester)
 
 void rig_set_up(const char *client_shm)
 {
-    if (rig_watched < 0) objects_watch(&rig_watched); /* once, before there are threads */
+    if (rig_watched < 0) objects_watch(&rig_watched); /* once, before threads start */
     vx_thread_enter(VX_ROLE_LOOP);
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_WARN, .fd = 2}, "test");
     vx_config_defaults(&rig_config);
@@ -216,7 +217,7 @@ void rig_drop_object(const char *name)
 
 /* ------- the table ------- */
 
-/* No sentence has the key. */
+/* No sentence contains the key. */
 static enum vx_code code_of(vx_status status)
 {
     if (status.fault)

@@ -1,6 +1,7 @@
-/* regions_rig - a table of regions whose workers are what the test says, and objects for it.
+/* regions_rig - a table of regions whose workers the test plays, and objects for it.
  *
- * vx_workers_* are the rig's: it notes every word, and answers MAPPED when it is told to.
+ * vx_workers_* are the rig's: it records every message, and answers MAPPED when the test
+ * says so.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,14 +13,14 @@
 
 enum { RIG_WORKERS = 3, RIG_TOLD_MAX = 2048 };
 
-/* One word to a worker. */
+/* One message to a worker. */
 struct rig_told {
     i32 kind, worker, region;
     u64 serial, object_bytes; /* of the descriptor; 0 = none came */
     struct vx_message_map map;
 };
 
-/* What the process of connection 1 has beside its own group. */
+/* The supplementary groups of the process on connection 1. */
 #define RIG_GROUP 5005
 
 extern struct vx_worker_info rig_infos[RIG_WORKERS];
@@ -34,14 +35,15 @@ extern struct vx_why rig_why;
 
 /* Workers 0 and 1 are up: cpu, fake:0; 2 is down: cuda:5. */
 void rig_set_up(const char *client_shm);
-/* The table anew, on a loop or on none, with the setting client_shm as it is now. */
+/* Opens the table again, on a loop or on none, with the setting client_shm as it is
+ * now. */
 void rig_open_on(struct uv_loop_s *loop);
 void rig_tear_down(void);
 struct vx_peer rig_peer(u64 connection); /* on a Unix socket, our own user */
 
 /* A shared memory object "/NAME" of so many bytes; the key without its slash. */
 const char *rig_object(const char *name, u64 bytes);
-/* Its object cut or grown. */
+/* Cuts or grows its object. */
 void rig_resize(const char *name, u64 bytes);
 void rig_drop_object(const char *name);
 
@@ -51,10 +53,10 @@ enum vx_code rig_add_device(u64 connection, const char *name, i64 device, void *
 enum vx_code rig_use(u64 connection, const char *name, u64 offset, u64 bytes,
                      struct vx_place *use);
 void rig_mapped(const struct rig_told *told, enum vx_code code);
-/* Every MAP since `from` is answered. */
+/* Answers every MAP since `from`. */
 void rig_mapped_all(i32 from);
 void rig_step(void);
-/* Words of one kind to one worker; -1 = any. */
+/* Messages of one kind to one worker; -1 = any. */
 i32 rig_told_of(i32 kind, i32 worker);
 struct vx_regions_counts rig_counts(void);
 

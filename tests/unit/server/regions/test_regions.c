@@ -25,7 +25,7 @@ static void setup(void)
     rig_set_up("unix");
 }
 
-/* ------- who may ------- */
+/* ------- who may register ------- */
 
 static const struct {
     const char *client_shm;
@@ -55,14 +55,15 @@ START_TEST(the_setting_says_who_may)
     ck_assert_int_eq(vx_regions_serve(rig_regions, VX_REGION_SYSTEM), serves);
     ck_assert_int_eq(vx_regions_serve(rig_regions, VX_REGION_DEVICE), serves);
     ck_assert_uint_eq(rig_counts().refused, peers[_i].code != VX_CODE_OK);
-    peer.connection = 0; /* a connection that is not known */
+    peer.connection = 0; /* an unknown connection */
     wanted.name = "s";
     ck_assert(vx_regions_add_system(rig_regions, &peer, &wanted, &rig_why).fault);
     rig_drop_object("r");
 }
 END_TEST
 
-/* The object's mode, and who asks: 1 = its owner, 2 = its group, 4 = somebody else. */
+/* The object's mode, and which user registers: 1 = its owner, 2 = its group, 4 =
+ * another. */
 static const struct {
     mode_t mode;
     int may;
@@ -79,7 +80,8 @@ START_TEST(on_a_unix_socket_the_mode_says_who_may)
     wanted.key = key;
     int fd = shm_open(key, O_RDWR, 0);
     ck_assert(!fchmod(fd, modes[_i].mode));
-    /* Without root's rights the owner itself is held by its mode, before the peer is. */
+    /* Without root's rights even the owner is bound by its mode, before the peer is
+     * checked. */
     if (geteuid() && (modes[_i].mode & 0600) != 0600) {
         printf("SKIPPED mode %03o: not root\n", (unsigned)modes[_i].mode);
     } else {
@@ -229,19 +231,19 @@ START_TEST(there_are_limits)
         vx_status st = vx_regions_add_system(rig_regions, &peer, &wanted, &rig_why);
         ck_assert_int_eq(vx_status_code(st),
                          i < VX_REGIONS_MAX ? VX_CODE_OK : VX_CODE_RESOURCE_EXHAUSTED);
-        if (i % 4) rig_mapped_all(from); /* else a worker would owe too many */
+        if (i % 4) rig_mapped_all(from); /* else too many answers would be outstanding */
     }
-    vx_regions_owner_gone(rig_regions, 4); /* a quarter of it nobody has mapped yet */
+    vx_regions_owner_gone(rig_regions, 4); /* a quarter of them is not mapped yet */
     rig_step();
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], VX_REGIONS_MAX - 48);
-    peer.connection = 3; /* has all it may have, though there is room */
+    peer.connection = 3; /* at its own limit, though there is room */
     vx_status st = vx_regions_add_system(rig_regions, &peer, &wanted, &rig_why);
     ck_assert_int_eq(vx_status_code(st), VX_CODE_RESOURCE_EXHAUSTED);
     rig_drop_object("r");
 }
 END_TEST
 
-/* A worker that is busy has only so many words waiting for it. */
+/* A busy worker has a limited number of messages waiting for it. */
 START_TEST(a_busy_worker_is_not_flooded)
 {
     char name[32];
@@ -268,7 +270,8 @@ START_TEST(a_busy_worker_is_not_flooded)
 }
 END_TEST
 
-/* Registered and taken back as often as it goes, while no worker answers.  Returns how often. */
+/* Registers and unregisters as often as possible, while no worker answers.  Returns
+ * how often. */
 static i32 flood(u64 connection)
 {
     struct vx_peer peer = rig_peer(connection);
@@ -362,7 +365,7 @@ START_TEST(a_piece_is_inside_of_its_region)
 }
 END_TEST
 
-/* Unregistered, or its owner gone, while a request has it. */
+/* Unregistered, or its owner gone, while a request uses it. */
 START_TEST(who_is_in_use_goes_with_the_last_use)
 {
     struct vx_place second;
@@ -378,7 +381,7 @@ START_TEST(who_is_in_use_goes_with_the_last_use)
     else
         vx_regions_remove(rig_regions, &owner, VX_REGION_SYSTEM, "r");
     ck_assert_int_eq(rig_rings, _i);
-    rig_drop_object("r"); /* the name of the object is not needed either */
+    rig_drop_object("r"); /* the object's name is not needed either */
     ck_assert_int_eq(rig_use(1, "r", 0, 4, &(struct vx_place){0}), VX_CODE_NOT_FOUND);
     rig_step();
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1);
@@ -409,7 +412,7 @@ START_TEST(what_its_client_cuts_is_lost_for_good)
     ck_assert_int_eq(rig_use(1, "r", 0, 8192, &first), VX_CODE_OK);
     ck_assert(vx_regions_read(rig_regions, &first, copy));
     rig_resize("r", 100);
-    ck_assert(!vx_regions_broken(rig_regions, &first)); /* nobody has looked */
+    ck_assert(!vx_regions_broken(rig_regions, &first)); /* nothing was read yet */
     ck_assert(!vx_regions_read(rig_regions, &first, copy));
     ck_assert(vx_regions_broken(rig_regions, &first));
     rig_resize("r", 8192);
@@ -426,7 +429,7 @@ START_TEST(what_its_client_cuts_is_lost_for_good)
 }
 END_TEST
 
-/* The news of its end overtook the call. */
+/* The news that the connection ended came before the call. */
 START_TEST(who_is_gone_leaves_nothing_behind)
 {
     rig_object("r", 1000);

@@ -1,4 +1,4 @@
-/* regions: what a registration that fails leaves behind, which is nothing.
+/* regions: a registration that fails leaves nothing behind.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,7 @@ static i32 descriptors(void)
     return count;
 }
 
-/* With no place for one mapping more nothing is left of the try, as often as it is made. */
+/* When no further mapping fits, a try leaves nothing behind, however often it is made. */
 START_TEST(a_region_that_cannot_be_mapped_leaves_nothing)
 {
     static struct vx_foreign *others[VX_FOREIGN_MAX];
@@ -52,7 +52,7 @@ START_TEST(a_region_that_cannot_be_mapped_leaves_nothing)
 }
 END_TEST
 
-/* The object is open by then. */
+/* By then the object is open. */
 START_TEST(an_object_that_is_refused_is_closed)
 {
     struct vx_peer peer = rig_peer(1);
@@ -69,7 +69,7 @@ START_TEST(an_object_that_is_refused_is_closed)
 }
 END_TEST
 
-/* Memory of devices is not this host's: only system regions are held against client_shm_bytes. */
+/* Device memory is not the host's: only system regions count for client_shm_bytes. */
 START_TEST(device_memory_is_not_counted_with_the_hosts)
 {
     int waiter;

@@ -1,4 +1,4 @@
-/* regions: workers that come and go, device memory, and many of everything.
+/* regions: workers that come and go, device memory, and large numbers of everything.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,7 +38,7 @@ START_TEST(a_worker_that_comes_up_gets_every_region_that_is_needed)
 {
     struct vx_peer owner = rig_peer(1);
     rig_object("r", 100);
-    rig_add(1, "a", 0, 0); /* refused: nothing of it is told */
+    rig_add(1, "a", 0, 0); /* refused: workers get no message */
     rig_drop_object("r");
     static const char *const names[] = {"kept", "used", "idle"};
     for (size_t i = 0; i < VX_COUNT(names); i++) {
@@ -59,14 +59,14 @@ START_TEST(a_worker_that_comes_up_gets_every_region_that_is_needed)
         ck_assert_uint_eq(rig_told[i].object_bytes, 100 + (u64)i);
     }
     vx_regions_done(rig_regions, &use);
-    rig_mapped_all(0); /* 2 has all it knows of, 0 and 1 owe still */
+    rig_mapped_all(0); /* 2 has answered all, 0 and 1 have not */
     rig_step();
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, -1), 0);
     restart(0);
     vx_regions_on_worker_down(rig_regions, 1); /* and stays down */
     rig_step();
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1);
-    ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 2), 1); /* "used" alone it has had */
+    ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 2), 1); /* it was sent "used" only */
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 0), 0); /* a new process */
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 1), 0);
 }
@@ -92,12 +92,12 @@ START_TEST(a_late_word_about_an_earlier_use_is_not_believed)
     rig_mapped(&rig_told[1], VX_CODE_OK);
     vx_regions_remove(rig_regions, &owner, VX_REGION_SYSTEM, "r");
     rig_step();
-    ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1); /* 0 owes */
+    ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1); /* 0 has not answered */
     rig_mapped(&rig_told[0], VX_CODE_OK);
-    rig_mapped(&rig_told[0], VX_CODE_OK); /* twice is once */
+    rig_mapped(&rig_told[0], VX_CODE_OK); /* the second has no effect */
     rig_step();
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 0);
-    rig_mapped(&rig_told[0], VX_CODE_OK); /* nobody's row */
+    rig_mapped(&rig_told[0], VX_CODE_OK); /* the row is free by now */
     rig_drop_object("r");
 }
 END_TEST
@@ -114,13 +114,14 @@ START_TEST(a_worker_that_cannot_map_leaves_the_others_as_they_are)
     vx_regions_done(rig_regions, &use);
     vx_regions_remove(rig_regions, &owner, VX_REGION_SYSTEM, "r");
     rig_step();
-    ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 0), 0); /* it has nothing */
+    ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 0), 0); /* it maps nothing */
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, 1), 1);
     rig_drop_object("r");
 }
 END_TEST
 
-/* With a loop the memory goes beside it: the row is taken, and its bytes count, until it has. */
+/* With a loop the memory is unmapped on another thread: the row is taken, and its
+ * bytes count, until that is done. */
 START_TEST(memory_is_let_go_of_beside_the_loop)
 {
     uv_loop_t loop;
@@ -132,7 +133,7 @@ START_TEST(memory_is_let_go_of_beside_the_loop)
     rig_mapped_all(0);
     vx_regions_remove(rig_regions, &owner, VX_REGION_SYSTEM, "r");
     rig_step();
-    rig_step(); /* twice is once */
+    rig_step(); /* the second has no effect */
     ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 1);
     ck_assert_uint_eq(rig_counts().bytes, 4096);
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_UNMAP, -1), 0);
@@ -184,7 +185,8 @@ START_TEST(a_device_region_goes_to_its_worker_alone)
 }
 END_TEST
 
-/* What the client says of it goes into a word to the worker, which takes no other. */
+/* What the client states about it is copied into the message to the worker, which
+ * accepts no other. */
 START_TEST(a_device_region_has_bytes_that_a_memory_can_have)
 {
     static const u64 sizes[] = {0, (u64)1 << 63, ((u64)1 << 63) + 4096, UINT64_MAX};
@@ -235,7 +237,7 @@ START_TEST(a_device_region_that_cannot_be_is_refused)
 }
 END_TEST
 
-/* How a registration can end before its device has answered. */
+/* How a registration may end before its device has answered. */
 enum { WORKER_DIES, IS_REMOVED, OWNER_GOES, WAITER_LEAVES, WAS_GONE, ENDS_COUNT };
 
 START_TEST(a_registration_that_is_overtaken_ends_once)
@@ -258,7 +260,7 @@ START_TEST(a_registration_that_is_overtaken_ends_once)
     }
     ck_assert_int_eq(rig_counts().regions[VX_REGION_DEVICE], _i != WORKER_DIES);
     rig_waiter = NULL;
-    rig_mapped(&rig_told[0], VX_CODE_OK); /* it opened it all the same */
+    rig_mapped(&rig_told[0], VX_CODE_OK); /* it was opened all the same */
     ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_NOT_FOUND);
     ck_assert(!vx_regions_forget(rig_regions, &one));
     rig_step();
@@ -275,7 +277,7 @@ START_TEST(a_device_that_was_restarted_opens_it_again)
     rig_waiter = NULL;
     restart(1);
     ck_assert_int_eq(rig_told_of(VX_MESSAGE_MAP, 1), 2);
-    ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_OK); /* it will wait for it */
+    ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_OK); /* the request waits */
     rig_mapped(&rig_told[1], VX_CODE_INVALID_ARGUMENT); /* its owner's process is gone */
     ck_assert(vx_regions_broken(rig_regions, &use));
     vx_regions_done(rig_regions, &use);
@@ -285,7 +287,7 @@ START_TEST(a_device_that_was_restarted_opens_it_again)
     rig_mapped(&rig_told[2], VX_CODE_OK);
     ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_OK);
     vx_regions_done(rig_regions, &use);
-    ck_assert_ptr_null(rig_waiter); /* nobody asked again */
+    ck_assert_ptr_null(rig_waiter); /* no client waits any more */
 }
 END_TEST
 
@@ -313,7 +315,7 @@ static i32 mappings(void)
     return count;
 }
 
-/* 10,000 registrations, taken back in every way there is. */
+/* 10,000 registrations, removed in every possible way. */
 START_TEST(nothing_is_left_of_many)
 {
     char name[16];
@@ -345,7 +347,7 @@ START_TEST(nothing_is_left_of_many)
         ck_assert_int_eq(rig_counts().regions[VX_REGION_SYSTEM], 0);
     }
     ck_assert_int_eq(entries_of("/proc/self/fd"), fds);
-    ck_assert_int_eq(most, 1); /* it is seen when it is there */
+    ck_assert_int_eq(most, 1); /* it is found while it is there */
     ck_assert_int_eq(mappings(), 0);
     struct vx_regions_counts counts = rig_counts();
     ck_assert_int_eq(counts.uses, 0);
@@ -355,7 +357,7 @@ START_TEST(nothing_is_left_of_many)
 }
 END_TEST
 
-/* Threads use what the loop adds and takes back, and connections end meanwhile. */
+/* Threads use regions that the loop adds and removes, while connections end. */
 enum { USERS = 3, TURNS = 2000 };
 static atomic_bool stop;
 static atomic_int uses;
@@ -397,7 +399,7 @@ START_TEST(threads_use_what_the_loop_gives_and_takes)
         ck_assert(code == VX_CODE_OK || code == VX_CODE_ALREADY_EXISTS ||
                   code == VX_CODE_RESOURCE_EXHAUSTED || code == VX_CODE_INVALID_ARGUMENT);
         rig_mapped_all(0);
-        if (turn % 50 == 0) { /* and somebody cuts it */
+        if (turn % 50 == 0) { /* and the object is cut */
             rig_resize("r", 100);
             rig_resize("r", 1 << 14);
         }

@@ -1,4 +1,4 @@
-/* regions: what an object's owner, mode and list say of who may register it.
+/* regions: whether an object's owner, mode and access list permit a user to register it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -35,7 +35,7 @@ static enum vx_code add_as(struct vx_peer peer, mode_t mode, u32 uid, u32 gid)
     return vx_status_code(st);
 }
 
-/* The first that the peer is one of decides, whatever those after it may. */
+/* The first entry that matches the peer decides, whatever the later entries permit. */
 START_TEST(groups_beside_its_own_count)
 {
     if (geteuid()) {
@@ -69,7 +69,7 @@ START_TEST(users_of_another_namespace_may_nothing)
 }
 END_TEST
 
-/* A list that forbids one user what the mode's last three bits allow to everybody. */
+/* A list that forbids one user what the mode's last three bits permit everybody. */
 START_TEST(an_object_with_a_list_is_its_owners)
 {
     static const struct {

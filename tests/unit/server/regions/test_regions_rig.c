@@ -1,4 +1,4 @@
-/* The objects of the regions' tests go with their test, however it ends.
+/* The objects of the regions' tests are removed with their test, however it ends.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@ static bool there(const char *key)
     return fd >= 0;
 }
 
-/* The loop's number is the signal, and it takes the whole group, as Check does. */
+/* The loop's index is the signal, and it is sent to the whole group, as Check does. */
 START_TEST(a_test_that_is_killed_leaves_no_object)
 {
     int up[2];

@@ -1,4 +1,5 @@
-/* The repository scan: what is listed, what is odd, and what counts as a change.
+/* The repository scan: what is listed, what is reported as odd, and what counts as a
+ * change.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -108,7 +109,7 @@ START_TEST(all_that_is_odd_is_said_and_what_looks_like_a_model_is_known)
     make_file("flat/weights.safetensors", "x");
     make_file("named/network.json", "{}");
     vx_repository_scan(root, &listing);
-    ck_assert_int_eq(listing.odds_count, 4); /* and a note of m */
+    ck_assert_int_eq(listing.odds_count, 4); /* and a note about m */
     ck_assert(!odd_find("empty")->model && odd_find("flat")->model);
     ck_assert_str_eq(
         odd_find("flat")->why.text,
@@ -155,7 +156,7 @@ START_TEST(a_number_that_is_no_version_is_told_what_is_wrong_with_it)
 }
 END_TEST
 
-/* root may read everything, so it looks as another user. */
+/* root may read everything, so the scan runs as another user. */
 START_TEST(a_directory_that_may_not_be_read_may_be_a_model)
 {
     static const char *const closed[] = {"x", "lost+found"};
@@ -192,7 +193,7 @@ START_TEST(a_link_that_leads_nowhere_may_be_a_model)
         vx_repository_scan(root, &listing);
         ck_assert_ptr_nonnull(odd_find(links[i][0]));
         ck_assert(odd_find(links[i][0])->model);
-        /* A link to nothing has no model; what cannot be read may have one. */
+        /* A broken link has no model; a directory that cannot be read may have one. */
         ck_assert_int_eq(listing.complete, i == 1);
     }
     ck_assert_str_eq(odd_find("gone")->why.text,
@@ -272,8 +273,8 @@ START_TEST(more_odd_things_than_are_kept_are_counted)
 }
 END_TEST
 
-/* What does not find room must not depend on the order that the file system has. */
-/* Answers, metrics and pages that name it would be unreadable, and no request can. */
+/* Which entries do not fit must not depend on the file system's order. */
+/* Answers and pages with such a name would be unreadable, and no request can contain it. */
 START_TEST(a_name_that_is_not_utf8_is_no_model_and_no_version)
 {
     make_folder("caf\xc3\xa9"); /* any character may be in a name */
@@ -288,7 +289,7 @@ START_TEST(a_name_that_is_not_utf8_is_no_model_and_no_version)
     ck_assert_int_eq(listing.count, 4);
     ck_assert_ptr_nonnull(entry_find("caf\xc3\xa9", 1));
     ck_assert_ptr_null(entry_find("bad\xff", 1));
-    ck_assert_int_eq(listing.odds_count, 4); /* empty, bad, and notes of m and n */
+    ck_assert_int_eq(listing.odds_count, 4); /* empty, bad, and notes about m and n */
     ck_assert(!odd_find("")->model);
     ck_assert_str_eq(odd_find("")->why.text,
                      "the model directory 'bad?' is ignored: expected a name in UTF-8, "
@@ -341,7 +342,7 @@ START_TEST(a_change_on_disk_changes_the_fingerprint)
 }
 END_TEST
 
-/* cp -p over a file of the same size, which an image's build or rsync has given a fixed time. */
+/* cp -p over a file of the same size, whose time an image's build or rsync has fixed. */
 START_TEST(a_file_with_the_old_times_size_and_inode_is_another)
 {
     char path[256], directory[256];
@@ -352,7 +353,7 @@ START_TEST(a_file_with_the_old_times_size_and_inode_is_another)
     ck_assert_int_eq(stat(path, &before), 0);
     vx_repository_scan(root, &listing);
     u64 old = entry_find("m", 1)->fingerprint;
-    do { /* the clock of files ticks in milliseconds */
+    do { /* file times have a resolution of milliseconds */
         make_file("m/1/weights.safetensors", "y");
         const struct timespec times[] = {before.st_atim, before.st_mtim};
         ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
@@ -405,10 +406,10 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
     ck_assert_int_le(listing.begun_ns, vx_clock_ns());
     ck_assert_int_eq(listing.count, VX_LISTING_MAX);
     ck_assert(!listing.complete);
-    /* m/1, m/12 and n/2 come first: of the others the highest are left out. */
+    /* m/1, m/12 and n/2 come first: of the others the highest are omitted. */
     ck_assert_int_eq(listing.entries[VX_LISTING_MAX - 1].version,
                      100 + VX_LISTING_MAX - 4);
-    ck_assert_int_eq(listing.odds_count, 3); /* and 'empty', and a note of m */
+    ck_assert_int_eq(listing.odds_count, 3); /* and 'empty', and a note about m */
     ck_assert_ptr_nonnull(
         strstr(vx_repository_problem(&listing), "the others are ignored"));
     ck_assert(listing.readable);

@@ -156,8 +156,7 @@ void rpc_client_cancel(struct rpc_client *client)
 
 void rpc_client_close(struct rpc_client *client, struct rpc_result *result)
 {
-    struct rpc_result unread = {
-        0}; /* the status comes behind what nobody wanted to read */
+    struct rpc_result unread = {0}; /* the status comes after unread messages */
     while (rpc_client_receive(client, &unread)) {
     }
     grpc_op op = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
@@ -187,7 +186,7 @@ void rpc_unary(grpc_channel *channel, const char *path, const void *body, size_t
     struct rpc_client client;
     *result = (struct rpc_result){0};
     rpc_client_open(&client, channel, path, 0);
-    /* Each may fail when the server has answered already; the status says why. */
+    /* Each may fail when the server has answered already; the status has the reason. */
     if (rpc_client_send(&client, body, length)) rpc_client_half_close(&client);
     rpc_client_receive(&client, result);
     rpc_client_close(&client, result);

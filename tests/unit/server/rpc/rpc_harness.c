@@ -14,7 +14,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Slots of one size in reserved address space: only what is used is ever touched. */
+/* Slots of one size in reserved address space: memory is used only for those that are
+ * taken. */
 #define SLOTS_COUNT 384
 #define SLOT_BYTES  ((u64)(32 << 20))
 
@@ -39,7 +40,7 @@ struct rpc_server {
     vx_status status;
     struct vx_why why;
 
-    /* The loop's. */
+    /* Used on the loop only. */
     bool holding;
     struct rpc_seen seen;
     struct vx_call *held[RPC_HELD_MAX];
@@ -187,8 +188,8 @@ static void loop_on_gone(struct rpc_server *server, struct vx_call *call)
     vx_rpc_release_gone(server->rpc, call);
 }
 
-/* `gone` is taken before `arrivals` and looked at after: a call that is in it was given
- * before. */
+/* `gone` is taken before `arrivals` and processed after it: the arrival of a call in
+ * `gone` is then always known. */
 static void loop_take_mail(struct rpc_server *server)
 {
     struct vx_link *gone = vx_mailbox_take_all(&server->gone), *next;
@@ -277,7 +278,7 @@ struct rpc_server *rpc_server_open(const struct rpc_server_options *options)
     pthread_mutex_unlock(&server->lock);
     ck_assert_msg(!server->status.fault, "%s",
                   vx_status_text(server->status, &server->why));
-    grpc_init(); /* the client's */
+    grpc_init(); /* the client's own */
     return server;
 }
 
@@ -288,8 +289,8 @@ void rpc_server_close(struct rpc_server *server)
     pthread_cond_broadcast(&server->changed);
     pthread_mutex_unlock(&server->lock);
     pthread_join(server->thread, NULL);
-    /* The client's half of gRPC goes with the process: its threads may sleep on for 10
-     * s. */
+    /* The client side of gRPC ends with the process: its threads may sleep for 10 s
+     * more. */
     ck_assert_int_eq(server->slots_out, 0);
     vx_mailbox_fini(&server->arrivals); /* asserts that they are empty */
     vx_mailbox_fini(&server->gone);
@@ -400,7 +401,7 @@ void rpc_server_wait_idle(struct rpc_server *server)
 
 void rpc_sleep_ms(i64 ms)
 {
-    /* sleep: what the caller says, see rpc_harness.h */
+    /* sleep: as long as the caller asks, see rpc_harness.h */
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * VX_NS_PER_MS}, NULL);
 }
 

@@ -1,7 +1,6 @@
 /* rpc_harness - a server of vx_rpc with a tiny loop, and a gRPC C core client for it.
  *
- * Everything starts inside of a test: Check forks, and gRPC must not have been touched
- * before.
+ * Everything starts inside a test: Check forks, and gRPC must not have been used before.
  *
  *   struct rpc_server *server = rpc_server_open(&options);
  *   grpc_channel *channel = rpc_channel_open(server);
@@ -42,12 +41,12 @@ struct rpc_server_options {
     i64 message_bytes_max, receive_bytes_max;
     i64 receive_ns_max, send_ns_max;
     void (*on_disconnected)(void *server, u64 connection); /* any thread */
-    /* Instead of the echo, on the loop; NULL takes all as they come. */
+    /* Called on the loop instead of the echo; NULL echoes every call. */
     void (*on_call)(struct rpc_server *server, struct vx_call *call);
     void (*on_gone)(struct rpc_server *server, struct vx_call *call);
 };
 
-/* What the loop saw; read it with rpc_server_seen, which asks the loop. */
+/* What the loop has seen; read it with rpc_server_seen, which runs on the loop. */
 #define RPC_HELD_MAX 64
 struct rpc_seen {
     i32 arrivals, infers, gone, message_ends;
@@ -64,24 +63,25 @@ struct vx_rpc *rpc_server_rpc(struct rpc_server *server);
 /* Runs `run` on the loop and waits for it. */
 void rpc_server_do(struct rpc_server *server, void (*run)(struct rpc_server *));
 void rpc_server_seen(struct rpc_server *server, struct rpc_seen *seen);
-/* From now on inferences are kept unanswered; release answers them. */
+/* From now on the loop keeps inferences unanswered; release answers them. */
 void rpc_server_hold(struct rpc_server *server);
 void rpc_server_release(struct rpc_server *server);
-/* Answers one call now: for on_call, or for what a test kept. */
+/* Answers one call now: for on_call, or for calls that a test has kept. */
 void rpc_server_echo(struct rpc_server *server, struct vx_call *call);
-/* How often rpc said that a call has ended: only of a server that stops. */
+/* How often rpc has reported that a call ended: it does so only while the server
+ * stops. */
 i32 rpc_server_told(struct rpc_server *server);
 /* For calls that a test fails itself. */
 void rpc_server_slot_give(struct rpc_server *server, struct vx_place *slot);
 i32 rpc_server_slots_out(struct rpc_server *server);
-/* Waits until nothing is in flight and no slot is out. */
+/* Waits until nothing is in flight and no slot is taken. */
 void rpc_server_wait_idle(struct rpc_server *server);
 
-/* Waits until the loop has seen exactly so many inferences and departures. */
+/* Waits until the loop has seen exactly this many inferences and departures. */
 void rpc_wait_seen(struct rpc_server *server, i32 infers, i32 gone);
 void rpc_wait_in_flight(struct rpc_server *server, i32 in_flight);
-/* To let others run, at random or for a while in which nothing may happen; never to wait for
- * what shall happen: tests/support/wait.h does that. */
+/* Lets other threads run, for a random time or for a while in which nothing may
+ * happen; never to wait for something to happen: tests/support/wait.h does that. */
 void rpc_sleep_ms(i64 ms);
 
 struct rpc_result {
@@ -93,14 +93,14 @@ struct rpc_result {
 void rpc_result_clear(struct rpc_result *result);
 
 grpc_channel *rpc_channel_open(struct rpc_server *server);
-/* To one of several addresses. */
+/* The same, to one of several addresses. */
 grpc_channel *rpc_channel_to(const char *target);
-/* Compresses what it sends. */
+/* A channel that compresses what it sends. */
 grpc_channel *rpc_channel_open_gzip(struct rpc_server *server);
 void rpc_unary(grpc_channel *channel, const char *path, const void *body, size_t length,
                struct rpc_result *result);
 
-/* One call in its steps.  Each step waits until it is done, but for begin. */
+/* One call in its steps.  Each step waits until it is done, except begin. */
 struct rpc_client {
     grpc_completion_queue *cq;
     grpc_call *call;
@@ -109,7 +109,7 @@ struct rpc_client {
     grpc_slice text;
     bool status_out, initial_out;
 };
-/* What each call says; the test's to change. */
+/* What each call sends; the test may change it. */
 extern const char *rpc_traceparent;
 void rpc_client_open(struct rpc_client *client, grpc_channel *channel, const char *path,
                      i64 deadline_ms);
@@ -123,16 +123,16 @@ void rpc_client_cancel(struct rpc_client *client);
 /* Waits for the status, fills it in, and frees the call. */
 void rpc_client_close(struct rpc_client *client, struct rpc_result *result);
 
-/* A ModelInferRequest with one UINT8 tensor "bytes" of `tensor_bytes` bytes; its
- * length. */
+/* A ModelInferRequest with one UINT8 tensor "bytes" of `tensor_bytes` bytes; returns
+ * its length. */
 size_t rpc_infer_body(u8 *out, size_t room, const void *tensor, size_t tensor_bytes);
-/* The same with another id of less than 128 characters. */
+/* The same with another id, which has less than 128 characters. */
 size_t rpc_infer_body_of(u8 *out, size_t room, const char *id, const void *tensor,
                          size_t tensor_bytes);
-/* The tensor in a ModelInferResponse: false when there is not exactly one raw entry. */
+/* The tensor of a ModelInferResponse: false when there is not exactly one raw entry. */
 bool rpc_infer_tensor(const struct rpc_result *result, const u8 **tensor,
                       size_t *tensor_bytes);
-/* Bytes that follow from `seed`. */
+/* Fills in bytes that depend on `seed` alone. */
 void rpc_fill(u8 *bytes, size_t count, u32 seed);
 /* One good inference of `bytes` bytes; fails the test when the echo differs. */
 void rpc_infer_echo(grpc_channel *channel, size_t bytes, u32 seed);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES   9
-#define FRAME_LENGTH 16384 /* the largest that anybody takes unasked */
+#define FRAME_LENGTH 16384 /* the largest that every peer accepts */
 
 static bool send_all(int fd, const u8 *bytes, size_t count)
 {
@@ -117,7 +117,7 @@ static u32 number(const u8 *bytes)
     return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
 }
 
-/* One frame: by how much it opens the window of the stream, or with id 0 the connection's. */
+/* One frame: the increment of the window of the stream, or for id 0 of the connection. */
 static void receive_window(int fd, u32 id, size_t *stream, size_t *connection)
 {
     u8 head[HEAD_BYTES], payload[FRAME_LENGTH];

@@ -27,17 +27,18 @@ struct raw_frame {
     size_t length;
 };
 
-/* Connects and greets. */
+/* Connects and sends the preface. */
 int raw_open(struct rpc_server *server);
 /* False when the server has closed the connection. */
 bool raw_send(int fd, const struct raw_frame *frame);
-/* A call of `path`; `timeout` as gRPC spells it, or NULL. */
+/* Begins a call of `path`; `timeout` in gRPC's notation, or NULL. */
 bool raw_call(int fd, u32 id, const char *path, const char *timeout);
-/* The first `bytes` bytes of a message of `length` zeros. */
+/* Sends the first `bytes` bytes of a message of `length` zeros. */
 bool raw_message(int fd, u32 id, u32 length, size_t bytes);
-/* `bytes` zeros of what a message's rest is. */
+/* Sends `bytes` zeros of the rest of a message. */
 bool raw_rest(int fd, u32 id, size_t bytes);
-/* The same, of more bytes than the windows are at first: it waits for the server to open them. */
+/* The same for more bytes than the initial windows allow: waits for the server to open
+ * them. */
 void raw_large_message(int fd, u32 id, u32 length, size_t bytes);
 /* Waits until the server closes, and fails the test when it never does. */
 void raw_expect_end(int fd);

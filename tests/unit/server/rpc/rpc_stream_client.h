@@ -1,4 +1,4 @@
-/* rpc_stream_client - what a ModelStreamInferResponse says, for tests.
+/* rpc_stream_client - the content of a ModelStreamInferResponse, for tests.
  *
  *   struct rpc_streamed answer = rpc_streamed_of(&result);
  *   ck_assert_str_eq(answer.error, "");
@@ -20,7 +20,7 @@ struct rpc_streamed {
     char error[512];    /* "" when there is none */
     const u8 *response; /* infer_response */
     size_t response_bytes;
-    char id[256], model[128]; /* of it */
+    char id[256], model[128]; /* of the response */
 };
 
 /* The one field `tag` of a message of length-delimited fields; false when it is not there. */

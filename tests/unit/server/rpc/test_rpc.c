@@ -1,4 +1,4 @@
-/* Calls that come, are answered or refused: rpc from a client's side and the loop's.
+/* Calls that arrive, are answered or refused: rpc as seen by a client and by the loop.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -68,7 +68,7 @@ START_TEST(unknown_method_is_unimplemented)
     struct rpc_server *server = rpc_server_open(&defaults);
     grpc_channel *channel = rpc_channel_open(server);
     struct rpc_result result;
-    for (i32 i = 0; i < 20; i++) { /* more than are armed */
+    for (i32 i = 0; i < 20; i++) { /* more than are prepared */
         rpc_unary(channel, "/nobody.Knows/This", "x", 1, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_UNIMPLEMENTED);
         ck_assert_ptr_nonnull(strstr(result.text, "unknown method '/nobody.Knows/This'"));
@@ -242,7 +242,7 @@ START_TEST(deadline_and_trace_reach_the_loop)
 }
 END_TEST
 
-/* One that no W3C client sends is as none. */
+/* A header that no W3C client sends is ignored. */
 START_TEST(a_trace_that_is_too_long_is_left_out)
 {
     static char text[VX_TRACEPARENT_BYTES + 2];
@@ -261,7 +261,8 @@ START_TEST(a_trace_that_is_too_long_is_left_out)
 }
 END_TEST
 
-/* A thousandth of the limit on the wire could be a thousand times the limit in memory. */
+/* A message a thousandth of the limit on the wire could be a thousand times the limit
+ * in memory. */
 START_TEST(compressed_body_is_refused_uninflated)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -288,7 +289,8 @@ START_TEST(compressed_body_is_refused_uninflated)
 }
 END_TEST
 
-/* The test takes every record that is free: only those that are armed go round. */
+/* The test takes every free record, so that only the prepared ones are used, again and
+ * again. */
 static struct vx_rpc_record *taken[2048];
 static i32 taken_count;
 

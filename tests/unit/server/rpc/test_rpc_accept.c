@@ -1,5 +1,5 @@
-/* Connections: whose each call is, when one has ended, how many there may be, and that
- * a connection that has ended leaves no descriptor behind.
+/* Connections: which connection each call belongs to, when one has ended, how many there
+ * may be, and that a connection that has ended leaves no descriptor behind.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,7 +28,7 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
                               "\0\0\0\4\0\0\0\0"; /* + 1: an empty SETTINGS frame */
 #define PREFACE_BYTES 24
 
-/* ------- what the server said ------- */
+/* ------- what the server sent ------- */
 
 #define ENDED_MAX 16384
 static struct {
@@ -133,7 +133,7 @@ static void raw_say(int fd, const void *bytes, size_t count)
     ck_assert_int_eq(send(fd, bytes, count, MSG_NOSIGNAL), (ssize_t)count);
 }
 
-/* Until the other side has hung up; false when it does not. */
+/* Waits until the other side has closed; false when it does not. */
 static bool raw_ends(int fd)
 {
     char bytes[512];
@@ -159,8 +159,8 @@ START_TEST(calls_have_the_identity_of_their_connection)
                                                      .on_disconnected = on_disconnected});
     grpc_channel *first = rpc_channel_open(server), *second = rpc_channel_open(server);
     struct vx_peer peer = ask(first);
-    /* gRPC says "fd:N" of a call on a descriptor that it was given: were that to change,
-     * no call would have a connection. */
+    /* gRPC reports "fd:N" for a call on a descriptor that it was given: if that
+     * changed, no call would have a connection. */
     ck_assert_uint_ne(peer.connection, 0);
     ck_assert_int_eq(peer.kind, _i ? VX_PEER_UNIX : VX_PEER_LOCAL);
     ck_assert_uint_eq(peer.uid, _i ? getuid() : 0);
@@ -187,8 +187,8 @@ START_TEST(calls_have_the_identity_of_their_connection)
 }
 END_TEST
 
-/* HTTP/2 has no half of a connection: a client that will send nothing more has ended, for
- * gRPC and for us. */
+/* HTTP/2 has no half-closed connections: a client that will send nothing more has
+ * ended, for gRPC and for us. */
 START_TEST(half_closed_has_ended)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
@@ -235,7 +235,7 @@ START_TEST(one_connection_too_many)
 }
 END_TEST
 
-/* True when the one that speaks was in time: the machine may be too slow for that. */
+/* True when the client that sends was in time: the machine may be too slow for that. */
 static bool silence_turn(const char *address, i64 patience_ns)
 {
     struct rpc_server *server = rpc_server_open(
@@ -245,14 +245,14 @@ static bool silence_turn(const char *address, i64 patience_ns)
     int silent = raw_connect(server);
     (void)!send(speaks, preface, 7, MSG_NOSIGNAL);
     (void)!send(half, preface, PREFACE_BYTES - 1, MSG_NOSIGNAL);
-    rpc_sleep_ms(5); /* sleep: so that it comes in two pieces, most probably */
+    rpc_sleep_ms(5); /* sleep: so that it most probably arrives in two parts */
     (void)!send(speaks, preface + 7, sizeof preface - 7, MSG_NOSIGNAL);
     ck_assert(raw_ends(silent));
     ck_assert_int_ge(vx_clock_ns() - begin_ns, patience_ns);
     ck_assert(raw_ends(half));
     bool in_time = raw_hears(speaks);
     wait_connections(server, in_time);
-    /* sleep: in which it must not be cut: gRPC's pings are for it */
+    /* sleep: in which it must not be cut: gRPC's own pings check it */
     rpc_sleep_ms(2 * patience_ns / VX_NS_PER_MS);
     ck_assert_int_eq(counters_of(server).connections, in_time);
     close(speaks);
@@ -269,7 +269,7 @@ START_TEST(silence_ends)
 }
 END_TEST
 
-/* In place of the system's: how often it was asked in vain. */
+/* Replaces the system's function: counts the calls that failed. */
 static atomic_int accepts_failed;
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
@@ -280,7 +280,7 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     return got;
 }
 
-/* It is tried again now and then, and not all the time. */
+/* The server retries now and then, and not all the time. */
 START_TEST(no_descriptor_left)
 {
     struct rpc_server *server =
@@ -291,14 +291,14 @@ START_TEST(no_descriptor_left)
     int client = raw_connect(server);
     raw_say(client, preface, sizeof preface);
     ck_assert(raw_hears(client));
-    int late = fcntl(client, F_DUPFD_CLOEXEC, 0); /* its number is for the next client */
+    int late = fcntl(client, F_DUPFD_CLOEXEC, 0); /* the next client uses this number */
     low = (struct rlimit){(rlim_t)late + 8, limit.rlim_max};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
     size_t count = 0;
     while (count < VX_COUNT(filled) && (filled[count] = dup(0)) >= 0) count++;
     ck_assert_uint_lt(count, VX_COUNT(filled));
     close(late);
-    late = raw_connect(server); /* the system takes it; the server cannot */
+    late = raw_connect(server); /* the kernel accepts, the server cannot */
     raw_say(late, preface, sizeof preface);
     i64 begin_ns = vx_clock_ns();
     VX_WAIT_UNTIL(atomic_load(&accepts_failed) >= 5); /* 100 ms between them */
@@ -336,7 +336,7 @@ static void come_and_go(struct rpc_server *server, i32 i)
     static const char garbage[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     u8 noise[64];
     int fd = raw_connect(server);
-    switch (i % 6) { /* 0: nothing */
+    switch (i % 6) { /* 0: sends nothing */
     case 1: raw_say(fd, garbage, sizeof garbage - 1); break;
     case 2: raw_say(fd, preface, 1 + (size_t)i % (PREFACE_BYTES - 1)); break;
     case 3: raw_say(fd, preface, PREFACE_BYTES); break;
@@ -383,8 +383,8 @@ START_TEST(nothing_is_left)
 }
 END_TEST
 
-/* A call that comes late is found by the number of its descriptor: that must not be the next
- * connection's. */
+/* A call that arrives late is matched by its descriptor's number: that must not be the
+ * next connection's. */
 START_TEST(numbers_do_not_come_again_soon)
 {
     enum { CONNECTIONS = 300 };
@@ -432,7 +432,7 @@ START_TEST(stopped_refuses_and_goes_on)
     int error = raw_try(server, &fd);
     ck_assert_msg(error == ECONNREFUSED || (_i && error == ENOENT), "%s",
                   strerror(error));
-    ck_assert(raw_ends(silent)); /* it will never be gRPC's */
+    ck_assert(raw_ends(silent)); /* gRPC never gets it */
     ck_assert_int_eq(counters_of(server).in_flight, 1);
     struct rpc_result result = {0};
     rpc_server_release(server);
@@ -447,8 +447,8 @@ START_TEST(stopped_refuses_and_goes_on)
 }
 END_TEST
 
-/* Clients keep coming while the server closes: none may come to gRPC after its shutdown,
- * which would wait for it, and each end is said once. */
+/* Clients keep connecting while the server closes: none may be passed to gRPC after
+ * its shutdown, which would wait for it, and each end is reported once. */
 static void *crowd_run(void *context)
 {
     char byte;

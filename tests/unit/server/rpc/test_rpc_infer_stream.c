@@ -1,4 +1,4 @@
-/* ModelStreamInfer: order, errors inside of the stream, limits, and the end of the server.
+/* ModelStreamInfer: order, errors inside the stream, limits, and the end of the server.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,7 +19,8 @@ static const struct rpc_server_options defaults;
 
 static const size_t sizes[] = {0, 1, 23, 4096, 4097, 70000, 300000, 2 << 20};
 
-/* The same request by ModelInfer and in a stream: the same bytes, around them the field. */
+/* The same request by ModelInfer and in a stream: the same bytes, but wrapped in a
+ * field. */
 START_TEST(answers_are_those_of_unary_calls)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -61,7 +62,7 @@ START_TEST(answers_are_those_of_unary_calls)
 }
 END_TEST
 
-/* The loop answers eight at a time, the last one first. */
+/* The loop answers eight at a time, in reverse order. */
 #define GROUP 8
 static struct vx_call *kept[GROUP];
 static i32 kept_count;
@@ -87,7 +88,7 @@ START_TEST(answers_keep_the_order_of_the_requests)
         for (i32 i = 0; i < GROUP; i++) {
             char id[32];
             snprintf(id, sizeof id, "%d", group * GROUP + i);
-            /* Large ones are written by senders, small ones by the loop. */
+            /* Sender threads write large answers, the loop writes small ones. */
             size_t bytes = group % 4 ? (size_t)(i + 1) : (size_t)(i + 1) * 45000;
             ck_assert(rpc_client_send(
                 &client, body, rpc_infer_body_of(body, 401000, id, tensor, bytes)));
@@ -111,7 +112,7 @@ START_TEST(answers_keep_the_order_of_the_requests)
 }
 END_TEST
 
-/* What kind of request number `i` of a thousand is. */
+/* The kind of request number `i` of a thousand. */
 enum { GOOD, GARBAGE, SHORT };
 static i32 kind_of(i32 i)
 {
@@ -193,7 +194,7 @@ static void fail_all(struct rpc_server *server, struct vx_call *call)
     for (i32 i = 0; i < call->request.inputs_count; i++)
         rpc_server_slot_give(server, &call->request.inputs[i].place);
     struct vx_why why;
-    /* Half a character, as a sentence that quotes and cuts may end in. */
+    /* Half a character, as it may end a sentence that quotes and cuts a string. */
     vx_why_set(&why, "no such thing as 'caf\xc3'");
     call->answered = true;
     vx_rpc_fail(rpc, &call, vx_status_of_code(VX_CODE_NOT_FOUND), &why);
@@ -227,7 +228,8 @@ START_TEST(errors_of_the_loop_travel_inside)
 }
 END_TEST
 
-/* Good, bad, good: the first is answered, the second ends it, the third is told. */
+/* Good, bad, good: the first is answered, the second ends the stream, the third gets
+ * the error. */
 START_TEST(strict_stream_ends_with_the_first_error)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -244,7 +246,7 @@ START_TEST(strict_stream_ends_with_the_first_error)
             if (i == 1) memset(body, 0xff, length);
             rpc_client_send(&client, body, length);
         }
-        if (held) rpc_sleep_ms(2); /* sleep: at random, the second has come or not */
+        if (held) rpc_sleep_ms(2); /* sleep: at random, the second has arrived or not */
         if (held) rpc_server_release(server);
         ck_assert(rpc_client_receive(&client, &result));
         ck_assert_str_eq(rpc_streamed_of(&result).id, "x");
@@ -306,7 +308,7 @@ START_TEST(requests_of_a_stream_are_bounded)
     for (i32 i = 0; i < VX_STREAM_REQUESTS_MAX + 10; i++)
         ck_assert(rpc_client_send(&client, body, length));
     rpc_wait_in_flight(server, VX_STREAM_REQUESTS_MAX);
-    rpc_sleep_ms(50); /* sleep: in which no other may come */
+    rpc_sleep_ms(50); /* sleep: in which no other may arrive */
     rpc_wait_seen(server, VX_STREAM_REQUESTS_MAX, 0);
     rpc_server_release(server);
     for (i32 i = 0; i < VX_STREAM_REQUESTS_MAX + 10; i++)
@@ -321,8 +323,9 @@ START_TEST(requests_of_a_stream_are_bounded)
 }
 END_TEST
 
-/* Of four calls one stream has two, since half are for streams, and two more have one each.  Then
- * a stream waits, unlike a call, which is refused; and it may leave while it waits. */
+/* With four calls, one stream has two, since half are for streams, and two more
+ * streams have one each.  Then a stream waits, unlike a call, which is refused; and it
+ * may end while it waits. */
 START_TEST(full_server_makes_streams_wait)
 {
     struct rpc_server *server =
@@ -383,7 +386,7 @@ START_TEST(one_stream_too_many_is_refused)
     ck_assert_str_eq(result.text, "the server has 2 streams open, its limit "
                                   "(streams_max); end one, or use ModelInfer");
     rpc_result_clear(&result);
-    rpc_infer_echo(channel, 100, 1); /* idle streams are in nobody's way */
+    rpc_infer_echo(channel, 100, 1); /* idle streams block no call */
     for (i32 c = 0; c < 2; c++) {
         ck_assert(rpc_client_half_close(&clients[c]));
         rpc_client_close(&clients[c], &result);

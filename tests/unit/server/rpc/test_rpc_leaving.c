@@ -1,4 +1,5 @@
-/* Peers that leave, deadlines that pass, servers that stop: nothing may be left behind.
+/* Clients that disconnect, deadlines that pass, servers that stop: nothing may be left
+ * behind.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +21,7 @@
 
 static const struct rpc_server_options defaults;
 
-/* None of them sends its message: nobody waits for anybody. */
+/* None of them sends its message, so that no call waits for another. */
 START_TEST(cancelled_before_decode_leaves_nothing)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -42,7 +43,7 @@ START_TEST(cancelled_before_decode_leaves_nothing)
         rpc_wait_in_flight(server, 2 - (i32)i);
     }
     rpc_server_wait_idle(server);
-    rpc_wait_seen(server, 0, 0); /* the loop never heard of them */
+    rpc_wait_seen(server, 0, 0); /* the loop never saw them */
     rpc_infer_echo(channel, 100, 1);
     grpc_channel_destroy(channel);
     rpc_server_close(server);
@@ -70,7 +71,7 @@ START_TEST(cancelled_after_decode_is_told_once)
     }
     rpc_wait_seen(server, VX_COUNT(clients), VX_COUNT(clients));
     ck_assert_int_eq(rpc_server_slots_out(server), VX_COUNT(clients));
-    rpc_server_release(server); /* answers calls whose peers have left */
+    rpc_server_release(server); /* answers calls of clients that are gone */
     rpc_server_wait_idle(server);
     rpc_wait_seen(server, VX_COUNT(clients), VX_COUNT(clients));
     grpc_channel_destroy(channel);
@@ -106,8 +107,8 @@ START_TEST(deadline_that_has_passed_is_answered_unread)
     char answer[4096];
     size_t length = 0;
     bool found = false;
-    /* Ours or, when its timer was faster, gRPC's "Deadline Exceeded"; in clear text in
-     * the trailers. */
+    /* The server's text or, when its timer was faster, gRPC's "Deadline Exceeded";
+     * unencoded in the trailers. */
     while (!found) {
         ssize_t got = recv(fd, answer + length, sizeof answer - length, 0);
         ck_assert_int_gt(got, 0);
@@ -171,7 +172,8 @@ START_TEST(drain_refuses_then_lets_calls_end)
 }
 END_TEST
 
-/* Who waits for the last answer sleeps meanwhile: it is told, once the counters say so. */
+/* The thread that waits for the last answer sleeps in between: it is notified once the
+ * counters are right. */
 START_TEST(drain_is_told_of_each_end)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -183,7 +185,7 @@ START_TEST(drain_is_told_of_each_end)
     size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
     rpc_infer_echo(channel, 100, 1);
     rpc_server_wait_idle(server);
-    ck_assert_int_eq(rpc_server_told(server), 0); /* it serves: nobody waits */
+    ck_assert_int_eq(rpc_server_told(server), 0); /* no stop is under way */
     rpc_server_hold(server);
     for (i32 i = 0; i < 2; i++) {
         rpc_client_open(&clients[i], channel, RPC_INFER, 0);
@@ -208,8 +210,8 @@ START_TEST(drain_is_told_of_each_end)
 }
 END_TEST
 
-/* What the loop drops when it closes: the slots are its own to give back, the calls are
- * cut. */
+/* The loop drops these calls when it closes: it gives back the slots itself, and the
+ * calls are cut. */
 static void keep_call(struct rpc_server *server, struct vx_call *call)
 {
     (void)server;

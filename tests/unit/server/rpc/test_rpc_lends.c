@@ -1,5 +1,5 @@
-/* Slots of answers: lent to gRPC, given back by whatever way the answer ends, and what a stream still
- * sends when its client has left.
+/* Slots of answers: lent to gRPC, given back however the answer ends, and what a stream
+ * still sends when its client has disconnected.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,7 +31,7 @@ static bool slot_take(struct vx_rpc *rpc, size_t bytes, struct vx_place *slot)
     return slots->take(slots->context, bytes, slot);
 }
 
-/* All but `leave` of what gRPC may hold at once. */
+/* Lends all but `leave` of the slots that gRPC may hold at once. */
 static void do_lend(struct rpc_server *server)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
@@ -45,7 +45,7 @@ static void do_lend(struct rpc_server *server)
 
 static void lent_drop(void)
 {
-    grpc_init(); /* dropped inside of gRPC's time, as its own are */
+    grpc_init(); /* gRPC is up, as for its own slices */
     while (lent_count) grpc_slice_unref(lent[--lent_count]);
     grpc_shutdown();
 }
@@ -60,18 +60,18 @@ START_TEST(there_are_as_many_lends_as_outputs_of_all_calls)
     rpc_server_do(server, do_lend);
     ck_assert_int_eq(rpc->lends_out, LENDS);
     ck_assert(slot_take(rpc, 1, &slot));
-    ck_assert(!vx_rpc_lend_slot(rpc, slot, &slice)); /* and the slot is still ours */
+    ck_assert(!vx_rpc_lend_slot(rpc, slot, &slice)); /* and the slot is not gRPC's */
     rpc_server_slot_give(server, &slot);
     lent_drop();
     ck_assert_int_eq(rpc->lends_out, 0);
-    rpc_server_do(server, do_lend); /* each of them serves again */
+    rpc_server_do(server, do_lend); /* each lend can be used again */
     lent_drop();
     rpc_server_wait_idle(server);
     rpc_server_close(server);
 }
 END_TEST
 
-/* ------- who waits for the last of them ------- */
+/* ------- waiting for the last of them ------- */
 
 static bool waits;
 
@@ -98,7 +98,7 @@ static bool somebody_waits(struct vx_rpc *rpc)
     return asleep;
 }
 
-/* By its end, and not by looking again now and then. */
+/* The thread is notified when the last lend ends; it does not poll. */
 START_TEST(who_waits_is_told_of_the_last_lend)
 {
     struct rpc_server *server = rpc_server_open(&few);
@@ -138,7 +138,7 @@ static size_t body_of_two(u8 *body, size_t tensor_bytes)
 enum answer_kind { UNARY, STREAM };
 static const enum answer_kind kinds[] = {UNARY, STREAM};
 
-/* The status, of a call or inside of a stream's message. */
+/* The status of a call, or the one inside a stream's message. */
 static void expect_refused(grpc_channel *channel, enum answer_kind kind, const void *body,
                            size_t length, const char *sentence)
 {
@@ -165,7 +165,8 @@ static void expect_refused(grpc_channel *channel, enum answer_kind kind, const v
     rpc_result_clear(&result);
 }
 
-/* No lend is left for the first tensor, or for the second: then the first one's comes back too. */
+/* No lend is left for the first tensor, or for the second: then the first tensor's is
+ * given back too. */
 START_TEST(an_answer_without_lends_leaves_no_slot)
 {
     struct rpc_server *server = rpc_server_open(&few);
@@ -191,7 +192,7 @@ START_TEST(an_answer_without_lends_leaves_no_slot)
 }
 END_TEST
 
-/* Says of its tensors that they are as large as gRPC's limit; nobody looks into them. */
+/* Claims that its tensors are as large as gRPC's limit; their bytes are never read. */
 static void answer_too_large(struct rpc_server *server, struct vx_call *call)
 {
     struct vx_reply reply = {.version = 1, .outputs_count = call->request.inputs_count};
@@ -226,7 +227,7 @@ START_TEST(an_answer_that_is_too_large_leaves_no_slot)
 }
 END_TEST
 
-/* ------- streams whose client has left ------- */
+/* ------- streams whose client has disconnected ------- */
 
 static struct vx_call *kept;
 
@@ -268,7 +269,7 @@ static u64 bytes_out(struct rpc_server *server)
     return counters.bytes_out;
 }
 
-/* The first message that nobody takes is the last that is tried. */
+/* The first message that cannot be sent is the last that is tried. */
 START_TEST(a_stream_that_broke_swallows)
 {
     struct rpc_server *server = rpc_server_open(

@@ -1,4 +1,5 @@
-/* Addresses: what is one, what is taken, lists of them, and the files of unix sockets.
+/* Addresses: which are valid, which are in use, lists of them, and the files of Unix
+ * sockets.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,7 +41,7 @@ static const struct {
     {"999.1.1.1:8001", VX_CODE_INVALID_ARGUMENT},
     {"203.0.113.1:8001", VX_CODE_UNAVAILABLE}, /* not an address of this machine */
     {"unix:/no/such/directory/socket", VX_CODE_UNAVAILABLE},
-    {"unix:/tmp", VX_CODE_UNAVAILABLE}, /* there is something, and it is no socket */
+    {"unix:/tmp", VX_CODE_UNAVAILABLE}, /* the file exists and is no socket */
     {"unix:0123456789012345678901234567890123456789012345678901234567890123456789"
      "01234567890123456789012345678901234567", /* 108 bytes */
      VX_CODE_INVALID_ARGUMENT},
@@ -105,7 +106,7 @@ START_TEST(taken_port_says_so)
 }
 END_TEST
 
-/* One bad address of a list is what the sentence is about, and nothing stays open. */
+/* The sentence names the one bad address of a list, and no socket stays open. */
 START_TEST(lists_are_all_or_nothing)
 {
     static const struct {
@@ -203,7 +204,7 @@ START_TEST(a_socket_file_has_one_owner)
     struct vx_why why = {{0}};
     struct vx_rpc *rpc = NULL, *second = NULL;
     struct stat seen;
-    /* Left behind by a server that was killed. */
+    /* A file left behind by a server that was killed. */
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     memcpy(at.sun_path, path, strlen(path) + 1);
     int stale = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -215,14 +216,14 @@ START_TEST(a_socket_file_has_one_owner)
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &why));
     ck_assert_int_eq(stat(path, &seen), 0);
     ck_assert_int_eq(seen.st_mode & 07777, 0660);
-    /* One that answers is somebody's. */
+    /* A socket that answers belongs to a running server. */
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &second)),
                      VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(why.text, "another server listens there"));
     ck_assert_int_eq(access(path, F_OK), 0);
     vx_rpc_close(&rpc);
     ck_assert_int_ne(access(path, F_OK), 0);
-    /* What took its place is not removed with it. */
+    /* A file that has replaced it is not removed with it. */
     status = open_at(address, &why, &rpc);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &why));
     ck_assert_int_eq(unlink(path), 0);
@@ -230,7 +231,7 @@ START_TEST(a_socket_file_has_one_owner)
     ck_assert_int_ge(file, 0);
     vx_rpc_close(&rpc);
     ck_assert_int_eq(access(path, F_OK), 0);
-    /* And no file that is no socket. */
+    /* Nor is a file that is not a socket. */
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(why.text, "a file that is not a socket exists there"));
     ck_assert_int_eq(access(path, F_OK), 0);
@@ -244,7 +245,7 @@ struct starting {
     struct sockaddr_un at;
 };
 
-/* The other half of a server that has bound its socket and does not listen yet. */
+/* Stands for a server that has bound its socket and does not listen yet. */
 static void *starts(void *context)
 {
     struct starting *other = context;
@@ -279,13 +280,13 @@ START_TEST(a_server_that_starts_is_waited_for)
     ck_assert_int_eq(lstat(path, &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     close(other.fd);
-    /* Who never lets go of the lock is not waited for either. */
+    /* A process that never releases the lock is not waited for either. */
     other.lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_eq(flock(other.lock, LOCK_EX), 0);
     ck_assert_int_eq(vx_status_code(open_at(address, &why, &rpc)), VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(why.text, "is locked by another process"));
     close(other.lock);
-    /* And now it is only a file that was left behind. */
+    /* Now it is only a file that was left behind. */
     vx_status status = open_at(address, &why, &rpc);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &why));
     vx_rpc_close(&rpc);

@@ -1,4 +1,4 @@
-/* Who is at the other end: its groups, and that it may be asked from any thread while
+/* The peer of a connection: its groups, and that any thread may query it while
  * connections come and go.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -40,7 +40,7 @@ static struct vx_peer ask(grpc_channel *channel)
     return peer;
 }
 
-/* By two addresses: the loopback and a file. */
+/* By two addresses: the loopback and a Unix socket. */
 static struct rpc_server *server_open(char *file, size_t room)
 {
     char list[200];
@@ -97,7 +97,7 @@ static void *asks(void *context)
     return NULL;
 }
 
-/* What it proves is ThreadSanitizer's to say. */
+/* The result is for ThreadSanitizer to judge. */
 START_TEST(any_thread_may_ask)
 {
     char file[100];

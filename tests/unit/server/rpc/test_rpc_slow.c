@@ -1,4 +1,4 @@
-/* Clients that are too slow: they are cut after a time, and nobody else is.
+/* Clients that are too slow: they are cut after a time, and no other client is.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No test is as long, and none waits for it: the loop is told a later time. */
+/* No test takes this long, and none waits for it: the loop is given a later time. */
 #define LIMIT_NS (3600 * VX_NS_PER_S)
-/* More than gRPC's windows and the kernel's buffers of loopback swallow. */
+/* More than gRPC's windows and the kernel's loopback buffers can hold. */
 #define LARGE_BYTES (24 << 20)
 
 static i64 cut_now_ns;
@@ -47,7 +47,7 @@ static bool receives(struct rpc_server *server)
     return counters.receiving == 1;
 }
 
-/* Nobody waits for it meanwhile. */
+/* No other call waits for it in the meantime. */
 START_TEST(body_that_does_not_come_is_cut)
 {
     struct rpc_server *server = server_open();
@@ -58,12 +58,12 @@ START_TEST(body_that_does_not_come_is_cut)
     rpc_wait_in_flight(server, 1);
     VX_WAIT_UNTIL(receives(server));
     rpc_infer_echo(channel, 100, 1);
-    rpc_wait_in_flight(server, 1); /* its answer is sent, for the server as well */
+    rpc_wait_in_flight(server, 1); /* the server also knows it is sent */
     i64 late_ns = vx_clock_ns() + LIMIT_NS + 1;
     cut(server, vx_clock_ns());
     cuts(server, 0, 0); /* not yet */
     cut(server, late_ns);
-    cut(server, late_ns); /* once is enough */
+    cut(server, late_ns); /* a second time has no effect */
     cuts(server, 1, 0);
     rpc_client_close(&slow, &result);
     ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
@@ -75,7 +75,8 @@ START_TEST(body_that_does_not_come_is_cut)
 }
 END_TEST
 
-/* A call that waits for its answer waits for us, however long. */
+/* A call whose answer is not ready waits for the server, so it is not cut, however
+ * long it takes. */
 START_TEST(call_that_waits_for_the_loop_is_not_cut)
 {
     struct rpc_server *server = server_open();
@@ -101,7 +102,7 @@ START_TEST(call_that_waits_for_the_loop_is_not_cut)
 }
 END_TEST
 
-/* Once its answer is on its way; until then nobody reads it either. */
+/* True once its answer was being sent; before that the client does not read it either. */
 static bool sending_was_cut(struct rpc_server *server)
 {
     struct vx_rpc_counters counters;
@@ -111,7 +112,7 @@ static bool sending_was_cut(struct rpc_server *server)
     return counters.cut_sending;
 }
 
-/* Its answer lies in the arena until it is cut. */
+/* Its answer is in the arena until the call is cut. */
 START_TEST(answer_that_is_not_read_is_cut)
 {
     struct rpc_server *server = server_open();
@@ -128,7 +129,7 @@ START_TEST(answer_that_is_not_read_is_cut)
     rpc_wait_seen(server, 1, 0);
     VX_WAIT_UNTIL(sending_was_cut(server));
     cuts(server, 0, 1);
-    rpc_server_wait_idle(server); /* the slot is back though nobody has read */
+    rpc_server_wait_idle(server); /* the slot is back, the answer unread */
     rpc_client_close(&client, &result);
     ck_assert_int_ne(result.code, GRPC_STATUS_OK);
     rpc_result_clear(&result);

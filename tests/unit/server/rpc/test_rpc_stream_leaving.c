@@ -1,4 +1,4 @@
-/* ModelStreamInfer: clients that leave, that do not read, that come by the thousand.
+/* ModelStreamInfer: clients that disconnect, that do not read, that come by the thousand.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +20,7 @@ static u32 random_next(u32 *seed)
     return *seed >> 8;
 }
 
-/* What must not grow. */
+/* Counts that must not grow. */
 struct census {
     i32 descriptors, records, lends, slots;
 };
@@ -48,7 +48,7 @@ static struct census census_make(struct rpc_server *server)
     return census;
 }
 
-/* Of records only those that are armed are out: as many as before, once all is quiet. */
+/* Once all is quiet only the prepared records are taken: as many as before. */
 static void census_check(struct rpc_server *server, const struct census *before)
 {
     struct census now;
@@ -98,7 +98,8 @@ static void fail_call(struct rpc_server *server, struct vx_call *call)
                 NULL);
 }
 
-/* As infer does: what waits ends, what runs ends later and finds that nobody is there. */
+/* As in infer: a waiting request ends now, a running one ends later and finds its
+ * client gone. */
 static void drop_gone(struct rpc_server *server, struct vx_call *call)
 {
     if (call->answered) return;
@@ -116,7 +117,7 @@ static const struct rpc_server_options random_loop = {.on_call = answer_at_rando
                                                       .calls_max = 48,
                                                       .streams_max = 64};
 
-/* One stream: some requests, some answers, and then away, in one of five ways. */
+/* One stream: some requests, some answers, and then it ends, in one of five ways. */
 static void stream_turn(grpc_channel *channel, u32 *seed, u8 *body)
 {
     struct rpc_client client;
@@ -137,13 +138,13 @@ static void stream_turn(grpc_channel *channel, u32 *seed, u8 *body)
     if (way == 1) rpc_client_half_close(&client);
     if (way == 2) rpc_sleep_ms(random_next(seed) % 3); /* sleep: at random */
     if (way == 3 && open && sends) rpc_client_half_close(&client);
-    /* Half-closed streams may wait for what the loop keeps until it gets more to do. */
+    /* Half-closed streams may wait for requests that the loop keeps until more arrive. */
     rpc_client_cancel(&client);
     rpc_client_close(&client, &result);
     rpc_result_clear(&result);
 }
 
-/* The connection and what gRPC makes with the first call are no leak. */
+/* The connection and what gRPC allocates for the first call are no leak. */
 static struct census warm(struct rpc_server *server, grpc_channel *channel)
 {
     struct rpc_client client;
@@ -155,7 +156,7 @@ static struct census warm(struct rpc_server *server, grpc_channel *channel)
     return census_make(server);
 }
 
-/* What reaches the loop before its stream is dropped depends on the machine. */
+/* How much reaches the loop before its stream is dropped depends on the machine. */
 static bool loop_saw(struct rpc_server *server, i32 infers, i32 gone)
 {
     struct rpc_seen seen;
@@ -163,7 +164,7 @@ static bool loop_saw(struct rpc_server *server, i32 infers, i32 gone)
     return seen.infers >= infers && seen.gone >= gone;
 }
 
-/* A thousand streams, and more until the loop has had enough of each kind. */
+/* A thousand streams, and more until the loop has seen enough of each kind. */
 START_TEST(cancellation_at_any_moment_leaves_nothing)
 {
     struct rpc_server *server = rpc_server_open(&random_loop);
@@ -183,7 +184,7 @@ END_TEST
 
 #define STREAMS 10000
 
-/* Keeps what has four bytes and answers what has five. */
+/* Keeps requests of four bytes and answers those of five. */
 static void keep_four(struct rpc_server *server, struct vx_call *call)
 {
     if (call->request.inputs[0].place.bytes == 4)
@@ -192,8 +193,8 @@ static void keep_four(struct rpc_server *server, struct vx_call *call)
         rpc_server_echo(server, call);
 }
 
-/* A third is dropped at once, a third with a request under way, a third ends in order.  The
- * first with a request is dropped when the loop has it, the others whenever that is. */
+/* A third is dropped at once, a third with a request under way, a third ends in order.
+ * The first with a request is dropped when the loop has it, the others at any moment. */
 START_TEST(ten_thousand_streams_leave_nothing)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
@@ -227,9 +228,9 @@ START_TEST(ten_thousand_streams_leave_nothing)
 }
 END_TEST
 
-/* No test is as long, and none waits for it: the loop is told a later time. */
+/* No test takes this long, and none waits for it: the loop is given a later time. */
 #define LIMIT_NS (3600 * VX_NS_PER_S)
-/* More than gRPC's windows and the kernel's buffers of loopback swallow. */
+/* More than gRPC's windows and the kernel's loopback buffers can hold. */
 #define LARGE_BYTES (24 << 20)
 
 static void cut(struct rpc_server *server)
@@ -237,7 +238,7 @@ static void cut(struct rpc_server *server)
     vx_rpc_cut_slow(rpc_server_rpc(server), vx_clock_ns() + LIMIT_NS);
 }
 
-/* Once the answer is on its way; until then nobody reads it either. */
+/* True once the answer was being sent; before that the client does not read it either. */
 static bool was_cut(struct rpc_server *server)
 {
     struct vx_rpc_counters counters;
@@ -247,7 +248,7 @@ static bool was_cut(struct rpc_server *server)
     return counters.cut_sending;
 }
 
-/* Three answers lie in the arena until the stream is cut; one that idles is not. */
+/* Three answers are in the arena until the stream is cut; an idle stream is not cut. */
 START_TEST(client_that_never_reads_is_cut)
 {
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
@@ -268,7 +269,7 @@ START_TEST(client_that_never_reads_is_cut)
     vx_rpc_counters_get(rpc_server_rpc(server), &counters);
     ck_assert_uint_eq(counters.cut_sending, 1);
     ck_assert_uint_eq(counters.cut_receiving, 0);
-    rpc_wait_in_flight(server, 0); /* all slots are back though nobody has read */
+    rpc_wait_in_flight(server, 0); /* the slots are back, the answers unread */
     VX_WAIT_UNTIL(!rpc_server_slots_out(server));
     rpc_client_close(&client, &result);
     ck_assert_int_ne(result.code, GRPC_STATUS_OK);
@@ -284,7 +285,8 @@ START_TEST(client_that_never_reads_is_cut)
 }
 END_TEST
 
-/* Three requests reach the loop before the deadline, or false: the machine was too slow. */
+/* True when three requests reach the loop before the deadline; false: the machine was
+ * too slow. */
 static bool deadline_turn(i64 deadline_ms)
 {
     struct rpc_server *server = rpc_server_open(&defaults);
@@ -301,7 +303,7 @@ static bool deadline_turn(i64 deadline_ms)
     ck_assert_int_eq(result.code, GRPC_STATUS_DEADLINE_EXCEEDED);
     rpc_server_seen(server, &seen);
     bool in_time = seen.infers == 3;
-    if (in_time) rpc_wait_seen(server, 3, 3); /* each of them is told */
+    if (in_time) rpc_wait_seen(server, 3, 3); /* each of them is cancelled */
     if (in_time) ck_assert_int_le(seen.deadline_left_ns, 2 * deadline_ms * VX_NS_PER_MS);
     rpc_server_release(server);
     rpc_server_wait_idle(server);
@@ -317,7 +319,7 @@ START_TEST(deadline_of_the_stream_ends_its_requests)
 }
 END_TEST
 
-/* Streams and calls from several clients, few calls for all of them. */
+/* Streams and calls from several clients, with few calls for all of them. */
 #define STRESS_THREADS 3
 #define STRESS_TURNS   120
 struct stress {
@@ -368,7 +370,7 @@ static void keep_call(struct rpc_server *server, struct vx_call *call)
     (void)call;
 }
 
-/* Requests that the loop still has, their slots its own to give back. */
+/* Requests that the loop still has; it gives back their slots itself. */
 START_TEST(close_ends_streams_the_loop_still_has)
 {
     struct rpc_server *server = rpc_server_open(
@@ -381,7 +383,7 @@ START_TEST(close_ends_streams_the_loop_still_has)
         rpc_client_open(&clients[c], channel, RPC_STREAM, 0);
         for (i32 i = 0; i < 4 * c; i++)
             ck_assert(rpc_client_send(&clients[c], body, length));
-        rpc_wait_in_flight(server, 4 * c); /* of the last stream four wait */
+        rpc_wait_in_flight(server, 4 * c); /* four requests of the last stream wait */
     }
     rpc_server_close(server);
     for (i32 c = 0; c < 3; c++) {
@@ -395,7 +397,7 @@ START_TEST(close_ends_streams_the_loop_still_has)
 }
 END_TEST
 
-/* The server closes while clients are at it. */
+/* The server closes while clients are active. */
 START_TEST(close_in_mid_flight_leaves_nothing)
 {
     for (i32 turn = 0; turn < 20; turn++) {

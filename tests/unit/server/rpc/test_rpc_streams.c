@@ -1,4 +1,4 @@
-/* Streams: order, readers that do not read, ends from either side.
+/* Streams: order, clients that do not read, ends from either side.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,7 @@
 
 static const struct rpc_server_options defaults;
 
-/* Sixteen in one turn must fit; a reader that does not read fills the outbox. */
+/* Sixteen in one iteration must fit; a client that does not read fills the outbox. */
 static void send_sixteen(struct rpc_server *server, struct vx_call *call)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
@@ -102,7 +102,7 @@ START_TEST(bidi_stream_echoes_until_half_close)
     ck_assert_int_eq(seen.gone, 0);
 
     rpc_client_open(&client, channel, RPC_REFLECTION,
-                    0); /* leaves with a receive outstanding */
+                    0); /* disconnects during a receive */
     ck_assert(rpc_client_send(&client, "x", 1));
     ck_assert(rpc_client_receive(&client, &result));
     rpc_client_cancel(&client);

@@ -21,10 +21,10 @@
 
 /* Instance 0 is ready on the workers 0 .. workers - 1. */
 struct vx_sched *rig_open(const struct vx_batching *batching, i32 workers);
-/* Ends what runs, drops what waits. */
+/* Ends the running jobs, drops the waiting ones. */
 void rig_close(struct vx_sched **sched);
 
-/* What a batch takes on a device: the scheduler has seen a dozen of them afterwards. */
+/* What a batch costs on a device: afterwards the scheduler has seen a dozen of them. */
 struct rig_device {
     i32 instance, worker;
     i64 fixed_ns, pair_ns, build_ns; /* per batch, per pair, per voxel built */

@@ -1,5 +1,5 @@
-/* sched_sim - the world that test_sched_sim.c holds the scheduler against: its sizes, what it
- * knows of jobs and devices, and how its models are batched.
+/* sched_sim - the world that test_sched_sim.c checks the scheduler against: its sizes,
+ * what it records of jobs and devices, and how its models are batched.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,4 +1,5 @@
-/* The cost model: what it predicts from what was seen, and that nothing makes it absurd.
+/* The cost model: what it predicts from past batches, and that no input makes the
+ * prediction absurd.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -41,7 +42,7 @@ START_TEST(nothing_is_predicted_before_three_batches)
 }
 END_TEST
 
-/* fixed, per pair, smallest and largest batch, noise as a part */
+/* fixed, per pair, smallest and largest batch, noise as a fraction */
 static const struct {
     f64 fixed, slope, least, most, noise;
 } lines[] = {
@@ -66,8 +67,8 @@ START_TEST(a_line_is_found)
         f64 pairs = lines[_i].least + range * k / 4;
         f64 expected = lines[_i].fixed + lines[_i].slope * pairs;
         i64 got = vx_cost_predict_ns(&cost, pairs, 0);
-        /* Noise is a part of each batch, so that it is largest at the large end; twenty
-         * batches that count leave less than half of it. */
+        /* Noise is a fraction of each batch, so that it is largest at the large end;
+         * twenty batches that count leave less than half of it. */
         f64 wrong = 0.02 * expected + lines[_i].noise / 2 * (expected + largest);
         ck_assert_msg((f64)got >= expected - wrong && (f64)got <= expected + wrong,
                       "line %d at %g pairs: got %lld, expected %g", _i, pairs,
@@ -76,8 +77,8 @@ START_TEST(a_line_is_found)
 }
 END_TEST
 
-/* Batches that get cheaper the larger they are, per pair, have no time below 0 at no pairs: then
- * the line goes through what was seen on the average. */
+/* Batches whose cost per pair grows with their size would give a negative time at no
+ * pairs: then the line goes through the origin and the mean of the batches. */
 START_TEST(a_line_does_not_begin_below_nothing)
 {
     struct vx_cost cost = {0};
@@ -87,7 +88,7 @@ START_TEST(a_line_does_not_begin_below_nothing)
     ck_assert(is_near(vx_cost_predict_ns(&cost, mean_x, 0), mean_y, 0.001));
     ck_assert(is_near(vx_cost_predict_ns(&cost, mean_x / 2, 0), mean_y / 2, 0.001));
     ck_assert(is_near(vx_cost_more_ns(&cost, mean_x), mean_y, 0.001));
-    /* Neither do they get cheaper altogether. */
+    /* Nor does a larger batch ever cost less in total. */
     cost = (struct vx_cost){0};
     for (int k = 0; k < 200; k++)
         learn(&cost, 9000 - 1000 * (k % 5), 100 * (k % 5) + 100);
@@ -96,7 +97,7 @@ START_TEST(a_line_does_not_begin_below_nothing)
 }
 END_TEST
 
-/* The first batch warms up, and counts as one that was seen and for nothing else. */
+/* The first batch includes warm-up: it counts as seen, and is used for nothing else. */
 START_TEST(the_first_batch_is_not_learned)
 {
     struct vx_cost cost = {0};
@@ -111,7 +112,7 @@ END_TEST
 START_TEST(a_first_outlier_does_not_count_for_long)
 {
     struct vx_cost cost = {0};
-    /* A first batch that compiled for 3 s, wherever among the first few it comes. */
+    /* A batch that compiled for 3 s, at any position among the first few. */
     for (int k = 0; k < 40; k++)
         learn(&cost, k == _i ? 3000000000 : 1000000 + 100 * k, 1000 + 100 * k);
     i64 got = vx_cost_predict_ns(&cost, 3000, 0);
@@ -137,7 +138,7 @@ START_TEST(a_device_that_changes_is_believed)
 }
 END_TEST
 
-/* After a slow spell one fast batch may be chance; two in a row are not. */
+/* After a slow period one fast batch may be chance; two in a row are not. */
 START_TEST(a_device_that_is_fast_again_is_believed_at_once)
 {
     struct vx_cost cost = {0};
@@ -193,7 +194,7 @@ START_TEST(building_is_a_line_of_its_own)
     ck_assert(is_near(vx_cost_build_ns(&cost, 1000, 77), 50000, 0.01));
     ck_assert(is_near(vx_cost_predict_ns(&cost, 100, 1000), 55000, 0.01));
     ck_assert(is_near(vx_cost_predict_ns(&cost, 100, 0), 5000, 0.01));
-    /* One stall is not the price of building. */
+    /* One stall does not change the cost of building. */
     vx_cost_learn(&cost, &(struct vx_cost_seen){.ns = 5000,
                                                 .pairs = 100,
                                                 .build_ns = 1000000000,

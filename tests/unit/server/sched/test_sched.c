@@ -1,5 +1,5 @@
-/* Who waits, in which order and until when: the scheduler's queue and its policies, as
- * tables.  Batches and placement are in test_sched_batch.c, everything at once in
+/* Which jobs wait, in which order and until when: the scheduler's queue and its policies,
+ * as tables. Batches and placement are in test_sched_batch.c, everything at once in
  * test_sched_sim.c.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -78,7 +78,7 @@ START_TEST(order_is_priority_then_arrival)
 }
 END_TEST
 
-/* A number that the model gives no meaning passes nobody. */
+/* A priority that the model does not define lets a job pass no other. */
 START_TEST(without_levels_order_is_arrival)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 0);
@@ -281,7 +281,7 @@ START_TEST(a_delayed_job_goes_behind_all_others)
     rig_pick(sched, 101 * US, &plan);
     ck_assert_ptr_eq(plan.jobs[0], &delayed);
     rig_finish(sched, &plan, 101 * US);
-    /* gRPC's deadline ends it all the same. */
+    /* gRPC's deadline still ends it. */
     vx_sched_instance_ready(sched, 0, 0, false);
     int ended = 0;
     rig_submit(sched, &late, 0);
@@ -295,7 +295,7 @@ START_TEST(a_delayed_job_goes_behind_all_others)
 }
 END_TEST
 
-/* Its time in the queue and its deadline are both over: it is late, and not delayed for ever. */
+/* Its queue timeout and its deadline have both passed: it is late, not delayed for ever. */
 START_TEST(a_delayed_job_that_is_late_ends)
 {
     struct vx_batching batching = one_by_one;
@@ -411,7 +411,7 @@ END_TEST
 
 /* ------- for another worker ------- */
 
-/* What it was asked for is not there: it waits on as if it had never run. */
+/* The geometry that it was sent for is not there: it waits as if it had never run. */
 START_TEST(a_job_submitted_again_is_what_it_was)
 {
     struct vx_batching batching = one_by_one;

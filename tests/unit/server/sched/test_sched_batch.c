@@ -1,4 +1,4 @@
-/* Which jobs run together, when, and which are refused: as tables.
+/* Which jobs run together, when, and which are refused, as tables.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,7 +22,7 @@ static const struct {
     {100, 0, 64, {10, 10, 10}, {1, 1, 1}},
     {100, 0, 1, {10, 10, 10}, {1, 2, 3}},
     {100, 0, 2, {10, 10, 10}, {1, 1, 2}},
-    {100, 0, 64, {60, 60, 40}, {1, 2, 1}}, /* passed over, first of the next */
+    {100, 0, 64, {60, 60, 40}, {1, 2, 1}}, /* passed over: first of the next batch */
     {100, 0, 64, {60, 60, 60, 40, 40}, {1, 2, 3, 1, 2}},
     {100, 0, 64, {500, 10, 10}, {1, 2, 2}}, /* the first goes whatever its size */
     {100, 0, 64, {10, 500, 10}, {1, 2, 1}},
@@ -114,7 +114,7 @@ END_TEST
 static const struct vx_batching delayed = {
     .voxels_max = 1000, .requests_max = 4, .delay_us = 500};
 
-/* Pairs that a batch counted belong to the voxels of those that ran. */
+/* The pairs of a batch belong to the voxels of the jobs that ran. */
 START_TEST(pairs_are_of_those_that_ran)
 {
     static const u64 refused[] = {0, 1, 2, 5};
@@ -154,12 +154,12 @@ START_TEST(an_idle_worker_waits_for_company)
     ck_assert_int_eq(vx_sched_next_ns(sched), 600 * US); /* from the first */
     rig_pick(sched, 600 * US, &plan);
     ck_assert_int_eq(plan.jobs_count, 2);
-    /* One that is busy costs no waiting. */
+    /* A busy device costs a job no waiting. */
     rig_submit(sched, &jobs[2], 700 * US);
     rig_pick(sched, 700 * US, &plan);
     ck_assert_int_eq(plan.jobs_count, 1);
     rig_close(&sched);
-    /* Full: by requests, by voxels, and when one did not fit. */
+    /* Full: by requests, by voxels, and when a job did not fit. */
     static const i64 voxels[3][4] = {{1, 1, 1, 1}, {500, 500, 0, 0}, {600, 500, 0, 0}};
     for (int row = 0; row < 3; row++) {
         sched = rig_open(&delayed, 1);
@@ -194,7 +194,7 @@ START_TEST(a_delay_is_cut_short_for_a_deadline)
     rig_pick(sched, next_ns, &plan);
     ck_assert_int_eq(plan.jobs_count, 2);
     rig_close(&sched);
-    /* A timeout is for the queue alone. */
+    /* The timeout is for the queue alone. */
     batching.policies[0].allow_timeout_override = true;
     sched = rig_open(&batching, 1);
     queued.timeout_ns = 20 * MS;
@@ -205,7 +205,8 @@ START_TEST(a_delay_is_cut_short_for_a_deadline)
 }
 END_TEST
 
-/* What the running batch takes, how much waits behind it; when the second place is used */
+/* How long the running batch takes, how much waits behind it; when the second place is
+ * used */
 static const struct {
     i64 fixed_ns;
     i32 waiting;
@@ -254,7 +255,7 @@ static const struct vx_batching wide = {.voxels_max = 100000, .requests_max = 1}
 
 /* ------- who is refused at once ------- */
 
-/* What waits already (each 10 ms on the device, one after another), the deadline, the
+/* How many jobs wait (each 10 ms on the device, one after another), the deadline, the
  * timeout, the policy; the answer */
 static const struct {
     i32 ahead;
@@ -264,14 +265,14 @@ static const struct {
 } admit_rows[] = {
     {0, 11 * MS, 0, false, VX_CODE_OK},
     {0, 7 * MS, 0, false, VX_CODE_DEADLINE_EXCEEDED},
-    {0, 8 * MS, 0, false, VX_CODE_OK}, /* a quarter in the client's favour */
+    {0, 8 * MS, 0, false, VX_CODE_OK}, /* a quarter of tolerance */
     {9, 101 * MS, 0, false, VX_CODE_OK},
     {9, 70 * MS, 0, false, VX_CODE_DEADLINE_EXCEEDED},
     {9, 80 * MS, 0, false, VX_CODE_OK},
     {9, VX_NEVER, 91 * MS, false, VX_CODE_OK},
     {9, VX_NEVER, 60 * MS, false, VX_CODE_UNAVAILABLE},
     {9, VX_NEVER, 60 * MS, true, VX_CODE_OK}, /* it would be delayed, not refused */
-    {0, VX_NEVER, 1 * US, false, VX_CODE_OK}, /* of the queue: it starts at once */
+    {0, VX_NEVER, 1 * US, false, VX_CODE_OK}, /* queue timeout: it starts at once */
 };
 
 START_TEST(what_cannot_be_in_time_is_refused_at_once)
@@ -349,7 +350,7 @@ START_TEST(an_expected_wait_knows_what_runs)
     }
     rig_finish(sched, &first, 12 * MS); /* the second has the device since then */
     ck_assert(llabs(vx_sched_expected_wait_ns(sched, &job, 12 * MS) - 20 * MS) < MS / 4);
-    /* A new model in the row has everything to show yet. */
+    /* A new model in the same row starts without a history. */
     vx_sched_instance_set(sched, 0, &wide, false);
     ck_assert_int_gt(vx_sched_expected_wait_ns(sched, &job, 12 * MS), 0);
     vx_sched_instance_set(sched, 0, &wide, true);

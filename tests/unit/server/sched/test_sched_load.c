@@ -1,4 +1,4 @@
-/* What the scheduler's choices are worth: the same clients and devices, in simulated time,
+/* What the scheduler's choices gain: the same clients and devices, in simulated time,
  * with a choice and without it.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -15,7 +15,8 @@
 #define CLIENTS_MAX 256
 #define WORKERS_MAX 4
 #define GEOMETRIES  48
-/* Geometries that a device keeps: a third of all, so that four devices keep each once. */
+/* Geometries that a device keeps: a third of all, so that four devices together can
+ * keep all. */
 #define KEPT_MAX 16
 
 struct scene {
@@ -163,7 +164,7 @@ static struct result load_run(const struct scene *scene)
     return load.result;
 }
 
-/* ------- what it is worth ------- */
+/* ------- what it gains ------- */
 
 static i64 voxels_848(u64 random)
 {
@@ -194,13 +195,13 @@ START_TEST(batching_is_worth_four_times)
     ck_assert_int_eq(alone.batches, 6400);
     ck_assert_msg(alone.end_ns >= 4 * together.end_ns, "alone %lld us, together %lld us",
                   (long long)(alone.end_ns / US), (long long)(together.end_ns / US));
-    /* Nobody pays for it: two batches of all, at most. */
+    /* No client is worse off by more than two batches of everything. */
     ck_assert_int_le(together.wait_max_ns, 2 * (200 + 64 * 10) * US);
 }
 END_TEST
 
-/* The same requests in the order of arrival, a batch closed by the first that does not
- * fit, all there from the start. */
+/* For comparison: the same requests in order of arrival, a batch closed by the first
+ * that does not fit, all there from the start. */
 static i64 prefix_ns(const struct scene *scene)
 {
     i64 end_ns = 0, voxels = 0;
@@ -252,8 +253,8 @@ START_TEST(a_large_request_is_not_starved_by_small_ones)
         .voxel_ns = 100,
     };
     struct result result = load_run(&scene);
-    /* Each batch begins with the one that waits longest, so that nobody waits for more
-     * batches than clients, and each of those has at most 1000 voxels. */
+    /* Each batch begins with the job that has waited longest, so that no job waits for
+     * more batches than there are clients, and each of those has at most 1000 voxels. */
     ck_assert_int_le(result.wait_max_ns, 200 * (200 * US + 1000 * 100));
 }
 END_TEST

@@ -1,5 +1,5 @@
-/* Jobs whose memory is with some workers only: they go nowhere else, wait for those that are
- * down, and are in nobody's way.
+/* Jobs whose memory only some workers have: they run nowhere else, wait for those workers
+ * that are down, and block no other job.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* More of them than a pick looks at. */
+/* More of them than a pick examines. */
 #define BOUND 400
 
 static const struct vx_batching one = {.voxels_max = 100000, .requests_max = 1};
@@ -32,7 +32,7 @@ static struct vx_job bound_job(i64 voxels, u32 only)
     return job;
 }
 
-/* The workers that a job may use, those that are up, and where it goes; -1 = waits. */
+/* The workers that a job may use, those that are up, and where it runs; -1 = waits. */
 static const struct {
     u32 only, up, holders;
     bool must_hold;
@@ -40,7 +40,7 @@ static const struct {
 } rows[] = {
     {0, 7, 0, false, 0},         {1, 7, 0, false, 0}, {2, 7, 0, false, 1},
     {4, 7, 0, false, 2},         {6, 7, 0, false, 1}, {6, 5, 0, false, 2},
-    {2, 5, 0, false, -1},        {2, 7, 1, false, 1}, /* the holder is not for it */
+    {2, 5, 0, false, -1},        {2, 7, 1, false, 1}, /* the job may not use the holder */
     {6, 7, 4, false, 2},         {6, 7, 4, true, 2},  {2, 5, 2, true, -1},
     {1u << 15, 7, 0, false, -1},
 };
@@ -120,7 +120,7 @@ START_TEST(those_that_wait_for_a_dead_worker_hold_up_nobody)
 }
 END_TEST
 
-/* Waits are foreseen from what stands before a job on its own workers. */
+/* A job's wait is predicted from the jobs before it on its own workers. */
 START_TEST(a_wait_is_that_for_its_own_workers)
 {
     struct vx_sched *sched = rig_open(&one, 2);
@@ -135,12 +135,12 @@ START_TEST(a_wait_is_that_for_its_own_workers)
     ck_assert_msg(here_ms <= 2, "%lld ms before an idle worker", (long long)here_ms);
     ck_assert_msg(there_ms >= BOUND * 3 / 4, "%lld ms behind them", (long long)there_ms);
     ck_assert(free_ms <= there_ms);
-    /* Nobody else is refused for what waits for a dead worker. */
+    /* No other job is refused because of jobs that wait for a dead worker. */
     worker_down(sched, 1);
     anywhere.deadline_ns = here.deadline_ns = 20 * MS;
     rig_submit(sched, &anywhere, 0);
     rig_submit(sched, &here, 0);
-    /* And a job that is bound shares its worker with those that are not. */
+    /* A bound job shares its worker with jobs that are not bound. */
     struct vx_job loose[40];
     for (i32 i = 0; i < 40; i++) {
         loose[i] = rig_job(1000);
@@ -233,7 +233,7 @@ START_TEST(an_idle_device_is_tried_again)
     rig_teach(sched, &batching, 1, &(struct rig_device){.fixed_ns = 4000 * MS});
     ck_assert_int_eq(submit_within(sched, &job, 999 * MS), VX_CODE_DEADLINE_EXCEEDED);
     ck_assert_int_eq(submit_within(sched, &job, 1000 * MS), VX_CODE_OK);
-    /* Another would wait for that one. */
+    /* Another job would wait for that one. */
     ck_assert_int_eq(submit_within(sched, &other, 1000 * MS), VX_CODE_DEADLINE_EXCEEDED);
     run(sched, 1000 * MS);
     ck_assert_int_eq(submit_within(sched, &job, 2199 * MS), VX_CODE_DEADLINE_EXCEEDED);

@@ -1,5 +1,5 @@
-/* Where a job goes: the device that is done first, the holder of its geometry, and an empty
- * one after a death; as tables.
+/* Where a job goes: to the device that finishes it first, to the holder of its geometry,
+ * and to an empty one after a death; as tables.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@ START_TEST(unknown_devices_share_by_their_batches)
     struct vx_batch_plan plan;
     for (int i = 0; i < 5; i++) {
         jobs[i] = rig_job(10);
-        if (!i) jobs[i].holders = 1u << 3; /* of equals, the holder */
+        if (!i) jobs[i].holders = 1u << 3; /* of equal devices the holder */
         rig_submit(sched, &jobs[i], 0);
         ck_assert_int_eq(vx_sched_pick(sched, 0, &plan), served[i] >= 0);
         if (served[i] >= 0) ck_assert_int_eq(plan.worker, served[i]);
@@ -66,7 +66,7 @@ static const struct {
     {100 * MS, 0, 0, false, {0, 0, -1}}, /* the slow one is not worth it */
     {2 * MS, 0, 0, false, {1, 0, 1}},
     {3 * MS, 1 * MS, 2, false, {1, 0, 1}},   /* to build costs less than to wait */
-    {3 * MS, 10 * MS, 2, false, {1, 1, -1}}, /* and here more */
+    {3 * MS, 10 * MS, 2, false, {1, 1, -1}}, /* here it costs more */
     {9 * MS / 2, 1 * MS, 2, false, {0, 1, 0}},
     {90 * MS, 1 * MS, 2, true, {1, 1, -1}},
 };
@@ -160,7 +160,7 @@ START_TEST(a_device_that_is_late_is_not_waited_for)
     rig_pick(sched, 0, &plan);
     rig_pick(sched, 0, &plan);
     ck_assert_int_eq(plan.worker, 0);
-    /* The fast one hangs; time alone leads to the slow one. */
+    /* The fast one hangs; as time passes the slow one is chosen. */
     i64 now = 0;
     int wakes = 0;
     for (; !vx_sched_pick(sched, now, &plan); wakes++) {
@@ -207,7 +207,7 @@ START_TEST(jobs_of_a_dead_worker_run_alone)
     ck_assert_int_eq(jobs[4].deaths, VX_JOB_DEATHS_MAX);
     vx_sched_worker_up(sched, 0);
     vx_sched_instance_ready(sched, 0, 0, true);
-    rig_pick(sched, 0, &plan); /* who only waited is innocent */
+    rig_pick(sched, 0, &plan); /* it only waited: no death counts */
     ck_assert_int_eq(plan.jobs_count, 2);
     const struct vx_batch_end late = {.batch = plan.batch + 1000};
     ck_assert(!vx_sched_finish(sched, &late, &plan));
@@ -233,7 +233,7 @@ START_TEST(what_ran_on_a_dead_worker_has_no_holder_there)
     ck_assert_int_eq(plan.jobs_count, 3);
     vx_sched_worker_down(sched, 0, rig_no_job, NULL);
     ck_assert_int_eq(vx_sched_running(sched), 0);
-    ck_assert_int_eq(vx_sched_voxels(sched), 30); /* they wait, and run no more */
+    ck_assert_int_eq(vx_sched_voxels(sched), 30); /* they wait and do not run */
     ck_assert_uint_eq(may.holders, 0);
     ck_assert_uint_eq(must.holders, 0);
     ck_assert_uint_eq(both.holders, 1u << 1);
@@ -268,7 +268,7 @@ START_TEST(a_worker_runs_empty_for_a_job_that_must_be_alone)
     rig_pick(sched, 0, &sent[1]);
     ck_assert_int_eq(sent[0].worker + sent[1].worker, 1 + 2);
     vx_sched_worker_down(sched, 0, rig_no_job, NULL);
-    /* Worker 1 is kept free of more; 2 serves on. */
+    /* Worker 1 takes no more jobs; 2 continues to serve. */
     rig_pick(sched, 0, &plan);
     ck_assert_int_eq(plan.worker, 2);
     ck_assert(!vx_sched_pick(sched, 0, &plan));
@@ -298,7 +298,7 @@ START_TEST(a_job_that_must_be_alone_keeps_its_level_and_loses_its_timeout)
     vx_sched_worker_down(sched, 0, rig_no_job, NULL);
     rig_submit(sched, &equal, 9 * MS);
     rig_submit(sched, &better, 9 * MS);
-    /* It was in time; that the worker died is no fault of its own. */
+    /* It was in time; the worker's death is not its fault. */
     vx_sched_expire(sched, 9 * MS, rig_no_job, NULL);
     vx_sched_worker_up(sched, 0);
     vx_sched_instance_ready(sched, 0, 0, true);
@@ -327,7 +327,7 @@ START_TEST(a_leaving_worker_gets_nothing_more)
     rig_pick(sched, 0, &sent);
     ck_assert_int_eq(sent.worker, 0);
     vx_sched_worker_leaving(sched, 0);
-    vx_sched_instance_ready(sched, 0, 0, true); /* a word said before it knew */
+    vx_sched_instance_ready(sched, 0, 0, true); /* sent before the worker knew */
     for (int i = 1; i < 5; i++) rig_submit(sched, &jobs[i], 0);
     rig_pick(sched, 0, &other);
     rig_pick(sched, 0, &plan);
@@ -335,10 +335,10 @@ START_TEST(a_leaving_worker_gets_nothing_more)
     ck_assert_int_eq(plan.worker, 1);
     ck_assert(!vx_sched_pick(sched, 0, &plan));
     ck_assert_int_eq(vx_sched_worker_batches(sched, 0), 1);
-    rig_finish(sched, &sent, 0); /* what it has may still be answered */
+    rig_finish(sched, &sent, 0); /* its jobs may still be answered */
     ck_assert(!vx_sched_pick(sched, 0, &plan));
     vx_sched_worker_down(sched, 0, rig_no_job, NULL);
-    vx_sched_worker_leaving(sched, 0); /* a late word */
+    vx_sched_worker_leaving(sched, 0); /* a late message */
     vx_sched_worker_up(sched, 0);
     vx_sched_instance_ready(sched, 0, 0, true);
     rig_pick(sched, 0, &plan);
@@ -375,7 +375,7 @@ START_TEST(a_batch_that_was_never_delivered_saw_no_death)
         ck_assert_ptr_eq(plan.jobs[0], &jobs[i]);
         rig_finish(sched, &plan, 0);
     }
-    rig_pick(sched, 0, &plan); /* together, and where they were in the queue */
+    rig_pick(sched, 0, &plan); /* together, in their earlier order */
     ck_assert_int_eq(plan.jobs_count, 3);
     for (int i = 0; i < 3; i++) ck_assert_ptr_eq(plan.jobs[i], &jobs[2 + i]);
     rig_close(&sched);
@@ -402,7 +402,7 @@ START_TEST(a_job_that_must_be_alone_waits_for_the_end_of_a_load)
     rig_pick(sched, 0, &plan);
     ck_assert_ptr_eq(plan.jobs[0], &suspect);
     rig_finish(sched, &plan, 0);
-    /* A new process loads nothing until it is told to. */
+    /* A new process loads nothing until it is sent a LOAD. */
     vx_sched_worker_loading(sched, other, true);
     vx_sched_worker_down(sched, other, rig_no_job, NULL);
     vx_sched_worker_up(sched, other);

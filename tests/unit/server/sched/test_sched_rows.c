@@ -1,4 +1,4 @@
-/* Rows of the registry in the scheduler: any of as many as there are, and the set that knows them.
+/* Rows of the registry in the scheduler: any of them, and the set that records them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The first row, the last, and those on both sides of each word of the set. */
+/* The first row, the last, and those on both sides of each word boundary of the set. */
 START_TEST(rows_of_any_number_are_served_in_order)
 {
     static const i32 rows[] = {VX_INSTANCES_MAX - 1, 0, 63, 64, 127, 128, 200};
@@ -43,7 +43,7 @@ START_TEST(a_set_of_rows_holds_what_was_put_in)
     {
         ck_assert_int_eq(row, next);
         next += 7;
-        vx_instance_set_put(&set, row, false); /* the one that it is at */
+        vx_instance_set_put(&set, row, false); /* the row that the walk is at */
     }
     ck_assert_int_ge(next, VX_INSTANCES_MAX);
     ck_assert(!vx_instance_set_any(&set));

@@ -1,6 +1,7 @@
-/* The scheduler against a world from a seed: arrivals of every kind, cancels, devices of
- * unlike speed that die, with a warning or without, and come back, instances and geometries
- * that go.  After each step what it says is held against a list of what was handed to it.
+/* The scheduler against a random world that a seed determines: arrivals of every kind,
+ * cancellations, devices of different speed that die, with a warning or without, and come
+ * back, instances and geometries that go.  After each step its state is compared with a
+ * list of the jobs handed to it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As ck_assert, which writes a record to a pipe each time: too slow for millions. */
+/* Like ck_assert, which writes a record to a pipe each time: too slow for millions. */
 #define HOLDS(cond_)                                                                     \
     do {                                                                                 \
         if (!(cond_)) ck_abort_msg("not so: %s", #cond_);                                \
@@ -102,7 +103,7 @@ static void sim_submit(struct sim *sim)
     if (!sim_random(sim, 3))
         job->deadline_ns = sim->now + (i64)sim_random(sim, 20000) * US;
     if (!sim_random(sim, 4)) job->timeout_ns = (i64)sim_random(sim, 8000) * US;
-    /* Memory of one device, or of two; of a plain world's only one. */
+    /* The memory of one device, or of two; in a plain world there is only one. */
     if (!sim_random(sim, 4))
         job->only = sim->plain
                         ? 1u
@@ -175,7 +176,7 @@ static void sim_forget(struct sim *sim, i32 geometry, i32 w)
     vx_sched_holder_gone(sim->sched, w, on_lost, sim);
 }
 
-/* One of the rarer things. */
+/* One of the rarer events. */
 static void sim_chaos(struct sim *sim)
 {
     i32 w = (i32)sim_random(sim, sim->plain ? 1 : WORKERS),
@@ -218,7 +219,7 @@ static void sim_chaos(struct sim *sim)
     }
 }
 
-/* It named a geometry that this device has no more; true: another one has it. */
+/* The job named a geometry that this device no longer has; true: another one has it. */
 static bool sim_elsewhere(struct sim *sim, struct slot *slot, i32 w)
 {
     u32 others = sim->holders[slot->geometry] & ~(1u << w);
@@ -255,7 +256,7 @@ static void sim_finish(struct sim *sim, i32 w)
     device->end_ns = sim->now + device->took_ns[0];
 }
 
-/* ------- what a batch must be ------- */
+/* ------- what a batch must satisfy ------- */
 
 static bool comes_before(const struct vx_job *a, const struct vx_job *b)
 {
@@ -267,7 +268,7 @@ static bool can_run(const struct vx_job *job, i32 worker)
     return !job->only || (job->only & 1u << worker);
 }
 
-/* Who waits while a later job of its instance begins a batch. */
+/* The jobs that wait while a later job of their instance begins a batch. */
 static void check_overtaken(struct sim *sim, const struct vx_batch_plan *plan)
 {
     const struct vx_job *first = plan->jobs[0];
@@ -346,7 +347,8 @@ static void check_counts(const struct sim *sim)
     HOLDS(sim->submitted == sim->refused + sim->ended + sim->waiting + sim->running);
 }
 
-/* Nobody who can run waits beside an idle device without a time at which that changes. */
+/* No job that can run waits beside an idle device, unless a time is set at which that
+ * changes. */
 static void check_no_idle(const struct sim *sim)
 {
     for (i32 s = 0; s < SLOTS; s++) {
@@ -380,7 +382,7 @@ static void sim_turn(struct sim *sim)
     check_no_idle(sim);
 }
 
-/* The next thing that time alone brings; VX_NEVER = nothing ever. */
+/* The next event that time alone causes; VX_NEVER = none. */
 static i64 sim_next(const struct sim *sim)
 {
     i64 next_ns = vx_sched_next_ns(sim->sched);
@@ -420,7 +422,7 @@ static u64 sim_run(u64 seed)
         sim_turn(&sim);
     }
     sim.draining = true;
-    /* Drain: every worker up and ready, everything ends exactly once, nothing is owned. */
+    /* Drain: every worker is up and ready, every job ends exactly once, none is left. */
     for (i32 w = 0; w < (sim.plain ? 1 : WORKERS); w++) {
         if (sim.devices[w].leaving) sim_down(&sim, w);
         if (!sim.devices[w].up) sim_up(&sim, w);

@@ -16,7 +16,7 @@ static struct vx_job job_of(u64 client, i64 voxels)
     return job;
 }
 
-/* Runs one batch; the client of its first job. */
+/* Runs one batch; returns the client of its first job. */
 static u64 run_one(struct vx_sched *sched, i64 now_ns)
 {
     struct vx_batch_plan plan;
@@ -25,7 +25,8 @@ static u64 run_one(struct vx_sched *sched, i64 now_ns)
     return plan.jobs[0]->client;
 }
 
-/* Jobs of one client are served in their order, and one of another passes those that wait. */
+/* Jobs of one client are served in order, and a job of another client passes those
+ * that wait. */
 START_TEST(who_has_little_passes_who_has_much)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -39,7 +40,7 @@ START_TEST(who_has_little_passes_who_has_much)
     rig_submit(sched, &few, 2);
     i32 before = 0;
     while (run_one(sched, 3) != 2) before++;
-    ck_assert_int_le(before, 1); /* what was next when it came may have the same turn */
+    ck_assert_int_le(before, 1); /* the next job may have the same turn */
     struct vx_batch_plan plan;
     for (size_t i = (size_t)before + 1; i < VX_COUNT(many); i++) {
         rig_pick(sched, 4, &plan);
@@ -50,8 +51,8 @@ START_TEST(who_has_little_passes_who_has_much)
 }
 END_TEST
 
-/* Nobody shares the turns of another, whatever its number: those of 8,192 connections have each
- * entry of the table at least once. */
+/* No client shares the turns of another, whatever its number: 8,192 connections use
+ * each entry of the table at least once. */
 START_TEST(no_number_is_another_client)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -77,12 +78,13 @@ START_TEST(no_number_is_another_client)
 }
 END_TEST
 
-/* A client that has had more than its part waits for it, though others share its hash. */
+/* A client that has had more than its share waits for it, though others share its
+ * hash. */
 START_TEST(what_is_owed_stays)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
     struct vx_job busy = job_of(3, 1000), first = job_of(1, 100000);
-    struct vx_job other = job_of(7038, 10), again = job_of(1, 10); /* 7038: as 1 */
+    struct vx_job other = job_of(7038, 10), again = job_of(1, 10); /* one hash */
     rig_submit(sched, &busy, 0);
     rig_submit(sched, &first, 0);
     ck_assert(vx_sched_cancel(sched, &first));
@@ -94,7 +96,7 @@ START_TEST(what_is_owed_stays)
 }
 END_TEST
 
-/* A small job passes the large ones of others that came at the same time. */
+/* A small job passes the large jobs of other clients that came at the same time. */
 START_TEST(a_small_job_passes_large_ones)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -110,7 +112,7 @@ START_TEST(a_small_job_passes_large_ones)
 }
 END_TEST
 
-/* As long as all have something waiting, each gets as many voxels as any other. */
+/* As long as all clients have waiting jobs, each gets as many voxels as any other. */
 START_TEST(shares_are_the_same_by_voxels)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -124,7 +126,7 @@ START_TEST(shares_are_the_same_by_voxels)
         }
     while (all < 240000) {
         u64 c = run_one(sched, 1) - 1;
-        served[c] += voxels[c] + 32; /* what a job costs beside its voxels */
+        served[c] += voxels[c] + 32; /* a job's cost besides voxels */
         all += voxels[c];
     }
     for (i32 c = 0; c < 3; c++) {
@@ -135,7 +137,8 @@ START_TEST(shares_are_the_same_by_voxels)
 }
 END_TEST
 
-/* Who was away has saved nothing: it does not keep others waiting when it comes back. */
+/* A client that was away has saved nothing: it does not delay others when it comes
+ * back. */
 START_TEST(nobody_saves_turns)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -159,7 +162,7 @@ START_TEST(nobody_saves_turns)
 }
 END_TEST
 
-/* Nor does a newcomer have what others had before it came. */
+/* Nor does a newcomer get what others had before it came. */
 START_TEST(a_newcomer_shares_from_now_on)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -181,7 +184,7 @@ START_TEST(a_newcomer_shares_from_now_on)
 }
 END_TEST
 
-/* Nor does anybody owe anything once nobody waits: not for what it has cancelled either. */
+/* Nor is any debt left once no job waits, not even for jobs that were cancelled. */
 START_TEST(nobody_owes_turns)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -206,7 +209,8 @@ static bool is_taken(struct vx_sched *sched, struct vx_job *job)
     return !full;
 }
 
-/* So many jobs of a client, or until one is refused: how many. */
+/* Submits so many jobs of a client, or until one is refused; returns how many were
+ * accepted. */
 static i32 fill(struct vx_sched *sched, u64 client, struct vx_job *jobs, i32 most)
 {
     for (i32 own = 0; own < most; own++) {
@@ -218,7 +222,8 @@ static i32 fill(struct vx_sched *sched, u64 client, struct vx_job *jobs, i32 mos
 
 static struct vx_job queue[6][2 * RIG_QUEUE_MAX];
 
-/* One client fills the queue; others find places beyond it, the fewer they have the more. */
+/* One client fills the queue; others find places beyond it: the fewer a client has,
+ * the more it finds. */
 START_TEST(the_queue_has_places_for_others)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -229,7 +234,8 @@ START_TEST(the_queue_has_places_for_others)
 }
 END_TEST
 
-/* Where three quarters are taken, which are 384, each of two clients has 256, and alone one has all. */
+/* Once three quarters (384) are taken, each of two clients may have 256, and a client
+ * alone may have all. */
 START_TEST(in_a_crowd_each_has_its_part_of_the_queue)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -254,7 +260,7 @@ START_TEST(a_client_without_a_job_has_no_part_yet)
 }
 END_TEST
 
-/* The expected wait of a newcomer is not that of all who wait. */
+/* A newcomer's expected wait is shorter than that of all waiting jobs. */
 START_TEST(a_newcomer_expects_no_long_wait)
 {
     struct vx_sched *sched = rig_open(&one_by_one, 1);
@@ -294,7 +300,7 @@ START_TEST(a_batch_is_not_long)
 }
 END_TEST
 
-/* Nothing is known of a batch far beyond what was seen: it is not made. */
+/* The cost of a batch far larger than any seen is unknown: it is not made. */
 START_TEST(a_batch_is_not_far_beyond_what_was_seen)
 {
     struct vx_sched *sched = rig_open(&together, 1);

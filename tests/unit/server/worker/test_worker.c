@@ -1,5 +1,6 @@
-/* The worker's device thread against an engine that ends batches when the test says so: two
- * batches at once, answers in the order of their ends, loads and unloads in between, naps.
+/* The worker's device thread against an engine that ends batches when the test says so:
+ * two batches at once, answers in the order of their ends, loads and unloads in between,
+ * sleeps.
  *
  * The engine is worker_engine.c's.
  *
@@ -45,7 +46,7 @@ static void *run_worker(void *unused)
     return NULL;
 }
 
-/* False: none came in that time. */
+/* False: no message came in that time. */
 static bool hear(int milliseconds)
 {
     struct pollfd wait = {.fd = front.fd, .events = POLLIN};
@@ -55,7 +56,7 @@ static bool hear(int milliseconds)
     return bytes > 0;
 }
 
-/* PROGRESS comes in between. */
+/* PROGRESS messages in between are skipped. */
 static void expect(enum vx_message_kind kind, u64 batch)
 {
     do ck_assert_msg(hear(VX_WAIT_SECONDS * 1000), "waited for message %d", kind);
@@ -78,7 +79,7 @@ static void say(enum vx_message_kind kind, i32 instance)
     ck_assert(!vx_channel_send(front.fd, &head, sizeof head).fault);
 }
 
-/* Items of `voxels[i]` voxels; one of 7 has no coords, but a name. */
+/* Items of `voxels[i]` voxels; an item of 7 voxels has no coords, but a coords_ref. */
 static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
 {
     static struct vx_message_run run;
@@ -127,7 +128,7 @@ static void begin(void)
     ck_assert_int_eq(front.in.loaded.code, VX_CODE_OK);
 }
 
-/* The stub_events after those of begin. */
+/* The stub_events after those at the start. */
 static const char *end(void)
 {
     close(front.fd);
@@ -141,7 +142,8 @@ static const char *end(void)
 
 /* ------- tests ------- */
 
-/* No front says that: it is told, and the process ends badly, as after no orderly end. */
+/* No front sends this: it is logged, and the process ends with a failure, as without
+ * ENDS. */
 START_TEST(a_word_that_is_none_ends_the_worker)
 {
     begin();
@@ -176,7 +178,7 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     ck_assert_str_eq(vx_done_why(done, 0)->text, "");
     ck_assert_int_eq(done->items[1].code, VX_CODE_INVALID_ARGUMENT);
     ck_assert_str_eq(vx_done_why(done, 1)->text, "thirteen voxels");
-    ck_assert_int_eq(done->items[2].pairs, -1); /* it came by name */
+    ck_assert_int_eq(done->items[2].pairs, -1); /* it came by coords_ref */
     ck_assert(done->items[2].geometry_kept && done->items[2].geometry_hit);
     ck_assert_int_eq(done->device_ns, 1234);
     ck_assert_int_ge(done->received_ns, before_ns);
@@ -189,7 +191,7 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 101);
     ck_assert_str_eq(vx_done_why(done, 1)->text, "thirteen voxels");
-    /* Places are free again. */
+    /* There is room for batches again. */
     for (u64 batch = 102; batch < 110; batch++) {
         say_run(3, batch, first, 1);
         atomic_store(&stub_may_end, 1);
@@ -208,7 +210,7 @@ START_TEST(a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it)
     say_run(3, 100, voxels, 1);
     wait_submits(1);
     say_load(4, 3);
-    expect(VX_MESSAGE_DONE, 100); /* collected first, though it had time */
+    expect(VX_MESSAGE_DONE, 100); /* collected first, with time to spare */
     expect(VX_MESSAGE_LOADED, 77);
     ck_assert_int_eq(front.in.head.instance, 4);
     ck_assert_str_eq(end(), "scwuux");
@@ -221,8 +223,8 @@ static void wait_pieces(int count)
     ck_assert_int_eq(atomic_load(&stub_pieces_begun), count);
 }
 
-/* The device is in a piece when a request comes: it is answered behind that piece, and not
- * behind the model. */
+/* The device is in a warm-up step when a request comes: it is answered after that
+ * step, not after the whole warm-up. */
 START_TEST(batches_run_between_the_pieces_of_a_warm_up)
 {
     static const i64 voxels[] = {5};
@@ -253,12 +255,12 @@ START_TEST(a_short_warm_up_does_not_wait_for_a_long_one)
     atomic_store(&stub_pieces_may_end, STUB_FOR_EVER);
     expect(VX_MESSAGE_LOADED, 77);
     ck_assert_int_eq(front.in.head.instance, 5);
-    /* The long one is let go of in the middle. */
+    /* The long warm-up is abandoned in the middle. */
     ck_assert_str_eq(end(), "uuux");
 }
 END_TEST
 
-/* The stages of a load, each in its order, and when the next may be read. */
+/* The stages of a load, each in its order, and when the next model may be read. */
 START_TEST(a_load_says_how_far_it_is)
 {
     stub_pieces_of_slow = 2;
@@ -286,7 +288,7 @@ START_TEST(a_model_goes_after_its_batch)
     say(VX_MESSAGE_UNLOAD, 3);
     expect(VX_MESSAGE_DONE, 100);
     expect(VX_MESSAGE_DONE, 101);
-    say(VX_MESSAGE_UNLOAD, 3); /* twice is nothing */
+    say(VX_MESSAGE_UNLOAD, 3); /* the second does nothing */
     ck_assert_str_eq(end(), "ssccux");
 }
 END_TEST
@@ -301,7 +303,7 @@ START_TEST(a_front_that_goes_away_leaves_nothing_under_way)
 }
 END_TEST
 
-/* Of a lost device nothing is answered: the process says why and ends. */
+/* Nothing is answered for a lost device: the process reports the reason and ends. */
 START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
 {
     static const i64 voxels[] = {5};
@@ -309,7 +311,7 @@ START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
     say_run(3, 100, voxels, 1);
     wait_submits(1);
     atomic_store(&stub_is_lost, true);
-    hear(-1); /* ENDS, or the process was quicker */
+    hear(-1); /* ENDS, or the process ended first */
     pause();
 }
 END_TEST
@@ -321,16 +323,17 @@ static i64 cpu_ns(void)
     return used.tv_sec * VX_NS_PER_S + used.tv_nsec;
 }
 
-/* It asks at once for a while, then now and then, and not at all with nothing to ask for.  The
- * processor's time and the least time between two questions are the same on a busy machine. */
+/* The thread polls at once for a while, then now and then, and not at all when nothing
+ * runs.  Its processor time and the least time between two polls do not depend on how
+ * busy the machine is. */
 START_TEST(a_long_batch_does_not_burn_the_core)
 {
     static const i64 voxels[] = {5};
     begin();
-    usleep(50000); /* sleep: until it has nothing left to do, most probably */
+    usleep(50000); /* sleep: until nothing is left to do, most probably */
     int idle = atomic_load(&stub_asked);
     i64 idle_ns = cpu_ns();
-    usleep(200000); /* sleep: in which nothing may be asked */
+    usleep(200000); /* sleep: in which nothing may be polled */
     ck_assert_int_eq(atomic_load(&stub_asked), idle);
     idle_ns = cpu_ns() - idle_ns;
     ck_assert_int_lt(idle_ns, 100 * VX_NS_PER_MS);
@@ -339,11 +342,11 @@ START_TEST(a_long_batch_does_not_burn_the_core)
     usleep(100000); /* sleep: until the spin is over, most probably */
     int before = atomic_load(&stub_asked);
     i64 begin_ns = vx_clock_ns();
-    usleep(200000); /* sleep: so many naps that a spin would show */
-    VX_WAIT_UNTIL(atomic_load(&stub_asked) > before + 20); /* it does ask ... */
+    usleep(200000); /* sleep: so many short sleeps that a spin would show */
+    VX_WAIT_UNTIL(atomic_load(&stub_asked) > before + 20); /* it does poll ... */
     int asks = atomic_load(&stub_asked) - before;
     i64 naps_max = (vx_clock_ns() - begin_ns) / (20 * VX_NS_PER_US);
-    ck_assert_int_lt(asks, naps_max); /* ... but no nap is shorter than 20 us */
+    ck_assert_int_lt(asks, naps_max); /* ... but it sleeps at least 20 us */
     atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 100);
     ck_assert_str_eq(end(), "scux");

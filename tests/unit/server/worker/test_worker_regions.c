@@ -1,6 +1,6 @@
-/* A worker whose requests lie in clients' memory, with the real engine on the CPU and on the
- * fake GPU: places in regions give the answers of the arena, bit for bit; regions come, go,
- * are cut and fail, and only who named them hears of it.
+/* A worker whose requests lie in clients' memory, with the real engine on the CPU and on
+ * the fake GPU: places in regions give the same answers as the arena, bit for bit;
+ * regions come, go, are cut and fail, and only requests that use them are affected.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,14 +21,14 @@
 
 static const char *const devices[] = {"cpu", "fake:0"};
 
-/* Main locks and lets go of memory when it comes to it. */
+/* The main thread page-locks and releases memory when it gets to it. */
 static void wait_pinned(i32 count)
 {
     VX_WAIT_UNTIL_MSG(vx_fake_pinned() == count, "%d ranges are page-locked, expected %d",
                       vx_fake_pinned(), count);
 }
 
-/* Random sizes and mixes of places. */
+/* Random sizes, and places in regions and arena mixed at random. */
 START_TEST(places_do_not_show_in_answers)
 {
     struct vx_test_random random = {5};
@@ -69,17 +69,17 @@ START_TEST(places_do_not_show_in_answers)
         }
     }
     worker_rig_say_unmap(2);
-    worker_rig_say_unmap(2); /* twice is nothing */
+    worker_rig_say_unmap(2); /* the second does nothing */
     worker_rig_sync();
     if (worker_rig.fake) wait_pinned(WORKER_RIG_SYSTEM);
     worker_rig_say_unmap(WORKER_RIG_DEVICE);
     worker_rig_sync();
     ck_assert_int_eq(vx_fake_imported(), 0);
-    worker_rig_end(); /* with regions there */
+    worker_rig_end(); /* while regions are mapped */
 }
 END_TEST
 
-/* One bad item among two good ones: it alone is answered so. */
+/* One bad item among two good ones: only it gets an error. */
 static void ck_alone(struct worker_asked *good, struct vx_run_item bad, enum vx_code code,
                      const char *text)
 {
@@ -129,7 +129,7 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
     bad = worker_rig_item(&good, device_out);
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
              "the shared memory region is not mapped: ");
-    /* There at last, but askew. */
+    /* Mapped at last, but misaligned. */
     worker_rig.memories[1].bytes = WORKER_RIG_REGION_BYTES;
     worker_rig_say_map(1, 11);
     worker_rig_expect_mapped(1, 11, VX_CODE_OK);
@@ -142,7 +142,8 @@ START_TEST(a_region_that_is_not_there_fails_its_item_alone)
 }
 END_TEST
 
-/* Cut before the worker looks, or while the batch is under way; on the GPU page-locked. */
+/* Cut before the worker reads it, or while the batch is under way; on the GPU
+ * page-locked. */
 START_TEST(a_region_that_is_cut_fails_its_item_alone)
 {
     static const i32 places[][WORKER_RIG_TENSORS] = {{0, 1, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -155,7 +156,7 @@ START_TEST(a_region_that_is_cut_fails_its_item_alone)
     struct worker_asked lost = good;
     struct vx_run_item bad = worker_rig_item(&lost, places[_i >> 2]);
     if (under_way) {
-        /* On the fake what it copies waits until it is let go. */
+        /* On the fake GPU copies wait until they are released. */
         if (worker_rig.fake)
             vx_fake_set(&(struct vx_fake_settings){.event_polls = INT32_MAX});
         u64 batch = worker_rig_say_run(&bad, 1);
@@ -163,7 +164,7 @@ START_TEST(a_region_that_is_cut_fails_its_item_alone)
         ck_assert(!ftruncate(worker_rig.memories[1].fd, 0));
         if (worker_rig.fake) vx_fake_set(&(struct vx_fake_settings){0});
         worker_rig_expect(VX_MESSAGE_DONE, batch);
-        bool answered = !worker_rig.in.done.items[0].code; /* it was quicker */
+        bool answered = !worker_rig.in.done.items[0].code; /* it was faster */
         ck_assert(!worker_rig.fake || !answered);
         ck_assert(answered || !strcmp(vx_done_why(&worker_rig.in.done, 0)->text,
                                       "the client made its shared memory region smaller "
@@ -171,11 +172,10 @@ START_TEST(a_region_that_is_cut_fails_its_item_alone)
     } else {
         ck_assert(!ftruncate(worker_rig.memories[1].fd, 4096));
     }
-    worker_rig.memories[1].used =
-        WORKER_RIG_REGION_BYTES; /* nobody writes there any more */
+    worker_rig.memories[1].used = WORKER_RIG_REGION_BYTES; /* nobody writes there now */
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
              "the client made its shared memory region smaller");
-    /* Its row serves another client. */
+    /* Its row is used for another client. */
     worker_rig_say_unmap(1);
     worker_rig_memory_close(1);
     worker_rig_memory_open(1, 0);
@@ -204,7 +204,7 @@ static void wait_pins(int count)
     ck_assert_int_eq(atomic_load(&pins), count);
 }
 
-/* Regions are used, let go of, and their rows used again, all while main page-locks. */
+/* Regions are used and released, and their rows used again, all while main page-locks. */
 START_TEST(a_region_goes_while_it_is_page_locked)
 {
     static const i32 there[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -215,8 +215,8 @@ START_TEST(a_region_goes_while_it_is_page_locked)
         worker_rig_forget();
         worker_rig_memory_open(1, use == 2 ? 64 : 0);
         worker_rig_say_map(1, use);
-        worker_rig_expect_mapped(1, use, VX_CODE_OK); /* for main is busy */
-        wait_pins(1);                                 /* of the first */
+        worker_rig_expect_mapped(1, use, VX_CODE_OK); /* because main is busy */
+        wait_pins(1);                                 /* of the first region */
         struct vx_run_item item = worker_rig_item(&asked, there);
         worker_rig_expect(VX_MESSAGE_DONE, worker_rig_say_run(&item, 1));
         ck_assert_int_eq(worker_rig.in.done.items[0].code, VX_CODE_OK);
@@ -228,11 +228,11 @@ START_TEST(a_region_goes_while_it_is_page_locked)
     }
     ck_assert_int_eq(vx_fake_pinned(), 1); /* the arena */
     atomic_store(&may_pin, 1);
-    wait_pins(2); /* of the second there was nothing to lock */
+    wait_pins(2); /* the second: nothing to lock */
     wait_pinned(2);
     worker_rig_say_unmap(1);
     wait_pinned(1);
-    /* And the front goes away in the middle. */
+    /* The front also disconnects in the middle. */
     worker_rig_memory_close(1);
     atomic_store(&may_pin, 0);
     worker_rig_memory_open(1, 0);
@@ -246,7 +246,7 @@ START_TEST(a_region_goes_while_it_is_page_locked)
 }
 END_TEST
 
-/* Which may take minutes: regions come, are used and go meanwhile. */
+/* Page-locking may take minutes: regions come, are used and go in the meantime. */
 START_TEST(a_region_comes_and_goes_while_a_model_is_read)
 {
     static const i32 there[] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -282,13 +282,13 @@ static void note_pin(void)
     atomic_store(&calls_at_pin, vx_fake_calls());
 }
 
-/* The driver has answered. */
+/* The driver has returned. */
 static void wait_pin_answered(void)
 {
     VX_WAIT_UNTIL(vx_fake_calls() > atomic_load(&calls_at_pin));
 }
 
-/* Slower, and that is all; the log has it once. */
+/* The copies are slower, and nothing else changes; it is logged once. */
 START_TEST(memory_that_cannot_be_page_locked_is_used)
 {
     static const i32 there[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -322,7 +322,7 @@ START_TEST(memory_that_cannot_be_page_locked_is_used)
 }
 END_TEST
 
-/* The process ends with its regions there: nothing is let go of twice on the way. */
+/* The process ends with its regions mapped: none is released twice on the way. */
 START_TEST(a_lost_device_takes_its_regions_along)
 {
     static const i32 there[] = {4, 1, 1, 4, 2, 4, 1, 1, 1, 1};
@@ -331,10 +331,10 @@ START_TEST(a_lost_device_takes_its_regions_along)
     worker_rig_map_all();
     worker_rig_forget();
     vx_fake_set(&(struct vx_fake_settings){.lose_launch = 3});
-    vx_test_remove(vx_rig_root); /* nobody is there to do it */
+    vx_test_remove(vx_rig_root); /* nobody else removes it */
     struct vx_run_item item = worker_rig_item(&asked, there);
     (void)worker_rig_say_run(&item, 1);
-    (void)worker_rig_hear(-1); /* ENDS, or the process was quicker */
+    (void)worker_rig_hear(-1); /* ENDS, or the process ended first */
     (void)pause();
 }
 END_TEST

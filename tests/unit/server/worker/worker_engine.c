@@ -59,16 +59,16 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
     return VX_OK;
 }
 
-/* A piece; those of model 2 take as long as the test wants. */
+/* A warm-up step; those of model 2 take as long as the test wants. */
 vx_status vx_engine_warm_step(struct vx_engine *engine, struct vx_model *model,
                               struct vx_why *why, struct vx_warm *warm)
 {
     (void)why;
-    ck_assert_int_eq(engine->count, 0); /* else an answer would have waited for it */
+    ck_assert_int_eq(engine->count, 0); /* else an answer would have to wait */
     bool slow = model == &models[2];
     if (slow) {
         atomic_fetch_add(&stub_pieces_begun, 1);
-        /* sleep: between two looks, for as long as the test wants */
+        /* sleep: between two checks, for as long as the test wants */
         while (atomic_load(&stub_pieces_may_end) <= 0) usleep(100);
         atomic_fetch_sub(&stub_pieces_may_end, 1);
     }
@@ -103,7 +103,7 @@ void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
     atomic_fetch_add(&stub_submits, 1);
 }
 
-/* An item of 13 voxels fails; others say what came in. */
+/* An item of 13 voxels fails; the others return their input. */
 static void item_end(struct vx_item *item)
 {
     item->status = VX_OK;
@@ -147,7 +147,7 @@ i32 vx_engine_numa_node(const struct vx_engine *engine)
     return -1;
 }
 
-/* No client's memory comes here (test_worker_regions.c). */
+/* No request here lies in a region (see test_worker_regions.c). */
 vx_status vx_engine_pin(struct vx_engine *engine, void *memory, size_t bytes,
                         struct vx_why *why)
 {
@@ -181,7 +181,7 @@ void vx_engine_release(struct vx_engine *engine, void **memory)
     ck_assert_ptr_null(memory);
 }
 
-/* The files of a model that needs none are always those that were meant. */
+/* The files of a model that needs none are always the expected ones. */
 vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprint,
                               struct vx_why *why)
 {

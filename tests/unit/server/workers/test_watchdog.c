@@ -1,4 +1,4 @@
-/* watchdog: what a worker owes, until when, and a front that did not listen.
+/* watchdog: what a worker must answer, by when, and a front that did not read in time.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -197,7 +197,7 @@ END_TEST
 START_TEST(looks_in_time_leave_the_clock_alone)
 {
     struct vx_watchdog_clock clock = {.tick_ns = 10};
-    ck_assert_int_eq(vx_watchdog_now(&clock, 12345), 12345); /* before the first look */
+    ck_assert_int_eq(vx_watchdog_now(&clock, 12345), 12345); /* before the first check */
     vx_watchdog_look(&clock, 20000);
     vx_watchdog_look(&clock, 20010);
     vx_watchdog_look(&clock, 20030); /* a tick late, as a busy machine is */
@@ -210,12 +210,12 @@ START_TEST(time_in_which_the_front_was_stopped_does_not_count)
     struct vx_watchdog_clock clock = {.tick_ns = 10};
     vx_watchdog_look(&clock, 1000);
     ck_assert_int_eq(vx_watchdog_now(&clock, 1005), 1005);
-    /* Stopped from there to 5000: what is heard before the next look is heard in time. */
+    /* Stopped from there to 5000: what is read before the next check is in time. */
     ck_assert_int_eq(vx_watchdog_now(&clock, 5000), 1020);
     vx_watchdog_look(&clock, 5001);
     ck_assert_int_eq(clock.away_ns, 5001 - 1020);
     ck_assert_int_eq(vx_watchdog_now(&clock, 5011), 1030);
-    /* A front that is late each time still finds a hang: each look counts for two ticks. */
+    /* A front that is always late still finds a hang: each check counts for two ticks. */
     i64 before = vx_watchdog_now(&clock, 5001);
     for (i64 now = 5101; now <= 6001; now += 100) vx_watchdog_look(&clock, now);
     ck_assert_int_eq(vx_watchdog_now(&clock, 6001), before + 10 * 20);

@@ -1,5 +1,6 @@
-/* workers: processes that behave as told, and what becomes of them.  This program is its
- * own child: as `worker` it speaks the channel's language, badly where the test wants it.
+/* workers: processes that behave as told, and how the front handles them.  This program
+ * is its own child: as `worker` it speaks the IPC channel's protocol, and breaks it where
+ * the test wants.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +25,7 @@
 
 static const struct {
     const char *manner;
-    i32 sends; /* once it is up; -1 = nothing, it is asked for its numbers all the time */
+    i32 sends; /* once it is up; -1 = nothing, it gets STATS requests all the time */
     bool runs;
     const char *owes;
     i64 limit_ms;
@@ -33,12 +34,12 @@ static const struct {
     {"deaf", -1, false, "(answer)", 200},
     {"chats", VX_MESSAGE_RUN, false, "(batch)", 200},
     {"chats", VX_MESSAGE_LOAD, false, "(load)", 400},
-    {"forgets", VX_MESSAGE_LOAD, true, "(warm-up)", 400}, /* and its batches end */
-    {"reads", VX_MESSAGE_LOAD, true, "(batch)", 200},     /* and its load goes on */
+    {"forgets", VX_MESSAGE_LOAD, true, "(warm-up)", 400}, /* its batches end */
+    {"reads", VX_MESSAGE_LOAD, true, "(batch)", 200},     /* its load goes on */
 };
 
-/* It has said something since it was given the work of this row, so that nothing else is owed
- * for longer. */
+/* It has sent a message since it was given the work of this row, so that nothing else
+ * is overdue for longer. */
 static bool chats(const char *manner)
 {
     const struct vx_watchdog_facts *watch = &rig.workers->processes[0].watch;
@@ -74,9 +75,9 @@ START_TEST(who_says_something_lives)
     rig_setup("good");
     rig_open_workers();
     rig_run_until(&rig.ups, 1);
-    rig_limits_set(2000, 4000); /* far more than a machine is silent by itself */
-    rig_order(VX_MESSAGE_LOAD); /* seven seconds, told bit by bit */
-    rig_order(VX_MESSAGE_RUN);  /* answered behind it */
+    rig_limits_set(2000, 4000); /* far longer than a machine's own delays */
+    rig_order(VX_MESSAGE_LOAD); /* seven seconds, with progress messages */
+    rig_order(VX_MESSAGE_RUN);  /* answered after the load */
     rig_run_until(&rig.loadeds, 1);
     rig_run_until(&rig.dones, 1);
     rig_finish();
@@ -99,7 +100,8 @@ START_TEST(without_limits_nobody_is_killed)
 }
 END_TEST
 
-/* The watchdog's timer comes first in a turn, the channel's word later: both wait. */
+/* The watchdog's timer fires first in an iteration, the channel's message is read
+ * later: both are due. */
 START_TEST(a_front_that_slept_listens_first)
 {
     rig_setup("good");
@@ -146,8 +148,8 @@ START_TEST(why_it_ended_is_told)
 }
 END_TEST
 
-/* Told, or seen by its closed channel: it gets no work from then on, and if it does not end
- * it is killed. */
+/* The end is announced, or seen by the closed channel: the worker gets no work from
+ * then on, and is killed if it does not end. */
 START_TEST(who_leaves_gets_no_work_and_must_end)
 {
     rig_setup(_i ? "closes" : "leaves");
@@ -192,12 +194,13 @@ START_TEST(restarts_back_off)
     rig_open_workers();
     rig_run_until(&rig.downs, 4); /* 0, 100, 150 ms between them */
     ck_assert_int_ge(vx_clock_ns() - began_ns, 250 * VX_NS_PER_MS);
-    ck_assert_int_eq(rig_info()->restarts, 4); /* the one that is planned counts */
+    ck_assert_int_eq(rig_info()->restarts, 4); /* the planned one counts */
     rig_finish();
 }
 END_TEST
 
-/* Started again at once, however often: else the thirteenth would wait for minutes. */
+/* Restarted at once, however often: otherwise the thirteenth restart would wait for
+ * minutes. */
 START_TEST(a_long_life_is_forgiven)
 {
     rig_setup("good");
@@ -213,7 +216,7 @@ START_TEST(a_long_life_is_forgiven)
 }
 END_TEST
 
-/* Said and gone before the front looks, which then hears of the end first. */
+/* Announced and ended before the front reads, so that the front sees the end first. */
 START_TEST(last_words_count)
 {
     rig_setup("quits");
@@ -255,14 +258,15 @@ START_TEST(who_does_not_die_is_left_behind)
     ck_assert_int_ge(vx_clock_ns() - began_ns, 3900 * VX_NS_PER_MS);
     ck_assert_int_eq(rig.downs, 1);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_WORKER_HANG), 1);
-    ck_assert(!kill(pid, SIGKILL)); /* it is there, and our child */
+    ck_assert(!kill(pid, SIGKILL)); /* it exists, and is our child */
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 }
 END_TEST
 
 /* ------- memory near the devices ------- */
 
-/* On a machine with one node there is nothing to choose, and nothing is done or said. */
+/* On a machine with one node there is nothing to choose, and nothing is done or
+ * logged. */
 START_TEST(the_arena_is_placed_once_when_all_are_up)
 {
     rig_setup("good");
@@ -284,11 +288,11 @@ END_TEST
 
 /* ------- the loop during starts ------- */
 
-/* Until one does not: what a start costs the loop it costs each time, what the machine's other
- * programs cost it they do not. */
+/* Repeated until one start is fast: what a start costs the loop it costs each time,
+ * what other programs cost it they do not. */
 START_TEST(a_start_does_not_hold_up_the_loop)
 {
-    size_t bytes = 256 << 20; /* a front of some size: a fork would copy its page table */
+    size_t bytes = 256 << 20; /* a large front: a fork would copy its page table */
     u8 *memory = vx_alloc(bytes);
     ck_assert_ptr_nonnull(memory);
     memset(memory, 1, bytes);

@@ -1,7 +1,7 @@
-/* workers that cannot be started: tried again at growing intervals, for ever, and nothing of a try is
- * left behind.
+/* workers that cannot be started: retried at growing intervals, for ever, and nothing of
+ * a try is left behind.
  *
- * vx_worker_launch and its kin are the test's.
+ * The test replaces vx_worker_launch and its siblings.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +29,7 @@ static struct rig {
     struct vx_workers *workers;
     i32 tries, downs, stops;
     u64 tried_ms[TRIES];
-    i32 at_timer; /* tries when it fired */
+    i32 at_timer; /* tries when the timer fired */
 } rig;
 
 static void on_overdue(uv_timer_t *timer)
@@ -38,7 +38,8 @@ static void on_overdue(uv_timer_t *timer)
     ck_abort_msg("a try waits for longer than restart_ms_max");
 }
 
-/* Begins at the same moment of the loop's clock as the pause behind it, which ends first. */
+/* Begins at the same moment of the loop's clock as the pause after it, which ends
+ * first. */
 int vx_worker_launch(const struct vx_launch *launch, struct vx_launched *launched)
 {
     *launched = (struct vx_launched){.pidfd = -1};
@@ -122,12 +123,12 @@ START_TEST(who_cannot_be_started_is_tried_again)
                                                .on_stopped = on_stopped};
     struct vx_why why = {""};
     ck_assert(!vx_workers_open(&options, &why, &rig.workers).fault);
-    /* Half of the first pause that is one, by the same clock. */
+    /* Half of the first pause that is not zero, by the same clock. */
     ck_assert(!uv_timer_start(&rig.timer, on_timer, 50, 0));
     i32 open = descriptors();
     while (rig.tries < TRIES) uv_run(&rig.loop, UV_RUN_ONCE);
     ck_assert_int_eq(descriptors(), open);
-    ck_assert_int_ge(rig.at_timer, 2); /* the second time at once */
+    ck_assert_int_ge(rig.at_timer, 2); /* the second try is immediate */
     static const u64 pauses[] = {100, 200, LONGEST_MS, LONGEST_MS};
     for (int i = 0; i < 4; i++)
         ck_assert_uint_ge(rig.tried_ms[i + 2] - rig.tried_ms[i + 1], pauses[i]);
@@ -135,10 +136,10 @@ START_TEST(who_cannot_be_started_is_tried_again)
     ck_assert_int_eq(info->state, VX_WORKER_DOWN);
     ck_assert_int_eq(info->pid, 0);
     ck_assert_int_eq(info->restarts, TRIES);
-    ck_assert_int_eq(rig.downs, 0); /* it never was there */
+    ck_assert_int_eq(rig.downs, 0); /* it never was up */
     ck_assert(!vx_workers_any_up(rig.workers));
     vx_workers_stop(rig.workers);
-    ck_assert_int_eq(rig.stops, 1); /* there is nobody to wait for */
+    ck_assert_int_eq(rig.stops, 1); /* no process to wait for */
     uv_close((uv_handle_t *)&rig.overdue, NULL);
     uv_run(&rig.loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(rig.tries, TRIES);

@@ -57,7 +57,7 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
         close(VX_WORKER_CHANNEL_FD);
         hang();
     } else if (head->kind == VX_MESSAGE_LOAD && !strcmp(manner, "reads")) {
-        /* sleep: it reads */
+        /* sleep: it reads files */
         for (;; usleep(20 * 1000)) say(VX_MESSAGE_PROGRESS, READS);
     } else if (head->kind == VX_MESSAGE_LOAD) {
         if (strcmp(manner, "chats")) say(VX_MESSAGE_PROGRESS, MADE);
@@ -89,9 +89,9 @@ int workers_child(const char *manner)
         in.loaded.code = is_wild ? VX_CODE_NOT_FOUND : VX_CODE_OK;
         in.loaded.signature.outputs_count = VX_OUTPUTS_MAX + 1;
         size_t bytes = is_cut ? sizeof in.head : sizeof in.loaded;
-        /* Past our own sender, which would not say it. */
+        /* Bypasses our own sender, which would refuse it. */
         if (send(VX_WORKER_CHANNEL_FD, &in, bytes, MSG_NOSIGNAL) < 0) return 1;
-        say(VX_MESSAGE_ENDS, 0); /* which nobody believes */
+        say(VX_MESSAGE_ENDS, 0); /* which the front must not trust */
         hang();
     }
     for (;;) {

@@ -1,5 +1,5 @@
-/* workers_child - what a test of workers runs as its worker: it speaks the channel's language,
- * badly where the test wants it.
+/* workers_child - what a test of workers runs as its worker: it speaks the IPC channel's
+ * protocol, and breaks it where the test wants.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -14,8 +14,9 @@
 
 struct rig rig;
 
-/* In place of the system's: a process that sleeps in a driver does not die of it. */
-/* The C library's own names of the parameters are reserved. */
+/* Replaces the system's call: a process that hangs in a driver does not die of a
+ * signal. */
+/* The C library's own parameter names are reserved. */
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int pidfd_send_signal(int pidfd, int number, siginfo_t *info, unsigned flags)
 {
@@ -23,7 +24,7 @@ int pidfd_send_signal(int pidfd, int number, siginfo_t *info, unsigned flags)
     return (int)syscall(SYS_pidfd_send_signal, pidfd, number, info, flags);
 }
 
-/* The loop's: which of two events of one turn comes first is nobody's promise. */
+/* Replaces the loop's call: the order of two events of one iteration is not specified. */
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout_ms,
                 const sigset_t *mask)
@@ -45,7 +46,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
 
 bool rig_try_order(i32 kind)
 {
-    static union vx_message message; /* one empty item: the child looks no further */
+    static union vx_message message; /* one empty item: the child reads no more */
     message.head = (struct vx_message_head){.kind = kind, .serial = 1};
     if (kind == VX_MESSAGE_RUN) message.run.items_count = 1;
     size_t bytes = kind == VX_MESSAGE_RUN    ? vx_message_run_bytes(1)
@@ -103,7 +104,8 @@ static void on_patience(uv_timer_t *timer)
     ck_abort_msg("nothing came of it: %d ups, %d downs", rig.ups, rig.downs);
 }
 
-/* Far more often than any limit of these tests asks, and what the loop's turns are timed by. */
+/* Far more often than any limit of these tests needs; the loop's iterations are timed
+ * by it too. */
 void rig_on_beat(uv_timer_t *timer)
 {
     (void)timer;
@@ -127,7 +129,7 @@ void rig_setup(const char *manner)
     snprintf(rig.config.kernel_texts, sizeof rig.config.kernel_texts, "%s", manner);
     rig.config.watchdog_ms = 200;
     rig.config.start_ms_max = 400;
-    rig.config.restart_ms_max = 60000; /* the second restart in a row does not come */
+    rig.config.restart_ms_max = 60000; /* no second restart in a row */
     ck_assert(!vx_shared_open(1 << 20, NULL, &rig.shared).fault);
     ck_assert(!uv_loop_init(&rig.loop));
     ck_assert(!uv_timer_init(&rig.loop, &rig.patience));
@@ -136,14 +138,15 @@ void rig_setup(const char *manner)
     ck_assert(!uv_timer_start(&rig.beat, rig_on_beat, 1, 1));
 }
 
-/* From now on; how often the watchdog looks follows from those of the settings. */
+/* Sets the limits from now on; the interval of the watchdog's checks depends on the
+ * settings' limits. */
 void rig_limits_set(i64 watchdog_ms, i64 start_ms)
 {
     rig.workers->limits.silence_ns = watchdog_ms * VX_NS_PER_MS;
     rig.workers->limits.start_ns = start_ms * VX_NS_PER_MS;
 }
 
-/* What the machine takes is no hang: limits are for those who are to pass them. */
+/* Delays of the machine are no hang: short limits are only for tests that exceed them. */
 void rig_open_workers(void)
 {
     const struct vx_workers_options options = {

@@ -1,5 +1,5 @@
-/* workers_rig - the front of the tests of workers: a loop, one worker of a given manner (see
- * workers_child.h), and what became of it.
+/* workers_rig - the front for the tests of workers: a loop, one worker of a given manner
+ * (see workers_child.h), and what happened to it.
  *
  *   rig_setup("good");
  *   rig_open_workers();
@@ -35,11 +35,11 @@ struct rig {
 };
 extern struct rig rig;
 
-/* Settings with short limits; they say how often the watchdog looks. */
+/* Opens with settings of short limits; these determine how often the watchdog checks. */
 void rig_setup(const char *manner);
-/* What the machine takes is no hang: limits are for those who are to pass them. */
+/* Delays of the machine are no hang: short limits are only for tests that exceed them. */
 void rig_open_workers(void);
-/* Limits that are in force from now on. */
+/* Sets the limits that hold from now on. */
 void rig_limits_set(i64 watchdog_ms, i64 start_ms);
 bool rig_try_order(i32 kind);
 void rig_order(i32 kind);

@@ -38,7 +38,7 @@ static void tear_down(void)
     rmdir(root);
 }
 
-/* Somebody who may not: of root another user, of anybody else who takes the right away. */
+/* A user without access: root becomes another user, anybody else removes the permission. */
 static void become_stranger(const char *what)
 {
     if (owner)

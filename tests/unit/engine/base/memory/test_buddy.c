@@ -73,7 +73,7 @@ START_TEST(test_bounds)
 }
 END_TEST
 
-/* What could be taken is what an empty range gives, whatever is out now. */
+/* The bytes that an empty range can give, whatever is in use now. */
 START_TEST(test_could)
 {
     for (u64 units = 1; units <= 70; units++) {
@@ -96,7 +96,7 @@ START_TEST(test_could)
 }
 END_TEST
 
-/* Pieces of the model: owner of each unit, 0 = free. */
+/* The model's blocks: the owner of each unit, 0 = free. */
 #define MODEL_UNITS 1000
 struct model {
     u16 owner[MODEL_UNITS];
@@ -110,12 +110,12 @@ static void model_set(struct model *model, u16 id, u16 from, u16 to)
     for (u64 u = 0; u < model->units[id]; u++) {
         u64 unit = model->offset[id] / UNIT + u;
         ck_assert_uint_lt(unit, MODEL_UNITS);
-        ck_assert_uint_eq(model->owner[unit], from); /* no two pieces overlap */
+        ck_assert_uint_eq(model->owner[unit], from); /* no two blocks overlap */
         model->owner[unit] = to;
     }
 }
 
-/* The lowest free place for a piece, found by trying all of them. */
+/* The lowest free place for a block, found by trying all of them. */
 static bool model_find(const struct model *model, u64 units, u64 *offset)
 {
     for (u64 at = 0; at + units <= MODEL_UNITS; at += units) {
@@ -159,7 +159,7 @@ START_TEST(test_random_against_model)
     }
     for (u16 id = 1; id <= MODEL_UNITS; id++)
         if (model.units[id]) vx_buddy_give(buddy, model.offset[id]);
-    /* Everything has grown together again: 1000 = 512 + 256 + ... */
+    /* All free blocks have merged again: 1000 = 512 + 256 + ... */
     u64 offset;
     ck_assert_uint_eq(vx_buddy_used(buddy), 0);
     ck_assert(vx_buddy_take(buddy, 512 * UNIT, &offset));
@@ -181,7 +181,7 @@ START_TEST(test_one_piece_again)
 }
 END_TEST
 
-/* Giving what is not out is our mistake, and found at once. */
+/* Returning a block that is not in use is a programming error, detected at once. */
 START_TEST(test_wrong_give_panics)
 {
     struct vx_buddy *buddy = buddy_of(16);
@@ -189,7 +189,7 @@ START_TEST(test_wrong_give_panics)
     ck_assert(vx_buddy_take(buddy, 4 * UNIT, &a));
     ck_assert(vx_buddy_take(buddy, UNIT, &b));
     switch (_i) {
-    case 0: vx_buddy_give(buddy, a + UNIT); break;  /* inside of a piece */
+    case 0: vx_buddy_give(buddy, a + UNIT); break;  /* inside a block */
     case 1: vx_buddy_give(buddy, 8 * UNIT); break;  /* free */
     case 2: vx_buddy_give(buddy, 1); break;         /* between units */
     case 3: vx_buddy_give(buddy, 16 * UNIT); break; /* beyond */

@@ -1,4 +1,4 @@
-/* log: both shapes of a line, what is escaped, cut, suppressed and dropped.
+/* log: both formats of a line, what is escaped, cut, suppressed and dropped.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,7 +62,7 @@ static u64 sum_after(const char *text, const char *key)
     return sum;
 }
 
-/* The number behind the last `key` in the text, 0 when it is nowhere. */
+/* The number behind the last `key` in the text, 0 when there is none. */
 static u64 number_after(const char *text, const char *key)
 {
     const char *at = NULL;
@@ -243,8 +243,8 @@ static void check_long(bool json)
     char value[4000];
     memset(value, 'x', sizeof value - 1);
     value[sizeof value - 1] = '\0';
-    value[100] = '\n';                /* an escape near no border, and */
-    memset(value + 600, '\x01', 100); /* many near one */
+    value[100] = '\n';                /* an escape far from any limit, and */
+    memset(value + 600, '\x01', 100); /* many near the limit */
     log_to(json, VX_LOG_INFO);
     VX_LOG(CONFIG, VX_LOG_TEXT("a", value), VX_LOG_I64("after", 42));
     const char *line = logged();
@@ -261,7 +261,7 @@ static void check_long(bool json)
     ck_assert(strlen(line) <= VX_LOG_LINE_BYTES);
     ck_assert_uint_gt(number_after(line, json ? "\"cut\":" : " cut="), 30);
     if (!json) return;
-    /* Duplicate keys are ours, not the log's: make them different and it must be JSON. */
+    /* Duplicate keys come from this test, not from the log: renamed, the line must be JSON. */
     static char keys[40][8];
     for (size_t i = 0; i < VX_COUNT(fields); i++) {
         snprintf(keys[i], sizeof keys[i], "k%zu", i);

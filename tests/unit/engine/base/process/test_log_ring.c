@@ -1,5 +1,5 @@
-/* log_ring: nobody waits for a reader, order is kept, and what is missing is told where it is
- * missing.
+/* log_ring: no writer waits for a reader, order is kept, and missing lines are counted where they
+ * are missing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -69,8 +69,8 @@ static void reader_start(struct reader *reader, int fd)
 
 static u64 lines_read, lines_told; /* by expect_lines */
 
-/* Lines that `who` wrote, in order; where lines are missing as many are told, if `told_exactly`.
- * Each line is looked at alone: under a sanitizer searching looks to the end of the text. */
+/* Lines that `who` wrote, in order; if `told_exactly`, missing lines are counted where they are
+ * missing.  Each line is parsed alone: under a sanitizer sscanf reads to the end of the text. */
 static void expect_lines(const char *who, int count, bool told_exactly)
 {
     int next = 0, number;
@@ -108,12 +108,12 @@ START_TEST(a_stuck_reader_keeps_nobody)
     ck_assert_int_lt(given, (int)MANY);
     ck_assert_int_gt(given, VX_LOG_RING_BYTES / 64);
     ck_assert_uint_eq(vx_log_ring_lost(), MANY - (u64)given);
-    ck_assert(!vx_log_ring_flush(VX_NS_PER_MS)); /* and comes back */
-    /* Now it reads: all is there or told, each where it belongs. */
+    ck_assert(!vx_log_ring_flush(VX_NS_PER_MS)); /* it returns */
+    /* Now it reads: every line is there or counted as missing, in its place. */
     struct reader reader;
     reader_start(&reader, ends[0]);
     ck_assert(vx_log_ring_flush(PATIENCE_NS));
-    ck_assert(give("a", (int)MANY)); /* it flows again */
+    ck_assert(give("a", (int)MANY)); /* lines are taken again */
     vx_log_ring_close(PATIENCE_NS);
     close(ends[1]);
     pthread_join(reader.thread, NULL);
@@ -141,7 +141,7 @@ START_TEST(a_pipe_that_does_not_block_loses_nothing)
 }
 END_TEST
 
-/* A disk that is full in the middle of a line: it is ended before the next one begins. */
+/* The disk is full in the middle of a line: that line is ended before the next one begins. */
 START_TEST(a_torn_line_is_ended_and_lost_lines_are_told_later)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -155,7 +155,7 @@ START_TEST(a_torn_line_is_ended_and_lost_lines_are_told_later)
     while (good && !vx_log_ring_lost())
         good = give("c", i++) && vx_log_ring_flush(PATIENCE_NS);
     for (int more = 0; more < 5; more++, i++) good = good && give("c", i);
-    good = good && vx_log_ring_flush(PATIENCE_NS); /* lost, so it waits for nothing */
+    good = good && vx_log_ring_flush(PATIENCE_NS); /* lost, so flush ends */
     good = !setrlimit(RLIMIT_FSIZE, &limit) && good;
     ck_assert(good);
     ck_assert_uint_eq(vx_log_ring_lost(), 6);
@@ -225,7 +225,8 @@ START_TEST(lines_of_threads_keep_their_order)
 }
 END_TEST
 
-/* What the log does with it: one line of its own, and the number for /metrics. */
+/* What the log does with missing lines: it writes one line about them, and counts them for
+ * /metrics. */
 START_TEST(the_log_says_how_many_are_missing)
 {
     int ends[2];
@@ -247,7 +248,7 @@ START_TEST(the_log_says_how_many_are_missing)
 }
 END_TEST
 
-/* The front would hang with its last words on its lips, and nobody would start it again. */
+/* Otherwise the front would hang in its panic, and nothing would restart it. */
 START_TEST(a_panic_ends_although_nobody_reads)
 {
     int ends[2];

@@ -59,7 +59,7 @@ START_TEST(test_same_bytes)
 END_TEST
 
 /* Every int of a cloud changed in one bit, two rows swapped, one row more and less, other
- * columns, another key: all have names of their own. */
+ * columns, another key: all hashes differ. */
 START_TEST(test_every_change)
 {
     enum { N = 37, INTS = N * 4 };
@@ -98,7 +98,8 @@ START_TEST(test_every_change)
 }
 END_TEST
 
-/* Every length of the tail, of zeros and of numbers, in memory that ends with it. */
+/* Every length of the tail, with zeros and with other numbers, in memory that ends where the tail
+ * does. */
 START_TEST(test_tails)
 {
     struct vx_coords_ref names[2 * 4 * 81];
@@ -145,7 +146,7 @@ START_TEST(test_avalanche)
 }
 END_TEST
 
-/* The same for the bits of the key: a name says nothing about it. */
+/* The same for the bits of the key: a hash reveals nothing about it. */
 START_TEST(test_avalanche_of_the_key)
 {
     static const i32 coords[] = {0, 1, 2, 3, 0, 1, 2, 4};
@@ -169,7 +170,8 @@ START_TEST(test_avalanche_of_the_key)
 }
 END_TEST
 
-/* A million clouds as they are: points of a grid, pairs, lines, two words that cancel. */
+/* A million clouds with the structure of real ones: voxels of a grid, pairs, lines, two words that
+ * cancel. */
 START_TEST(test_structured_clouds)
 {
     enum { COUNT = 1000000, N = 31 };
@@ -192,8 +194,8 @@ START_TEST(test_structured_clouds)
         names[count++] = vx_coords_ref_of(&key, coords, 4, n);
     }
     ck_assert_uint_eq(count, COUNT);
-    /* Tables use the lowest bits alone: 122 names a chain on average, and none has twice
-     * as many (11 standard deviations). */
+    /* Hash tables use the lowest bits alone: 122 hashes a chain on average, and none has
+     * twice as many (11 standard deviations). */
     static i32 chains[8192];
     for (size_t i = 0; i < count; i++) chains[names[i].low % 8192]++;
     for (size_t i = 0; i < 8192; i++) ck_assert_int_lt(chains[i], 244);
@@ -202,7 +204,7 @@ START_TEST(test_structured_clouds)
 }
 END_TEST
 
-/* A factor that is zero loses its partner, not the rest: who knows the key can make one. */
+/* A factor that is zero hides its partner and nothing else; only the key makes it possible. */
 START_TEST(test_zero_factors)
 {
     struct vx_coords_ref names[4 * 64];

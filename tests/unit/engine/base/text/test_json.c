@@ -114,7 +114,7 @@ START_TEST(numbers_are_exact)
 }
 END_TEST
 
-/* Each with the sentence a person gets. */
+/* Each with the sentence that the user sees. */
 static const struct {
     const char *text;
     const char *why;
@@ -243,7 +243,7 @@ START_TEST(long_numbers_are_refused)
 }
 END_TEST
 
-/* The dearest texts we can think of, repeated; the arena is exactly what
+/* The texts that need the most memory per byte, repeated; the arena is exactly what
  * vx_json_arena_bytes says. */
 static const char *const dear[] = {"0,",        "\"\",", "[],",          "{},",
                                    "{\"\":0},", "[[]],", "\"a\\u0041\","};

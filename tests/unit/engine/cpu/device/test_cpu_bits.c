@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The promise under test: the bits of a row depend on the operator and the machine, never on N, on
- * the row's place, on its batch mates, or on the number of threads. */
+/* The property under test: the bits of a row depend on the operator and the machine, never on N,
+ * on the row's position, on the other requests of its batch, or on the number of threads. */
 
 #define VOXELS 700 /* of the request that is watched: more than a tile, and odd */
 #define MATES  3301
@@ -139,7 +139,7 @@ static f32 *run(struct vx_cpu *cpu, const struct operation *op, const struct set
     return out;
 }
 
-/* Rows of the watched request in `set` against the answer it got alone. */
+/* Compares the watched request's rows in `set` with the answer it got alone. */
 static void check_rows(struct vx_cpu *cpu, const struct operation *op,
                        const struct set *set, const f32 *alone)
 {
@@ -180,7 +180,7 @@ static void check_operation(i32 which_cpu, const struct operation *op)
         struct voxels_random random = {(u64)threads};
         ck_assert(cpu_case_open(which_cpu, threads, &cpu));
         check_rows(cpu, op, &request, alone);
-        check_rows(cpu, op, &whole, alone); /* in company */
+        check_rows(cpu, op, &whole, alone); /* with other requests */
         struct set turned = set_of(&whole, whole.voxel, TOTAL);
         for (i64 i = TOTAL - 1; i > 0; i--) {
             i64 j = voxels_between(&random, 0, (i32)i);

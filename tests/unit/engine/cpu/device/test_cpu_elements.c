@@ -31,13 +31,13 @@ static u32 bits_of(f32 value)
     return bits;
 }
 
-/* The very number, or both NaN. */
+/* The same bits, or both NaN. */
 static bool same(f32 a, f32 b)
 {
     return (isnan(a) && isnan(b)) || bits_of(a) == bits_of(b);
 }
 
-/* The whole range of f32, every 4093rd number, and what is special. */
+/* The whole range of f32, every 4093rd number, and special values. */
 START_TEST(test_activation)
 {
     static const f32 special[] = {0.0f,      -0.0f,   INFINITY, -INFINITY, NAN,

@@ -35,7 +35,8 @@ static f32 *absolute_floats(const f32 *values, i64 count)
     return absolute;
 }
 
-/* One tensor against its reference: `error` is how far an element before its activation may be. */
+/* One tensor against its reference: `error` bounds how far an element before its activation may be
+ * off. */
 struct comparison {
     const char *what;
     i64 count;
@@ -144,7 +145,7 @@ static void check_conv(struct vx_cpu *cpu, const struct conv_case *c)
     f32 *bias_size = absolute_floats(bias, c->co);
     f32 *results[4];
     for (int r = 0; r < 4; r++) results[r] = floats(out_count);
-    /* What an operator leaves unwritten must show. */
+    /* An element that an operator does not write must be detected. */
     memset(results[0], 0xff, (size_t)out_count * sizeof(f32));
     i32 *nbr = pattern_nbr(c);
     struct vx_conv_args args = {
@@ -194,7 +195,7 @@ START_TEST(test_conv)
 }
 END_TEST
 
-/* A linear layer is held to a convolution's bound; the reference is its own. */
+/* A linear layer has the error bound of a convolution; the reference is its own. */
 static void check_linear(struct vx_cpu *cpu, const struct conv_case *c)
 {
     f32 *in = random_floats(4, c->n * c->ci);
@@ -287,7 +288,7 @@ static void check_norms(struct vx_cpu *cpu, i64 n, i32 c, enum vx_activation act
          * difference below 2 is at most 2 / sqrt(eps + variance). */
         for (i64 e = 0; e < count; e++) {
             f32 deviation = 1.0f;
-            if (c < 16) { /* of few channels the variance may be small */
+            if (c < 16) { /* with few channels the variance may be small */
                 f32 least = INFINITY, most = -INFINITY;
                 for (i32 k = 0; k < c; k++) {
                     least = fminf(least, in[e / c * c + k]);

@@ -101,7 +101,7 @@ static void meet(void *context, i32 worker, i64 begin, i64 end)
     atomic_store(&meeting->met, true);
 }
 
-/* Two pieces that wait for each other end only when two threads have one each. */
+/* Two tasks that wait for each other end only when each runs on a thread of its own. */
 START_TEST(test_threads_work_together)
 {
     struct vx_pool *pool;
@@ -113,7 +113,7 @@ START_TEST(test_threads_work_together)
 }
 END_TEST
 
-/* Spreading takes no memory: a frozen thread may. */
+/* Distributing work allocates no memory, so a frozen thread may do it. */
 START_TEST(test_no_allocation)
 {
     struct vx_pool *pool;

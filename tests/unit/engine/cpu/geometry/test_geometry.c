@@ -91,9 +91,9 @@ START_TEST(test_maps_at_the_limits)
 }
 END_TEST
 
-/* Blocks that touch one end of one axis and nothing else: that end alone must say that neighbours
- * are looked up with care.  At the least x of sample 0 a key borrows from nothing: it becomes the
- * largest of all, and whatever is looked up after it would not be found. */
+/* Boxes of voxels that touch one end of one axis and nothing else: that end alone must cause the
+ * careful neighbour lookup.  At the least x of sample 0 the key of a neighbour wraps around to the
+ * largest of all, and the lookups after it would find nothing. */
 START_TEST(test_maps_at_one_end)
 {
     static const i32 samples[] = {0, 1, VX_SAMPLE_MAX};
@@ -110,7 +110,7 @@ START_TEST(test_maps_at_one_end)
 }
 END_TEST
 
-/* Rows rise but for one place, wherever the work is cut in pieces: the set is not sorted. */
+/* Rows are ascending but for one place, wherever the work is divided: the set is not sorted. */
 START_TEST(test_one_fall)
 {
     static const i64 places[] = {1, 4095, 4096, 4097, 8192, 9999};
@@ -159,14 +159,14 @@ START_TEST(test_three_columns_are_sample_0)
     const i32 three[] = {1, 2, 3, 4, 5, 6};
     const i32 four[] = {0, 1, 2, 3, 0, 4, 5, 6};
     struct vx_geometry *a, *b;
-    /* Their names differ, so that both are kept; what they hold is the same. */
+    /* Their coords_refs differ, so both are kept; their voxels are the same. */
     const struct vx_coords_view view = rig_view(three, 2, 3);
     ck_assert_ptr_null(vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, &a).fault);
     b = rig_hold(four, 2);
     ck_assert_ptr_ne(a, b);
     rig_check_map(four, 2, rig_map(a, rig_kernels[1]));
     rig_check_map(four, 2, rig_map(b, rig_kernels[1]));
-    /* Held by the other's name they are one. */
+    /* Held by the coords_ref of the other, they are one geometry. */
     struct vx_coords_view other = view;
     struct vx_geometry *c;
     other.coords_ref = rig_view(four, 2, 4).coords_ref;
@@ -283,7 +283,7 @@ START_TEST(test_duplicates)
          "each voxel "
          "may appear "
          "once"},
-        /* The pair that is complete first, though the other begins earlier. */
+        /* The pair whose second row comes first, though the other pair begins earlier. */
         {{7, -1, -2, -3, 0, 5, 5, 5, 0, 5, 5, 5, 7, -1, -2, -3, 0, 0, 0, 0},
          "coords rows 1 and 2 are the same voxel (sample 0, last three columns 5, 5, 5); "
          "each voxel "

@@ -35,7 +35,7 @@ START_TEST(test_hits)
     ck_assert_int_eq(stats.evictions, 0);
     ck_assert_int_gt(stats.bytes, 0);
     ck_assert_int_le(stats.bytes, stats.bytes_max);
-    /* The same voxels in another order are another geometry: rows are named by place. */
+    /* The same voxels in another order are another geometry: rows are identified by position. */
     i32 turned[] = {0, 1, 2, 4, 0, 1, 2, 3};
     geometry = rig_hold(turned, 2);
     ck_assert(!vx_geometry_was_hit(geometry));
@@ -44,7 +44,7 @@ START_TEST(test_hits)
 }
 END_TEST
 
-/* With every content hash equal, only the full compare tells sets apart. */
+/* When all hashes are equal, only the full comparison tells sets apart. */
 START_TEST(test_collisions)
 {
     struct vx_geometry *held[50];
@@ -121,12 +121,12 @@ START_TEST(test_too_large)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_ptr_null(map);
     rig_check_map(coords, 300, rig_map(held, rig_kernels[1]));
-    /* What a held set needs is never thrown out. */
+    /* A map of a held set is never discarded. */
     status = vx_geometry_map(held, rig.cpu, &rig_kernels[9], &rig.why, &map);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     rig_check_map(coords, 300, rig_map(held, rig_kernels[1]));
     vx_geometry_drop(rig.cache, &held);
-    /* Another network's map of the same set makes room for this one's. */
+    /* Another network's map of the same set is discarded to make room for this one's. */
     coords[0] = 1;
     held = rig_hold(coords, 64);
     (void)rig_map(held, rig_kernels[6]);
@@ -143,7 +143,7 @@ START_TEST(test_too_large)
 }
 END_TEST
 
-/* Pieces are powers of two: 33 pages of 48 are never one, and throw nothing out. */
+/* Blocks are powers of two: 33 pages of 48 never fit, and nothing is discarded for them. */
 START_TEST(test_never_fits)
 {
     rig_close();
@@ -192,8 +192,8 @@ START_TEST(test_more_sets_than_entries)
 }
 END_TEST
 
-/* As many maps as there are entries for, all in use: one more is refused and takes nothing with
- * it; the rest go on, and one that is given up makes room. */
+/* As many maps as there are entries, all in use: one more is refused and discards nothing.  The
+ * others can still be used, and a map that is dropped makes room. */
 START_TEST(test_more_maps_than_entries)
 {
     i32 row[4] = {0, 0, 0, 0};
@@ -219,7 +219,7 @@ START_TEST(test_more_maps_than_entries)
     ck_assert_int_eq(after.bytes, before.bytes);
     ck_assert_int_eq(after.misses, before.misses);
     ck_assert_int_eq(after.evictions, 0);
-    /* The oldest goes first, and has no map to give. */
+    /* The oldest set is discarded first, though it has no map that would free an entry. */
     vx_geometry_drop(rig.cache, &bare);
     vx_geometry_drop(rig.cache, &other);
     rig_check_map(row, 1, rig_map(geometry, rig_kernels[1]));
@@ -241,7 +241,7 @@ START_TEST(test_open_refuses)
 }
 END_TEST
 
-/* What a name alone finds, and what it does not. */
+/* What a coords_ref alone finds, and what it does not. */
 static vx_status hold_named(struct vx_coords_ref name, i64 n,
                             struct vx_geometry **geometry)
 {
@@ -273,7 +273,7 @@ START_TEST(test_name_alone)
     geometry = rig_hold(rows, 3);
     ck_assert(vx_geometry_kept(geometry));
     const struct vx_map *map = rig_map(geometry, rig_kernels[1]);
-    /* While it is held, and after. */
+    /* While the geometry is held, and after. */
     ck_assert_ptr_null(hold_named(name, 3, &again).fault);
     ck_assert_ptr_eq(again, geometry);
     vx_geometry_drop(rig.cache, &again);
@@ -295,7 +295,7 @@ START_TEST(test_name_alone)
     rig_check_map(rows, 3, rig_map(geometry, rig_kernels[6]));
     ck_assert(vx_geometry_was_hit(geometry));
     vx_geometry_drop(rig.cache, &geometry);
-    /* Another number of voxels is a mistake of who asks; another name is not there. */
+    /* Another number of voxels is the client's mistake; an unknown coords_ref is not found. */
     for (i64 n = 2; n <= 4; n += 2) {
         char said[64];
         ck_assert_int_eq(vx_status_code(hold_named(name, n, &geometry)),
@@ -309,7 +309,7 @@ START_TEST(test_name_alone)
 }
 END_TEST
 
-/* A stale or a wrong name beside coordinates changes nothing about the answer. */
+/* A stale or wrong coords_ref beside coordinates changes nothing about the answer. */
 START_TEST(test_wrong_name)
 {
     i32 a[] = {0, 1, 2, 3, 0, 1, 2, 4}, b[] = {0, 1, 2, 3, 0, 1, 2, 5};
@@ -323,12 +323,12 @@ START_TEST(test_wrong_name)
     rig_check_map(b, 2, rig_map(second, rig_kernels[1]));
     vx_geometry_drop(rig.cache, &first);
     vx_geometry_drop(rig.cache, &second);
-    /* One name, two sets: which of them is meant, nobody can say. */
+    /* One coords_ref, two sets: a reference is ambiguous and is not answered. */
     check_unknown(view.coords_ref, 2);
 }
 END_TEST
 
-/* Coordinates whose packed bits are those of good ones are found out all the same. */
+/* Bad coordinates whose packed bits are those of good ones are still refused. */
 START_TEST(test_alias)
 {
     i32 good[] = {0, 1, 2, 3}, bad[4];
@@ -378,7 +378,7 @@ START_TEST(test_no_name)
 }
 END_TEST
 
-/* Every name equal: coordinates are still told apart, a name alone is not answered. */
+/* Every coords_ref equal: coordinates are still told apart; a coords_ref alone is refused. */
 START_TEST(test_names_that_collide)
 {
     i32 a[] = {0, 1, 2, 3}, b[] = {0, 1, 2, 4};

@@ -30,12 +30,12 @@ static i32 channels_of(enum vx_number type)
     return type == VX_NUMBER_F32 ? 384 : 768;
 }
 
-/* What is computed, in whole numbers that every type holds. */
+/* The layer, in whole numbers that every type holds. */
 struct layer {
     enum vx_number type;
     i32 ci;
     i32 nbr[ROWS][(OFFSETS + 3) / 4 * 4];
-    i32 channel[ROWS][FULL]; /* where a row is not zero, and what it is there */
+    i32 channel[ROWS][FULL]; /* where a row is not zero */
     i32 value[ROWS][FULL];
     i32 bias[COLUMNS], residual[ROWS][COLUMNS];
 };
@@ -78,8 +78,8 @@ static f64 layer_at(const struct layer *layer, i32 i, i32 o, bool residual)
     return o < COLUMNS_OF && sum > 0 ? sum : 0; /* relu */
 }
 
-/* The product of a panel as the kernel's header says, passing over zeros: they are nearly all of
- * 70 million numbers, and the reference would take minutes. */
+/* The product of a panel as the kernel's header defines it, skipping zeros: nearly all of 70
+ * million numbers are zeros, and the reference would take minutes. */
 static void product_run(const void *given, enum vx_number type)
 {
     const struct vx_conv_device_args *a = given;
@@ -164,7 +164,7 @@ static void check_guard(const void *at, size_t bytes)
 
 enum residual { NONE, APART, IN_PLACE, RESIDUALS };
 
-/* Every panel has its own rows of the map, of the residual and of the answer. */
+/* Every panel uses its own rows of the map, of the residual and of the answer. */
 START_TEST(test_explicit_in_panels)
 {
     static struct layer layer;

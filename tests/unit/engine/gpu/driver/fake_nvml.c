@@ -1,5 +1,5 @@
 /* fake_nvml - a library that test_gpu_monitor opens in NVML's place: it knows the
- * fake GPU, and each question for its energy adds a joule.
+ * fake GPU, and each query of its energy adds a joule.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

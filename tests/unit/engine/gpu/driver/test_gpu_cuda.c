@@ -110,7 +110,7 @@ START_TEST(test_launch)
 }
 END_TEST
 
-/* 64 KiB of shared memory, which has to be asked for. */
+/* 64 KiB of shared memory, which needs an explicit request. */
 START_TEST(test_shared)
 {
     const struct vx_jit_wanted count = {&count_spec, NULL, 0};
@@ -156,7 +156,7 @@ START_TEST(test_graph)
 }
 END_TEST
 
-/* More words than 32 bits count in bytes, and more memory than there is. */
+/* A fill of more bytes than 32 bits can count, and an allocation larger than the device. */
 START_TEST(test_memory)
 {
     const size_t large = ((size_t)5 << 30) + 4;
@@ -180,7 +180,7 @@ START_TEST(test_memory)
 }
 END_TEST
 
-/* One stream works for milliseconds, another waits for it on the device, the host asks. */
+/* One stream works for milliseconds, another waits for it on the device, and the host polls. */
 START_TEST(test_two_streams)
 {
     const size_t bytes = (size_t)256 << 20;

@@ -1,5 +1,5 @@
 /* Memory of other processes on a real device: imported from a second process, page-locked while
- * batches run, and cut under them.  Without a device it says so and passes.
+ * batches run, and truncated during a batch.  Without a device it says so and passes.
  *
  * As `PROGRAM client FD BYTES` it is that second process: device memory of its own, whose
  * contents come from and go to the shared memory FD.
@@ -35,8 +35,8 @@ static const struct vx_gpu_options cuda = {.vendor = VX_GPU_CUDA};
 
 /* ------- the other process ------- */
 
-/* A letter in: g, get the memory's contents from the shared memory; p, put them there; e, end.
- * A letter back when it is done; before the first the handle. */
+/* It reads a letter: g, get the memory's contents from the shared memory; p, put them there; e,
+ * end.  It answers each with a letter when it is done; ahead of the first it sends the handle. */
 static int client_main(int fd, size_t bytes)
 {
     typedef int (*get_handle)(u8 handle[VX_GPU_IPC_BYTES], u64 memory);
@@ -170,7 +170,7 @@ static void tear_down(void)
     vx_free(again);
 }
 
-/* The same answer as the first, from where it is said. */
+/* The outputs that lie at these addresses are the same as the first answer's. */
 static void ck_answer(const u8 *const outputs[VX_OUTPUTS_MAX])
 {
     for (i32 o = 0; o < vx_model_signature(model)->outputs_count; o++)
@@ -178,7 +178,7 @@ static void ck_answer(const u8 *const outputs[VX_OUTPUTS_MAX])
                       "output %d", o);
 }
 
-/* Tensors of `again` in a piece of memory that the engine sees at `seen`, we at `own`. */
+/* The tensors of `again` in memory that the engine has at `seen` and this process at `own`. */
 static struct vx_item placed(u8 *seen, u8 *own, bool on_device,
                              const u8 *outputs[VX_OUTPUTS_MAX])
 {
@@ -222,7 +222,7 @@ START_TEST(test_import)
         client_do('p');
         ck_answer(outputs);
     }
-    /* Once more while it is there; and more than it has. */
+    /* Imported a second time while it is in use; then with more bytes than it has. */
     check(vx_engine_import(vx_rig_engine, client.handle, 16, &why, &second));
     vx_engine_release(vx_rig_engine, &second);
     status =
@@ -243,7 +243,7 @@ START_TEST(test_import)
 }
 END_TEST
 
-/* Handles of nothing: refused, and the device goes on. */
+/* Handles of no memory: refused, and the device goes on working. */
 START_TEST(test_no_handles)
 {
     struct vx_test_random random = {1};
@@ -315,8 +315,8 @@ static u8 *map_file(int *fd, size_t bytes)
     return memory;
 }
 
-/* Memory is page-locked by another thread while batches run in it: a gigabyte, and what a client
- * has; as it is, and with its pages there. */
+/* Another thread page-locks memory while batches run in it: a gigabyte, and as much as a client
+ * has; with its pages untouched, and with its pages present. */
 START_TEST(test_pin)
 {
     const u8 *outputs[VX_OUTPUTS_MAX];
@@ -339,7 +339,7 @@ START_TEST(test_pin)
         count++;
     }
     pthread_join(thread, NULL);
-    if (pinning.status.fault) /* a sandbox may refuse it: slower, and that is all */
+    if (pinning.status.fault) /* a sandbox may refuse it: then it is only slower */
         printf("not page-locked: %s\n", pinning.why.text);
     item = placed(memory, memory, false, outputs);
     for (i32 i = 0; i < 50; i++) {
@@ -361,7 +361,7 @@ START_TEST(test_pin)
 }
 END_TEST
 
-/* As server/ipc/foreign.c does it, of which this program knows nothing. */
+/* What server/ipc/foreign.c does; this program does not link it. */
 static u8 *cut_begin;
 static void on_bus(int number, siginfo_t *info, void *context)
 {
@@ -375,8 +375,8 @@ static void on_bus(int number, siginfo_t *info, void *context)
         _exit(78);
 }
 
-/* The client makes its object smaller: page-locked, not, and before it is page-locked; before
- * a batch and while one is under way.  Its answer is anything, the next is right. */
+/* The client makes its object smaller: while it is page-locked, while it is not, and just before;
+ * ahead of a batch and during one.  That answer may be anything, the next one is right. */
 START_TEST(test_cut)
 {
     bool locks = _i & 1, under_way = _i & 2, late = _i & 4;

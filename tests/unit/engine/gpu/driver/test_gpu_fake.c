@@ -128,7 +128,7 @@ START_TEST(test_memory)
     vx_gpu_host_unpin(gpu, words);
     for (u32 i = 0; i < 100; i++)
         ck_assert_uint_eq(back[i], i >= 10 && i < 20 ? 0xabcdef01u : i * i);
-    /* Nothing is a size too; beyond the end is not. */
+    /* A size of 0 is allowed; an address beyond the end is not. */
     check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){c, words, 0}, &why));
     check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){c, 0, 0}, &why));
     ck_fails(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){(char *)c + 4, words, 400},
@@ -143,7 +143,7 @@ START_TEST(test_memory)
     ck_assert_ptr_null(a);
     vx_gpu_free(gpu, &a);
     ck_assert_uint_eq(vx_fake_memory_used(), TOTAL / 2);
-    /* b and c are left to close. */
+    /* The close frees b and c. */
 }
 END_TEST
 
@@ -304,7 +304,7 @@ END_TEST
 
 /* --- what goes wrong --- */
 
-/* A bit of everything; every failure is a status of `code`, and nothing is left. */
+/* A few calls of each kind; every failure is a status of `code`, and nothing leaks. */
 static vx_status everything(void)
 {
     struct vx_gpu *it = NULL;
@@ -368,7 +368,7 @@ START_TEST(test_every_call_fails)
         set(&(struct vx_fake_settings){.fail_call = i, .fail_code = kinds[_i].number});
         why.text[0] = 0;
         vx_status status = everything();
-        if (!status.fault) continue; /* a closing call: nobody is told */
+        if (!status.fault) continue; /* a closing call: it reports no error */
         ck_assert_int_eq(vx_status_code(status), kinds[_i].code);
         ck_assert_uint_gt(strlen(why.text), 0);
         failed++;
@@ -403,7 +403,7 @@ START_TEST(test_lost)
     why.text[0] = 0;
     ck_assert(vx_gpu_lost(gpu, &why));
     ck_assert_str_eq(why.text, said);
-    /* From now on every call says the same. */
+    /* From now on every call reports the same error. */
     ck_fails(vx_kernel_launch(kernels, stream, &f32s, &args, &why), VX_CODE_UNAVAILABLE,
              said);
     ck_fails(vx_gpu_alloc(gpu, 4, &why, &more), VX_CODE_UNAVAILABLE, said);

@@ -50,7 +50,7 @@ START_TEST(library_and_driver_are_read)
     vx_gpu_monitor_get(monitor, &stats);
     ck_assert_int_ge(stats.memory_bytes_used, used + (1 << 20));
     vx_gpu_free(gpu, &memory);
-    /* It goes on asking by itself. */
+    /* It goes on polling by itself. */
     ck_assert_int_ge(wait_for(monitor, 6000).energy_mj, 6000);
     vx_gpu_monitor_close(&monitor);
     ck_assert_ptr_null(monitor);
@@ -58,7 +58,8 @@ START_TEST(library_and_driver_are_read)
 }
 END_TEST
 
-/* Opened, asked once, and closed in less than half of the second that it then sleeps. */
+/* Opens the monitor, waits for one reading, and closes it in less than half of its sleep of a
+ * second. */
 static bool closes_at_once(void)
 {
     struct vx_gpu_monitor *monitor;
@@ -69,7 +70,8 @@ static bool closes_at_once(void)
     return vx_clock_ns() - begin_ns < VX_NS_PER_S / 2;
 }
 
-/* On a busy machine a close may take any time, once or twice; sleeping it out takes it always. */
+/* On a busy machine one or two closes may take long; a close that waits for the end of the sleep
+ * always does. */
 START_TEST(its_close_does_not_sleep_it_out)
 {
     VX_WAIT_UNTIL(closes_at_once());

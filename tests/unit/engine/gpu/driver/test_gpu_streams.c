@@ -1,5 +1,5 @@
-/* What the fake does as a device does it: streams that wait for one another, events that have
- * not happened yet, page-locked memory.
+/* Where the fake behaves as a device does: streams that wait for one another, events that have not
+ * happened yet, page-locked memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -76,8 +76,8 @@ START_TEST(test_waiting)
     ck_assert(done);
     ck_assert_uint_eq(out, 8);
     check(vx_gpu_event_done(gpu, filled, &why, &done));
-    ck_assert(done); /* on the way */
-    /* Recorded anew it has not happened, until its stream is waited for. */
+    ck_assert(done); /* not yet done */
+    /* An event that is recorded again has not happened until its stream is waited for. */
     f64 ns;
     in = 9;
     check(vx_gpu_copy_in(gpu, stream, &(struct vx_gpu_copy){memory, &in, 4}, &why));
@@ -91,12 +91,12 @@ START_TEST(test_waiting)
     ck_assert(done);
     check(vx_gpu_event_elapsed(gpu, copied, filled, &why, &ns));
     ck_assert_double_ge(ns, 0);
-    /* Without the wait between them, streams owe each other nothing. */
+    /* Without a wait between them, streams run in any order. */
     check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 10, 4}, &why));
     check(vx_gpu_copy_out(gpu, other, &(struct vx_gpu_copy){&out, memory, 4}, &why));
     check(vx_gpu_stream_wait(gpu, other, &why));
     ck_assert_uint_eq(out, 9);
-    /* What waits is run before its memory, its event or its stream goes. */
+    /* Queued work is run before its memory, its event or its stream is closed. */
     check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&out, memory, 4}, &why));
     vx_gpu_free(gpu, &memory);
     ck_assert_uint_eq(out, 10);
@@ -120,7 +120,7 @@ START_TEST(test_waiting_full)
     ck_assert_uint_eq(last, 10000);
     check(vx_gpu_fill(gpu, stream, &(struct vx_gpu_words){memory, 1, 4}, &why));
     vx_fake_set(
-        &(struct vx_fake_settings){0}); /* from now on at once, after what waits */
+        &(struct vx_fake_settings){0}); /* from now on at once, after queued calls */
     check(vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){&last, memory, 4}, &why));
     ck_assert_uint_eq(last, 1);
 }
@@ -134,7 +134,7 @@ START_TEST(test_waiting_refuses)
     check(vx_gpu_event_open(gpu, &why, &event));
     check(vx_gpu_event_record(gpu, event, stream, &why));
     check(vx_gpu_event_done(gpu, event, &why, &done));
-    ck_assert(done); /* at once, as it is set */
+    ck_assert(done); /* at once, as the settings are */
     check(vx_gpu_stream_after(gpu, stream, event, &why));
     ck_fails(vx_gpu_stream_after(gpu, stream, (struct vx_gpu_event *)stream, &why),
              VX_CODE_INTERNAL, "cuStreamWaitEvent");
@@ -171,7 +171,7 @@ START_TEST(test_host_memory)
     check(
         vx_gpu_copy_out(gpu, stream, &(struct vx_gpu_copy){memory, device, 4000}, &why));
     for (u32 i = 0; i < 1000; i++) ck_assert_uint_eq(memory[i], i);
-    ck_assert_uint_eq(vx_fake_memory_used(), 4000); /* the device's alone */
+    ck_assert_uint_eq(vx_fake_memory_used(), 4000); /* memory of the device alone */
     vx_gpu_host_free(gpu, (void **)&memory);
     ck_assert_ptr_null(memory);
     vx_gpu_host_free(gpu, (void **)&memory);

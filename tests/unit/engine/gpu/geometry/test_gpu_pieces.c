@@ -27,7 +27,7 @@ static void setup(void)
     device_rig_open();
     device_rig_check(
         vx_kernel_set_ready(device_rig.bench.set, wanted, count, NULL, &device_rig.why));
-    count = vx_gpu_map_kernels(wanted, KERNELS_MAX); /* for what is compared with */
+    count = vx_gpu_map_kernels(wanted, KERNELS_MAX); /* for the expected values */
     device_rig_check(
         vx_kernel_set_ready(device_rig.bench.set, wanted, count, NULL, &device_rig.why));
     upload = (struct vx_gpu_upload){.host = device_rig_take(VX_GPU_UPLOAD_BYTES),
@@ -57,7 +57,7 @@ static void set_make(i64 n, i32 columns, struct set *set)
     *set = (struct set){n, columns, device_rig_take((size_t)(n * columns) * 4), GOOD};
     for (i64 cell = 0; kept < n; cell++, left--) {
         if (below(left) >= n - kept) continue;
-        i64 at = kept ? below(kept + 1) : 0; /* where it goes; what is there goes last */
+        i64 at = kept ? below(kept + 1) : 0; /* its new place; the row there moves last */
         i32 *to = set->coords + at * columns, *last = set->coords + kept++ * columns;
         memmove(last, to, (size_t)columns * 4);
         i64 rest = cell / samples;
@@ -68,7 +68,7 @@ static void set_make(i64 n, i32 columns, struct set *set)
     }
 }
 
-/* A row in the middle goes out of range, or is another's twin. */
+/* Puts a row in the middle out of range, or makes it a copy of another. */
 static void set_spoil(struct set *set, enum bad bad)
 {
     const size_t row = (size_t)set->columns * 4;
@@ -143,7 +143,7 @@ static void batch_build(struct batch *batch)
 
 /* --- what is right --- */
 
-/* A map in rows of the request: nobody's order of bricks is seen in it. */
+/* A map in rows of the request, so that it does not depend on an order of bricks. */
 struct plain {
     i32 *nbr;
     u32 *masks;
@@ -182,7 +182,7 @@ static void plain_same(const struct plain *a, const struct plain *b,
     ck_assert(!memcmp(a->masks, b->masks, (size_t)(n * map->words) * 4));
 }
 
-/* One set by map.h alone. */
+/* One set, built with map.h alone. */
 static struct plain single(const struct set *set, const struct vx_map_key *key,
                            u64 *pairs)
 {
@@ -257,7 +257,7 @@ static void whole_make(const struct batch *batch, struct set *whole)
     }
 }
 
-/* Whatever the pieces hold, good or bad, is what the join holds, raised. */
+/* The join holds what the pieces hold, good or bad, with row numbers raised. */
 static void check_raised(const struct batch *batch, const i32 *rows,
                          const struct vx_gpu_map *map, i32 key)
 {
@@ -324,7 +324,7 @@ START_TEST(test_random)
 {
     struct batch batch;
     state = (u64)_i * 977 + 5;
-    /* Large ones among few, so that a test is done in a second. */
+    /* Few of the sets are large, so that a test takes a second. */
     i32 count = 1 + (i32)below(_i % 3 ? 64 : 6);
     batch_make(&batch, count, count < 7 ? 5000 : 400);
     if (_i % 4 == 1)
@@ -339,7 +339,7 @@ START_TEST(test_random)
 }
 END_TEST
 
-/* Every one of 64 small pieces is built by two launches, one piece by the same. */
+/* Two launches build all of 64 small pieces, and the same two build one piece. */
 START_TEST(test_launches)
 {
     static const i32 counts[] = {64, 1, 2};
@@ -361,7 +361,7 @@ START_TEST(test_launches)
 }
 END_TEST
 
-/* No map at all: the rows and the faults are what is wanted. */
+/* No map at all: only the rows and the faults are computed. */
 START_TEST(test_no_keys)
 {
     struct batch batch;
@@ -376,8 +376,8 @@ START_TEST(test_no_keys)
 }
 END_TEST
 
-/* Room for descriptions that is too small for a launch of many: one by one, the same
- * maps; and for a join a sentence. */
+/* The room for descriptions is too small for a launch of many: pieces are built one by
+ * one, with the same maps; a join is refused with a sentence. */
 START_TEST(test_little_room)
 {
     struct batch batch;
@@ -407,7 +407,7 @@ START_TEST(test_little_room)
 }
 END_TEST
 
-/* One int that is not the same, at every place in turn, alone among others. */
+/* One int that differs, at every place in turn, alone or with others. */
 START_TEST(test_compare)
 {
     enum { PAIRS = 7 };

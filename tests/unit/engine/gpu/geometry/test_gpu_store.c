@@ -1,5 +1,5 @@
-/* The device's geometry store: names, holds, who is thrown out, and that every byte comes
- * back.
+/* The device's geometry store: coords_refs, holds, which entries are discarded, and that every byte
+ * is returned.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -82,7 +82,7 @@ START_TEST(a_name_is_both_halves)
     other = name_of(1);
     other.coords_ref.high++;
     ck_assert_ptr_null(vx_gpu_store_hold(store, &other));
-    ck_assert_int_eq(stats().hits, 0); /* the user says which holds count */
+    ck_assert_int_eq(stats().hits, 0); /* the caller says which holds count */
     vx_gpu_store_count(store, true);
     vx_gpu_store_count(store, false);
     vx_gpu_store_count(store, false);
@@ -105,7 +105,7 @@ START_TEST(the_least_recently_used_goes_first)
     ck_assert_ptr_null(hold(3)); /* 2 is held */
     ck_assert_int_eq(stats().evictions, 2);
     drop(two);
-    drop(make(6, UNITS / 2)); /* two go, but pieces must lie together */
+    drop(make(6, UNITS / 2)); /* two are discarded, but their blocks must be adjacent */
     ck_assert_ptr_nonnull(two = hold(6));
     drop(two);
     ck_assert_int_eq(stats().bytes, UNITS * UNIT);
@@ -119,7 +119,7 @@ START_TEST(what_is_held_stays)
     ck_assert_ptr_null(make(9, 1));
     ck_assert_int_eq(stats().evictions, 0);
     drop(all[2]);
-    ck_assert_ptr_null(make(9, UNITS)); /* throws out what it can */
+    ck_assert_ptr_null(make(9, UNITS)); /* discards all that is not held */
     ck_assert_ptr_null(hold(2));
     ck_assert_ptr_null(make(9, UNITS + 1)); /* never fits */
     struct vx_gpu_geometry *small = make(9, 1);
@@ -129,7 +129,7 @@ START_TEST(what_is_held_stays)
         if (i != 2) drop(all[i]);
     drop(hold(9));
     ck_assert_ptr_null(make(10, UNITS + 1));
-    ck_assert_ptr_nonnull(small = hold(9)); /* that threw nothing out */
+    ck_assert_ptr_nonnull(small = hold(9)); /* that discarded nothing */
     drop(small);
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(what_is_forgotten_is_found_no_more)
     vx_gpu_store_forget(store, it);
     ck_assert(it->gone);
     ck_assert_ptr_null(hold(1));
-    again = make(1, 4); /* beside the one that is still in use */
+    again = make(1, 4); /* in addition to the one that is still in use */
     ck_assert_ptr_ne(again, it);
     ck_assert_ptr_ne(again->memory, it->memory);
     ck_assert_int_eq(stats().bytes, 8 * UNIT);
@@ -174,13 +174,13 @@ START_TEST(orders_live_with_their_geometry)
     ck_assert_ptr_null(vx_gpu_store_order_make(store, it, &large));
     drop(it);
     drop(other);
-    drop(make(3, UNITS)); /* throws both out, orders too */
+    drop(make(3, UNITS)); /* discards both, with their orders */
     ck_assert_int_eq(stats().bytes, UNITS * UNIT);
     ck_assert_int_eq(stats().evictions, 2);
 }
 END_TEST
 
-/* Pieces are powers of two, so a range that is none has no piece of its own size. */
+/* Blocks are powers of two, so a range whose size is not one has no block of its own size. */
 START_TEST(what_can_never_fit_throws_nothing_out)
 {
     const struct vx_gpu_store_order large = {0, 1, 33 * UNIT};
@@ -203,7 +203,7 @@ START_TEST(what_can_never_fit_throws_nothing_out)
 }
 END_TEST
 
-/* More geometries than entries, and every one of its orders: the oldest make room. */
+/* More geometries than entries, each with all its orders: the oldest are discarded. */
 START_TEST(entries_and_orders_are_few)
 {
     vx_alloc_thaw();
@@ -215,7 +215,7 @@ START_TEST(entries_and_orders_are_few)
         !vx_gpu_open(&(struct vx_gpu_options){VX_GPU_FAKE, 0, NULL}, &why, &gpu).fault);
     ck_assert(!vx_gpu_store_open(gpu, (size_t)1 << 30, &why, &store).fault);
     vx_alloc_freeze();
-    drop(make(VX_GPU_STORE_ENTRIES + 99, 1)); /* the oldest has no order to give */
+    drop(make(VX_GPU_STORE_ENTRIES + 99, 1)); /* the oldest has no order */
     for (u64 i = 0; i < VX_GPU_STORE_ENTRIES + 10; i++) {
         struct vx_gpu_geometry *it = make(i, 1);
         ck_assert_ptr_nonnull(it);
@@ -238,7 +238,7 @@ START_TEST(entries_and_orders_are_few)
 }
 END_TEST
 
-/* Beside a list of what ought to be there, for whatever order of calls. */
+/* The store against a list of what it must contain, for random sequences of calls. */
 START_TEST(any_sequence_keeps_count)
 {
     enum { NAMES = 24 };

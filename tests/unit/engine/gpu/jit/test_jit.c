@@ -73,14 +73,15 @@ START_TEST(test_source_hash)
     jit = jit_rig_jit(&rig, "fake");
     vx_jit_source_hash(jit, &scale_spec, other);
     ck_assert_str_ne(first, other);
-    /* What the binary carries is found too. */
+    /* Texts that are embedded in the binary are found too. */
     vx_jit_source_hash(jit, &count_spec, same);
     vx_jit_close(&jit);
     ck_assert_str_ne(same, other);
 }
 END_TEST
 
-/* What a compiler sees alike has one hash: comments and blanks do not count, all else does. */
+/* Texts that a compiler reads as the same have one hash: comments and blanks do not count,
+ * everything else does. */
 START_TEST(test_hash_is_of_code)
 {
     static const struct {
@@ -183,7 +184,7 @@ START_TEST(test_build_once_each)
     ck_assert(!first.from_cache);
     ck_assert_ptr_ne(get(jit, &wanted[1]).data, first.data);
     ck_assert_ptr_ne(get(jit, &wanted[40]).data, first.data);
-    /* All are there: told at once, and nothing is done. */
+    /* All are ready: reported at once, and nothing is compiled. */
     told = (struct told){0};
     ck_assert_ptr_null(vx_jit_build(jit, wanted, 200, &progress, NULL).fault);
     ck_assert_int_eq(entries(path), 80);
@@ -201,8 +202,8 @@ END_TEST
 /* Entry bytes: 56 of header, 16 of log, then the image. */
 static const struct {
     const char *what;
-    long at;    /* a byte to turn over; -1 = none */
-    long bytes; /* what remains; -1 = all */
+    long at;    /* a byte to invert; -1 = none */
+    long bytes; /* bytes that remain; -1 = all */
 } damages[] = {
     {"magic", 0, -1},
     {"abi", 8, -1},
@@ -283,7 +284,7 @@ START_TEST(test_directory_of_others)
 }
 END_TEST
 
-/* A directory that cannot be made or written: everything works, said once. */
+/* A directory that cannot be made or written: everything works, and a warning is logged once. */
 START_TEST(test_directory_unusable)
 {
     struct vx_jit_options options = {
@@ -297,7 +298,7 @@ START_TEST(test_directory_unusable)
     }
     vx_jit_close(&jit);
     ck_assert_uint_eq(vx_log_count(VX_EVENT_KERNEL_CACHE), said + 1);
-    /* Taken away while in use: the same. */
+    /* The directory is removed while it is in use: the same. */
     options.directory = rig.cache;
     ck_assert_ptr_null(vx_jit_open(&options, NULL, &jit).fault);
     ck_assert_int_eq(rmdir(rig.cache), 0);

@@ -64,7 +64,7 @@ START_TEST(test_archs)
 }
 END_TEST
 
-/* A filled cache serves without a compiler; what is not in it is named. */
+/* A filled cache is enough without a compiler; the error names a kernel that is not in it. */
 START_TEST(test_no_compiler)
 {
     struct vx_jit_options options = {
@@ -107,7 +107,7 @@ START_TEST(test_refused)
 }
 END_TEST
 
-/* Several compilers at once, and one text of many that is wrong for some tiles. */
+/* Several compilers at once, and one text out of many that does not compile for some tiles. */
 START_TEST(test_parallel)
 {
     struct vx_jit_options options = {.arch = "sm_80", .texts = rig.texts, .threads = 4};

@@ -1,5 +1,5 @@
-/* Batches on the fake GPU: whatever is mixed, however memory is cut and whatever the store
- * has, an item's answer is bit for bit the one that it has alone.
+/* Batches on the fake GPU: for any mix of requests, division of memory and content of the store, an
+ * item's answer has the bits that it has alone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +20,7 @@ static struct vx_model *model;
 
 static const struct {
     const char *precision;
-    size_t device_bytes, cache_bytes; /* device: 0 = what one largest round needs */
+    size_t device_bytes, cache_bytes; /* device: 0 = as the largest round */
     i32 event_polls, most;            /* items of a batch */
 } rigs[] = {
     {"fp32", 64 << 20, 32 << 20, 0, 12}, {"fp16", 64 << 20, 32 << 20, 3, 12},
@@ -86,7 +86,7 @@ static struct vx_gpu_mix_sent *send_random(struct vx_test_random *random, i32 mo
         /* References are slow, so the largest come less often. */
         if (picks[i].request % 5 == 4 && dice >> 24 & 3)
             picks[i].request -= 1 + (i32)(dice >> 28 & 1);
-        /* Of a twin and its like nobody knows whom a reference means. */
+        /* A reference is ambiguous when another request shares the coords_ref. */
         i32 request = picks[i].request;
         bool one = request != 4 && request < VX_GPU_MIX_GOOD;
         picks[i].reference = one && !picks[i].nameless && (dice >> 10 & 3) == 0;
@@ -131,7 +131,7 @@ START_TEST(an_answer_is_the_same_in_any_company)
 }
 END_TEST
 
-/* Everything at once, one time after the other: the second time nothing is built. */
+/* All requests at once, several times: from the second time on nothing is built. */
 START_TEST(a_batch_of_known_geometries_builds_nothing)
 {
     struct vx_gpu_mix_pick picks[VX_BATCH_ITEMS_MAX] = {{0}};
@@ -152,7 +152,7 @@ START_TEST(a_batch_of_known_geometries_builds_nothing)
         }
         ck_assert_int_eq(vx_gpu_mix_check(&mix, &sent, false), VX_BATCH_ITEMS_MAX);
     }
-    /* The index and two maps; then comparing and telling. */
+    /* The index and two maps; then the comparison and its report. */
     ck_assert_int_eq(launches[0], launches[1] + 3);
     ck_assert_int_eq(launches[1], launches[2] + 2);
     /* Rows of two types in, the join of rows and two maps, two orders of 13 at most. */
@@ -162,7 +162,7 @@ START_TEST(a_batch_of_known_geometries_builds_nothing)
 }
 END_TEST
 
-/* Said again, a request alone launches its rows in, its layers and its rows out. */
+/* A repeated request that is alone launches its rows in, its layers and its rows out. */
 START_TEST(a_reference_alone_launches_no_geometry)
 {
     const struct vx_gpu_mix_pick first = {.request = 3},
@@ -195,7 +195,7 @@ START_TEST(a_reference_alone_launches_no_geometry)
 }
 END_TEST
 
-/* What one lane builds the other uses before the host has seen it. */
+/* One lane uses what the other builds, before the host has seen the result. */
 START_TEST(a_geometry_on_its_way_is_used)
 {
     const struct vx_gpu_mix_pick first[2] = {{.request = 4}, {.request = 9}};
@@ -206,7 +206,7 @@ START_TEST(a_geometry_on_its_way_is_used)
     struct vx_gpu_mix_sent *a = vx_gpu_mix_send(&mix, first, 1 + _i % 2);
     struct vx_gpu_mix_sent *b = vx_gpu_mix_send(&mix, second, 1 + _i % 2 * 2);
     submit(a);
-    /* From now on a stream does at once what it is told: b would overtake a. */
+    /* From now on a stream runs its work immediately: b would overtake a. */
     if (_i > 1) vx_fake_set(&(struct vx_fake_settings){0});
     submit(b);
     ck_assert_int_eq(vx_engine_under_way(vx_gpu_rig_engine), 2);
@@ -223,7 +223,7 @@ START_TEST(a_geometry_on_its_way_is_used)
 }
 END_TEST
 
-/* One name, three geometries: each has its own answer, and the first keeps the name. */
+/* One coords_ref, three geometries: each has its own answer, the first keeps the coords_ref. */
 START_TEST(a_name_is_no_proof)
 {
     const struct vx_gpu_mix_pick picks[4] = {{.request = 4},
@@ -247,8 +247,8 @@ START_TEST(a_name_is_no_proof)
 }
 END_TEST
 
-/* Two batches that do not fit beside each other: the second waits for its memory, though
- * its stream would do at once what it is told, in the middle of the first. */
+/* Two batches that do not fit in memory together: the second waits for its memory, though
+ * its stream would run its work immediately, in the middle of the first. */
 START_TEST(a_batch_waits_for_memory)
 {
     static struct vx_gpu_places places;
@@ -278,7 +278,7 @@ START_TEST(a_batch_waits_for_memory)
 }
 END_TEST
 
-/* A mate that is built takes no room from what a reference means. */
+/* Building one item's geometry does not discard one that another item refers to. */
 START_TEST(what_a_reference_means_stays)
 {
     const struct vx_gpu_mix_pick first = {.request = 3};
@@ -305,14 +305,15 @@ START_TEST(what_a_reference_means_stays)
 }
 END_TEST
 
-/* Each member counts once: a hit has used what was there, whatever was tried before. */
+/* Each item counts once: it is a hit when it used a geometry that was there, whatever was tried
+ * before. */
 START_TEST(a_member_counts_once)
 {
     static const struct {
         struct vx_gpu_mix_pick picks[4];
         i32 right, hits, misses;
     } cases[] = {
-        /* refused for the third, then held anew; the last has no name to ask for */
+        /* refused because of the third, then held again; the last has no coords_ref to look up */
         {{{.request = 3},
           {.request = 3, .reference = true},
           {.request = 8, .reference = true},
@@ -320,7 +321,7 @@ START_TEST(a_member_counts_once)
          3,
          1,
          2},
-        /* found, but another's: known at once, or when the device has compared */
+        /* found, but of another geometry: known at once, or when the device has compared */
         {{{.request = 4},
           {.request = VX_GPU_MIX_TWIN},
           {.request = VX_GPU_MIX_SHORT},
@@ -350,7 +351,7 @@ START_TEST(a_member_counts_once)
 }
 END_TEST
 
-/* In every order, beside the units of time that both contain. */
+/* In every order, with the units of time that both contain. */
 START_TEST(time_together_is_counted_once)
 {
     for (i32 a = 0; a < 6; a++)
@@ -367,7 +368,7 @@ START_TEST(time_together_is_counted_once)
 }
 END_TEST
 
-/* Two batches that the device did one after the other, and whose ends the host finds in
+/* Two batches that the device ran one after the other, and whose ends the host sees in
  * the wrong order: each has its own time. */
 START_TEST(times_are_right_in_any_order)
 {
@@ -382,7 +383,7 @@ START_TEST(times_are_right_in_any_order)
     ck_assert_ptr_eq(collect(true), sent[0]);
     vx_fake_queue_drain();
     vx_fake_set(&(struct vx_fake_settings){0});
-    submit(sent[2]); /* on the first again, whose end is asked for first */
+    submit(sent[2]); /* on the first again; its end is queried first */
     for (i32 i = 2; i > 0; i--) ck_assert_ptr_eq(collect(true), sent[i]);
     for (i32 i = 0; i < 3; i++) {
         const struct vx_item *item = &sent[i]->items[0];
@@ -424,7 +425,7 @@ static void write_chain(i32 maps)
     vx_test_write_model(vx_rig_root, 1, json, tensors, (size_t)maps);
 }
 
-/* So many maps that what a join must be told is more than a lane has room for: a batch
+/* So many maps that the arguments of a join exceed a lane's room for them: a batch
  * becomes several rounds. */
 START_TEST(a_network_of_many_maps_is_cut_into_rounds)
 {

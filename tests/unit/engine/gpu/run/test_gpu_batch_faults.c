@@ -1,5 +1,5 @@
-/* Batches on the fake GPU when a member is wrong, names what is not there, or the device
- * fails in the middle: its mates are answered, and nothing wrong is remembered.
+/* Batches on the fake GPU when one request is wrong, refers to an unknown geometry, or the device
+ * fails in the middle: the others are answered, and nothing wrong is kept.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -67,7 +67,8 @@ static i64 cache_bytes(void)
     return stats.cache_bytes;
 }
 
-/* Bad under a name, twice, between good ones: refused alone, and its name finds nothing. */
+/* The same bad coordinates with a coords_ref, twice, between good requests: only these are refused,
+ * and their coords_ref finds nothing afterwards. */
 START_TEST(what_is_bad_is_not_remembered)
 {
     const struct vx_gpu_mix_pick picks[5] = {{.request = 2},
@@ -94,7 +95,7 @@ START_TEST(what_is_bad_is_not_remembered)
 }
 END_TEST
 
-/* Both lanes at the same bad geometry, which only one of them builds. */
+/* Both lanes use the same bad geometry, which only one of them builds. */
 START_TEST(a_bad_geometry_on_its_way_is_refused)
 {
     const struct vx_gpu_mix_pick first[2] = {{.request = VX_GPU_MIX_DUPLICATE},
@@ -115,7 +116,7 @@ START_TEST(a_bad_geometry_on_its_way_is_refused)
     ck_assert_int_eq(vx_gpu_mix_check(&mix, &b, false), 2);
     struct vx_engine_stats stats;
     vx_engine_stats_get(vx_gpu_rig_engine, &stats);
-    ck_assert_int_eq(stats.cache_hits, 0); /* what was found was of no use */
+    ck_assert_int_eq(stats.cache_hits, 0); /* the geometry that was found was bad */
     ck_assert_int_eq(stats.cache_misses, 5);
 }
 END_TEST
@@ -140,7 +141,8 @@ START_TEST(a_bad_name_on_its_way_is_refused)
 }
 END_TEST
 
-/* References: to what is not there, to another number of voxels, to what a mate brings. */
+/* References: to an unknown geometry, with another number of voxels, to a geometry of the same
+ * batch. */
 START_TEST(references_are_checked)
 {
     const struct vx_gpu_mix_pick picks[4] = {{.request = 3, .reference = true},
@@ -153,7 +155,7 @@ START_TEST(references_are_checked)
     submit(sent);
     ck_assert_ptr_eq(collect(), sent);
     for (i32 i = 0; i < 4; i++) {
-        if (i < 2) { /* a mate may come later */
+        if (i < 2) { /* the item that it refers to may come later */
             ck_assert(sent->items[i].geometry_kept);
             continue;
         }
@@ -185,8 +187,7 @@ static const struct vx_gpu_mix_pick busy[2][4] = {
     {{.request = 2}, {.request = VX_GPU_MIX_RANGE}, {.request = 7}, {.request = 0}},
     {{.request = 2}, {.request = 6}, {.request = 7, .nameless = true}, {.request = 2}}};
 
-/* Two batches under way, and what goes wrong goes wrong at the nth call; returns how many
- * items were answered. */
+/* Two batches are under way and the nth call fails; returns how many items were answered. */
 static i32 run_busy(bool broken)
 {
     i32 answered = 0;
@@ -201,7 +202,8 @@ static i32 run_busy(bool broken)
     return answered;
 }
 
-/* At each launch in turn: what ended before is answered, the rest is UNAVAILABLE. */
+/* The device is lost at each launch in turn: items that ended before are answered, the others are
+ * UNAVAILABLE. */
 START_TEST(a_lost_device_loses_nothing_that_was_right)
 {
     i64 before = vx_fake_launches();
@@ -217,7 +219,7 @@ START_TEST(a_lost_device_loses_nothing_that_was_right)
         all += run_busy(true) == 8;
         ck_assert(vx_engine_lost(vx_gpu_rig_engine, &why));
         vx_engine_unload(vx_gpu_rig_engine, &model);
-        vx_engine_close(&vx_gpu_rig_engine); /* what is on its streams never happens */
+        vx_engine_close(&vx_gpu_rig_engine); /* the work on its streams never runs */
         vx_fake_set(&(struct vx_fake_settings){0});
         vx_gpu_rig_reopen(VX_RIG_DEVICE_BYTES, NULL);
         load(0);
@@ -226,8 +228,8 @@ START_TEST(a_lost_device_loses_nothing_that_was_right)
 }
 END_TEST
 
-/* Every call fails once: a batch, or both, say so; the next are right, and what the store
- * has is right. */
+/* Every call fails once: one batch or both report it; the next ones are right, and the
+ * store holds nothing wrong. */
 START_TEST(a_failing_call_leaves_nothing_wrong)
 {
     i64 calls = 0;
@@ -244,17 +246,18 @@ START_TEST(a_failing_call_leaves_nothing_wrong)
         ck_assert_int_eq(run_busy(false), 8);
     }
     ck_assert_int_gt(calls, 80);
-    /* Some calls only ask; times that two batches share are an estimate. */
+    /* Some calls only query, so that their failure changes nothing; times that two batches share
+     * are an estimate. */
     ck_assert_int_gt(spoilt, (i32)calls - 8);
 }
 END_TEST
 
-/* Whether a device that cannot be waited for has ended nobody knows: its memory, and the
+/* When waiting for a device fails, its work may still be running: its memory, and the
  * items', is not used again. */
 START_TEST(a_device_that_cannot_be_waited_for_is_lost)
 {
     static const struct {
-        i64 call, count; /* after the batch was taken: asked, waited, waited again */
+        i64 call, count; /* calls after the submit: a query, a wait, a second wait */
         bool lost;
     } cases[] = {{1, 1, false}, {2, 1, false}, {1, 2, true}, {2, 2, true}};
     struct vx_why why = {{0}};
@@ -282,7 +285,7 @@ START_TEST(a_device_that_cannot_be_waited_for_is_lost)
 }
 END_TEST
 
-/* Which row is bad the CPU finds out while the device's thread waits: not of many. */
+/* The CPU finds out which row is bad while the device's thread waits, so only for few rows. */
 START_TEST(rows_are_named_when_that_is_quick)
 {
     static const struct {
@@ -323,7 +326,7 @@ START_TEST(rows_are_named_when_that_is_quick)
 }
 END_TEST
 
-/* A model that was not warmed brings its weights with its first batch, or fails it. */
+/* The first batch of a model that was not warmed copies its weights, or fails. */
 START_TEST(weights_that_do_not_arrive_fail_a_batch)
 {
     vx_engine_unload(vx_gpu_rig_engine, &model);

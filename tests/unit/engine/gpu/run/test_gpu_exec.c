@@ -1,5 +1,5 @@
-/* Networks on the fake GPU: answers against the oracle and the CPU, bits that do not depend
- * on the order of rows, where a request lies in memory, which kernels a model needs.
+/* Networks on the fake GPU: answers against the oracle and the CPU, bits that do not depend on the
+ * order of rows or on where a request lies in memory, which kernels a model needs.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,7 +62,7 @@ START_TEST(networks_agree_with_the_oracle)
 }
 END_TEST
 
-/* Partial sums by planes and by columns, which few rows are enough for. */
+/* Partial sums by planes and by columns; a few rows are enough to use them. */
 START_TEST(wide_layers_are_split)
 {
     vx_gpu_rig_write(precisions[_i].word, vx_gpu_rig_wide, 5);
@@ -84,7 +84,7 @@ START_TEST(wide_layers_are_split)
 }
 END_TEST
 
-/* What the CPU engine answers, in the numbers that people see. */
+/* The CPU engine's result, in the fields that users see. */
 START_TEST(the_cpu_says_the_same)
 {
     vx_gpu_rig_write("fp32", network(_i), 7);
@@ -129,7 +129,7 @@ static void rows_move(void *to, const void *from, i64 n, size_t bytes)
                (const u8 *)from + (size_t)i * bytes, bytes);
 }
 
-/* The same voxels again, in company, and in the opposite order: the same bits. */
+/* The same voxels again, with other requests, and in the opposite order: the same bits. */
 START_TEST(bits_are_the_rows_own)
 {
     enum { N = 333 };
@@ -178,7 +178,7 @@ START_TEST(an_empty_cloud_has_an_empty_answer)
 }
 END_TEST
 
-/* auto: what the weights of convolutions and linear layers are. */
+/* auto: the type that the weights of convolutions and linear layers have. */
 START_TEST(precision_follows_the_weights)
 {
     static const struct {
@@ -212,7 +212,7 @@ START_TEST(precision_follows_the_weights)
 }
 END_TEST
 
-/* One layer of the largest cloud that is expected, in less than 2.5 GB: C 64, FP16. */
+/* One layer on the largest cloud that is expected, in less than 2.5 GB: C 64, FP16. */
 START_TEST(a_large_layer_fits)
 {
     const i64 n = 4100000;
@@ -256,8 +256,8 @@ START_TEST(a_large_layer_fits)
 }
 END_TEST
 
-/* What `voxeld compile` makes for an architecture that is not here: the same few kernels
- * for a network twice, and all that a request launches. */
+/* What `voxeld compile` builds for an architecture that this machine lacks: the same
+ * kernels for a network each time, and every one that a request launches. */
 START_TEST(a_model_says_its_kernels)
 {
     vx_gpu_rig_write("bf16", vx_gpu_rig_odd, 7);
@@ -326,8 +326,8 @@ START_TEST(a_pinned_algorithm_answers)
 }
 END_TEST
 
-/* Measured at the warm-up sizes, kept for the next start, and the answers are the same
- * bits as before. */
+/* Tiles are measured at the warm-up sizes and kept for the next start, and the answers
+ * have the same bits as before. */
 START_TEST(tuning_changes_no_bits)
 {
     char path[VX_TEST_PATH_BYTES + 16], json[4096];
@@ -359,7 +359,7 @@ START_TEST(tuning_changes_no_bits)
 
     vx_gpu_rig_reopen(VX_RIG_DEVICE_BYTES, &settings);
     model = vx_gpu_rig_load(vx_rig_root);
-    ck_assert(!vx_gpu_tune_more(&model->gpu->tune)); /* the file knows it all */
+    ck_assert(!vx_gpu_tune_more(&model->gpu->tune)); /* the file has every row */
     vx_engine_unload(vx_gpu_rig_engine, &model);
     vx_free(before);
     vx_free(after);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const struct {
-    i64 row, same; /* row is made the same as `same`, or gets the coordinates */
+    i64 row, same; /* `row` becomes a copy of `same`, or gets the coordinates */
     i32 coords[4];
 } bad_rows[] = {
     {20, 3, {0}},
@@ -25,7 +25,7 @@ static const struct {
     {0, -1, {VX_SAMPLE_MAX + 1, 0, 0, 0}},
 };
 
-/* One bad request among good ones: it fails alone, with the words of the CPU. */
+/* One bad request among good ones: it fails alone, with the same sentence as on the CPU. */
 START_TEST(a_bad_request_fails_alone)
 {
     vx_gpu_rig_write("fp32", vx_rig_networks[1], 7);
@@ -56,7 +56,7 @@ START_TEST(a_bad_request_fails_alone)
 }
 END_TEST
 
-/* NaN and infinity go where the arithmetic takes them, and no further. */
+/* NaN and infinity spread as the arithmetic defines, and no further. */
 START_TEST(what_is_not_a_number_passes_through)
 {
     static const char *const json = VX_RIG_HEAD VX_RIG_CONV(
@@ -98,7 +98,7 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
     vx_gpu_rig_reopen(4 << 20, NULL);
     vx_gpu_rig_write("fp16", text, 1);
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
-    /* The file promises nothing, so the promise is what fits. */
+    /* The file sets no limit, so the limit is what fits. */
     i64 fits = vx_model_signature(model)->voxels_max, n = fits + 1;
     ck_assert_int_gt(fits, 1000);
     ck_assert_int_lt(fits, 100000);
@@ -138,8 +138,8 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
 }
 END_TEST
 
-/* Weights beside the block: too many are refused before they are moved, by their number or
- * by what others have taken since, and the device serves on. */
+/* Weights lie outside the memory for requests. Too many are refused before they are copied, because
+ * of their size or of what others have taken since, and the device goes on serving. */
 START_TEST(weights_that_do_not_fit_are_refused)
 {
     static const char *const json = VX_RIG_HEAD VX_RIG_LINEAR("a", "feats", "1024")
@@ -173,7 +173,7 @@ START_TEST(weights_that_do_not_fit_are_refused)
 }
 END_TEST
 
-/* A block that the device has no room for is refused at open, with the numbers. */
+/* Memory for requests that the device does not have is refused at open, with the numbers. */
 START_TEST(a_block_that_does_not_fit_is_refused)
 {
     const struct vx_engine_options options = {.kind = VX_DEVICE_FAKE,
@@ -192,8 +192,8 @@ START_TEST(a_block_that_does_not_fit_is_refused)
 }
 END_TEST
 
-/* Numbers that a precision does not hold; a weight that is none would make the bits of a row
- * depend on its tile. */
+/* Weights that a precision cannot hold: an infinite or NaN weight would make the bits of a
+ * row depend on its tile. */
 START_TEST(a_weight_that_is_no_number_of_the_precision_is_refused)
 {
     static const struct {
@@ -224,7 +224,7 @@ START_TEST(a_weight_that_is_no_number_of_the_precision_is_refused)
 }
 END_TEST
 
-/* In the columns that pad two channels to sixteen an infinity meets weights of zero. */
+/* In the columns that pad two channels to sixteen, an infinity is multiplied by weights of zero. */
 START_TEST(an_infinity_stays_one_beside_padding)
 {
     static const char *const json = VX_RIG_HEAD
@@ -265,8 +265,8 @@ START_TEST(a_batch_may_hold_more_than_one_request_may)
 }
 END_TEST
 
-/* At each launch of a request in turn the device is lost: that item and all that follow
- * are UNAVAILABLE with the first error's sentence, and the worker is told. */
+/* The device is lost at each launch of a request in turn: that item and all that follow
+ * are UNAVAILABLE with the first error's sentence, and the worker is notified. */
 START_TEST(a_lost_device_says_so)
 {
     vx_gpu_rig_write("fp32", vx_rig_networks[1], 7);
@@ -303,8 +303,8 @@ START_TEST(a_lost_device_says_so)
 }
 END_TEST
 
-/* Every call of the driver in turn fails, not for good: one batch fails, and the next is
- * right, also when it has the geometry that the first was building. */
+/* Every call of the driver fails once, in turn: one batch fails, and the next is right,
+ * also when it uses the geometry that the first was building. */
 START_TEST(a_failing_call_fails_one_batch)
 {
     vx_gpu_rig_write("fp32", vx_rig_networks[1], 7);
@@ -346,7 +346,7 @@ START_TEST(a_failing_call_fails_one_batch)
 }
 END_TEST
 
-/* The same while a model is made ready: it is not, or it is, and a second try succeeds. */
+/* The same while a model is warmed: the warm-up fails or succeeds, and a second try succeeds. */
 START_TEST(a_failing_call_fails_one_warm_up)
 {
     vx_gpu_rig_write("fp16", vx_rig_networks[0], 7);
@@ -369,7 +369,7 @@ START_TEST(a_failing_call_fails_one_warm_up)
 }
 END_TEST
 
-/* What the file says is at most taken, whatever the memory. */
+/* A limit in the file is never exceeded, however much memory there is. */
 START_TEST(a_limit_is_a_limit)
 {
     char json[4096];
@@ -390,7 +390,7 @@ START_TEST(a_limit_is_a_limit)
 }
 END_TEST
 
-/* A worker's life: the device thread is frozen, warms one model and serves while another
+/* As in a worker: the device thread is frozen, warms one model and serves while another
  * loads. */
 START_TEST(models_load_while_others_run)
 {

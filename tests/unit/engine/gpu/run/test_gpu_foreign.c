@@ -18,7 +18,7 @@
 static struct vx_gpu_mix mix;
 static struct vx_model *model;
 
-/* What another process would have: memory with a descriptor, and its handle. */
+/* Stands for another process: memory with a descriptor, and its handle. */
 static struct client {
     int fd;
     u8 *own;  /* as the client sees it */
@@ -92,7 +92,7 @@ static void run(struct vx_gpu_mix_sent *sent)
     vx_alloc_thaw();
 }
 
-/* Some more of the client's memory; what is in it follows. */
+/* Takes more of the client's memory; its content is set later. */
 static size_t take(const void *data, size_t bytes)
 {
     size_t at = client.used;
@@ -108,8 +108,8 @@ static size_t output_bytes(i32 output, i64 n)
     return (size_t)n * (size_t)it->channels * vx_dtype_bytes(it->dtype);
 }
 
-/* Puts tensors of an item where the client has them: a bit each, on the device or, for the
- * other mask, in host memory.  `own` are the outputs' places of before. */
+/* Moves tensors of an item to the client's memory: a bit for each, in `device` for device
+ * memory or in `host` for host memory.  `own` keeps the outputs' earlier places. */
 struct moved {
     u32 there; /* on either side */
     size_t at[VX_OUTPUTS_MAX];
@@ -142,7 +142,7 @@ static void move(struct vx_item *item, u32 device, u32 host, struct moved *moved
     }
 }
 
-/* What the client reads, where the check looks for it. */
+/* Copies what the client reads to where the check expects it. */
 static void move_back(struct vx_item *item, const struct moved *moved)
 {
     for (i32 o = 0; o < mix.signature->outputs_count; o++) {
@@ -152,7 +152,7 @@ static void move_back(struct vx_item *item, const struct moved *moved)
     }
 }
 
-/* Random sizes, types and places; answers are those of the arena, bit for bit. */
+/* Random sizes, types and places; the answers have the same bits as those in the arena. */
 START_TEST(an_answer_is_the_same_wherever_it_lies)
 {
     struct vx_test_random random = {7 + (u64)_i};
@@ -184,8 +184,8 @@ START_TEST(an_answer_is_the_same_wherever_it_lies)
 }
 END_TEST
 
-/* What is used of coordinates is what was copied, whatever is written there afterwards; and
- * nothing that is said of them looks at them again. */
+/* Only the copy of the coordinates is used, whatever is written to the original afterwards;
+ * an error message does not read the original again either. */
 START_TEST(coordinates_are_read_once)
 {
     const struct vx_gpu_mix_pick picks[2] = {{.request = 3, .nameless = true},
@@ -197,7 +197,7 @@ START_TEST(coordinates_are_read_once)
     import();
     struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, picks, 2);
     for (i32 i = 0; i < 2; i++) move(&sent->items[i], bits[0], bits[1], &moved);
-    vx_engine_submit(vx_gpu_rig_engine, model, &sent->batch); /* streams run at once */
+    vx_engine_submit(vx_gpu_rig_engine, model, &sent->batch); /* streams work at once */
     memset(client.own, 0xff, client.used);
     ck_assert_ptr_eq(vx_engine_collect(vx_gpu_rig_engine, true), &sent->batch);
     for (i32 i = 0; i < 2; i++) ck_assert(!sent->items[i].geometry_kept);
@@ -235,11 +235,12 @@ static void answer_before(struct vx_item *item)
 {
     item->status = vx_status_of_code(VX_CODE_FAILED_PRECONDITION);
     vx_why_set(&item->why, "answered before it came");
-    item->coords = NULL; /* nobody looks */
+    item->coords = NULL; /* never read */
     item->feats = NULL;
 }
 
-/* Items that come with a fault: not touched, and nothing of them is in the batch. */
+/* Items that already have a fault when they are submitted: their memory is not touched, and they
+ * are no part of the batch. */
 START_TEST(what_is_answered_already_is_not_run)
 {
     struct vx_gpu_mix_pick picks[6];
@@ -269,7 +270,7 @@ START_TEST(what_is_answered_already_is_not_run)
                 for (size_t b = 0; b < output_bytes(o, item->voxels); b++)
                     ck_assert_uint_eq(out[b], 0xe7);
             }
-            item->status = mix.requests[picks[i].request].alone.status; /* seen to */
+            item->status = mix.requests[picks[i].request].alone.status; /* checked */
             item->why = mix.requests[picks[i].request].alone.why;
             item->pairs = mix.requests[picks[i].request].alone.pairs;
             for (i32 o = 0; o < mix.signature->outputs_count; o++)
@@ -318,7 +319,7 @@ START_TEST(on_a_cpu_too)
         ck_assert(!memcmp(good->outputs[o], same->outputs[o],
                           (size_t)100 *
                               (size_t)vx_model_signature(cpu)->outputs[o].channels * 2));
-    /* And it has nothing to pin or import. */
+    /* And the CPU engine has nothing to pin or import. */
     ck_assert_int_eq(vx_status_code(vx_engine_pin(vx_rig_engine, good, 4096, &why)),
                      VX_CODE_UNIMPLEMENTED);
     ck_assert_int_eq(
@@ -332,7 +333,7 @@ START_TEST(on_a_cpu_too)
 }
 END_TEST
 
-/* What is no handle is refused, and leaves nothing open. */
+/* Bytes that are no handle are refused, and nothing stays open. */
 START_TEST(handles_are_checked)
 {
     static const struct {
@@ -381,7 +382,7 @@ START_TEST(a_failing_call_leaves_nothing_open)
         ck_assert_int_eq(vx_fake_pinned(), !pinned.fault);
         if (codes[_i] == 2 && imported.fault)
             ck_assert_int_eq(vx_status_code(imported), VX_CODE_RESOURCE_EXHAUSTED);
-        /* "Unknown" of somebody's memory says nothing of the device. */
+        /* An "unknown" error about a client's memory is no error of the device. */
         if (codes[_i] == 999 && imported.fault && nth == 1) {
             ck_assert_int_eq(vx_status_code(imported), VX_CODE_INVALID_ARGUMENT);
             ck_assert(!lost);
@@ -399,7 +400,7 @@ START_TEST(a_failing_call_leaves_nothing_open)
 }
 END_TEST
 
-/* A device that goes while regions are there: they are let go of once, and quietly. */
+/* The device is lost while regions are there: each is released once, without an error. */
 START_TEST(a_lost_device_releases_nothing_twice)
 {
     const struct vx_gpu_mix_pick pick = {.request = 3, .nameless = true};

@@ -1,5 +1,5 @@
-/* Rounds of batches on the fake GPU at their edges: memory to the last line, budgets to the last
- * voxel, names that are not there, what is counted, and who goes first.
+/* Rounds of batches on the fake GPU at their limits: memory to the last line, voxels_max to the
+ * last voxel, unknown coords_refs, counters, and which item comes first.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,7 @@
 
 static struct vx_model *model;
 static struct vx_rig_request *requests[ITEMS_MAX]; /* of 10, 20, 30, 40 voxels, named */
-static f32 expected[ITEMS_MAX][VOXELS * 5];        /* what each is answered alone */
+static f32 expected[ITEMS_MAX][VOXELS * 5];        /* the answer of each alone */
 
 static void reopen(size_t device_bytes)
 {
@@ -144,7 +144,7 @@ START_TEST(a_round_may_be_full)
 }
 END_TEST
 
-/* A round that needs all of the device's memory has it. */
+/* A round may use all of the device's memory. */
 START_TEST(a_round_may_need_everything)
 {
     const i64 n = 9000;
@@ -175,7 +175,8 @@ START_TEST(a_round_may_need_everything)
 }
 END_TEST
 
-/* Two that run beside each other use both's memory, and later small ones do not lower the most. */
+/* Two batches that run at the same time use the memory of both, and later small ones do not lower
+ * the maximum. */
 START_TEST(the_most_in_use_is_of_both)
 {
     const i64 sizes[] = {30, 40};
@@ -198,7 +199,7 @@ START_TEST(the_most_in_use_is_of_both)
 }
 END_TEST
 
-/* A geometry that is hit says what it said when it was built, and costs time of the device. */
+/* A geometry that is hit reports the same pairs as when it was built, with the device's time. */
 START_TEST(a_hit_tells_the_same)
 {
     struct sent sent;
@@ -208,14 +209,14 @@ START_TEST(a_hit_tells_the_same)
         if (round == 2) sent.items[0].coords = NULL;
         const i64 before = vx_fake_launches();
         run(&sent);
-        /* Rows in, the layer, rows out: nothing is asked that is known. */
+        /* Rows in, the layer, rows out: no launch computes what is known. */
         if (round == 2) ck_assert_int_eq(vx_fake_launches() - before, 3);
         check_all(&sent);
         ck_assert_int_eq(sent.items[0].geometry_hit, round > 0);
         ck_assert(sent.items[0].geometry_kept);
         ck_assert_int_gt(sent.batch.device_ns, 0);
         if (!round) pairs = sent.items[0].pairs;
-        ck_assert_int_ge(sent.items[0].pairs, 30); /* each voxel itself at least */
+        ck_assert_int_ge(sent.items[0].pairs, 30); /* each voxel is its own neighbour */
         ck_assert_int_eq(sent.items[0].pairs, pairs);
     }
     ck_assert_int_eq(stats().cache_hits, 2);
@@ -223,7 +224,7 @@ START_TEST(a_hit_tells_the_same)
 }
 END_TEST
 
-/* A name that is not there is a miss and fails alone; what was known before stays known. */
+/* An unknown coords_ref is a miss and fails alone; the known geometries stay known. */
 START_TEST(a_refused_name_forgets_nothing)
 {
     struct sent sent;
@@ -245,7 +246,7 @@ START_TEST(a_refused_name_forgets_nothing)
 }
 END_TEST
 
-/* Three times in one batch is kept once: half of what two small geometries take. */
+/* A geometry that a batch has three times is kept once: half of what two small ones take. */
 START_TEST(twins_are_kept_once)
 {
     struct sent sent;
@@ -262,7 +263,7 @@ START_TEST(twins_are_kept_once)
 }
 END_TEST
 
-/* Another geometry under a name that is taken: found out, built for once, counted once. */
+/* Another geometry with a coords_ref that is taken: it is detected, built once and counted once. */
 START_TEST(a_borrowed_name_counts_once)
 {
     struct sent sent;
@@ -284,7 +285,7 @@ START_TEST(a_borrowed_name_counts_once)
 }
 END_TEST
 
-/* Coordinates that are bad have no name afterwards. */
+/* Bad coordinates have no coords_ref afterwards. */
 START_TEST(a_fault_is_not_kept)
 {
     struct sent sent;
@@ -309,7 +310,7 @@ START_TEST(a_fault_is_not_kept)
 }
 END_TEST
 
-/* A geometry that was only read by a round that failed is as good as before: it stays known. */
+/* A round that fails does not harm a geometry that it only read: it stays known. */
 START_TEST(a_failed_reader_forgets_nothing)
 {
     struct sent sent;
@@ -331,13 +332,13 @@ START_TEST(a_failed_reader_forgets_nothing)
 }
 END_TEST
 
-/* An order that one lane still sorts is waited for by the other, though its stream would do at once
- * what it is told. */
+/* A lane waits for an order that the other lane still sorts, though its stream would run its work
+ * immediately. */
 START_TEST(an_order_on_its_way_is_waited_for)
 {
     struct sent sent, a, b;
     sent_make(&sent, (i32[]){2, 0}, 2);
-    run(&sent); /* known now, and together nothing is sorted for one alone */
+    run(&sent); /* known now, and in a join no item's own order is sorted */
     const i64 before = stats().cache_bytes;
     sent_make(&a, (i32[]){2}, 1);
     sent_make(&b, (i32[]){2}, 1);
@@ -354,7 +355,7 @@ START_TEST(an_order_on_its_way_is_waited_for)
 }
 END_TEST
 
-/* A batch may be sent again as soon as it was collected, whichever came behind it. */
+/* A batch may be submitted again as soon as it was collected, whichever was submitted after it. */
 START_TEST(a_batch_can_be_sent_again)
 {
     struct sent a, b;
@@ -374,12 +375,13 @@ START_TEST(a_batch_can_be_sent_again)
 }
 END_TEST
 
-/* What has no voxels needs no weights: a batch whose model does not arrive fails the others. */
+/* An item without voxels needs no weights: in a batch whose weights cannot be copied only the other
+ * items fail. */
 START_TEST(a_refused_batch_leaves_what_is_done)
 {
     struct sent sent;
     vx_engine_unload(vx_gpu_rig_engine, &model);
-    model = vx_gpu_rig_load(vx_rig_root); /* not warm */
+    model = vx_gpu_rig_load(vx_rig_root); /* not warmed */
     sent_make(&sent, (i32[]){0, 1}, 2);
     sent.items[0].voxels = 0;
     vx_fake_set(&(struct vx_fake_settings){.fail_call = 1, .fail_code = 2});

@@ -1,5 +1,6 @@
-/* How the launches of a batch's geometry are divided among its pieces: the fake device runs a
- * reference that does not look at blocks, so that a mistake here would show on a GPU alone.
+/* How the launches of a batch's geometry are divided among its pieces.  The fake device runs a
+ * reference that ignores the division into blocks, so a mistake here would otherwise show on a GPU
+ * only.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,17 +15,17 @@
 #include <string.h>
 
 #define KERNELS_MAX 64
-/* Blocks of a device that a launch of joins, or of maps of many, is divided into. */
+/* Blocks per processor of a device for a launch of joins, or of maps of many sets. */
 #define JOIN_EACH 16
 #define MANY_EACH 4
 
-/* What the last launch was told. */
+/* The arguments of the last launch. */
 static struct {
     i32 launches;
     i64 count;
     u32 blocks;
     struct vx_join_share shares[VX_BATCH_ITEMS_MAX];
-    u32 own[VX_BATCH_ITEMS_MAX]; /* of each set: maps of many */
+    u32 own[VX_BATCH_ITEMS_MAX]; /* blocks of each set, in maps of many */
 } seen;
 
 static void see(i64 count, u32 blocks, const struct vx_join_share *shares)
@@ -103,9 +104,9 @@ static void setup(void)
     processors = vx_gpu_caps(device_rig.bench.gpu)->processors;
 }
 
-/* Shares follow each other from block 0 on, and are all of the launch; nobody has none, or more
- * blocks than chunks; what fits is not divided, and what does not fills the device but no more
- * than one block of each piece beyond it. */
+/* The shares begin at block 0, follow each other and cover the whole launch.  No share is empty
+ * or has more blocks than chunks.  A launch that fits is not divided; a launch that does not
+ * fills the device, with at most one block of each piece beyond that. */
 static void check_shares(const i64 *units, i32 count)
 {
     const i64 most = processors * JOIN_EACH;
@@ -141,7 +142,7 @@ static i32 sizes_count(const i64 *row)
     return count;
 }
 
-/* Nothing is read: whatever the sizes are, one line of memory stands for all of it. */
+/* Nothing is read: one line of memory serves as every tensor, whatever the sizes. */
 START_TEST(test_join)
 {
     const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
@@ -166,7 +167,7 @@ START_TEST(test_join)
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
     ck_assert_int_eq(seen.launches, 1);
     check_shares(sizes[_i], count);
-    /* Of a map a unit is 16 bytes: 28 neighbours a row. */
+    /* In a map a unit is 16 bytes: 28 neighbours a row. */
     join.keys_count = 1;
     device_rig_check(
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
@@ -194,8 +195,8 @@ START_TEST(test_compare)
 }
 END_TEST
 
-/* Small sets have blocks by their voxels, none more than it is worth, and the launch as many as
- * the one that has the most. */
+/* Small sets get blocks by their number of voxels, none more than it can use, and the launch
+ * has as many as the set with the most. */
 START_TEST(test_maps_of_many)
 {
     static const i64 small[][5] = {{1, 2048, 33, 848, 64}, {1, 1, 1, 1, 1}};
@@ -240,14 +241,15 @@ START_TEST(test_maps_of_many)
     }
     ck_assert_uint_eq(seen.blocks, most);
     ck_assert_int_le(blocks, processors * MANY_EACH + 5);
-    /* What five indices need beside each other is what was asked for. */
+    /* Five indices side by side need exactly the bytes that were requested: nothing behind them is
+     * written. */
     const u32 *after = device_rig_get(behind, 4096);
     for (i32 w = 0; w < 1024; w++) ck_assert_uint_eq(after[w], 0x7fff7fff);
 }
 END_TEST
 
-/* Descriptions may fill their room to the last byte, and not one more; what was refused leaves it as
- * it was told. */
+/* Descriptions may fill their room to the last byte, and not beyond; a refusal leaves the room
+ * unchanged. */
 START_TEST(test_room_to_the_last_byte)
 {
     void *memory = device_rig_give(4096);
