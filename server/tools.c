@@ -86,7 +86,7 @@ static void check_print_heading(const struct check_versions *versions, i32 which
 }
 
 /* Returns the exit code: 1 if any version cannot be served. */
-static int check_versions(const char *path)
+static int check_all(const char *path)
 {
     struct check_versions versions = {.count = 0};
     if (!check_find_versions(path, &versions)) {
@@ -118,7 +118,7 @@ int vx_tool_check(int count, char **arguments)
                                                 : "more");
         return 2;
     }
-    if (count == 1) return check_versions(arguments[0]);
+    if (count == 1) return check_all(arguments[0]);
     i32 version = (i32)vx_repository_version(arguments[1]);
     if (version) return check_version(arguments[0], version, "");
     vx_print_error("voxeld check: expected VERSION as a whole number from 1 to %d, got "

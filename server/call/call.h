@@ -46,7 +46,7 @@ struct vx_call {
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */
-    /* ModelInfer: the pieces of regions that the request names, and a reference to each
+    /* ModelInfer: the ranges of regions that the request names, and a reference to each
      * region; NONE = the tensor is in the message.  The rpc thread takes them; they are
      * given back together with the slots. */
     struct vx_place inputs_held[VX_INPUTS_MAX];           /* parallel to request.inputs */
@@ -60,7 +60,7 @@ struct vx_call {
 
     /* From here on used by the loop only. */
     bool answered;            /* the loop has given the call back to rpc */
-    bool is_gone;             /* the peer left while the job was running */
+    bool is_gone;             /* the peer left while the call waited or ran */
     bool geometry_unknown;    /* its coords_ref was not known */
     struct vx_call_turn turn; /* control methods: while it waits to be answered */
     struct vx_job job;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every version in the listing, every model in it without a version, every model that a
- * setting names and the repository does not have, and every row of a version that is no
+/* Every version in the listing, every model in it without a version, every model that
+ * load_model names and the repository does not have, and every row of a version that is no
  * longer in it. */
 #define INDEX_MAX (VX_LISTING_MAX + 2 * VX_REPOSITORY_ODDS_MAX + VX_INSTANCES_MAX)
 

@@ -18,8 +18,8 @@
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster. */
 #define STATS_MS 1000
-/* How long control methods are answered in one iteration.  The answer about 512 models
- * takes a millisecond; inferences and workers must not wait for a thousand of them. */
+/* How long control methods are answered in one iteration: inferences and workers must not
+ * wait for a thousand answers about 512 models each. */
 #define ANSWER_NS (2 * VX_NS_PER_MS)
 
 /* ------- readiness ------- */

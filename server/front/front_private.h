@@ -15,8 +15,8 @@
 #define VX_SERVER_FRONT_PRIVATE_H
 
 #include "engine/base/memory/arena.h"
-#include "server/call/call_turns.h"
 #include "server/base/due.h"
+#include "server/call/call_turns.h"
 #include "server/control/health.h"
 #include "server/front/front.h"
 #include "server/http/http.h"

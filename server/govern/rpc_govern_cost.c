@@ -49,7 +49,8 @@
 #define READ_BYTES      (4 << 10)
 #define READ_BYTES_BODY (256 << 10)
 /* Bytes of answers in the heap whose calls have not ended: of all connections, and of
- * one.  The largest answer of a control method is half of what one may have. */
+ * one.  The largest answer of a control method (VX_ANSWER_BYTES_MAX) is half of what
+ * one may have. */
 #define ANSWERS_MAX        (32u << 20)
 #define ANSWERS_OF_ONE_MAX (8u << 20)
 
@@ -328,7 +329,6 @@ void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
-/* One answer of VX_ANSWER_BYTES_MAX, of a connection that has no other, always fits. */
 bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes)
 {
     bool may = true;

@@ -64,7 +64,7 @@ VX_MUST_USE vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_
  * it.  The request is admitted. */
 VX_MUST_USE vx_status vx_infer_check_regions(const struct vx_infer *infer,
                                              struct vx_call *call, struct vx_why *why);
-/* The piece of a region that output number i of the answer goes into; NULL: it goes into
+/* The range of a region that output number i of the answer goes into; NULL: it goes into
  * a slot. */
 const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i);
 /* The reference that the request holds to a region; NULL = none. */

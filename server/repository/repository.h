@@ -67,10 +67,10 @@ struct vx_repository_listing {
     /* Kept or not: when `odds` is full, a new one replaces a note, else one that is no
      * model, else the last. */
     i32 odds_count;
-    i32 absent_count;                                   /* kept or not */
+    i32 absent_count;                                   /* as odds_count */
     struct vx_repository_entry entries[VX_LISTING_MAX]; /* by name, then version */
     struct vx_repository_odd odds[VX_REPOSITORY_ODDS_MAX];
-    /* Set by models: what the settings name and `entries` and `odds` do not have. */
+    /* Set by models: what load_model names and `entries` and `odds` do not have. */
     struct vx_repository_odd absent[VX_REPOSITORY_ODDS_MAX];
 };
 

@@ -233,6 +233,21 @@ START_TEST(arena_has_a_part_for_each)
 }
 END_TEST
 
+/* Calls of a connection that has ended still arrive: they may not count as a newcomer's. */
+START_TEST(an_ended_connection_is_known_as_such)
+{
+    rig_open(1200);
+    rig_connect();
+    ck_assert(vx_rpc_govern_lives(rig_place(0)));
+    ck_assert(!vx_rpc_govern_lives((struct vx_rpc_place){rig_place(0).descriptor, 0}));
+    vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 0));
+    ck_assert(!vx_rpc_govern_lives(rig_place(0)));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0));
+    ck_assert(vx_rpc_govern_lives(rig_place(0)));
+    rig_close();
+}
+END_TEST
+
 #define MB ((u64)1 << 20)
 
 START_TEST(answers_that_nobody_reads_are_bounded)
@@ -380,6 +395,7 @@ int main(void)
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
+    tcase_add_test(tests, an_ended_connection_is_known_as_such);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
