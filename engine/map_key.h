@@ -1,7 +1,21 @@
-/* map_key - which neighbours a convolution reads: the shape of its kernel and how far apart
- * its offsets are.
+/* map_key - which rows an operation reads: the shape of its kernel, and how the set that
+ * it writes lies to the set that it reads.
  *
- * Owner    a value.
+ * With out the voxel of a row of set `to`, and k an offset of the kernel, 0 to kernel - 1
+ * along each axis, the row at offset k is the row of set `from` at
+ *
+ *   SUBM    out + (k - (kernel - 1) / 2) * dilation         from and to are one set
+ *   DOWN    out * stride - padding + k * dilation           to is coarser
+ *   UP      (out + padding - k * dilation) / stride         to is finer; only where every
+ *                                                           axis divides
+ *   PARENT  floor(out / stride)                             to is finer; V = 1
+ *   CHILD   PARENT's row * C + c, with C the voxels of a block of stride x * y * z and c
+ *           the one that out is: x + stride_x * (y + stride_y * z), counted in the block
+ *
+ * UP is DOWN transposed: row p of a fine set has q at offset k if and only if, in the map
+ * DOWN of the same numbers, q has p there.
+ *
+ * Owner    a value; all fields count when two keys are compared with memcmp.
  * Thread   any.
  * Limits   vx_map_offsets is at most VX_KERNEL_OFFSETS_MAX; the network's reader checks it.
  *
@@ -12,9 +26,15 @@
 
 #include "engine/base/types.h"
 
+enum vx_map_kind { VX_MAP_SUBM, VX_MAP_DOWN, VX_MAP_UP, VX_MAP_PARENT, VX_MAP_CHILD };
+
 struct vx_map_key {
-    i32 kernel[3];   /* odd, along x y z */
+    i32 kernel[3];   /* along x y z; SUBM: odd; PARENT, CHILD: 1 */
     i32 dilation[3]; /* >= 1 */
+    i32 stride[3];   /* >= 1; SUBM: 0 */
+    i32 padding[3];  /* SUBM, PARENT, CHILD: 0 */
+    enum vx_map_kind kind;
+    i32 from, to; /* sets of the network: the rows that it names, the rows that it has */
 };
 
 /* V, the kernel offsets. */

@@ -3,13 +3,16 @@
 
 static double conv_one(const struct vx_conv_args *args, int64_t i, int32_t co)
 {
+    int32_t groups = args->groups ? args->groups : 1;
+    int64_t depth = args->ci / groups;
+    int64_t first = co / (args->co / groups) * depth; /* channel of the group */
     double sum = args->bias ? (double)args->bias[co] : 0.0;
     for (int64_t v = 0; v < args->v; v++) {
         int64_t j = args->nbr[v * args->n + i];
         if (j < 0) continue;
-        for (int64_t ci = 0; ci < args->ci; ci++)
-            sum += (double)args->in[j * args->ci + ci] *
-                   (double)args->weight[(v * args->ci + ci) * args->co + co];
+        for (int64_t k = 0; k < depth; k++)
+            sum += (double)args->in[j * args->ci + first + k] *
+                   (double)args->weight[(v * depth + k) * args->co + co];
     }
     return vx_activation_ref_one(args->activation, sum);
 }

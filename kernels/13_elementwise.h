@@ -1,10 +1,12 @@
-/* 13_elementwise - add, concat, and conversion between the three float types.
+/* 13_elementwise - add, mul, affine, concat, and conversion between the three float types.
  *
  * Math     add      out[i,c] = act(a[i,c] + b[i,c])
+ *          mul      out[i,c] = act(a[i,c] * b[i,c])
+ *          affine   out[i,c] = act(in[i,c] * scale + shift), scale and shift two numbers
  *          concat   out[i,:] = inputs[0][i,:] | inputs[1][i,:] | ...
  *          convert  to[e]    = from[e] rounded to the nearest, ties to even
- * Shapes   a, b, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
- * Types    add and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
+ * Shapes   a, b, in, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
+ * Types    add, mul, affine and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
  *          copy.  Device: add and concat in VX_TYPE (F32, F16, BF16; TF32 as F32), rows
  *          of Cp channels; add sums in f32 and rounds once.
  * Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
@@ -17,8 +19,8 @@
  *          input.  Device: Cp a multiple of 16; concat packs the real channels without
  *          the padding and writes 0 behind them; convert is part of 14_rows.
  * Order    elements are independent.
- * Oracle   13_elementwise_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c; device:
- *          13_elementwise_device_ref.c.
+ * Oracle   13_elementwise_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c (mul, affine:
+ *          test_cpu_sets.c); device: 13_elementwise_device_ref.c.
  * Source   IEEE 754-2019 (binary32, binary16); bfloat16 is the upper half of binary32.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -40,6 +42,24 @@ struct vx_add_args {
     const float *b; /* (N, C) */
     enum vx_activation activation;
     float *out; /* (N, C); may be a or b */
+};
+
+struct vx_mul_args {
+    int64_t n;
+    int32_t c;
+    const float *a; /* (N, C) */
+    const float *b; /* (N, C) */
+    enum vx_activation activation;
+    float *out; /* (N, C); may be a or b */
+};
+
+struct vx_affine_args {
+    int64_t n;
+    int32_t c;
+    float scale, shift;
+    const float *in; /* (N, C) */
+    enum vx_activation activation;
+    float *out; /* (N, C); may be in */
 };
 
 struct vx_concat_input {
@@ -83,6 +103,8 @@ struct vx_convert_args {
 };
 
 void vx_add_ref(const struct vx_add_args *args);
+void vx_mul_ref(const struct vx_mul_args *args);
+void vx_affine_ref(const struct vx_affine_args *args);
 void vx_concat_ref(const struct vx_concat_args *args);
 void vx_convert_ref(const struct vx_convert_args *args);
 

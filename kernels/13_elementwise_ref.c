@@ -13,6 +13,22 @@ void vx_add_ref(const struct vx_add_args *args)
     }
 }
 
+void vx_mul_ref(const struct vx_mul_args *args)
+{
+    for (int64_t e = 0; e < args->n * args->c; e++) {
+        double product = (double)args->a[e] * (double)args->b[e];
+        args->out[e] = (float)vx_activation_ref_one(args->activation, product);
+    }
+}
+
+void vx_affine_ref(const struct vx_affine_args *args)
+{
+    for (int64_t e = 0; e < args->n * args->c; e++) {
+        double y = (double)args->in[e] * (double)args->scale + (double)args->shift;
+        args->out[e] = (float)vx_activation_ref_one(args->activation, y);
+    }
+}
+
 void vx_concat_ref(const struct vx_concat_args *args)
 {
     float *out = args->out;

@@ -10,4 +10,8 @@ target_sources(kernels PRIVATE
   03_brick_map_spec.c
   15_geometry_join_ref.c
   15_geometry_join_spec.c
+  21_set_derive_ref.c
+  21_set_derive_spec.c
+  22_level_map_ref.c
+  22_level_map_spec.c
 )

@@ -41,6 +41,17 @@
  * coordinates of an axis. */
 #define VX_DILATION_MAX 1024
 
+/* Sets of one network: VoxelNeXt, which has the most of those we know, has 7. */
+#define VX_SETS_MAX 32
+
+/* Stride of one layer along an axis: the largest we know is 8.  Of a set, against the
+ * voxels of the request: both ends of an axis then still differ. */
+#define VX_STRIDE_MAX     64
+#define VX_SET_STRIDE_MAX (1 << 16)
+
+/* Padding of one layer along an axis: the reach of its kernel. */
+#define VX_PADDING_MAX (VX_KERNEL_AXIS_MAX * VX_DILATION_MAX)
+
 /* A coordinate is packed into 63 bits: sample 9 bits, x, y, z 18 bits each, signed.  So a
  * packed key is never negative, and ~0 can stand for "empty". */
 #define VX_SAMPLE_BITS 9

@@ -6,29 +6,56 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "3x3x3" or "3x3x3 dilated 2x2x2" for convolutions, "eps 1e-05" for norms, else "". */
+/* Room for what kernel_text writes. */
+#define KERNEL_BYTES 160
+
+/* The request size for which the table of sets says how much memory it takes. */
+#define SHOWN_VOXELS 100000
+
+/* Appends " WORD XxYxZ" unless every axis has the usual value. */
+static void axes_add(struct vx_page *page, const char *word, const i32 axes[3], i32 usual)
+{
+    if (axes[0] != usual || axes[1] != usual || axes[2] != usual)
+        vx_page_add(page, " %s %dx%dx%d", word, axes[0], axes[1], axes[2]);
+}
+
+/* "3x3x3", "3x3x3 stride 2x2x2 padding 1x1x1", "eps 1e-05" for norms, else "". */
 static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
 {
-    const i32 *k = layer->kernel, *d = layer->dilation;
+    struct vx_page page = {out, bytes, 0};
+    const i32 *k = layer->kernel;
     out[0] = '\0';
-    if (layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM)
-        snprintf(out, bytes, "eps %g", layer->eps);
-    if (layer->op != VX_OP_SUBM_CONV) return;
-    if (d[0] == 1 && d[1] == 1 && d[2] == 1)
-        snprintf(out, bytes, "%dx%dx%d", k[0], k[1], k[2]);
-    else
-        snprintf(out, bytes, "%dx%dx%d dilated %dx%dx%d", k[0], k[1], k[2], d[0], d[1],
-                 d[2]);
+    if (vx_op_is_norm(layer->op)) vx_page_add(&page, "eps %g", layer->eps);
+    if (layer->v) {
+        vx_page_add(&page, "%dx%dx%d", k[0], k[1], k[2]);
+        if (layer->op != VX_OP_SUBM_CONV) axes_add(&page, "stride", layer->stride, 1);
+        if (layer->rule == VX_SET_SPCONV) axes_add(&page, "padding", layer->padding, 0);
+        axes_add(&page, "dilated", layer->dilation, 1);
+    }
+    bool conv = vx_op_is_conv(layer->op);
+    if (layer->groups > 1 && (conv || layer->op == VX_OP_GROUP_NORM))
+        vx_page_add(&page, " groups %d", layer->groups);
 }
 
 /* The width of the column of kernels: at least 10, more when a kernel is dilated. */
 static int kernel_width(const struct vx_network *network)
 {
-    char kernel[64];
+    char kernel[KERNEL_BYTES];
     int width = 10;
     for (i32 i = 0; i < network->layers_count; i++) {
         kernel_text(&network->layers[i], kernel, sizeof kernel);
         if ((int)strlen(kernel) > width) width = (int)strlen(kernel);
+    }
+    return width;
+}
+
+/* The width of the column of ops: at least 10. */
+static int op_width(const struct vx_network *network)
+{
+    int width = 10;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        int mine = (int)strlen(vx_op_name(network->layers[i].op));
+        if (mine > width) width = mine;
     }
     return width;
 }
@@ -38,18 +65,75 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
 {
     const struct vx_layer *layer = &graph->network->layers[index];
     const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
-    char kernel[64], shape[32];
+    char kernel[KERNEL_BYTES], shape[32], set[16] = "";
     i64 channels_in = 0;
     for (i32 i = 0; i < layer->inputs_count; i++)
         channels_in += vx_network_channels(graph->network, layer->inputs[i]);
-    if (layer->op == VX_OP_ADD) channels_in = layer->channels_in;
+    if (layer->op == VX_OP_ADD || layer->op == VX_OP_MUL)
+        channels_in = layer->channels_in;
     kernel_text(layer, kernel, sizeof kernel);
+    if (graph->network->sets_count > 1)
+        snprintf(set, sizeof set, "  set %-2d", layer->set);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
-    vx_page_add(page, "  %-24s %-10s %-14s %-*s %-11s %12lld%s%s\n", layer->name,
-                vx_op_name(layer->op), shape, width, kernel,
-                layer->op == VX_OP_SUBM_CONV ? vx_layout_name(layer->layout) : "",
-                (long long)vx_layer_parameters(layer), runs == layer ? "" : "  part of ",
-                runs == layer ? "" : runs->name);
+    vx_page_add(page, "  %-24s %-*s %-14s %-*s %-11s %12lld%s%s%s\n", layer->name,
+                op_width(graph->network), vx_op_name(layer->op), shape, width, kernel,
+                vx_op_is_conv(layer->op) ? vx_layout_name(layer->layout) : "",
+                (long long)vx_layer_parameters(layer), set,
+                runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
+}
+
+/* The rule of a set: "floor", "spconv 3x3x3 stride 2x2x2 padding 1x1x1". */
+static void rule_text(const struct vx_set *set, char *out, size_t bytes)
+{
+    static const char *const names[] = {"the request", "floor", "spconv", "children"};
+    struct vx_page page = {out, bytes, 0};
+    const struct vx_set_key *key = &set->key;
+    vx_page_add(&page, "%s", names[key->rule]);
+    if (key->rule == VX_SET_REQUEST) return;
+    if (key->rule != VX_SET_FLOOR) axes_add(&page, "kernel", key->kernel, 1);
+    axes_add(&page, "stride", key->stride, 1);
+    axes_add(&page, "padding", key->padding, 0);
+    axes_add(&page, "dilated", key->dilation, 1);
+}
+
+/* The maps of a set, and its share of the memory for SHOWN_VOXELS voxels. */
+static void page_set(struct vx_page *page, const struct vx_plan *plan, i32 index,
+                     const i64 *rows)
+{
+    const struct vx_network *network = plan->graph->network;
+    const struct vx_set *set = &plan->sets[index];
+    char rule[KERNEL_BYTES], stride[VX_SET_STRIDE_BYTES], maps[KERNEL_BYTES] = "";
+    f64 bytes = (f64)rows[index] * (f64)plan->channels[index] * 4;
+    struct vx_page maps_page = {maps, sizeof maps, 0};
+    i32 layers = 0, offsets = 0;
+    for (i32 i = 0; i < network->layers_count; i++)
+        layers += network->layers[i].set == index;
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        if (plan->maps[i].to != index) continue;
+        vx_page_add(&maps_page, "%s%d", offsets ? "+" : "",
+                    vx_map_offsets(&plan->maps[i]));
+        offsets += vx_map_offsets(&plan->maps[i]);
+    }
+    bytes += (f64)rows[index] * offsets * 4;
+    rule_text(set, rule, sizeof rule);
+    vx_page_add(page, "  %-3d %-24s %-10s %6d %-12s %14lld %10.1f  %s", index,
+                set->layer < 0 ? network->coords_name : network->layers[set->layer].name,
+                vx_set_stride_text(set, stride), layers, maps, (long long)rows[index],
+                bytes / 1e6, rule);
+    if (index) vx_page_add(page, " of set %d", set->key.from);
+    vx_page_add(page, "\n");
+}
+
+static void page_sets(struct vx_page *page, const struct vx_plan *plan)
+{
+    i64 rows[VX_SETS_MAX];
+    vx_sets_rows_max(plan->sets, plan->sets_count, SHOWN_VOXELS, rows);
+    vx_page_add(page,
+                "sets of voxels, at most, for a request of %d voxels\n  %-3s %-24s "
+                "%-10s %6s %-12s %14s %10s  %s\n",
+                SHOWN_VOXELS, "set", "made by", "stride", "layers", "V of maps", "rows",
+                "MB", "rule");
+    for (i32 i = 0; i < plan->sets_count; i++) page_set(page, plan, i, rows);
 }
 
 static bool policy_same(const struct vx_queue_policy *a, const struct vx_queue_policy *b)
@@ -121,8 +205,9 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
-    vx_page_add(page, "layers\n  %-24s %-10s %-14s %-*s %-11s %12s\n", "name", "op",
-                "channels", width, "kernel", "layout", "parameters");
+    vx_page_add(page, "layers\n  %-24s %-*s %-14s %-*s %-11s %12s\n", "name",
+                op_width(network), "op", "channels", width, "kernel", "layout",
+                "parameters");
     for (i32 i = 0; i < network->layers_count; i++)
         page_layer(page, model->graph, i, width);
     vx_page_add(page, "outputs\n");
@@ -133,13 +218,19 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     vx_page_add(
         page,
         "%d layers in %d launches, %lld parameters (%lld bytes as laid out), %lld "
-        "bytes of "
-        "activations per voxel\n",
+        "bytes of activations per voxel%s\n",
         network->layers_count, model->plan->launches_count, (long long)parameters,
-        (long long)signature->weights_bytes, (long long)model->plan->channels * 4);
-    vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
-                network->precision ? vx_precision_name(network->precision)
-                                   : "the type of the weights (precision auto)");
+        (long long)signature->weights_bytes, (long long)model->plan->channels[0] * 4,
+        network->sets_count > 1 ? " of set 0" : "");
+    if (network->sets_count > 1) page_sets(page, model->plan);
+    const struct vx_layer *cpu_only = vx_model_cpu_only(network);
+    if (cpu_only)
+        vx_page_add(page, "computed in f32 on the CPU; not on a GPU, because of \"%s\"\n",
+                    cpu_only->name);
+    else
+        vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
+                    network->precision ? vx_precision_name(network->precision)
+                                       : "the type of the weights (precision auto)");
     page_batching(page, model);
 }
 

@@ -68,7 +68,7 @@ static enum vx_number weights_number(const struct vx_model *model)
     enum vx_number number = 0;
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
-        if (layer->op != VX_OP_SUBM_CONV && layer->op != VX_OP_LINEAR) continue;
+        if (!vx_op_is_conv(layer->op) && layer->op != VX_OP_LINEAR) continue;
         const char *dtype =
             vx_safetensors_find(model->file, layer->tensors[VX_TENSOR_WEIGHT])->dtype;
         enum vx_number mine = !strcmp(dtype, "F16")    ? VX_NUMBER_F16
@@ -120,6 +120,40 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     return status;
 }
 
+static bool gpu_computes(const struct vx_layer *layer)
+{
+    switch (layer->op) {
+    case VX_OP_SUBM_CONV: return layer->groups == 1;
+    case VX_OP_LINEAR:
+    case VX_OP_BATCH_NORM:
+    case VX_OP_LAYER_NORM:
+    case VX_OP_RELU:
+    case VX_OP_SILU:
+    case VX_OP_GELU:
+    case VX_OP_SIGMOID:
+    case VX_OP_ADD:
+    case VX_OP_CONCAT: return true;
+    default: return false;
+    }
+}
+
+const struct vx_layer *vx_model_cpu_only(const struct vx_network *network)
+{
+    for (i32 i = 0; i < network->layers_count; i++)
+        if (!gpu_computes(&network->layers[i])) return &network->layers[i];
+    return NULL;
+}
+
+static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
+{
+    const struct vx_layer *layer = vx_model_cpu_only(network);
+    if (!layer) return VX_OK;
+    VX_FAIL_WHY(why, UNIMPLEMENTED, "a layer runs on the CPU device only",
+                "%s: layer \"%.*s\": %s%s runs on the CPU device only, not on a GPU",
+                network->label, VX_NAME_SHOWN, layer->name, vx_op_name(layer->op),
+                layer->groups > 1 ? " with groups" : "");
+}
+
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
@@ -130,6 +164,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
+    if (gpu) VX_TRY(model_check_gpu(model->network, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));

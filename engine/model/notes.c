@@ -126,8 +126,7 @@ static void notes_eps(const struct vx_network *network, struct vx_page *page)
     struct note note = {page, "\"eps\" is not set for", 0};
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
-        bool norm = layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM;
-        if (norm && !layer->eps_said) note_name(&note, layer->name);
+        if (vx_op_is_norm(layer->op) && !layer->eps_said) note_name(&note, layer->name);
     }
     note_end(&note, "; 1e-05, PyTorch's default, is used, because the weights file does "
                     "not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
@@ -151,7 +150,7 @@ static void notes_layouts(const struct vx_network *network, struct vx_page *page
     struct note note = {page, "\"layout\" is not set for", 0};
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
-        if (layer->op == VX_OP_SUBM_CONV && !layer->layout_said)
+        if (vx_op_is_conv(layer->op) && !layer->layout_said)
             note_name(&note, layer->name);
     }
     note_end(&note,

@@ -30,7 +30,7 @@ static void fuse_count_uses(const struct vx_network *network, i32 *uses)
 /* A convolution or linear layer whose result is still only sums plus bias. */
 static bool node_is_sum(const struct vx_node *node)
 {
-    bool linear = node->layer->op == VX_OP_SUBM_CONV || node->layer->op == VX_OP_LINEAR;
+    bool linear = vx_op_is_conv(node->layer->op) || node->layer->op == VX_OP_LINEAR;
     return linear && !node->residual && node->activation == VX_ACTIVATION_NONE;
 }
 
@@ -41,7 +41,17 @@ static bool node_takes_norm(const struct vx_node *node)
 
 static bool node_takes_activation(const struct vx_node *node)
 {
-    return node->layer->op != VX_OP_CONCAT && node->activation == VX_ACTIVATION_NONE;
+    switch (node->layer->op) {
+    case VX_OP_CONCAT:
+    case VX_OP_SOFTMAX:
+    case VX_OP_LEAKY_RELU:
+    case VX_OP_SOFTPLUS:
+    case VX_OP_TANH: return false; /* their kernels apply none */
+    case VX_OP_MAX_POOL:           /* spconv's has a relu of its own */
+        if (node->layer->rule == VX_SET_SPCONV) return false;
+        /* fallthrough */
+    default: return node->activation == VX_ACTIVATION_NONE;
+    }
 }
 
 /* Tries to make the layer part of the node that produces its only input. */

@@ -38,6 +38,26 @@ static vx_status parse_format(const struct vx_json *root, struct vx_why *why)
     return VX_OK;
 }
 
+/* "coords" is a name, or an object with the name and the spatial shape. */
+static vx_status parse_coords(struct vx_network *network, const struct vx_json *coords,
+                              struct vx_why *why)
+{
+    static const struct vx_axes_key shape_key = {"spatial_shape", 1, VX_AXIS_MAX + 1};
+    const struct vx_json *name = coords, *shape = NULL;
+    const struct vx_set_key request = {.rule = VX_SET_REQUEST};
+    network->sets_count = 1;
+    vx_set_init(&network->sets[0], network->sets, &request, -1);
+    if (coords && coords->kind == VX_JSON_OBJECT) {
+        VX_TRY(vx_network_check_keys(coords, WORDS("name", "spatial_shape"), why));
+        name = vx_json_find(coords, "name");
+        shape = vx_json_find(coords, "spatial_shape");
+    }
+    if (shape)
+        VX_TRY(vx_network_parse_axes(shape, &shape_key, why, network->sets[0].shape));
+    return name ? vx_json_read_name(name, why, network->coords_name, VX_NAME_BYTES)
+                : VX_OK;
+}
+
 static vx_status parse_inputs(struct vx_network *network, const struct vx_json *root,
                               struct vx_why *why)
 {
@@ -52,9 +72,8 @@ static vx_status parse_inputs(struct vx_network *network, const struct vx_json *
     network->feats_channels = (i32)number;
     snprintf(network->coords_name, VX_NAME_BYTES, "coords");
     snprintf(network->feats_name, VX_NAME_BYTES, "feats");
-    const struct vx_json *name = vx_json_find(inputs, "coords");
-    if (name) VX_TRY(vx_json_read_name(name, why, network->coords_name, VX_NAME_BYTES));
-    name = vx_json_find(feats, "name");
+    VX_TRY(parse_coords(network, vx_json_find(inputs, "coords"), why));
+    const struct vx_json *name = vx_json_find(feats, "name");
     if (name) VX_TRY(vx_json_read_name(name, why, network->feats_name, VX_NAME_BYTES));
     VX_ENSURE_WHY(strcmp(network->coords_name, network->feats_name) != 0, why,
                   INVALID_ARGUMENT, "both inputs have the same name",
@@ -95,6 +114,12 @@ static vx_status parse_output(struct vx_network *network, const struct vx_json *
         "line %d: \"layer\": expected the name of a layer, got \"%.*s\"%s", layer->line,
         VX_NAME_SHOWN, layer->text,
         vx_network_nearest(network, network->layers_count, layer->text, nearest));
+    VX_ENSURE_WHY(
+        !network->layers[output->layer].set, why, INVALID_ARGUMENT,
+        "an output lies on another set than the request",
+        "line %d: \"layer\": the result of \"%.*s\" lies on set %d; only results "
+        "on set 0, the voxels of the request, can be outputs",
+        layer->line, VX_NAME_SHOWN, layer->text, network->layers[output->layer].set);
     const struct vx_json *name = vx_json_find(object, "name");
     VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
     /* Clients address tensors by name, for example to place them in shared memory. */
@@ -140,6 +165,8 @@ static vx_status check_all_used(const struct vx_network *network, struct vx_why 
             layer->line, VX_NAME_SHOWN, layer->name);
         for (i32 j = 0; j < layer->inputs_count; j++)
             if (layer->inputs[j] != VX_LAYER_FEATS) used[layer->inputs[j]] = true;
+        if (layer->of >= 0) used[layer->of] = true;
+        if (layer->onto >= 0) used[layer->onto] = true;
     }
     return VX_OK;
 }
@@ -297,12 +324,12 @@ i32 vx_network_channels(const struct vx_network *network, i32 layer)
 
 i64 vx_layer_parameters(const struct vx_layer *layer)
 {
-    i64 v = layer->op == VX_OP_SUBM_CONV ? layer->v : 1, count = 0;
-    bool conv = layer->op == VX_OP_SUBM_CONV || layer->op == VX_OP_LINEAR;
+    bool kernel = vx_op_is_conv(layer->op), conv = kernel || layer->op == VX_OP_LINEAR;
+    i64 v = kernel ? layer->v : 1, count = 0;
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++)
         if (layer->tensors[role])
             count += conv && role == VX_TENSOR_WEIGHT
-                         ? v * layer->channels_in * layer->channels
+                         ? v * (layer->channels_in / layer->groups) * layer->channels
                          : layer->channels;
     return count;
 }

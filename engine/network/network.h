@@ -23,6 +23,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/memory/arena.h"
+#include "engine/network/sets.h"
 #include "engine/signature.h"
 
 /* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */
@@ -44,6 +45,11 @@ enum vx_op {
     VX_OPS_COUNT
 };
 const char *vx_op_name(enum vx_op op); /* "subm_conv" */
+/* True for the four ops with a kernel of weights: SUBM_CONV, SPARSE_CONV, INVERSE_CONV,
+ * TRANSPOSED_CONV. */
+bool vx_op_is_conv(enum vx_op op);
+/* True for BATCH_NORM, LAYER_NORM, GROUP_NORM and INSTANCE_NORM. */
+bool vx_op_is_norm(enum vx_op op);
 
 /* The order of a convolution's weight in the file (layout.h).  UNSAID when network.json
  * does not set it, until the shape of the weight decides. */
@@ -77,17 +83,27 @@ struct vx_layer {
     enum vx_op op;
     i32 line; /* in network.json */
     i32 inputs_count;
-    i32 inputs[VX_LAYER_INPUTS_MAX];           /* earlier layers, or VX_LAYER_FEATS */
-    i32 channels_in;                           /* of the first input */
-    i32 channels;                              /* of the result */
-    i32 kernel[3], dilation[3];                /* SUBM_CONV */
-    i32 v;                                     /* SUBM_CONV: number of kernel offsets */
-    enum vx_layout layout;                     /* SUBM_CONV */
-    bool layout_said;                          /* network.json sets it */
-    bool bias;                                 /* SUBM_CONV, LINEAR: has a bias tensor */
-    bool affine;                               /* norms: has weight and bias tensors */
-    f64 eps;                                   /* norms */
-    bool eps_said;                             /* network.json sets it */
+    i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier layers, or VX_LAYER_FEATS */
+    i32 channels_in;                 /* of the first input */
+    i32 channels;                    /* of the result */
+    i32 set;                         /* of the result: index in network->sets */
+    /* Convolutions, pools and ops between children and parents, else 0.  An INVERSE_CONV
+     * has those of the layer that it undoes. */
+    i32 kernel[3], dilation[3], stride[3], padding[3];
+    i32 v; /* number of kernel offsets */
+    enum vx_set_rule
+        rule;   /* how its set follows from its input's; REQUEST = it does not */
+    i32 of;     /* the layer that this one undoes, or -1 */
+    i32 onto;   /* a layer on the set that this one computes, or -1 = all children */
+    i32 groups; /* of channels: convolutions and GROUP_NORM; 1 = dense */
+    enum vx_layout layout; /* convolutions */
+    bool layout_said;      /* network.json sets it */
+    bool bias;             /* convolutions, LINEAR: has a bias tensor */
+    f64 slope;             /* LEAKY_RELU: of negative numbers */
+    f64 scale, shift;      /* AFFINE */
+    bool affine;           /* norms: has weight and bias tensors */
+    f64 eps;               /* norms */
+    bool eps_said;         /* network.json sets it */
     const char *tensors[VX_TENSORS_PER_LAYER]; /* names in the file; NULL = has none */
 };
 
@@ -116,6 +132,8 @@ struct vx_network {
     i32 feats_channels;
     struct vx_layer *layers;
     i32 layers_count;
+    struct vx_set sets[VX_SETS_MAX]; /* [0]: the voxels of the request */
+    i32 sets_count;
     struct vx_network_output outputs[VX_OUTPUTS_MAX];
     i32 outputs_count;
     enum vx_precision precision;
@@ -140,6 +158,12 @@ VX_MUST_USE vx_status vx_network_parse(const struct vx_network_text *source,
                                        struct vx_arena *arena, struct vx_why *why,
                                        const struct vx_network **network);
 
+/* The rows that a layer reads in place of its own row.  False: none, it reads the row that
+ * it writes. */
+bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer,
+                  struct vx_map_key *key);
+/* The set of a layer's result, or of the features. */
+i32 vx_network_set(const struct vx_network *network, i32 layer);
 /* Channels of a layer's result, or of the features. */
 i32 vx_network_channels(const struct vx_network *network, i32 layer);
 /* The number of values in all tensors of the layer. */

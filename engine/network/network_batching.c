@@ -150,13 +150,44 @@ static vx_status parse_batching(const struct vx_json *object, struct vx_why *why
     return parse_policies(object, why, batching);
 }
 
+/* "sets": {"LAYER": rows}: the most rows of the set on which that layer's result lies. */
+static vx_status parse_sets(struct vx_network *network, const struct vx_json *object,
+                            struct vx_why *why)
+{
+    char nearest[VX_NEAREST_BYTES];
+    VX_TRY(vx_json_check_kind(object, VX_JSON_OBJECT, why));
+    VX_JSON_EACH(member, object)
+    {
+        i32 layer = vx_network_find(network, member->key);
+        VX_ENSURE_WHY(
+            layer >= 0, why, INVALID_ARGUMENT, "a limit of a set names no layer",
+            "line %d: \"sets\": unknown layer \"%.*s\"%s", member->line, VX_NAME_SHOWN,
+            member->key,
+            vx_network_nearest(network, network->layers_count, member->key, nearest));
+        struct vx_set *set = &network->sets[network->layers[layer].set];
+        VX_ENSURE_WHY(set->layer >= 0, why, INVALID_ARGUMENT,
+                      "a limit of a set names the set of the request",
+                      "line %d: \"sets\": \"%.*s\" lies on the voxels of the request, "
+                      "which voxels_max limits",
+                      member->line, VX_NAME_SHOWN, member->key);
+        VX_ENSURE_WHY(
+            !set->rows_max, why, INVALID_ARGUMENT, "two limits of one set",
+            "line %d: \"sets\": \"%.*s\" lies on a set that has a limit already",
+            member->line, VX_NAME_SHOWN, member->key);
+        VX_TRY(vx_json_read_i64(member, 1, VX_VOXELS_MAX, why, &set->rows_max));
+    }
+    return VX_OK;
+}
+
 vx_status vx_network_parse_limits(struct vx_network *network, const struct vx_json *root,
                                   struct vx_why *why)
 {
     const struct vx_json *limits = vx_json_find(root, "limits"), *value = NULL;
     network->voxels_max = VX_NETWORK_VOXELS_DEFAULT;
     if (limits) {
-        VX_TRY(vx_network_check_keys(limits, WORDS("voxels_max"), why));
+        VX_TRY(vx_network_check_keys(limits, WORDS("voxels_max", "sets"), why));
+        value = vx_json_find(limits, "sets");
+        if (value) VX_TRY(parse_sets(network, value, why));
         value = vx_json_find(limits, "voxels_max");
     }
     if (value)

@@ -12,24 +12,16 @@
 #define EPS_DEFAULT 1e-5
 #define EPS_MAX     1.0
 
-static const char *const key_names[] = {"name",     "op",      "input",    "inputs",
-                                        "channels", "kernel",  "dilation", "bias",
-                                        "layout",   "tensors", "affine",   "eps"};
-enum key {
-    KEY_NAME = 1 << 0,
-    KEY_OP = 1 << 1,
-    KEY_INPUT = 1 << 2,
-    KEY_INPUTS = 1 << 3,
-    KEY_CHANNELS = 1 << 4,
-    KEY_KERNEL = 1 << 5,
-    KEY_DILATION = 1 << 6,
-    KEY_BIAS = 1 << 7,
-    KEY_LAYOUT = 1 << 8,
-    KEY_TENSORS = 1 << 9,
-    KEY_AFFINE = 1 << 10,
-    KEY_EPS = 1 << 11,
-};
-#define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
+/* PyTorch's default. */
+#define SLOPE_DEFAULT 0.01
+
+/* Largest number of a layer that is not a weight: FLT_MAX. */
+#define REAL_MAX 3.40282346638528859812e+38
+
+static const char *const key_names[] = {
+    "name", "op",     "input",   "inputs", "channels", "kernel", "dilation",
+    "bias", "layout", "tensors", "affine", "eps",      "stride", "padding",
+    "rule", "of",     "onto",    "groups", "slope",    "scale",  "shift"};
 
 static const struct op_row {
     i32 inputs_min, inputs_max;
@@ -48,16 +40,21 @@ static const char *const op_names[] = {
 static const char *const role_names[VX_TENSORS_PER_LAYER] = {
     "weight", "bias", "running_mean", "running_var"};
 
-/* State while layers are read. */
-struct reader {
-    struct vx_network *network;
-    struct vx_arena *arena;
-    struct vx_why *why;
-};
-
 const char *vx_op_name(enum vx_op op)
 {
     return op_names[op];
+}
+
+bool vx_op_is_conv(enum vx_op op)
+{
+    return op == VX_OP_SUBM_CONV || op == VX_OP_SPARSE_CONV || op == VX_OP_INVERSE_CONV ||
+           op == VX_OP_TRANSPOSED_CONV;
+}
+
+bool vx_op_is_norm(enum vx_op op)
+{
+    return op == VX_OP_BATCH_NORM || op == VX_OP_LAYER_NORM || op == VX_OP_GROUP_NORM ||
+           op == VX_OP_INSTANCE_NORM;
 }
 
 const char *vx_tensor_role_name(enum vx_tensor_role role)
@@ -110,7 +107,7 @@ const char *vx_network_nearest(const struct vx_network *network, i32 below,
 }
 
 /* Reads all names first, so that an error can say that an input is a later layer. */
-static vx_status parse_names(struct reader *reader, const struct vx_json *list)
+static vx_status parse_names(struct vx_layer_reader *reader, const struct vx_json *list)
 {
     struct vx_network *network = reader->network;
     VX_JSON_EACH(object, list)
@@ -137,8 +134,8 @@ static vx_status parse_names(struct reader *reader, const struct vx_json *list)
     return VX_OK;
 }
 
-static vx_status layer_op(const struct reader *reader, const struct vx_json *object,
-                          struct vx_layer *layer)
+static vx_status layer_op(const struct vx_layer_reader *reader,
+                          const struct vx_json *object, struct vx_layer *layer)
 {
     char hint[VX_OP_HINT_BYTES];
     const struct vx_json *member;
@@ -151,7 +148,7 @@ static vx_status layer_op(const struct reader *reader, const struct vx_json *obj
 }
 
 /* Refuses keys of other libraries, with a hint at our key or at what to do. */
-static vx_status layer_foreign_keys(const struct reader *reader,
+static vx_status layer_foreign_keys(const struct vx_layer_reader *reader,
                                     const struct vx_json *object,
                                     const char *const mine[VX_COUNT(key_names)])
 {
@@ -169,26 +166,37 @@ static vx_status layer_foreign_keys(const struct reader *reader,
     return VX_OK;
 }
 
-static vx_status layer_keys(const struct reader *reader, const struct vx_json *object,
-                            const struct vx_layer *layer)
+/* Where a key that the op does not have belongs, or "". */
+static const char *key_elsewhere(enum vx_op op, u32 key)
+{
+    if (op == VX_OP_SUBM_CONV && key & (KEY_STRIDE | KEY_PADDING | KEY_RULE))
+        return "; a convolution with a stride is sparse_conv";
+    if ((op == VX_OP_INVERSE_CONV || op == VX_OP_UNPOOL) && key & KEYS_WINDOW)
+        return "; it follows from the layer that \"of\" names";
+    return "";
+}
+
+static vx_status layer_keys(const struct vx_layer_reader *reader,
+                            const struct vx_json *object, const struct vx_layer *layer)
 {
     const char *mine[VX_COUNT(key_names)] = {NULL};
-    u32 keys = op_rows[layer->op].keys | KEYS_COMMON;
+    u32 keys = reader->keys | KEYS_COMMON;
     for (size_t i = 0; i < VX_COUNT(key_names); i++) {
         if (keys >> i & 1) mine[i] = key_names[i];
         const struct vx_json *member = vx_json_find(object, key_names[i]);
         VX_ENSURE_WHY(mine[i] || !member, reader->why, INVALID_ARGUMENT,
                       "a key does not belong to its layer's op",
-                      "line %d: the key \"%s\" does not belong to %s", member->line,
-                      key_names[i], vx_op_name(layer->op));
+                      "line %d: the key \"%s\" does not belong to %s%s", member->line,
+                      key_names[i], vx_op_name(layer->op),
+                      key_elsewhere(layer->op, UINT32_C(1) << i));
     }
     VX_TRY(layer_foreign_keys(reader, object, mine));
     return vx_network_check_keys(object, &(struct vx_words){mine, VX_COUNT(mine)},
                                  reader->why);
 }
 
-static vx_status layer_input(const struct reader *reader, const struct vx_json *name,
-                             struct vx_layer *layer)
+static vx_status layer_input(const struct vx_layer_reader *reader,
+                             const struct vx_json *name, struct vx_layer *layer)
 {
     const struct vx_network *network = reader->network;
     char nearest[VX_NEAREST_BYTES];
@@ -215,8 +223,8 @@ static vx_status layer_input(const struct reader *reader, const struct vx_json *
     return VX_OK;
 }
 
-static vx_status layer_inputs(const struct reader *reader, const struct vx_json *object,
-                              struct vx_layer *layer)
+static vx_status layer_inputs(const struct vx_layer_reader *reader,
+                              const struct vx_json *object, struct vx_layer *layer)
 {
     const struct op_row *row = &op_rows[layer->op];
     const struct vx_json *one = vx_json_find(object, "input");
@@ -241,57 +249,8 @@ static vx_status layer_inputs(const struct reader *reader, const struct vx_json 
     return VX_OK;
 }
 
-/* Reads one integer for all axes, or three, for columns 1 to 3 of coords. */
-static vx_status layer_axes(const struct reader *reader, const struct vx_json *value,
-                            i32 max, i32 axes[3])
-{
-    i64 number;
-    if (value->kind != VX_JSON_LIST) {
-        VX_TRY(vx_json_read_i64(value, 1, max, reader->why, &number));
-        axes[0] = axes[1] = axes[2] = (i32)number;
-        return VX_OK;
-    }
-    VX_ENSURE_WHY(
-        value->count == 3, reader->why, INVALID_ARGUMENT,
-        "expected one integer or three, one for each axis",
-        "line %d: \"%s\": expected one integer, or three for columns 1 to 3 of coords, "
-        "got %d",
-        value->line, value->key, value->count);
-    i32 *axis = axes;
-    VX_JSON_EACH(child, value)
-    {
-        VX_TRY(vx_json_read_i64(child, 1, max, reader->why, &number));
-        *axis++ = (i32)number;
-    }
-    return VX_OK;
-}
-
-static vx_status layer_kernel(const struct reader *reader, const struct vx_json *object,
-                              struct vx_layer *layer)
-{
-    const struct vx_json *kernel = vx_json_find(object, "kernel");
-    const struct vx_json *dilation = vx_json_find(object, "dilation");
-    VX_ENSURE_WHY(kernel, reader->why, INVALID_ARGUMENT, "a convolution needs a kernel",
-                  "line %d: the key \"kernel\" is missing", object->line);
-    VX_TRY(layer_axes(reader, kernel, VX_KERNEL_AXIS_MAX, layer->kernel));
-    const i32 *k = layer->kernel;
-    VX_ENSURE_WHY(k[0] & k[1] & k[2] & 1, reader->why, INVALID_ARGUMENT,
-                  "a submanifold kernel is odd along every axis",
-                  "line %d: \"kernel\": expected odd sizes, got %dx%dx%d", kernel->line,
-                  k[0], k[1], k[2]);
-    i64 v = (i64)k[0] * k[1] * k[2];
-    VX_ENSURE_WHY(v <= VX_KERNEL_OFFSETS_MAX, reader->why, INVALID_ARGUMENT,
-                  "a kernel has too many offsets",
-                  "line %d: \"kernel\": expected at most %d offsets, got %dx%dx%d = %lld",
-                  kernel->line, VX_KERNEL_OFFSETS_MAX, k[0], k[1], k[2], (long long)v);
-    layer->v = (i32)v;
-    layer->dilation[0] = layer->dilation[1] = layer->dilation[2] = 1;
-    if (dilation) VX_TRY(layer_axes(reader, dilation, VX_DILATION_MAX, layer->dilation));
-    return VX_OK;
-}
-
-static vx_status layer_layout(const struct reader *reader, const struct vx_json *value,
-                              struct vx_layer *layer)
+static vx_status layer_layout(const struct vx_layer_reader *reader,
+                              const struct vx_json *value, struct vx_layer *layer)
 {
     const i32 *k = layer->kernel, *d = layer->dilation;
     const char *text;
@@ -305,20 +264,20 @@ static vx_status layer_layout(const struct reader *reader, const struct vx_json 
     for (i32 i = 0; i < 3; i++) dilated = dilated || (k[i] > 1 && d[i] > 1);
     VX_ENSURE_WHY(
         !dilated || layer->layout != VX_LAYOUT_TORCHSPARSE, reader->why, INVALID_ARGUMENT,
-        "TorchSparse 2 does not dilate",
-        "line %d: \"dilation\": TorchSparse 2 computes every dilation as 1: set "
-        "1; for weights of TorchSparse 1.4, which does dilate, set layout "
-        "\"minkowski\" (same order)",
+        "TorchSparse does not dilate",
+        "line %d: \"dilation\": TorchSparse computes every dilation as 1: set 1; only "
+        "for weights of a commit between 1.4 and 2.0, which did dilate, set layout "
+        "\"minkowski\" (same order for odd kernels)",
         value->line);
     layer->layout_said = true;
     return VX_OK;
 }
 
 /* The tensors that the layer has, with PyTorch's names: LAYER.weight, LAYER.bias, ... */
-static vx_status layer_tensors_default(const struct reader *reader,
+static vx_status layer_tensors_default(const struct vx_layer_reader *reader,
                                        struct vx_layer *layer)
 {
-    bool conv = layer->op == VX_OP_SUBM_CONV || layer->op == VX_OP_LINEAR;
+    bool conv = vx_op_is_conv(layer->op) || layer->op == VX_OP_LINEAR;
     bool batch = layer->op == VX_OP_BATCH_NORM;
     const bool has[VX_TENSORS_PER_LAYER] = {
         [VX_TENSOR_WEIGHT] = conv || layer->affine,
@@ -337,8 +296,8 @@ static vx_status layer_tensors_default(const struct reader *reader,
     return VX_OK;
 }
 
-static vx_status layer_tensors(const struct reader *reader, const struct vx_json *named,
-                               struct vx_layer *layer)
+static vx_status layer_tensors(const struct vx_layer_reader *reader,
+                               const struct vx_json *named, struct vx_layer *layer)
 {
     VX_TRY(layer_tensors_default(reader, layer));
     if (!named) return VX_OK;
@@ -354,19 +313,34 @@ static vx_status layer_tensors(const struct reader *reader, const struct vx_json
     return VX_OK;
 }
 
+static vx_status layer_channels(const struct vx_layer_reader *reader,
+                                const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *value;
+    i64 number;
+    if (reader->keys & KEY_CHANNELS) {
+        VX_TRY(vx_network_need(object, "channels", VX_JSON_I64, reader->why, &value));
+        VX_TRY(vx_json_read_i64(value, 1, VX_CHANNELS_MAX, reader->why, &number));
+        layer->channels = (i32)number;
+    }
+    layer->groups = 1;
+    value = vx_json_find(object, "groups");
+    if (layer->op == VX_OP_GROUP_NORM)
+        VX_TRY(vx_network_need(object, "groups", VX_JSON_I64, reader->why, &value));
+    if (!value) return VX_OK;
+    VX_TRY(vx_json_read_i64(value, 1, VX_CHANNELS_MAX, reader->why, &number));
+    layer->groups = (i32)number;
+    return VX_OK;
+}
+
 /* Reads the keys that only some ops have; layer_keys has refused all others. */
-static vx_status layer_attributes(const struct reader *reader,
+static vx_status layer_attributes(const struct vx_layer_reader *reader,
                                   const struct vx_json *object, struct vx_layer *layer)
 {
-    u32 keys = op_rows[layer->op].keys;
+    u32 keys = reader->keys;
     const struct vx_json *value;
-    if (keys & KEY_CHANNELS) {
-        i64 channels;
-        VX_TRY(vx_network_need(object, "channels", VX_JSON_I64, reader->why, &value));
-        VX_TRY(vx_json_read_i64(value, 1, VX_CHANNELS_MAX, reader->why, &channels));
-        layer->channels = (i32)channels;
-    }
-    if (keys & KEY_KERNEL) VX_TRY(layer_kernel(reader, object, layer));
+    VX_TRY(layer_channels(reader, object, layer));
+    VX_TRY(vx_layer_parse_kernel(reader, object, layer));
     if (keys & KEY_LAYOUT)
         VX_TRY(layer_layout(reader, vx_json_find(object, "layout"), layer));
     layer->bias = keys & KEY_BIAS;
@@ -375,52 +349,97 @@ static vx_status layer_attributes(const struct reader *reader,
     layer->affine = keys & KEY_AFFINE;
     value = vx_json_find(object, "affine");
     if (value) VX_TRY(vx_json_read_bool(value, reader->why, &layer->affine));
-    layer->eps = EPS_DEFAULT;
     value = vx_json_find(object, "eps");
     layer->eps_said = value;
-    if (value) VX_TRY(vx_json_read_f64(value, 0, EPS_MAX, reader->why, &layer->eps));
+    const struct real {
+        const char *key;
+        f64 initial, min, max;
+        f64 *out;
+    } reals[] = {
+        {"eps", EPS_DEFAULT, 0, EPS_MAX, &layer->eps},
+        {"slope", SLOPE_DEFAULT, -REAL_MAX, REAL_MAX, &layer->slope},
+        {"scale", 1, -REAL_MAX, REAL_MAX, &layer->scale},
+        {"shift", 0, -REAL_MAX, REAL_MAX, &layer->shift},
+    };
+    for (size_t i = 0; i < VX_COUNT(reals); i++) {
+        const struct real *it = &reals[i];
+        *it->out = it->initial;
+        value = vx_json_find(object, it->key);
+        if (value)
+            VX_TRY(vx_json_read_f64(value, it->min, it->max, reader->why, it->out));
+    }
     return layer_tensors(reader, vx_json_find(object, "tensors"), layer);
 }
 
-static vx_status layer_shape(const struct reader *reader, struct vx_layer *layer)
+/* Channels of the result that follow from the inputs'. */
+static i64 channels_of(const struct vx_layer *layer, i64 sum)
 {
-    const struct vx_network *network = reader->network;
-    i64 sum = 0;
-    layer->channels_in = vx_network_channels(network, layer->inputs[0]);
-    for (i32 i = 0; i < layer->inputs_count; i++) {
-        i32 channels = vx_network_channels(network, layer->inputs[i]);
-        sum += channels;
-        VX_ENSURE_WHY(layer->op != VX_OP_ADD || channels == layer->channels_in,
-                      reader->why, INVALID_ARGUMENT,
-                      "the inputs of an add differ in channels",
-                      "line %d: expected inputs of equal channels, got %d and %d",
-                      layer->line, layer->channels_in, channels);
-    }
-    VX_ENSURE_WHY(sum <= VX_CHANNELS_MAX || layer->op != VX_OP_CONCAT, reader->why,
-                  INVALID_ARGUMENT, "a concat has too many channels",
-                  "line %d: expected at most %d channels, got %lld", layer->line,
-                  VX_CHANNELS_MAX, (long long)sum);
-    if (layer->op == VX_OP_CONCAT)
-        layer->channels = (i32)sum;
-    else if (!layer->channels)
-        layer->channels = layer->channels_in;
+    if (layer->op == VX_OP_CONCAT) return sum;
+    if (layer->op == VX_OP_SPACE_TO_CHANNEL) return sum * layer->v;
+    if (layer->op == VX_OP_CHANNEL_TO_SPACE) return sum / layer->v;
+    return layer->channels ? layer->channels : layer->channels_in;
+}
+
+static vx_status check_parts(const struct vx_layer_reader *reader,
+                             const struct vx_layer *layer)
+{
+    bool children = layer->op == VX_OP_CHANNEL_TO_SPACE;
+    i32 parts = children ? layer->v : layer->groups;
+    VX_ENSURE_WHY(layer->channels_in % parts == 0, reader->why, INVALID_ARGUMENT,
+                  "channels cannot be divided into equal parts",
+                  "line %d: expected the channels of the input to be a multiple of %d, "
+                  "the %s, got %d",
+                  layer->line, parts, children ? "children of a voxel" : "groups",
+                  layer->channels_in);
+    VX_ENSURE_WHY(!vx_op_is_conv(layer->op) || layer->channels % parts == 0, reader->why,
+                  INVALID_ARGUMENT, "channels cannot be divided into equal parts",
+                  "line %d: expected \"channels\" to be a multiple of %d, the groups, "
+                  "got %d",
+                  layer->line, parts, layer->channels);
     return VX_OK;
 }
 
-static vx_status layer_parse(const struct reader *reader, const struct vx_json *object,
+static vx_status layer_shape(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    bool equal = layer->op == VX_OP_ADD || layer->op == VX_OP_MUL;
+    i64 sum = 0;
+    layer->channels_in = vx_network_channels(network, layer->inputs[0]);
+    if (layer->op == VX_OP_INSTANCE_NORM) layer->groups = layer->channels_in;
+    for (i32 i = 0; i < layer->inputs_count; i++) {
+        i32 channels = vx_network_channels(network, layer->inputs[i]);
+        sum += channels;
+        VX_ENSURE_WHY(!equal || channels == layer->channels_in, reader->why,
+                      INVALID_ARGUMENT, "the inputs of a layer differ in channels",
+                      "line %d: expected inputs of equal channels, got %d and %d",
+                      layer->line, layer->channels_in, channels);
+    }
+    VX_TRY(check_parts(reader, layer));
+    sum = channels_of(layer, sum);
+    VX_ENSURE_WHY(sum <= VX_CHANNELS_MAX, reader->why, INVALID_ARGUMENT,
+                  "a layer has too many channels",
+                  "line %d: expected at most %d channels, got %lld", layer->line,
+                  VX_CHANNELS_MAX, (long long)sum);
+    layer->channels = (i32)sum;
+    return VX_OK;
+}
+
+static vx_status layer_parse(struct vx_layer_reader *reader, const struct vx_json *object,
                              struct vx_layer *layer)
 {
     VX_TRY(layer_op(reader, object, layer));
+    reader->keys = op_rows[layer->op].keys;
     VX_TRY(layer_keys(reader, object, layer));
     VX_TRY(layer_inputs(reader, object, layer));
     VX_TRY(layer_attributes(reader, object, layer));
-    return layer_shape(reader, layer);
+    VX_TRY(layer_shape(reader, layer));
+    return vx_layer_settle_set(reader, layer);
 }
 
 vx_status vx_network_parse_layers(struct vx_network *network, const struct vx_json *list,
                                   struct vx_arena *arena, struct vx_why *why)
 {
-    struct reader reader = {network, arena, why};
+    struct vx_layer_reader reader = {network, arena, why, 0};
     VX_ENSURE_WHY(list->count > 0 && list->count <= VX_LAYERS_MAX, why, INVALID_ARGUMENT,
                   "a network has no layers or too many",
                   "line %d: \"layers\": expected 1 to %d layers, got %d", list->line,

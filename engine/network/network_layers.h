@@ -16,6 +16,42 @@
 #include "engine/base/text/json.h"
 #include "engine/network/network.h"
 
+/* Keys of a layer; ops.def says which op has which. */
+enum vx_layer_key {
+    KEY_NAME = 1 << 0,
+    KEY_OP = 1 << 1,
+    KEY_INPUT = 1 << 2,
+    KEY_INPUTS = 1 << 3,
+    KEY_CHANNELS = 1 << 4,
+    KEY_KERNEL = 1 << 5,
+    KEY_DILATION = 1 << 6,
+    KEY_BIAS = 1 << 7,
+    KEY_LAYOUT = 1 << 8,
+    KEY_TENSORS = 1 << 9,
+    KEY_AFFINE = 1 << 10,
+    KEY_EPS = 1 << 11,
+    KEY_STRIDE = 1 << 12,
+    KEY_PADDING = 1 << 13,
+    KEY_RULE = 1 << 14,
+    KEY_OF = 1 << 15,
+    KEY_ONTO = 1 << 16,
+    KEY_GROUPS = 1 << 17,
+    KEY_SLOPE = 1 << 18,
+    KEY_SCALE = 1 << 19,
+    KEY_SHIFT = 1 << 20,
+};
+#define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
+#define KEYS_WINDOW (KEY_KERNEL | KEY_STRIDE | KEY_PADDING | KEY_DILATION | KEY_RULE)
+#define KEYS_CONV   (KEY_CHANNELS | KEY_GROUPS | KEY_BIAS | KEY_LAYOUT | KEY_TENSORS)
+
+/* State while layers are read. */
+struct vx_layer_reader {
+    struct vx_network *network;
+    struct vx_arena *arena;
+    struct vx_why *why;
+    u32 keys; /* of the layer's op */
+};
+
 /* Fills network->layers; feats_name and feats_channels must be filled already. */
 VX_MUST_USE vx_status vx_network_parse_layers(struct vx_network *network,
                                               const struct vx_json *list,
@@ -27,6 +63,24 @@ i32 vx_network_find(const struct vx_network *network, const char *name);
  * returns it. */
 const char *vx_network_nearest(const struct vx_network *network, i32 below,
                                const char *name, char *out);
+
+/* Reads the layer's kernel and what belongs to it: stride, padding, dilation, rule, `of`
+ * and `onto` (network_kernel.c). */
+VX_MUST_USE vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
+                                            const struct vx_json *object,
+                                            struct vx_layer *layer);
+/* Reads one integer for all axes, or three, for columns 1 to 3 of coords. */
+struct vx_axes_key {
+    const char *name;
+    i32 least, most;
+};
+VX_MUST_USE vx_status vx_network_parse_axes(const struct vx_json *value,
+                                            const struct vx_axes_key *key,
+                                            struct vx_why *why, i32 axes[3]);
+/* Finds or makes the set of the layer's result; its inputs, channels and kernel must be
+ * known (network_sets.c). */
+VX_MUST_USE vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
+                                          struct vx_layer *layer);
 
 /* A list of known words. */
 struct vx_words {

@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SUBM    " (stride 1: the voxels stay as they are)"
-#define NEW_SET "; ops that change the set of voxels are not served yet"
-#define NOT_YET "; it is not served yet"
-#define EXACT   "; only the exact gelu, with erf, is served"
-#define NOTHING "; it does nothing in inference: leave the layer out"
+#define SUBM       " (stride 1; with a stride: \"sparse_conv\")"
+#define DEPTHWISE  " (\"groups\": its channels; with a stride: \"sparse_conv\")"
+#define GENERATIVE " (without \"onto\")"
+#define NOT_YET    "; it is not served yet"
+#define EXACT      "; only the exact gelu, with erf, is served"
+#define NOTHING    "; it does nothing in inference: leave the layer out"
 
 static const struct hint {
     const char *word, *op, *text;
@@ -22,17 +23,25 @@ static const struct hint {
 #undef VX_ROW
 };
 
-#define NO_STRIDE "; stride is always 1: the voxels stay as they are"
 #define NO_PADDING                                                                       \
-    "; a submanifold convolution has no padding: one output row for each input row"
-#define NO_GROUPS "; groups is always 1: every output channel reads every input channel"
-#define FOLLOWS   "; leave it out: it follows from the layer's input"
+    "; leave it out: a transposed convolution makes every voxel that its kernel reaches"
+#define FOLLOWS "; leave it out: it follows from the layer's input"
 #define OURS                                                                             \
     "; leave it out: voxeld shares maps between layers and chooses algorithms itself"
+#define SHARED                                                                           \
+    "; leave it out: voxeld shares sets and maps itself; \"of\" and \"onto\" name a "    \
+    "layer"
 #define TRAINING "; leave it out: only training uses it"
 #define IN_THREE "; leave it out: voxels have three axes"
 #define ERF      "; leave it out: only the exact gelu, with erf, is served"
 #define AS_LAYER "; write it as a separate layer after this one"
+#define AS_OP                                                                            \
+    "; leave it out: the op says it: subm_conv, sparse_conv, inverse_conv, "             \
+    "transposed_conv"
+#define GENERATIVE_KEY "; leave it out: write op \"transposed_conv\" without \"onto\""
+#define SHAPE                                                                            \
+    "; write it once: \"inputs\": {\"coords\": "                                         \
+    "{\"spatial_shape\": [X, Y, Z]}}"
 
 static const struct hint key_hints[] = {
 #define VX_ROW(word_, key_, text_) {word_, key_, text_},
@@ -81,16 +90,26 @@ static const char *hint_find(const char *word, const char **text)
     return NULL;
 }
 
+/* Writes the op that is nearest by spelling, or else as many ops as there is room for. */
+static void hint_known(const char *word, char known[VX_NEAREST_BYTES])
+{
+    const char *names[VX_OPS_COUNT];
+    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
+    vx_nearest_text(word, names, VX_OPS_COUNT, known);
+    if (strlen(known) < VX_NEAREST_BYTES - 1) return;
+    /* The list was cut, perhaps within a word. */
+    known[VX_NEAREST_BYTES - sizeof ", ..."] = '\0';
+    char *comma = strrchr(known, ',');
+    if (comma) memcpy(comma, ", ...", sizeof ", ...");
+}
+
 const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])
 {
-    const char *names[VX_OPS_COUNT], *text;
-    char known[VX_NEAREST_BYTES];
-    for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
-    const char *op = hint_find(word, &text);
-    /* A word without an op or a text gets the nearest op; "" lists all ops. */
-    vx_nearest_text(op || text[0] ? "" : word, names, VX_OPS_COUNT, known);
+    const char *text, *op = hint_find(word, &text);
+    char known[VX_NEAREST_BYTES] = "";
+    if (!op && !text[0]) hint_known(word, known);
     if (op)
-        snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?%s", op, text, known);
+        snprintf(out, VX_OP_HINT_BYTES, "; did you mean \"%s\"%s?", op, text);
     else
         snprintf(out, VX_OP_HINT_BYTES, "%s%s", text, known);
     return out;

@@ -1,7 +1,7 @@
-/* memory - computes the place of each tensor of a plan from the tensors' lifetimes.
+/* memory - computes the place of each tensor of a set from the tensors' lifetimes.
  *
- * All tensors have the same N rows, so sizes and offsets are counted in channels of 4
- * bytes and hold for every N:
+ * All tensors of a set have the same N rows, so sizes and offsets are counted in channels
+ * of 4 bytes and hold for every N:
  *
  *   offset in bytes = offset * padded N * 4
  *

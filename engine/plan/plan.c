@@ -4,7 +4,11 @@
 #include "engine/base/process/check.h"
 #include "kernels/kernel.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Voxels of a request for which the sizes of maps are compared. */
+#define SORTED_VOXELS (1 << 20)
 
 const struct vx_plan_options vx_plan_cpu = {
     .rows_unit = 16, .channels_unit = 1, .element_bytes = 4};
@@ -24,50 +28,53 @@ static i32 plan_row(const struct vx_plan *plan, i32 channels)
     return (i32)(padded * (size_t)plan->options.element_bytes / 4);
 }
 
-static i32 plan_map(struct vx_plan *plan, const struct vx_layer *layer)
+static i32 plan_map(struct vx_plan *plan, const struct vx_map_key *key)
 {
-    struct vx_map_key key;
-    memcpy(key.kernel, layer->kernel, sizeof key.kernel);
-    memcpy(key.dilation, layer->dilation, sizeof key.dilation);
-    /* An axis of one offset has no dilation; equal maps must have equal keys. */
-    for (int axis = 0; axis < 3; axis++)
-        if (key.kernel[axis] == 1) key.dilation[axis] = 1;
     for (i32 i = 0; i < plan->maps_count; i++)
-        if (!memcmp(&plan->maps[i], &key, sizeof key)) return i;
-    plan->maps[plan->maps_count] = key;
+        if (!memcmp(&plan->maps[i], key, sizeof *key)) return i;
+    plan->maps[plan->maps_count] = *key;
     return plan->maps_count++;
 }
 
-/* Sorts the maps, largest first, stable: this order needs the least room
- * (vx_geometry_room). */
+/* Sorts the maps, largest first, stable, as large as they are for many voxels: this order
+ * needs the least room (vx_geometry_room). */
 static void plan_sort_maps(struct vx_plan *plan)
 {
+    i64 rows[VX_SETS_MAX], sizes[VX_LAYERS_MAX];
+    vx_sets_rows_max(plan->sets, plan->sets_count, SORTED_VOXELS, rows);
     for (i32 i = 0; i < plan->maps_count; i++) {
-        i32 at = i, v = vx_map_offsets(&plan->maps[i]);
-        for (; at && vx_map_offsets(plan->maps_by_size[at - 1]) < v; at--)
+        const struct vx_map_key *key = &plan->maps[i];
+        i64 size = vx_map_offsets(key) * rows[key->to];
+        i32 at = i;
+        for (; at && sizes[at - 1] < size; at--) {
             plan->maps_by_size[at] = plan->maps_by_size[at - 1];
-        plan->maps_by_size[at] = &plan->maps[i];
+            sizes[at] = sizes[at - 1];
+        }
+        plan->maps_by_size[at] = key;
+        sizes[at] = size;
     }
 }
 
 static void plan_launch(struct vx_plan *plan, i32 index)
 {
+    const struct vx_network *network = plan->graph->network;
     const struct vx_node *node = &plan->graph->nodes[index];
     struct vx_launch *launch = &plan->launches[index];
-    struct vx_memory_tensor *output = &plan->tensors[index + 1];
-    *launch = (struct vx_launch){.node = node, .op = node->layer->op, .map = -1};
+    struct vx_map_key key;
+    *launch = (struct vx_launch){
+        .node = node, .op = node->layer->op, .map = -1, .set = node->layer->set};
     launch->output = index + 1;
-    *output =
+    plan->tensors[index + 1] =
         (struct vx_memory_tensor){plan_row(plan, node->layer->channels), index, index, 0};
+    plan->tensor_sets[index + 1] = launch->set;
     for (i32 i = 0; i < node->inputs_count; i++) {
         launch->inputs[i] = node->inputs[i] == VX_LAYER_FEATS ? 0 : node->inputs[i] + 1;
         plan->tensors[launch->inputs[i]].last = index;
     }
-    if (launch->op != VX_OP_SUBM_CONV) return;
-    if (node->layer->v == 1)
-        launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co); no map is needed */
-    else
-        launch->map = plan_map(plan, node->layer);
+    if (vx_layer_map(network, node->layer, &key))
+        launch->map = plan_map(plan, &key);
+    else if (vx_op_is_conv(launch->op))
+        launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
 }
 
 /* Outputs are converted after the last launch.  In a staged plan they are converted one
@@ -86,6 +93,8 @@ static void plan_outputs(struct vx_plan *plan)
         plan->staged_outputs[i] = plan->tensors_count++;
         plan->tensors[plan->staged_outputs[i]] =
             (struct vx_memory_tensor){(i32)(vx_round_up(bytes, 4) / 4), last, last, 0};
+        plan->tensor_sets[plan->staged_outputs[i]] =
+            vx_network_set(network, output->layer);
     }
 }
 
@@ -99,6 +108,21 @@ static void plan_feats(struct vx_plan *plan)
     plan->tensors[plan->staged_feats] = (struct vx_memory_tensor){channels, -1, -1, 0};
 }
 
+/* Places the tensors of one set beside each other. */
+static void plan_place_set(struct vx_plan *plan, i32 set)
+{
+    struct vx_memory_tensor mine[VX_MEMORY_TENSORS_MAX];
+    i32 of[VX_MEMORY_TENSORS_MAX], count = 0;
+    for (i32 i = 0; i < plan->tensors_count; i++) {
+        if (plan->tensor_sets[i] != set) continue;
+        mine[count] = plan->tensors[i];
+        of[count++] = i;
+    }
+    plan->channels[set] =
+        (plan->options.staged ? vx_memory_plan_staged : vx_memory_plan)(mine, count);
+    for (i32 i = 0; i < count; i++) plan->tensors[of[i]].offset = mine[i].offset;
+}
+
 vx_status vx_plan_build(const struct vx_graph *graph,
                         const struct vx_plan_options *options, struct vx_arena *arena,
                         const struct vx_plan **plan)
@@ -109,45 +133,79 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     made->graph = graph;
     made->options = *options;
+    made->sets = graph->network->sets;
+    made->sets_count = graph->network->sets_count;
     made->launches_count = graph->nodes_count;
     made->tensors_count = graph->nodes_count + 1;
     made->launches = vx_arena_take_array(arena, nodes, sizeof *made->launches);
     made->tensors = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensors);
+    made->tensor_sets =
+        vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensor_sets);
     made->maps = vx_arena_take_array(arena, nodes, sizeof *made->maps);
     made->maps_by_size = vx_arena_take_array(arena, nodes, sizeof *made->maps_by_size);
-    bool good = made->launches && made->tensors && made->maps && made->maps_by_size;
+    bool good = made->launches && made->tensors && made->tensor_sets && made->maps &&
+                made->maps_by_size;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
     plan_sort_maps(made);
     plan_outputs(made);
-    made->channels = (options->staged ? vx_memory_plan_staged : vx_memory_plan)(
-        made->tensors, made->tensors_count);
+    for (i32 set = 0; set < made->sets_count; set++) plan_place_set(made, set);
     *plan = made;
     return VX_OK;
 }
 
-static size_t rows_padded(const struct vx_plan *plan, i64 n)
+/* Bytes of all tensors of a set; SIZE_MAX when the number overflows. */
+static size_t set_bytes(const struct vx_plan *plan, i32 set, i64 rows)
 {
-    return vx_round_up((size_t)n, (size_t)plan->options.rows_unit);
-}
-
-size_t vx_plan_bytes(const struct vx_plan *plan, i64 n)
-{
-    size_t bytes;
-    VX_ASSERT(n >= 0);
-    VX_ASSERT(n <= VX_VOXELS_MAX);
-    if (vx_mul_overflows(rows_padded(plan, n) * sizeof(f32), (size_t)plan->channels,
-                         &bytes))
+    size_t bytes, padded = vx_round_up((size_t)rows, (size_t)plan->options.rows_unit);
+    VX_ASSERT(rows >= 0);
+    VX_ASSERT(rows <= VX_VOXELS_MAX);
+    if (vx_mul_overflows(padded * sizeof(f32), (size_t)plan->channels[set], &bytes))
         return SIZE_MAX;
     return bytes;
 }
 
+size_t vx_plan_bytes(const struct vx_plan *plan, const i64 *rows)
+{
+    size_t sum = 0;
+    for (i32 set = 0; set < plan->sets_count; set++) {
+        size_t bytes = set_bytes(plan, set, rows[set]);
+        if (bytes > SIZE_MAX - sum) return SIZE_MAX;
+        sum += bytes;
+    }
+    return sum;
+}
+
+size_t vx_plan_bytes_max(const struct vx_plan *plan, i64 n)
+{
+    i64 rows[VX_SETS_MAX];
+    vx_sets_rows_max(plan->sets, plan->sets_count, n, rows);
+    return vx_plan_bytes(plan, rows);
+}
+
 i64 vx_plan_voxels_max(const struct vx_plan *plan, size_t bytes)
 {
-    size_t unit = (size_t)plan->options.rows_unit;
-    size_t rows = bytes / (unit * sizeof(f32) * (size_t)plan->channels) * unit;
-    return rows < VX_VOXELS_MAX ? (i64)rows : VX_VOXELS_MAX;
+    i64 fits = 0, over = VX_VOXELS_MAX + INT64_C(1);
+    while (over - fits > 1) {
+        i64 middle = fits + (over - fits) / 2;
+        if (vx_plan_bytes_max(plan, middle) <= bytes)
+            fits = middle;
+        else
+            over = middle;
+    }
+    return fits;
+}
+
+const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_BYTES])
+{
+    int used = snprintf(out, VX_PLAN_NEED_BYTES, "%lld channels each",
+                        (long long)plan->channels[0]);
+    i32 others = plan->sets_count - 1;
+    if (others)
+        snprintf(out + used, VX_PLAN_NEED_BYTES - (size_t)used,
+                 ", and %d set%s made from them", others, others > 1 ? "s" : "");
+    return out;
 }
 
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
@@ -158,9 +216,13 @@ i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
     return plan->graph->nodes[tensor - 1].layer->channels;
 }
 
-size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, i64 n)
+size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *rows)
 {
     VX_ASSERT(tensor >= 0);
     VX_ASSERT(tensor < plan->tensors_count);
-    return (size_t)plan->tensors[tensor].offset * rows_padded(plan, n) * sizeof(f32);
+    i32 set = plan->tensor_sets[tensor];
+    size_t padded = vx_round_up((size_t)rows[set], (size_t)plan->options.rows_unit);
+    size_t offset = (size_t)plan->tensors[tensor].offset * padded * sizeof(f32);
+    for (i32 i = 0; i < set; i++) offset += set_bytes(plan, i, rows[i]);
+    return offset;
 }

@@ -1,10 +1,12 @@
 /* plan - how a graph is run: its launches in order, their maps, the places of tensors.
  *
- * A plan is valid for every N: memory is counted in channels per voxel (memory.h).  It is
+ * A plan is valid for any numbers of rows: memory is counted in channels per row of each
+ * set (memory.h), and the tensors of a set lie behind those of the sets before it.  It is
  * made once, when a model is loaded, and then only read.
  *
  *   VX_TRY(vx_plan_build(graph, &vx_plan_cpu, &arena, &plan));
- *   if (vx_plan_bytes(plan, n) > have) ...at most vx_plan_voxels_max(plan, have) fit...
+ *   if (vx_plan_bytes_max(plan, n) > have) ...at most vx_plan_voxels_max(plan, have)...
+ *   vx_plan_tensor_offset(plan, tensor, rows)            (rows of each set)
  *
  * Tensor 0 is the features in the type of the computation; tensor i + 1 is the result of
  * node i.  A staged plan, for a device with its own memory, has more tensors: the
@@ -43,8 +45,9 @@ struct vx_plan_options vx_plan_gpu(i32 element_bytes);
 /* One launch for each node, in the order of the nodes. */
 struct vx_launch {
     const struct vx_node *node;
-    enum vx_op op; /* the node's; LINEAR for a convolution of one offset */
-    i32 map;       /* SUBM_CONV: index in the plan's maps, else -1 */
+    enum vx_op op; /* the node's; LINEAR for a convolution that needs no map */
+    i32 map;       /* index in the plan's maps, or -1 */
+    i32 set;       /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
 };
@@ -55,8 +58,11 @@ struct vx_plan {
     struct vx_launch *launches;
     i32 launches_count;
     struct vx_memory_tensor *tensors;
+    i32 *tensor_sets; /* the set on which each tensor lies */
     i32 tensors_count;
-    i64 channels; /* of 4 bytes, per voxel, that all tensors need together */
+    const struct vx_set *sets; /* the network's */
+    i32 sets_count;
+    i64 channels[VX_SETS_MAX]; /* of 4 bytes, per row, that the set's tensors need */
     struct vx_map_key *maps;
     const struct vx_map_key **maps_by_size; /* pointers to the maps, largest first */
     i32 maps_count;
@@ -69,13 +75,19 @@ VX_MUST_USE vx_status vx_plan_build(const struct vx_graph *graph,
                                     const struct vx_plan_options *options,
                                     struct vx_arena *arena, const struct vx_plan **plan);
 
-/* Bytes for N voxels; SIZE_MAX when the number overflows. */
-size_t vx_plan_bytes(const struct vx_plan *plan, i64 n);
-/* The most voxels that fit in `bytes`; at most VX_VOXELS_MAX. */
+/* Bytes for these numbers of rows, one for each set; SIZE_MAX when the number overflows. */
+size_t vx_plan_bytes(const struct vx_plan *plan, const i64 *rows);
+/* The most bytes for a request of N voxels, with every set as large as it can be. */
+size_t vx_plan_bytes_max(const struct vx_plan *plan, i64 n);
+/* The most voxels for which that fits in `bytes`; at most VX_VOXELS_MAX. */
 i64 vx_plan_voxels_max(const struct vx_plan *plan, size_t bytes);
+/* Writes what a request needs, for error sentences: "24 channels each", or "24 channels
+ * each, and 5 sets made from them". */
+#define VX_PLAN_NEED_BYTES 96
+const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_BYTES]);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
-/* The offset of a tensor, in bytes, for N voxels. */
-size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, i64 n);
+/* The offset of a tensor, in bytes, for these numbers of rows. */
+size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *rows);
 
 #endif

@@ -31,11 +31,11 @@ struct builder {
 static void node_floats(const struct vx_node *node, size_t *weight, size_t *bias)
 {
     const struct vx_layer *layer = node->layer;
-    size_t co = (size_t)layer->channels, ci = (size_t)layer->channels_in;
-    bool conv = layer->op == VX_OP_SUBM_CONV || layer->op == VX_OP_LINEAR;
-    bool batch = layer->op == VX_OP_BATCH_NORM,
-         norm = batch || layer->op == VX_OP_LAYER_NORM;
-    size_t v = layer->op == VX_OP_SUBM_CONV ? (size_t)layer->v : 1;
+    bool kernel = vx_op_is_conv(layer->op), conv = kernel || layer->op == VX_OP_LINEAR;
+    bool batch = layer->op == VX_OP_BATCH_NORM, norm = vx_op_is_norm(layer->op);
+    size_t co = (size_t)layer->channels;
+    size_t ci = (size_t)(layer->channels_in / (kernel ? layer->groups : 1));
+    size_t v = kernel ? (size_t)layer->v : 1;
     *weight = conv ? v * ci * co : batch || (norm && layer->affine) ? co : 0;
     *bias = conv ? (layer->bias || node->norm ? co : 0) : *weight;
     *weight = vx_round_up(*weight, LINE_FLOATS);
@@ -109,27 +109,52 @@ static vx_status norm_read(const struct builder *builder, const struct vx_layer 
     return VX_OK;
 }
 
-/* out (V, Ci, Co) = `in`, in the file's layout, times scale[co]. */
-static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scale,
-                    f32 *out)
+/* One offset of a group: rows of input channels, columns of output channels. */
+struct matrix {
+    const f32 *from; /* in the file */
+    f32 *to;
+    const f64 *scale;            /* of a column */
+    size_t rows, columns, pitch; /* pitch: from row to row of `to` */
+};
+
+static void matrix_lay_out(const struct matrix *m, struct vx_strides strides)
 {
     /* Tiles of edge x edge stay in the first-level cache in either order of reading. */
     const size_t edge = 32;
-    size_t rows = (size_t)layer->channels_in, columns = (size_t)layer->channels;
-    bool conv = layer->op == VX_OP_SUBM_CONV; /* a linear weight is [Co, Ci] */
+    for (size_t ci0 = 0; ci0 < m->rows; ci0 += edge)
+        for (size_t co0 = 0; co0 < m->columns; co0 += edge)
+            for (size_t ci = ci0; ci < m->rows && ci < ci0 + edge; ci++)
+                for (size_t co = co0; co < m->columns && co < co0 + edge; co++) {
+                    f32 value = m->from[ci * strides.ci + co * strides.co];
+                    /* Without a norm the factor is 1 and the product is exact. */
+                    m->to[ci * m->pitch + co] = (f32)((f64)value * m->scale[co]);
+                }
+}
+
+/* out (V, Ci / groups, Co) = `in`, in the file's layout, times scale[co]. */
+static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scale,
+                    f32 *out)
+{
+    bool kernel = vx_op_is_conv(layer->op); /* a linear weight is [Co, Ci] */
+    size_t groups = kernel ? (size_t)layer->groups : 1;
+    size_t rows = (size_t)layer->channels_in / groups, pitch = (size_t)layer->channels;
+    size_t columns = pitch / groups;
     struct vx_strides strides =
-        conv ? vx_layout_strides(layer) : (struct vx_strides){.ci = 1, .co = rows};
-    for (i32 v = 0; v < (conv ? layer->v : 1); v++, out += rows * columns) {
+        kernel ? vx_layout_strides(layer) : (struct vx_strides){.ci = 1, .co = rows};
+    for (i32 v = 0; v < (kernel ? layer->v : 1); v++, out += rows * pitch) {
         const f32 *from =
-            in + (conv ? (size_t)vx_layout_offset(layer, v) : 0) * strides.v;
-        for (size_t ci0 = 0; ci0 < rows; ci0 += edge)
-            for (size_t co0 = 0; co0 < columns; co0 += edge)
-                for (size_t ci = ci0; ci < rows && ci < ci0 + edge; ci++)
-                    for (size_t co = co0; co < columns && co < co0 + edge; co++) {
-                        f32 value = from[ci * strides.ci + co * strides.co];
-                        /* Without a norm the factor is 1 and the product is exact. */
-                        out[ci * columns + co] = (f32)((f64)value * scale[co]);
-                    }
+            in + (kernel ? (size_t)vx_layout_offset(layer, v) : 0) * strides.v;
+        for (size_t group = 0; group < groups; group++) {
+            size_t co = group * columns;
+            matrix_lay_out(
+                &(struct matrix){.from = from + co * strides.co + group * strides.group,
+                                 .to = out + co,
+                                 .scale = scale + co,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .pitch = pitch},
+                strides);
+        }
     }
 }
 
@@ -165,7 +190,7 @@ static vx_status build_norm(struct builder *builder, const struct vx_node *node,
         *bias = builder_take(builder, bias_floats);
     *made = (struct vx_node_weights){weight, bias};
     if (!weight) return VX_OK;
-    if (layer->op == VX_OP_LAYER_NORM) {
+    if (layer->op != VX_OP_BATCH_NORM) {
         VX_TRY(builder_read(builder, layer, VX_TENSOR_WEIGHT, weight));
         return builder_read(builder, layer, VX_TENSOR_BIAS, bias);
     }
@@ -183,7 +208,7 @@ static vx_status build_nodes(struct builder *builder, const struct vx_graph *gra
     vx_status status = VX_OK;
     for (i32 i = 0; i < graph->nodes_count && !status.fault; i++) {
         const struct vx_node *node = &graph->nodes[i];
-        bool conv = node->layer->op == VX_OP_SUBM_CONV || node->layer->op == VX_OP_LINEAR;
+        bool conv = vx_op_is_conv(node->layer->op) || node->layer->op == VX_OP_LINEAR;
         status = (conv ? build_conv : build_norm)(
             builder, node, scale, scale + VX_CHANNELS_MAX, &weights->nodes[i]);
         if (progress && progress->report)

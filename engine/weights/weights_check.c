@@ -62,7 +62,7 @@ static vx_status check_vector(const struct vx_layer *layer,
                   "a tensor's shape does not fit its layer",
                   "expected shape %s, got %s%s", vx_shape_text(shape, 1, want),
                   vx_shape_text(tensor->shape, tensor->rank, got),
-                  row && layer->op == VX_OP_SUBM_CONV
+                  row && vx_op_is_conv(layer->op)
                       ? ", as MinkowskiEngine writes it: set \"layout\": \"minkowski\""
                       : "");
     return VX_OK;
@@ -86,7 +86,7 @@ static vx_status check_tensor(struct vx_layer *layer, enum vx_tensor_role role,
                   "a weight has an unusable dtype",
                   "expected F32, F16 or BF16 to read it as a weight, got %s",
                   tensor->dtype);
-    if (role == VX_TENSOR_WEIGHT && layer->op == VX_OP_SUBM_CONV)
+    if (role == VX_TENSOR_WEIGHT && vx_op_is_conv(layer->op))
         return vx_layout_settle(layer, tensor, why);
     if (role == VX_TENSOR_WEIGHT && layer->op == VX_OP_LINEAR)
         return check_linear(layer, tensor, why);
@@ -109,7 +109,7 @@ static vx_status check_left_out(const struct vx_network *network,
                                 const struct vx_layer *layer, enum vx_tensor_role role,
                                 const struct vx_safetensors *file, struct vx_why *why)
 {
-    bool norm = layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM;
+    bool norm = vx_op_is_norm(layer->op);
     const char *own = layer->tensors[norm ? VX_TENSOR_RUNNING_MEAN : VX_TENSOR_WEIGHT];
     char name[NAME_ROOM];
     size_t stem = strlen(layer->name) + 1;
@@ -134,8 +134,8 @@ static vx_status check_left_out(const struct vx_network *network,
 static vx_status check_layer(const struct vx_network *network, struct vx_layer *layer,
                              const struct vx_safetensors *file, struct vx_why *why)
 {
-    bool conv = layer->op == VX_OP_SUBM_CONV || layer->op == VX_OP_LINEAR;
-    bool norm = layer->op == VX_OP_BATCH_NORM || layer->op == VX_OP_LAYER_NORM;
+    bool conv = vx_op_is_conv(layer->op) || layer->op == VX_OP_LINEAR;
+    bool norm = vx_op_is_norm(layer->op);
     for (enum vx_tensor_role role = 0; role < VX_TENSORS_PER_LAYER; role++) {
         if (!layer->tensors[role]) continue;
         vx_status status = check_tensor(layer, role, file, why);

@@ -199,7 +199,7 @@ int main(int count, char **words)
     const struct vx_cpu_choice choice = {bench.threads, NULL, bench.multiplier};
     need(vx_cpu_open_as(&choice, &why, &bench.cpu), &why);
     need(vx_geometry_open(cache_bytes(bench.n), &why, &bench.cache), &why);
-    const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
+    const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
     struct summary map_ms = bench_map(&bench, &key);
     const struct vx_coords_view view = {bench.coords, bench.n, 4, {0, 0}};
     struct vx_geometry *geometry;

@@ -22,6 +22,8 @@ vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py SECONDS 8)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
+vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
+vx_e2e_test(NAME e2e_layouts_levels FILE tests/e2e/test_layouts_levels.py SECONDS 20 LABELS words)
 vx_e2e_test(NAME e2e_readme FILE tests/e2e/test_readme.py SECONDS 20 LABELS install ONLY)
 vx_e2e_test(NAME e2e_command_line FILE tests/e2e/test_command_line.py SECONDS 16 LABELS long)
 vx_e2e_test(NAME e2e_command_mistakes FILE tests/e2e/test_command_mistakes.py SECONDS 8)

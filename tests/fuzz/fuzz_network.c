@@ -29,7 +29,8 @@ static void check_network(const struct vx_network *network, struct vx_arena *are
         VX_ASSERT(layer->channels_in >= 1);
         VX_ASSERT(vx_layer_parameters(layer) >= 0);
         for (i32 j = 0; j < layer->inputs_count; j++) VX_ASSERT(layer->inputs[j] < i);
-        if (layer->op == VX_OP_SUBM_CONV) VX_ASSERT(layer->v <= VX_KERNEL_OFFSETS_MAX);
+        VX_ASSERT(layer->v <= VX_KERNEL_OFFSETS_MAX);
+        VX_ASSERT(layer->set >= 0 && layer->set < network->sets_count);
     }
     for (i32 i = 0; i < network->warmup_count; i++)
         VX_ASSERT(network->warmup[i] <= network->voxels_max);
@@ -38,8 +39,8 @@ static void check_network(const struct vx_network *network, struct vx_arena *are
     VX_ASSERT(graph->nodes_count <= network->layers_count);
     status = vx_plan_build(graph, &vx_plan_cpu, arena, &plan);
     if (status.fault) return;
-    VX_ASSERT(plan->channels >= network->feats_channels);
-    VX_ASSERT(vx_plan_bytes(plan, 1) > 0);
+    VX_ASSERT(plan->channels[0] >= network->feats_channels);
+    VX_ASSERT(vx_plan_bytes_max(plan, 1) > 0);
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)

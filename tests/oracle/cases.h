@@ -13,14 +13,17 @@
 
 #include "tests/oracle/trial.h"
 
-void vx_cases_hash(struct vx_rig *rig);  /* 01, 02: hash_insert, hash_map */
-void vx_cases_brick(struct vx_rig *rig); /* 03: index and map, kernel by kernel */
-void vx_cases_map(struct vx_rig *rig);   /* map.h as a whole, against the hash table */
-void vx_cases_order(struct vx_rig *rig); /* 05, 08 */
-void vx_cases_pointwise(struct vx_rig *rig); /* 10, 12, 13, 14 */
-void vx_cases_join(struct vx_rig *rig);      /* 15: pieces of a batch */
-void vx_cases_parts(struct vx_rig *rig);     /* 04, 07: gather and reduce */
-void vx_cases_conv(struct vx_rig *rig);      /* conv.h: every algorithm, every tile */
+void vx_cases_hash(struct vx_rig *rig);   /* 01, 02: hash_insert, hash_map */
+void vx_cases_brick(struct vx_rig *rig);  /* 03: index and map, kernel by kernel */
+void vx_cases_map(struct vx_rig *rig);    /* map.h as a whole, against the hash table */
+void vx_cases_levels(struct vx_rig *rig); /* 21: sets from sets */
+void vx_cases_level_map(struct vx_rig *rig);    /* 22: maps between two */
+void vx_cases_level_rounds(struct vx_rig *rig); /* levels.h as a whole */
+void vx_cases_order(struct vx_rig *rig);        /* 05, 08 */
+void vx_cases_pointwise(struct vx_rig *rig);    /* 10, 12, 13, 14 */
+void vx_cases_join(struct vx_rig *rig);         /* 15: pieces of a batch */
+void vx_cases_parts(struct vx_rig *rig);        /* 04, 07: gather and reduce */
+void vx_cases_conv(struct vx_rig *rig);         /* conv.h: every algorithm, every tile */
 /* N*V and N*C beyond 2^31; false = too little device memory, with a line of output. */
 bool vx_cases_big(struct vx_rig *rig);
 /* All but big. */

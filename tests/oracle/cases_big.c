@@ -43,7 +43,7 @@ static const struct vx_conv_problem problem = {.n = VOXELS,
                                                .ci = CHANNELS,
                                                .co = CHANNELS,
                                                .type = VX_NUMBER_F16};
-static const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
+static const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
 static const struct vx_gpu_order_want order = {
     .n = VOXELS, .v = OFFSETS, .groups = 1, .sorted = true, .gray = true};
 

@@ -222,8 +222,10 @@ static void map_case(struct vx_rig *rig, const struct vx_cloud *cloud,
 
 static void map_faults(struct vx_rig *rig, i64 n)
 {
-    const struct want want = {
-        .key = {{3, 3, 3}, {1, 1, 1}}, .groups = 1, .sorted = true, .gray = true};
+    const struct want want = {.key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}},
+                              .groups = 1,
+                              .sorted = true,
+                              .gray = true};
     struct vx_cloud cloud;
     for (u32 faults = 1; faults < 4; faults++) {
         vx_cloud_make(rig, VX_CLOUD_RANDOM, n, &cloud);
@@ -237,17 +239,17 @@ static void map_faults(struct vx_rig *rig, i64 n)
 void vx_cases_map(struct vx_rig *rig)
 {
     static const struct want wants[] = {
-        {{{3, 3, 3}, {1, 1, 1}}, 1, true, true},
-        {{{3, 3, 3}, {1, 1, 1}}, 1, true, false},
-        {{{3, 3, 3}, {1, 1, 1}}, 3, true, true},
-        {{{3, 3, 3}, {1, 1, 1}}, 9, true, true},
-        {{{3, 3, 3}, {2, 2, 2}}, 1, false, false},
-        {{{5, 5, 5}, {1, 1, 1}}, 5, true, true},
-        {{{7, 7, 7}, {1, 1, 1}}, 1, true, true},
-        {{{5, 5, 5}, {1, 1, 1}}, 1, true, false},
-        {{{3, 3, 3}, {9, 1, 5}}, 1, true, true},
-        {{{1, 3, 5}, {1, 1, 1}}, 1, true, true},
-        {{{3, 1, 1}, {1, 1, 1}}, 3, true, true},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, true},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, false},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 3, true, true},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 9, true, true},
+        {{.kernel = {3, 3, 3}, .dilation = {2, 2, 2}}, 1, false, false},
+        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 5, true, true},
+        {{.kernel = {7, 7, 7}, .dilation = {1, 1, 1}}, 1, true, true},
+        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 1, true, false},
+        {{.kernel = {3, 3, 3}, .dilation = {9, 1, 5}}, 1, true, true},
+        {{.kernel = {1, 3, 5}, .dilation = {1, 1, 1}}, 1, true, true},
+        {{.kernel = {3, 1, 1}, .dilation = {1, 1, 1}}, 3, true, true},
     };
     static const i64 sizes[] = {1,  33,   2048,  1000,  2049,  31,
                                 32, 4097, 10007, 16384, 16385, 70001};

@@ -54,10 +54,17 @@ void vx_cases_run(struct vx_rig *rig)
         const char *name;
         void (*run)(struct vx_rig *rig);
     } areas[] = {
-        {"hash", vx_cases_hash},   {"brick", vx_cases_brick},
-        {"map", vx_cases_map},     {"join", vx_cases_join},
-        {"order", vx_cases_order}, {"pointwise", vx_cases_pointwise},
-        {"parts", vx_cases_parts}, {"convolution", vx_cases_conv},
+        {"hash", vx_cases_hash},
+        {"brick", vx_cases_brick},
+        {"map", vx_cases_map},
+        {"sets", vx_cases_levels},
+        {"level maps", vx_cases_level_map},
+        {"levels", vx_cases_level_rounds},
+        {"join", vx_cases_join},
+        {"order", vx_cases_order},
+        {"pointwise", vx_cases_pointwise},
+        {"parts", vx_cases_parts},
+        {"convolution", vx_cases_conv},
     };
     for (size_t area = 0; area < VX_COUNT(areas); area++) {
         i64 begin = vx_clock_ns(), trials = rig->trials, failures = rig->failures;

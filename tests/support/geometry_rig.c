@@ -11,11 +11,19 @@
 struct rig rig;
 
 const struct vx_map_key rig_kernels[RIG_KERNELS] = {
-    {{1, 1, 1}, {1, 1, 1}},          {{3, 3, 3}, {1, 1, 1}},   {{3, 1, 1}, {1, 1, 1}},
-    {{1, 1, 3}, {1, 1, 1}},          {{1, 1, 3}, {1, 1, 2}},   {{3, 3, 3}, {2, 2, 2}},
-    {{5, 5, 5}, {1, 1, 1}},          {{7, 7, 7}, {1, 1, 1}},   {{3, 5, 1}, {3, 1, 1}},
-    {{5, 1, 5}, {1, 1, 3}},          {{343, 1, 1}, {1, 1, 1}}, {{1, 1, 343}, {1, 1, 1}},
-    {{3, 3, 3}, {1024, 1024, 1024}},
+    {.kernel = {1, 1, 1}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 1, 1}, .dilation = {1, 1, 1}},
+    {.kernel = {1, 1, 3}, .dilation = {1, 1, 1}},
+    {.kernel = {1, 1, 3}, .dilation = {1, 1, 2}},
+    {.kernel = {3, 3, 3}, .dilation = {2, 2, 2}},
+    {.kernel = {5, 5, 5}, .dilation = {1, 1, 1}},
+    {.kernel = {7, 7, 7}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 5, 1}, .dilation = {3, 1, 1}},
+    {.kernel = {5, 1, 5}, .dilation = {1, 1, 3}},
+    {.kernel = {343, 1, 1}, .dilation = {1, 1, 1}},
+    {.kernel = {1, 1, 343}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 3, 3}, .dilation = {1024, 1024, 1024}},
 };
 
 void rig_open(i32 threads, size_t cache_bytes)

@@ -1,18 +1,21 @@
 /* network_oracle - what a network answers, in double, with how far f32 may be from it.
  *
- * Layers one by one as network.json says, weights straight from the file, neighbours by
- * comparing every row with every row: it shares only the two readers with the code under
- * test.  Beside every value runs a bound on the error of any f32 program that
- * sums in any order (u = 2^-24; the rules are in the .c), so that no tolerance is chosen.
+ * Layers one by one as network.json says, weights straight from the file, sets and
+ * neighbours by trying every offset (network_oracle_sets.h): it shares only the two readers
+ * with the code under test.  Beside every value runs a bound on the error of any f32
+ * program that sums in any order (u = 2^-24; the rules are in the .c files), so that no
+ * tolerance is chosen.
  *
  *   struct vx_network_oracle oracle;
  *   vx_network_oracle_open(&input, &oracle);
  *   const f64 *values = oracle.values[layer], *bounds = oracle.bounds[layer];
+ *   const struct vx_oracle_set *set = oracle.sets[layer];
+ *   ...set->rows, set->voxels...
  *   vx_network_oracle_close(&oracle);
  *
  * Owner    the caller; input is borrowed until close.
  * Thread   any.
- * Limits   N * N * V * Ci * Co small enough to wait for.
+ * Limits   rows * V * Ci * Co small enough to wait for.
  * Fails    panics: a test without its oracle proves nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -22,6 +25,7 @@
 
 #include "engine/network/network.h"
 #include "engine/weights/safetensors.h"
+#include "tests/support/network_oracle_sets.h"
 
 struct vx_network_oracle_input {
     const struct vx_network *network;
@@ -34,8 +38,11 @@ struct vx_network_oracle_input {
 
 struct vx_network_oracle {
     const struct vx_network_oracle_input *input;
-    f64 *values[VX_LAYERS_MAX]; /* (n, channels) each */
+    /* By layer: the voxels that it computes, and (rows, channels) each. */
+    const struct vx_oracle_set *sets[VX_LAYERS_MAX];
+    f64 *values[VX_LAYERS_MAX];
     f64 *bounds[VX_LAYERS_MAX];
+    struct vx_oracle_set *made; /* [0]: the request's, [i + 1]: what layer i makes */
 };
 
 void vx_network_oracle_open(const struct vx_network_oracle_input *input,

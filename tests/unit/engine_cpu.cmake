@@ -11,12 +11,15 @@ foreach(name hash bricks order conv pointwise)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
-foreach(name geometry geometry_cache geometry_room)
+foreach(name geometry geometry_cache geometry_room geometry_sets)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine)
-foreach(name cpu_ops cpu_elements cpu_bits)
+vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
+vx_unit_test(NAME test_kernels_levels LIBS kernels base m
+  SOURCES tests/support/level_truth.c tests/support/kernel_cloud.c tests/support/voxels.c)
+foreach(name cpu_ops cpu_elements cpu_bits cpu_sets cpu_sets_bits cpu_samples)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()

@@ -1,5 +1,7 @@
 vx_unit_test(NAME test_gpu_pieces LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c)
+vx_unit_test(NAME test_gpu_levels LIBS engine LABELS mixes
+  SOURCES tests/support/device_rig.c tests/support/level_truth.c tests/support/voxels.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
   SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
@@ -8,17 +10,17 @@ vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
 foreach(name gpu_exec gpu_exec_faults gpu_rounds)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
-      tests/support/model_files.c tests/support/network_oracle.c)
+      tests/support/model_files.c ${vx_network_oracle})
 endforeach()
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults gpu_foreign)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes
     SOURCES tests/support/gpu_mix.c tests/support/gpu_rig.c
-      tests/support/engine_rig.c tests/support/model_files.c tests/support/network_oracle.c)
+      tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})
 endforeach()
 vx_unit_test(NAME test_gpu_store LIBS engine
   SOURCES tests/support/model_files.c)
 # Memory of other processes on the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda_foreign LIBS engine LABELS gpu
   SOURCES tests/support/engine_rig.c
-    tests/support/model_files.c tests/support/network_oracle.c)
+    tests/support/model_files.c ${vx_network_oracle})

@@ -1,14 +1,24 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json LIBS base)
-foreach(name safetensors network network_limits layouts weights_check op_hint fuse plan)
+foreach(name safetensors network network_limits network_sets network_set_limits layouts weights_check
+    op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/model_files.c)
 endforeach()
 foreach(name engine engine_faults engine_mixes engine_warm weights_source)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c
-      tests/support/network_oracle.c)
+      ${vx_network_oracle})
 endforeach()
+# Networks of several levels, thousands of them: one thread, minutes under a sanitizer.
+vx_unit_test(NAME test_engine_levels LIBS engine m SECONDS 40 LABELS mixes
+  SOURCES tests/support/network_random.c tests/support/network_random_cloud.c
+    tests/support/network_random_layers.c tests/support/network_random_levels.c
+    tests/support/network_random_text.c tests/support/engine_rig.c tests/support/model_files.c
+    ${vx_network_oracle})
+vx_unit_test(NAME test_engine_levels_by_hand LIBS engine m
+  SOURCES tests/support/levels_by_hand.c tests/support/engine_rig.c tests/support/model_files.c
+    ${vx_network_oracle})
 vx_fuzz_target(NAME fuzz_json LIBS base
   SOURCES tests/fuzz/fuzz_json.c CORPUS tests/fuzz/corpus/json)
 vx_fuzz_target(NAME fuzz_network LIBS engine

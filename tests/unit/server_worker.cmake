@@ -5,5 +5,5 @@ if(VX_SERVER)
   # The fake GPU's kernels: 155 s under TSan, alone.
   vx_unit_test(NAME test_worker_regions LIBS server SECONDS 15 BUSY LABELS long
     SOURCES tests/support/worker_rig.c tests/support/engine_rig.c
-      tests/support/model_files.c tests/support/network_oracle.c)
+      tests/support/model_files.c ${vx_network_oracle})
 endif()

@@ -168,6 +168,128 @@ static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
     conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
 }
 
+/* The channels of out that are computed together: a panel of one group. */
+struct slice {
+    i32 in_first;  /* channel of in where the group begins */
+    i32 out_first; /* channel of out */
+    i32 columns;
+};
+
+/* What fits into a block side by side, `width` columns each. */
+struct slices {
+    i32 count, width;
+    struct slice list[VX_PANEL_COLUMNS];
+};
+
+/* Groups are one after the other, and in a group panels. */
+static struct slice slice_of(const struct vx_conv_args *args, i32 index)
+{
+    i32 co = args->co / args->groups;
+    i32 panels = (co + VX_PANEL_COLUMNS - 1) / VX_PANEL_COLUMNS;
+    i32 group = index / panels;
+    i32 first = index % panels * VX_PANEL_COLUMNS;
+    return (struct slice){
+        .in_first = group * (args->ci / args->groups),
+        .out_first = group * co + first,
+        .columns = co - first < VX_PANEL_COLUMNS ? co - first : VX_PANEL_COLUMNS,
+    };
+}
+
+/* Adds the pairs of one offset to a slice of the block.  No sum mixes groups: zeros in
+ * place of the other groups' weights would be fewer products, but a NaN of one group
+ * would reach the next. */
+static void slice_multiply(const struct conv *conv, struct vx_product *product, i32 v,
+                           const struct slice *slice, f32 *panel)
+{
+    const struct vx_conv_args *args = &conv->args;
+    i32 depth = args->ci / args->groups;
+    for (i32 k = 0; k < depth; k += VX_PANEL_ROWS) {
+        product->depth = depth - k < VX_PANEL_ROWS ? depth - k : VX_PANEL_ROWS;
+        product->in = args->in + slice->in_first + k;
+        product->weight = args->weight + ((i64)v * depth + k) * args->co;
+        pack_panel(args, product, slice->out_first, slice->columns, panel);
+        conv->cpu->loops->multiply(product);
+    }
+}
+
+static void slice_copy(const struct vx_conv_args *args, const struct slice *slice,
+                       const f32 *block, i64 begin, i64 end)
+{
+    for (i64 i = begin; i < end; i++, block += VX_PANEL_COLUMNS)
+        memcpy(args->out + i * args->co + slice->out_first, block,
+               (size_t)slice->columns * sizeof *block);
+}
+
+/* Computes some slices of a tile: the pairs of an offset are listed once for all of them. */
+static void slices_run(const struct conv *conv, struct vx_work *work, i64 begin, i64 end,
+                       const struct slices *slices)
+{
+    const struct vx_conv_args *args = &conv->args;
+    struct vx_product product = {
+        .in_rows = work->in_rows,
+        .out_rows = work->out_rows,
+        .in_stride = args->ci,
+        .columns = slices->width,
+        .out_stride = VX_PANEL_COLUMNS,
+    };
+    i64 rows = end - begin;
+    memset(work->block, 0, (size_t)rows * VX_PANEL_COLUMNS * sizeof *work->block);
+    for (i32 s = 0; s < slices->count; s++) {
+        const struct slice *slice = &slices->list[s];
+        conv_bias(args->bias ? args->bias + slice->out_first : NULL, slice->columns,
+                  work->block + s * slices->width, rows, VX_PANEL_COLUMNS);
+    }
+    for (i32 v = 0; v < args->v; v++) {
+        product.pairs = conv_pairs(conv, work, v, begin, end);
+        for (i32 s = 0; s < slices->count && product.pairs; s++) {
+            product.out = work->block + s * slices->width;
+            slice_multiply(conv, &product, v, &slices->list[s], work->panel);
+        }
+    }
+    conv->cpu->loops->activate(args->activation, work->block, work->block,
+                               rows * VX_PANEL_COLUMNS);
+    for (i32 s = 0; s < slices->count; s++)
+        slice_copy(args, &slices->list[s], work->block + s * slices->width, begin, end);
+}
+
+static void groups_tile(void *context, i32 worker, i64 begin, i64 end)
+{
+    const struct conv *conv = context;
+    const struct vx_conv_args *args = &conv->args;
+    i32 lanes = conv->cpu->loops->lanes;
+    i32 co = args->co / args->groups;
+    i32 total = (co + VX_PANEL_COLUMNS - 1) / VX_PANEL_COLUMNS * args->groups;
+    struct slices slices;
+    slices.width =
+        co < VX_PANEL_COLUMNS ? (co + lanes - 1) / lanes * lanes : VX_PANEL_COLUMNS;
+    for (i32 done = 0; done < total;) {
+        slices.count = 0;
+        while (slices.count < VX_PANEL_COLUMNS / slices.width && done < total)
+            slices.list[slices.count++] = slice_of(args, done++);
+        slices_run(conv, &conv->cpu->works[worker], begin, end, &slices);
+    }
+}
+
+static void depthwise_task(void *context, i32 worker, i64 begin, i64 end)
+{
+    const struct conv *conv = context;
+    const struct vx_conv_args *args = &conv->args;
+    struct vx_work *work = &conv->cpu->works[worker];
+    struct vx_gathered gathered = {.c = args->co,
+                                   .rows = work->in_rows,
+                                   .in = args->in,
+                                   .offsets = work->out_rows,
+                                   .weight = args->weight,
+                                   .bias = args->bias};
+    for (i64 i = begin; i < end; i++) {
+        gathered.count = vx_gather_list(args->nbr + i, args->n, args->v, work->in_rows,
+                                        work->out_rows);
+        conv->cpu->loops->depthwise(&gathered, args->out + i * args->co);
+    }
+    f32 *out = args->out + begin * args->co;
+    conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
+}
+
 /* Rows of the largest panel that fits: a multiple of 16 leaves BLAS code no remainder. */
 static i32 blas_rows(const struct vx_conv_args *args)
 {
@@ -203,7 +325,7 @@ static i64 tile_rows(const struct vx_cpu *cpu, i64 n)
     return rows < 32 ? 32 : rows;
 }
 
-static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+static void conv_check(const struct vx_conv_args *args)
 {
     VX_ASSERT(args->v >= 1);
     VX_ASSERT(args->v <= VX_KERNEL_OFFSETS_MAX);
@@ -213,16 +335,38 @@ static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
     VX_ASSERT(args->co <= VX_CHANNELS_MAX);
     VX_ASSERT(args->n >= 0);
     VX_ASSERT(args->n <= VX_VOXELS_MAX);
+}
+
+static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+{
     struct conv conv = {*args, cpu, blas_rows(args)};
     bool blas = use_blas(cpu, args);
     vx_pool_spread(cpu->pool, &(struct vx_pool_job){args->n, tile_rows(cpu, args->n),
                                                     blas ? blas_tile : conv_tile, &conv});
 }
 
+/* A BLAS is never used: it pays for wide layers only, and a group is narrow. */
+static void groups_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+{
+    VX_ASSERT(args->ci % args->groups == 0);
+    VX_ASSERT(args->co % args->groups == 0);
+    struct conv conv = {*args, cpu, 0};
+    struct vx_pool_job job = {args->n, tile_rows(cpu, args->n), groups_tile, &conv};
+    if (args->groups == args->ci && args->ci == args->co) {
+        job.grain = vx_piece_rows(args->co);
+        job.task = depthwise_task;
+    }
+    vx_pool_spread(cpu->pool, &job);
+}
+
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
     VX_ASSERT(args->nbr || !args->n);
-    conv_run(cpu, args);
+    conv_check(args);
+    if (args->groups > 1)
+        groups_run(cpu, args);
+    else
+        conv_run(cpu, args);
 }
 
 void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
@@ -238,5 +382,6 @@ void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
         .activation = args->activation,
         .out = args->out,
     };
+    conv_check(&conv);
     conv_run(cpu, &conv);
 }

@@ -37,7 +37,8 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
     made->multiplier = choice->multiplier;
     vx_status status = VX_OK;
     made->works = vx_alloc_aligned((size_t)threads * sizeof *made->works);
-    if (!made->works)
+    made->sums = vx_alloc_aligned(VX_SUMS_FLOATS * sizeof *made->sums);
+    if (!made->works || !made->sums)
         status = vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED);
     else
         status = vx_pool_open(threads, &made->pool);
@@ -79,6 +80,7 @@ void vx_cpu_close(struct vx_cpu **cpu)
     it->magic = 0;
     vx_pool_close(&it->pool);
     vx_free(it->works);
+    vx_free(it->sums);
     vx_free(it);
 }
 

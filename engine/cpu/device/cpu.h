@@ -14,6 +14,8 @@
  * Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open; operators never allocate.
  * Order    the bits of a row depend on the operator and this machine, never on N, on the
  *          row's place, on other requests in the batch, or on the number of threads.
+ *          global_pool and group_norm: the bits of a sample depend on its own rows in
+ *          their order, and on nothing else of these.
  * Fails    open: INVALID_ARGUMENT for a bad number of threads, RESOURCE_EXHAUSTED when
  *          memory or threads are refused.  Operators cannot fail.
  *
@@ -30,6 +32,11 @@
 #include "kernels/11_linear.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/16_row_gather.h"
+#include "kernels/17_pool.h"
+#include "kernels/18_group_norm.h"
+#include "kernels/19_softmax.h"
+#include "kernels/20_curve.h"
 
 _Static_assert((int)VX_NUMBER_F32 == (int)VX_DTYPE_F32,
                "a dtype may be cast to a number");
@@ -59,8 +66,17 @@ void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args);
 void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args);
 void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args);
 void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args);
+void vx_cpu_group_norm(struct vx_cpu *cpu, const struct vx_group_norm_args *args);
+void vx_cpu_curve(struct vx_cpu *cpu, const struct vx_curve_args *args);
+void vx_cpu_softmax(struct vx_cpu *cpu, const struct vx_softmax_args *args);
+void vx_cpu_argmax(struct vx_cpu *cpu, const struct vx_argmax_args *args);
 void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args);
+void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_mul_args *args);
+void vx_cpu_affine(struct vx_cpu *cpu, const struct vx_affine_args *args);
 void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args);
 void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
+void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args);
+void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args);
+void vx_cpu_global_pool(struct vx_cpu *cpu, const struct vx_global_pool_args *args);
 
 #endif

@@ -5,36 +5,26 @@
 
 #include <string.h>
 
-/* Elements of one chunk: 64 KiB of floats stay in the first- or second-level cache
- * between a layer and its activation. */
-#define PIECE_ELEMENTS 16384
-
 /* Elements converted at a time when neither side is F32. */
 #define CONVERT_ELEMENTS 1024
 
-static i64 piece_rows(i32 c)
+i64 vx_piece_rows(i64 c)
 {
     VX_ASSERT(c >= 1);
-    return c < PIECE_ELEMENTS ? PIECE_ELEMENTS / c : 1;
+    return c < VX_PIECE_ELEMENTS ? VX_PIECE_ELEMENTS / c : 1;
 }
 
-/* What a task needs: the loops and the caller's arguments. */
-struct op {
-    const struct vx_loops *loops;
-    const void *args;
-};
-
-static void op_run(struct vx_cpu *cpu, i64 count, i64 grain,
-                   void (*task)(void *context, i64 begin, i64 end), const void *args)
+void vx_op_run(struct vx_cpu *cpu, i64 count, i64 grain,
+               void (*task)(void *context, i64 begin, i64 end), const void *args)
 {
     VX_ASSERT(count >= 0);
-    struct op op = {cpu->loops, args};
+    struct vx_op op = {cpu->loops, args};
     vx_cpu_spread(cpu, count, grain, task, &op);
 }
 
 static void activation_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_activation_args *args = op->args;
     op->loops->activate(args->activation, args->in + begin, args->out + begin,
                         end - begin);
@@ -42,12 +32,12 @@ static void activation_task(void *context, i64 begin, i64 end)
 
 void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args)
 {
-    op_run(cpu, args->n * args->c, PIECE_ELEMENTS, activation_task, args);
+    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, activation_task, args);
 }
 
 static void batch_norm_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_batch_norm_args *args = op->args;
     for (i64 i = begin; i < end; i++)
         op->loops->scale_shift(args->in + i * args->c, args->scale, args->shift,
@@ -58,12 +48,12 @@ static void batch_norm_task(void *context, i64 begin, i64 end)
 
 void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args)
 {
-    op_run(cpu, args->n, piece_rows(args->c), batch_norm_task, args);
+    vx_op_run(cpu, args->n, vx_piece_rows(args->c), batch_norm_task, args);
 }
 
 static void layer_norm_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_layer_norm_args *args = op->args;
     const struct vx_norm_row norm = {args->c, args->eps, args->weight, args->bias};
     for (i64 i = begin; i < end; i++)
@@ -74,12 +64,12 @@ static void layer_norm_task(void *context, i64 begin, i64 end)
 
 void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args)
 {
-    op_run(cpu, args->n, piece_rows(args->c), layer_norm_task, args);
+    vx_op_run(cpu, args->n, vx_piece_rows(args->c), layer_norm_task, args);
 }
 
 static void add_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_add_args *args = op->args;
     f32 *out = args->out + begin;
     op->loops->add(args->a + begin, args->b + begin, out, end - begin);
@@ -88,7 +78,74 @@ static void add_task(void *context, i64 begin, i64 end)
 
 void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args)
 {
-    op_run(cpu, args->n * args->c, PIECE_ELEMENTS, add_task, args);
+    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, add_task, args);
+}
+
+static void mul_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_mul_args *args = op->args;
+    f32 *out = args->out + begin;
+    op->loops->mul(args->a + begin, args->b + begin, out, end - begin);
+    op->loops->activate(args->activation, out, out, end - begin);
+}
+
+void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_mul_args *args)
+{
+    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, mul_task, args);
+}
+
+static void affine_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_affine_args *args = op->args;
+    f32 *out = args->out + begin;
+    op->loops->affine(args, begin, end);
+    op->loops->activate(args->activation, out, out, end - begin);
+}
+
+void vx_cpu_affine(struct vx_cpu *cpu, const struct vx_affine_args *args)
+{
+    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, affine_task, args);
+}
+
+static void curve_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    op->loops->curve(op->args, begin, end);
+}
+
+void vx_cpu_curve(struct vx_cpu *cpu, const struct vx_curve_args *args)
+{
+    VX_ASSERT(args->curve >= VX_CURVE_LEAKY_RELU);
+    VX_ASSERT(args->curve <= VX_CURVE_TANH);
+    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, curve_task, args);
+}
+
+static void softmax_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_softmax_args *args = op->args;
+    for (i64 i = begin; i < end; i++)
+        op->loops->softmax(args->in + i * args->c, args->out + i * args->c, args->c);
+}
+
+void vx_cpu_softmax(struct vx_cpu *cpu, const struct vx_softmax_args *args)
+{
+    vx_op_run(cpu, args->n, vx_piece_rows(args->c), softmax_task, args);
+}
+
+static void argmax_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_argmax_args *args = op->args;
+    for (i64 i = begin; i < end; i++)
+        args->out[i] = op->loops->argmax(args->in + i * args->c, args->c);
+}
+
+void vx_cpu_argmax(struct vx_cpu *cpu, const struct vx_argmax_args *args)
+{
+    vx_op_run(cpu, args->n, vx_piece_rows(args->c), argmax_task, args);
 }
 
 static i32 concat_channels(const struct vx_concat_args *args)
@@ -100,7 +157,7 @@ static i32 concat_channels(const struct vx_concat_args *args)
 
 static void concat_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_concat_args *args = op->args;
     f32 *out = args->out + begin * concat_channels(args);
     for (i64 i = begin; i < end; i++) {
@@ -116,7 +173,7 @@ void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args)
 {
     VX_ASSERT(args->inputs_count >= 1);
     VX_ASSERT(args->inputs_count <= VX_CONCAT_INPUTS_MAX);
-    op_run(cpu, args->n, piece_rows(concat_channels(args)), concat_task, args);
+    vx_op_run(cpu, args->n, vx_piece_rows(concat_channels(args)), concat_task, args);
 }
 
 static size_t number_bytes(enum vx_number type)
@@ -147,7 +204,7 @@ static void convert_write(const struct vx_loops *loops,
 
 static void convert_task(void *context, i64 begin, i64 end)
 {
-    const struct op *op = context;
+    const struct vx_op *op = context;
     const struct vx_convert_args *args = op->args;
     if (args->from_type == args->to_type) {
         size_t bytes = number_bytes(args->from_type);
@@ -176,5 +233,5 @@ void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args)
     VX_ASSERT(args->from_type <= VX_NUMBER_BF16);
     VX_ASSERT(args->to_type >= VX_NUMBER_F32);
     VX_ASSERT(args->to_type <= VX_NUMBER_BF16);
-    op_run(cpu, args->count, PIECE_ELEMENTS, convert_task, args);
+    vx_op_run(cpu, args->count, VX_PIECE_ELEMENTS, convert_task, args);
 }

@@ -1,14 +1,17 @@
-/* geometry - sorted voxels and neighbour maps of the CPU device, cached by coords_ref.
+/* geometry - sets of voxels and neighbour maps of the CPU device, cached by coords_ref.
  *
- * Coordinates become packed keys, which are sorted once; a neighbour map for each
- * (kernel, dilation) is built when it is first asked for.  The cache finds a geometry
- * again by its coords_ref, the hash that the front computes (coords_ref.h).  If the
+ * Coordinates become packed keys, which are sorted once.  Other sets of the network, and
+ * neighbour maps, are built when they are first asked for, and stay with the geometry.
+ * Sets have numbers: 0 is the request's, and its rows are in the request's order; the rows
+ * of all others ascend by (sample, x, y, z).  The cache finds a geometry again by its
+ * coords_ref, the hash that the front computes (coords_ref.h).  If the
  * request has coordinates, they are compared in full; if it has only the coords_ref, that
  * is trusted.  The cache evicts the geometry that was used least recently.  A geometry
  * without a coords_ref is freed with its last drop.
  *
  *   VX_TRY(vx_geometry_open(cache_bytes, &why, &cache));
  *   VX_TRY(vx_geometry_hold(cache, cpu, &view, &why, &geometry));
+ *   VX_TRY(vx_geometry_set(geometry, cpu, &set_key, &why, &number));
  *   VX_TRY(vx_geometry_map(geometry, cpu, &key, &why, &map));
  *   vx_geometry_drop(cache, &geometry);
  *   vx_geometry_close(&cache);
@@ -17,7 +20,8 @@
  * Thread   one at a time (the device thread).
  * Limits   cache_bytes, reserved at open, hold everything: geometries in use, cached
  *          ones, and the scratch of a build.  VX_GEOMETRY_ENTRIES_MAX geometries,
- *          VX_GEOMETRY_MAPS_MAX maps.  No allocation after open.
+ *          VX_GEOMETRY_SETS_MAX sets, VX_GEOMETRY_MAPS_MAX maps.  No allocation after
+ *          open.
  * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate, with the rows, and
  *          for a coords_ref whose geometry has another number of voxels;
  *          FAILED_PRECONDITION for a coords_ref without coordinates that is not in the
@@ -33,6 +37,7 @@
 #include "engine/base/status.h"
 #include "engine/base/text/coords_ref.h"
 #include "engine/map_key.h"
+#include "engine/set_key.h"
 
 struct vx_cpu;
 struct vx_geometry_cache;
@@ -41,6 +46,9 @@ struct vx_geometry;
 /* Geometries in the cache: for a worker with a thousand streams, the last few frames of
  * each.  An entry has 128 bytes. */
 #define VX_GEOMETRY_ENTRIES_MAX 4096
+
+/* Sets in the cache besides those of the requests: the networks we know have up to 6. */
+#define VX_GEOMETRY_SETS_MAX 8192
 
 /* Maps in the cache: the networks we know need 1 to 9 for each geometry. */
 #define VX_GEOMETRY_MAPS_MAX 16384
@@ -54,16 +62,16 @@ struct vx_coords_view {
 };
 
 struct vx_map {
-    struct vx_map_key key;
-    i32 v; /* kernel[0] * kernel[1] * kernel[2] */
-    i64 n;
-    const i32 *nbr; /* (V, N): row of the voxel at coordinate + offset(v), -1 = none */
-    i64 pairs;      /* entries of nbr that are not -1 */
+    struct vx_map_key key; /* from and to: numbers of sets */
+    i32 v;                 /* kernel[0] * kernel[1] * kernel[2] */
+    i64 n;                 /* rows of the set `to` */
+    const i32 *nbr;        /* (V, N): the row of set `from` at each offset, -1 = none */
+    i64 pairs;             /* entries of nbr that are not -1 */
 };
 
 struct vx_geometry_stats {
     i64 bytes, bytes_max;
-    /* Each geometry and each map counts.  A coords_ref that is not in the cache is a
+    /* Each geometry, set and map counts.  A coords_ref that is not in the cache is a
      * miss; so is a geometry without one. */
     i64 hits, misses, evictions;
 };
@@ -77,7 +85,30 @@ VX_MUST_USE vx_status vx_geometry_hold(struct vx_geometry_cache *cache,
                                        struct vx_cpu *cpu,
                                        const struct vx_coords_view *view,
                                        struct vx_why *why, struct vx_geometry **geometry);
-/* Finds or builds a map of a held geometry; valid until drop. */
+/* Finds or builds a set of a held geometry; key->from is 0 or a number that an earlier
+ * call gave.  The number is valid until drop. */
+VX_MUST_USE vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                                      const struct vx_set_key *key, struct vx_why *why,
+                                      i32 *number);
+/* The rows of a set. */
+i64 vx_geometry_rows(const struct vx_geometry *geometry, i32 set);
+/* Writes the coordinates of a set, (N, 4) sample x y z in voxels of that set. */
+void vx_geometry_coords(const struct vx_geometry *geometry, struct vx_cpu *cpu, i32 set,
+                        i32 *coords);
+/* The rows of a set sample by sample: those of the i-th sample that has any are
+ * rows[starts[i]] .. rows[starts[i + 1] - 1], ascending by x, y, z. */
+struct vx_geometry_samples {
+    i32 count;
+    i64 starts[VX_SAMPLE_MAX + 2];
+    const i32 *rows; /* (N), valid until drop */
+};
+void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
+                             struct vx_geometry_samples *samples);
+/* The first row of the request, in the order of keys, that lies outside of 0 .. shape - 1
+ * along an axis, or -1.  An axis of 0 is not bounded. */
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3]);
+/* Finds or builds a map of a held geometry, whose key names sets by their numbers; valid
+ * until drop. */
 VX_MUST_USE vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                       const struct vx_map_key *key, struct vx_why *why,
                                       const struct vx_map **map);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/geometry/room.h"
 
+#include "engine/base/limits.h"
 #include "engine/base/memory/buddy.h"
+#include "engine/base/process/check.h"
 #include "engine/cpu/geometry/keys.h"
-#include "engine/cpu/geometry/map.h"
+
+/* Sets, maps, and the two blocks in which a set is sorted. */
+#define BLOCKS_MAX (VX_SETS_MAX + VX_LAYERS_MAX + 2)
 
 size_t vx_geometry_set_bytes(i64 n)
 {
@@ -16,21 +20,44 @@ size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n)
     return (size_t)vx_map_offsets(key) * (size_t)n * sizeof(i32);
 }
 
+/* The blocks that are held at one moment of a build, and the most room needed so far. */
+struct room {
+    size_t blocks[BLOCKS_MAX];
+    i32 count;
+    size_t need;
+};
+
 /* To place a block, count the aligned places of its size.  A smaller block in use makes
  * one of them unusable, wherever it lies; a larger one makes unusable as many as it
- * contains.  While a map is built, only the set and the larger maps are held, and
- * everything else can be evicted; while the set is sorted, a second set is held, too. */
-size_t vx_geometry_room(const struct vx_map_key *const *maps, i32 maps_count, i64 n)
+ * contains.  Everything that is not held can be evicted. */
+static void room_take(struct room *room, size_t bytes)
 {
-    if (!n) return 0;
-    size_t set = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, vx_geometry_set_bytes(n));
-    size_t need = 2 * set, larger = 0;
-    for (i32 i = 0; i < maps_count; i++) {
-        size_t piece =
-            vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, vx_geometry_map_bytes(maps[i], n));
-        size_t with = larger + piece + (set > piece ? set : piece);
-        if (with > need) need = with;
-        larger += piece;
+    size_t block = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes), need = block;
+    VX_ASSERT(room->count < BLOCKS_MAX);
+    for (i32 i = 0; i < room->count; i++)
+        need += room->blocks[i] > block ? room->blocks[i] : block;
+    if (need > room->need) room->need = need;
+    room->blocks[room->count++] = block;
+}
+
+size_t vx_geometry_room(const struct vx_geometry_need *need)
+{
+    struct room room = {.count = 0};
+    if (!need->rows[0]) return 0;
+    room_take(&room, vx_geometry_set_bytes(need->rows[0]));
+    room_take(&room, vx_geometry_set_bytes(need->rows[0])); /* the scratch of its sort */
+    room.count--;
+    for (i32 i = 1; i < need->sets_count; i++) {
+        room_take(&room, vx_geometry_set_bytes(need->candidates[i]));
+        room_take(&room, vx_geometry_set_bytes(need->candidates[i]));
+        room.count--;
+        room_take(&room, vx_geometry_set_bytes(need->rows[i]));
+        /* The candidates are given back, the set stays. */
+        room.blocks[room.count - 2] = room.blocks[room.count - 1];
+        room.count--;
     }
-    return need;
+    for (i32 i = 0; i < need->maps_count; i++)
+        room_take(&room,
+                  vx_geometry_map_bytes(need->maps[i], need->rows[need->maps[i]->to]));
+    return room.need;
 }

@@ -4,11 +4,11 @@
  * needs more than the sum of its bytes: 36 bytes take a block of 64, and a cache of 100
  * bytes has only one such block.
  *
- *   size_t bytes = vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+ *   size_t bytes = vx_geometry_room(&need);
  *   if (bytes <= cache_bytes) ...fits...
  *
  * Thread   any.
- * Limits   VX_VOXELS_MAX rows and VX_LAYERS_MAX maps do not overflow.
+ * Limits   VX_VOXELS_MAX rows, VX_SETS_MAX sets and VX_LAYERS_MAX maps do not overflow.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,12 +20,20 @@
 /* The smallest block is a page: a small geometry touches no more than it needs. */
 #define VX_GEOMETRY_UNIT_BYTES 4096
 
-/* Bytes of keys and rows, and of one map. */
+/* Bytes of keys and rows, and of one map of n rows. */
 size_t vx_geometry_set_bytes(i64 n);
 size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n);
 
-/* The cache size in which every geometry of n voxels can be built, whatever the cache
- * held before, if nothing else is held and the maps are asked for in this order. */
-size_t vx_geometry_room(const struct vx_map_key *const *maps, i32 maps_count, i64 n);
+/* What a request asks for, in this order: the sets, then the maps. */
+struct vx_geometry_need {
+    i32 sets_count;
+    const i64 *rows;       /* the most rows of each set */
+    const i64 *candidates; /* the most voxels that each set but 0 is made from */
+    const struct vx_map_key *const *maps;
+    i32 maps_count;
+};
+/* The cache size in which such a geometry can be built, whatever the cache held before,
+ * if nothing else is held. */
+size_t vx_geometry_room(const struct vx_geometry_need *need);
 
 #endif

@@ -57,26 +57,35 @@ static vx_status cpu_open(const struct vx_engine_options *options, struct vx_why
 
 static size_t plan_need(const void *context, i64 n)
 {
-    return vx_plan_bytes(context, n);
+    return vx_plan_bytes_max(context, n);
 }
 
 static size_t geometry_need(const void *context, i64 n)
 {
     const struct vx_plan *plan = context;
-    return vx_geometry_room(plan->maps_by_size, plan->maps_count, n);
+    i64 rows[VX_SETS_MAX], candidates[VX_SETS_MAX] = {0};
+    vx_sets_rows_max(plan->sets, plan->sets_count, n, rows);
+    for (i32 i = 1; i < plan->sets_count; i++)
+        candidates[i] =
+            vx_set_candidates_max(&plan->sets[i], rows[plan->sets[i].key.from]);
+    return vx_geometry_room(&(struct vx_geometry_need){.sets_count = plan->sets_count,
+                                                       .rows = rows,
+                                                       .candidates = candidates,
+                                                       .maps = plan->maps_by_size,
+                                                       .maps_count = plan->maps_count});
 }
 
 static vx_status cpu_fit(const struct device *device, struct vx_model *model,
                          struct vx_why *why)
 {
-    char what[64];
+    char what[VX_PLAN_NEED_BYTES];
     struct vx_model_room room = {.bytes = device->bytes,
                                  .need = plan_need,
                                  .context = model->plan,
                                  .memory = "device memory",
                                  .setting = "device_bytes",
                                  .what = what};
-    snprintf(what, sizeof what, "%lld channels each", (long long)model->plan->channels);
+    vx_plan_need_text(model->plan, what);
     VX_TRY(vx_model_fit(model, &room, why));
     room.bytes = device->cache_bytes;
     room.need = geometry_need;

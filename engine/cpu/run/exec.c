@@ -6,38 +6,15 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 #include "engine/base/process/thread.h"
+#include "engine/base/text/sentence.h"
 #include "engine/cpu/device/cpu.h"
+#include "engine/cpu/run/exec_job.h"
 #include "engine/model/backend.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #define EXEC_MAGIC 0x76784558u /* "vxEX" */
-
-struct vx_exec {
-    u32 magic;
-    struct vx_cpu *cpu;
-    struct vx_geometry_cache *cache;
-    u8 *block;
-    size_t bytes;
-    size_t used_max;
-    struct vx_progress running;
-};
-
-/* One request that runs through a plan. */
-struct job {
-    struct vx_exec *exec;
-    const struct vx_plan *plan;
-    const struct vx_weights *weights;
-    struct vx_item *item;
-    u8 *block; /* the plan's offsets count from here */
-    size_t bytes;
-    struct vx_progress running; /* report NULL for a warm-up */
-    struct vx_geometry *geometry;
-    const struct vx_map *maps[VX_LAYERS_MAX];
-    const f32 *feats; /* tensor 0, or the caller's features if they are f32 */
-    f32 *tensors[VX_MEMORY_TENSORS_MAX];
-};
 
 vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cache *cache,
                        struct vx_why *why, struct vx_exec **exec)
@@ -88,72 +65,111 @@ size_t vx_exec_used_max(const struct vx_exec *exec)
     return exec->used_max;
 }
 
-vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
-                        struct vx_why *why)
+static vx_status exec_fits(const struct vx_plan *plan, size_t bytes, const i64 *rows,
+                           struct vx_why *why)
 {
-    size_t need = vx_plan_bytes(plan, n);
+    size_t need = vx_plan_bytes(plan, rows);
+    char text[VX_PLAN_NEED_BYTES];
     VX_ENSURE_WHY(
         need <= bytes, why, RESOURCE_EXHAUSTED,
         "the activations do not fit in the device memory",
-        "%lld voxels need %zu bytes of device memory (%lld channels each), %zu are "
-        "available: at most %lld voxels fit",
-        (long long)n, need, (long long)plan->channels, bytes,
+        "%lld voxels need %zu bytes of device memory (%s), %zu are available: at most "
+        "%lld voxels fit",
+        (long long)rows[0], need, vx_plan_need_text(plan, text), bytes,
         (long long)vx_plan_voxels_max(plan, bytes));
     return VX_OK;
 }
 
 /* Sets the address of every tensor: in the block, but f32 features and f32 outputs in the
  * caller's memory. */
-static void job_place(struct job *job)
+static vx_status job_place(struct vx_job *job)
 {
     const struct vx_plan *plan = job->plan;
     const struct vx_network *network = plan->graph->network;
     struct vx_item *item = job->item;
+    VX_TRY(exec_fits(plan, job->bytes, job->rows, &item->why));
+    size_t used = vx_plan_bytes(plan, job->rows);
+    if (used > job->exec->used_max) job->exec->used_max = used;
     for (i32 i = 0; i < plan->tensors_count; i++)
         job->tensors[i] =
-            (f32 *)(void *)(job->block + vx_plan_tensor_offset(plan, i, item->voxels));
+            (f32 *)(void *)(job->block + vx_plan_tensor_offset(plan, i, job->rows));
     for (i32 i = 0; i < network->outputs_count; i++)
         if (item->outputs[i] && network->outputs[i].dtype == VX_DTYPE_F32)
             job->tensors[plan->outputs[i]] = item->outputs[i];
     job->feats = job->tensors[0];
     if (item->feats && item->feats_dtype == VX_DTYPE_F32) job->feats = item->feats;
-}
-
-static const f32 *job_input(const struct job *job, const struct vx_launch *launch,
-                            i32 index)
-{
-    i32 tensor = launch->inputs[index];
-    return tensor ? job->tensors[tensor] : job->feats;
+    return VX_OK;
 }
 
 /* A large request takes many seconds, so its progress is reported. */
-static void job_tell(const struct job *job, i64 done)
+static void job_tell(const struct vx_job *job, i64 done)
 {
-    i64 total = (i64)job->plan->maps_count + job->plan->launches_count;
+    i64 total = vx_exec_warm_pieces(job->plan) - 1;
     if (job->running.report) job->running.report(job->running.context, done, total);
+}
+
+/* Gets the first `count` sets of the network: the request's, and those made from it. */
+static vx_status job_sets(struct vx_job *job, i32 count)
+{
+    const struct vx_plan *plan = job->plan;
+    struct vx_why *why = &job->item->why;
+    job->rows[0] = job->item->voxels;
+    for (i32 i = 1; i < count; i++) {
+        const struct vx_set *set = &plan->sets[i];
+        struct vx_set_key key = set->key;
+        key.from = job->sets[key.from];
+        job_tell(job, i - 1);
+        VX_TRY(vx_geometry_set(job->geometry, job->exec->cpu, &key, why, &job->sets[i]));
+        job->rows[i] = vx_geometry_rows(job->geometry, job->sets[i]);
+        VX_ENSURE_WHY(!set->rows_max || job->rows[i] <= set->rows_max, why,
+                      RESOURCE_EXHAUSTED, "a set has more voxels than its limit",
+                      "set %d, made by layer \"%.*s\", has %lld voxels; limits.sets "
+                      "allows %lld",
+                      i, VX_NAME_SHOWN, plan->graph->network->layers[set->layer].name,
+                      (long long)job->rows[i], (long long)set->rows_max);
+    }
+    return VX_OK;
 }
 
 /* Gets the first `count` maps of the plan, the largest first: in this order a request
  * that fits always fits, whatever the cache held before (vx_geometry_room). */
-static vx_status job_maps(struct job *job, i32 count)
+static vx_status job_maps(struct vx_job *job, i32 count)
 {
     const struct vx_plan *plan = job->plan;
     for (i32 i = 0; i < count; i++) {
-        job_tell(job, i);
-        VX_TRY(vx_geometry_map(job->geometry, job->exec->cpu, plan->maps_by_size[i],
-                               &job->item->why,
+        struct vx_map_key key = *plan->maps_by_size[i];
+        key.from = job->sets[key.from];
+        key.to = job->sets[key.to];
+        job_tell(job, plan->sets_count - 1 + i);
+        VX_TRY(vx_geometry_map(job->geometry, job->exec->cpu, &key, &job->item->why,
                                &job->maps[plan->maps_by_size[i] - plan->maps]));
     }
     return VX_OK;
 }
 
-static vx_status job_geometry(struct job *job)
+/* Where the network has a spatial shape, every voxel must lie in it. */
+static vx_status job_shape(const struct vx_job *job)
+{
+    const i32 *shape = job->plan->sets[0].shape;
+    struct vx_item *item = job->item;
+    i64 row = vx_geometry_outside(job->geometry, shape);
+    VX_ENSURE_WHY(row < 0, &item->why, INVALID_ARGUMENT,
+                  "a voxel lies outside of the spatial shape",
+                  "coords row %lld lies outside of the network's spatial_shape: expected "
+                  "0 to %d, 0 to %d and 0 to %d in the last three columns",
+                  (long long)row, shape[0] - 1, shape[1] - 1, shape[2] - 1);
+    return VX_OK;
+}
+
+static vx_status job_geometry(struct vx_job *job)
 {
     struct vx_item *item = job->item;
     struct vx_exec *exec = job->exec;
     const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
                                         item->coords_ref};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
+    VX_TRY(job_shape(job));
+    VX_TRY(job_sets(job, job->plan->sets_count));
     VX_TRY(job_maps(job, job->plan->maps_count));
     item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
@@ -169,7 +185,7 @@ static enum vx_number number_of(enum vx_dtype dtype)
     return (enum vx_number)dtype;
 }
 
-static void job_convert_feats(const struct job *job)
+static void job_convert_feats(const struct vx_job *job)
 {
     const struct vx_item *item = job->item;
     if (job->feats != job->tensors[0]) return; /* read in the caller's memory */
@@ -183,148 +199,19 @@ static void job_convert_feats(const struct job *job)
     vx_cpu_convert(job->exec->cpu, &args);
 }
 
-static void launch_conv(const struct job *job, const struct vx_launch *launch,
-                        const struct vx_node_weights *weights)
+static void job_launch_all(const struct vx_job *job)
 {
-    const struct vx_layer *layer = launch->node->layer;
-    const struct vx_map *map = job->maps[launch->map];
-    VX_ASSERT(map->v == layer->v);
-    VX_ASSERT(map->n == job->item->voxels);
-    VX_ASSERT(!launch->node->residual);
-    const struct vx_conv_args args = {
-        .n = map->n,
-        .v = map->v,
-        .ci = layer->channels_in,
-        .co = layer->channels,
-        .nbr = map->nbr,
-        .in = job_input(job, launch, 0),
-        .weight = weights->weight,
-        .bias = weights->bias,
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_conv(job->exec->cpu, &args);
-}
-
-static void launch_linear(const struct job *job, const struct vx_launch *launch,
-                          const struct vx_node_weights *weights)
-{
-    const struct vx_linear_args args = {
-        .n = job->item->voxels,
-        .ci = launch->node->layer->channels_in,
-        .co = launch->node->layer->channels,
-        .in = job_input(job, launch, 0),
-        .weight = weights->weight,
-        .bias = weights->bias,
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_linear(job->exec->cpu, &args);
-}
-
-static void launch_batch_norm(const struct job *job, const struct vx_launch *launch,
-                              const struct vx_node_weights *weights)
-{
-    const struct vx_batch_norm_args args = {
-        .n = job->item->voxels,
-        .c = launch->node->layer->channels,
-        .in = job_input(job, launch, 0),
-        .scale = weights->weight,
-        .shift = weights->bias,
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_batch_norm(job->exec->cpu, &args);
-}
-
-static void launch_layer_norm(const struct job *job, const struct vx_launch *launch,
-                              const struct vx_node_weights *weights)
-{
-    const struct vx_layer_norm_args args = {
-        .n = job->item->voxels,
-        .c = launch->node->layer->channels,
-        .eps = (f32)launch->node->layer->eps,
-        .in = job_input(job, launch, 0),
-        .weight = weights->weight,
-        .bias = weights->bias,
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_layer_norm(job->exec->cpu, &args);
-}
-
-static void launch_activation(const struct job *job, const struct vx_launch *launch)
-{
-    const struct vx_activation_args args = {
-        .n = job->item->voxels,
-        .c = launch->node->layer->channels,
-        .activation = launch->node->activation,
-        .in = job_input(job, launch, 0),
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_activation(job->exec->cpu, &args);
-}
-
-static void launch_add(const struct job *job, const struct vx_launch *launch)
-{
-    const struct vx_add_args args = {
-        .n = job->item->voxels,
-        .c = launch->node->layer->channels,
-        .a = job_input(job, launch, 0),
-        .b = job_input(job, launch, 1),
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_add(job->exec->cpu, &args);
-}
-
-static void launch_concat(const struct job *job, const struct vx_launch *launch)
-{
-    const struct vx_node *node = launch->node;
-    struct vx_concat_args args = {
-        .n = job->item->voxels,
-        .inputs_count = node->inputs_count,
-        .out = job->tensors[launch->output],
-    };
-    for (i32 i = 0; i < node->inputs_count; i++) {
-        args.inputs[i].data = job_input(job, launch, i);
-        args.inputs[i].c = vx_plan_channels(job->plan, launch->inputs[i]);
-    }
-    vx_cpu_concat(job->exec->cpu, &args);
-}
-
-static void job_launch(const struct job *job, i32 index)
-{
-    const struct vx_launch *launch = &job->plan->launches[index];
-    const struct vx_node_weights *weights = vx_weights_get(job->weights, index);
-    switch (launch->op) {
-    case VX_OP_SUBM_CONV: launch_conv(job, launch, weights); return;
-    case VX_OP_LINEAR: launch_linear(job, launch, weights); return;
-    case VX_OP_BATCH_NORM: launch_batch_norm(job, launch, weights); return;
-    case VX_OP_LAYER_NORM: launch_layer_norm(job, launch, weights); return;
-    case VX_OP_RELU:
-    case VX_OP_SILU:
-    case VX_OP_GELU:
-    case VX_OP_SIGMOID: launch_activation(job, launch); return;
-    case VX_OP_ADD: launch_add(job, launch); return;
-    case VX_OP_CONCAT: launch_concat(job, launch); return;
-    case VX_OPS_COUNT: break;
-    }
-    VX_ASSERT(launch->op < VX_OPS_COUNT);
-}
-
-static void job_launch_all(const struct job *job)
-{
+    i64 before = (i64)job->plan->sets_count - 1 + job->plan->maps_count;
     for (i32 i = 0; i < job->plan->launches_count; i++) {
-        job_tell(job, job->plan->maps_count + i);
+        job_tell(job, before + i);
         vx_panic_note("launch", (u64)i);
-        job_launch(job, i);
+        vx_job_launch(job, i);
     }
-    job_tell(job, job->plan->maps_count + job->plan->launches_count);
+    job_tell(job, before + job->plan->launches_count);
 }
 
 /* Converts the wanted outputs that are not in the caller's memory already. */
-static void job_convert_outputs(const struct job *job)
+static void job_convert_outputs(const struct vx_job *job)
 {
     const struct vx_network *network = job->plan->graph->network;
     for (i32 i = 0; i < network->outputs_count; i++) {
@@ -342,18 +229,17 @@ static void job_convert_outputs(const struct job *job)
     }
 }
 
-static vx_status job_run(struct job *job)
+static vx_status job_run(struct vx_job *job)
 {
     struct vx_item *item = job->item;
-    VX_TRY(vx_exec_check(job->plan, job->bytes, item->voxels, &item->why));
-    size_t used = vx_plan_bytes(job->plan, item->voxels);
-    if (used > job->exec->used_max) job->exec->used_max = used;
-    job_place(job);
+    const i64 alone[VX_SETS_MAX] = {item->voxels}; /* the least that it needs */
+    VX_TRY(exec_fits(job->plan, job->bytes, alone, &item->why));
 
     i64 start = vx_clock_ns();
     vx_status status = job_geometry(job);
     item->geometry_ns = vx_clock_ns() - start;
     if (status.fault) goto out;
+    VX_TRY_OR(status, out, job_place(job));
 
     start = vx_clock_ns();
     job_convert_feats(job);
@@ -376,7 +262,7 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 {
     VX_ON(DEVICE);
     VX_ASSERT(exec->magic == EXEC_MAGIC);
-    struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
+    struct vx_job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
     job.block = exec->block;
     job.bytes = exec->bytes;
     job.running = exec->running;
@@ -391,13 +277,14 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 
 i64 vx_exec_warm_pieces(const struct vx_plan *plan)
 {
-    return 1 + (i64)plan->maps_count + plan->launches_count;
+    return (i64)plan->sets_count + plan->maps_count + plan->launches_count;
 }
 
-/* Gets the geometry with its first `maps_count` maps.  Batches that ran since the last
+/* Gets the geometry with its first `parts` sets and maps.  Batches that ran since the last
  * step may have evicted it; then this step builds it again. */
-static vx_status warm_geometry(struct job *job, i32 maps_count)
+static vx_status warm_geometry(struct vx_job *job, i64 parts)
 {
+    i64 sets = job->plan->sets_count;
     struct vx_item *item = job->item;
     struct vx_exec *exec = job->exec;
     struct vx_coords_view view = {NULL, item->voxels, 4, item->coords_ref};
@@ -411,7 +298,8 @@ static vx_status warm_geometry(struct job *job, i32 maps_count)
             vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
         vx_warm_coords_close(&rows, item->voxels);
     }
-    return status.fault ? status : job_maps(job, maps_count);
+    if (!status.fault) status = job_sets(job, (i32)(parts < sets ? parts : sets));
+    return status.fault || parts <= sets ? status : job_maps(job, (i32)(parts - sets));
 }
 
 vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
@@ -423,24 +311,24 @@ vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
     VX_ASSERT(piece->voxels > 0);
     VX_ASSERT(piece->index >= 0);
     VX_ASSERT(piece->index < vx_exec_warm_pieces(plan));
-    VX_TRY(vx_exec_check(plan, exec->bytes, piece->voxels, why));
+    const i64 alone[VX_SETS_MAX] = {piece->voxels};
+    VX_TRY(exec_fits(plan, exec->bytes, alone, why));
     struct vx_item item = {.coords_ref = {(u64)piece->voxels, WARM_NAME},
                            .coords_columns = 4,
                            .voxels = piece->voxels};
-    struct job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
+    struct vx_job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
     job.block = exec->block;
     job.bytes = exec->bytes;
-    i64 launch = piece->index - 1 - plan->maps_count;
-    job_place(&job);
-    vx_status status =
-        warm_geometry(&job, launch < 0 ? (i32)piece->index : plan->maps_count);
+    i64 parts = (i64)plan->sets_count + plan->maps_count, launch = piece->index - parts;
+    vx_status status = warm_geometry(&job, launch < 0 ? piece->index + 1 : parts);
+    if (!status.fault && launch >= 0) status = job_place(&job);
     if (!status.fault && !launch) {
         size_t channels = (size_t)plan->graph->network->feats_channels;
         memset(job.tensors[0], 0, (size_t)item.voxels * channels * sizeof(f32));
     }
     if (!status.fault && launch >= 0) {
         vx_panic_note("launch", (u64)launch);
-        job_launch(&job, (i32)launch);
+        vx_job_launch(&job, (i32)launch);
     }
     if (status.fault && why) *why = item.why;
     if (job.geometry) vx_geometry_drop(exec->cache, &job.geometry);

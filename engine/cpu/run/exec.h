@@ -35,7 +35,8 @@ VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
                                    struct vx_exec **exec);
 void vx_exec_close(struct vx_exec **exec);
 
-/* Sets the report of a request's progress: before each map and launch, and at the end. */
+/* Sets the report of a request's progress: before each set, map and launch, and at the
+ * end. */
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 
 /* The item has voxels, and vx_item_begin has run on it. */
@@ -43,7 +44,7 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
 
 /* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys,
- * each map, each launch.  The request is a flat sheet with features of zero and no
+ * each other set, each map, each launch.  The request is a flat sheet with features of zero and no
  * outputs.  Other requests may run between the steps and overwrite activations; the later
  * launches then compute on what they left, and the results are not used. */
 struct vx_exec_warm_piece {
@@ -57,9 +58,5 @@ VX_MUST_USE vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *p
 
 size_t vx_exec_bytes(const struct vx_exec *exec);
 size_t vx_exec_used_max(const struct vx_exec *exec); /* most bytes of a request so far */
-
-/* RESOURCE_EXHAUSTED, with the numbers, when N voxels need more than `bytes`. */
-VX_MUST_USE vx_status vx_exec_check(const struct vx_plan *plan, size_t bytes, i64 n,
-                                    struct vx_why *why);
 
 #endif

@@ -240,7 +240,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     }
     places->shared = at;
     shared = places_scratch(plan, sizes, places);
-    tensors = vx_plan_bytes(plan, places->n);
+    tensors = vx_plan_bytes(plan, &places->n);
     places->workspace = add_line(at, tensors > shared ? tensors : shared);
     places->bytes = add_line(places->workspace, workspace);
 }

@@ -35,7 +35,7 @@ static void *tensor_of(const struct vx_gpu_forward *forward, i32 tensor)
 {
     const struct vx_gpu_places *places = forward->places;
     return forward->block + places->shared +
-           vx_plan_tensor_offset(forward->choices->plan, tensor, places->n);
+           vx_plan_tensor_offset(forward->choices->plan, tensor, &places->n);
 }
 
 static i32 channels_of(const struct vx_gpu_forward *forward, i32 tensor)
@@ -256,9 +256,8 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SIGMOID: return launch_activation(forward, index, why);
     case VX_OP_ADD: return launch_add(forward, index, why);
     case VX_OP_CONCAT: return launch_concat(forward, index, why);
-    case VX_OPS_COUNT: break;
+    default: VX_FAIL(INTERNAL, "a layer has no kernel"); /* vx_model_begin refuses them */
     }
-    VX_FAIL(INTERNAL, "a layer has no kernel");
 }
 
 vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, struct vx_why *why)

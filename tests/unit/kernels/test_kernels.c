@@ -189,7 +189,7 @@ START_TEST(test_conv_by_hand)
     static const f32 weight[] = {1, 0, 0, 1, 10, 0, 0, 10, 100, 0, 0, 100};
     static const f32 bias[] = {0.5f, -1000};
     f32 out[4];
-    struct vx_conv_args args = {2,  3, 2, 2, nbr, in, weight, bias, VX_ACTIVATION_NONE,
+    struct vx_conv_args args = {2,  3, 2, 2, 0, nbr, in, weight, bias, VX_ACTIVATION_NONE,
                                 out};
     vx_conv_explicit_ref(&args);
     /* row 0: itself 10 x and row 1 100 x; row 1: row 0 1 x and itself 10 x */
@@ -204,7 +204,7 @@ START_TEST(test_conv_by_hand)
     static const i32 self[] = {0, 1};
     f32 linear_out[4];
     args = (struct vx_conv_args){
-        2, 1, 2, 2, self, in, weight + 2, bias, VX_ACTIVATION_SILU, out};
+        2, 1, 2, 2, 0, self, in, weight + 2, bias, VX_ACTIVATION_SILU, out};
     vx_conv_explicit_ref(&args);
     const struct vx_linear_args linear = {
         2, 2, 2, in, weight + 2, bias, VX_ACTIVATION_SILU, linear_out};

@@ -110,7 +110,8 @@ START_TEST(test_explicit)
     f32 *out = vx_alloc((size_t)(s.n * s.co + 1) * 4);
     out[s.n * s.co] = -77;
     const struct vx_conv_args args = {
-        s.n, s.v, s.ci, s.co, turned, in, weight, _i & 2 ? bias : NULL, activation, out};
+        s.n,        s.v, s.ci, s.co, 0, turned, in, weight, _i & 2 ? bias : NULL,
+        activation, out};
     vx_conv_explicit_ref(&args);
     for (i32 e = 0; e < s.n * s.co; e++) {
         i32 sum = sum_of(&layer, e / s.co, e % s.co, 0, s.v);
@@ -159,7 +160,7 @@ START_TEST(test_sums_in_double)
     static const f32 in[] = {0x1p30f, 1, -0x1p30f}, weight[] = {1, 1, 1};
     static const f32 bias[] = {0x1p-20f};
     f32 out[1];
-    vx_conv_explicit_ref(&(struct vx_conv_args){1, 1, 3, 1, nbr, in, weight, bias,
+    vx_conv_explicit_ref(&(struct vx_conv_args){1, 1, 3, 1, 0, nbr, in, weight, bias,
                                                 VX_ACTIVATION_NONE, out});
     ck_assert_double_eq((f64)out[0], 1 + 0x1p-20);
     vx_linear_ref(
@@ -175,12 +176,12 @@ START_TEST(test_not_finite)
     static const i32 nbr[] = {-1, 1, 0, -1}; /* (2,2): offset 0, offset 1 */
     static const f32 in[] = {1, 2}, weight[] = {(f32)INFINITY, 3}; /* row 0: 1 * 3 */
     f32 out[2];
-    vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, nbr, in, weight, NULL,
+    vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, 0, nbr, in, weight, NULL,
                                                 VX_ACTIVATION_NONE, out});
     ck_assert_double_eq((f64)out[0], 3);
     ck_assert(isinf(out[1]) && out[1] > 0);
     static const f32 none[] = {NAN, -2};
-    vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, nbr, none, weight, NULL,
+    vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, 0, nbr, none, weight, NULL,
                                                 VX_ACTIVATION_RELU, out});
     ck_assert(isnan(out[0]));
     ck_assert_double_eq((f64)out[1], 0);

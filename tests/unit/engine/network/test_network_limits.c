@@ -59,7 +59,8 @@ START_TEST(how_a_layer_may_be_written)
         {"\"kernel_size\":3,\"channels\":4",
          "unknown key \"kernel_size\"; did you mean \"kernel\"?"},
         {"\"kernel\":3,\"channels\":4,\"stride\":1",
-         "unknown key \"stride\"; stride is always 1: the voxels"},
+         "the key \"stride\" does not belong to subm_conv; a convolution with a stride "
+         "is sparse_conv"},
     };
     for (size_t i = 0; i < VX_COUNT(cases); i++) {
         (void)snprintf(text, sizeof text,

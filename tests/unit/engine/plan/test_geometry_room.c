@@ -23,7 +23,8 @@ START_TEST(test_refusal_adds_up)
     const struct vx_map *map;
     for (i32 i = 0; i < 100; i++) coords[i * 4 + 3] = i;
     struct vx_geometry *held = rig_hold(coords, 100);
-    const struct vx_map_key wide = {{7, 7, 1}, {1, 1, 1}}, wider = {{9, 9, 1}, {1, 1, 1}};
+    const struct vx_map_key wide = {.kernel = {7, 7, 1}, .dilation = {1, 1, 1}},
+                            wider = {.kernel = {9, 9, 1}, .dilation = {1, 1, 1}};
     (void)rig_map(held, wide);
     vx_status status = vx_geometry_map(held, rig.cpu, &wider, &rig.why, &map);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
@@ -36,20 +37,27 @@ START_TEST(test_refusal_adds_up)
 }
 END_TEST
 
+static size_t room_of(const struct vx_map_key *const *maps, i32 maps_count, i64 n)
+{
+    return vx_geometry_room(&(struct vx_geometry_need){
+        .sets_count = 1, .rows = &n, .maps = maps, .maps_count = maps_count});
+}
+
 /* The computed size is enough wherever the set lies: behind any number of pages of other
  * sets, which are discarded to make room for the maps. */
 START_TEST(test_room_is_enough)
 {
-    const struct vx_map_key keys[] = {
-        {{5, 5, 5}, {1, 1, 1}}, {{3, 3, 3}, {1, 1, 1}}, {{1, 1, 3}, {1, 1, 1}}};
+    const struct vx_map_key keys[] = {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}},
+                                      {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}},
+                                      {.kernel = {1, 1, 3}, .dilation = {1, 1, 1}}};
     const struct vx_map_key *const maps[] = {&keys[0], &keys[1], &keys[2]};
     const i64 n = 100;
     i32 coords[100 * 4] = {0};
     for (i32 i = 0; i < n; i++) coords[i * 4 + 3] = i;
-    ck_assert_uint_eq(vx_geometry_room(maps, 3, 0), 0);
-    ck_assert_uint_eq(vx_geometry_room(maps, 0, n), 2 * 4096);
-    ck_assert_uint_eq(vx_geometry_room(maps + 1, 1, n), 2 * 16384);
-    size_t bytes = vx_geometry_room(maps, 3, n);
+    ck_assert_uint_eq(room_of(maps, 3, 0), 0);
+    ck_assert_uint_eq(room_of(maps, 0, n), 2 * 4096);
+    ck_assert_uint_eq(room_of(maps + 1, 1, n), 2 * 16384);
+    size_t bytes = room_of(maps, 3, n);
     ck_assert_uint_eq(bytes, 2 * 65536);
     rig_close();
     rig_open(1, bytes);

@@ -205,7 +205,8 @@ START_TEST(test_more_maps_than_entries)
     geometry = rig_hold(row, 1);
     for (i32 i = 1; i < VX_GEOMETRY_MAPS_MAX; i++)
         (void)rig_map(geometry,
-                      (struct vx_map_key){{3, 3, 1}, {1 + i % 1000, 1 + i / 1000, 1}});
+                      (struct vx_map_key){.kernel = {3, 3, 1},
+                                          .dilation = {1 + i % 1000, 1 + i / 1000, 1}});
     vx_geometry_stats_get(rig.cache, &before);
     for (int again = 0; again < 3; again++) {
         vx_status status =

@@ -81,9 +81,13 @@ static void set_spoil(struct set *set, enum bad bad)
 }
 
 static const struct vx_map_key all_keys[] = {
-    {{3, 3, 3}, {1, 1, 1}},   {{5, 5, 5}, {1, 1, 1}}, {{3, 3, 3}, {2, 2, 2}},
-    {{343, 1, 1}, {1, 1, 1}}, {{1, 1, 1}, {1, 1, 1}}, {{3, 1, 3}, {7, 1, 2}},
-    {{7, 7, 7}, {1, 1, 1}},
+    {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}},
+    {.kernel = {5, 5, 5}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 3, 3}, .dilation = {2, 2, 2}},
+    {.kernel = {343, 1, 1}, .dilation = {1, 1, 1}},
+    {.kernel = {1, 1, 1}, .dilation = {1, 1, 1}},
+    {.kernel = {3, 1, 3}, .dilation = {7, 1, 2}},
+    {.kernel = {7, 7, 7}, .dilation = {1, 1, 1}},
 };
 
 /* A batch in host memory, and its pieces on the device. */

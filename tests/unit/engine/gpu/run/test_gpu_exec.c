@@ -238,7 +238,7 @@ START_TEST(a_large_layer_fits)
     ck_assert(places.coords[0] == places.shared);
     ck_assert(places.coords[0] < places.scratch);
     ck_assert(places.scratch < places.workspace);
-    ck_assert(places.shared + vx_plan_bytes(model->plan, n) <= places.workspace);
+    ck_assert(places.shared + vx_plan_bytes(model->plan, &n) <= places.workspace);
     /* Of several pieces the join comes on top. */
     const i64 halves[2] = {n / 2, n - n / 2};
     size_t alone = places.bytes;

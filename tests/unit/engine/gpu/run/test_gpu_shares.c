@@ -145,7 +145,7 @@ static i32 sizes_count(const i64 *row)
 /* Nothing is read: one line of memory serves as every tensor, whatever the sizes. */
 START_TEST(test_join)
 {
-    const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
+    const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
     const i32 count = sizes_count(sizes[_i]);
     void *memory = device_rig_give(4096);
     struct vx_gpu_piece pieces[6];
@@ -200,7 +200,7 @@ END_TEST
 START_TEST(test_maps_of_many)
 {
     static const i64 small[][5] = {{1, 2048, 33, 848, 64}, {1, 1, 1, 1, 1}};
-    const struct vx_map_key key = {{3, 3, 3}, {1, 1, 1}};
+    const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
     struct vx_gpu_piece pieces[5];
     struct vx_gpu_map maps[5];
     i64 blocks = 0;

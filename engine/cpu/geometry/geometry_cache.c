@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/cpu/geometry/geometry_parts.h"
+#include "engine/cpu/geometry/room.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+static void cache_init(struct vx_geometry_cache *cache)
+{
+    cache->coords_ref_bits = UINT64_MAX;
+    for (i32 i = 0; i < VX_GEOMETRY_CHAINS; i++) cache->chains[i] = VX_GEOMETRY_NONE;
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) cache->geometries[i].next = i + 1;
+    cache->geometries[VX_GEOMETRY_ENTRIES_MAX - 1].next = VX_GEOMETRY_NONE;
+    for (i32 i = 0; i < VX_GEOMETRY_SETS_MAX; i++) cache->sets[i].next = i + 1;
+    cache->sets[VX_GEOMETRY_SETS_MAX - 1].next = VX_GEOMETRY_NONE;
+    for (i32 i = 0; i < VX_GEOMETRY_MAPS_MAX; i++) cache->maps[i].next = i + 1;
+    cache->maps[VX_GEOMETRY_MAPS_MAX - 1].next = VX_GEOMETRY_NONE;
+}
+
+vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
+                           struct vx_geometry_cache **cache)
+{
+    *cache = NULL;
+    size_t bytes = cache_bytes / VX_GEOMETRY_UNIT_BYTES * VX_GEOMETRY_UNIT_BYTES;
+    VX_ENSURE_WHY(bytes, why, INVALID_ARGUMENT, "the geometry cache is too small",
+                  "cache_bytes: expected at least %d, got %zu", VX_GEOMETRY_UNIT_BYTES,
+                  cache_bytes);
+    struct vx_geometry_cache *made = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the geometry cache");
+    made->magic = VX_GEOMETRY_CACHE_MAGIC;
+    cache_init(made);
+    void *range = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) {
+        vx_geometry_close(&made);
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the geometry cache cannot be reserved",
+                    "cache_bytes: %zu bytes of address space cannot be reserved", bytes);
+    }
+    made->range = range;
+    made->bytes = bytes;
+    vx_status status = vx_buddy_open(bytes, VX_GEOMETRY_UNIT_BYTES, &made->buddy);
+    if (status.fault)
+        vx_geometry_close(&made);
+    else
+        *cache = made;
+    return status;
+}
+
+void vx_geometry_close(struct vx_geometry_cache **cache)
+{
+    struct vx_geometry_cache *it = *cache;
+    *cache = NULL;
+    if (!it) return;
+    VX_ASSERT(it->magic == VX_GEOMETRY_CACHE_MAGIC);
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) VX_ASSERT(!it->geometries[i].holds);
+    it->magic = 0;
+    vx_buddy_close(&it->buddy);
+    if (it->range) munmap(it->range, it->bytes);
+    vx_free(it);
+}
+
+i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
+                       const struct vx_coords_ref *coords_ref)
+{
+    return &cache->chains[coords_ref->low % VX_GEOMETRY_CHAINS];
+}
+
+static void map_free(struct vx_geometry_cache *cache, i32 index)
+{
+    struct vx_map_entry *entry = &cache->maps[index];
+    if (entry->map.n) vx_buddy_give(cache->buddy, entry->offset);
+    entry->next = cache->maps_free;
+    cache->maps_free = index;
+}
+
+static void set_free(struct vx_geometry_cache *cache, i32 index)
+{
+    struct vx_set_entry *entry = &cache->sets[index];
+    vx_buddy_give(cache->buddy, entry->active.offset);
+    entry->next = cache->sets_free;
+    cache->sets_free = index;
+}
+
+void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
+{
+    i32 index = (i32)(geometry - cache->geometries);
+    if (geometry->named) {
+        i32 *link = vx_geometry_chain(cache, &geometry->name);
+        while (*link != index) link = &cache->geometries[*link].next;
+        *link = geometry->next;
+    }
+    for (i32 map = geometry->maps, next; map != VX_GEOMETRY_NONE; map = next) {
+        next = cache->maps[map].next;
+        map_free(cache, map);
+    }
+    for (i32 set = geometry->sets, next; set != VX_GEOMETRY_NONE; set = next) {
+        next = cache->sets[set].next;
+        set_free(cache, set);
+    }
+    if (geometry->request.set.keys) vx_buddy_give(cache->buddy, geometry->request.offset);
+    memset(geometry, 0, sizeof *geometry);
+    geometry->next = cache->geometries_free;
+    cache->geometries_free = index;
+}
+
+/* Evicts a map of a held geometry that the current request has not asked for: usually a
+ * map of another network. */
+static bool evict_map(struct vx_geometry_cache *cache)
+{
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
+        struct vx_geometry *geometry = &cache->geometries[i];
+        if (!geometry->holds) continue;
+        for (i32 *link = &geometry->maps; *link != VX_GEOMETRY_NONE;
+             link = &cache->maps[*link].next) {
+            i32 index = *link;
+            if (cache->maps[index].used >= geometry->used) continue;
+            *link = cache->maps[index].next;
+            map_free(cache, index);
+            cache->evictions++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same for a set.  Maps and sets that were made from it were asked for no later than
+ * it was, and maps go first; so nothing refers to it. */
+static bool evict_set(struct vx_geometry_cache *cache)
+{
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
+        struct vx_geometry *geometry = &cache->geometries[i];
+        if (!geometry->holds) continue;
+        /* The last made is the first of the list: sets before those they are made from. */
+        for (i32 *link = &geometry->sets; *link != VX_GEOMETRY_NONE;
+             link = &cache->sets[*link].next) {
+            i32 index = *link;
+            if (cache->sets[index].used >= geometry->used) continue;
+            *link = cache->sets[index].next;
+            set_free(cache, index);
+            cache->evictions++;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)
+{
+    struct vx_geometry *oldest = NULL;
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
+        struct vx_geometry *geometry = &cache->geometries[i];
+        if (!geometry->magic || geometry->holds) continue;
+        if (!oldest || geometry->used < oldest->used) oldest = geometry;
+    }
+    if (!oldest) return false;
+    vx_geometry_free(cache, oldest);
+    cache->evictions++;
+    return true;
+}
+
+bool vx_geometry_evict(struct vx_geometry_cache *cache)
+{
+    return vx_geometry_evict_oldest(cache) || evict_map(cache) || evict_set(cache);
+}
+
+vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
+                           struct vx_why *why, u64 *offset)
+{
+    /* A block that can never fit evicts nothing. */
+    unsigned long long piece = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
+    VX_ENSURE_WHY(
+        vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
+        "the geometry does not fit in the geometry cache",
+        "the geometry needs %zu bytes more in the geometry cache, in a block of "
+        "%llu (a power of two); cache_bytes is %zu, too small for such a block",
+        bytes, piece, cache->bytes);
+    while (!vx_buddy_take(cache->buddy, bytes, offset)) {
+        if (vx_geometry_evict(cache)) continue;
+        VX_FAIL_WHY(
+            why, RESOURCE_EXHAUSTED, "the geometry does not fit in the geometry cache",
+            "the geometry needs %zu bytes more in the geometry cache, in a block "
+            "of %llu (a power of two); cache_bytes is %zu, this request already "
+            "uses %llu, the largest free block has %llu",
+            bytes, piece, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy),
+            (unsigned long long)vx_buddy_largest(cache->buddy));
+    }
+    return VX_OK;
+}
+
+vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
+                                struct vx_why *why, u64 *offset, struct vx_keys *set)
+{
+    size_t rows = (size_t)n + 1;
+    VX_TRY(vx_geometry_take(cache, vx_geometry_set_bytes(n), why, offset));
+    set->n = n;
+    set->keys = (u64 *)(void *)(cache->range + *offset);
+    set->rows = (i32 *)(void *)(set->keys + rows);
+    return VX_OK;
+}
+
+void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
+                           struct vx_geometry_stats *stats)
+{
+    *stats = (struct vx_geometry_stats){
+        .bytes = (i64)vx_buddy_used(cache->buddy),
+        .bytes_max = (i64)cache->bytes,
+        .hits = cache->hits,
+        .misses = cache->misses,
+        .evictions = cache->evictions,
+    };
+}
+
+void vx_geometry_weaken(struct vx_geometry_cache *cache, u64 bits)
+{
+    cache->coords_ref_bits = bits;
+}

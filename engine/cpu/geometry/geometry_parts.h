@@ -1,0 +1,105 @@
+/* geometry_parts - the state of the geometry cache, for the files that carry it out.
+ *
+ * geometry.c finds and holds geometries, geometry_sets.c adds sets and maps to one that is
+ * held, geometry_cache.c gives out the memory and evicts.
+ *
+ * Owner    the cache owns every entry and every block of the range.
+ * Thread   one at a time (the device thread).
+ * Fails    as geometry.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GEOMETRY_PARTS_H
+#define VX_ENGINE_GEOMETRY_PARTS_H
+
+#include "engine/base/memory/buddy.h"
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/cpu/geometry/keys.h"
+
+#define VX_GEOMETRY_CACHE_MAGIC 0x76784743u /* "vxGC" */
+#define VX_GEOMETRY_MAGIC       0x76784745u /* "vxGE" */
+
+#define VX_GEOMETRY_NONE (-1)
+
+/* Twice as many chains as geometries, so chains stay short. */
+#define VX_GEOMETRY_CHAINS (2 * VX_GEOMETRY_ENTRIES_MAX)
+
+/* The voxels of a set, sorted, and the block of the range that holds them. */
+struct vx_active_set {
+    struct vx_keys_scan scan;
+    struct vx_keys set;
+    u64 offset;
+};
+
+/* FREE   -> HELD    hold, a miss
+ * HELD   -> KEPT    the last drop
+ * KEPT   -> HELD    hold, a hit
+ * HELD   -> FREE    the last drop of a geometry without a coords_ref
+ * KEPT   -> FREE    evicted, least recently used first
+ * HELD   -> FREE    hold failed: a duplicate voxel, no room */
+struct vx_geometry {
+    u32 magic;
+    i32 holds; /* 0: KEPT, may be evicted */
+    struct vx_geometry_cache *cache;
+    bool named; /* has a coords_ref and is in its chain; else freed by the last drop */
+    struct vx_coords_ref name;
+    struct vx_active_set request; /* set 0; its rows are the request's */
+    i32 sets;                     /* index of its first set other than 0 */
+    i32 maps;                     /* index of its first map */
+    i32 next;                     /* in the chain of its coords_ref, or of free entries */
+    u64 used;                     /* when it was last held */
+    bool was_hit;                 /* since hold */
+};
+
+/* A set that was made from another one; its rows are in the order of the keys. */
+struct vx_set_entry {
+    struct vx_set_key key; /* from: a number of vx_geometry_set */
+    struct vx_active_set active;
+    i32 next; /* of the same geometry, or of free entries */
+    u64 used; /* when it was last asked for */
+};
+
+struct vx_map_entry {
+    struct vx_map map;
+    u64 offset;
+    i32 next; /* of the same geometry, or of free entries */
+    u64 used; /* when it was last asked for */
+};
+
+struct vx_geometry_cache {
+    u32 magic;
+    u8 *range;
+    size_t bytes;
+    struct vx_buddy *buddy;
+    u64 now; /* counts holds, and requests for sets and maps: the clock of `used` */
+    u64 coords_ref_bits;
+    i64 hits, misses, evictions;
+    i32 geometries_free, sets_free, maps_free;
+    i32 chains[VX_GEOMETRY_CHAINS];
+    u32 counts[VX_KEYS_PIECES_MAX][1 << VX_KEYS_DIGIT_BITS];
+    struct vx_geometry geometries[VX_GEOMETRY_ENTRIES_MAX];
+    struct vx_set_entry sets[VX_GEOMETRY_SETS_MAX];
+    struct vx_map_entry maps[VX_GEOMETRY_MAPS_MAX];
+};
+
+/* The chain of a coords_ref. */
+i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
+                       const struct vx_coords_ref *coords_ref);
+/* Frees a geometry that is not held, with its sets and maps. */
+void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
+/* Evicts the geometry that was used least recently; false: none can be. */
+bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache);
+/* Evicts that, or else what no held geometry's request has asked for. */
+bool vx_geometry_evict(struct vx_geometry_cache *cache);
+/* Takes a block of the range; evicts until one is free or nothing is left to evict. */
+VX_MUST_USE vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
+                                       struct vx_why *why, u64 *offset);
+/* The same for n keys with their rows. */
+VX_MUST_USE vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
+                                            struct vx_why *why, u64 *offset,
+                                            struct vx_keys *set);
+/* The set of that number: 0, or of vx_geometry_set. */
+const struct vx_active_set *vx_geometry_active(const struct vx_geometry *geometry,
+                                               i32 number);
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/geometry/derive.h"
+#include "engine/cpu/geometry/geometry.h"
+#include "engine/cpu/geometry/geometry_parts.h"
+#include "engine/cpu/geometry/map.h"
+#include "engine/cpu/geometry/room.h"
+#include "kernels/01_coord_hash.h"
+
+#include <string.h>
+
+/* Rows of one chunk when coordinates are written. */
+#define COORDS_ROWS 16384
+
+const struct vx_active_set *vx_geometry_active(const struct vx_geometry *geometry,
+                                               i32 number)
+{
+    VX_ASSERT(number >= 0);
+    VX_ASSERT(number <= VX_GEOMETRY_SETS_MAX);
+    return number ? &geometry->cache->sets[number - 1].active : &geometry->request;
+}
+
+/* --- sets --- */
+
+static i32 set_find(const struct vx_geometry *geometry, const struct vx_set_key *key)
+{
+    const struct vx_set_entry *sets = geometry->cache->sets;
+    for (i32 i = geometry->sets; i != VX_GEOMETRY_NONE; i = sets[i].next)
+        if (!memcmp(&sets[i].key, key, sizeof *key)) return i;
+    return VX_GEOMETRY_NONE;
+}
+
+/* Two blocks of candidates, which a sort needs, and the room they were taken in. */
+struct candidates {
+    struct vx_keys_sort sort;
+    struct vx_keys_scan scan;
+    u64 offsets[2];
+    int taken;
+};
+
+static void candidates_give(struct vx_geometry_cache *cache,
+                            struct candidates *candidates)
+{
+    while (candidates->taken)
+        vx_buddy_give(cache->buddy, candidates->offsets[--candidates->taken]);
+}
+
+static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
+                                 struct vx_why *why, struct candidates *candidates)
+{
+    VX_ENSURE_WHY(count <= VX_VOXELS_MAX, why, RESOURCE_EXHAUSTED,
+                  "a set has too many candidates",
+                  "%lld candidates for the voxels of a set, expected at most %d",
+                  (long long)count, VX_VOXELS_MAX);
+    struct vx_keys *blocks[] = {&candidates->sort.set, &candidates->sort.scratch};
+    for (int i = 0; i < 2; i++) {
+        VX_TRY(
+            vx_geometry_take_keys(cache, count, why, &candidates->offsets[i], blocks[i]));
+        candidates->taken++;
+    }
+    candidates->sort.counts = cache->counts;
+    return VX_OK;
+}
+
+/* Makes the voxels of a set; *active is filled and holds a block when this succeeds. */
+static vx_status set_build(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                           const struct vx_set_key *key, struct vx_why *why,
+                           struct vx_active_set *active)
+{
+    struct vx_geometry_cache *cache = geometry->cache;
+    const struct vx_keys *from = &vx_geometry_active(geometry, key->from)->set;
+    struct candidates candidates = {.taken = 0};
+    vx_status status;
+    i64 count = vx_derive_count(cpu, from, key);
+    VX_TRY_OR(status, out, candidates_take(cache, count, why, &candidates));
+    vx_derive_fill(cpu, from, key, &candidates.sort.set, &candidates.scan);
+    vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
+    i64 rows = vx_derive_unique_count(cpu, &candidates.sort.set);
+    /* The scratch of the sort is free again. */
+    vx_buddy_give(cache->buddy, candidates.offsets[--candidates.taken]);
+    VX_TRY_OR(status, out,
+              vx_geometry_take_keys(cache, rows, why, &active->offset, &active->set));
+    vx_derive_unique(cpu, &candidates.sort.set, &active->set);
+    active->scan = candidates.scan;
+    active->scan.n = rows;
+    active->scan.sorted = true;
+out:
+    candidates_give(cache, &candidates);
+    return status;
+}
+
+static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_set_key *key, struct vx_why *why, i32 *index)
+{
+    struct vx_geometry_cache *cache = geometry->cache;
+    struct vx_active_set active = {.offset = 0};
+    while (cache->sets_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
+    VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
+                  "too many sets of voxels are in use at once",
+                  "at most %d sets of voxels may be in use at once",
+                  VX_GEOMETRY_SETS_MAX);
+    VX_TRY(set_build(geometry, cpu, key, why, &active));
+    *index = cache->sets_free;
+    struct vx_set_entry *made = &cache->sets[*index];
+    cache->sets_free = made->next;
+    *made = (struct vx_set_entry){.key = *key, .active = active, .next = geometry->sets};
+    geometry->sets = *index;
+    return VX_OK;
+}
+
+vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_set_key *key, struct vx_why *why, i32 *number)
+{
+    VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
+    VX_ASSERT(geometry->holds > 0);
+    VX_ASSERT(key->rule != VX_SET_REQUEST);
+    struct vx_geometry_cache *cache = geometry->cache;
+    i32 index = set_find(geometry, key);
+    *number = 0;
+    if (index != VX_GEOMETRY_NONE) {
+        cache->hits++;
+    } else {
+        VX_TRY(set_make(geometry, cpu, key, why, &index));
+        cache->misses++;
+        geometry->was_hit = false;
+    }
+    cache->sets[index].used = ++cache->now;
+    *number = index + 1;
+    return VX_OK;
+}
+
+i64 vx_geometry_rows(const struct vx_geometry *geometry, i32 set)
+{
+    return vx_geometry_active(geometry, set)->scan.n;
+}
+
+/* Where coordinates are written. */
+struct coords_job {
+    const struct vx_keys *set;
+    i32 *coords;
+};
+
+static void coords_task(void *context, i64 begin, i64 end)
+{
+    const struct coords_job *job = context;
+    for (i64 i = begin; i < end; i++) {
+        i32 *at = job->coords + (i64)job->set->rows[i] * 4;
+        at[0] = vx_key_sample(job->set->keys[i]);
+        for (int axis = 0; axis < 3; axis++)
+            at[axis + 1] = vx_key_axis(job->set->keys[i], axis);
+    }
+}
+
+void vx_geometry_coords(const struct vx_geometry *geometry, struct vx_cpu *cpu, i32 set,
+                        i32 *coords)
+{
+    const struct vx_keys *keys = &vx_geometry_active(geometry, set)->set;
+    struct coords_job job = {keys, coords};
+    vx_cpu_spread(cpu, keys->n, COORDS_ROWS, coords_task, &job);
+}
+
+/* The first index of [begin, n] whose sample is above `sample`. */
+static i64 sample_end(const struct vx_keys *set, i64 begin, i32 sample)
+{
+    i64 end = set->n;
+    while (begin < end) {
+        i64 middle = begin + (end - begin) / 2;
+        if (vx_key_sample(set->keys[middle]) <= sample)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
+                             struct vx_geometry_samples *samples)
+{
+    const struct vx_keys *keys = &vx_geometry_active(geometry, set)->set;
+    i64 at = 0;
+    samples->count = 0;
+    samples->rows = keys->rows;
+    samples->starts[0] = 0;
+    while (at < keys->n) {
+        at = sample_end(keys, at, vx_key_sample(keys->keys[at]));
+        samples->starts[++samples->count] = at;
+    }
+}
+
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+{
+    const struct vx_active_set *request = &geometry->request;
+    bool bad = false;
+    for (int axis = 0; axis < 3 && request->scan.n; axis++)
+        bad = bad || (shape[axis] && (request->scan.least[axis + 1] < 0 ||
+                                      request->scan.most[axis + 1] >= shape[axis]));
+    for (i64 i = 0; bad && i < request->set.n; i++)
+        for (int axis = 0; axis < 3; axis++) {
+            i32 at = vx_key_axis(request->set.keys[i], axis);
+            if (shape[axis] && (at < 0 || at >= shape[axis])) return request->set.rows[i];
+        }
+    return -1;
+}
+
+/* --- maps --- */
+
+static struct vx_map_entry *map_find(struct vx_geometry *geometry,
+                                     const struct vx_map_key *key)
+{
+    for (i32 i = geometry->maps; i != VX_GEOMETRY_NONE;
+         i = geometry->cache->maps[i].next) {
+        struct vx_map_entry *entry = &geometry->cache->maps[i];
+        if (!memcmp(&entry->map.key, key, sizeof *key)) return entry;
+    }
+    return NULL;
+}
+
+static void map_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu, i32 *nbr,
+                     struct vx_map *map)
+{
+    const struct vx_active_set *to = vx_geometry_active(geometry, map->key.to);
+    map->nbr = nbr;
+    if (map->key.kind != VX_MAP_SUBM) {
+        struct vx_map_between between = {
+            .from = vx_geometry_active(geometry, map->key.from)->set,
+            .to = to->set,
+            .key = map->key,
+            .nbr = nbr};
+        vx_map_build_between(cpu, &between);
+        map->pairs = between.pairs;
+        return;
+    }
+    struct vx_map_build build = {.set = to->set, .key = map->key, .nbr = nbr};
+    for (int axis = 0; axis < 3; axis++) {
+        build.least[axis] = to->scan.least[axis + 1];
+        build.most[axis] = to->scan.most[axis + 1];
+    }
+    vx_map_build(cpu, &build);
+    map->pairs = build.pairs;
+}
+
+static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_map_key *key, struct vx_why *why,
+                          struct vx_map_entry **entry)
+{
+    /* nbr of a map without rows: not read, but not NULL. */
+    static i32 no_rows[1] = {VX_GEOMETRY_NONE};
+    struct vx_geometry_cache *cache = geometry->cache;
+    struct vx_map map = {
+        .key = *key, .v = vx_map_offsets(key), .n = vx_geometry_rows(geometry, key->to)};
+    u64 offset = 0;
+    i64 children = key->kind == VX_MAP_CHILD
+                       ? (i64)key->stride[0] * key->stride[1] * key->stride[2]
+                       : 1;
+    VX_ENSURE_WHY(vx_geometry_rows(geometry, key->from) * children <= INT32_MAX, why,
+                  RESOURCE_EXHAUSTED, "a set has too many children",
+                  "%lld voxels with %lld children each: expected at most %d in all",
+                  (long long)vx_geometry_rows(geometry, key->from), (long long)children,
+                  INT32_MAX);
+    if (map.n)
+        VX_TRY(vx_geometry_take(cache, vx_geometry_map_bytes(key, map.n), why, &offset));
+    while (cache->maps_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
+    if (cache->maps_free == VX_GEOMETRY_NONE) {
+        if (map.n) vx_buddy_give(cache->buddy, offset);
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "too many neighbour maps are in use at once",
+                    "at most %d neighbour maps may be in use at once",
+                    VX_GEOMETRY_MAPS_MAX);
+    }
+    map_fill(geometry, cpu, map.n ? (i32 *)(void *)(cache->range + offset) : no_rows,
+             &map);
+    i32 index = cache->maps_free;
+    struct vx_map_entry *made = &cache->maps[index];
+    cache->maps_free = made->next;
+    *made = (struct vx_map_entry){.map = map, .offset = offset, .next = geometry->maps};
+    geometry->maps = index;
+    *entry = made;
+    return VX_OK;
+}
+
+vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_map_key *key, struct vx_why *why,
+                          const struct vx_map **map)
+{
+    VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
+    VX_ASSERT(geometry->holds > 0);
+    *map = NULL;
+    struct vx_geometry_cache *cache = geometry->cache;
+    struct vx_map_entry *entry = map_find(geometry, key);
+    if (entry) {
+        cache->hits++;
+    } else {
+        VX_TRY(map_make(geometry, cpu, key, why, &entry));
+        cache->misses++;
+        geometry->was_hit = false;
+    }
+    entry->used = ++cache->now;
+    *map = &entry->map;
+    return VX_OK;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/base/text/sentence.h"
+#include "engine/network/network_layers.h"
+
+#include <string.h>
+
+vx_status vx_network_parse_axes(const struct vx_json *value,
+                                const struct vx_axes_key *key, struct vx_why *why,
+                                i32 axes[3])
+{
+    i64 number;
+    if (value->kind != VX_JSON_LIST) {
+        VX_TRY(vx_json_read_i64(value, key->least, key->most, why, &number));
+        axes[0] = axes[1] = axes[2] = (i32)number;
+        return VX_OK;
+    }
+    VX_ENSURE_WHY(
+        value->count == 3, why, INVALID_ARGUMENT,
+        "expected one integer or three, one for each axis",
+        "line %d: \"%s\": expected one integer, or three for columns 1 to 3 of coords, "
+        "got %d",
+        value->line, key->name, value->count);
+    i32 *axis = axes;
+    VX_JSON_EACH(child, value)
+    {
+        VX_TRY(vx_json_read_i64(child, key->least, key->most, why, &number));
+        *axis++ = (i32)number;
+    }
+    return VX_OK;
+}
+
+/* Reads the axes of a key that must be there. */
+static vx_status need_axes(const struct vx_layer_reader *reader,
+                           const struct vx_json *object, const struct vx_axes_key *key,
+                           i32 axes[3])
+{
+    const struct vx_json *value = vx_json_find(object, key->name);
+    VX_ENSURE_WHY(value, reader->why, INVALID_ARGUMENT, "a layer lacks a key",
+                  "line %d: the key \"%s\" is missing", object->line, key->name);
+    return vx_network_parse_axes(value, key, reader->why, axes);
+}
+
+static vx_status kernel_offsets(const struct vx_layer_reader *reader,
+                                struct vx_layer *layer)
+{
+    const i32 *k = layer->kernel;
+    VX_ENSURE_WHY(layer->op != VX_OP_SUBM_CONV || (k[0] & k[1] & k[2] & 1), reader->why,
+                  INVALID_ARGUMENT, "a submanifold kernel is odd along every axis",
+                  "line %d: \"kernel\": expected odd sizes, got %dx%dx%d", layer->line,
+                  k[0], k[1], k[2]);
+    i64 v = (i64)k[0] * k[1] * k[2];
+    VX_ENSURE_WHY(v <= VX_KERNEL_OFFSETS_MAX, reader->why, INVALID_ARGUMENT,
+                  "a kernel has too many offsets",
+                  "line %d: \"kernel\": expected at most %d offsets, got %dx%dx%d = %lld",
+                  layer->line, VX_KERNEL_OFFSETS_MAX, k[0], k[1], k[2], (long long)v);
+    layer->v = (i32)v;
+    return VX_OK;
+}
+
+/* MinkowskiEngine's: an odd kernel is centred, an even one begins at the voxel. */
+static void centre(struct vx_layer *layer)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        i32 k = layer->kernel[axis];
+        layer->padding[axis] = k % 2 ? (k - 1) / 2 * layer->dilation[axis] : 0;
+    }
+}
+
+/* The padding with the rule "floor".  A pool whose kernel is its stride has the voxels of
+ * a block in MinkowskiEngine, odd sizes too, and ignores the dilation. */
+static vx_status settle_floor(const struct vx_layer_reader *reader,
+                              struct vx_layer *layer)
+{
+    const i32 *k = layer->kernel, *s = layer->stride, *d = layer->dilation;
+    bool block = !vx_op_is_conv(layer->op) && !memcmp(k, s, sizeof layer->kernel);
+    VX_ENSURE_WHY(!block || (d[0] == 1 && d[1] == 1 && d[2] == 1), reader->why,
+                  INVALID_ARGUMENT, "a pool of blocks has no dilation",
+                  "line %d: \"dilation\": with the rule \"floor\" a pool whose kernel is "
+                  "its stride has the voxels of a block; expected 1, got %dx%dx%d",
+                  layer->line, d[0], d[1], d[2]);
+    if (!block) centre(layer);
+    return VX_OK;
+}
+
+static vx_status parse_rule(const struct vx_layer_reader *reader,
+                            const struct vx_json *object, struct vx_layer *layer)
+{
+    static const struct vx_axes_key padding_key = {"padding", 0, VX_PADDING_MAX};
+    const struct vx_json *padding = vx_json_find(object, "padding"), *rule;
+    VX_TRY(vx_network_need(object, "rule", VX_JSON_TEXT, reader->why, &rule));
+    bool floor = !strcmp(rule->text, "floor");
+    VX_ENSURE_WHY(floor || !strcmp(rule->text, "spconv"), reader->why, INVALID_ARGUMENT,
+                  "a rule is not known",
+                  "line %d: \"rule\": expected \"spconv\" or \"floor\", got \"%.*s\"",
+                  rule->line, VX_NAME_SHOWN, rule->text);
+    layer->rule = floor ? VX_SET_FLOOR : VX_SET_SPCONV;
+    VX_ENSURE_WHY(!floor || !padding, reader->why, INVALID_ARGUMENT,
+                  "rule floor has no padding",
+                  "line %d: \"padding\": with the rule \"floor\" it follows from the "
+                  "kernel; leave it out",
+                  padding ? padding->line : 0);
+    if (floor) return settle_floor(reader, layer);
+    if (!padding) return VX_OK;
+    return vx_network_parse_axes(padding, &padding_key, reader->why, layer->padding);
+}
+
+/* A layer above this one, by the name in key `of` or `onto`. */
+static vx_status parse_layer(const struct vx_layer_reader *reader,
+                             const struct vx_json *name, const struct vx_layer *layer,
+                             i32 *found)
+{
+    const struct vx_network *network = reader->network;
+    char nearest[VX_NEAREST_BYTES];
+    i32 self = (i32)(layer - network->layers);
+    VX_TRY(vx_json_check_kind(name, VX_JSON_TEXT, reader->why));
+    *found = vx_network_find(network, name->text);
+    VX_ENSURE_WHY(*found >= 0, reader->why, INVALID_ARGUMENT, "a layer is not known",
+                  "line %d: \"%s\": unknown layer \"%.*s\"%s", name->line, name->key,
+                  VX_NAME_SHOWN, name->text,
+                  vx_network_nearest(network, self, name->text, nearest));
+    VX_ENSURE_WHY(*found < self, reader->why, INVALID_ARGUMENT,
+                  "a layer uses a later layer",
+                  "line %d: \"%s\": \"%.*s\" is %s; expected a layer above this one",
+                  name->line, name->key, VX_NAME_SHOWN, name->text,
+                  *found == self ? "the layer itself" : "a later layer");
+    return VX_OK;
+}
+
+/* Takes over the kernel of the layer that this one undoes. */
+static vx_status parse_of(const struct vx_layer_reader *reader,
+                          const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *name;
+    VX_TRY(vx_network_need(object, "of", VX_JSON_TEXT, reader->why, &name));
+    VX_TRY(parse_layer(reader, name, layer, &layer->of));
+    const struct vx_layer *of = &reader->network->layers[layer->of];
+    VX_ENSURE_WHY(
+        of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV, reader->why,
+        INVALID_ARGUMENT, "a layer undoes one that is not strided",
+        "line %d: \"of\": expected a strided convolution or a pool, and \"%.*s\" "
+        "is %s",
+        name->line, VX_NAME_SHOWN, of->name, vx_op_name(of->op));
+    memcpy(layer->kernel, of->kernel, sizeof layer->kernel);
+    memcpy(layer->stride, of->stride, sizeof layer->stride);
+    memcpy(layer->padding, of->padding, sizeof layer->padding);
+    memcpy(layer->dilation, of->dilation, sizeof layer->dilation);
+    layer->v = of->v;
+    return VX_OK;
+}
+
+/* Ops between the children and the parents of a block of `stride` voxels. */
+static vx_status parse_block(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    bool down = layer->op == VX_OP_DOWNSAMPLE || layer->op == VX_OP_SPACE_TO_CHANNEL;
+    layer->rule = down ? VX_SET_FLOOR : VX_SET_EXPAND;
+    memcpy(layer->kernel, layer->stride, sizeof layer->kernel);
+    return kernel_offsets(reader, layer);
+}
+
+vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
+                                const struct vx_json *object, struct vx_layer *layer)
+{
+    static const struct vx_axes_key kernel = {"kernel", 1, VX_KERNEL_AXIS_MAX};
+    static const struct vx_axes_key dilation = {"dilation", 1, VX_DILATION_MAX};
+    static const struct vx_axes_key stride = {"stride", 1, VX_STRIDE_MAX};
+    const struct vx_json *onto = vx_json_find(object, "onto");
+    const struct vx_json *dilated = vx_json_find(object, "dilation");
+    u32 keys = reader->keys;
+    layer->of = layer->onto = -1;
+    if (keys & KEY_OF) return parse_of(reader, object, layer);
+    if (!(keys & (KEY_KERNEL | KEY_STRIDE))) return VX_OK;
+    for (int axis = 0; axis < 3; axis++) layer->stride[axis] = layer->dilation[axis] = 1;
+    if (keys & KEY_STRIDE) VX_TRY(need_axes(reader, object, &stride, layer->stride));
+    if (onto) VX_TRY(parse_layer(reader, onto, layer, &layer->onto));
+    if (!(keys & KEY_KERNEL)) return parse_block(reader, layer);
+    VX_TRY(need_axes(reader, object, &kernel, layer->kernel));
+    VX_TRY(kernel_offsets(reader, layer));
+    if (dilated)
+        VX_TRY(vx_network_parse_axes(dilated, &dilation, reader->why, layer->dilation));
+    if (keys & KEY_RULE) return parse_rule(reader, object, layer);
+    if (layer->op == VX_OP_TRANSPOSED_CONV) {
+        layer->rule = VX_SET_EXPAND;
+        centre(layer);
+    }
+    return VX_OK;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/base/text/sentence.h"
+#include "engine/network/network_layers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Room for a set in an error sentence. */
+#define TEXT_BYTES (VX_SET_STRIDE_BYTES + VX_NAME_SHOWN + 64)
+
+i32 vx_network_set(const struct vx_network *network, i32 layer)
+{
+    return layer == VX_LAYER_FEATS ? 0 : network->layers[layer].set;
+}
+
+/* "set 1 (stride 2x2x2, made by layer "down")" */
+static const char *set_text(const struct vx_network *network, i32 index,
+                            char out[TEXT_BYTES])
+{
+    const struct vx_set *set = &network->sets[index];
+    char stride[VX_SET_STRIDE_BYTES];
+    if (set->layer < 0)
+        snprintf(out, TEXT_BYTES, "set 0 (the request's)");
+    else
+        snprintf(out, TEXT_BYTES, "set %d (stride %s, made by layer \"%.*s\")", index,
+                 vx_set_stride_text(set, stride), VX_NAME_SHOWN,
+                 network->layers[set->layer].name);
+    return out;
+}
+
+/* The inputs of an add, a mul or a concat must lie on one set. */
+static vx_status check_inputs(const struct vx_layer_reader *reader,
+                              const struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    char first[TEXT_BYTES], other[TEXT_BYTES];
+    for (i32 i = 1; i < layer->inputs_count; i++) {
+        i32 set = vx_network_set(network, layer->inputs[i]);
+        VX_ENSURE_WHY(set == layer->set, reader->why, INVALID_ARGUMENT,
+                      "the inputs of a layer lie on two sets",
+                      "line %d: expected inputs on one set of voxels, got %s and %s",
+                      layer->line, set_text(network, layer->set, first),
+                      set_text(network, set, other));
+    }
+    return VX_OK;
+}
+
+/* Ops that undo another layer: from its output's set back to its input's. */
+static vx_status settle_of(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    const struct vx_layer *of = &network->layers[layer->of];
+    i32 from = vx_network_set(network, of->inputs[0]);
+    char expected[TEXT_BYTES], got[TEXT_BYTES];
+    VX_ENSURE_WHY(of->set != from, reader->why, INVALID_ARGUMENT,
+                  "a layer undoes one that is not strided",
+                  "line %d: \"of\": expected a layer that changes the set of voxels, and "
+                  "\"%.*s\" has stride 1",
+                  layer->line, VX_NAME_SHOWN, of->name);
+    VX_ENSURE_WHY(layer->set == of->set, reader->why, INVALID_ARGUMENT,
+                  "a layer's input lies on another set than the layer that it undoes",
+                  "line %d: expected an input on the set of \"%.*s\", %s, got %s",
+                  layer->line, VX_NAME_SHOWN, of->name,
+                  set_text(network, of->set, expected),
+                  set_text(network, layer->set, got));
+    layer->set = from;
+    if (layer->op != VX_OP_UNPOOL) return VX_OK;
+    for (int axis = 0; axis < 3; axis++)
+        VX_ENSURE_WHY(
+            of->kernel[axis] == of->stride[axis] && !of->padding[axis] &&
+                of->dilation[axis] == 1,
+            reader->why, INVALID_ARGUMENT, "unpool needs voxels with one parent each",
+            "line %d: \"of\": unpool needs a layer whose kernel is as wide as "
+            "its stride, without padding, and \"%.*s\" has kernel %d, stride %d, "
+            "padding %d on axis %d",
+            layer->line, VX_NAME_SHOWN, of->name, of->kernel[axis], of->stride[axis],
+            of->padding[axis], axis);
+    return VX_OK;
+}
+
+/* From a coarse set onto the finer one of a layer above. */
+static vx_status settle_onto(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    i32 onto = network->layers[layer->onto].set;
+    const struct vx_set *fine = &network->sets[onto],
+                        *coarse = &network->sets[layer->set];
+    char stride[VX_SET_STRIDE_BYTES], from[TEXT_BYTES], to[TEXT_BYTES];
+    struct vx_set shown = {.up = {1, 1, 1}};
+    memcpy(shown.down, layer->stride, sizeof shown.down);
+    for (int axis = 0; axis < 3; axis++) {
+        i64 left = (i64)fine->down[axis] * layer->stride[axis] * coarse->up[axis];
+        VX_ENSURE_WHY(left == (i64)coarse->down[axis] * fine->up[axis], reader->why,
+                      INVALID_ARGUMENT, "two sets do not meet",
+                      "line %d: \"onto\": stride %s does not lead from %s to %s",
+                      layer->line, vx_set_stride_text(&shown, stride),
+                      set_text(network, layer->set, from), set_text(network, onto, to));
+    }
+    layer->set = onto;
+    return VX_OK;
+}
+
+/* spconv's shape of the output of a window. */
+static vx_status spconv_shape(const struct vx_layer_reader *reader,
+                              const struct vx_layer *layer, i32 shape[3])
+{
+    const struct vx_set *from = &reader->network->sets[layer->set];
+    char text[TEXT_BYTES];
+    for (int axis = 0; axis < 3; axis++) {
+        i32 reach = layer->dilation[axis] * (layer->kernel[axis] - 1);
+        i64 left = (i64)from->shape[axis] + 2 * (i64)layer->padding[axis] - reach - 1;
+        VX_ENSURE_WHY(from->shape[axis], reader->why, INVALID_ARGUMENT,
+                      "rule spconv needs a spatial shape",
+                      "line %d: the rule \"spconv\" needs the spatial shape of %s: set "
+                      "\"inputs\": {\"coords\": {\"spatial_shape\": [X, Y, Z]}}",
+                      layer->line, set_text(reader->network, layer->set, text));
+        VX_ENSURE_WHY(left >= 0, reader->why, INVALID_ARGUMENT,
+                      "a kernel is larger than the spatial shape",
+                      "line %d: along axis %d the spatial shape has %d voxels, with "
+                      "padding %lld, and the kernel reaches over %d",
+                      layer->line, axis, from->shape[axis], (long long)left + reach + 1,
+                      reach + 1);
+        shape[axis] = (i32)(left / layer->stride[axis]) + 1;
+    }
+    return VX_OK;
+}
+
+static bool all_are(const i32 axes[3], i32 value)
+{
+    return axes[0] == value && axes[1] == value && axes[2] == value;
+}
+
+/* True if the set of the result is that of the input: every voxel makes itself. */
+static bool keeps_set(const struct vx_layer *layer)
+{
+    if (!all_are(layer->stride, 1)) return false;
+    if (layer->rule == VX_SET_FLOOR) return true;
+    return all_are(layer->kernel, 1) && all_are(layer->padding, 0);
+}
+
+static vx_status set_add(const struct vx_layer_reader *reader, struct vx_layer *layer,
+                         const struct vx_set_key *key)
+{
+    struct vx_network *network = reader->network;
+    i32 found = vx_sets_find(network->sets, network->sets_count, key);
+    if (found < 0) {
+        VX_ENSURE_WHY(network->sets_count < VX_SETS_MAX, reader->why, INVALID_ARGUMENT,
+                      "a network has too many sets",
+                      "line %d: expected at most %d sets of voxels, and this layer makes "
+                      "one more",
+                      layer->line, VX_SETS_MAX);
+        found = network->sets_count++;
+        vx_set_init(&network->sets[found], network->sets, key,
+                    (i32)(layer - network->layers));
+    }
+    const struct vx_set *set = &network->sets[found];
+    for (int axis = 0; axis < 3; axis++)
+        VX_ENSURE_WHY(set->down[axis] <= VX_SET_STRIDE_MAX &&
+                          set->up[axis] <= VX_SET_STRIDE_MAX,
+                      reader->why, INVALID_ARGUMENT, "the stride of a set is too large",
+                      "line %d: the stride of its set against the request: expected at "
+                      "most %d along an axis",
+                      layer->line, VX_SET_STRIDE_MAX);
+    layer->set = found;
+    return VX_OK;
+}
+
+/* The set that the layer's rule makes from its input's. */
+static vx_status settle_rule(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    struct vx_set_key key = {.rule = layer->rule, .from = layer->set};
+    if (keeps_set(layer)) return VX_OK;
+    memcpy(key.stride, layer->stride, sizeof key.stride);
+    for (int axis = 0; axis < 3; axis++) {
+        bool floor = layer->rule == VX_SET_FLOOR;
+        key.kernel[axis] = floor ? 1 : layer->kernel[axis];
+        key.dilation[axis] = key.kernel[axis] == 1 ? 1 : layer->dilation[axis];
+        key.padding[axis] = floor ? 0 : layer->padding[axis];
+    }
+    if (layer->rule == VX_SET_SPCONV) VX_TRY(spconv_shape(reader, layer, key.shape));
+    return set_add(reader, layer, &key);
+}
+
+vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
+                              struct vx_layer *layer)
+{
+    layer->set = vx_network_set(reader->network, layer->inputs[0]);
+    VX_TRY(check_inputs(reader, layer));
+    if (layer->of >= 0) return settle_of(reader, layer);
+    if (layer->onto >= 0) return settle_onto(reader, layer);
+    return layer->rule ? settle_rule(reader, layer) : VX_OK;
+}
+
+static enum vx_map_kind kind_of(const struct vx_layer *layer)
+{
+    switch (layer->op) {
+    case VX_OP_INVERSE_CONV:
+    case VX_OP_TRANSPOSED_CONV: return VX_MAP_UP;
+    case VX_OP_UNPOOL:
+    case VX_OP_UPSAMPLE: return VX_MAP_PARENT;
+    case VX_OP_CHANNEL_TO_SPACE: return VX_MAP_CHILD;
+    case VX_OP_SUBM_CONV: return VX_MAP_SUBM;
+    default: return VX_MAP_DOWN;
+    }
+}
+
+/* A window of stride 1 with its middle on the voxel is a submanifold one. */
+static bool is_centred(const struct vx_layer *layer)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        i32 k = layer->kernel[axis];
+        if (k % 2 == 0 || layer->padding[axis] != (k - 1) / 2 * layer->dilation[axis])
+            return false;
+    }
+    return all_are(layer->stride, 1);
+}
+
+bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer,
+                  struct vx_map_key *key)
+{
+    *key = (struct vx_map_key){.kind = kind_of(layer),
+                               .from = vx_network_set(network, layer->inputs[0]),
+                               .to = layer->set};
+    if (!layer->v) return false;
+    bool one = key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+    if (key->kind == VX_MAP_DOWN && key->from == key->to && is_centred(layer))
+        key->kind = VX_MAP_SUBM;
+    /* A dense convolution of one offset is a product of its own row. */
+    bool dense = vx_op_is_conv(layer->op) && layer->groups == 1;
+    if (key->kind == VX_MAP_SUBM && layer->v == 1 && dense) return false;
+    for (int axis = 0; axis < 3; axis++) {
+        key->kernel[axis] = one ? 1 : layer->kernel[axis];
+        /* An axis of one offset has no dilation; equal maps must have equal keys. */
+        key->dilation[axis] = key->kernel[axis] == 1 ? 1 : layer->dilation[axis];
+        if (key->kind == VX_MAP_SUBM) continue;
+        key->stride[axis] = layer->stride[axis];
+        key->padding[axis] = layer->padding[axis];
+    }
+    return true;
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/22_level_map.h"
+#include "tests/oracle/cases.h"
+#include "tests/oracle/clouds.h"
+
+#include <string.h>
+
+/* The blocks of a launch: fewer than the bricks of the larger clouds need. */
+#define BLOCKS 3
+/* The most sets, or chains, of one launch. */
+#define MANY_MAX  9
+#define CHAIN_MAX 2
+
+static struct vx_brick_set set_make(struct vx_rig *rig, i64 rows_max)
+{
+    u64 slots = VX_BRICK_GROUP;
+    while (slots < 2 * (u64)rows_max) slots *= 2;
+    return (struct vx_brick_set){
+        .rows_max = rows_max,
+        .slots_count = slots,
+        .slots = vx_rig_take(rig, slots * sizeof(struct vx_brick_slot)),
+        .counts = vx_rig_take(rig, sizeof(struct vx_brick_counts)),
+        .base = vx_rig_take(rig, slots * sizeof(i32)),
+        .list = vx_rig_take(rig, (size_t)rows_max * sizeof(u32))};
+}
+
+/* The set of a cloud, as the references of 03_brick_index build it. */
+static struct vx_brick_set source_make(struct vx_rig *rig, const struct vx_cloud *cloud,
+                                       u64 seed)
+{
+    const size_t n = (size_t)cloud->n;
+    struct vx_brick_set set = set_make(rig, cloud->n);
+    const struct vx_brick_index_args args = {.n = cloud->n,
+                                             .columns = cloud->columns,
+                                             .blocks = BLOCKS,
+                                             .slots_count = set.slots_count,
+                                             .seed = seed,
+                                             .coords = cloud->coords,
+                                             .slots = set.slots,
+                                             .counts = set.counts,
+                                             .base = set.base,
+                                             .list = set.list,
+                                             .places = vx_rig_take(rig, n * sizeof(u64)),
+                                             .rows = vx_rig_take(rig, n * sizeof(i32))};
+    vx_brick_small_ref(&args);
+    return set;
+}
+
+/* The parts of a set in the arguments, which hold it: read only, or not.  Returns the
+ * first field of four. */
+static i32 set_fields(struct vx_trial *trial, struct vx_brick_set *set, bool out)
+{
+    const struct vx_brick_set it = *set;
+    const i32 first = trial->count;
+    const size_t slots = it.slots_count, rows = (size_t)it.rows_max;
+    if (out) {
+        vx_trial_both(trial, &set->slots, it.slots, slots * sizeof *it.slots);
+        vx_trial_both(trial, &set->counts, it.counts, sizeof *it.counts);
+        vx_trial_both(trial, &set->base, it.base, slots * sizeof *it.base);
+        vx_trial_both(trial, &set->list, it.list, rows * sizeof *it.list);
+    } else {
+        vx_trial_in(trial, &set->slots, it.slots, slots * sizeof *it.slots);
+        vx_trial_in(trial, &set->counts, it.counts, sizeof *it.counts);
+        vx_trial_in(trial, &set->base, it.base, slots * sizeof *it.base);
+        vx_trial_in(trial, &set->list, it.list, rows * sizeof *it.list);
+    }
+    for (i32 i = first; i < trial->count; i++) trial->fields[i].kind = VX_FIELD_MINE;
+    return first;
+}
+
+/* The set as the device left it. */
+static struct vx_brick_set set_back(const struct vx_trial *trial, i32 first,
+                                    const struct vx_brick_set *set)
+{
+    struct vx_brick_set back = *set;
+    back.slots = trial->fields[first].back;
+    back.counts = trial->fields[first + 1].back;
+    back.base = trial->fields[first + 2].back;
+    back.list = trial->fields[first + 3].back;
+    return back;
+}
+
+static bool wrong(struct vx_rig *rig, const struct vx_trial *trial, const char *what,
+                  i64 at)
+{
+    vx_rig_fail(rig, "%s, %s: %s at %lld", trial->kernel.spec->name, trial->label, what,
+                (long long)at);
+    return false;
+}
+
+static i32 bits_of(u64 mask)
+{
+    return __builtin_popcountll(mask);
+}
+
+/* --- what a set must be --- */
+
+struct expected {
+    const struct vx_brick_set *ref;  /* the same arguments, by the reference */
+    const struct vx_brick_set *full; /* with room for all */
+    u64 seed;
+};
+
+/* The bricks of `full`, each listed once; as many as there is room for if it is not enough
+ * for all, and then with some of their voxels. */
+static bool check_bricks(struct vx_rig *rig, const struct vx_trial *trial,
+                         const struct vx_brick_set *back, const struct expected *expected)
+{
+    u8 *seen = vx_rig_take(rig, back->slots_count);
+    const struct vx_brick_set *full = expected->full;
+    const bool all = full->counts->bricks <= (u64)back->rows_max;
+    if (back->counts->fault[0] != expected->ref->counts->fault[0])
+        return wrong(rig, trial, "another fault", back->counts->fault[0]);
+    if (back->counts->bricks != expected->ref->counts->bricks)
+        return wrong(rig, trial, "another number of bricks", back->counts->bricks);
+    for (u32 b = 0; b < back->counts->bricks; b++) {
+        u32 slot = back->list[b];
+        u64 mask;
+        if (slot >= back->slots_count || seen[slot]++)
+            return wrong(rig, trial, "a listed slot that is none, or twice", b);
+        vx_brick_find(full->slots, full->slots_count, expected->seed,
+                      back->slots[slot].key, &mask);
+        if (!mask || (all && mask != back->slots[slot].mask) ||
+            (back->slots[slot].mask & ~mask))
+            return wrong(rig, trial, "a brick of other voxels", b);
+    }
+    for (u64 slot = 0; all && slot < back->slots_count; slot++)
+        if (!seen[slot] && (back->slots[slot].key || back->slots[slot].mask))
+            return wrong(rig, trial, "a brick that is not listed", (i64)slot);
+    return true;
+}
+
+/* Bases divide 0 .. rows into as many ranges as there are bricks. */
+static bool check_bases(struct vx_rig *rig, const struct vx_trial *trial,
+                        const struct vx_brick_set *back)
+{
+    i64 rows = 0;
+    for (u32 b = 0; b < back->counts->bricks; b++)
+        rows += bits_of(back->slots[back->list[b]].mask);
+    if (rows != back->counts->rows)
+        return wrong(rig, trial, "another number of rows", back->counts->rows);
+    u8 *begins = vx_rig_take(rig, (size_t)rows);
+    for (u32 b = 0; b < back->counts->bricks; b++) {
+        i64 base = back->base[back->list[b]];
+        i32 count = bits_of(back->slots[back->list[b]].mask);
+        if (base < 0 || base + count > rows)
+            return wrong(rig, trial, "rows out of range", b);
+        for (i32 r = 0; r < count; r++)
+            if (begins[base + r]++) return wrong(rig, trial, "a row of two bricks", b);
+    }
+    return true;
+}
+
+/* --- rules --- */
+
+static const struct vx_set_derive_args rules[] = {
+    {.rule = VX_DERIVE_FLOOR, .stride = {2, 2, 2}},
+    {.rule = VX_DERIVE_SPCONV,
+     .kernel = {3, 3, 3},
+     .dilation = {1, 1, 1},
+     .stride = {2, 2, 2},
+     .padding = {1, 1, 1},
+     .shape = {3, 1 << 20, 6}},
+    {.rule = VX_DERIVE_EXPAND,
+     .kernel = {2, 2, 2},
+     .dilation = {1, 1, 1},
+     .stride = {2, 2, 2}},
+    {.rule = VX_DERIVE_FLOOR, .stride = {1, 4, 2}},
+    {.rule = VX_DERIVE_FLOOR, .stride = {3, 5, 1}},
+    {.rule = VX_DERIVE_FLOOR, .stride = {8, 64, 16}},
+    {.rule = VX_DERIVE_SPCONV,
+     .kernel = {3, 1, 1},
+     .dilation = {1, 1, 1},
+     .stride = {2, 1, 1},
+     .shape = {1 << 17, 1 << 17, 5}},
+    {.rule = VX_DERIVE_SPCONV,
+     .kernel = {5, 3, 2},
+     .dilation = {1, 7, 40},
+     .stride = {1, 3, 2},
+     .padding = {2, 7, 11},
+     .shape = {3, 90, 1 << 20}},
+    {.rule = VX_DERIVE_EXPAND,
+     .kernel = {3, 1, 2},
+     .dilation = {1, 1, 600},
+     .stride = {1, 3, 2},
+     .padding = {1, 0, 0}},
+    /* Each axis apart in another way: voxels, none, both. */
+    {.rule = VX_DERIVE_EXPAND,
+     .kernel = {1, 2, 2},
+     .dilation = {1, 1, 600},
+     .stride = {64, 7, 64},
+     .padding = {0, 3, 5}},
+    {.rule = VX_DERIVE_SPCONV,
+     .kernel = {3, 3, 3},
+     .dilation = {1, 1, 1},
+     .stride = {2, 2, 2},
+     .padding = {1, 0, 1},
+     .shape = {1 << 20, 19, 1 << 20}},
+};
+
+static struct vx_set_derive_args derive_make(size_t rule, const struct vx_brick_set *from,
+                                             u64 seed)
+{
+    struct vx_set_derive_args args = rules[rule];
+    args.from = *from;
+    args.seed = seed;
+    args.blocks = BLOCKS;
+    for (int axis = 0; axis < 3 && args.rule == VX_DERIVE_FLOOR; axis++)
+        args.kernel[axis] = args.dilation[axis] = 1;
+    vx_set_derive_plan(&args);
+    return args;
+}
+
+/* The set with room for all, by the references. */
+static struct vx_brick_set full_make(struct vx_rig *rig,
+                                     const struct vx_set_derive_args *args)
+{
+    const i32 *k = args->kernel;
+    struct vx_set_derive_args all = *args;
+    all.to = set_make(rig, args->from.counts->rows * (i64)(k[0] * k[1] * k[2]) + 1);
+    vx_set_derive_many_ref(&(struct vx_set_derive_many_args){1, 1, &all});
+    return all.to;
+}
+
+/* Room for a set whose rule names so many: enough in turn 0, then just enough, one too
+ * little, and much too little. */
+static i64 room_of(i64 count, i32 turn)
+{
+    i64 room = turn == 0   ? count + 7
+               : turn == 1 ? count
+               : turn == 2 ? count - 1
+                           : count / 9;
+    return room < 1 ? 1 : room;
+}
+
+static void derive_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct vx_cloud *cloud, size_t rule, i32 turn)
+{
+    const u64 seed = vx_rig_random(rig);
+    struct vx_brick_set from = source_make(rig, cloud, seed);
+    struct vx_set_derive_args args = derive_make(rule, &from, seed);
+    const struct vx_brick_set full = full_make(rig, &args);
+    struct vx_trial trial;
+    args.to = set_make(rig, room_of(full.counts->bricks, turn));
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%s N=%lld rule %zu room %lld", cloud->name,
+                   (long long)cloud->n, rule, (long long)args.to.rows_max);
+    set_fields(&trial, &args.from, false);
+    const i32 to = set_fields(&trial, &args.to, true);
+    if (!vx_trial_run(rig, &trial)) return;
+    const struct vx_brick_set back = set_back(&trial, to, &args.to);
+    check_bricks(rig, &trial, &back, &(struct expected){&args.to, &full, seed});
+}
+
+/* Chains of two sets, the second made from the first. */
+static void derive_many_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                             i32 count, i32 turn)
+{
+    const u64 seed = vx_rig_random(rig);
+    struct vx_set_derive_args sets[MANY_MAX * CHAIN_MAX];
+    struct vx_set_derive_many_args args = {count, CHAIN_MAX, NULL};
+    struct vx_brick_set full[MANY_MAX * CHAIN_MAX];
+    i32 to[MANY_MAX * CHAIN_MAX];
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%d chains from %d", count, turn);
+    const i32 all = count * CHAIN_MAX;
+    vx_trial_inside(&trial,
+                    vx_trial_in(&trial, &args.args, sets, (size_t)all * sizeof *sets));
+    for (i32 s = 0; s < all; s++) {
+        struct vx_cloud cloud;
+        struct vx_brick_set from;
+        static const i64 sizes[] = {1, 700, 33, 150};
+        const bool second = s % CHAIN_MAX;
+        if (!second)
+            vx_cloud_make(rig, (enum vx_cloud_kind)((turn + s) % VX_CLOUD_KINDS),
+                          sizes[(turn + s / 2) % 4], &cloud);
+        from = second ? full[s - 1] : source_make(rig, &cloud, seed);
+        sets[s] = derive_make((size_t)(turn + s * 3) % (second ? 2 : 8), &from, seed);
+        full[s] = full_make(rig, &sets[s]);
+        /* Only the last set of a chain may be too large: what is made from one that lacks
+         * voxels is not known. */
+        sets[s].to =
+            set_make(rig, room_of(full[s].counts->rows, second ? (turn + s) % 4 : 1));
+        vx_rig_poison(sets[s].to.slots, sets[s].to.slots_count * sizeof *full->slots);
+        vx_rig_poison(sets[s].to.counts, sizeof *full->counts);
+        if (second) sets[s].from = sets[s - 1].to;
+        if (!second) set_fields(&trial, &sets[s].from, false);
+        to[s] = set_fields(&trial, &sets[s].to, true);
+        if (!second) continue;
+        vx_trial_same(&trial, &sets[s].from.slots, &trial.fields[to[s - 1]]);
+        vx_trial_same(&trial, &sets[s].from.counts, &trial.fields[to[s - 1] + 1]);
+        vx_trial_same(&trial, &sets[s].from.base, &trial.fields[to[s - 1] + 2]);
+        vx_trial_same(&trial, &sets[s].from.list, &trial.fields[to[s - 1] + 3]);
+    }
+    if (!vx_trial_run(rig, &trial)) return;
+    for (i32 s = 0; s < all; s++) {
+        const struct vx_brick_set back = set_back(&trial, to[s], &sets[s].to);
+        if (check_bricks(rig, &trial, &back,
+                         &(struct expected){&sets[s].to, &full[s], seed}))
+            check_bases(rig, &trial, &back);
+    }
+}
+
+/* --- numbers and keys --- */
+
+static void number_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i32 count,
+                        i32 turn)
+{
+    struct vx_set_number_args args = {.count = count, .blocks = BLOCKS};
+    i32 fields[VX_SET_NUMBER_MAX];
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%d sets from %d", count, turn);
+    for (i32 s = 0; s < count; s++) {
+        static const i64 sizes[] = {1, 1000, 33, 4000, 511};
+        struct vx_cloud cloud;
+        vx_cloud_make(rig, (enum vx_cloud_kind)((turn + s) % VX_CLOUD_KINDS),
+                      sizes[(turn + s) % 5], &cloud);
+        struct vx_brick_set set = source_make(rig, &cloud, 0);
+        /* Room for all rows, or not: never less than for the bricks. */
+        if (s % 3 == 1 && set.counts->bricks < set.counts->rows)
+            set.rows_max = set.counts->rows - 1;
+        vx_rig_poison(set.base, set.slots_count * sizeof *set.base);
+        set.counts->rows = 0;
+        args.sets[s] = set;
+        fields[s] = set_fields(&trial, &args.sets[s], true);
+    }
+    if (!vx_trial_run(rig, &trial)) return;
+    for (i32 s = 0; s < count; s++) {
+        const struct vx_brick_set back = set_back(&trial, fields[s], &args.sets[s]);
+        if (check_bricks(rig, &trial, &back,
+                         &(struct expected){&args.sets[s], &args.sets[s], 0}))
+            check_bases(rig, &trial, &back);
+    }
+}
+
+/* Fewer rows of keys than the set has, as many, or more. */
+static struct vx_set_coords_args coords_make(struct vx_rig *rig, i32 turn)
+{
+    static const i64 sizes[] = {1, 1000, 33, 32, 3000};
+    struct vx_cloud cloud;
+    vx_cloud_make(rig, (enum vx_cloud_kind)(turn % VX_CLOUD_KINDS), sizes[turn % 5],
+                  &cloud);
+    struct vx_set_coords_args args = {.n = cloud.n,
+                                      .blocks = 1 + (u32)vx_rig_below(rig, BLOCKS),
+                                      .set = source_make(rig, &cloud, 0)};
+    if (turn % 3 == 1) args.n += 700;
+    if (turn % 3 == 2) args.n /= 2;
+    return args;
+}
+
+static void coords_fields(struct vx_rig *rig, struct vx_trial *trial,
+                          struct vx_set_coords_args *args)
+{
+    set_fields(trial, &args->set, false);
+    vx_trial_out(rig, trial, &args->keys, (size_t)args->n * sizeof(u64));
+}
+
+static void coords_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i32 turn)
+{
+    struct vx_set_coords_args args = coords_make(rig, turn);
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "turn %d, %lld rows", turn, (long long)args.n);
+    coords_fields(rig, &trial, &args);
+    vx_trial_run(rig, &trial);
+}
+
+static void coords_many_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                             i32 count, i32 turn)
+{
+    struct vx_set_coords_args sets[MANY_MAX];
+    struct vx_set_coords_many_args args = {.count = count, .blocks = BLOCKS};
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "%d sets from %d", count, turn);
+    vx_trial_inside(&trial,
+                    vx_trial_in(&trial, &args.sets, sets, (size_t)count * sizeof *sets));
+    for (i32 s = 0; s < count; s++) {
+        sets[s] = coords_make(rig, turn + s);
+        coords_fields(rig, &trial, &sets[s]);
+    }
+    vx_trial_run(rig, &trial);
+}
+
+/* --- all --- */
+
+static void derive_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
+{
+    static const i64 sizes[] = {1, 33, 500, 2049, 10007};
+    const size_t count = rig->size == VX_RIG_FULL ? 5 : rig->size == VX_RIG_FAKE ? 3 : 2;
+    struct vx_cloud cloud;
+    for (size_t rule = 0; rule < VX_COUNT(rules); rule++)
+        for (i32 kind = 0; kind < VX_CLOUD_KINDS; kind++)
+            for (size_t s = 0; s < count; s++)
+                for (i32 turn = 0; turn < 4; turn++) {
+                    if (s && (rule + (size_t)kind + s + (size_t)turn) % 3) continue;
+                    vx_cloud_make(rig, (enum vx_cloud_kind)kind, sizes[s], &cloud);
+                    derive_case(rig, kernel, &cloud, rule, turn);
+                    vx_rig_reset(rig);
+                }
+}
+
+void vx_cases_levels(struct vx_rig *rig)
+{
+    const i32 turns = rig->size == VX_RIG_SMALL ? 4 : 20;
+    const struct vx_jit_wanted *kernel = NULL;
+    while ((kernel = vx_rig_next(rig, "set_derive", kernel))) derive_cases(rig, kernel);
+    for (i32 turn = 0; turn < turns; turn++) {
+        const i32 count = turn == 1 ? 0 : 1 + turn * 5 % MANY_MAX;
+        while ((kernel = vx_rig_next(rig, "set_derive_many", kernel)))
+            derive_many_case(rig, kernel, count < 8 ? count : 7, turn);
+        while ((kernel = vx_rig_next(rig, "set_number", kernel)))
+            number_case(rig, kernel, turn == 3 ? VX_SET_NUMBER_MAX : count, turn);
+        while ((kernel = vx_rig_next(rig, "set_coords", kernel)))
+            coords_case(rig, kernel, turn);
+        while ((kernel = vx_rig_next(rig, "set_coords_many", kernel)))
+            coords_many_case(rig, kernel, count, turn);
+        vx_rig_reset(rig);
+    }
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/network_random_parts.h"
+
+#include "engine/base/limits.h"
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+
+#include <string.h>
+
+#define DEPTH_MAX 6
+/* A head from far below copies over so many voxels at most, along an axis. */
+#define HEAD_STRIDE_MAX 8
+
+/* Layers that may still come, if each level that is open still needs three to close it. */
+static i32 left(const struct vx_grammar *g, i32 depth)
+{
+    return g->wanted - g->layers_count - 3 * depth;
+}
+
+/* Up to three layers on the set of x. */
+static i32 some(struct vx_grammar *g, i32 x, i32 depth)
+{
+    for (i32 i = vx_grammar_below(g, 4); i > 0 && left(g, depth) > 0; i--)
+        x = vx_grammar_same(g, x);
+    return x;
+}
+
+static i32 stage(struct vx_grammar *g, i32 x, i32 depth);
+
+/* A head: straight from a coarse set onto set 0, as networks that answer at many scales do. */
+static void add_head(struct vx_grammar *g, i32 y)
+{
+    const struct vx_grammar_set *set = &g->sets[vx_grammar_at(g, y)->set];
+    if (g->heads_count == VX_RANDOM_OUTPUTS_MAX - 1) return;
+    for (int axis = 0; axis < 3; axis++)
+        if (set->up[axis] > 1 || set->down[axis] > HEAD_STRIDE_MAX) return;
+    if (set->down[0] * set->down[1] * set->down[2] > VX_KERNEL_OFFSETS_MAX) return;
+    i32 head = vx_grammar_onto(g, y, 0, set->down);
+    if (head >= 0) g->heads[g->heads_count++] = head;
+}
+
+/* Down to a coarser set, some levels there, and up again. */
+static i32 trip_down(struct vx_grammar *g, i32 x, i32 depth)
+{
+    i32 down = vx_grammar_down(g, x), y = down;
+    if (left(g, depth) > 3 && vx_grammar_chance(g, 20)) {
+        i32 beside = vx_grammar_beside(g, down);
+        if (beside >= 0) y = vx_grammar_join(g, down, beside);
+    }
+    y = stage(g, y, depth + 1);
+    if (left(g, depth) > 3 && vx_grammar_chance(g, 15)) add_head(g, y);
+    i32 up = vx_grammar_up(g, y, down);
+    return vx_grammar_chance(g, 75) ? vx_grammar_join(g, up, x) : up;
+}
+
+/* To a finer set and back: -1 when the finer set would have too many voxels. */
+static i32 trip_finer(struct vx_grammar *g, i32 x, i32 depth)
+{
+    static const i32 one[3] = {1, 1, 1};
+    i32 set = vx_grammar_at(g, x)->set, stride[3];
+    for (int axis = 0; axis < 3; axis++)
+        stride[axis] = g->network->flat[axis] ? 1 : 1 + vx_grammar_below(g, 3);
+    if (vx_grammar_on(g, set) < 0) return -1;
+    i32 y = vx_grammar_expand(g, x, stride);
+    if (y < 0) return -1;
+    if (left(g, depth) > 4 && vx_grammar_chance(g, 40)) y = stage(g, y, depth + 1);
+    y = vx_grammar_down_by(g, y, stride);
+    return vx_grammar_onto(g, y, set, one);
+}
+
+/* Layers on the set of x, and trips to other sets between them. */
+static i32 stage(struct vx_grammar *g, i32 x, i32 depth)
+{
+    x = some(g, x, depth);
+    while (left(g, depth) >= 4 && depth < DEPTH_MAX && vx_grammar_chance(g, 85)) {
+        i32 made = vx_grammar_chance(g, 25) ? trip_finer(g, x, depth) : -1;
+        x = some(g, made >= 0 ? made : trip_down(g, x, depth), depth);
+    }
+    return x;
+}
+
+static void say_outputs(struct vx_grammar *g, i32 last)
+{
+    static const char *const dtypes[] = {"FP32", "FP32", "FP16", "BF16"};
+    struct vx_random_network *network = g->network;
+    i32 values[VX_RANDOM_OUTPUTS_MAX] = {last}, count = 1;
+    for (i32 i = 0; i < g->heads_count; i++) values[count++] = g->heads[i];
+    while (count < VX_RANDOM_OUTPUTS_MAX && vx_grammar_chance(g, 30))
+        values[count++] = vx_grammar_on(g, 0);
+    vx_grammar_say(g, "],\n\"outputs\":[");
+    for (i32 i = 0; i < count; i++) {
+        vx_grammar_say(g, "%s{\"layer\":\"l%d\",\"name\":\"out%d\"", i ? "," : "",
+                       values[i], i);
+        vx_grammar_say(g, ",\"datatype\":\"%s\"}", dtypes[vx_grammar_below(g, 4)]);
+        network->channels[i] = vx_grammar_at(g, values[i])->channels;
+    }
+    network->outputs_count = count;
+    vx_grammar_say(g, "],\n\"limits\":{\"voxels_max\":%d}}\n", (int)network->voxels_max);
+}
+
+static void pick_space(struct vx_grammar *g)
+{
+    static const i64 voxels[] = {1, 8, 30, 90, 90, 300, 300};
+    struct vx_random_network *network = g->network;
+    bool shaped = vx_grammar_chance(g, 45), far = vx_grammar_chance(g, 10);
+    network->voxels_max = voxels[vx_grammar_below(g, 7)];
+    if (vx_grammar_chance(g, 20)) network->flat[vx_grammar_below(g, 3)] = true;
+    for (int axis = 0; axis < 3 && shaped; axis++) {
+        network->shape[axis] = 2 + vx_grammar_below(g, 20);
+        if (network->flat[axis]) network->shape[axis] = 1 + vx_grammar_below(g, 2);
+        if (far) network->shape[axis] = VX_AXIS_MAX + 1 - vx_grammar_below(g, 3);
+    }
+}
+
+static void say_inputs(struct vx_grammar *g)
+{
+    const struct vx_random_network *network = g->network;
+    vx_grammar_say(g, "{\"format\":1,\"description\":\"seed %llu, %s\",\n",
+                   (unsigned long long)network->seed,
+                   network->positive ? "positive" : "of both signs");
+    vx_grammar_say(g, "\"inputs\":{");
+    if (network->shape[0]) {
+        vx_grammar_say(g, "\"coords\":{\"name\":\"coords\"");
+        vx_grammar_say_axes(g, "spatial_shape", network->shape);
+        vx_grammar_say(g, "},");
+    }
+    vx_grammar_say(g, "\"feats\":{\"channels\":%d}},\n\"layers\":[\n",
+                   network->feats_channels);
+}
+
+struct vx_random_network *vx_random_network_open(u64 seed)
+{
+    struct vx_random_network *network = vx_alloc_zero(sizeof *network);
+    struct vx_grammar *g = vx_alloc_zero(sizeof *g);
+    VX_ASSERT(network && g);
+    g->network = network;
+    g->random.state = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
+    network->seed = seed;
+    network->positive = vx_grammar_chance(g, 60);
+    network->feats_channels = 1 + vx_grammar_below(g, 6);
+    pick_space(g);
+    say_inputs(g);
+    g->feats = (struct vx_grammar_layer){.channels = network->feats_channels,
+                                         .positive = network->positive};
+    g->sets_count = 1;
+    g->sets[0] = (struct vx_grammar_set){.down = {1, 1, 1}, .up = {1, 1, 1}};
+    g->sets[0].rows_max = network->voxels_max;
+    memcpy(g->sets[0].shape, network->shape, sizeof network->shape);
+    g->wanted = 2 + vx_grammar_below(g, network->positive ? 20 : 14);
+    i32 x = VX_GRAMMAR_FEATS;
+    while (g->layers_count < g->wanted - 1) x = vx_grammar_same(g, stage(g, x, 0));
+    if (x == VX_GRAMMAR_FEATS || g->layers_count < 2) x = vx_grammar_same(g, x);
+    say_outputs(g, x);
+    vx_free(g);
+    return network;
+}
+
+void vx_random_network_close(struct vx_random_network **network)
+{
+    for (size_t i = 0; i < (*network)->tensors_count; i++) {
+        vx_free((void *)(uintptr_t)(*network)->tensors[i].name);
+        vx_free((void *)(uintptr_t)(*network)->tensors[i].values);
+    }
+    vx_free((*network)->tensors);
+    vx_free((*network)->json);
+    vx_free(*network);
+    *network = NULL;
+}
+
+void vx_random_network_write(const struct vx_random_network *network,
+                             const char *directory)
+{
+    vx_test_write_model(directory, 1, network->json, network->tensors,
+                        network->tensors_count);
+}

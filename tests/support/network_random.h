@@ -1,0 +1,69 @@
+/* network_random - random networks of several levels, and requests for them, from a seed.
+ *
+ * A grammar of all ops: stacks of levels down and up again, with skips by add, mul and
+ * concat, side trips to sets that are finer than the request's, two layers that share a
+ * set, and several outputs on set 0.  It knows the sets of its layers by itself.
+ *
+ * Half of the networks are `positive`: weights and features have one sign, so that sums do
+ * not cancel.  There the worst case of an error does not grow from layer to layer, and a
+ * bound stays sharp in a network of any depth.  The others have numbers of both signs and
+ * fewer layers.
+ *
+ *   struct vx_random_network *network = vx_random_network_open(seed);
+ *   vx_random_network_write(network, directory);
+ *   struct vx_random_request *request = vx_random_request_open(network, seed, 300);
+ *   ...run request->item...
+ *   vx_random_request_close(&request);
+ *   vx_random_network_close(&network);
+ *
+ * Owner    the caller.
+ * Thread   any.
+ * Limits   VX_RANDOM_LAYERS_MAX layers, VX_RANDOM_ROWS_MAX rows of any set.
+ * Fails    panics.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_TESTS_SUPPORT_NETWORK_RANDOM_H
+#define VX_TESTS_SUPPORT_NETWORK_RANDOM_H
+
+#include "engine/batch.h"
+#include "tests/support/model_files.h"
+
+#define VX_RANDOM_LAYERS_MAX  40
+#define VX_RANDOM_OUTPUTS_MAX 3
+/* Rows of any set, from voxels_max voxels. */
+#define VX_RANDOM_ROWS_MAX 4000
+
+struct vx_random_network {
+    u64 seed;
+    char *json;
+    struct vx_test_tensor *tensors;
+    size_t tensors_count;
+    i32 feats_channels, outputs_count;
+    i32 channels[VX_RANDOM_OUTPUTS_MAX]; /* of the outputs */
+    bool positive;
+    i32 shape[3]; /* spatial shape; 0 = none, and coordinates of both signs */
+    bool flat[3]; /* coordinates have one value along this axis */
+    i64 voxels_max;
+};
+struct vx_random_network *vx_random_network_open(u64 seed);
+void vx_random_network_close(struct vx_random_network **network);
+/* A model directory with version 1. */
+void vx_random_network_write(const struct vx_random_network *network,
+                             const char *directory);
+
+struct vx_random_request {
+    struct vx_item item; /* without coords_ref */
+    i32 *coords;
+    f32 *feats; /* as the network sees them */
+    u16 *halves;
+    size_t bytes[VX_RANDOM_OUTPUTS_MAX]; /* of each output in f32 */
+};
+/* A cloud of 1 to min(n_max, voxels_max) voxels, or none where n_max is 0: lines, planes,
+ * shells, blocks, random points, in up to three samples, at 0 or at the edges of the
+ * range.  Features are exact in every type. */
+struct vx_random_request *vx_random_request_open(const struct vx_random_network *network,
+                                                 u64 seed, i64 n_max);
+void vx_random_request_close(struct vx_random_request **request);
+
+#endif

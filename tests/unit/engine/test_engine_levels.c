@@ -1,0 +1,335 @@
+/* Thousands of random networks of several levels on the CPU device: each answer lies within the
+ * bound of the oracle, and has the same bits again, from the cache, and among other requests.
+ *
+ * A failure names its seed and leaves the model in a folder; VX_SEED=N runs that one alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/alloc.h"
+#include "tests/support/engine_rig.h"
+#include "tests/support/network_random.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNKS 25
+/* Networks of one chunk: in release, and in builds that are ten times as slow. */
+#define NETWORKS      100
+#define NETWORKS_SLOW 8
+
+/* Voxels of the request that is compared, and of those beside it in a batch. */
+#define VOXELS     300
+#define VOXELS_FEW 40
+
+static u64 seed; /* of the network that is tested */
+
+#define FAIL_UNLESS(cond_, format_, ...)                                                 \
+    ck_assert_msg(cond_, "seed %llu, model in %s: " format_, (unsigned long long)seed,   \
+                  vx_rig_root, __VA_ARGS__)
+
+static f64 output_get(const void *output, enum vx_dtype dtype, i64 index)
+{
+    if (dtype == VX_DTYPE_F32) return (f64)((const f32 *)output)[index];
+    u16 half = ((const u16 *)output)[index];
+    u32 bits = (u32)half << 16;
+    f32 value;
+    memcpy(&value, &bits, sizeof value);
+    if (dtype == VX_DTYPE_BF16) return (f64)value;
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    f64 size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    if (exponent == 31) size = fraction ? (f64)NAN : (f64)INFINITY;
+    return half >> 15 ? -size : size;
+}
+
+static void oracle_open(const struct vx_rig_files *files,
+                        const struct vx_random_request *request,
+                        struct vx_network_oracle_input *input,
+                        struct vx_network_oracle *oracle)
+{
+    const struct vx_item *item = &request->item;
+    *input = (struct vx_network_oracle_input){files->network, files->weights,
+                                              item->coords,   item->coords_columns,
+                                              item->voxels,   request->feats};
+    vx_network_oracle_open(input, oracle);
+}
+
+/* What the network says of its sets, which memory is planned by: their shapes, the most rows,
+ * and that layers on one set have the same voxels. */
+static void check_sets(const struct vx_network_oracle *oracle)
+{
+    const struct vx_network *network = oracle->input->network;
+    const struct vx_oracle_set *sets[VX_SETS_MAX] = {&oracle->made[0]};
+    i64 rows_max[VX_SETS_MAX];
+    vx_sets_rows_max(network->sets, network->sets_count, oracle->input->n, rows_max);
+    for (i32 i = 0; i < network->layers_count; i++) {
+        i32 set = network->layers[i].set;
+        const struct vx_oracle_set *mine = oracle->sets[i];
+        if (!sets[set]) sets[set] = mine;
+        FAIL_UNLESS(vx_oracle_set_equal(sets[set], mine),
+                    "layer l%d has other voxels than "
+                    "set %d",
+                    (int)i, (int)set);
+        FAIL_UNLESS(mine->rows <= rows_max[set], "layer l%d has %d rows, at most %d said",
+                    (int)i, (int)mine->rows, (int)rows_max[set]);
+        FAIL_UNLESS(!memcmp(mine->shape, network->sets[set].shape, sizeof mine->shape),
+                    "layer l%d has another shape than set %d", (int)i, (int)set);
+    }
+}
+
+static void compare(const struct vx_random_request *request,
+                    const struct vx_rig_files *files)
+{
+    const struct vx_network *network = files->network;
+    struct vx_network_oracle_input input;
+    struct vx_network_oracle oracle;
+    oracle_open(files, request, &input, &oracle);
+    check_sets(&oracle);
+    for (i32 i = 0; i < network->outputs_count; i++) {
+        const struct vx_network_output *output = &network->outputs[i];
+        i32 c = vx_network_channels(network, output->layer);
+        FAIL_UNLESS(oracle.sets[output->layer] == &oracle.made[0],
+                    "%s does not lie on the request's voxels", output->name);
+        for (i64 j = 0; j < request->item.voxels * c; j++) {
+            f64 truth = oracle.values[output->layer][j];
+            f64 bound = vx_network_oracle_output_bound(output->dtype, truth,
+                                                       oracle.bounds[output->layer][j]);
+            f64 got = output_get(request->item.outputs[i], output->dtype, j);
+            FAIL_UNLESS(fabs(got - truth) <= bound,
+                        "%s[%d] of N=%d: %g, not %g: bound %g", output->name, (int)j,
+                        (int)request->item.voxels, got, truth, bound);
+        }
+    }
+    vx_network_oracle_close(&oracle);
+}
+
+static void check_status(const struct vx_item *item)
+{
+    FAIL_UNLESS(!item->status.fault, "N=%d: %s", (int)item->voxels, item->why.text);
+}
+
+static void check_bits(const struct vx_random_request *first,
+                       const struct vx_random_request *again, const char *when)
+{
+    for (i32 i = 0; i < VX_RANDOM_OUTPUTS_MAX; i++)
+        FAIL_UNLESS(!memcmp(first->item.outputs[i] ? first->item.outputs[i] : "",
+                            again->item.outputs[i] ? again->item.outputs[i] : "",
+                            first->bytes[i]),
+                    "output %d of N=%d has other bits %s", (int)i,
+                    (int)first->item.voxels, when);
+}
+
+/* The same request again, and then in the middle of a batch. */
+static void check_again(struct vx_model *model, const struct vx_random_network *network,
+                        const struct vx_rig_files *files,
+                        const struct vx_random_request *first)
+{
+    enum { BATCH = 3 };
+    struct vx_random_request *requests[BATCH], *again;
+    struct vx_item items[BATCH];
+    again = vx_random_request_open(network, seed, VOXELS);
+    vx_rig_name(&again->item);
+    vx_rig_run(model, &again->item);
+    check_status(&again->item);
+    check_bits(first, again, "from the cache");
+    FAIL_UNLESS(files->network->sets_count == 1 || again->item.geometry_hit,
+                "N=%d: the geometry was not kept", (int)again->item.voxels);
+    requests[0] = vx_random_request_open(network, seed + 1, VOXELS_FEW);
+    requests[1] = vx_random_request_open(network, seed, VOXELS);
+    requests[2] = vx_random_request_open(network, seed + 2, seed % 4 ? VOXELS_FEW : 0);
+    for (i32 i = 0; i < BATCH; i++) {
+        vx_rig_name(&requests[i]->item);
+        items[i] = requests[i]->item;
+    }
+    struct vx_batch batch = {.items = items, .items_count = BATCH};
+    vx_engine_run(vx_rig_engine, model, &batch);
+    for (i32 i = 0; i < BATCH; i++) check_status(&items[i]);
+    check_bits(first, requests[1], "in a batch");
+    compare(requests[0], files);
+    compare(requests[2], files);
+    for (i32 i = 0; i < BATCH; i++) vx_random_request_close(&requests[i]);
+    vx_random_request_close(&again);
+}
+
+static void check_seed(void)
+{
+    struct vx_random_network *network = vx_random_network_open(seed);
+    vx_random_network_write(network, vx_rig_root);
+    struct vx_rig_load load = vx_rig_load_any(vx_rig_root, 1);
+    FAIL_UNLESS(!load.status.fault, "%s", load.why.text);
+    struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
+    FAIL_UNLESS(files.network->outputs_count == network->outputs_count, "%d outputs",
+                (int)files.network->outputs_count);
+    for (i32 i = 0; i < network->outputs_count; i++) {
+        i32 c = vx_model_signature(load.model)->outputs[i].channels;
+        FAIL_UNLESS(c == network->channels[i], "output %d has %d channels", (int)i,
+                    (int)c);
+    }
+    struct vx_random_request *first = vx_random_request_open(network, seed, VOXELS);
+    vx_rig_name(&first->item);
+    vx_rig_run(load.model, &first->item);
+    check_status(&first->item);
+    compare(first, &files);
+    check_again(load.model, network, &files, first);
+    vx_random_request_close(&first);
+    vx_rig_files_close(&files);
+    vx_engine_unload(vx_rig_engine, &load.model);
+    vx_random_network_close(&network);
+}
+
+START_TEST(random_networks)
+{
+    const char *kind = getenv("VX_BUILD_KIND"), *one = getenv("VX_SEED");
+    i32 count = kind && strcmp(kind, "release") != 0 ? NETWORKS_SLOW : NETWORKS;
+    if (one) count = _i ? 0 : 1;
+    for (i32 i = 0; i < count; i++) {
+        seed = one ? (u64)strtoull(one, NULL, 10) : (u64)_i * NETWORKS + (u64)i;
+        check_seed();
+    }
+}
+END_TEST
+
+/* What the networks of all chunks have, so that the grammar cannot lose a part in silence. */
+static struct {
+    i32 ops[VX_OPS_COUNT];
+    i32 onto[VX_OPS_COUNT], all[VX_OPS_COUNT];          /* of ops to a finer set */
+    i32 floor[VX_OPS_COUNT], spconv[VX_OPS_COUNT];      /* of windows */
+    i32 grouped[VX_OPS_COUNT], depthwise[VX_OPS_COUNT]; /* of convolutions */
+    i32 even, dilated, uneven, padded, deep, long_ones, wide_outputs, shared;
+} seen;
+
+static void see_layer(const struct vx_layer *layer)
+{
+    const i32 *k = layer->kernel, *d = layer->dilation, *p = layer->padding;
+    bool strided = layer->rule == VX_SET_FLOOR || layer->rule == VX_SET_SPCONV;
+    seen.ops[layer->op]++;
+    if (layer->onto >= 0) seen.onto[layer->op]++;
+    if (layer->onto < 0 && layer->rule == VX_SET_EXPAND) seen.all[layer->op]++;
+    if (layer->rule == VX_SET_FLOOR) seen.floor[layer->op]++;
+    if (layer->rule == VX_SET_SPCONV) seen.spconv[layer->op]++;
+    if (vx_op_is_conv(layer->op)) {
+        seen.grouped[layer->op] += layer->groups > 1;
+        seen.depthwise[layer->op] +=
+            layer->groups > 1 && layer->groups == layer->channels_in;
+    }
+    seen.even += strided && layer->v > 1 && k[0] % 2 + k[1] % 2 + k[2] % 2 < 3;
+    seen.uneven += layer->v && (k[0] != k[1] || k[1] != k[2]);
+    seen.dilated += layer->v && d[0] + d[1] + d[2] > 3;
+    seen.padded += layer->rule == VX_SET_SPCONV && p[0] + p[1] + p[2] > 0;
+}
+
+static void see_network(const struct vx_network *network)
+{
+    i32 makers = 0;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        see_layer(layer);
+        makers += layer->rule != VX_SET_REQUEST && layer->onto < 0 &&
+                  layer->set != vx_network_set(network, layer->inputs[0]);
+    }
+    seen.shared += makers > network->sets_count - 1;
+    seen.deep += network->sets_count >= 5;
+    seen.long_ones += network->layers_count >= 20;
+    seen.wide_outputs += network->outputs_count > 1;
+}
+
+START_TEST(the_grammar_has_everything)
+{
+    static const enum vx_op convs[] = {VX_OP_SUBM_CONV, VX_OP_SPARSE_CONV,
+                                       VX_OP_INVERSE_CONV, VX_OP_TRANSPOSED_CONV};
+    static const enum vx_op finer[] = {VX_OP_TRANSPOSED_CONV, VX_OP_UPSAMPLE,
+                                       VX_OP_CHANNEL_TO_SPACE};
+    static const enum vx_op windows[] = {VX_OP_SPARSE_CONV, VX_OP_MAX_POOL,
+                                         VX_OP_AVG_POOL, VX_OP_SUM_POOL};
+    enum { EACH = 20 };
+    u8 *block = vx_alloc(VX_NETWORK_ARENA_BYTES);
+    for (seed = 0; seed < CHUNKS * NETWORKS; seed++) {
+        struct vx_random_network *made = vx_random_network_open(seed);
+        struct vx_network_text source = {made->json, strlen(made->json), "n"};
+        const struct vx_network *network;
+        struct vx_arena arena;
+        struct vx_why why = {{0}};
+        vx_arena_init(&arena, block, VX_NETWORK_ARENA_BYTES);
+        vx_status status = vx_network_parse(&source, &arena, &why, &network);
+        FAIL_UNLESS(!status.fault, "%s", why.text);
+        ck_assert_int_ge(network->layers_count, 2);
+        see_network(network);
+        vx_random_network_close(&made);
+    }
+    vx_free(block);
+    for (int op = 0; op < VX_OPS_COUNT; op++)
+        ck_assert_msg(seen.ops[op] >= EACH, "%s: %d", vx_op_name((enum vx_op)op),
+                      (int)seen.ops[op]);
+    for (size_t i = 0; i < VX_COUNT(convs); i++) {
+        ck_assert_int_ge(seen.grouped[convs[i]], EACH);
+        ck_assert_int_ge(seen.depthwise[convs[i]], EACH);
+    }
+    for (size_t i = 0; i < VX_COUNT(finer); i++) {
+        ck_assert_int_ge(seen.onto[finer[i]], EACH);
+        ck_assert_int_ge(seen.all[finer[i]], EACH);
+    }
+    for (size_t i = 0; i < VX_COUNT(windows); i++) {
+        ck_assert_int_ge(seen.floor[windows[i]], EACH);
+        ck_assert_int_ge(seen.spconv[windows[i]], EACH);
+    }
+    const i32 others[] = {seen.even, seen.dilated,   seen.uneven,       seen.padded,
+                          seen.deep, seen.long_ones, seen.wide_outputs, seen.shared};
+    for (size_t i = 0; i < VX_COUNT(others); i++)
+        ck_assert_msg(others[i] >= EACH, "%zu: %d", i, (int)others[i]);
+}
+END_TEST
+
+/* A bound as large as the values would pass any answer: of 100 outputs 85 have a bound of a
+ * thousandth at most. */
+START_TEST(bounds_are_sharp)
+{
+    i32 sharp = 0, all = 0;
+    for (seed = 0; seed < 300; seed++) {
+        struct vx_random_network *network = vx_random_network_open(seed);
+        struct vx_random_request *request = vx_random_request_open(network, seed, VOXELS);
+        struct vx_network_oracle_input input;
+        struct vx_network_oracle oracle;
+        vx_random_network_write(network, vx_rig_root);
+        struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
+        oracle_open(&files, request, &input, &oracle);
+        check_sets(&oracle);
+        for (i32 i = 0; i < network->outputs_count; i++, all++) {
+            i32 layer = files.network->outputs[i].layer;
+            i64 count = request->item.voxels * network->channels[i];
+            f64 squares = 0, most = 0;
+            for (i64 j = 0; j < count; j++) {
+                squares += oracle.values[layer][j] * oracle.values[layer][j];
+                most = fmax(most, oracle.bounds[layer][j]);
+            }
+            sharp += most <= 1e-3 * sqrt(squares / (f64)count);
+        }
+        vx_network_oracle_close(&oracle);
+        vx_rig_files_close(&files);
+        vx_random_request_close(&request);
+        vx_random_network_close(&network);
+    }
+    ck_assert_msg(sharp * 100 >= all * 85, "%d of %d", (int)sharp, (int)all);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("engine_levels");
+    TCase *oracle = tcase_create("oracle"), *engine = tcase_create("engine");
+    tcase_add_checked_fixture(oracle, vx_rig_set_up, vx_rig_tear_down);
+    tcase_add_checked_fixture(engine, vx_rig_set_up, vx_rig_tear_down);
+    tcase_set_timeout(oracle, 60);
+    tcase_set_timeout(engine, 60);
+    tcase_add_test(oracle, the_grammar_has_everything);
+    tcase_add_test(oracle, bounds_are_sharp);
+    tcase_add_loop_test(engine, random_networks, 0, CHUNKS);
+    suite_add_tcase(suite, oracle);
+    suite_add_tcase(suite, engine);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
