@@ -77,7 +77,7 @@ struct vx_set_derive_args {
     uint32_t blocks;  /* of the launch; set_derive_many: not used */
     /* vx_set_derive_plan sets the rest.  A step of an axis is one target brick that the
      * source brick may meet along it, of all voxels and offsets, or of some. */
-    int32_t folds;    /* each source brick lies in one target brick: one step */
+    int32_t folds;    /* FLOOR by 1, 2, 4 ...: needs no matrices, and one step */
     int32_t apart[3]; /* VX_APART_: which of them have steps of their own */
     int32_t spans[3]; /* target bricks of those that have not */
     int32_t steps[3]; /* of the axis */

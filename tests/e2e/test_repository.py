@@ -259,10 +259,12 @@ def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
     model.tensors["conv.bias"][2] = np.nan
     model.tensors["bn.weight"] = np.ones(8, np.float32)  # no layer uses this tensor
     model.write(tmp_path / "repository")
+    count = len(devices.split(","))
     with Daemon(tmp_path / "repository", tmp_path, "--device", devices) as daemon:
+        daemon.wait_said("WORKER_READY", count)  # the daemon is ready with the first of them
         for worker in daemon.workers():  # a reload does not report it again
             os.kill(worker, signal.SIGKILL)
-        daemon.wait_said("WORKER_READY", 2 * len(devices.split(",")))
+        daemon.wait_said("WORKER_READY", 2 * count)
         with Client(daemon.grpc) as client:
             client.infer("conv", *random_grid(1, 10))
         said = [line for line in daemon.log().splitlines() if "MODEL_NOTE" in line]

@@ -149,7 +149,7 @@ static void sets_build(struct round *round)
 static void sets_check(struct round *round)
 {
     const i32 sets = round->network->sets_count;
-    const struct vx_brick_counts *counts =
+    const void *counts =
         get(round, round->levels.counts, vx_gpu_levels_counts_bytes(&round->levels));
     for (i32 r = 0; r < round->count; r++)
         need(round, vx_gpu_levels_rows(&round->levels, r, counts, &round->why,

@@ -3,8 +3,8 @@
 
 #include "engine/base/limits.h"
 
-#define COUNT(...)  (sizeof((const f64[]){__VA_ARGS__}) / sizeof(f64)) /* of numbers */
-#define ROWS(...)   (sizeof((const i32[][4]){__VA_ARGS__}) / sizeof(i32[4])) /* of voxels */
+#define COUNT(...)  (sizeof((const f64[]){__VA_ARGS__}) / sizeof(f64))
+#define ROWS(...)   (sizeof((const i32[][4]){__VA_ARGS__}) / sizeof(i32[4]))
 #define COORDS(...) .coords = (const i32[][4]){__VA_ARGS__}, .n = ROWS(__VA_ARGS__)
 #define FEATS(...)  .feats = (const f32[]){__VA_ARGS__}, .feats_count = COUNT(__VA_ARGS__)
 #define VALUES(...)                                                                      \

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Rules of the bound, first order in u, with 2 % for the higher orders:
- *   sum of T products    T u sum |w x|, any order, with or without fused multiply-add; 4 u
- *                        more for weights and bias rounded once when a norm was folded in
+ *   sum of T products    T u sum |w x|, any order, with or without fused multiply-add;
+ *                        4 u more for weights and bias that a folded norm rounded once
  *   inputs in error      sum |w| e
  *   pools                the same with w = 1 or 1 / count; 2 u more for the division; the
  *                        largest of numbers is off by at most the largest of their errors
@@ -55,8 +55,9 @@ static bool is_block_pool(const struct vx_layer *layer)
            !memcmp(layer->kernel, layer->stride, sizeof layer->kernel);
 }
 
-/* False for an op that reads its own row.  Of the parser's numbers only those are used that
- * network.json says: the padding of rule "floor" and of a transposed convolution follows. */
+/* False for an op that reads its own row.  Of the parser's numbers only those are used
+ * that network.json says: the padding of rule "floor" and of a transposed convolution
+ * follows. */
 static bool window_of(const struct vx_network *network, const struct vx_layer *layer,
                       struct vx_oracle_window *window)
 {

@@ -1,10 +1,10 @@
 /* network_oracle - what a network answers, in double, with how far f32 may be from it.
  *
- * Layers one by one as network.json says, weights straight from the file, sets and
- * neighbours by trying every offset (network_oracle_sets.h): it shares only the two readers
- * with the code under test.  Beside every value runs a bound on the error of any f32
- * program that sums in any order (u = 2^-24; the rules are in the .c files), so that no
- * tolerance is chosen.
+ * Layers one by one as engine/README.md says, weights straight from the file, sets and
+ * neighbours by trying every offset (network_oracle_sets.h): it shares only the two
+ * readers with the code under test.  Beside every value runs a bound on the error of any
+ * f32 program that sums in any order (u = 2^-24; the rules are in the .c files), so that
+ * no tolerance is chosen.
  *
  *   struct vx_network_oracle oracle;
  *   vx_network_oracle_open(&input, &oracle);

@@ -12,7 +12,7 @@
 
 #include "tests/support/network_oracle.h"
 
-/* The unit of rounding to f32; what one operation may lose where a result is subnormal. */
+/* The unit of rounding to f32; what an operation may lose where a result is subnormal. */
 #define VX_ORACLE_U    0x1p-24
 #define VX_ORACLE_TINY 0x1p-126
 

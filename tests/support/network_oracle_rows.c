@@ -7,13 +7,12 @@
 #include <math.h>
 
 /* Rules of the bound, beside those of network_oracle.c:
- *   batch norm           |scale| (e + what the sum before it may lose more) + 4 u of its terms
- *   other norms          see normalize
- *   curves               slope <= 1.2, the function itself good to (|x| + 16) u of its value,
- *                        and 4 |x| u where 1 + erf(x) or 1 + exp(x) cancels
- *   softmax              see softmax_row
- *   add, mul, affine     exact in their inputs; a half unit for each rounding, of the
- *                        constants too */
+ *   batch norm      |scale| (e + what the sum before it may lose more) + 4 u of its terms
+ *   other norms     see normalize
+ *   curves          slope <= 1.2, the function itself good to (|x| + 16) u of its value,
+ *                   and 4 |x| u where 1 + erf(x) or 1 + exp(x) cancels
+ *   softmax         see softmax_row
+ *   add mul affine  u for each rounding, of the constants too */
 #define U     VX_ORACLE_U
 #define TINY  VX_ORACLE_TINY
 #define SLOPE 1.2
@@ -42,11 +41,12 @@ static void oracle_batch_norm(const struct vx_oracle_step *step)
     }
 }
 
-/* y = (x - m) / s w + b over m cells.  With d = error of x - m (own, mean's, and m + 2
- * roundings of the mean's sum), s, which is the length of the vector of all (x - m) / sqrt(m)
- * and sqrt(eps), is off by at most ds = rms(d) + (m + 4) u s, and never less than sqrt(eps).
- * So a computed 1 / s is off by at most ds / (s s') with s' the least that s can be, which
- * holds for errors of any size.  It supposes that x - m is squared, not x. */
+/* y = (x - mean) / s w + b over m cells.  With d = error of x - mean (own, the mean's,
+ * and m + 2 roundings of the mean's sum), s is the length of the vector of all
+ * (x - mean) / sqrt(m) and sqrt(eps): off by at most ds = rms(d) + (m + 4) u s, and never
+ * less than sqrt(eps).  So a computed 1 / s is off by at most ds / (s s'), with s' the
+ * least that s can be, which holds for errors of any size.  It supposes that x - mean is
+ * squared, not x. */
 static void normalize(const struct vx_oracle_step *step, const i64 *cells, i64 count)
 {
     const struct vx_layer *layer = step->layer;
@@ -173,9 +173,8 @@ static void oracle_affine(const struct vx_oracle_step *step)
     }
 }
 
-/* y = exp(x - most) / sum.  If every x is off by at most e, exponents relative to each
- * other are off by e + the error of x - most; what each y loses is that, for itself and for
- * the sum, which is dominated by the largest. */
+/* y = exp(x - most) / sum.  An exponent is off by e and by the roundings of x - most, and
+ * log y by that and by as much for the sum: the largest e, the roundings weighed by y. */
 static void softmax_row(const struct vx_oracle_step *step, i64 row)
 {
     i32 c = step->layer->channels;

@@ -22,8 +22,8 @@ static i64 floor_div(i64 a, i64 b)
     return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
 
-/* Coordinates as one number, in the order of (sample, x, y, z).  False: beyond the range of
- * coordinates, where no voxel exists. */
+/* Coordinates as one number, in the order of (sample, x, y, z).  False: beyond the range
+ * of coordinates, where no voxel exists. */
 static bool pack(i32 sample, const i64 at[3], u64 *key)
 {
     *key = (u64)sample;
@@ -129,20 +129,34 @@ static void set_sort(struct vx_oracle_set *set)
     vx_free(sorted);
 }
 
-/* One axis of the voxel that voxel p makes by offset k; false: none. */
-static bool made(enum vx_set_rule rule, const struct vx_oracle_window *window, int axis,
-                 i64 p, i32 k, i32 shape, i64 *at)
+/* Offset k of a window along one axis. */
+struct offset {
+    i64 stride, padding;
+    i64 reach;  /* from the window's first voxel */
+    i64 middle; /* what reach is in the middle of the window */
+};
+
+static struct offset offset_make(const struct vx_oracle_window *window, int axis, i32 k)
 {
-    i64 s = window->stride[axis], reach = (i64)k * window->dilation[axis];
+    i64 dilation = window->dilation[axis];
+    return (struct offset){.stride = window->stride[axis],
+                           .padding = window->padding[axis],
+                           .reach = k * dilation,
+                           .middle = (window->kernel[axis] - 1) / 2 * dilation};
+}
+
+/* One axis of the voxel that voxel p makes; false: none. */
+static bool made(enum vx_set_rule rule, struct offset k, i64 p, i32 shape, i64 *at)
+{
     switch (rule) {
-    case VX_SET_FLOOR: *at = floor_div(p, s); return true;
-    case VX_SET_EXPAND: *at = p * s - window->padding[axis] + reach; return true;
+    case VX_SET_FLOOR: *at = floor_div(p, k.stride); return true;
+    case VX_SET_EXPAND: *at = p * k.stride - k.padding + k.reach; return true;
     default: break;
     }
     VX_ASSERT(rule == VX_SET_SPCONV);
-    i64 sum = p + window->padding[axis] - reach;
-    *at = floor_div(sum, s);
-    return *at * s == sum && *at >= 0 && *at < shape;
+    i64 sum = p + k.padding - k.reach;
+    *at = floor_div(sum, k.stride);
+    return *at * k.stride == sum && *at >= 0 && *at < shape;
 }
 
 static void shape_make(enum vx_set_rule rule, const struct vx_oracle_window *window,
@@ -179,8 +193,8 @@ void vx_oracle_set_make(enum vx_set_rule rule, const struct vx_oracle_window *wi
                     u64 key;
                     bool there = true;
                     for (int axis = 0; axis < 3 && there; axis++)
-                        there = made(rule, window, axis, p[axis + 1], k[axis],
-                                     set->shape[axis], &at[axis]);
+                        there = made(rule, offset_make(window, axis, k[axis]),
+                                     p[axis + 1], set->shape[axis], &at[axis]);
                     if (there && pack(p[0], at, &key)) hash_add(set, key);
                 }
     set_sort(set);
@@ -200,18 +214,15 @@ bool vx_oracle_set_equal(const struct vx_oracle_set *a, const struct vx_oracle_s
            !memcmp(a->voxels, b->voxels, (size_t)a->rows * sizeof *a->voxels);
 }
 
-/* One axis of the voxel that voxel `out` reads at offset k; false: none. */
-static bool reads(enum vx_map_kind kind, const struct vx_oracle_window *window, int axis,
-                  i64 out, i32 k, i64 *at)
+/* One axis of the voxel that voxel `out` reads; false: none. */
+static bool reads(enum vx_map_kind kind, struct offset k, i64 out, i64 *at)
 {
-    i64 s = window->stride[axis], reach = (i64)k * window->dilation[axis];
-    i64 middle = (window->kernel[axis] - 1) / 2 * (i64)window->dilation[axis];
-    i64 up = out + window->padding[axis] - reach;
+    i64 up = out + k.padding - k.reach;
     switch (kind) {
-    case VX_MAP_SUBM: *at = out + reach - middle; return true;
-    case VX_MAP_DOWN: *at = out * s - window->padding[axis] + reach; return true;
-    case VX_MAP_UP: *at = floor_div(up, s); return *at * s == up;
-    default: *at = floor_div(out, s); return true; /* PARENT, CHILD */
+    case VX_MAP_SUBM: *at = out + k.reach - k.middle; return true;
+    case VX_MAP_DOWN: *at = out * k.stride - k.padding + k.reach; return true;
+    case VX_MAP_UP: *at = floor_div(up, k.stride); return *at * k.stride == up;
+    default: *at = floor_div(out, k.stride); return true; /* PARENT, CHILD */
     }
 }
 
@@ -231,8 +242,8 @@ i32 *vx_oracle_map(enum vx_map_kind kind, const struct vx_oracle_window *window,
                     i64 at[3];
                     bool there = true;
                     for (int axis = 0; axis < 3 && there; axis++)
-                        there =
-                            reads(kind, window, axis, out[axis + 1], k[axis], &at[axis]);
+                        there = reads(kind, offset_make(window, axis, k[axis]),
+                                      out[axis + 1], &at[axis]);
                     *entry++ = there ? find(from, out[0], at) : -1;
                 }
     return map;

@@ -11,7 +11,7 @@
 /* A head from far below copies over so many voxels at most, along an axis. */
 #define HEAD_STRIDE_MAX 8
 
-/* Layers that may still come, if each level that is open still needs three to close it. */
+/* Layers that may still come, if each open level still needs three to close it. */
 static i32 left(const struct vx_grammar *g, i32 depth)
 {
     return g->wanted - g->layers_count - 3 * depth;
@@ -27,7 +27,7 @@ static i32 some(struct vx_grammar *g, i32 x, i32 depth)
 
 static i32 stage(struct vx_grammar *g, i32 x, i32 depth);
 
-/* A head: straight from a coarse set onto set 0, as networks that answer at many scales do. */
+/* A head: straight from a coarse set onto set 0. */
 static void add_head(struct vx_grammar *g, i32 y)
 {
     const struct vx_grammar_set *set = &g->sets[vx_grammar_at(g, y)->set];

@@ -4,10 +4,10 @@
  * concat, side trips to sets that are finer than the request's, two layers that share a
  * set, and several outputs on set 0.  It knows the sets of its layers by itself.
  *
- * Half of the networks are `positive`: weights and features have one sign, so that sums do
- * not cancel.  There the worst case of an error does not grow from layer to layer, and a
- * bound stays sharp in a network of any depth.  The others have numbers of both signs and
- * fewer layers.
+ * Most of the networks are `positive`: weights and features have one sign, so that sums
+ * do not cancel.  There the worst case of an error does not grow from layer to layer, and
+ * a bound stays sharp in a network of any depth.  The others have numbers of both signs
+ * and fewer layers.
  *
  *   struct vx_random_network *network = vx_random_network_open(seed);
  *   vx_random_network_write(network, directory);

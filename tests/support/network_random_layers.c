@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CHANNELS_MAX 24
-/* The most products of one convolution when all voxels are neighbours, which they are not. */
+/* The most products of one convolution, if all voxels were neighbours. */
 #define PRODUCTS_MAX 1500000
 
 static i32 set_of(const struct vx_grammar *g, i32 value)
@@ -28,7 +28,7 @@ i32 vx_grammar_on(struct vx_grammar *g, i32 set)
     return found;
 }
 
-/* A value on the set of x, with its channels if `alike`; x itself when there is no other. */
+/* A value on the set of x, with its channels if `alike`; x when there is no other. */
 static i32 other(struct vx_grammar *g, i32 x, bool alike)
 {
     i32 found = x, seen = 0;
@@ -160,7 +160,7 @@ static i32 subm(struct vx_grammar *g, i32 x)
     return vx_grammar_conv(g, &conv);
 }
 
-/* One of the ops that read a row for itself; `restores`: those without negative results. */
+/* One of the curves, and affine; `restores`: those without negative results. */
 static i32 activation(struct vx_grammar *g, i32 x, bool restores)
 {
     static const char *const ops[] = {"relu", "sigmoid",    "softplus", "softmax", "tanh",

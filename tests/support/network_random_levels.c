@@ -242,7 +242,7 @@ i32 vx_grammar_beside(struct vx_grammar *g, i32 down)
     return sparse_conv(g, x, set->rule, &window);
 }
 
-/* TRANSPOSED_CONV, UPSAMPLE and CHANNEL_TO_SPACE, onto a layer or, with -1, to a new set. */
+/* UPSAMPLE or CHANNEL_TO_SPACE, onto a layer or, with -1, to a new set. */
 static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
 {
     static const char *const ops[] = {"upsample", "channel_to_space"};

@@ -12,8 +12,7 @@
 #define PART_ALIGN 64
 /* Blocks of 512 threads that a processor holds; more would only wait. */
 #define SET_BLOCKS 4
-/* Blocks per processor of the maps of many requests: what it holds of the kernel that
- * needs the most registers. */
+/* Blocks per processor of the maps of many requests: what it holds of them. */
 #define MANY_BLOCKS 3
 /* The fewest rows per block of a map, and of keys: as in map.c. */
 #define MAP_ROWS 32
@@ -36,8 +35,8 @@ static u32 blocks_of(struct vx_kernel_set *set, i64 work, i64 each, i64 per_proc
 {
     i64 most = vx_gpu_caps(vx_kernel_set_gpu(set))->processors * per_processor;
     i64 blocks = (work + each - 1) / each;
-    if (blocks > most) blocks = most;
-    return blocks < 1 ? 1 : (u32)blocks;
+    VX_ASSERT(work >= 1);
+    return (u32)(blocks < most ? blocks : most);
 }
 
 /* --- descriptions, for launches over many requests --- */
@@ -259,16 +258,17 @@ vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
 }
 
 vx_status vx_gpu_levels_rows(const struct vx_gpu_levels *levels, i32 request,
-                             const struct vx_brick_counts *counts, struct vx_why *why,
-                             i64 *rows)
+                             const void *counts, struct vx_why *why, i64 *rows)
 {
     const i64 *most = rows_of(levels, request);
-    counts += (i64)request * (levels->sets_count - 1);
+    const i64 first = (i64)request * (levels->sets_count - 1);
+    struct vx_brick_counts it;
     rows[0] = most[0];
     for (i32 s = 1; s < levels->sets_count; s++) {
-        rows[s] = counts[s - 1].rows;
-        if (counts[s - 1].fault[0] && rows[s] <= most[s]) rows[s] = most[s] + 1;
-        VX_ENSURE_WHY(!counts[s - 1].fault[0], why, RESOURCE_EXHAUSTED,
+        memcpy(&it, (const u8 *)counts + (first + s - 1) * (i64)sizeof it, sizeof it);
+        rows[s] = it.rows;
+        if (it.fault[0] && rows[s] <= most[s]) rows[s] = most[s] + 1;
+        VX_ENSURE_WHY(!it.fault[0], why, RESOURCE_EXHAUSTED,
                       "a set of voxels is larger than its bound",
                       "expected at most %lld voxels in set %d, got at least %lld",
                       (long long)most[s], s, (long long)rows[s]);

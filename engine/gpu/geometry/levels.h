@@ -58,10 +58,11 @@ VX_MUST_USE vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
                                           const struct vx_gpu_levels *levels,
                                           struct vx_why *why);
 size_t vx_gpu_levels_counts_bytes(const struct vx_gpu_levels *levels);
-/* Sets rows[0 .. sets_count - 1] of a request from the host's copy of all counts. */
+/* Sets rows[0 .. sets_count - 1] of a request from the host's copy of all counts, which
+ * may lie at any address. */
 VX_MUST_USE vx_status vx_gpu_levels_rows(const struct vx_gpu_levels *levels, i32 request,
-                                         const struct vx_brick_counts *counts,
-                                         struct vx_why *why, i64 *rows);
+                                         const void *counts, struct vx_why *why,
+                                         i64 *rows);
 
 /* --- maps --- */
 

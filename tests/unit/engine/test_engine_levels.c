@@ -1,7 +1,9 @@
-/* Thousands of random networks of several levels on the CPU device: each answer lies within the
- * bound of the oracle, and has the same bits again, from the cache, and among other requests.
+/* Thousands of random networks of several levels on the CPU device: each answer lies
+ * within the bound of the oracle, and has the same bits again, from the cache, and among
+ * other requests.
  *
- * A failure names its seed and leaves the model in a folder; VX_SEED=N runs that one alone.
+ * A failure names its seed and leaves the model in a folder; VX_SEED=N runs that one
+ * alone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -56,8 +58,8 @@ static void oracle_open(const struct vx_rig_files *files,
     vx_network_oracle_open(input, oracle);
 }
 
-/* What the network says of its sets, which memory is planned by: their shapes, the most rows,
- * and that layers on one set have the same voxels. */
+/* What the network says of its sets, by which memory is planned: their shapes, the most
+ * rows, and that layers on one set have the same voxels. */
 static void check_sets(const struct vx_network_oracle *oracle)
 {
     const struct vx_network *network = oracle->input->network;
@@ -191,7 +193,7 @@ START_TEST(random_networks)
 }
 END_TEST
 
-/* What the networks of all chunks have, so that the grammar cannot lose a part in silence. */
+/* What the networks have, so that the grammar cannot lose a part in silence. */
 static struct {
     i32 ops[VX_OPS_COUNT];
     i32 onto[VX_OPS_COUNT], all[VX_OPS_COUNT];          /* of ops to a finer set */
@@ -281,8 +283,8 @@ START_TEST(the_grammar_has_everything)
 }
 END_TEST
 
-/* A bound as large as the values would pass any answer: of 100 outputs 85 have a bound of a
- * thousandth at most. */
+/* A bound as large as the values would pass any answer: of 100 outputs 85 have a bound of
+ * a thousandth at most. */
 START_TEST(bounds_are_sharp)
 {
     i32 sharp = 0, all = 0;

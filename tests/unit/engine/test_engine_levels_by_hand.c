@@ -1,5 +1,5 @@
-/* Small networks whose answers were worked out by hand: the oracle has them, and so has the
- * engine on the CPU.
+/* Small networks whose answers were worked out by hand: the oracle has them, and so has
+ * the engine on the CPU.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -243,6 +243,41 @@ START_TEST(test_bound)
 }
 END_TEST
 
+/* Rows from from_n on are never named, and none at all after a fault. */
+START_TEST(test_guards)
+{
+    const struct cloud cloud = cloud_make(CLOUD_BLOCK);
+    struct vx_brick_set from = source_make(&cloud), to = set_make(1, ROWS_MAX);
+    struct vx_set_derive_args derive = derive_make(&rules[0], &from, &to);
+    u64 pairs;
+    vx_set_derive_many_ref(&(struct vx_set_derive_many_args){1, 1, &derive});
+    struct vx_level_map_args args = {.n = to.counts->rows,
+                                     .from_n = cloud.n / 2,
+                                     .seed = SEED,
+                                     .from = from,
+                                     .to = to,
+                                     .kernel = {2, 2, 2},
+                                     .dilation = {1, 1, 1},
+                                     .stride = {2, 2, 2},
+                                     .kind = VX_LEVEL_DOWN,
+                                     .v = 8,
+                                     .words = 1,
+                                     .nbr_stride = 8,
+                                     .blocks = 1,
+                                     .nbr = nbr,
+                                     .masks = masks,
+                                     .pairs = &pairs};
+    vx_level_map_ref(&args);
+    ck_assert_uint_gt(pairs, 0);
+    ck_assert_uint_le(pairs, (u64)args.from_n);
+    for (i64 e = 0; e < args.n * 8; e++) ck_assert_int_lt(nbr[e], (i32)args.from_n);
+    from.counts->fault[0] = 1;
+    vx_level_map_ref(&args);
+    ck_assert_uint_eq(pairs, 0);
+    for (i64 e = 0; e < args.n * 8; e++) ck_assert_int_eq(nbr[e], -1);
+}
+END_TEST
+
 /* --- the steps of the device's text --- */
 
 static void axis_random(struct voxels_random *random, bool wild, i32 numbers[4])
@@ -319,6 +354,10 @@ START_TEST(test_near)
             args.padding[axis] = args.kind < VX_LEVEL_PARENT ? numbers[3] : 0;
         }
         if (!vx_level_map_plan(&args)) continue;
+        i32 entries = 0;
+        for (i32 axis = 0; axis < 3; axis++)
+            entries += vx_level_places(&args, axis) * args.kernel[axis];
+        ck_assert_int_le(entries, VX_LEVEL_TABLE_MAX);
         ck_assert_int_le(args.near[0] * args.near[1] * args.near[2], VX_LEVEL_NEAR_MAX);
         for (i32 out = -270; out < 270; out++)
             for (i32 k = 0; k < args.kernel[0]; k++) {
@@ -344,6 +383,11 @@ START_TEST(test_common)
     vx_set_derive_plan(&set);
     ck_assert_int_eq(set.folds, 1);
     ck_assert_int_eq(set.steps[0] * set.steps[1] * set.steps[2], 1);
+    set.stride[1] = 3; /* a brick of `to` holds three of `from` */
+    vx_set_derive_plan(&set);
+    ck_assert_int_eq(set.folds, 0);
+    ck_assert_int_eq(set.steps[1], 1);
+    set.stride[1] = 2;
     struct vx_level_map_args map = {.kind = VX_LEVEL_DOWN,
                                     .kernel = {2, 2, 2},
                                     .dilation = {1, 1, 1},
@@ -375,6 +419,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, test_sets, 0, CLOUDS);
     tcase_add_loop_test(cases, test_bound, 0, CLOUDS);
+    tcase_add_test(cases, test_guards);
     tcase_add_loop_test(cases, test_steps, 0, 8);
     tcase_add_loop_test(cases, test_near, 0, 8);
     tcase_add_test(cases, test_common);

@@ -34,7 +34,10 @@ START_TEST(test_row_gather_order)
     i32 v = kernel[0] * kernel[1] * kernel[2];
     f32 in[16], out[2 * 16];
     i32 nbr[2 * 8];
-    for (i32 e = 0; e < 16; e++) in[e] = (f32)(e / 2 * 10 + e % 2 + 1);
+    for (i32 e = 0; e < 16; e++) {
+        i32 row = e / 2;
+        in[e] = (f32)(row * 10 + e % 2 + 1);
+    }
     for (i32 k = 0; k < v; k++) {
         nbr[2 * k] = k; /* row 0 has every neighbour, row 1 one */
         nbr[2 * k + 1] = k == v - 1 ? 0 : -1;

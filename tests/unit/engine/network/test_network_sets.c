@@ -1,5 +1,5 @@
-/* network.json of several levels: the set of every layer, and the sentence for every kind of
- * network whose sets do not meet.
+/* network.json of several levels: the set of every layer, and the sentence for every kind
+ * of network whose sets do not meet.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -144,7 +144,7 @@ START_TEST(levels_down_and_up)
 }
 END_TEST
 
-/* The padding of rule "floor" follows, that of "spconv" is said, and so are its shapes. */
+/* The padding of rule "floor" follows, that of "spconv" is said. */
 START_TEST(paddings_and_shapes)
 {
     static const char *const layers[LAYERS_MAX] = {

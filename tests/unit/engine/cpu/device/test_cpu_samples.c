@@ -131,7 +131,8 @@ static void check_global_pool(struct vx_cpu *cpu, const struct batch *batch, i32
         args.out = expected;
         vx_global_pool_ref(&args);
         for (i64 e = 0; e < batch->samples * c; e++) {
-            f64 rows = (f64)(batch->starts[e / c + 1] - batch->starts[e / c]);
+            i64 sample = e / c;
+            f64 rows = (f64)(batch->starts[sample + 1] - batch->starts[sample]);
             f64 bound = 2 * CPU_ROUND * fabs((f64)expected[e]);
             if (mode != VX_POOL_AVG) bound += rows * 0x1p-52 * (f64)size[e];
             if (mode == VX_POOL_AVG) bound += 0x1p-52 * (f64)size[e];

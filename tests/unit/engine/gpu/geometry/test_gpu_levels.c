@@ -122,14 +122,14 @@ static void sets_build(void)
         vx_gpu_levels_build(&device_rig.queue, &upload, &batch.levels, &device_rig.why));
 }
 
-static const struct vx_brick_counts *counts_get(void)
+static const void *counts_get(void)
 {
     return device_rig_get(batch.levels.counts, vx_gpu_levels_counts_bytes(&batch.levels));
 }
 
 static void sets_check(void)
 {
-    const struct vx_brick_counts *counts = counts_get();
+    const void *counts = counts_get();
     for (i32 r = 0; r < batch.count; r++)
         device_rig_check(vx_gpu_levels_rows(&batch.levels, r, counts, &device_rig.why,
                                             batch.requests[r].rows));
@@ -342,7 +342,7 @@ START_TEST(test_bound)
     const i64 most = batch.requests[1].truth[2].n - 1;
     batch.rows_max[5 + 2] = most;
     sets_build();
-    const struct vx_brick_counts *counts = counts_get();
+    const void *counts = counts_get();
     for (i32 r = 0; r < 3; r += 2) {
         device_rig_check(
             vx_gpu_levels_rows(&batch.levels, r, counts, &device_rig.why, rows));
@@ -356,6 +356,13 @@ START_TEST(test_bound)
     snprintf(expected, sizeof expected,
              "expected at most %lld voxels in set 2, got at least %lld", (long long)most,
              (long long)most + 1);
+    ck_assert_str_eq(device_rig.why.text, expected);
+    /* Bricks that found no room: their rows are not counted. */
+    struct vx_brick_counts lacks[3 * 4];
+    memcpy(lacks, counts, sizeof lacks);
+    lacks[4 + 1].rows = (u32)most;
+    status = vx_gpu_levels_rows(&batch.levels, 1, lacks, &device_rig.why, rows);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_str_eq(device_rig.why.text, expected);
 }
 END_TEST
