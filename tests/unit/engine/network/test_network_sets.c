@@ -274,6 +274,28 @@ START_TEST(the_most_rows_of_a_set)
 }
 END_TEST
 
+/* limits.sets bounds a set and all that are made from it. */
+START_TEST(chains_and_limits)
+{
+    static const char *const layers[LAYERS_MAX] = {
+        LAYER("r", "relu", "feats", ""),
+        LAYER("p", "max_pool", "r",
+              ",\"kernel\":3,\"stride\":2,\"rule\":\"spconv\",\"padding\":1"),
+        LAYER("f", "downsample", "p", ",\"stride\":2"),
+        LAYER("y", "upsample", "f", ",\"stride\":4,\"onto\":\"r\""),
+    };
+    i64 rows[VX_SETS_MAX];
+    const struct vx_network *network = parse_good(SHAPED, layers);
+    vx_sets_rows_max(network->sets, network->sets_count, 100, rows);
+    for (int i = 1; i < 3; i++) ck_assert_int_eq(rows[i], 800);
+    used--; /* the last brace */
+    say(",\"limits\":{\"sets\":{\"p\":300}}}");
+    network = parse(NULL);
+    vx_sets_rows_max(network->sets, network->sets_count, 100, rows);
+    for (int i = 1; i < 3; i++) ck_assert_int_eq(rows[i], 300);
+}
+END_TEST
+
 #define R LAYER("r", "relu", "feats", "")
 #define D LAYER("d", "max_pool", "r", WINDOW)
 
@@ -464,6 +486,7 @@ int main(void)
     tcase_add_test(tcase, two_steps_of_floor_are_one);
     tcase_add_test(tcase, a_pool_of_blocks);
     tcase_add_test(tcase, the_most_rows_of_a_set);
+    tcase_add_test(tcase, chains_and_limits);
     tcase_add_loop_test(tcase, networks_that_cannot_be_are_refused_with_a_sentence, 0,
                         VX_COUNT(bad));
     tcase_add_test(tcase, all_children_have_no_spatial_shape);
