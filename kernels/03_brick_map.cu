@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/device.h"
-
-#include "kernels/03_brick_map.h"
+#include "kernels/brick_map.cuh"
 
 #ifndef VX_WORDS
 #define VX_WORDS 1
@@ -43,37 +41,6 @@ VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t l
     struct brick brick = {it.key, it.mask, args->base[slot],
                           (uint32_t)vx_count_bits64(it.mask)};
     return brick;
-}
-
-/* After a fault some rows have no brick: they get no neighbours. */
-VX_DEVICE void map_nothing(const struct vx_brick_map_args *args)
-{
-    int64_t step = (int64_t)args->blocks * VX_BRICK_MAP_THREADS;
-    int64_t row = args->counts->rows + (int64_t)vx_block_x() * VX_BRICK_MAP_THREADS;
-    for (row += vx_thread(); row < args->n; row += step) {
-        for (int32_t v = 0; v < args->nbr_stride; v++)
-            args->nbr[row * args->nbr_stride + v] = -1;
-        for (int32_t word = 0; word < args->words; word++)
-            args->masks[row * args->words + word] = 0;
-    }
-}
-
-/* Adds up the pairs of the block in `shared` and those of the launch in the tally.  The
- * last block writes the sum and sets the tally back to zero. */
-VX_DEVICE void tally(const struct vx_brick_map_args *args, uint64_t pairs,
-                     uint64_t *shared)
-{
-    vx_barrier();
-    if (vx_thread() == 0) *shared = 0;
-    vx_barrier();
-    if (pairs) (void)vx_atomic_add64(shared, pairs);
-    vx_barrier();
-    if (vx_thread() != 0) return;
-    uint64_t one = (uint64_t)1 << VX_BRICK_TALLY_BITS;
-    uint64_t before = vx_atomic_add64(&args->counts->tally, one + *shared);
-    if (before >> VX_BRICK_TALLY_BITS != args->blocks - 1) return;
-    *args->pairs = (before + *shared) & (one - 1);
-    args->counts->tally = 0;
 }
 
 /* --- near: every neighbour is in one of 27 bricks --- */
@@ -195,8 +162,9 @@ VX_DEVICE void map_near(const struct vx_brick_map_args *args)
         pairs += map_rows(args, &brick, near[wave], places[wave], table);
         vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
     }
-    map_nothing(args);
-    tally(args, pairs, (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
+    vx_map_nothing(args, args->counts);
+    vx_tally(args, args->counts, pairs,
+             (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
@@ -262,8 +230,8 @@ VX_DEVICE void map_far(const struct vx_brick_map_args *args)
             if (brick.mask >> place & 1u)
                 pairs += map_row_far(args, brick.key, row++, place);
     }
-    map_nothing(args);
-    tally(args, pairs, &sum);
+    vx_map_nothing(args, args->counts);
+    vx_tally(args, args->counts, pairs, &sum);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)

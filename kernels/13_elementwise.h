@@ -35,16 +35,8 @@
 
 #define VX_CONCAT_INPUTS_MAX 8
 
-struct vx_add_args {
-    int64_t n;
-    int32_t c;
-    const float *a; /* (N, C) */
-    const float *b; /* (N, C) */
-    enum vx_activation activation;
-    float *out; /* (N, C); may be a or b */
-};
-
-struct vx_mul_args {
+/* Of add and mul. */
+struct vx_pair_args {
     int64_t n;
     int32_t c;
     const float *a; /* (N, C) */
@@ -102,8 +94,8 @@ struct vx_convert_args {
     void *to;
 };
 
-void vx_add_ref(const struct vx_add_args *args);
-void vx_mul_ref(const struct vx_mul_args *args);
+void vx_add_ref(const struct vx_pair_args *args);
+void vx_mul_ref(const struct vx_pair_args *args);
 void vx_affine_ref(const struct vx_affine_args *args);
 void vx_concat_ref(const struct vx_concat_args *args);
 void vx_convert_ref(const struct vx_convert_args *args);

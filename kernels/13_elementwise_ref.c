@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-void vx_add_ref(const struct vx_add_args *args)
+void vx_add_ref(const struct vx_pair_args *args)
 {
     for (int64_t e = 0; e < args->n * args->c; e++) {
         double sum = (double)args->a[e] + (double)args->b[e];
@@ -13,7 +13,7 @@ void vx_add_ref(const struct vx_add_args *args)
     }
 }
 
-void vx_mul_ref(const struct vx_mul_args *args)
+void vx_mul_ref(const struct vx_pair_args *args)
 {
     for (int64_t e = 0; e < args->n * args->c; e++) {
         double product = (double)args->a[e] * (double)args->b[e];

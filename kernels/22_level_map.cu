@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/brick_map.cuh"
 #include "kernels/waves.cuh"
 
 #include "kernels/22_level_map.h"
@@ -7,7 +8,7 @@
  * registers, the compiler spills with four. */
 #define VX_BLOCKS      5
 #define VX_BLOCKS_MANY 3
-#define VX_WAVES       (VX_LEVEL_THREADS / VX_WAVE)
+#define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
 /* Before a loop that would be long if it were unrolled. */
 #define VX_ROLLED _Pragma("unroll 1")
 /* The most bricks of `to` that a wave takes together. */
@@ -38,40 +39,8 @@ struct wave_part {
 struct tables {
     /* 64 * brick + bit for each place and offset of x, then y, then z. */
     uint16_t entries[VX_LEVEL_TABLE_MAX];
-    uint32_t offsets[VX_LEVEL_OFFSETS_MAX]; /* kx | ky << 10 | kz << 20 */
+    uint32_t offsets[VX_BRICK_OFFSETS_MAX]; /* kx | ky << 10 | kz << 20 */
 };
-
-/* After a fault some rows have no brick: they get no neighbours. */
-VX_DEVICE void map_nothing(const struct vx_level_map_args *args)
-{
-    int64_t step = (int64_t)args->blocks * VX_LEVEL_THREADS;
-    int64_t row = args->to.counts->rows + (int64_t)vx_block_x() * VX_LEVEL_THREADS;
-    for (row += vx_thread(); row < args->n; row += step) {
-        for (int32_t v = 0; v < args->nbr_stride; v++)
-            args->nbr[row * args->nbr_stride + v] = -1;
-        for (int32_t word = 0; args->masks && word < args->words; word++)
-            args->masks[row * args->words + word] = 0;
-    }
-}
-
-/* As in 03_brick_map: adds up the pairs of the block in `shared` and those of the launch
- * in the tally; the last block writes the sum and sets the tally back to zero. */
-VX_DEVICE void tally(const struct vx_level_map_args *args, uint64_t pairs,
-                     uint64_t *shared)
-{
-    if (!args->pairs) return;
-    vx_barrier();
-    if (vx_thread() == 0) *shared = 0;
-    vx_barrier();
-    if (pairs) (void)vx_atomic_add64(shared, pairs);
-    vx_barrier();
-    if (vx_thread() != 0) return;
-    uint64_t one = (uint64_t)1 << VX_LEVEL_TALLY_BITS;
-    uint64_t before = vx_atomic_add64(&args->to.counts->tally, one + *shared);
-    if (before >> VX_LEVEL_TALLY_BITS != args->blocks - 1) return;
-    *args->pairs = (before + *shared) & (one - 1);
-    args->to.counts->tally = 0;
-}
 
 /* The mask of a brick of `from` and the row of its first voxel; 0: there is none. */
 VX_DEVICE uint64_t brick_at(const struct vx_level_map_args *args, uint64_t key,
@@ -123,7 +92,7 @@ VX_DEVICE void fill_axis(const struct vx_level_map_args *args, int32_t axis,
 {
     int32_t kernel = args->kernel[axis], count = vx_level_places(args, axis) * kernel;
     VX_ROLLED
-    for (int32_t i = (int32_t)vx_thread(); i < count; i += VX_LEVEL_THREADS) {
+    for (int32_t i = (int32_t)vx_thread(); i < count; i += VX_BRICK_MAP_THREADS) {
         int32_t at;
         uint32_t entry = VX_NOWHERE;
         if (vx_level_at(args, axis, i / kernel, i % kernel, &at)) {
@@ -142,7 +111,7 @@ VX_DEVICE void fill_tables(const struct vx_level_map_args *args, struct tables *
     for (int32_t axis = 0; axis < 3; axis++)
         fill_axis(args, axis, weights[axis], tables->entries + table_at(args, axis));
     VX_ROLLED
-    for (int32_t v = (int32_t)vx_thread(); v < args->v; v += VX_LEVEL_THREADS) {
+    for (int32_t v = (int32_t)vx_thread(); v < args->v; v += VX_BRICK_MAP_THREADS) {
         int32_t xy = v / args->kernel[2];
         tables->offsets[v] =
             (uint32_t)(xy / args->kernel[1] | xy % args->kernel[1] << 10 |
@@ -330,17 +299,17 @@ VX_DEVICE void map_near(const struct vx_level_map_args *args)
             pairs += write_word(args, &tables, part, rows, word);
         vx_wave_barrier(); /* before the next bricks overwrite `part` */
     }
-    map_nothing(args);
-    tally(args, pairs, (uint64_t *)parts);
+    vx_map_nothing(args, args->to.counts);
+    vx_tally(args, args->to.counts, pairs, (uint64_t *)parts);
 }
 
-VX_KERNEL(VX_LEVEL_THREADS, VX_BLOCKS) level_map(const struct vx_level_map_args args)
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) level_map(const struct vx_level_map_args args)
 {
     map_near(&args);
 }
 
 /* The arguments are copied into registers, as in brick_small_many. */
-VX_KERNEL(VX_LEVEL_THREADS, VX_BLOCKS_MANY)
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 level_map_many(const struct vx_level_map_many_args many)
 {
     struct vx_level_map_args args = many.sets[vx_block_y()];
@@ -404,16 +373,17 @@ VX_DEVICE void map_far(const struct vx_level_map_args *args)
             row++;
         }
     }
-    map_nothing(args);
-    tally(args, pairs, &sum);
+    vx_map_nothing(args, args->to.counts);
+    vx_tally(args, args->to.counts, pairs, &sum);
 }
 
-VX_KERNEL(VX_LEVEL_THREADS, VX_BLOCKS) level_map_far(const struct vx_level_map_args args)
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
+level_map_far(const struct vx_level_map_args args)
 {
     map_far(&args);
 }
 
-VX_KERNEL(VX_LEVEL_THREADS, VX_BLOCKS_MANY)
+VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 level_map_far_many(const struct vx_level_map_many_args many)
 {
     struct vx_level_map_args args = many.sets[vx_block_y()];

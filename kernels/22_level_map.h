@@ -48,16 +48,13 @@
 #ifndef VX_KERNELS_LEVEL_MAP_H
 #define VX_KERNELS_LEVEL_MAP_H
 
+#include "kernels/03_brick_map.h"
 #include "kernels/21_set_derive.h"
 
-#define VX_LEVEL_THREADS     256
-#define VX_LEVEL_OFFSETS_MAX 343
 /* level_map: bricks of `from` that one brick of `to` reads, and entries of the tables of
  * all axes. */
 #define VX_LEVEL_NEAR_MAX  64
 #define VX_LEVEL_TABLE_MAX 1024
-/* The tally has the pairs in the bits below this one, and the finished blocks above. */
-#define VX_LEVEL_TALLY_BITS 48
 
 enum vx_level_kind { VX_LEVEL_DOWN, VX_LEVEL_UP, VX_LEVEL_PARENT, VX_LEVEL_CHILD };
 

@@ -39,7 +39,7 @@ int vx_level_map_plan(struct vx_level_map_args *args)
 static int32_t map_threads(const struct vx_tile *tile)
 {
     (void)tile;
-    return VX_LEVEL_THREADS;
+    return VX_BRICK_MAP_THREADS;
 }
 
 static struct vx_grid map_grid(const struct vx_tile *tile, const void *args)

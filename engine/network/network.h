@@ -75,8 +75,9 @@ enum vx_tensor_role {
 };
 const char *vx_tensor_role_name(enum vx_tensor_role role); /* "running_mean" */
 
-/* Input of a layer: the features of the request. */
+/* In place of a layer: the features of the request; and no layer at all. */
 #define VX_LAYER_FEATS (-1)
+#define VX_LAYER_NONE  (-2)
 
 struct vx_layer {
     const char *name;
@@ -93,8 +94,8 @@ struct vx_layer {
     i32 v; /* number of kernel offsets */
     enum vx_set_rule
         rule;   /* how its set follows from its input's; REQUEST = it does not */
-    i32 of;     /* the layer that this one undoes, or -1 */
-    i32 onto;   /* a layer on the set that this one computes, or -1 = all children */
+    i32 of;     /* the layer that this one undoes, or NONE */
+    i32 onto;   /* a layer on the set that this one computes, FEATS, or NONE = children */
     i32 groups; /* of channels: convolutions and GROUP_NORM; 1 = dense */
     enum vx_layout layout; /* convolutions */
     bool layout_said;      /* network.json sets it */

@@ -70,8 +70,8 @@ void vx_cpu_group_norm(struct vx_cpu *cpu, const struct vx_group_norm_args *args
 void vx_cpu_curve(struct vx_cpu *cpu, const struct vx_curve_args *args);
 void vx_cpu_softmax(struct vx_cpu *cpu, const struct vx_softmax_args *args);
 void vx_cpu_argmax(struct vx_cpu *cpu, const struct vx_argmax_args *args);
-void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args);
-void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_mul_args *args);
+void vx_cpu_add(struct vx_cpu *cpu, const struct vx_pair_args *args);
+void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_pair_args *args);
 void vx_cpu_affine(struct vx_cpu *cpu, const struct vx_affine_args *args);
 void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args);
 void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);

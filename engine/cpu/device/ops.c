@@ -70,13 +70,13 @@ void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args
 static void add_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
-    const struct vx_add_args *args = op->args;
+    const struct vx_pair_args *args = op->args;
     f32 *out = args->out + begin;
     op->loops->add(args->a + begin, args->b + begin, out, end - begin);
     op->loops->activate(args->activation, out, out, end - begin);
 }
 
-void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args)
+void vx_cpu_add(struct vx_cpu *cpu, const struct vx_pair_args *args)
 {
     vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, add_task, args);
 }
@@ -84,13 +84,13 @@ void vx_cpu_add(struct vx_cpu *cpu, const struct vx_add_args *args)
 static void mul_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
-    const struct vx_mul_args *args = op->args;
+    const struct vx_pair_args *args = op->args;
     f32 *out = args->out + begin;
     op->loops->mul(args->a + begin, args->b + begin, out, end - begin);
     op->loops->activate(args->activation, out, out, end - begin);
 }
 
-void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_mul_args *args)
+void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_pair_args *args)
 {
     vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, mul_task, args);
 }

@@ -67,20 +67,6 @@ static bool target(const struct vx_map_key *map, const struct offset *offset, u6
     return true;
 }
 
-/* The first index in [0, n] whose key is not below `key`. */
-static i64 find_place(const struct vx_keys *set, u64 key)
-{
-    i64 begin = 0, end = set->n;
-    while (begin < end) {
-        i64 middle = begin + (end - begin) / 2;
-        if (set->keys[middle] < key)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 static i64 walk_offset(const struct between_job *job, i32 v, i64 begin, i64 end)
 {
     const struct vx_map_between *map = job->map;
@@ -90,7 +76,7 @@ static i64 walk_offset(const struct between_job *job, i32 v, i64 begin, i64 end)
     for (i64 i = begin; i < end; i++) {
         u64 key;
         if (!target(&map->key, &offset, map->to.keys[i], &key)) continue;
-        if (place < 0) place = find_place(from, key);
+        if (place < 0) place = vx_keys_place(from, 0, key);
         while (from->keys[place] < key) place++;
         if (from->keys[place] != key) continue;
         offset.nbr[map->to.rows[i]] =

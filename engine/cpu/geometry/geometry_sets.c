@@ -160,20 +160,6 @@ void vx_geometry_coords(const struct vx_geometry *geometry, struct vx_cpu *cpu, 
     vx_cpu_spread(cpu, keys->n, COORDS_ROWS, coords_task, &job);
 }
 
-/* The first index of [begin, n] whose sample is above `sample`. */
-static i64 sample_end(const struct vx_keys *set, i64 begin, i32 sample)
-{
-    i64 end = set->n;
-    while (begin < end) {
-        i64 middle = begin + (end - begin) / 2;
-        if (vx_key_sample(set->keys[middle]) <= sample)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
                              struct vx_geometry_samples *samples)
 {
@@ -183,7 +169,9 @@ void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
     samples->rows = keys->rows;
     samples->starts[0] = 0;
     while (at < keys->n) {
-        at = sample_end(keys, at, vx_key_sample(keys->keys[at]));
+        i32 next = vx_key_sample(keys->keys[at]) + 1;
+        at = vx_keys_place(keys, at,
+                           vx_key_pack(next, VX_AXIS_MIN, VX_AXIS_MIN, VX_AXIS_MIN));
         samples->starts[++samples->count] = at;
     }
 }

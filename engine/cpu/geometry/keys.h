@@ -60,6 +60,20 @@ struct vx_keys_sort {
 void vx_keys_sort(struct vx_cpu *cpu, const struct vx_keys_scan *scan,
                   const struct vx_keys_sort *sort);
 
+/* The first index in [begin, n] of the sorted `set` whose key is not below `key`. */
+static inline i64 vx_keys_place(const struct vx_keys *set, i64 begin, u64 key)
+{
+    i64 end = set->n;
+    while (begin < end) {
+        i64 middle = begin + (end - begin) / 2;
+        if (set->keys[middle] < key)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
 /* Fails when the sorted `set` has a key twice. */
 VX_MUST_USE vx_status vx_keys_check_unique(struct vx_cpu *cpu, const struct vx_keys *set,
                                            struct vx_why *why);

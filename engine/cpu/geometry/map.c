@@ -72,21 +72,6 @@ static void make_runs(struct map_job *job)
     }
 }
 
-/* The first index in [0, n] whose key is not below `key`. */
-static i64 find_place(const struct vx_keys *set, u64 key)
-{
-    i64 begin = 0;
-    i64 end = set->n;
-    while (begin < end) {
-        i64 middle = begin + (end - begin) / 2;
-        if (set->keys[middle] < key)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 /* Looks up one run for keys [begin, end).  The thread that has a row writes the row's
  * entries of the first half of the offsets, found or not.  It also writes the opposite
  * entry, in the second half, of each neighbour found; only one row finds that neighbour
@@ -106,7 +91,7 @@ walk(const struct map_job *job, const struct run *run, int length, i64 begin, i6
         behind[c] = job->build->nbr + (job->v - 1 - run->v - c) * n;
     }
     u64 delta = (u64)run->delta;
-    i64 place = find_place(&job->build->set, keys[begin] + delta);
+    i64 place = vx_keys_place(&job->build->set, 0, keys[begin] + delta);
     i64 found = 0;
     i32 nowhere;
     for (i64 i = begin; i < end; i++) {
@@ -152,7 +137,7 @@ static i64 walk_edge(const struct map_job *job, const struct run *run, i64 begin
         ahead[row] = -1;
         if (!inside(run, set->keys[i])) continue;
         u64 key = set->keys[i] + (u64)run->delta;
-        if (place < 0) place = find_place(set, key);
+        if (place < 0) place = vx_keys_place(set, 0, key);
         while (set->keys[place] < key) place++;
         if (set->keys[place] != key) continue;
         ahead[row] = set->rows[place];

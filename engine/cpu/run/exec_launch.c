@@ -95,9 +95,10 @@ static void launch_activation(const struct vx_job *job, const struct vx_launch *
     vx_cpu_activation(job->exec->cpu, &args);
 }
 
-static void launch_add(const struct vx_job *job, const struct vx_launch *launch)
+static void launch_pair(const struct vx_job *job, const struct vx_launch *launch,
+                        void (*pair)(struct vx_cpu *cpu, const struct vx_pair_args *args))
 {
-    const struct vx_add_args args = {
+    const struct vx_pair_args args = {
         .n = job->rows[launch->set],
         .c = launch->node->layer->channels,
         .a = job_input(job, launch, 0),
@@ -105,7 +106,7 @@ static void launch_add(const struct vx_job *job, const struct vx_launch *launch)
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
     };
-    vx_cpu_add(job->exec->cpu, &args);
+    pair(job->exec->cpu, &args);
 }
 
 static void launch_concat(const struct vx_job *job, const struct vx_launch *launch)
@@ -216,19 +217,6 @@ static void launch_softmax(const struct vx_job *job, const struct vx_launch *lau
     vx_cpu_softmax(job->exec->cpu, &args);
 }
 
-static void launch_mul(const struct vx_job *job, const struct vx_launch *launch)
-{
-    const struct vx_mul_args args = {
-        .n = job->rows[launch->set],
-        .c = launch->node->layer->channels,
-        .a = job_input(job, launch, 0),
-        .b = job_input(job, launch, 1),
-        .activation = launch->node->activation,
-        .out = job->tensors[launch->output],
-    };
-    vx_cpu_mul(job->exec->cpu, &args);
-}
-
 static void launch_affine(const struct vx_job *job, const struct vx_launch *launch)
 {
     const struct vx_layer *layer = launch->node->layer;
@@ -267,8 +255,8 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_TANH: launch_curve(job, launch, VX_CURVE_TANH); return;
     case VX_OP_SOFTMAX: launch_softmax(job, launch); return;
     case VX_OP_AFFINE: launch_affine(job, launch); return;
-    case VX_OP_MUL: launch_mul(job, launch); return;
-    case VX_OP_ADD: launch_add(job, launch); return;
+    case VX_OP_MUL: launch_pair(job, launch, vx_cpu_mul); return;
+    case VX_OP_ADD: launch_pair(job, launch, vx_cpu_add); return;
     case VX_OP_CONCAT: launch_concat(job, launch); return;
     case VX_OP_MAX_POOL: launch_pool(job, launch, VX_POOL_MAX); return;
     case VX_OP_SUM_POOL: launch_pool(job, launch, VX_POOL_SUM); return;

@@ -238,7 +238,7 @@ START_TEST(test_elementwise_by_hand)
     static const f32 a[] = {1, 2, 3, 4};
     static const f32 b[] = {-1, -3, 5, 0.5f};
     f32 out[6];
-    const struct vx_add_args add = {2, 2, a, b, VX_ACTIVATION_RELU, out};
+    const struct vx_pair_args add = {2, 2, a, b, VX_ACTIVATION_RELU, out};
     vx_add_ref(&add);
     static const f32 sums[] = {0, 0, 8, 4.5f};
     ck_assert_mem_eq(out, sums, sizeof sums);

@@ -249,7 +249,7 @@ START_TEST(test_add)
     /* The CPU's: 1 and half a step of it are summed before they are rounded. */
     static const f32 one[] = {1, 0x1p24f}, tiny[] = {0x1p-23f, 3};
     f32 sums[2];
-    vx_add_ref(&(struct vx_add_args){1, 2, one, tiny, VX_ACTIVATION_NONE, sums});
+    vx_add_ref(&(struct vx_pair_args){1, 2, one, tiny, VX_ACTIVATION_NONE, sums});
     ck_assert_double_eq((f64)sums[0], 1 + 0x1p-23);
     ck_assert_double_eq((f64)sums[1],
                         0x1p24 + 4); /* 2^24 + 3 lies between: to the even */

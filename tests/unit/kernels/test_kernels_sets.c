@@ -271,7 +271,7 @@ START_TEST(test_mul_and_affine_by_hand)
     static const f32 a[] = {1, -2, 3, 4}, b[] = {5, 6, -7, 0.5f};
     static const f32 products[] = {5, 0, 0, 2}, lines[] = {3, -3, 7, 9};
     f32 out[4];
-    vx_mul_ref(&(struct vx_mul_args){2, 2, a, b, VX_ACTIVATION_RELU, out});
+    vx_mul_ref(&(struct vx_pair_args){2, 2, a, b, VX_ACTIVATION_RELU, out});
     ck_assert_mem_eq(out, products, sizeof out);
     vx_affine_ref(&(struct vx_affine_args){2, 2, 2, 1, a, NONE, out});
     ck_assert_mem_eq(out, lines, sizeof out);

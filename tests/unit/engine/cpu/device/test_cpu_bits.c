@@ -124,7 +124,7 @@ static f32 *run(struct vx_cpu *cpu, const struct operation *op, const struct set
     const struct vx_layer_norm_args layer = {n,      ci,   1e-5f,          in,
                                              weight, bias, op->activation, out};
     const struct vx_activation_args activation = {n, ci, op->activation, in, out};
-    const struct vx_add_args add = {n, ci, in, in, op->activation, out};
+    const struct vx_pair_args add = {n, ci, in, in, op->activation, out};
     switch (op->kind) {
     case CONV: run_conv(cpu, set, &conv); break;
     case LINEAR: vx_cpu_linear(cpu, &linear); break;

@@ -348,7 +348,7 @@ static void check_add_and_concat(struct vx_cpu *cpu, i64 n, i32 c)
     f32 *b = random_floats(11, n * c);
     f32 *out = floats(n * c * 2 + n);
     f32 *expected = floats(n * c * 2 + n);
-    struct vx_add_args add = {n, c, a, b, VX_ACTIVATION_RELU, out};
+    struct vx_pair_args add = {n, c, a, b, VX_ACTIVATION_RELU, out};
     vx_cpu_add(cpu, &add);
     add.out = expected;
     vx_add_ref(&add);
@@ -362,9 +362,9 @@ static void check_add_and_concat(struct vx_cpu *cpu, i64 n, i32 c)
     ck_assert_mem_eq(out, expected, (size_t)(n * (2 * c + 1)) * sizeof *out);
     /* In place: out may be an input of add. */
     memcpy(out, a, (size_t)(n * c) * sizeof *out);
-    add = (struct vx_add_args){n, c, b, out, VX_ACTIVATION_NONE, out};
+    add = (struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out};
     vx_cpu_add(cpu, &add);
-    add = (struct vx_add_args){n, c, a, b, VX_ACTIVATION_NONE, expected};
+    add = (struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected};
     vx_add_ref(&add);
     ck_assert_mem_eq(out, expected, (size_t)(n * c) * sizeof *out);
     vx_free(a);

@@ -354,12 +354,12 @@ static void check_mul_and_affine(struct vx_cpu *cpu, i64 n, i32 c)
 {
     f32 *a = random_floats(10, n * c), *b = random_floats(11, n * c);
     f32 *out = floats(n * c), *expected = floats(n * c), *size = floats(n * c);
-    vx_cpu_mul(cpu, &(struct vx_mul_args){n, c, a, b, VX_ACTIVATION_RELU, out});
-    vx_mul_ref(&(struct vx_mul_args){n, c, a, b, VX_ACTIVATION_RELU, expected});
+    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, out});
+    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, expected});
     check_same("mul", out, expected, n * c);
     memcpy(out, a, (size_t)(n * c) * sizeof *out); /* in place */
-    vx_cpu_mul(cpu, &(struct vx_mul_args){n, c, b, out, VX_ACTIVATION_NONE, out});
-    vx_mul_ref(&(struct vx_mul_args){n, c, a, b, VX_ACTIVATION_NONE, expected});
+    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out});
+    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected});
     check_same("mul", out, expected, n * c);
     struct vx_affine_args args = {n, c, -1.7f, 0.3f, a, VX_ACTIVATION_NONE, out};
     vx_cpu_affine(cpu, &args);
