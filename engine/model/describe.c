@@ -37,31 +37,27 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
         vx_page_add(&page, " groups %d", layer->groups);
 }
 
-/* The width of the column of kernels: at least 10, more when a kernel is dilated. */
-static int kernel_width(const struct vx_network *network)
-{
-    char kernel[KERNEL_BYTES];
-    int width = 10;
-    for (i32 i = 0; i < network->layers_count; i++) {
-        kernel_text(&network->layers[i], kernel, sizeof kernel);
-        if ((int)strlen(kernel) > width) width = (int)strlen(kernel);
-    }
-    return width;
-}
+/* Columns that are as wide as their widest text. */
+struct widths {
+    int op, kernel;
+};
 
-/* The width of the column of ops: at least 10. */
-static int op_width(const struct vx_network *network)
+static struct widths widths_of(const struct vx_network *network)
 {
-    int width = 10;
+    struct widths widths = {10, 10};
+    char kernel[KERNEL_BYTES];
     for (i32 i = 0; i < network->layers_count; i++) {
-        int mine = (int)strlen(vx_op_name(network->layers[i].op));
-        if (mine > width) width = mine;
+        const struct vx_layer *layer = &network->layers[i];
+        int op = (int)strlen(vx_op_name(layer->op));
+        if (op > widths.op) widths.op = op;
+        kernel_text(layer, kernel, sizeof kernel);
+        if ((int)strlen(kernel) > widths.kernel) widths.kernel = (int)strlen(kernel);
     }
-    return width;
+    return widths;
 }
 
 static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 index,
-                       int width)
+                       const struct widths *widths)
 {
     const struct vx_layer *layer = &graph->network->layers[index];
     const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
@@ -76,7 +72,7 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
         snprintf(set, sizeof set, "  set %-2d", layer->set);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
     vx_page_add(page, "  %-24s %-*s %-14s %-*s %-11s %12lld%s%s%s\n", layer->name,
-                op_width(graph->network), vx_op_name(layer->op), shape, width, kernel,
+                widths->op, vx_op_name(layer->op), shape, widths->kernel, kernel,
                 vx_op_is_conv(layer->op) ? vx_layout_name(layer->layout) : "",
                 (long long)vx_layer_parameters(layer), set,
                 runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
@@ -191,7 +187,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
     const struct vx_signature *signature = &model->signature;
-    const int width = kernel_width(network);
+    const struct widths widths = widths_of(network);
     i64 parameters = 0;
     for (i32 i = 0; i < network->layers_count; i++)
         parameters += vx_layer_parameters(&network->layers[i]);
@@ -205,11 +201,10 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
-    vx_page_add(page, "layers\n  %-24s %-*s %-14s %-*s %-11s %12s\n", "name",
-                op_width(network), "op", "channels", width, "kernel", "layout",
-                "parameters");
+    vx_page_add(page, "layers\n  %-24s %-*s %-14s %-*s %-11s %12s\n", "name", widths.op,
+                "op", "channels", widths.kernel, "kernel", "layout", "parameters");
     for (i32 i = 0; i < network->layers_count; i++)
-        page_layer(page, model->graph, i, width);
+        page_layer(page, model->graph, i, &widths);
     vx_page_add(page, "outputs\n");
     for (i32 i = 0; i < signature->outputs_count; i++)
         vx_page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,

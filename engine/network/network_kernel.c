@@ -41,7 +41,8 @@ static vx_status need_axes(const struct vx_layer_reader *reader,
     return vx_network_parse_axes(value, key, reader->why, axes);
 }
 
-static vx_status kernel_offsets(const struct vx_layer_reader *reader,
+/* Counts the offsets of the layer's kernel, which the key `key` gives. */
+static vx_status kernel_offsets(const struct vx_layer_reader *reader, const char *key,
                                 struct vx_layer *layer)
 {
     const i32 *k = layer->kernel;
@@ -52,8 +53,10 @@ static vx_status kernel_offsets(const struct vx_layer_reader *reader,
     i64 v = (i64)k[0] * k[1] * k[2];
     VX_ENSURE_WHY(v <= VX_KERNEL_OFFSETS_MAX, reader->why, INVALID_ARGUMENT,
                   "a kernel has too many offsets",
-                  "line %d: \"kernel\": expected at most %d offsets, got %dx%dx%d = %lld",
-                  layer->line, VX_KERNEL_OFFSETS_MAX, k[0], k[1], k[2], (long long)v);
+                  "line %d: \"%s\": expected at most %d voxels in the kernel or block, "
+                  "got %dx%dx%d = %lld",
+                  layer->line, key, VX_KERNEL_OFFSETS_MAX, k[0], k[1], k[2],
+                  (long long)v);
     layer->v = (i32)v;
     return VX_OK;
 }
@@ -105,7 +108,7 @@ static vx_status parse_rule(const struct vx_layer_reader *reader,
     return vx_network_parse_axes(padding, &padding_key, reader->why, layer->padding);
 }
 
-/* A layer above this one, by the name in key `of` or `onto`. */
+/* A layer above this one, or the features, by the name in key `of` or `onto`. */
 static vx_status parse_layer(const struct vx_layer_reader *reader,
                              const struct vx_json *name, const struct vx_layer *layer,
                              i32 *found)
@@ -114,6 +117,8 @@ static vx_status parse_layer(const struct vx_layer_reader *reader,
     char nearest[VX_NEAREST_BYTES];
     i32 self = (i32)(layer - network->layers);
     VX_TRY(vx_json_check_kind(name, VX_JSON_TEXT, reader->why));
+    *found = VX_LAYER_FEATS;
+    if (!strcmp(name->text, network->feats_name)) return VX_OK;
     *found = vx_network_find(network, name->text);
     VX_ENSURE_WHY(*found >= 0, reader->why, INVALID_ARGUMENT, "a layer is not known",
                   "line %d: \"%s\": unknown layer \"%.*s\"%s", name->line, name->key,
@@ -134,6 +139,11 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
     const struct vx_json *name;
     VX_TRY(vx_network_need(object, "of", VX_JSON_TEXT, reader->why, &name));
     VX_TRY(parse_layer(reader, name, layer, &layer->of));
+    VX_ENSURE_WHY(layer->of != VX_LAYER_FEATS, reader->why, INVALID_ARGUMENT,
+                  "a layer undoes one that is not strided",
+                  "line %d: \"of\": expected a strided convolution or a pool, and "
+                  "\"%.*s\" is an input",
+                  name->line, VX_NAME_SHOWN, name->text);
     const struct vx_layer *of = &reader->network->layers[layer->of];
     VX_ENSURE_WHY(
         of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV, reader->why,
@@ -155,7 +165,7 @@ static vx_status parse_block(const struct vx_layer_reader *reader, struct vx_lay
     bool down = layer->op == VX_OP_DOWNSAMPLE || layer->op == VX_OP_SPACE_TO_CHANNEL;
     layer->rule = down ? VX_SET_FLOOR : VX_SET_EXPAND;
     memcpy(layer->kernel, layer->stride, sizeof layer->kernel);
-    return kernel_offsets(reader, layer);
+    return kernel_offsets(reader, "stride", layer);
 }
 
 vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
@@ -167,7 +177,7 @@ vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
     const struct vx_json *onto = vx_json_find(object, "onto");
     const struct vx_json *dilated = vx_json_find(object, "dilation");
     u32 keys = reader->keys;
-    layer->of = layer->onto = -1;
+    layer->of = layer->onto = VX_LAYER_NONE;
     if (keys & KEY_OF) return parse_of(reader, object, layer);
     if (!(keys & (KEY_KERNEL | KEY_STRIDE))) return VX_OK;
     for (int axis = 0; axis < 3; axis++) layer->stride[axis] = layer->dilation[axis] = 1;
@@ -175,7 +185,7 @@ vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
     if (onto) VX_TRY(parse_layer(reader, onto, layer, &layer->onto));
     if (!(keys & KEY_KERNEL)) return parse_block(reader, layer);
     VX_TRY(need_axes(reader, object, &kernel, layer->kernel));
-    VX_TRY(kernel_offsets(reader, layer));
+    VX_TRY(kernel_offsets(reader, "kernel", layer));
     if (dilated)
         VX_TRY(vx_network_parse_axes(dilated, &dilation, reader->why, layer->dilation));
     if (keys & KEY_RULE) return parse_rule(reader, object, layer);

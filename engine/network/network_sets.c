@@ -79,11 +79,11 @@ static vx_status settle_of(const struct vx_layer_reader *reader, struct vx_layer
     return VX_OK;
 }
 
-/* From a coarse set onto the finer one of a layer above. */
+/* From a coarse set onto the finer one of a layer above, or of the request. */
 static vx_status settle_onto(const struct vx_layer_reader *reader, struct vx_layer *layer)
 {
     const struct vx_network *network = reader->network;
-    i32 onto = network->layers[layer->onto].set;
+    i32 onto = vx_network_set(network, layer->onto);
     const struct vx_set *fine = &network->sets[onto],
                         *coarse = &network->sets[layer->set];
     char stride[VX_SET_STRIDE_BYTES], from[TEXT_BYTES], to[TEXT_BYTES];
@@ -187,8 +187,8 @@ vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
 {
     layer->set = vx_network_set(reader->network, layer->inputs[0]);
     VX_TRY(check_inputs(reader, layer));
-    if (layer->of >= 0) return settle_of(reader, layer);
-    if (layer->onto >= 0) return settle_onto(reader, layer);
+    if (layer->of != VX_LAYER_NONE) return settle_of(reader, layer);
+    if (layer->onto != VX_LAYER_NONE) return settle_onto(reader, layer);
     return layer->rule ? settle_rule(reader, layer) : VX_OK;
 }
 

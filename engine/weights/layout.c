@@ -172,7 +172,7 @@ static const char *refuse_torchsparse(const struct vx_layer *layer)
 {
     bool transposed = layer->op == VX_OP_TRANSPOSED_CONV;
     if (is_dilated(layer)) return "TorchSparse computes every dilation as 1: set 1";
-    if (transposed && layer->onto < 0)
+    if (transposed && layer->onto == VX_LAYER_NONE)
         return "TorchSparse's generative convolution is not served, and its transposed "
                "one is op \"inverse_conv\"";
     for (int axis = 0; axis < 3; axis++) {

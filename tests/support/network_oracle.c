@@ -104,7 +104,7 @@ static const struct vx_oracle_set *set_settle(struct vx_network_oracle *oracle,
     case VX_OP_TRANSPOSED_CONV:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
-        if (layer->onto >= 0) return set_of(oracle, layer->onto);
+        if (layer->onto != VX_LAYER_NONE) return set_of(oracle, layer->onto);
         rule = VX_SET_EXPAND;
         break;
     case VX_OP_DOWNSAMPLE:

@@ -207,8 +207,8 @@ static void see_layer(const struct vx_layer *layer)
     const i32 *k = layer->kernel, *d = layer->dilation, *p = layer->padding;
     bool strided = layer->rule == VX_SET_FLOOR || layer->rule == VX_SET_SPCONV;
     seen.ops[layer->op]++;
-    if (layer->onto >= 0) seen.onto[layer->op]++;
-    if (layer->onto < 0 && layer->rule == VX_SET_EXPAND) seen.all[layer->op]++;
+    if (layer->onto != VX_LAYER_NONE) seen.onto[layer->op]++;
+    if (layer->onto == VX_LAYER_NONE && layer->rule == VX_SET_EXPAND) seen.all[layer->op]++;
     if (layer->rule == VX_SET_FLOOR) seen.floor[layer->op]++;
     if (layer->rule == VX_SET_SPCONV) seen.spconv[layer->op]++;
     if (vx_op_is_conv(layer->op)) {
@@ -228,7 +228,7 @@ static void see_network(const struct vx_network *network)
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         see_layer(layer);
-        makers += layer->rule != VX_SET_REQUEST && layer->onto < 0 &&
+        makers += layer->rule != VX_SET_REQUEST && layer->onto == VX_LAYER_NONE &&
                   layer->set != vx_network_set(network, layer->inputs[0]);
     }
     seen.shared += makers > network->sets_count - 1;

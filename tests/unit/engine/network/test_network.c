@@ -241,7 +241,8 @@ static const struct {
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3,0]"),
      "layer \"y\": line 1, column 129: expected an integer from 1 to 343, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":9"),
-     "layer \"y\": line 1: \"kernel\": expected at most 343 offsets, got 9x9x9 = 729"},
+     "layer \"y\": line 1: \"kernel\": expected at most 343 voxels in the kernel or "
+     "block, got 9x9x9 = 729"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"dilation\":0"),
      "layer \"y\": line 1, column 137: \"dilation\": expected an integer from 1 to 1024, "
      "got 0"},

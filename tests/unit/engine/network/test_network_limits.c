@@ -129,7 +129,8 @@ START_TEST(kernels)
         const char *more, *says;
     } cases[] = {
         {"\"kernel\":7", NULL},
-        {"\"kernel\":[7,7,9]", "expected at most 343 offsets, got 7x7x9 = 441"},
+        {"\"kernel\":[7,7,9]",
+         "expected at most 343 voxels in the kernel or block, got 7x7x9 = 441"},
         {"\"kernel\":[343,1,1]", NULL},
         {"\"kernel\":[345,1,1]", "343"},
         {"\"kernel\":[3,2,3]", "expected odd sizes, got 3x2x3"},

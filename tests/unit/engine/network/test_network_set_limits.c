@@ -1,4 +1,5 @@
-/* How many sets a network may have, and the limits that it gives them itself.
+/* How many sets a network may have, the limits that it gives them itself, and the features
+ * in place of a layer.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -78,6 +79,48 @@ START_TEST(as_many_sets_as_the_limit)
 }
 END_TEST
 
+/* `onto` may name the features; `of` may not, and a block has at most 343 voxels. */
+static const struct {
+    const char *layers;
+    const char *why; /* NULL = good */
+} features[] = {
+    {"{\"name\":\"d\",\"op\":\"downsample\",\"input\":\"feats\",\"stride\":2},\n"
+     "{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"d\",\"stride\":2,\"onto\":"
+     "\"feats\"}",
+     NULL},
+    {"{\"name\":\"d\",\"op\":\"downsample\",\"input\":\"feats\",\"stride\":3},\n"
+     "{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"d\",\"stride\":2,\"onto\":"
+     "\"feats\"}",
+     "layer \"y\": line 3: \"onto\": stride 2x2x2 does not lead from set 1 (stride "
+     "3x3x3, made by layer \"d\") to set 0 (the request's)"},
+    {"{\"name\":\"d\",\"op\":\"downsample\",\"input\":\"feats\",\"stride\":2},\n"
+     "{\"name\":\"y\",\"op\":\"unpool\",\"input\":\"d\",\"of\":\"feats\"}",
+     "layer \"y\": line 3: \"of\": expected a strided convolution or a pool, and "
+     "\"feats\" is an input"},
+    {"{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":8}",
+     "layer \"y\": line 2: \"stride\": expected at most 343 voxels in the kernel or "
+     "block, got 8x8x8 = 512"},
+};
+
+START_TEST(features_in_place_of_a_layer)
+{
+    struct vx_why why = {{0}};
+    char expected[2 * VX_WHY_BYTES];
+    say("{\"format\":1,\"inputs\":{\"feats\":{\"channels\":4}},\"layers\":[\n%s],"
+        "\"outputs\":[{\"layer\":\"y\"}]}",
+        features[_i].layers);
+    const struct vx_network *network = parse(&why);
+    ck_assert_msg(!network == !!features[_i].why, "%s", why.text);
+    if (network) {
+        ck_assert_int_eq(network->layers[1].onto, VX_LAYER_FEATS);
+        ck_assert_int_eq(network->layers[1].set, 0);
+        return;
+    }
+    snprintf(expected, sizeof expected, LABEL ": %s", features[_i].why);
+    ck_assert_str_eq(why.text, expected);
+}
+END_TEST
+
 static const struct {
     const char *sets;
     const char *why; /* NULL = good */
@@ -129,6 +172,7 @@ int main(void)
     TCase *tcase = tcase_create("network_set_limits");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, as_many_sets_as_the_limit);
+    tcase_add_loop_test(tcase, features_in_place_of_a_layer, 0, VX_COUNT(features));
     tcase_add_loop_test(tcase, limits_of_sets, 0, VX_COUNT(limits));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
