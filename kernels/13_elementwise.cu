@@ -3,17 +3,18 @@
 #include "kernels/activation.cuh"
 #include "kernels/vector.cuh"
 
-VX_KERNEL(VX_POINTWISE_THREADS, 4) add(struct vx_add_device_args args)
+/* add, or mul: `product` is a constant at each call. */
+VX_DEVICE void join_vectors(const struct vx_add_device_args *args, int32_t product)
 {
     struct vx_words4 a[VX_ROUNDS], b[VX_ROUNDS];
-    int64_t count = args.n * (args.cp / VX_LANES);
+    int64_t count = args->n * (args->cp / VX_LANES);
     int64_t first =
         (int64_t)vx_block_x() * (VX_ROUNDS * VX_POINTWISE_THREADS) + vx_thread();
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
         int64_t at = first + k * VX_POINTWISE_THREADS;
-        a[k] = at < count ? vx_vector_load(args.a, at) : vx_vector_zero();
-        b[k] = at < count ? vx_vector_load(args.b, at) : vx_vector_zero();
+        a[k] = at < count ? vx_vector_load(args->a, at) : vx_vector_zero();
+        b[k] = at < count ? vx_vector_load(args->b, at) : vx_vector_zero();
     }
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
@@ -24,8 +25,51 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) add(struct vx_add_device_args args)
         vx_vector_unpack(b[k], y);
         VX_UNROLL
         for (int32_t e = 0; e < VX_LANES; e++)
-            x[e] = vx_activate(args.activation, x[e] + y[e]);
-        vx_vector_store(args.out, at, vx_vector_pack(x));
+            x[e] = vx_activate(args->activation, product ? x[e] * y[e] : x[e] + y[e]);
+        vx_vector_store(args->out, at, vx_vector_pack(x));
+    }
+}
+
+VX_KERNEL(VX_POINTWISE_THREADS, 4) add(struct vx_add_device_args args)
+{
+    join_vectors(&args, 0);
+}
+
+VX_KERNEL(VX_POINTWISE_THREADS, 4) mul(struct vx_add_device_args args)
+{
+    join_vectors(&args, 1);
+}
+
+VX_KERNEL(VX_POINTWISE_THREADS, 4) affine(struct vx_affine_device_args args)
+{
+    int32_t columns = args.cp / VX_LANES;
+    struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
+    for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
+        int32_t real = args.c - walk.column * VX_LANES;
+        for (int64_t row = walk.row; row < walk.last; row += VX_ROUNDS * walk.step) {
+            struct vx_words4 words[VX_ROUNDS];
+            VX_UNROLL
+            for (int32_t k = 0; k < VX_ROUNDS; k++) {
+                int64_t at = row + k * walk.step;
+                words[k] = at < walk.last
+                               ? vx_vector_load(args.in, at * columns + walk.column)
+                               : vx_vector_zero();
+            }
+            VX_UNROLL
+            for (int32_t k = 0; k < VX_ROUNDS; k++) {
+                int64_t at = row + k * walk.step;
+                float x[VX_LANES];
+                if (at >= walk.last) break;
+                vx_vector_unpack(words[k], x);
+                VX_UNROLL
+                for (int32_t e = 0; e < VX_LANES; e++) {
+                    float y =
+                        vx_activate(args.activation, x[e] * args.scale + args.shift);
+                    x[e] = e < real ? y : 0.0f;
+                }
+                vx_vector_store(args.out, at * columns + walk.column, vx_vector_pack(x));
+            }
+        }
     }
 }
 

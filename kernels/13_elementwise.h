@@ -7,8 +7,8 @@
  *          convert  to[e]    = from[e] rounded to the nearest, ties to even
  * Shapes   a, b, in, out (N,C); inputs[k] (N,Ck), out (N, sum of Ck); from, to (count)
  * Types    add, mul, affine and concat f32.  convert: F32, F16 or BF16 to any of them; to itself is a
- *          copy.  Device: add and concat in VX_TYPE (F32, F16, BF16; TF32 as F32), rows
- *          of Cp channels; add sums in f32 and rounds once.
+ *          copy.  Device: add, mul, affine and concat in VX_TYPE (F32, F16, BF16; TF32 as
+ *          F32), rows of Cp channels; computed in f32, one rounding.
  * Idea     Nothing to compute: as fast as memory.  Values beyond the target's range
  *          become infinity, small ones subnormal, and NaN stays NaN (quiet, its top bits
  *          kept), so that a NaN in a request is a NaN in its answer.
@@ -17,7 +17,8 @@
  * Cost     bytes: what is read plus what is written.
  * Limits   at most VX_CONCAT_INPUTS_MAX inputs; concat and convert: out overlaps no
  *          input.  Device: Cp a multiple of 16; concat packs the real channels without
- *          the padding and writes 0 behind them; convert is part of 14_rows.
+ *          the padding and writes 0 behind them, as affine does, whose shift might leave
+ *          infinity there; convert is part of 14_rows.
  * Order    elements are independent.
  * Oracle   13_elementwise_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c (mul, affine:
  *          test_cpu_sets.c); device: 13_elementwise_device_ref.c.
@@ -65,6 +66,7 @@ struct vx_concat_args {
     float *out; /* (N, sum of C) */
 };
 
+/* Of add and mul. */
 struct vx_add_device_args {
     int64_t n;
     int32_t cp;
@@ -72,6 +74,15 @@ struct vx_add_device_args {
     const void *a;      /* (N, Cp) */
     const void *b;      /* (N, Cp) */
     void *out;          /* (N, Cp); may be a or b */
+};
+
+struct vx_affine_device_args {
+    int64_t n;
+    int32_t c, cp;      /* real channels, and those of a row */
+    int32_t activation; /* enum vx_activation */
+    float scale, shift;
+    const void *in; /* (N, Cp) */
+    void *out;      /* (N, Cp); may be in */
 };
 
 struct vx_concat_device_input {

@@ -5,16 +5,20 @@
  *                      torch.nn.Softplus()
  *          tanh        y = tanh(x)
  * Shapes   in (N,C)  out (N,C), may be in.
- * Types    f32; the reference computes in f64 and rounds once.
+ * Types    f32; the reference computes in f64 and rounds once.  Device: VX_TYPE (F32, F16,
+ *          BF16; TF32 as F32) in rows of Cp channels, computed in f32, one rounding.
  * Idea     10_activation has the curves that convolutions apply before they store: a new
  *          one there is a new text of every convolution.  These follow few layers and
  *          need a parameter, so they are a pass of their own.
  * Steps    1 read   2 compute   3 write.
- * Tiles    none: any split of N*C is legal.
- * Cost     flops 2 (leaky_relu) to 35 (softplus) per element; bytes 8*N*C.
- * Limits   N*C < 2^63.  NaN stays NaN; slope is finite.
+ * Tiles    none: any split of N*C is legal.  Device: pointwise.h.
+ * Cost     flops 2 (leaky_relu) to 35 (softplus) per element; bytes 8*N*C (device: read and
+ *          write of N*Cp elements).
+ * Limits   N*C < 2^63.  NaN stays NaN; slope is finite.  Device: Cp a multiple of 16; padded
+ *          channels get the curve of what they hold, which is finite.
  * Order    elements are independent.
- * Oracle   20_curve_ref.c, tests/unit/engine/cpu/device/test_cpu_sets.c.
+ * Oracle   20_curve_ref.c, tests/unit/engine/cpu/device/test_cpu_sets.c; device:
+ *          20_curve_device_ref.c, tests/oracle/cases_pointwise.c.
  * Source   torch.nn.LeakyReLU, Softplus, Tanh.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -33,6 +37,15 @@ struct vx_curve_args {
     float slope;     /* of leaky_relu below 0 */
     const float *in; /* (N, C) */
     float *out;      /* (N, C); may be in */
+};
+
+struct vx_curve_device_args {
+    int64_t n;
+    int32_t cp;
+    int32_t curve;  /* enum vx_curve */
+    float slope;    /* of leaky_relu below 0 */
+    const void *in; /* (N, Cp) */
+    void *out;      /* (N, Cp); may be in */
 };
 
 /* One element in double. */

@@ -10,4 +10,8 @@ target_sources(kernels PRIVATE
   13_elementwise_spec.c
   14_rows_ref.c
   14_rows_spec.c
+  19_softmax_device_ref.c
+  19_softmax_spec.c
+  20_curve_device_ref.c
+  20_curve_spec.c
 )

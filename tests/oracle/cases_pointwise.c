@@ -3,6 +3,8 @@
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
 #include "kernels/14_rows.h"
+#include "kernels/19_softmax.h"
+#include "kernels/20_curve.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>
@@ -114,6 +116,7 @@ static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
     vx_trial_run(rig, &trial);
 }
 
+/* add and mul */
 static void add_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                      const struct shape *shape, i32 variant)
 {
@@ -128,6 +131,97 @@ static void add_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_in(&trial, &args.b, vx_rig_reals(rig, kernel->type, count, SCALE),
                 row_bytes(shape, kernel->type));
     out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+    vx_trial_run(rig, &trial);
+}
+
+static void affine_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct shape *shape, i32 variant)
+{
+    static const f32 scales[] = {1.5f, -4.0f, 0.3f}, shifts[] = {-0.75f, 4.0f};
+    struct vx_affine_device_args args = {.n = shape->n,
+                                         .c = shape->c,
+                                         .cp = shape->cp,
+                                         .activation = variant % 5,
+                                         .scale = scales[variant % 3],
+                                         .shift = shifts[variant % 2]};
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    vx_trial_in(&trial, &args.in,
+                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
+                row_bytes(shape, kernel->type));
+    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+    vx_trial_run(rig, &trial);
+}
+
+/* Numbers of size 8, and those at which a curve ends or turns. */
+static void curve_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                       const struct shape *shape, i32 variant)
+{
+    struct vx_curve_device_args args = {.n = shape->n,
+                                        .cp = shape->cp,
+                                        .curve = variant % 3,
+                                        .slope = variant < 3 ? 0.01f : -1.5f};
+    const i64 count = shape->n * shape->cp;
+    static const f64 odd[] = {0.0,   -0.0,  1e-6,  -1e-6, 19.0,  20.0,
+                              20.25, -20.0, 200.0, -80.0, 1e-39, -200.0};
+    struct vx_trial trial;
+    void *in = vx_rig_reals(rig, kernel->type, count, 2 * SCALE);
+    for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
+        vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
+    if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    struct vx_field *field =
+        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
+    field->kind = VX_FIELD_REAL;
+    field->type = kernel->type;
+    field->absolute = CURVE;
+    vx_trial_same(&trial, &args.in, field);
+    vx_trial_run(rig, &trial);
+}
+
+/* A lane adds at least 8 and at most C/32 exponentials, then 5 times the lanes are added.  An
+ * exponential has the rounding of its argument, up to 8, and two of its own; the quotient one.
+ * The largest of C results is at most exp(8) / C. */
+static f64 softmax_bound(i32 c)
+{
+    f64 terms = c / 32.0 > 8 ? c / 32.0 : 8;
+    return fmin(1, exp(2 * SCALE) / c) * (terms + 5 + 8 + 4) * 0x1p-24;
+}
+
+/* softmax in place, and argmax: variants 1 and 2 have rows with NaN, and with infinities.  Whole
+ * numbers are often equal, so that the lowest channel must win. */
+static void softmax_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                         const struct shape *shape, i32 variant)
+{
+    struct vx_softmax_device_args args = {.n = shape->n, .c = shape->c, .cp = shape->cp};
+    const enum vx_number type = kernel->type;
+    const i64 count = shape->n * shape->cp;
+    const f64 odd = variant == 1 ? (f64)NAN : (f64)INFINITY;
+    struct vx_trial trial;
+    struct vx_field *field;
+    void *in = vx_rig_reals(rig, type, count, SCALE);
+    for (i64 e = 0; e < count && variant == 3; e++)
+        vx_number_ref_write(in, type, e, floor(vx_number_ref_read(in, type, e)));
+    for (i64 i = 0; i < shape->n && variant % 3; i += 3) {
+        vx_number_ref_write(in, type, i * shape->cp + shape->c / 2, odd);
+        vx_number_ref_write(in, type, i * shape->cp + shape->c - 1, odd);
+    }
+    for (i64 e = 0; e < shape->cp && shape->n > 0 && variant == 2; e++)
+        vx_number_ref_write(in, type, count - shape->cp + e, -(f64)INFINITY);
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    if (kernel->spec == vx_kernel_find("argmax")) {
+        vx_trial_in(&trial, &args.in, in, row_bytes(shape, type));
+        vx_trial_out(rig, &trial, &args.out, (size_t)shape->n * sizeof(i32));
+    } else {
+        field = vx_trial_both(&trial, &args.out, in, row_bytes(shape, type));
+        field->kind = VX_FIELD_REAL;
+        field->type = type;
+        field->absolute = softmax_bound(shape->c);
+        vx_trial_same(&trial, &args.in, field);
+    }
     vx_trial_run(rig, &trial);
 }
 
@@ -212,7 +306,9 @@ static const struct {
     {"activation", activation_case, 5}, {"batch_norm", batch_norm_case, 5},
     {"layer_norm", layer_norm_case, 6}, {"add", add_case, 5},
     {"concat", concat_case, 8},         {"rows_in", rows_case, 12},
-    {"rows_out", rows_case, 12},
+    {"rows_out", rows_case, 12},        {"mul", add_case, 5},
+    {"affine", affine_case, 6},         {"curve", curve_case, 6},
+    {"softmax", softmax_case, 4},       {"argmax", softmax_case, 4},
 };
 
 void vx_cases_pointwise(struct vx_rig *rig)

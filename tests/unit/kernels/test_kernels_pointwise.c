@@ -227,20 +227,26 @@ START_TEST(test_activation_rows)
 }
 END_TEST
 
+/* Sums and products. */
 START_TEST(test_add)
 {
-    const enum vx_number type = types[_i];
+    const enum vx_number type = types[_i / 2];
+    const bool product = _i % 2;
     const i32 n = 3, cp = 32;
     for (i32 place = 0; place < 3; place++) {
         void *a = tensor(n * cp, type, 1), *b = tensor(n * cp, type, 2),
              *apart = tensor(n * cp, type, 3);
         void *out = place == 0 ? a : place == 1 ? b : apart;
         const struct vx_add_device_args args = {n, cp, VX_ACTIVATION_RELU, a, b, out};
-        run("add", &args, type);
-        for (i64 e = 0; e < n * cp; e++)
-            ck_assert_double_eq(
-                vx_number_ref_read(out, type, e),
-                curve(VX_ACTIVATION_RELU, value_at(e, 1) + value_at(e, 2)));
+        run(product ? "mul" : "add", &args, type);
+        for (i64 e = 0; e < n * cp; e++) {
+            f64 x = value_at(e, 1), y = value_at(e, 2);
+            if (product)
+                check_near(out, type, e, curve(VX_ACTIVATION_RELU, x * y));
+            else
+                ck_assert_double_eq(vx_number_ref_read(out, type, e),
+                                    curve(VX_ACTIVATION_RELU, x + y));
+        }
         ck_assert(isnan(vx_number_ref_read(out, type, n * cp)));
         vx_free(a);
         vx_free(b);
@@ -423,7 +429,7 @@ int main(void)
     tcase_add_loop_test(cases, test_halves, 0, 2);
     tcase_add_loop_test(cases, test_nan_by_hand, 0, 15);
     tcase_add_loop_test(cases, test_activation_rows, 0, 5 * TYPES);
-    tcase_add_loop_test(cases, test_add, 0, TYPES);
+    tcase_add_loop_test(cases, test_add, 0, 2 * TYPES);
     tcase_add_loop_test(cases, test_concat, 0, TYPES);
     tcase_add_loop_test(cases, test_batch_norm, 0, TYPES);
     tcase_add_loop_test(cases, test_layer_norm, 0, 5 * TYPES);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/20_curve.h"
+#include "kernels/activation.cuh"
+#include "kernels/vector.cuh"
+
+/* Beyond it torch's softplus is x itself. */
+#define SOFTPLUS_THRESHOLD 20.0f
+
+#if VX_CUDA
+VX_DEVICE float curve_log1p(float x)
+{
+    return log1pf(x);
+}
+VX_DEVICE float curve_tanh(float x)
+{
+    return tanhf(x);
+}
+#else
+VX_DEVICE float curve_log1p(float x)
+{
+    return __builtin_log1pf(x);
+}
+VX_DEVICE float curve_tanh(float x)
+{
+    return __builtin_tanhf(x);
+}
+#endif
+
+VX_DEVICE float curve_one(const struct vx_curve_device_args *args, float x)
+{
+    switch (args->curve) {
+    case VX_CURVE_LEAKY_RELU: return x > 0.0f ? x : args->slope * x;
+    case VX_CURVE_SOFTPLUS: return x > SOFTPLUS_THRESHOLD ? x : curve_log1p(vx_exp(x));
+    default: return curve_tanh(x);
+    }
+}
+
+VX_KERNEL(VX_POINTWISE_THREADS, 4) curve(struct vx_curve_device_args args)
+{
+    struct vx_words4 words[VX_ROUNDS];
+    int64_t count = args.n * (args.cp / VX_LANES);
+    int64_t first =
+        (int64_t)vx_block_x() * (VX_ROUNDS * VX_POINTWISE_THREADS) + vx_thread();
+    VX_UNROLL
+    for (int32_t k = 0; k < VX_ROUNDS; k++) {
+        int64_t at = first + k * VX_POINTWISE_THREADS;
+        words[k] = at < count ? vx_vector_load(args.in, at) : vx_vector_zero();
+    }
+    VX_UNROLL
+    for (int32_t k = 0; k < VX_ROUNDS; k++) {
+        int64_t at = first + k * VX_POINTWISE_THREADS;
+        float x[VX_LANES];
+        if (at >= count) break;
+        vx_vector_unpack(words[k], x);
+        VX_UNROLL
+        for (int32_t e = 0; e < VX_LANES; e++) x[e] = curve_one(&args, x[e]);
+        vx_vector_store(args.out, at, vx_vector_pack(x));
+    }
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/20_curve.h"
+#include "kernels/pointwise_spec.h"
+
+void vx_curve_device_ref(const void *pointer, enum vx_number type)
+{
+    const struct vx_curve_device_args *args = pointer;
+    for (int64_t e = 0; e < args->n * args->cp; e++)
+        vx_number_ref_write(args->out, type, e,
+                            vx_curve_ref_one((enum vx_curve)args->curve,
+                                             (double)args->slope,
+                                             vx_number_ref_read(args->in, type, e)));
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/types.h"
+#include "kernels/13_elementwise.h"
+#include "kernels/19_softmax.h"
+#include "kernels/20_curve.h"
+#include "kernels/kernel.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* The device's references of the operators of networks of several levels, by hand or against their
+ * definition in long double. */
+
+static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
+                                       VX_NUMBER_TF32};
+#define TYPES 4
+#define CP    16
+
+static void run(const char *name, const void *args, enum vx_number type)
+{
+    vx_kernel_find(name)->ref(args, type);
+}
+
+/* `count` numbers of rows of `c`, spread to rows of CP with NaN behind each, and a row of NaN at the
+ * end. */
+static void *rows_of(const f64 *numbers, i64 count, i32 c, enum vx_number type)
+{
+    const i64 rows = count / c;
+    void *made = vx_alloc((size_t)((rows + 1) * CP) * (size_t)vx_number_bytes(type));
+    for (i64 e = 0; e < (rows + 1) * CP; e++) {
+        bool real = e / CP < rows && e % CP < c;
+        vx_number_ref_write(made, type, e,
+                            real ? numbers[e / CP * c + e % CP] : (f64)NAN);
+    }
+    return made;
+}
+
+/* A number of size 1, a rounding to the type away. */
+static bool is_near(f64 got, f64 expected, enum vx_number type)
+{
+    static const f64 steps[] = {[VX_NUMBER_F32] = 0x1p-23,
+                                [VX_NUMBER_F16] = 0x1p-10,
+                                [VX_NUMBER_BF16] = 0x1p-7,
+                                [VX_NUMBER_TF32] = 0x1p-23};
+    if (isnan(expected)) return isnan(got);
+    return got == expected ||
+           fabs(got - expected) <= steps[type] * fabs(expected) + 0x1p-24;
+}
+
+/* The real channels are as expected, behind them there are zeros; the row of NaN behind the last is
+ * as it was. */
+static void check_rows(const void *out, const f64 *expected, i64 count, i32 c,
+                       enum vx_number type)
+{
+    const i64 rows = count / c;
+    for (i64 e = 0; e < (rows + 1) * CP; e++) {
+        f64 should = 0;
+        if (e / CP == rows)
+            should = (f64)NAN;
+        else if (e % CP < c)
+            should = expected[e / CP * c + e % CP];
+        f64 got = vx_number_ref_read(out, type, e);
+        if (!is_near(got, should, type))
+            ck_abort_msg("row %d channel %d: expected %g, got %g", (int)(e / CP),
+                         (int)(e % CP), should, got);
+    }
+}
+
+START_TEST(test_affine)
+{
+    static const f64 in[] = {1, -2, 4, 0, (f64)NAN, -8};
+    static const f64 expected[] = {1, 0, 7, 0, (f64)NAN, 0};
+    const enum vx_number type = types[_i];
+    void *rows = rows_of(in, 6, 3, type);
+    run("affine",
+        &(struct vx_affine_device_args){2, 3, CP, VX_ACTIVATION_RELU, 2, -1, rows, rows},
+        type);
+    check_rows(rows, expected, 6, 3, type);
+    vx_free(rows);
+}
+END_TEST
+
+/* torch.nn.LeakyReLU(0.25), Softplus(), Tanh() of numbers that every type holds. */
+START_TEST(test_curves)
+{
+    static const f64 in[] = {-2, 3, 0, -0.5, 20.25, -8, (f64)NAN, (f64)INFINITY};
+    static const f64 expected[][8] = {
+        {-0.5, 3, 0, -0.125, 20.25, -2, (f64)NAN, (f64)INFINITY},
+        {0.12692801104297263, 3.0485873515737421, 0.69314718055994531,
+         0.47407698418010669, 20.25, 0.00033540637289566238, (f64)NAN, (f64)INFINITY},
+        {-0.96402758007581690, 0.99505475368673046, 0, -0.46211715726000975, 1,
+         -0.99999977492967588, (f64)NAN, 1},
+    };
+    const enum vx_number type = types[_i / 3];
+    f64 full[CP], should[CP];
+    for (i32 e = 0; e < CP; e++) {
+        full[e] = in[e % 8];
+        should[e] = expected[_i % 3][e % 8];
+    }
+    void *rows = rows_of(full, CP, CP, type);
+    run("curve", &(struct vx_curve_device_args){1, CP, _i % 3, 0.25f, rows, rows}, type);
+    check_rows(rows, should, CP, CP, type);
+    vx_free(rows);
+}
+END_TEST
+
+/* exp(0), exp(-log 2) and so on: 4/7, 2/7, 1/7; then equal numbers, and what becomes NaN. */
+START_TEST(test_softmax)
+{
+    const f64 l = log(2);
+    const f64 in[] = {200 + 2 * l, 200 + l, 200,           -3, -3, -3, 1, (f64)NAN,
+                      0,           1,       (f64)INFINITY, 0};
+    const f64 no = (f64)NAN;
+    const f64 expected[] = {4 / 7.0, 2 / 7.0, 1 / 7.0, 1 / 3.0, 1 / 3.0, 1 / 3.0,
+                            no,      no,      no,      no,      no,      no};
+    const enum vx_number type = types[_i];
+    void *rows = rows_of(in, 12, 3, type);
+    run("softmax", &(struct vx_softmax_device_args){4, 3, CP, rows, rows}, type);
+    /* In f16 and bf16 200 + log 2 is rounded by up to half a unit, which exp makes relative. */
+    for (i32 e = 0; e < 3; e++) {
+        f64 unit = type == VX_NUMBER_F16 ? 0.0625 : type == VX_NUMBER_BF16 ? 0.5 : 2e-5;
+        ck_assert_double_eq_tol(vx_number_ref_read(rows, type, e), expected[e], unit);
+        vx_number_ref_write(rows, type, e, expected[e]);
+    }
+    check_rows(rows, expected, 12, 3, type);
+    vx_free(rows);
+}
+END_TEST
+
+START_TEST(test_argmax)
+{
+    const f64 no = (f64)NAN;
+    static const i32 expected[] = {1, 0, 2, 1, 0, 0};
+    const f64 in[] = {1,
+                      3,
+                      2,
+                      5,
+                      5,
+                      -1,
+                      -4,
+                      -3,
+                      -2,
+                      1,
+                      no,
+                      no,
+                      no,
+                      7,
+                      no,
+                      -(f64)INFINITY,
+                      -(f64)INFINITY,
+                      -(f64)INFINITY};
+    const enum vx_number type = types[_i];
+    void *rows = rows_of(in, 18, 3, type);
+    i32 out[7] = {-7, -7, -7, -7, -7, -7, -7};
+    run("argmax", &(struct vx_softmax_device_args){6, 3, CP, rows, out}, type);
+    for (i32 i = 0; i < 6; i++) ck_assert_int_eq(out[i], expected[i]);
+    ck_assert_int_eq(out[6], -7);
+    vx_free(rows);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels_operators");
+    TCase *cases = tcase_create("kernels_operators");
+    tcase_set_timeout(cases, 60);
+    tcase_add_loop_test(cases, test_affine, 0, TYPES);
+    tcase_add_loop_test(cases, test_curves, 0, 3 * TYPES);
+    tcase_add_loop_test(cases, test_softmax, 0, TYPES);
+    tcase_add_loop_test(cases, test_argmax, 0, TYPES);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
