@@ -50,9 +50,9 @@ VX_KERNEL(VX_JOIN_THREADS, 4) join_rows(const struct vx_join_rows_args args)
     }
 }
 
-VX_DEVICE uint32_t raised(uint32_t row, int32_t base)
+VX_DEVICE uint32_t raised(uint32_t row, uint32_t by)
 {
-    return (int32_t)row < 0 ? ~0u : row + (uint32_t)base;
+    return (int32_t)row < 0 ? ~0u : row + by;
 }
 
 /* Copies the masks.  On either side they may begin at any word, and they are a 28th of
@@ -81,7 +81,7 @@ VX_KERNEL(VX_JOIN_THREADS, 4) join_map(const struct vx_join_map_args args)
 {
     struct walk walk = walk_begin(args.shares, args.count);
     struct vx_join_map_piece piece = args.pieces[walk.piece];
-    int32_t base = (int32_t)piece.base;
+    uint32_t by = (uint32_t)piece.raise;
     int64_t quads = vx_join_quads(piece.n, args.nbr_stride);
     const struct vx_words4 *from = (const struct vx_words4 *)piece.nbr;
     struct vx_words4 *to = (struct vx_words4 *)(args.nbr + piece.base * args.nbr_stride);
@@ -97,8 +97,8 @@ VX_KERNEL(VX_JOIN_THREADS, 4) join_map(const struct vx_join_map_args args)
         VX_UNROLL
         for (int32_t k = 0; k < VX_JOIN_ROUNDS; k++) {
             int64_t at = walk.unit + k * VX_JOIN_THREADS;
-            struct vx_words4 whole = {raised(rows[k].x, base), raised(rows[k].y, base),
-                                      raised(rows[k].z, base), raised(rows[k].w, base)};
+            struct vx_words4 whole = {raised(rows[k].x, by), raised(rows[k].y, by),
+                                      raised(rows[k].z, by), raised(rows[k].w, by)};
             if (at < quads) to[at] = whole;
         }
     }

@@ -1,7 +1,7 @@
 /* 15_geometry_join - the geometries of a batch: compared, joined to one, and reported.
  *
  * Math     join_rows      out[base_p + r]   = base_p + rows_p[r]
- *          join_map       nbr[base_p + r,v] = nbr_p[r,v] + base_p where nbr_p[r,v] >= 0,
+ *          join_map       nbr[base_p + r,v] = nbr_p[r,v] + raise_p where nbr_p[r,v] >= 0,
  *                                             else -1
  *                         masks[base_p + r] = masks_p[r]
  *          words_differ   differs_p         = 1 if a_p[i] != b_p[i] for any i, else 0
@@ -11,7 +11,8 @@
  * Types    i32 rows, u32 masks and words, u64 pairs.
  * Idea     Samples of a batch have no neighbours in each other, so that the map of the
  *          batch is the maps of its pieces with row numbers raised: a batch whose pieces
- *          are known needs no search.  words_differ compares a piece's coordinates with
+ *          are known needs no search.  raise_p is base_p where a map reads the set that it
+ *          is for, else the first row of the piece in the set that it reads.  words_differ compares a piece's coordinates with
  *          those of a known geometry.  One launch serves all pieces, however different in
  *          size: each has a share of the launch's blocks, and a block finds its piece by
  *          looking at all shares at once, a lane to each.
@@ -64,6 +65,7 @@ struct vx_join_rows_args {
 
 struct vx_join_map_piece {
     int64_t n, base;
+    int64_t raise; /* base + n, and all row numbers raised, are at most 2^31 */
     const int32_t *nbr;    /* (n, nbr_stride) */
     const uint32_t *masks; /* (n, words) */
 };

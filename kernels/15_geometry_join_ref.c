@@ -16,7 +16,7 @@ static void join_row(const struct vx_join_map_args *args,
     const int32_t *from = piece->nbr + r * args->nbr_stride;
     int32_t *to = args->nbr + (piece->base + r) * args->nbr_stride;
     for (int32_t v = 0; v < args->nbr_stride; v++)
-        to[v] = from[v] < 0 ? -1 : (int32_t)(from[v] + piece->base);
+        to[v] = from[v] < 0 ? -1 : (int32_t)(from[v] + piece->raise);
     for (int32_t word = 0; word < args->words; word++)
         args->masks[(piece->base + r) * args->words + word] =
             piece->masks[r * args->words + word];

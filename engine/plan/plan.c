@@ -2,6 +2,7 @@
 #include "engine/plan/plan.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/text/sentence.h"
 #include "kernels/kernel.h"
 
 #include <stdio.h>
@@ -206,6 +207,19 @@ const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_
         snprintf(out + used, VX_PLAN_NEED_BYTES - (size_t)used,
                  ", and %d set%s made from them", others, others > 1 ? "s" : "");
     return out;
+}
+
+vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows, bool exact,
+                            struct vx_why *why)
+{
+    const struct vx_set *it = &plan->sets[set];
+    VX_ENSURE_WHY(!it->rows_max || rows <= it->rows_max, why, RESOURCE_EXHAUSTED,
+                  "a set has more voxels than its limit",
+                  "set %d, made by layer \"%.*s\", has %s%lld voxels; limits.sets allows "
+                  "%lld",
+                  set, VX_NAME_SHOWN, plan->graph->network->layers[it->layer].name,
+                  exact ? "" : "at least ", (long long)rows, (long long)it->rows_max);
+    return VX_OK;
 }
 
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)

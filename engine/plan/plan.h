@@ -85,6 +85,10 @@ i64 vx_plan_voxels_max(const struct vx_plan *plan, size_t bytes);
  * each, and 5 sets made from them". */
 #define VX_PLAN_NEED_BYTES 96
 const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_BYTES]);
+/* Fails with RESOURCE_EXHAUSTED when a set has more rows than limits.sets allows.
+ * `exact`: it has so many, else at least so many. */
+VX_MUST_USE vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows,
+                                        bool exact, struct vx_why *why);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
 /* The offset of a tensor, in bytes, for these numbers of rows. */

@@ -192,13 +192,16 @@ static vx_status add_launches(struct tune *tune, const struct vx_model *model)
     for (i32 i = 0; i < model->plan->launches_count; i++) {
         const struct vx_launch *launch = &model->plan->launches[i];
         const struct vx_layer *layer = launch->node->layer;
+        const bool map = launch->map >= 0;
         if (!vx_gpu_is_conv(launch)) continue;
+        /* Only maps of one set are measured. */
+        if (map && model->plan->maps[launch->map].kind != VX_MAP_SUBM) continue;
         struct vx_conv_problem problem = {.kernel = {1, 1, 1},
                                           .v = 1,
                                           .ci = vx_channels_padded(layer->channels_in),
                                           .co = vx_channels_padded(layer->channels),
                                           .type = model->number};
-        if (launch->op == VX_OP_SUBM_CONV) {
+        if (map) {
             memcpy(problem.kernel, layer->kernel, sizeof problem.kernel);
             problem.v = layer->v;
         }

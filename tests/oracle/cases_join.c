@@ -107,7 +107,8 @@ static void map_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i32
     i64 base = 0;
     for (i32 p = 0; p < count; p++) {
         const i64 n = launch.n[p];
-        pieces[p] = (struct vx_join_map_piece){.n = n, .base = base};
+        pieces[p] =
+            (struct vx_join_map_piece){.n = n, .base = base, .raise = base * (1 + p % 3)};
         vx_trial_in(&trial, &pieces[p].nbr, some_rows(rig, n * args.nbr_stride, n, true),
                     (size_t)n * row);
         vx_trial_in(&trial, &pieces[p].masks,

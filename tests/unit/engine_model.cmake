@@ -14,7 +14,8 @@ endforeach()
 vx_unit_test(NAME test_engine_levels LIBS engine m SECONDS 40 LABELS mixes
   SOURCES tests/support/network_random.c tests/support/network_random_cloud.c
     tests/support/network_random_layers.c tests/support/network_random_levels.c
-    tests/support/network_random_text.c tests/support/engine_rig.c tests/support/model_files.c
+    tests/support/network_random_text.c tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c
     ${vx_network_oracle})
 vx_unit_test(NAME test_engine_levels_by_hand LIBS engine m
   SOURCES tests/support/levels_by_hand.c tests/support/engine_rig.c tests/support/model_files.c

@@ -115,18 +115,12 @@ static vx_status job_sets(struct vx_job *job, i32 count)
     struct vx_why *why = &job->item->why;
     job->rows[0] = job->item->voxels;
     for (i32 i = 1; i < count; i++) {
-        const struct vx_set *set = &plan->sets[i];
-        struct vx_set_key key = set->key;
+        struct vx_set_key key = plan->sets[i].key;
         key.from = job->sets[key.from];
         job_tell(job, i - 1);
         VX_TRY(vx_geometry_set(job->geometry, job->exec->cpu, &key, why, &job->sets[i]));
         job->rows[i] = vx_geometry_rows(job->geometry, job->sets[i]);
-        VX_ENSURE_WHY(!set->rows_max || job->rows[i] <= set->rows_max, why,
-                      RESOURCE_EXHAUSTED, "a set has more voxels than its limit",
-                      "set %d, made by layer \"%.*s\", has %lld voxels; limits.sets "
-                      "allows %lld",
-                      i, VX_NAME_SHOWN, plan->graph->network->layers[set->layer].name,
-                      (long long)job->rows[i], (long long)set->rows_max);
+        VX_TRY(vx_plan_check_set(plan, i, job->rows[i], true, why));
     }
     return VX_OK;
 }

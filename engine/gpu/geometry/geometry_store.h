@@ -32,6 +32,7 @@
 #ifndef VX_ENGINE_GPU_GEOMETRY_STORE_H
 #define VX_ENGINE_GPU_GEOMETRY_STORE_H
 
+#include "engine/base/limits.h"
 #include "engine/base/text/coords_ref.h"
 #include "engine/gpu/driver/gpu.h"
 
@@ -48,14 +49,18 @@ struct vx_gpu_store_name {
     struct vx_coords_ref coords_ref; /* the coords_ref of the coordinates */
     struct vx_coords_ref maps;       /* the hash of the list of map keys */
 };
-/* Borrowed from hold or make until drop.  The caller writes `writers`, `settled` and
- * `pairs`; the store writes the other fields. */
+/* Borrowed from hold or make until drop.  The caller writes `sized`, `rows`,
+ * `writers`, `settled` and `pairs`; the store writes the other fields. */
 struct vx_gpu_geometry {
     struct vx_gpu_store_name name;
     i64 n;
     i32 columns;
     void *memory; /* device memory of the size that was wanted */
     bool gone;    /* forgotten: its name no longer finds it */
+
+    /* Rows of each set, once the host knows them; of a network of one set always. */
+    bool sized;
+    i64 rows[VX_SETS_MAX];
 
     u32 writers;  /* bits of the lanes that may still write to it */
     bool settled; /* the host has read that it is valid, and `pairs` */
@@ -75,8 +80,10 @@ struct vx_gpu_store_want {
     i32 columns;
     size_t bytes;
 };
+/* In place of a map: the maps of an entry, if they were not part of its first memory. */
+#define VX_GPU_STORE_MAPS (-1)
 struct vx_gpu_store_order {
-    i32 map; /* index in the list of maps */
+    i32 map; /* index in the list of maps, or MAPS */
     i32 groups;
     size_t bytes;
 };
@@ -102,11 +109,11 @@ void vx_gpu_store_drop(struct vx_gpu_store *store, struct vx_gpu_geometry **geom
 /* Makes a held entry impossible to find; does nothing the second time. */
 void vx_gpu_store_forget(struct vx_gpu_store *store, struct vx_gpu_geometry *geometry);
 
-/* The device memory of a row order of a held entry; NULL = it has no such order. */
+/* The device memory of a row order, or of the maps, of a held entry; NULL = it has none. */
 void *vx_gpu_store_order_find(const struct vx_gpu_store *store,
                               const struct vx_gpu_geometry *geometry,
                               const struct vx_gpu_store_order *order);
-/* Allocates the memory of a row order for a held entry; NULL = no room. */
+/* Allocates the memory of a row order, or of the maps, for a held entry; NULL = no room. */
 void *vx_gpu_store_order_make(struct vx_gpu_store *store,
                               struct vx_gpu_geometry *geometry,
                               const struct vx_gpu_store_order *order);

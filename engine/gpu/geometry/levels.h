@@ -67,7 +67,7 @@ VX_MUST_USE vx_status vx_gpu_levels_rows(const struct vx_gpu_levels *levels, i32
 /* --- maps --- */
 
 /* Device memory of a map of set key->to with so many rows, 0 too.  PARENT and CHILD have
- * nbr (N, 1) alone: words is 0, masks and pairs are NULL. */
+ * nbr (N, 4) alone, the last three -1: words is 0, masks and pairs are NULL. */
 size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key);
 void vx_gpu_level_map_place(i64 rows, const struct vx_map_key *key, void *memory,
                             struct vx_gpu_map *map);

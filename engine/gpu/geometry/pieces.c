@@ -72,7 +72,7 @@ static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
     i64 all = 0;
     u32 blocks = 0;
     for (i32 i = 0; i < count; i++) all += chunks[i];
-    i64 each = (all + most - 1) / most;
+    i64 each = all ? (all + most - 1) / most : 1;
     for (i32 i = 0; i < count; i++) {
         shares[i] = (struct vx_join_share){blocks, (u32)((chunks[i] + each - 1) / each)};
         blocks += shares[i].blocks;
@@ -82,16 +82,30 @@ static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
 
 /* --- build --- */
 
-/* The small pieces share scratch memory; then each large piece has all of it. */
-size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count)
+/* The small pieces share scratch memory; then each large piece has all of it, unless its
+ * index stays. */
+size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count, bool stay)
 {
     size_t small = 0, most = 0;
     for (i32 i = 0; i < count; i++) {
         size_t bytes = vx_gpu_index_bytes(pieces[i].n);
-        if (pieces[i].n <= VX_BRICK_SMALL) small += bytes;
+        if (stay || pieces[i].n <= VX_BRICK_SMALL) small += bytes;
         if (bytes > most) most = bytes;
     }
     return small > most ? small : most;
+}
+
+/* The scratch memory of each piece. */
+static void scratch_divide(const struct vx_gpu_build *build,
+                           u8 *memory[VX_BATCH_ITEMS_MAX])
+{
+    u8 *next = build->scratch;
+    for (i32 i = 0; i < build->pieces_count; i++) {
+        const i64 n = build->pieces[i].n;
+        const bool mine = build->indices || n <= VX_BRICK_SMALL;
+        memory[i] = mine ? next : build->scratch;
+        if (mine) next += vx_gpu_index_bytes(n);
+    }
 }
 
 static struct vx_gpu_index piece_index(struct vx_kernel_set *set,
@@ -111,11 +125,13 @@ static struct vx_gpu_index piece_index(struct vx_kernel_set *set,
 }
 
 static vx_status build_one(const struct vx_gpu_queue *queue,
-                           const struct vx_gpu_build *build,
-                           const struct vx_gpu_piece *piece, struct vx_why *why)
+                           const struct vx_gpu_build *build, i32 at, u8 *memory,
+                           struct vx_why *why)
 {
+    const struct vx_gpu_piece *piece = &build->pieces[at];
     struct vx_brick_index_args args;
-    struct vx_gpu_index index = piece_index(queue->set, piece, build->scratch, &args);
+    struct vx_gpu_index index = piece_index(queue->set, piece, memory, &args);
+    if (build->indices) build->indices[at] = index;
     VX_TRY(vx_gpu_index_launch(queue, &args, why));
     for (i32 k = 0; k < build->keys_count; k++)
         VX_TRY(vx_gpu_map_build(queue, &index, &build->keys[k], &piece->maps[k], why));
@@ -126,8 +142,10 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
 struct many {
     struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
     const struct vx_gpu_piece *pieces[VX_BATCH_ITEMS_MAX];
+    i32 at[VX_BATCH_ITEMS_MAX]; /* in the build */
     i32 count;
     i64 n;
+    u8 *memory[VX_BATCH_ITEMS_MAX]; /* of each piece of the build */
 };
 
 static void many_collect(const struct vx_gpu_build *build, struct many *many)
@@ -136,6 +154,7 @@ static void many_collect(const struct vx_gpu_build *build, struct many *many)
     many->n = 0;
     for (i32 i = 0; i < build->pieces_count; i++) {
         if (build->pieces[i].n > VX_BRICK_SMALL) continue;
+        many->at[many->count] = i;
         many->pieces[many->count++] = &build->pieces[i];
         many->n += build->pieces[i].n;
     }
@@ -171,14 +190,15 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
     const size_t keys = (size_t)build->keys_count;
     struct part index, maps;
     u32 blocks = 0; /* the same for every key */
-    u8 *scratch = build->scratch;
     VX_TRY(part_take(upload, count * sizeof(struct vx_brick_index_args), why, &index));
     VX_TRY(
         part_take(upload, keys * count * sizeof(struct vx_brick_map_args), why, &maps));
     for (i32 i = 0; i < many->count; i++) {
         struct vx_brick_index_args *args = index.host;
-        many->indices[i] = piece_index(queue->set, many->pieces[i], scratch, &args[i]);
-        scratch += vx_gpu_index_bytes(many->pieces[i]->n);
+        const i32 at = many->at[i];
+        many->indices[i] =
+            piece_index(queue->set, many->pieces[i], many->memory[at], &args[i]);
+        if (build->indices) build->indices[at] = many->indices[i];
     }
     for (size_t k = 0; k < keys; k++)
         blocks = many_maps(queue->set, many, build, (i32)k,
@@ -211,14 +231,15 @@ vx_status vx_gpu_pieces_build(const struct vx_gpu_queue *queue,
                               const struct vx_gpu_build *build, struct vx_why *why)
 {
     VX_ASSERT(build->pieces_count <= VX_BATCH_ITEMS_MAX);
+    VX_ASSERT(!build->indices || !build->keys_count);
     struct many many;
     many_collect(build, &many);
+    scratch_divide(build, many.memory);
     const bool together = many_pays(upload, build, &many);
     if (together) VX_TRY(build_many(queue, upload, build, &many, why));
     for (i32 i = 0; i < build->pieces_count; i++) {
-        const struct vx_gpu_piece *piece = &build->pieces[i];
-        if (piece->n <= VX_BRICK_SMALL && together) continue;
-        VX_TRY(build_one(queue, build, piece, why));
+        if (build->pieces[i].n <= VX_BRICK_SMALL && together) continue;
+        VX_TRY(build_one(queue, build, i, many.memory[i], why));
     }
     return VX_OK;
 }
@@ -256,24 +277,28 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
 
 /* --- join --- */
 
-/* A join in preparation: the first row of each piece, and the arguments of the launches,
- * which begin after one copy of all descriptions. */
+/* A join in preparation: the arguments of the launches, which begin after one copy of all
+ * descriptions. */
 struct joining {
     const struct vx_gpu_join *join;
-    i64 bases[VX_BATCH_ITEMS_MAX];
     struct vx_join_rows_args rows;
     struct vx_join_map_args *maps;
 };
 
-static void join_begin(const struct vx_gpu_join *join, struct joining *joining)
+static i64 set_rows(const struct vx_gpu_piece *piece, i32 set)
+{
+    VX_ASSERT(piece->set_rows || !set);
+    return piece->set_rows ? piece->set_rows[set] : piece->n;
+}
+
+/* The first row of each piece on a set. */
+static void bases_make(const struct vx_gpu_join *join, i32 set,
+                       i64 bases[VX_BATCH_ITEMS_MAX])
 {
     i64 n = 0;
-    VX_ASSERT(join->pieces_count >= 1);
-    VX_ASSERT(join->pieces_count <= VX_BATCH_ITEMS_MAX);
-    joining->join = join;
     for (i32 i = 0; i < join->pieces_count; i++) {
-        joining->bases[i] = n;
-        n += join->pieces[i].n;
+        bases[i] = n;
+        n += set_rows(&join->pieces[i], set);
     }
     VX_ASSERT(n <= VX_VOXELS_MAX);
 }
@@ -283,15 +308,16 @@ static vx_status join_rows(struct vx_kernel_set *set, struct vx_gpu_upload *uplo
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
-    i64 chunks[VX_BATCH_ITEMS_MAX];
+    i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
     struct part pieces, shares;
+    bases_make(join, 0, bases);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_rows_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < join->pieces_count; i++) {
         const struct vx_gpu_piece *piece = &join->pieces[i];
         chunks[i] = vx_join_chunks(piece->n);
         ((struct vx_join_rows_piece *)pieces.host)[i] =
-            (struct vx_join_rows_piece){piece->n, joining->bases[i], piece->rows};
+            (struct vx_join_rows_piece){piece->n, bases[i], piece->rows};
     }
     joining->rows = (struct vx_join_rows_args){
         .count = join->pieces_count,
@@ -302,24 +328,34 @@ static vx_status join_rows(struct vx_kernel_set *set, struct vx_gpu_upload *uplo
     return VX_OK;
 }
 
+/* How many numbers a row of the set that a map reads has in it. */
+static i64 map_parts(const struct vx_map_key *key)
+{
+    if (key->kind != VX_MAP_CHILD) return 1;
+    return (i64)key->stride[0] * key->stride[1] * key->stride[2];
+}
+
 static vx_status join_map(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
                           const struct joining *joining, i32 key, struct vx_why *why)
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
     const struct vx_gpu_map *whole = &join->maps[key];
-    i64 chunks[VX_BATCH_ITEMS_MAX];
+    const struct vx_map_key *of = &join->keys[key];
+    i64 chunks[VX_BATCH_ITEMS_MAX], to[VX_BATCH_ITEMS_MAX], from[VX_BATCH_ITEMS_MAX];
     struct part pieces, shares;
+    bases_make(join, of->to, to);
+    bases_make(join, of->from, from);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < join->pieces_count; i++) {
         const struct vx_gpu_map *map = &join->pieces[i].maps[key];
-        const i64 n = join->pieces[i].n;
+        const i64 n = set_rows(&join->pieces[i], of->to);
         VX_ASSERT(map->nbr_stride == whole->nbr_stride);
         VX_ASSERT(map->words == whole->words);
         chunks[i] = vx_join_chunks(vx_join_quads(n, whole->nbr_stride));
-        ((struct vx_join_map_piece *)pieces.host)[i] =
-            (struct vx_join_map_piece){n, joining->bases[i], map->nbr, map->masks};
+        ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
+            n, to[i], from[i] * map_parts(of), map->nbr, map->masks};
     }
     joining->maps[key] = (struct vx_join_map_args){
         .count = join->pieces_count,
@@ -340,7 +376,9 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     const size_t from = upload->used, keys = (size_t)join->keys_count;
     struct joining joining;
     struct part maps;
-    join_begin(join, &joining);
+    VX_ASSERT(join->pieces_count >= 1);
+    VX_ASSERT(join->pieces_count <= VX_BATCH_ITEMS_MAX);
+    joining.join = join;
     VX_TRY(part_take(upload, keys * sizeof(struct vx_join_map_args), why, &maps));
     joining.maps = maps.host;
     VX_TRY(join_rows(queue->set, upload, &joining, why));
@@ -349,7 +387,8 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     VX_TRY(parts_send(queue, upload, from, why));
     VX_TRY(launch(queue, "join_rows", &joining.rows, why));
     for (i32 k = 0; k < join->keys_count; k++)
-        VX_TRY(launch(queue, "join_map", &joining.maps[k], why));
+        if (joining.maps[k].blocks)
+            VX_TRY(launch(queue, "join_map", &joining.maps[k], why));
     return VX_OK;
 }
 

@@ -2,8 +2,8 @@
  *
  * A piece is the geometry of one request, in rows 0 .. n-1, as the geometry store keeps
  * it.  A round of one request computes on its piece.  A round of several computes on the
- * join: the rows of all pieces one after the other, with the row numbers of each piece
- * raised by its first row.  So a round whose pieces are all in the store builds nothing.
+ * join: on each set the rows of all pieces one after the other, with the row numbers of
+ * each piece raised by its first row.  So a round whose pieces are all in the store builds nothing.
  * Rows are sorted (order.h) after the join, for the whole round.
  *
  *   VX_TRY(vx_gpu_pieces_build(&queue, &upload, &build, &why));             (new pieces)
@@ -49,6 +49,7 @@ struct vx_gpu_piece {
     u32 *fault;
     /* One per key: nbr, masks, pairs; order and block_masks are NULL. */
     struct vx_gpu_map *maps;
+    const i64 *set_rows; /* rows of each set of the network; NULL: only set 0, of n */
 };
 
 struct vx_gpu_build {
@@ -56,9 +57,13 @@ struct vx_gpu_build {
     i32 pieces_count;
     const struct vx_map_key *keys;
     i32 keys_count;
-    void *scratch; /* vx_gpu_build_bytes; free when the stream has passed the build */
+    void *
+        scratch; /* free when the stream has passed the build, unless there are indices */
+    /* (pieces_count) out, or NULL: indices that stay, for levels.h; no maps then. */
+    struct vx_gpu_index *indices;
 };
-size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count);
+/* Bytes of the scratch; `stay`: with indices that stay. */
+size_t vx_gpu_build_bytes(const struct vx_gpu_piece *pieces, i32 count, bool stay);
 VX_MUST_USE vx_status vx_gpu_pieces_build(const struct vx_gpu_queue *queue,
                                           struct vx_gpu_upload *upload,
                                           const struct vx_gpu_build *build,
@@ -78,6 +83,7 @@ VX_MUST_USE vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
 struct vx_gpu_join {
     const struct vx_gpu_piece *pieces;
     i32 pieces_count;
+    const struct vx_map_key *keys;
     i32 keys_count;
     i32 *rows; /* (N) device out: first row of the piece + row in the piece */
     /* One per key, of N rows, placed by the caller.  nbr and masks are written; pairs

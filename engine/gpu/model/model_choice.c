@@ -3,6 +3,7 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/levels.h"
 
 #include <string.h>
 
@@ -19,7 +20,8 @@ static size_t add_line(size_t a, size_t b)
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
 {
-    return launch->op == VX_OP_SUBM_CONV || launch->op == VX_OP_LINEAR;
+    if (launch->op == VX_OP_LINEAR) return true;
+    return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
 }
 
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
@@ -36,7 +38,7 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
         .co = vx_channels_padded(layer->channels),
         .type = choices->type,
     };
-    if (at->op != VX_OP_SUBM_CONV) return;
+    if (at->map < 0) return;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
 }
@@ -53,6 +55,13 @@ static struct vx_conv_choice *choice_at(const struct vx_gpu_choices *choices, i3
     return &choices->choices[(bits - 1) * choices->plan->launches_count + launch];
 }
 
+/* The sizes of a launch. */
+static int bits_of(const struct vx_gpu_choices *choices, i32 launch)
+{
+    i32 set = choices->plan->launches[launch].set;
+    return vx_bit_length((u64)choices->rows_max[set]);
+}
+
 static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *pick)
 {
     /* A layer of one offset has no map, and only IMPLICIT needs none. */
@@ -61,8 +70,8 @@ static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *p
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         if (!vx_gpu_is_conv(launch)) continue;
-        bool map = launch->op == VX_OP_SUBM_CONV;
-        for (int bits = 1; bits <= vx_bit_length((u64)choices->voxels_max); bits++) {
+        bool map = launch->map >= 0;
+        for (int bits = 1; bits <= bits_of(choices, i); bits++) {
             struct vx_conv_problem problem;
             struct vx_conv_choice *choice = choice_at(choices, i, bits);
             vx_gpu_problem_make(choices, i, size_middle(bits), &problem);
@@ -70,6 +79,16 @@ static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *p
             VX_ASSERT(map || choice->algorithm == VX_CONV_IMPLICIT);
         }
     }
+}
+
+void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX])
+{
+    struct vx_set sets[VX_SETS_MAX];
+    for (i32 i = 0; i < plan->sets_count; i++) {
+        sets[i] = plan->sets[i];
+        sets[i].rows_max = 0;
+    }
+    vx_sets_rows_max(sets, plan->sets_count, n, rows);
 }
 
 vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
@@ -80,9 +99,15 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     VX_ASSERT(want->voxels_max <= VX_VOXELS_MAX);
     struct vx_gpu_choices *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the choices of a model");
-    *made = (struct vx_gpu_choices){want->plan, want->type, want->voxels_max, NULL};
-    size_t count =
-        (size_t)vx_bit_length((u64)want->voxels_max) * (size_t)want->plan->launches_count;
+    *made = (struct vx_gpu_choices){
+        .plan = want->plan, .type = want->type, .voxels_max = want->voxels_max};
+    i64 most = 0;
+    vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
+    for (i32 i = 0; i < want->plan->sets_count; i++) {
+        made->keys[i] = want->plan->sets[i].key;
+        if (made->rows_max[i] > most) most = made->rows_max[i];
+    }
+    size_t count = (size_t)vx_bit_length((u64)most) * (size_t)want->plan->launches_count;
     made->choices = vx_alloc_zero(count * sizeof *made->choices);
     if (!made->choices) {
         vx_gpu_choices_close(&made);
@@ -106,7 +131,7 @@ const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choi
                                                i32 launch, i64 n)
 {
     VX_ASSERT(n > 0);
-    VX_ASSERT(n <= choices->voxels_max);
+    VX_ASSERT(vx_bit_length((u64)n) <= bits_of(choices, launch));
     return choice_at(choices, launch, vx_bit_length((u64)n));
 }
 
@@ -114,7 +139,7 @@ void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice)
 {
     VX_ASSERT(bits > 0);
-    VX_ASSERT(bits <= vx_bit_length((u64)choices->voxels_max));
+    VX_ASSERT(bits <= bits_of(choices, launch));
     *choice_at(choices, launch, bits) = *choice;
 }
 
@@ -133,42 +158,61 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
     struct vx_conv_problem problem;
+    const i64 n = places->rows[at->set];
     places->sorted_of[launch] = -1;
-    if (!vx_gpu_is_conv(at)) return 0;
-    const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, places->n);
-    vx_gpu_problem_make(choices, launch, places->n, &problem);
-    if (at->op == VX_OP_SUBM_CONV && vx_conv_sorted(choice->algorithm))
+    if (!vx_gpu_is_conv(at) || !n) return 0;
+    const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n);
+    vx_gpu_problem_make(choices, launch, n, &problem);
+    if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
         places->sorted_of[launch] =
             places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
     return vx_conv_workspace(&problem, choice);
 }
 
+size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
+{
+    size_t bytes = 0;
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        const struct vx_map_key *key = &plan->maps[i];
+        bytes = add_line(bytes, vx_gpu_level_map_bytes(set_rows[key->to], key));
+    }
+    return bytes;
+}
+
 size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
 {
     size_t bytes = add_line(0, (size_t)n * sizeof(i32));
-    for (i32 i = 0; i < plan->maps_count; i++)
-        bytes = add_line(bytes, vx_gpu_map_bytes(n, &plan->maps[i]));
-    return bytes;
+    if (plan->sets_count > 1) return bytes;
+    return add(bytes, vx_gpu_piece_maps_bytes(plan, &n));
+}
+
+void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
+                             struct vx_gpu_piece *piece)
+{
+    u8 *at = memory;
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        const struct vx_map_key *key = &plan->maps[i];
+        const i64 rows = piece->set_rows ? piece->set_rows[key->to] : piece->n;
+        vx_gpu_level_map_place(rows, key, at, &piece->maps[i]);
+        if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
+        at += vx_round_up(vx_gpu_level_map_bytes(rows, key), VX_GPU_LINE_BYTES);
+    }
 }
 
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
                         struct vx_gpu_piece *piece)
 {
-    u8 *at = memory;
+    const size_t rows = vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
     piece->rows = memory;
-    at += vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
-    for (i32 i = 0; i < plan->maps_count; i++) {
-        const struct vx_map_key *key = &plan->maps[i];
-        vx_gpu_map_place(piece->n, key, at, &piece->maps[i]);
-        at += vx_round_up(vx_gpu_map_bytes(piece->n, key), VX_GPU_LINE_BYTES);
-    }
+    if (plan->sets_count == 1) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
 }
 
-struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
                                             const struct vx_gpu_sorted *sorted)
 {
-    return (struct vx_gpu_order_want){.n = n,
-                                      .v = vx_map_offsets(&plan->maps[sorted->map]),
+    const struct vx_map_key *key = &plan->maps[sorted->map];
+    return (struct vx_gpu_order_want){.n = rows[key->to],
+                                      .v = vx_map_offsets(key),
                                       .groups = sorted->groups,
                                       .sorted = true,
                                       .gray = true};
@@ -176,44 +220,95 @@ struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
 
 /* Places the join, if there is one, and all pieces as if the store were empty. */
 static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
-                            struct vx_gpu_places *places)
+                            size_t at, struct vx_gpu_places *places)
 {
-    size_t at = 0;
     if (sizes->count > 1) {
-        places->rows = at;
-        at = add_line(at, (size_t)places->n * sizeof(i32));
+        places->joined_rows = at;
+        at = add_line(at, (size_t)places->rows[0] * sizeof(i32));
         for (i32 i = 0; i < plan->maps_count; i++) {
+            const struct vx_map_key *key = &plan->maps[i];
             places->joined[i] = at;
-            at = add_line(at, vx_gpu_map_bytes(places->n, &plan->maps[i]));
+            at = add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
+        const i64 *rows = sizes->rows + (i64)i * plan->sets_count;
         places->pieces[i] = at;
-        at = add(at, vx_gpu_piece_bytes(plan, sizes->list[i]));
+        at = add(at, plan->sets_count > 1 ? vx_gpu_piece_maps_bytes(plan, rows)
+                                          : vx_gpu_piece_bytes(plan, rows[0]));
     }
     return at;
 }
 
+/* With several sets: places the rows of all pieces, as if the store were empty. */
+static size_t places_perms(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
+                           struct vx_gpu_places *places)
+{
+    size_t at = 0;
+    if (plan->sets_count == 1) return 0;
+    for (i32 i = 0; i < sizes->count; i++) {
+        places->perms[i] = at;
+        at = add(at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
+    }
+    return at;
+}
+
+/* Bytes of the indices of all sets, set 0 too, each as large as its bound. */
+static size_t places_levels(const struct vx_gpu_choices *choices,
+                            const struct vx_gpu_piece *pieces, i32 count,
+                            struct vx_gpu_places *places)
+{
+    const struct vx_plan *plan = choices->plan;
+    i64 bounds[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+    const struct vx_gpu_levels levels = {.keys = choices->keys,
+                                         .sets_count = plan->sets_count,
+                                         .requests_count = count,
+                                         .rows_max = bounds};
+    for (i32 i = 0; i < count; i++)
+        vx_sets_rows_max(plan->sets, plan->sets_count, pieces[i].n,
+                         bounds + (i64)i * plan->sets_count);
+    size_t indices = vx_gpu_build_bytes(pieces, count, true);
+    places->levels = add_line(places->scratch, indices);
+    return add(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
+}
+
 /* Places the coordinates, and scratch memory for building and then for sorting. */
-static size_t places_scratch(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
+static size_t places_scratch(const struct vx_gpu_choices *choices,
+                             const struct vx_gpu_sizes *sizes,
                              struct vx_gpu_places *places)
 {
+    const struct vx_plan *plan = choices->plan;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
     size_t at = 0, most;
     for (i32 i = 0; i < sizes->count; i++) {
-        pieces[i].n = sizes->list[i];
+        pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
         places->coords[i] = places->shared + at;
-        at = add_line(at, (size_t)sizes->list[i] * 4 * sizeof(i32));
+        at = add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
     }
     places->scratch = places->shared + at;
-    most = vx_gpu_build_bytes(pieces, sizes->count);
+    most = plan->sets_count > 1 ? places_levels(choices, pieces, sizes->count, places)
+                                : vx_gpu_build_bytes(pieces, sizes->count, false);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(plan, places->n, &places->sorted[i]);
+            vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
         size_t scratch = vx_gpu_order_scratch_bytes(&want);
         if (scratch > most) most = scratch;
     }
     return add(at, most);
+}
+
+/* Adds up the rows; false: there are too many. */
+static bool places_rows(const struct vx_gpu_choices *choices,
+                        const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
+{
+    const i32 sets = choices->plan->sets_count;
+    for (i32 set = 0; set < sets; set++) {
+        places->rows[set] = 0;
+        for (i32 i = 0; i < sizes->count; i++)
+            places->rows[set] += sizes->rows[(i64)i * sets + set];
+        if (places->rows[set] > choices->rows_max[set]) return false;
+    }
+    return true;
 }
 
 void vx_gpu_places_make(const struct vx_gpu_choices *choices,
@@ -223,25 +318,26 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     size_t workspace = 0, shared, tensors;
     VX_ASSERT(sizes->count >= 1);
     VX_ASSERT(sizes->count <= VX_BATCH_ITEMS_MAX);
-    places->n = 0;
-    for (i32 i = 0; i < sizes->count; i++) places->n += sizes->list[i];
     places->pieces_count = sizes->count;
     places->sorted_count = 0;
+    places->bytes = SIZE_MAX;
+    if (!places_rows(choices, sizes, places)) return;
     for (i32 i = 0; i < plan->launches_count; i++) {
         size_t wanted = places_launch(choices, i, places);
         if (wanted > workspace) workspace = wanted;
     }
-    size_t at = places_pieces(plan, sizes, places);
+    places->shared = places_perms(plan, sizes, places);
+    shared = places_scratch(choices, sizes, places);
+    tensors = vx_plan_bytes(plan, places->rows);
+    size_t at = add_line(places->shared, tensors > shared ? tensors : shared);
+    at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(plan, places->n, &places->sorted[i]);
+            vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
         places->sorted[i].offset = at;
         at = add_line(at, vx_gpu_order_bytes(&want));
     }
-    places->shared = at;
-    shared = places_scratch(plan, sizes, places);
-    tensors = vx_plan_bytes(plan, &places->n);
-    places->workspace = add_line(at, tensors > shared ? tensors : shared);
+    places->workspace = at;
     places->bytes = add_line(places->workspace, workspace);
 }
 
@@ -249,11 +345,13 @@ size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
                           struct vx_gpu_places *places)
 {
     size_t most = 0;
+    i64 rows[VX_SETS_MAX];
     if (n > choices->voxels_max) return SIZE_MAX;
     for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
         i64 last = ((i64)1 << bits) - 1;
-        if (last > n) last = n;
-        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&last, 1}, places);
+        vx_sets_rows_max(choices->plan->sets, choices->plan->sets_count,
+                         last > n ? n : last, rows);
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1}, places);
         if (places->bytes > most) most = places->bytes;
     }
     return most;

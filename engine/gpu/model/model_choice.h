@@ -2,23 +2,26 @@
  *
  * Every layer has an algorithm and a tile for each size.  They are chosen at load; the
  * sorted maps that they need, and the memory layout of a round, then depend only on the
- * number of voxels, so that a request that does not fit is refused before anything is
- * launched.  A size is the bit length of N; within one size only lengths change.
+ * rows of each set, so that a request that does not fit is refused before anything is
+ * launched.  A size is the bit length of the rows of the layer's set; within one size only
+ * lengths change.
  *
  *   VX_TRY(vx_gpu_choices_open(&want, &choices));
- *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1}, &places);
+ *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1}, &places);
  *   if (places.bytes > have) ...
  *   vx_gpu_choices_close(&choices);
  *
  * One block of memory holds a round (round.h), in this order:
- *   join       rows and maps of all pieces as one, if there are several pieces
- *   pieces     rows and maps of the pieces that the geometry store does not keep
- *   sorted     row orders
+ *   perms      with several sets: the order of the rows of each piece
  *   shared     the plan's tensors; before the first of them is written, the coordinates
  *              and the scratch memory of the geometry
+ *   join       rows and maps of all pieces as one, if there are several pieces
+ *   pieces     rows (of one set) and maps of the pieces that the store does not keep
+ *   sorted     row orders
  *   workspace  the largest workspace of a convolution
  * The place of a piece that the store keeps stays unused: a round needs the same memory
- * whatever the store has.
+ * whatever the store has.  Where perms, coordinates and scratch lie depends on the rows of
+ * set 0 alone: with several sets they are in use before the others are known.
  *
  * Owner    the caller; the plan outlives the choices.
  * Thread   any: after open only vx_gpu_choice_set changes anything.
@@ -46,13 +49,15 @@ struct vx_gpu_choices {
     const struct vx_plan *plan;
     enum vx_number type;
     i64 voxels_max;
+    i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
+    struct vx_set_key keys[VX_SETS_MAX];
     struct vx_conv_choice *choices; /* (sizes, launches) */
 };
 
-/* The numbers of voxels of the pieces of one round. */
+/* The rows of the pieces of one round on each set. */
 struct vx_gpu_sizes {
-    const i64 *list;
-    i32 count; /* 1 .. VX_BATCH_ITEMS_MAX */
+    const i64 *rows; /* (count, the plan's sets) */
+    i32 count;       /* 1 .. VX_BATCH_ITEMS_MAX */
 };
 /* Rows sorted by one map's masks. */
 struct vx_gpu_sorted {
@@ -61,15 +66,18 @@ struct vx_gpu_sorted {
     size_t offset;
 };
 struct vx_gpu_places {
-    i64 n; /* of all pieces */
+    i64 rows[VX_SETS_MAX]; /* of all pieces, on each set */
     i32 pieces_count;
-    size_t rows;                       /* offset of the join's rows, if there is a join */
-    size_t joined[VX_LAYERS_MAX];      /* offsets of its maps, in the plan's order */
-    size_t pieces[VX_BATCH_ITEMS_MAX]; /* offsets for vx_gpu_piece_place */
+    size_t joined_rows;           /* offset of the join's rows, if there is a join */
+    size_t joined[VX_LAYERS_MAX]; /* offsets of its maps, in the plan's order */
+    size_t
+        pieces[VX_BATCH_ITEMS_MAX];   /* offsets for vx_gpu_piece_place, or _maps_place */
+    size_t perms[VX_BATCH_ITEMS_MAX]; /* with several sets: offsets of their rows */
     i32 sorted_count;
     struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
+    size_t levels; /* with several sets: where vx_gpu_levels_place takes memory */
     size_t workspace;
     size_t bytes; /* of the whole round; SIZE_MAX on overflow */
 };
@@ -77,17 +85,20 @@ struct vx_gpu_places {
 VX_MUST_USE vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
                                           struct vx_gpu_choices **choices);
 void vx_gpu_choices_close(struct vx_gpu_choices **choices);
-/* True for what vx_conv_launch computes: a convolution or a linear layer. */
+/* The most rows of each set in a round of n voxels: limits.sets bound each request, and a
+ * round may have many. */
+void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
+/* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
 bool vx_gpu_is_conv(const struct vx_launch *launch);
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem);
-/* The choice for a convolution or linear layer and N voxels. */
+/* The choice for a convolution or linear layer and N rows of its set. */
 const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
                                                i32 launch, i64 n);
 /* Sets the choice for all N of one bit length. */
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice);
-/* Lays out a round; all sizes together are 1 .. voxels_max voxels. */
+/* Lays out a round; all sizes together are 1 .. voxels_max voxels on set 0. */
 void vx_gpu_places_make(const struct vx_gpu_choices *choices,
                         const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places);
 /* The most bytes that a round of one piece of up to N voxels needs: a smaller N may have
@@ -95,13 +106,20 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
 size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
                           struct vx_gpu_places *places);
 
-/* Bytes of the rows and maps of a piece of n voxels, in a round or in the store. */
+/* Bytes of the rows and maps of a piece of n voxels, in a round or in the store.  With
+ * several sets: of the rows alone, as the size of the maps is not known from n. */
 size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n);
-/* Sets rows and maps of *piece, whose n and array of maps must be set. */
+/* Sets rows and maps of *piece, whose n and array of maps must be set.  With several sets:
+ * rows alone. */
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
                         struct vx_gpu_piece *piece);
-/* What a sorted map has in addition to the map: row order and block masks. */
-struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, i64 n,
+/* With several sets: the same for the maps, whose rows are set_rows. */
+size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows);
+void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
+                             struct vx_gpu_piece *piece);
+/* What a sorted map has in addition to the map: row order and block masks.  rows: of each
+ * set. */
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
                                             const struct vx_gpu_sorted *sorted);
 
 #endif

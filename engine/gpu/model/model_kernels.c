@@ -2,6 +2,7 @@
 #include "engine/gpu/model/model_kernels.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/levels.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
 {
@@ -26,7 +27,9 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_ROWS_IN] = "rows_in",       [VX_GPU_ROWS_OUT] = "rows_out",
         [VX_GPU_ACTIVATION] = "activation", [VX_GPU_ADD] = "add",
         [VX_GPU_BATCH_NORM] = "batch_norm", [VX_GPU_CONCAT] = "concat",
-        [VX_GPU_LAYER_NORM] = "layer_norm",
+        [VX_GPU_LAYER_NORM] = "layer_norm", [VX_GPU_AFFINE] = "affine",
+        [VX_GPU_CURVE] = "curve",           [VX_GPU_MUL] = "mul",
+        [VX_GPU_SOFTMAX] = "softmax",
     };
     const struct vx_kernel_spec *spec = vx_kernel_find(names[pass]);
     VX_ASSERT(spec);
@@ -43,6 +46,12 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_BATCH_NORM: return VX_GPU_BATCH_NORM;
     case VX_OP_LAYER_NORM: return VX_GPU_LAYER_NORM;
     case VX_OP_ADD: return VX_GPU_ADD;
+    case VX_OP_MUL: return VX_GPU_MUL;
+    case VX_OP_AFFINE: return VX_GPU_AFFINE;
+    case VX_OP_LEAKY_RELU:
+    case VX_OP_SOFTPLUS:
+    case VX_OP_TANH: return VX_GPU_CURVE;
+    case VX_OP_SOFTMAX: return VX_GPU_SOFTMAX;
     case VX_OP_CONCAT: return VX_GPU_CONCAT;
     default: return VX_GPU_ACTIVATION;
     }
@@ -68,11 +77,14 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
     return VX_OK;
 }
 
-static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, struct vx_why *why)
+static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, bool levels,
+                                 struct vx_why *why)
 {
     struct vx_jit_wanted kernels[VX_GPU_WANTED_MAX];
     i32 count = vx_gpu_map_kernels(kernels, VX_GPU_WANTED_MAX);
     count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    if (levels)
+        count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
 }
@@ -82,8 +94,10 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
                               struct vx_why *why)
 {
     const struct vx_plan *plan = choices->plan;
+    i64 rows[VX_SETS_MAX];
     VX_ASSERT(n <= choices->voxels_max);
-    VX_TRY(wanted_geometry(wanted, why));
+    vx_gpu_rows_max(plan, n, rows);
+    VX_TRY(wanted_geometry(wanted, plan->sets_count > 1, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {
@@ -92,9 +106,10 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
             VX_TRY(wanted_pass(wanted, pass_of(launch->op), choices->type, why));
             continue;
         }
-        for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
+        const i64 most = rows[launch->set];
+        for (int bits = 1; bits <= vx_bit_length((u64)most); bits++) {
             i64 last = ((i64)1 << bits) - 1;
-            VX_TRY(wanted_conv(wanted, choices, i, last < n ? last : n, why));
+            VX_TRY(wanted_conv(wanted, choices, i, last < most ? last : most, why));
         }
     }
     return VX_OK;

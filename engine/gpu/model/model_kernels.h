@@ -32,9 +32,13 @@ enum vx_gpu_pass {
     VX_GPU_ROWS_OUT,
     VX_GPU_ACTIVATION,
     VX_GPU_ADD,
+    VX_GPU_AFFINE,
     VX_GPU_BATCH_NORM,
     VX_GPU_CONCAT,
+    VX_GPU_CURVE,
     VX_GPU_LAYER_NORM,
+    VX_GPU_MUL,
+    VX_GPU_SOFTMAX,
     VX_GPU_PASSES_COUNT
 };
 /* The binary of a pass over tensors of `type`. */

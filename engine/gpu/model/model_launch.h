@@ -11,7 +11,8 @@
  *   VX_TRY(vx_gpu_forward_outputs(&request, &why));
  *   (wait for the stream)
  *
- * The rows of a round are those of its items, one after the other.
+ * The rows of a round are those of its items, one after the other, on each set.  A layer on
+ * a set of no rows is not launched.
  *
  * Owner    the caller; all is borrowed until the stream has passed it.
  * Thread   device.
@@ -37,7 +38,7 @@ struct vx_gpu_forward {
     u8 *block; /* device memory that the places count from */
     struct vx_item *items[VX_BATCH_ITEMS_MAX];
     i32 items_count;
-    const i32 *rows;                 /* (N) row of the request of each device row */
+    const i32 *rows;                 /* of set 0: row of the request of each device row */
     const struct vx_gpu_map *maps;   /* one per map of the plan, rows in brick order */
     const struct vx_gpu_map *sorted; /* one per entry of places->sorted */
 };

@@ -77,13 +77,16 @@ static vx_status load_check_room(const struct vx_gpu_load *load,
     return VX_OK;
 }
 
-/* Models with equal lists of maps share geometries. */
+/* Models with equal lists of sets and maps share geometries. */
 static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
 {
     struct vx_sha256 sha;
     u8 digest[VX_SHA256_BYTES];
     struct vx_coords_ref name;
     vx_sha256_init(&sha);
+    vx_sha256_add(&sha, plan->sets[0].shape, sizeof plan->sets[0].shape);
+    for (i32 i = 1; i < plan->sets_count; i++)
+        vx_sha256_add(&sha, &plan->sets[i].key, sizeof plan->sets[i].key);
     vx_sha256_add(&sha, plan->maps, (size_t)plan->maps_count * sizeof *plan->maps);
     vx_sha256_finish(&sha, digest);
     memcpy(&name, digest, sizeof name);

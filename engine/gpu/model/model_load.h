@@ -25,7 +25,7 @@ struct vx_gpu_model {
     struct vx_gpu_choices *choices;
     struct vx_gpu_weights *weights;
     struct vx_gpu_tune tune;        /* what is still to be measured */
-    struct vx_coords_ref maps_name; /* hash of the plan's maps, for the geometry store */
+    struct vx_coords_ref maps_name; /* hash of the plan's sets and maps, for the store */
     /* The layout of the round that is being launched.  The device thread writes it; load
      * uses it to compute sizes. */
     struct vx_gpu_places places;

@@ -33,7 +33,9 @@ void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         if (!vx_gpu_is_conv(launch)) continue;
-        bool map = launch->op == VX_OP_SUBM_CONV;
+        bool map = launch->map >= 0;
+        /* Only maps of one set are measured; others take the choice for as many offsets. */
+        if (map && choices->plan->maps[launch->map].kind != VX_MAP_SUBM) continue;
         for (i32 j = 0; j < sizes->count; j++) {
             struct vx_gpu_tune_item item = {
                 .want = {.mode = sizes->mode,

@@ -43,8 +43,9 @@ static struct shape shape_of(const struct vx_node *node,
     if (weights->bias) shape.bias = co * sizeof(f32);
     if (!weights->weight) return shape;
     shape.weight = co * sizeof(f32);
-    if (layer->op != VX_OP_SUBM_CONV && layer->op != VX_OP_LINEAR) return shape;
-    shape.v = layer->op == VX_OP_SUBM_CONV ? layer->v : 1;
+    const bool conv = vx_op_is_conv(layer->op);
+    if (!conv && layer->op != VX_OP_LINEAR) return shape;
+    shape.v = conv ? layer->v : 1;
     shape.ci = layer->channels_in;
     shape.weight = (size_t)shape.v * (size_t)vx_channels_padded(shape.ci) * co *
                    (size_t)vx_number_bytes(type);

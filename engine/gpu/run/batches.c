@@ -60,7 +60,9 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                   "too many voxels for this model",
                   "expected at most %lld voxels, got %lld", (long long)fits,
                   (long long)n);
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){&n, 1}, places);
+    i64 rows[VX_SETS_MAX];
+    vx_sets_rows_max(model->plan->sets, model->plan->sets_count, n, rows);
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1}, places);
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
                 "%lld voxels need %zu bytes of device memory (activations, neighbour "
                 "maps, workspaces), %zu are available: at most %lld voxels fit",
@@ -81,8 +83,7 @@ static i32 members_max(const struct vx_plan *plan)
 
 /* Picks waiting items in their order, up to the model's voxels_max.  An item that exceeds
  * it alone is answered with an error. */
-static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot,
-                        i64 sizes[VX_BATCH_ITEMS_MAX])
+static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_round *round = &slot->round;
     i64 n = 0, most = slot->model->signature.voxels_max;
@@ -96,7 +97,7 @@ static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot
             continue;
         }
         if (n + item->voxels > most) break;
-        n += sizes[count] = item->voxels;
+        n += item->voxels;
         round->members[count++] = (struct vx_gpu_member){
             .item = item, .apart = slot->states[i] == VX_GPU_ITEM_WAITS_APART};
     }
@@ -110,7 +111,7 @@ static i32 index_of(const struct vx_gpu_slot *slot, const struct vx_item *item)
 
 /* Groups the members by the type of their features, because one launch converts adjacent
  * features of one type.  True if a member has moved. */
-static bool members_group(struct vx_gpu_round *round, i64 sizes[VX_BATCH_ITEMS_MAX])
+static bool members_group(struct vx_gpu_round *round)
 {
     static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
     struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
@@ -124,17 +125,26 @@ static bool members_group(struct vx_gpu_round *round, i64 sizes[VX_BATCH_ITEMS_M
         }
     if (!moved) return false;
     VX_ASSERT(count == round->members_count);
-    for (i32 i = 0; i < count; i++) {
-        round->members[i] = members[i];
-        sizes[i] = members[i].item->voxels;
-    }
+    for (i32 i = 0; i < count; i++) round->members[i] = members[i];
     return true;
 }
 
-static void places_make(const struct vx_gpu_slot *slot, const i64 *sizes, i32 count)
+static void places_make(struct vx_gpu_slot *slot)
 {
     struct vx_gpu_model *gpu = slot->model->gpu;
-    vx_gpu_places_make(gpu->choices, &(struct vx_gpu_sizes){sizes, count}, &gpu->places);
+    const struct vx_gpu_sizes sizes = {slot->round.rows, slot->round.members_count};
+    vx_gpu_places_make(gpu->choices, &sizes, &gpu->places);
+}
+
+/* Lays the round out as if each set of each member were as large as it can be. */
+static void places_bound(struct vx_gpu_slot *slot)
+{
+    const struct vx_plan *plan = slot->model->plan;
+    struct vx_gpu_round *round = &slot->round;
+    for (i32 i = 0; i < round->members_count; i++)
+        vx_sets_rows_max(plan->sets, plan->sets_count, round->members[i].item->voxels,
+                         round->rows + (i64)i * plan->sets_count);
+    places_make(slot);
 }
 
 /* Picks the members of the next round and lays it out in the model's `places`; false if
@@ -143,17 +153,14 @@ static bool pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_places *places = &slot->model->gpu->places;
     struct vx_gpu_round *round = &slot->round;
-    i64 sizes[VX_BATCH_ITEMS_MAX];
-    i32 count;
-    while ((count = pick_members(room, slot, sizes)) > 0) {
-        for (; count > 0; count--) {
-            places_make(slot, sizes, count);
+    while ((round->members_count = pick_members(room, slot)) > 0) {
+        for (; round->members_count > 0; round->members_count--) {
+            places_bound(slot);
             if (places->bytes <= room->bytes) break;
         }
-        round->members_count = count;
         round->bytes = places->bytes;
-        if (count > 1 && members_group(round, sizes)) places_make(slot, sizes, count);
-        if (count) return true;
+        if (round->members_count > 1 && members_group(round)) places_bound(slot);
+        if (round->members_count) return true;
         struct vx_item *first = round->members[0].item;
         first->status = too_large(room, slot->model, first->voxels, &first->why);
         slot->states[index_of(slot, first)] = VX_GPU_ITEM_DONE;
@@ -223,7 +230,7 @@ static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     struct vx_gpu_span spans[2];
     i64 own = slot->round.device_ns - slot->shared_ns;
     slot->batch->device_ns += own > 0 ? own : 0;
-    if (other->running && spans_read(slot, other, spans))
+    if (other->running && !other->sizing && spans_read(slot, other, spans))
         other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
 }
 
@@ -236,7 +243,7 @@ static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slo
         if (round->members[i].again)
             slot->states[index_of(slot, round->members[i].item)] =
                 VX_GPU_ITEM_WAITS_APART;
-    slot->running = false;
+    slot->running = slot->sizing = false;
     if (!status.fault) times_share(batches, slot);
 }
 
@@ -255,6 +262,37 @@ static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
     round_finish(batches, slot, status, &first);
 }
 
+/* Launches the layers of a round whose sizes are known. */
+static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
+{
+    slot->sizing = false;
+    if (slot->model->plan->sets_count > 1) places_make(slot);
+    VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
+    return vx_gpu_round_launch(&slot->round, why);
+}
+
+static vx_status round_start(struct vx_gpu_slot *slot, struct vx_why *why)
+{
+    slot->sizing = vx_gpu_round_sizes(&slot->round);
+    if (slot->sizing) return vx_gpu_round_sizes_launch(&slot->round, why);
+    return round_launch(slot, why);
+}
+
+/* Sends the members of a round that is not launched back to wait; those that have failed
+ * are answered. */
+static void round_return(struct vx_gpu_slot *slot)
+{
+    for (i32 i = 0; i < slot->round.members_count; i++) {
+        const struct vx_gpu_member *member = &slot->round.members[i];
+        u8 *state = &slot->states[index_of(slot, member->item)];
+        if (member->item->status.fault)
+            *state = VX_GPU_ITEM_DONE;
+        else
+            *state = member->apart || member->again ? VX_GPU_ITEM_WAITS_APART
+                                                    : VX_GPU_ITEM_WAITS;
+    }
+}
+
 static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_round *round = &slot->round;
@@ -266,12 +304,29 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     round->model = slot->model;
     round->device_ns = slot->shared_ns = 0;
     vx_gpu_round_hold(round, &refused);
+    if (refused) {
+        round_return(slot);
+        return; /* slot_go picks the remaining items again */
+    }
     for (i32 i = 0; i < round->members_count; i++)
-        if (!refused || round->members[i].item->status.fault)
-            slot->states[index_of(slot, round->members[i].item)] = VX_GPU_ITEM_DONE;
-    if (refused) return; /* slot_go picks the remaining items again */
+        slot->states[index_of(slot, round->members[i].item)] = VX_GPU_ITEM_DONE;
     slot->running = true;
-    vx_status status = vx_gpu_round_launch(round, &why);
+    vx_status status = round_start(slot, &why);
+    if (status.fault) round_fail(batches, slot, status, &why);
+}
+
+/* The sizes of a round's sets are there. */
+static void round_go_on(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
+{
+    struct vx_why why = {{0}};
+    bool refused;
+    vx_gpu_round_sizes_read(&slot->round, &refused);
+    if (refused) {
+        round_return(slot);
+        slot->running = slot->sizing = false;
+        return;
+    }
+    vx_status status = round_launch(slot, &why);
     if (status.fault) round_fail(batches, slot, status, &why);
 }
 
@@ -337,10 +392,13 @@ static void poll(struct vx_gpu_batches *batches)
         struct vx_why why = {{0}};
         bool done = false;
         if (!slot->running) continue;
-        vx_status status = vx_gpu_event_done(
-            batches->room.gpu, slot->lane.marks[VX_GPU_MARK_END], &why, &done);
+        struct vx_gpu_event *event =
+            slot->sizing ? slot->lane.sized : slot->lane.marks[VX_GPU_MARK_END];
+        vx_status status = vx_gpu_event_done(batches->room.gpu, event, &why, &done);
         if (status.fault)
             round_fail(batches, slot, status, &why);
+        else if (done && slot->sizing)
+            round_go_on(batches, slot);
         else if (done)
             round_finish(batches, slot, VX_OK, &why);
         if (!slot->running) all_go(batches);

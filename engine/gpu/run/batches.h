@@ -19,6 +19,9 @@
  * RUNNING  -> WAITING  the same, while the other lane holds the memory
  * RUNNING  -> FREE     the last round has ended: the batch can be collected
  *
+ * A running round whose sets are made first (round.h) is SIZING until their sizes can be
+ * read; then its layers are launched, or it ends and its good items run again.
+ *
  * Owner    the caller's struct.
  * Thread   device.
  * Limits   VX_ENGINE_BATCHES_MAX batches submitted and not collected.
@@ -47,6 +50,7 @@ struct vx_gpu_slot {
     struct vx_batch *batch; /* NULL = the slot is free */
     u8 states[VX_BATCH_ITEMS_MAX];
     bool running;  /* the round is on the device */
+    bool sizing;   /* its sets are made; its layers are not launched yet */
     i64 shared_ns; /* of the round's time: already counted for the other lane's batch */
     u64 number;    /* of the batch, in the order of submission */
 };

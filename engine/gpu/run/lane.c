@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/run/lane.h"
 
+#include "engine/base/limits.h"
 #include "engine/gpu/conv/blas.h"
+#include "kernels/03_brick_index.h"
 
 #include <string.h>
 
 /* Offsets in the lane's device memory and host memory, behind the descriptions. */
 struct layout {
-    size_t results, differs, faults, bytes;
+    size_t results, differs, faults, counts, bytes;
 };
 
 static size_t take(size_t *bytes, size_t each)
@@ -23,6 +25,7 @@ static struct layout layout_make(void)
     layout.results = take(&layout.bytes, sizeof(struct vx_gpu_piece_result));
     layout.differs = take(&layout.bytes, sizeof(u32));
     layout.faults = take(&layout.bytes, 2 * sizeof(u32));
+    layout.counts = take(&layout.bytes, VX_SETS_MAX * sizeof(struct vx_brick_counts));
     return layout;
 }
 
@@ -37,6 +40,7 @@ static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
     lane->answers = (void *)(host + layout.results);
     lane->differs = (void *)(device + layout.differs);
     lane->faults = (void *)(device + layout.faults);
+    lane->counts = host + layout.counts;
     return VX_OK;
 }
 
@@ -45,6 +49,7 @@ static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
     VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->queue.stream));
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
+    VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->sized));
     return open_memory(lane, why);
 }
 
@@ -66,6 +71,7 @@ void vx_gpu_lane_close(struct vx_gpu_lane *lane)
     if (lane->device) vx_gpu_free(lane->gpu, &lane->device);
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         if (lane->marks[i]) vx_gpu_event_close(lane->gpu, &lane->marks[i]);
+    if (lane->sized) vx_gpu_event_close(lane->gpu, &lane->sized);
     if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);
     memset(lane, 0, sizeof *lane);
 }

@@ -36,11 +36,13 @@ struct vx_gpu_lane {
     struct vx_gpu *gpu;
     struct vx_gpu_queue queue;
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
+    struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
     struct vx_gpu_upload upload;
     /* On the device, one per member of the round; `answers` is the host's copy. */
     struct vx_gpu_piece_result *results, *answers;
     u32 *differs;
     u32 (*faults)[2];
+    u8 *counts;          /* host: the counts of the sets of a round (levels.h) */
     void *host, *device; /* the two allocations that hold all of this */
 };
 

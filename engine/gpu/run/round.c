@@ -2,7 +2,7 @@
 #include "engine/gpu/run/round.h"
 
 #include "engine/base/process/check.h"
-#include "engine/cpu/geometry/geometry.h"
+#include "engine/gpu/run/round_bad.h"
 #include "engine/gpu/run/round_geometry.h"
 
 vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
@@ -20,7 +20,8 @@ vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
     };
     for (i32 i = 0; i < round->members_count; i++)
         forward.items[i] = round->members[i].item;
-    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
+    if (!round->made.levels.requests_count)
+        VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
     VX_TRY(vx_gpu_round_geometry(round, &forward, why));
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
     VX_TRY(vx_gpu_forward_feats(&forward, why));
@@ -51,50 +52,6 @@ static void times_write(const i64 times[VX_GPU_MARKS_COUNT], struct vx_item *ite
     item->output_ns = times[VX_GPU_MARK_END];
 }
 
-/* With more voxels, the error names no row: to find it, the CPU sorts them on the device
- * thread, which meanwhile neither begins nor ends a round.  So many take milliseconds. */
-#define NAMED_VOXELS_MAX 100000
-
-static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
-                             struct vx_item *item)
-{
-    VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
-                  "a coordinate is out of range",
-                  "a coordinate in coords is out of range: expected %d to %d, and a "
-                  "sample of 0 to %d",
-                  VX_AXIS_MIN, VX_AXIS_MAX, VX_SAMPLE_MAX);
-    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "a voxel appears twice in coords",
-                "a voxel appears twice in coords; each voxel may appear once");
-}
-
-/* The device has found a bad coordinate; the CPU's check finds which one, unless the
- * voxels are too many or another process may have changed the coordinates since. */
-static vx_status bad_coords(struct vx_gpu_room *room,
-                            const struct vx_gpu_piece_result *result,
-                            struct vx_item *item)
-{
-    const struct vx_coords_view view = {
-        .rows = item->coords, .n = item->voxels, .columns = item->coords_columns};
-    struct vx_geometry *geometry;
-    VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
-                  "the geometry is not in the device's cache",
-                  "coords_ref: the geometry is not in the device's cache; send coords");
-    if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
-        return bad_of_many(result, item);
-    vx_status status =
-        vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
-    if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
-    /* No memory to find the row.  A coordinate out of range would have been found
-     * without, so it is a duplicate. */
-    VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
-                  "a voxel appears twice in coords",
-                  "a voxel appears twice in coords; each voxel may appear once");
-    vx_geometry_drop(room->cache, &geometry);
-    VX_FAIL_WHY(&item->why, INTERNAL,
-                "the device refused coordinates in which the CPU finds no error",
-                "the device refused coordinates in which the CPU finds no error");
-}
-
 /* Answers a member of a round that has succeeded; asked: the lane has answers for it. */
 static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
 {
@@ -111,7 +68,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     }
     if (result.fault[0] || result.fault[1]) {
         if (kept) vx_gpu_store_forget(round->room->store, kept);
-        item->status = bad_coords(round->room, &result, item);
+        item->status = vx_gpu_bad_coords(round->room, &result, item);
         return;
     }
     item->pairs = (i64)result.pairs;

@@ -2,11 +2,18 @@
  *
  * The geometries of the members are found in the store or built, and joined if there are
  * several; then features, layers and outputs run over the rows of all members.  The host
- * does not wait between the first copy and the end.  A geometry of the store is therefore
+ * does not wait between the first copy and the end, but for one thing: the sizes of sets
+ * that are made from set 0, if a member has sent coordinates of its own.  Then a round has
+ * two parts.  The first makes all sets of all members and copies their sizes out.  A geometry of the store is therefore
  * used before its coordinates have been compared with the member's; if they differ, the
  * member gets `again` and runs in another round.
  *
  *   VX_TRY(vx_gpu_round_hold(&round, &refused));     geometries; some may be refused
+ *   if (vx_gpu_round_sizes(&round)) {
+ *       VX_TRY(vx_gpu_round_sizes_launch(&round, &why));
+ *       (the lane's event `sized` has happened)
+ *       vx_gpu_round_sizes_read(&round, &refused);
+ *   }
  *   VX_TRY(vx_gpu_round_launch(&round, &why));
  *   (the lane's end has happened, or waiting for it failed)
  *   vx_gpu_round_finish(&round, status, &why);
@@ -22,6 +29,7 @@
 #define VX_ENGINE_GPU_ROUND_H
 
 #include "engine/gpu/geometry/geometry_store.h"
+#include "engine/gpu/geometry/levels.h"
 #include "engine/gpu/model/model_launch.h"
 #include "engine/gpu/model/model_load.h"
 #include "engine/gpu/run/lane.h"
@@ -47,6 +55,14 @@ struct vx_gpu_member {
     bool built, compared;         /* in this round */
     bool again;                   /* out: run it in another round, apart */
 };
+/* The sets of a round's members that are made in it; request r is member of[r]. */
+struct vx_gpu_round_levels {
+    struct vx_gpu_levels levels;
+    i32 of[VX_BATCH_ITEMS_MAX];
+    struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
+    i64 bounds[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+    struct vx_brick_set sets[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+};
 struct vx_gpu_round {
     struct vx_gpu_room *room;
     struct vx_gpu_lane *lane;
@@ -54,14 +70,27 @@ struct vx_gpu_round {
     struct vx_model *model;    /* its places are this round's until launch returns */
     struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
     i32 members_count;
-    u8 *block;     /* device memory of this round */
-    size_t bytes;  /* of block */
-    i64 device_ns; /* out: device time of the round */
+    /* (members_count, the plan's sets): rows, or before sizes are read the most. */
+    i64 rows[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+    struct vx_gpu_round_levels made; /* requests_count 0: none is made in this round */
+    u8 *block;                       /* device memory of this round */
+    size_t bytes;                    /* of block */
+    i64 device_ns;                   /* out: device time of the round */
 };
 
 /* Finds or makes the members' geometries in the store, and holds them.  If a member
  * cannot have one, its status is the reason, *refused is true, and nothing is held. */
 void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused);
+/* True if the sizes of the members' sets must be computed first.  If false, they are in
+ * round->rows. */
+bool vx_gpu_round_sizes(struct vx_gpu_round *round);
+/* Puts the making of sets on the lane's stream, up to the event `sized`; fails as launch. */
+VX_MUST_USE vx_status vx_gpu_round_sizes_launch(struct vx_gpu_round *round,
+                                                struct vx_why *why);
+/* Reads the sizes into round->rows.  If a member has bad coordinates or too many voxels on
+ * a set, its status is the reason or it gets `again`, *refused is true, and nothing is
+ * held. */
+void vx_gpu_round_sizes_read(struct vx_gpu_round *round, bool *refused);
 /* Puts the round on the lane's stream.  After a failure, part of it may be there: wait
  * for the stream, then finish. */
 VX_MUST_USE vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why);

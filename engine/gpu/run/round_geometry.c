@@ -3,34 +3,12 @@
 
 #include "engine/base/process/check.h"
 
-/* A geometry in the store: fault flags, coordinates, then rows and maps as
- * vx_gpu_piece_place places them. */
-static size_t kept_coords_bytes(i64 n, i32 columns)
-{
-    return vx_round_up((size_t)n * (size_t)columns * sizeof(i32), VX_GPU_LINE_BYTES);
-}
-
-static u32 *kept_fault(const struct vx_gpu_geometry *kept)
-{
-    return kept->memory;
-}
-
-static void *kept_coords(const struct vx_gpu_geometry *kept)
-{
-    return (u8 *)kept->memory + VX_GPU_LINE_BYTES;
-}
-
-static void *kept_piece(const struct vx_gpu_geometry *kept)
-{
-    return (u8 *)kept_coords(kept) + kept_coords_bytes(kept->n, kept->columns);
-}
-
 /* --- which geometry --- */
 
 static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     const struct vx_item *item = member->item;
-    size_t coords = kept_coords_bytes(item->voxels, item->coords_columns);
+    size_t coords = vx_gpu_kept_coords_bytes(item->voxels, item->coords_columns);
     const struct vx_gpu_store_want want = {
         .name = {item->coords_ref, round->model->gpu->maps_name},
         .n = item->voxels,
@@ -39,7 +17,9 @@ static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member
                  vx_gpu_piece_bytes(round->model->plan, item->voxels),
     };
     member->kept = vx_gpu_store_make(round->room->store, &want);
-    if (member->kept) member->kept->writers = round->lane->bit;
+    if (!member->kept) return;
+    member->kept->writers = round->lane->bit;
+    member->kept->sized = round->model->plan->sets_count == 1;
 }
 
 static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item *item)
@@ -50,7 +30,8 @@ static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item 
                 (long long)found->n, (long long)item->voxels);
 }
 
-/* False if the store has no geometry of the member's name. */
+/* False if the store has no geometry of the member's name that the round can use, and
+ * should make one. */
 static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     struct vx_item *item = member->item;
@@ -59,6 +40,11 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
         &(struct vx_gpu_store_name){item->coords_ref, round->model->gpu->maps_name});
     if (!found) return false;
     bool same = found->n == item->voxels;
+    if (!found->sized && !(found->writers & round->lane->bit)) {
+        /* The other lane makes it; its sizes are not known yet. */
+        vx_gpu_store_drop(round->room->store, &found);
+        return item->coords != NULL;
+    }
     if (item->coords && !(same && found->columns == item->coords_columns)) {
         /* Another geometry of the same name: it stays; this one is built in the block. */
         vx_gpu_store_drop(round->room->store, &found);
@@ -71,19 +57,19 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
     return true;
 }
 
-/* Drops all geometries.  Nothing was launched, so those that were made here are empty,
- * and are forgotten. */
-static void let_go(struct vx_gpu_round *round)
+void vx_gpu_round_let_go(struct vx_gpu_round *round)
 {
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
-        if (member->kept && member->built)
+        if (member->kept && member->built) {
             vx_gpu_store_forget(round->room->store, member->kept);
+            member->kept->writers &= ~round->lane->bit;
+        }
         vx_gpu_store_drop(round->room->store, &member->kept);
     }
 }
 
-static vx_status not_there(struct vx_item *item)
+vx_status vx_gpu_not_there(struct vx_item *item)
 {
     VX_FAIL_WHY(&item->why, FAILED_PRECONDITION,
                 "the geometry is not in the device's cache",
@@ -117,12 +103,12 @@ void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
         if (!found[i] && !member->item->coords && !member_find(round, member))
-            member->item->status = not_there(member->item);
+            member->item->status = vx_gpu_not_there(member->item);
         if (!member->item->status.fault) continue;
         vx_gpu_store_count(store, false);
         *refused = true;
     }
-    if (*refused) let_go(round);
+    if (*refused) vx_gpu_round_let_go(round);
 }
 
 /* --- what is launched --- */
@@ -143,8 +129,49 @@ static struct vx_gpu_map *maps_of(const struct work *work, i32 index)
     return work->round->model->gpu->maps + (i64)index * work->plan->maps_count;
 }
 
+static bool several_sets(const struct work *work)
+{
+    return work->plan->sets_count > 1;
+}
+
+/* Memory for the maps of a member, with several sets: in the store if it keeps them, or
+ * where the member of the same geometry has them. */
+static void *maps_memory(const struct work *work, i32 index)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_gpu_member *member = &round->members[index];
+    struct vx_gpu_store *store = round->room->store;
+    u8 *mine = round->block + work->places->pieces[index];
+    const struct vx_gpu_store_order order = {
+        VX_GPU_STORE_MAPS, 0,
+        vx_gpu_piece_maps_bytes(work->plan, work->pieces[index].set_rows)};
+    if (!member->kept) return mine;
+    void *there = vx_gpu_store_order_find(store, member->kept, &order);
+    if (!there && member->built) {
+        there = vx_gpu_store_order_make(store, member->kept, &order);
+        if (!there) vx_gpu_store_forget(store, member->kept);
+    }
+    for (i32 i = 0; !there && i < round->members_count; i++)
+        if (round->members[i].built && round->members[i].kept == member->kept)
+            there = round->block + work->places->pieces[i];
+    return there;
+}
+
+/* Those that are made here come first: others may have the same geometry. */
+static void place_maps(struct work *work, bool built)
+{
+    for (i32 i = 0; i < work->round->members_count; i++) {
+        struct vx_gpu_piece *piece = &work->pieces[i];
+        if (work->round->members[i].built != built) continue;
+        piece->set_rows = work->round->rows + (i64)i * work->plan->sets_count;
+        vx_gpu_piece_maps_place(work->plan, maps_memory(work, i), piece);
+    }
+}
+
 static void place_pieces(struct work *work)
 {
+    const size_t *offsets =
+        several_sets(work) ? work->places->perms : work->places->pieces;
     const struct vx_gpu_round *round = work->round;
     for (i32 i = 0; i < round->members_count; i++) {
         const struct vx_gpu_member *member = &round->members[i];
@@ -155,15 +182,38 @@ static void place_pieces(struct work *work)
                                        .maps = maps_of(work, i)};
         if (kept) {
             piece->columns = kept->columns;
-            piece->coords = kept_coords(kept);
-            piece->fault = kept_fault(kept);
-            vx_gpu_piece_place(work->plan, kept_piece(kept), piece);
+            piece->coords = vx_gpu_kept_coords(kept);
+            piece->fault = vx_gpu_kept_fault(kept);
+            vx_gpu_piece_place(work->plan, vx_gpu_kept_piece(kept), piece);
         } else {
             piece->coords = (const void *)(round->block + work->places->coords[i]);
             piece->fault = round->lane->faults[i];
-            vx_gpu_piece_place(work->plan, round->block + work->places->pieces[i], piece);
+            vx_gpu_piece_place(work->plan, round->block + offsets[i], piece);
         }
     }
+}
+
+/* Maps between the sets that were made in the first part of the round. */
+static vx_status build_levels(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_gpu_round_levels *made = &round->made;
+    const i32 sets = work->plan->sets_count, count = made->levels.requests_count;
+    for (i32 k = 0; count && k < work->plan->maps_count; k++) {
+        const struct vx_map_key *key = &work->plan->maps[k];
+        struct vx_gpu_level_map maps[VX_BATCH_ITEMS_MAX];
+        for (i32 r = 0; r < count; r++) {
+            const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
+            const struct vx_brick_set *set = made->sets + (i64)r * sets;
+            maps[r] = (struct vx_gpu_level_map){
+                &set[key->from], &set[key->to], piece->set_rows[key->from],
+                piece->set_rows[key->to], &piece->maps[k]};
+        }
+        VX_TRY(vx_gpu_level_maps_build(&round->lane->queue, &round->lane->upload,
+                                       &(struct vx_gpu_level_maps){key, maps, count},
+                                       work->why));
+    }
+    return VX_OK;
 }
 
 /* Makes the stream wait for the geometries that the other lane is still writing. */
@@ -178,14 +228,14 @@ static vx_status await_others(const struct work *work)
                                round->other->marks[VX_GPU_MARK_GEOMETRY], work->why);
 }
 
-static vx_status copy_coords(const struct work *work, i32 index, void *to)
+vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round, i32 index, void *to,
+                                   struct vx_why *why)
 {
-    const struct vx_gpu_round *round = work->round;
     const struct vx_item *item = round->members[index].item;
     size_t bytes =
         (size_t)item->voxels * (size_t)item->coords_columns * sizeof *item->coords;
     return vx_gpu_item_in(&round->lane->queue, item->on_device & VX_ITEM_COORDS,
-                          &(struct vx_gpu_copy){to, item->coords, bytes}, work->why);
+                          &(struct vx_gpu_copy){to, item->coords, bytes}, why);
 }
 
 static vx_status build(struct work *work)
@@ -197,9 +247,9 @@ static vx_status build(struct work *work)
         const struct vx_gpu_member *member = &round->members[i];
         if (!member->built) continue;
         pieces[count++] = work->pieces[i];
-        void *to = member->kept ? kept_coords(member->kept)
+        void *to = member->kept ? vx_gpu_kept_coords(member->kept)
                                 : (void *)(round->block + work->places->coords[i]);
-        VX_TRY(copy_coords(work, i, to));
+        VX_TRY(vx_gpu_round_copy_coords(round, i, to, work->why));
     }
     if (!count) return VX_OK;
     const struct vx_gpu_build build = {
@@ -222,10 +272,10 @@ static vx_status compare(const struct work *work)
         const struct vx_gpu_member *member = &round->members[i];
         void *sent = round->block + work->places->coords[i];
         if (!member->compared) continue;
-        VX_TRY(copy_coords(work, i, sent));
+        VX_TRY(vx_gpu_round_copy_coords(round, i, sent, work->why));
         compared[count++] = (struct vx_gpu_compared){
             .a = sent,
-            .b = kept_coords(member->kept),
+            .b = vx_gpu_kept_coords(member->kept),
             .count = member->item->voxels * member->item->coords_columns,
             .differs = &round->lane->differs[i],
         };
@@ -244,13 +294,15 @@ static vx_status join(struct work *work)
     forward->maps = work->pieces[0].maps;
     if (round->members_count == 1) return VX_OK;
     for (i32 i = 0; i < work->plan->maps_count; i++)
-        vx_gpu_map_place(work->places->n, &work->plan->maps[i],
-                         round->block + work->places->joined[i], &maps[i]);
+        vx_gpu_level_map_place(work->places->rows[work->plan->maps[i].to],
+                               &work->plan->maps[i],
+                               round->block + work->places->joined[i], &maps[i]);
     const struct vx_gpu_join join = {
         .pieces = work->pieces,
         .pieces_count = round->members_count,
+        .keys = work->plan->maps,
         .keys_count = work->plan->maps_count,
-        .rows = (void *)(round->block + work->places->rows),
+        .rows = (void *)(round->block + work->places->joined_rows),
         .maps = maps,
     };
     forward->rows = join.rows;
@@ -289,7 +341,7 @@ static vx_status sort(struct work *work)
     for (i32 i = 0; i < work->places->sorted_count; i++) {
         const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
         struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(work->plan, work->places->n, sorted);
+            vx_gpu_sorted_want(work->plan, work->places->rows, sorted);
         bool there;
         void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
         maps[i] = work->forward->maps[sorted->map];
@@ -339,8 +391,12 @@ vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
     VX_ASSERT(work.places->bytes <= round->bytes);
     round->lane->upload.used = 0;
     place_pieces(&work);
+    if (several_sets(&work)) {
+        place_maps(&work, true);
+        place_maps(&work, false);
+    }
     VX_TRY(await_others(&work));
-    VX_TRY(build(&work));
+    VX_TRY(several_sets(&work) ? build_levels(&work) : build(&work));
     VX_TRY(compare(&work));
     VX_TRY(join(&work));
     VX_TRY(sort(&work));

@@ -19,6 +19,35 @@
 
 #include "engine/gpu/run/round.h"
 
+/* A geometry in the store: fault flags, coordinates, then rows and maps as
+ * vx_gpu_piece_place places them. */
+static inline size_t vx_gpu_kept_coords_bytes(i64 n, i32 columns)
+{
+    return vx_round_up((size_t)n * (size_t)columns * sizeof(i32), VX_GPU_LINE_BYTES);
+}
+static inline u32 *vx_gpu_kept_fault(const struct vx_gpu_geometry *kept)
+{
+    return kept->memory;
+}
+static inline void *vx_gpu_kept_coords(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)kept->memory + VX_GPU_LINE_BYTES;
+}
+static inline void *vx_gpu_kept_piece(const struct vx_gpu_geometry *kept)
+{
+    return (u8 *)vx_gpu_kept_coords(kept) +
+           vx_gpu_kept_coords_bytes(kept->n, kept->columns);
+}
+
+/* Copies the coordinates that a member has sent. */
+VX_MUST_USE vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round,
+                                               i32 index, void *to, struct vx_why *why);
+/* Drops all geometries of a round that ends before its layers: those that were made in it
+ * are empty, or lack their maps, and are forgotten. */
+void vx_gpu_round_let_go(struct vx_gpu_round *round);
+/* Answers a member whose coords_ref names a geometry that is not there. */
+VX_MUST_USE vx_status vx_gpu_not_there(struct vx_item *item);
+
 /* Sets rows, maps and sorted of the request, whose other fields must be set. */
 VX_MUST_USE vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
                                             struct vx_gpu_forward *forward,

@@ -8,7 +8,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
-#include "tests/support/engine_rig.h"
+#include "engine/model/model.h"
+#include "tests/support/gpu_rig.h"
 #include "tests/support/network_random.h"
 
 #include <check.h>
@@ -155,6 +156,43 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
     vx_random_request_close(&again);
 }
 
+/* --- on the fake GPU --- */
+
+/* The same network there: within the same bounds; again from the store, and in a batch
+ * whose pieces come from the store and from the requests, with the same bits. */
+static void check_gpu(const struct vx_random_network *network,
+                      const struct vx_rig_files *files)
+{
+    enum { BATCH = 4 };
+    struct vx_random_request *first, *requests[BATCH];
+    struct vx_item items[BATCH];
+    struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
+    FAIL_UNLESS(!load.status.fault, "GPU: %s", load.why.text);
+    first = vx_random_request_open(network, seed, VOXELS);
+    vx_gpu_rig_run(load.model, &first->item);
+    check_status(&first->item);
+    compare(first, files);
+    for (i32 i = 0; i < BATCH; i++) {
+        i64 most = i % 2 ? VOXELS : VOXELS_FEW;
+        requests[i] = vx_random_request_open(network, i % 2 ? seed : seed + (u64)i, most);
+        vx_rig_name(&requests[i]->item);
+        if (i == 3) vx_gpu_rig_run(load.model, &requests[i]->item);
+        items[i] = requests[i]->item;
+    }
+    struct vx_batch batch = {.items = items, .items_count = BATCH};
+    vx_engine_run(vx_gpu_rig_engine, load.model, &batch);
+    for (i32 i = 0; i < BATCH; i++) check_status(&items[i]);
+    check_bits(first, requests[1], "in a batch on a GPU");
+    check_bits(first, requests[3], "from the store in a batch on a GPU");
+    compare(requests[0], files);
+    compare(requests[2], files);
+    for (i32 i = 0; i < BATCH; i++) vx_random_request_close(&requests[i]);
+    vx_random_request_close(&first);
+    vx_engine_unload(vx_gpu_rig_engine, &load.model);
+}
+
+static i32 gpu_networks; /* so many ran there */
+
 static void check_seed(void)
 {
     struct vx_random_network *network = vx_random_network_open(seed);
@@ -175,6 +213,10 @@ static void check_seed(void)
     check_status(&first->item);
     compare(first, &files);
     check_again(load.model, network, &files, first);
+    if (!vx_model_cpu_only(files.network)) {
+        check_gpu(network, &files);
+        gpu_networks++;
+    }
     vx_random_request_close(&first);
     vx_rig_files_close(&files);
     vx_engine_unload(vx_rig_engine, &load.model);
@@ -190,6 +232,8 @@ START_TEST(random_networks)
         seed = one ? (u64)strtoull(one, NULL, 10) : (u64)_i * NETWORKS + (u64)i;
         check_seed();
     }
+    if (getenv("VX_TELL"))
+        fprintf(stderr, "%d of %d on the fake GPU\n", gpu_networks, count);
 }
 END_TEST
 
@@ -208,7 +252,8 @@ static void see_layer(const struct vx_layer *layer)
     bool strided = layer->rule == VX_SET_FLOOR || layer->rule == VX_SET_SPCONV;
     seen.ops[layer->op]++;
     if (layer->onto != VX_LAYER_NONE) seen.onto[layer->op]++;
-    if (layer->onto == VX_LAYER_NONE && layer->rule == VX_SET_EXPAND) seen.all[layer->op]++;
+    if (layer->onto == VX_LAYER_NONE && layer->rule == VX_SET_EXPAND)
+        seen.all[layer->op]++;
     if (layer->rule == VX_SET_FLOOR) seen.floor[layer->op]++;
     if (layer->rule == VX_SET_SPCONV) seen.spconv[layer->op]++;
     if (vx_op_is_conv(layer->op)) {
@@ -320,8 +365,8 @@ int main(void)
 {
     Suite *suite = suite_create("engine_levels");
     TCase *oracle = tcase_create("oracle"), *engine = tcase_create("engine");
-    tcase_add_checked_fixture(oracle, vx_rig_set_up, vx_rig_tear_down);
-    tcase_add_checked_fixture(engine, vx_rig_set_up, vx_rig_tear_down);
+    tcase_add_checked_fixture(oracle, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
+    tcase_add_checked_fixture(engine, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
     tcase_set_timeout(oracle, 60);
     tcase_set_timeout(engine, 60);
     tcase_add_test(oracle, the_grammar_has_everything);

@@ -270,7 +270,8 @@ START_TEST(test_convert_round_trip)
 }
 END_TEST
 
-/* Two pieces of 2 and 3 rows: the row numbers of the second are 2 higher in the join. */
+/* Two pieces of 2 and 3 rows: the row numbers of the second are 2 higher in the join; where
+ * they name rows of another set, 7 higher. */
 START_TEST(test_join_by_hand)
 {
     static const i32 rows0[] = {1, 0}, rows1[] = {2, 0, 1};
@@ -282,8 +283,10 @@ START_TEST(test_join_by_hand)
                                     4, -1, 3,  -1, 2,  -1, 4, 4,  -1, -1};
     static const u32 masks_whole[] = {3, 6, 6, 5, 3};
     const struct vx_join_rows_piece row_pieces[] = {{2, 0, rows0}, {3, 2, rows1}};
-    const struct vx_join_map_piece map_pieces[] = {{2, 0, nbr0, masks0},
-                                                   {3, 2, nbr1, masks1}};
+    const struct vx_join_map_piece map_pieces[] = {{2, 0, 0, nbr0, masks0},
+                                                   {3, 2, 2, nbr1, masks1}};
+    const struct vx_join_map_piece other_pieces[] = {{2, 0, 0, nbr0, masks0},
+                                                     {3, 2, 7, nbr1, masks1}};
     i32 rows[5], nbr[20];
     u32 masks[5];
     vx_join_rows_ref(
@@ -297,6 +300,10 @@ START_TEST(test_join_by_hand)
                                                .masks = masks});
     ck_assert(!memcmp(nbr, nbr_whole, sizeof nbr));
     ck_assert(!memcmp(masks, masks_whole, sizeof masks));
+    vx_join_map_ref(&(struct vx_join_map_args){
+        .count = 2, .nbr_stride = 4, .pieces = other_pieces, .nbr = nbr});
+    for (i32 i = 0; i < 20; i++)
+        ck_assert_int_eq(nbr[i], nbr_whole[i] + (i >= 8 && nbr_whole[i] >= 0 ? 5 : 0));
 }
 END_TEST
 
@@ -361,7 +368,8 @@ START_TEST(test_join_of_wide_masks)
             nbr[p][e] = e % STRIDE < V ? e % ((i32)sizes[p] + 1) - 1 : -1;
         for (i32 e = 0; e < sizes[p] * WORDS; e++) masks[p][e] = (u32)(p * 100 + e);
         for (i32 r = 0; r < sizes[p]; r++) rows[p][r] = (i32)sizes[p] - 1 - r;
-        maps[p] = (struct vx_join_map_piece){sizes[p], bases[p], nbr[p], masks[p]};
+        maps[p] =
+            (struct vx_join_map_piece){sizes[p], bases[p], bases[p], nbr[p], masks[p]};
         list[p] = (struct vx_join_rows_piece){sizes[p], bases[p], rows[p]};
     }
     whole_nbr[N * STRIDE] = whole_rows[N] = -77;

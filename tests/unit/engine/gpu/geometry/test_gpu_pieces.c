@@ -140,7 +140,7 @@ static void batch_build(struct batch *batch)
         .pieces_count = batch->count,
         .keys = batch->keys,
         .keys_count = batch->keys_count,
-        .scratch = device_rig_give(vx_gpu_build_bytes(batch->pieces, batch->count))};
+        .scratch = device_rig_give(vx_gpu_build_bytes(batch->pieces, batch->count, false))};
     device_rig_check(
         vx_gpu_pieces_build(&device_rig.queue, &upload, &build, &device_rig.why));
 }
@@ -291,7 +291,7 @@ static void check_raised(const struct batch *batch, const i32 *rows,
 static void check_join(const struct batch *batch)
 {
     struct vx_gpu_map maps[KEYS_MAX];
-    struct vx_gpu_join join = {batch->pieces, batch->count, batch->keys_count,
+    struct vx_gpu_join join = {batch->pieces, batch->count, batch->keys, batch->keys_count,
                                device_rig_give((size_t)batch->n * 4), maps};
     struct set whole;
     for (i32 k = 0; k < batch->keys_count; k++)
@@ -396,7 +396,7 @@ START_TEST(test_little_room)
     batch_build(&batch);
     ck_assert_int_eq(vx_fake_launches() - before, 60);
     ck_assert_uint_eq(upload.used, 0);
-    struct vx_gpu_join join = {batch.pieces, batch.count, 1,
+    struct vx_gpu_join join = {batch.pieces, batch.count, all_keys, 1,
                                device_rig_give((size_t)batch.n * 4), &map};
     vx_gpu_map_place(batch.n, &all_keys[0],
                      device_rig_give(vx_gpu_map_bytes(batch.n, &all_keys[0])), &map);

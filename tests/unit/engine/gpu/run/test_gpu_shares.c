@@ -162,7 +162,7 @@ START_TEST(test_join)
         n += sizes[_i][i];
     }
     vx_gpu_map_place(n, &key, memory, &whole);
-    struct vx_gpu_join join = {pieces, count, 0, memory, &whole};
+    struct vx_gpu_join join = {pieces, count, &key, 0, memory, &whole};
     device_rig_check(
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
     ck_assert_int_eq(seen.launches, 1);
@@ -219,7 +219,7 @@ START_TEST(test_maps_of_many)
                                   .fault = device_rig_give(8),
                                   .maps = &maps[i]};
     }
-    const size_t bytes = vx_gpu_build_bytes(pieces, 5);
+    const size_t bytes = vx_gpu_build_bytes(pieces, 5, false);
     u8 *scratch = device_rig_give(bytes), *behind = device_rig_give(4096);
     device_rig_check(vx_gpu_fill(device_rig.bench.gpu, device_rig.bench.stream,
                                  &(struct vx_gpu_words){behind, 0x7fff7fff, 4096},

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/gpu/model/model_parts.h"
+#include "kernels/10_activation.h"
+#include "kernels/12_norm.h"
+#include "kernels/13_elementwise.h"
+#include "kernels/19_softmax.h"
+#include "kernels/20_curve.h"
+
+/* Rows of the result of a launch. */
+static i64 rows_of(const struct vx_gpu_forward *forward, i32 launch)
+{
+    return forward->places->rows[forward->choices->plan->launches[launch].set];
+}
+
+/* The map of a convolution, with the order that its algorithm reads; NULL = no map. */
+static const struct vx_gpu_map *map_of(const struct vx_gpu_forward *forward, i32 index)
+{
+    i32 sorted = forward->places->sorted_of[index];
+    i32 map = forward->choices->plan->launches[index].map;
+    if (sorted >= 0) return &forward->sorted[sorted];
+    return map < 0 ? NULL : &forward->maps[map];
+}
+
+static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
+                             struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
+    struct vx_conv_problem problem;
+    vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
+    struct vx_conv_operands operands = {
+        .map = map_of(forward, index),
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .weight = weight.weight,
+        .bias = weight.bias,
+        .out = vx_gpu_tensor(forward, launch->output),
+        .activation = launch->node->activation,
+        .channels = launch->node->layer->channels,
+        .workspace = forward->block + forward->places->workspace,
+    };
+    if (launch->node->residual)
+        operands.residual = vx_gpu_tensor(forward, launch->inputs[1]);
+    return vx_conv_launch(&forward->queue, &problem,
+                          vx_gpu_choice_get(forward->choices, index, problem.n),
+                          &operands, why);
+}
+
+static vx_status launch_batch_norm(const struct vx_gpu_forward *forward, i32 index,
+                                   struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
+    const struct vx_batch_norm_device_args args = {
+        .n = rows_of(forward, index),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .scale = weight.weight,
+        .shift = weight.bias,
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_BATCH_NORM, &args, why);
+}
+
+static vx_status launch_layer_norm(const struct vx_gpu_forward *forward, i32 index,
+                                   struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
+    const struct vx_layer_norm_device_args args = {
+        .n = rows_of(forward, index),
+        .c = vx_gpu_channels(forward, launch->output),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .eps = (f32)launch->node->layer->eps,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .weight = weight.weight,
+        .bias = weight.bias,
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_LAYER_NORM, &args, why);
+}
+
+static vx_status launch_activation(const struct vx_gpu_forward *forward, i32 index,
+                                   struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_activation_device_args args = {
+        .n = rows_of(forward, index),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_ACTIVATION, &args, why);
+}
+
+/* Add or mul. */
+static vx_status launch_pair(const struct vx_gpu_forward *forward, i32 index,
+                             enum vx_gpu_pass pass, struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_add_device_args args = {
+        .n = rows_of(forward, index),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .a = vx_gpu_tensor(forward, launch->inputs[0]),
+        .b = vx_gpu_tensor(forward, launch->inputs[1]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, pass, &args, why);
+}
+
+static vx_status launch_concat(const struct vx_gpu_forward *forward, i32 index,
+                               struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    struct vx_concat_device_args args = {
+        .n = rows_of(forward, index),
+        .inputs_count = launch->node->inputs_count,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    for (i32 i = 0; i < args.inputs_count; i++) {
+        args.inputs[i].data = vx_gpu_tensor(forward, launch->inputs[i]);
+        args.inputs[i].c = vx_gpu_channels(forward, launch->inputs[i]);
+        args.inputs[i].cp = vx_gpu_padded(forward, launch->inputs[i]);
+    }
+    return vx_gpu_pass_launch(forward, VX_GPU_CONCAT, &args, why);
+}
+
+static vx_status launch_affine(const struct vx_gpu_forward *forward, i32 index,
+                               struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_layer *layer = launch->node->layer;
+    const struct vx_affine_device_args args = {
+        .n = rows_of(forward, index),
+        .c = layer->channels,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .scale = (f32)layer->scale,
+        .shift = (f32)layer->shift,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_AFFINE, &args, why);
+}
+
+static vx_status launch_curve(const struct vx_gpu_forward *forward, i32 index,
+                              enum vx_curve curve, struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_curve_device_args args = {
+        .n = rows_of(forward, index),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .curve = (i32)curve,
+        .slope = (f32)launch->node->layer->slope,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_CURVE, &args, why);
+}
+
+static vx_status launch_softmax(const struct vx_gpu_forward *forward, i32 index,
+                                struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_softmax_device_args args = {
+        .n = rows_of(forward, index),
+        .c = launch->node->layer->channels,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_SOFTMAX, &args, why);
+}
+
+static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
+                            struct vx_why *why)
+{
+    switch (forward->choices->plan->launches[index].op) {
+    case VX_OP_SUBM_CONV:
+    case VX_OP_SPARSE_CONV:
+    case VX_OP_INVERSE_CONV:
+    case VX_OP_TRANSPOSED_CONV:
+    case VX_OP_LINEAR: return launch_conv(forward, index, why);
+    case VX_OP_BATCH_NORM: return launch_batch_norm(forward, index, why);
+    case VX_OP_LAYER_NORM: return launch_layer_norm(forward, index, why);
+    case VX_OP_RELU:
+    case VX_OP_SILU:
+    case VX_OP_GELU:
+    case VX_OP_SIGMOID: return launch_activation(forward, index, why);
+    case VX_OP_ADD: return launch_pair(forward, index, VX_GPU_ADD, why);
+    case VX_OP_MUL: return launch_pair(forward, index, VX_GPU_MUL, why);
+    case VX_OP_AFFINE: return launch_affine(forward, index, why);
+    case VX_OP_CONCAT: return launch_concat(forward, index, why);
+    case VX_OP_LEAKY_RELU: return launch_curve(forward, index, VX_CURVE_LEAKY_RELU, why);
+    case VX_OP_SOFTPLUS: return launch_curve(forward, index, VX_CURVE_SOFTPLUS, why);
+    case VX_OP_TANH: return launch_curve(forward, index, VX_CURVE_TANH, why);
+    case VX_OP_SOFTMAX: return launch_softmax(forward, index, why);
+    default: VX_FAIL(INTERNAL, "a layer has no kernel"); /* vx_model_begin refuses them */
+    }
+}
+
+vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, struct vx_why *why)
+{
+    for (i32 i = 0; i < forward->choices->plan->launches_count; i++) {
+        vx_panic_note("launch", (u64)i);
+        if (rows_of(forward, i)) VX_TRY(launch_one(forward, i, why));
+    }
+    return VX_OK;
+}

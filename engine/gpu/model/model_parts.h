@@ -1,0 +1,44 @@
+/* model_parts - what the launches of a round share: where tensors lie and how long they are.
+ *
+ *   const struct vx_add_device_args args = {.a = vx_gpu_tensor(forward, tensor), ...};
+ *   VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ADD, &args, why));
+ *
+ * Owner    the forward is borrowed.
+ * Thread   device.
+ * Limits   as model_launch.h.
+ * Fails    pass_launch: as vx_kernel_launch; the rest never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_ENGINE_GPU_MODEL_PARTS_H
+#define VX_ENGINE_GPU_MODEL_PARTS_H
+
+#include "engine/gpu/model/model_launch.h"
+
+static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tensor)
+{
+    const struct vx_gpu_places *places = forward->places;
+    return forward->block + places->shared +
+           vx_plan_tensor_offset(forward->choices->plan, tensor, places->rows);
+}
+
+static inline i32 vx_gpu_channels(const struct vx_gpu_forward *forward, i32 tensor)
+{
+    return vx_plan_channels(forward->choices->plan, tensor);
+}
+
+static inline i32 vx_gpu_padded(const struct vx_gpu_forward *forward, i32 tensor)
+{
+    return vx_channels_padded(vx_gpu_channels(forward, tensor));
+}
+
+static inline vx_status vx_gpu_pass_launch(const struct vx_gpu_forward *forward,
+                                           enum vx_gpu_pass pass, const void *args,
+                                           struct vx_why *why)
+{
+    struct vx_jit_wanted kernel = vx_gpu_pass_wanted(pass, forward->choices->type);
+    return vx_kernel_launch(forward->queue.set, forward->queue.stream, &kernel, args,
+                            why);
+}
+
+#endif

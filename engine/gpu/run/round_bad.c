@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/round_bad.h"
+
+#include "engine/cpu/geometry/geometry.h"
+
+/* With more voxels, the error names no row: to find it, the CPU sorts them on the device
+ * thread, which meanwhile neither begins nor ends a round.  So many take milliseconds. */
+#define NAMED_VOXELS_MAX 100000
+
+static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
+                             struct vx_item *item)
+{
+    VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
+                  "a coordinate is out of range",
+                  "a coordinate in coords is out of range: expected %d to %d, and a "
+                  "sample of 0 to %d",
+                  VX_AXIS_MIN, VX_AXIS_MAX, VX_SAMPLE_MAX);
+    VX_FAIL_WHY(&item->why, INVALID_ARGUMENT, "a voxel appears twice in coords",
+                "a voxel appears twice in coords; each voxel may appear once");
+}
+
+/* The device has found a bad coordinate; the CPU's check finds which one, unless the
+ * voxels are too many or another process may have changed the coordinates since. */
+vx_status vx_gpu_bad_coords(struct vx_gpu_room *room,
+                            const struct vx_gpu_piece_result *result,
+                            struct vx_item *item)
+{
+    const struct vx_coords_view view = {
+        .rows = item->coords, .n = item->voxels, .columns = item->coords_columns};
+    struct vx_geometry *geometry;
+    VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
+                  "the geometry is not in the device's cache",
+                  "coords_ref: the geometry is not in the device's cache; send coords");
+    if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
+        return bad_of_many(result, item);
+    vx_status status =
+        vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
+    if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
+    /* No memory to find the row.  A coordinate out of range would have been found
+     * without, so it is a duplicate. */
+    VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
+                  "a voxel appears twice in coords",
+                  "a voxel appears twice in coords; each voxel may appear once");
+    vx_geometry_drop(room->cache, &geometry);
+    VX_FAIL_WHY(&item->why, INTERNAL,
+                "the device refused coordinates in which the CPU finds no error",
+                "the device refused coordinates in which the CPU finds no error");
+}
