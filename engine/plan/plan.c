@@ -149,6 +149,9 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
+    made->levels = made->sets_count > 1;
+    for (i32 i = 0; i < made->maps_count; i++)
+        made->levels = made->levels || made->maps[i].kind != VX_MAP_SUBM;
     plan_sort_maps(made);
     plan_outputs(made);
     for (i32 set = 0; set < made->sets_count; set++) plan_place_set(made, set);

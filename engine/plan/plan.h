@@ -62,6 +62,7 @@ struct vx_plan {
     i32 tensors_count;
     const struct vx_set *sets; /* the network's */
     i32 sets_count;
+    bool levels; /* several sets, or a map that is not SUBM */
     i64 channels[VX_SETS_MAX]; /* of 4 bytes, per row, that the set's tensors need */
     struct vx_map_key *maps;
     const struct vx_map_key **maps_by_size; /* pointers to the maps, largest first */

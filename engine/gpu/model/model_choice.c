@@ -182,7 +182,7 @@ size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
 size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
 {
     size_t bytes = add_line(0, (size_t)n * sizeof(i32));
-    if (plan->sets_count > 1) return bytes;
+    if (plan->levels) return bytes;
     return add(bytes, vx_gpu_piece_maps_bytes(plan, &n));
 }
 
@@ -204,7 +204,7 @@ void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
 {
     const size_t rows = vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
     piece->rows = memory;
-    if (plan->sets_count == 1) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
+    if (!plan->levels) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
 }
 
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
@@ -234,18 +234,18 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
     for (i32 i = 0; i < sizes->count; i++) {
         const i64 *rows = sizes->rows + (i64)i * plan->sets_count;
         places->pieces[i] = at;
-        at = add(at, plan->sets_count > 1 ? vx_gpu_piece_maps_bytes(plan, rows)
-                                          : vx_gpu_piece_bytes(plan, rows[0]));
+        at = add(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
+                                  : vx_gpu_piece_bytes(plan, rows[0]));
     }
     return at;
 }
 
-/* With several sets: places the rows of all pieces, as if the store were empty. */
+/* With levels: places the rows of all pieces, as if the store were empty. */
 static size_t places_perms(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
                            struct vx_gpu_places *places)
 {
     size_t at = 0;
-    if (plan->sets_count == 1) return 0;
+    if (!plan->levels) return 0;
     for (i32 i = 0; i < sizes->count; i++) {
         places->perms[i] = at;
         at = add(at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
@@ -286,8 +286,8 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
         at = add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
     }
     places->scratch = places->shared + at;
-    most = plan->sets_count > 1 ? places_levels(choices, pieces, sizes->count, places)
-                                : vx_gpu_build_bytes(pieces, sizes->count, false);
+    most = plan->levels ? places_levels(choices, pieces, sizes->count, places)
+                        : vx_gpu_build_bytes(pieces, sizes->count, false);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);

@@ -12,7 +12,7 @@
  *   vx_gpu_choices_close(&choices);
  *
  * One block of memory holds a round (round.h), in this order:
- *   perms      with several sets: the order of the rows of each piece
+ *   perms      with levels: the order of the rows of each piece
  *   shared     the plan's tensors; before the first of them is written, the coordinates
  *              and the scratch memory of the geometry
  *   join       rows and maps of all pieces as one, if there are several pieces
@@ -21,7 +21,7 @@
  *   workspace  the largest workspace of a convolution
  * The place of a piece that the store keeps stays unused: a round needs the same memory
  * whatever the store has.  Where perms, coordinates and scratch lie depends on the rows of
- * set 0 alone: with several sets they are in use before the others are known.
+ * set 0 alone: with levels they are in use before the others are known.
  *
  * Owner    the caller; the plan outlives the choices.
  * Thread   any: after open only vx_gpu_choice_set changes anything.
@@ -72,12 +72,12 @@ struct vx_gpu_places {
     size_t joined[VX_LAYERS_MAX]; /* offsets of its maps, in the plan's order */
     size_t
         pieces[VX_BATCH_ITEMS_MAX];   /* offsets for vx_gpu_piece_place, or _maps_place */
-    size_t perms[VX_BATCH_ITEMS_MAX]; /* with several sets: offsets of their rows */
+    size_t perms[VX_BATCH_ITEMS_MAX]; /* with levels: offsets of their rows */
     i32 sorted_count;
     struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
-    size_t levels; /* with several sets: where vx_gpu_levels_place takes memory */
+    size_t levels; /* with levels: where vx_gpu_levels_place takes memory */
     size_t workspace;
     size_t bytes; /* of the whole round; SIZE_MAX on overflow */
 };
@@ -109,11 +109,11 @@ size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
 /* Bytes of the rows and maps of a piece of n voxels, in a round or in the store.  With
  * several sets: of the rows alone, as the size of the maps is not known from n. */
 size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n);
-/* Sets rows and maps of *piece, whose n and array of maps must be set.  With several sets:
+/* Sets rows and maps of *piece, whose n and array of maps must be set.  With levels:
  * rows alone. */
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
                         struct vx_gpu_piece *piece);
-/* With several sets: the same for the maps, whose rows are set_rows. */
+/* With levels: the same for the maps, whose rows are set_rows. */
 size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows);
 void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
                              struct vx_gpu_piece *piece);

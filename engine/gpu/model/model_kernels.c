@@ -97,7 +97,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     i64 rows[VX_SETS_MAX];
     VX_ASSERT(n <= choices->voxels_max);
     vx_gpu_rows_max(plan, n, rows);
-    VX_TRY(wanted_geometry(wanted, plan->sets_count > 1, why));
+    VX_TRY(wanted_geometry(wanted, plan->levels, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {

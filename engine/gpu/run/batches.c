@@ -266,7 +266,7 @@ static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
 static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
     slot->sizing = false;
-    if (slot->model->plan->sets_count > 1) places_make(slot);
+    if (slot->model->plan->levels) places_make(slot);
     VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
     return vx_gpu_round_launch(&slot->round, why);
 }

@@ -19,7 +19,7 @@ static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member
     member->kept = vx_gpu_store_make(round->room->store, &want);
     if (!member->kept) return;
     member->kept->writers = round->lane->bit;
-    member->kept->sized = round->model->plan->sets_count == 1;
+    member->kept->sized = !round->model->plan->levels;
 }
 
 static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item *item)
@@ -129,12 +129,7 @@ static struct vx_gpu_map *maps_of(const struct work *work, i32 index)
     return work->round->model->gpu->maps + (i64)index * work->plan->maps_count;
 }
 
-static bool several_sets(const struct work *work)
-{
-    return work->plan->sets_count > 1;
-}
-
-/* Memory for the maps of a member, with several sets: in the store if it keeps them, or
+/* Memory for the maps of a member, with levels: in the store if it keeps them, or
  * where the member of the same geometry has them. */
 static void *maps_memory(const struct work *work, i32 index)
 {
@@ -171,7 +166,7 @@ static void place_maps(struct work *work, bool built)
 static void place_pieces(struct work *work)
 {
     const size_t *offsets =
-        several_sets(work) ? work->places->perms : work->places->pieces;
+        work->plan->levels ? work->places->perms : work->places->pieces;
     const struct vx_gpu_round *round = work->round;
     for (i32 i = 0; i < round->members_count; i++) {
         const struct vx_gpu_member *member = &round->members[i];
@@ -391,12 +386,12 @@ vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
     VX_ASSERT(work.places->bytes <= round->bytes);
     round->lane->upload.used = 0;
     place_pieces(&work);
-    if (several_sets(&work)) {
+    if (work.plan->levels) {
         place_maps(&work, true);
         place_maps(&work, false);
     }
     VX_TRY(await_others(&work));
-    VX_TRY(several_sets(&work) ? build_levels(&work) : build(&work));
+    VX_TRY(work.plan->levels ? build_levels(&work) : build(&work));
     VX_TRY(compare(&work));
     VX_TRY(join(&work));
     VX_TRY(sort(&work));

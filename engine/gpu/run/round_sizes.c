@@ -26,7 +26,7 @@ bool vx_gpu_round_sizes(struct vx_gpu_round *round)
 {
     bool known = true;
     round->made.levels.requests_count = 0;
-    if (round->model->plan->sets_count == 1) return false;
+    if (!round->model->plan->levels) return false;
     for (i32 i = 0; i < round->members_count; i++) known &= rows_take(round, i);
     return !known;
 }
@@ -98,6 +98,7 @@ static vx_status sizes_send(struct vx_gpu_round *round, const struct vx_gpu_piec
                            &(struct vx_gpu_copy){lane->answers, lane->results,
                                                  (size_t)count * sizeof *lane->results},
                            why));
+    if (levels->sets_count == 1) return VX_OK;
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
                            &(struct vx_gpu_copy){lane->counts, levels->counts,
                                                  vx_gpu_levels_counts_bytes(levels)},
