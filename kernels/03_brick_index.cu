@@ -59,7 +59,7 @@ VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
         const int32_t *at = args->coords + i * args->columns;
         int32_t sample = args->columns == 4 ? *at++ : 0;
         int32_t x = at[0], y = at[1], z = at[2];
-        key = vx_brick_key(sample, x, y, z);
+        key = vx_brick_of(args, sample, x, y, z);
         bit = vx_brick_bit(x, y, z);
         if (!key) args->counts->fault[0] = 1;
     }

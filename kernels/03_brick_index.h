@@ -22,8 +22,8 @@
  * Tiles    VX_THREADS voxels or bricks to a block.
  * Cost     bytes 16*S zeroed, 20*N coordinates and places, 12*N places and rows; three
  *          random accesses per voxel to insert, two to rank.
- * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17: a voxel out of range sets fault[0]
- *          and has no row.  A duplicate sets fault[1].  N <= 2^30; S a power of two >=
+ * Limits   0 <= sample < 512; -2^17 <= x,y,z < 2^17, and 0 <= x,y,z < shape if there is
+ *          one: a voxel out of range sets fault[0] and has no row.  A duplicate sets fault[1].  N <= 2^30; S a power of two >=
  *          2*N and >= VX_BRICK_GROUP.  After a fault each row from counts->rows on gets
  *          its own number, so that later kernels stay inside their memory.  small and
  *          small_many are meant for N <= VX_BRICK_SMALL and right for any N.
@@ -72,6 +72,7 @@ struct vx_brick_index_args {
     int64_t n;
     int32_t columns;             /* 3 or 4 */
     uint32_t blocks;             /* of the launch that goes brick by brick */
+    int32_t shape[3];            /* 0 0 0: none */
     uint64_t slots_count;        /* power of two, >= 2 N */
     uint64_t seed;               /* of the hash: vx_brick_start */
     const int32_t *coords;       /* (N, columns) */
@@ -160,6 +161,16 @@ VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots
         if (slot.key == key) *mask = slot.mask;
         if (slot.key == key || !slot.key) return at;
     }
+}
+
+/* The key of a voxel's brick; 0: the voxel is out of range. */
+VX_BOTH uint64_t vx_brick_of(const struct vx_brick_index_args *args, int32_t sample,
+                             int32_t x, int32_t y, int32_t z)
+{
+    const int32_t *shape = args->shape;
+    int outside = (uint32_t)x >= (uint32_t)shape[0] ||
+                  (uint32_t)y >= (uint32_t)shape[1] || (uint32_t)z >= (uint32_t)shape[2];
+    return shape[0] && outside ? 0 : vx_brick_key(sample, x, y, z);
 }
 
 #endif

@@ -20,7 +20,7 @@ void vx_brick_insert_ref(const struct vx_brick_index_args *args)
     for (int64_t i = 0; i < args->n; i++) {
         const int32_t *at = args->coords + i * args->columns;
         int32_t sample = args->columns == 4 ? *at++ : 0;
-        uint64_t key = vx_brick_key(sample, at[0], at[1], at[2]);
+        uint64_t key = vx_brick_of(args, sample, at[0], at[1], at[2]);
         args->places[i] = VX_BRICK_NONE;
         if (!key) {
             args->counts->fault[0] = 1;

@@ -225,6 +225,17 @@ vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows, bool 
     return VX_OK;
 }
 
+vx_status vx_plan_outside(const struct vx_plan *plan, i64 row, struct vx_why *why)
+{
+    const i32 *shape = plan->sets[0].shape;
+    char which[32] = "a row of coords";
+    if (row >= 0) snprintf(which, sizeof which, "coords row %lld", (long long)row);
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a voxel lies outside of the spatial shape",
+                "%s lies outside of the network's spatial_shape: expected 0 to %d, 0 to "
+                "%d and 0 to %d in the last three columns",
+                which, shape[0] - 1, shape[1] - 1, shape[2] - 1);
+}
+
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
 {
     VX_ASSERT(tensor >= 0);

@@ -62,7 +62,7 @@ struct vx_plan {
     i32 tensors_count;
     const struct vx_set *sets; /* the network's */
     i32 sets_count;
-    bool levels; /* several sets, or a map that is not SUBM */
+    bool levels;               /* several sets, or a map that is not SUBM */
     i64 channels[VX_SETS_MAX]; /* of 4 bytes, per row, that the set's tensors need */
     struct vx_map_key *maps;
     const struct vx_map_key **maps_by_size; /* pointers to the maps, largest first */
@@ -90,6 +90,10 @@ const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_
  * `exact`: it has so many, else at least so many. */
 VX_MUST_USE vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows,
                                         bool exact, struct vx_why *why);
+/* Fails with INVALID_ARGUMENT: this row of the request lies outside of the network's
+ * spatial shape.  -1: some row. */
+VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, i64 row,
+                                      struct vx_why *why);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
 /* The offset of a tensor, in bytes, for these numbers of rows. */

@@ -144,15 +144,8 @@ static vx_status job_maps(struct vx_job *job, i32 count)
 /* Where the network has a spatial shape, every voxel must lie in it. */
 static vx_status job_shape(const struct vx_job *job)
 {
-    const i32 *shape = job->plan->sets[0].shape;
-    struct vx_item *item = job->item;
-    i64 row = vx_geometry_outside(job->geometry, shape);
-    VX_ENSURE_WHY(row < 0, &item->why, INVALID_ARGUMENT,
-                  "a voxel lies outside of the spatial shape",
-                  "coords row %lld lies outside of the network's spatial_shape: expected "
-                  "0 to %d, 0 to %d and 0 to %d in the last three columns",
-                  (long long)row, shape[0] - 1, shape[1] - 1, shape[2] - 1);
-    return VX_OK;
+    i64 row = vx_geometry_outside(job->geometry, job->plan->sets[0].shape);
+    return row < 0 ? VX_OK : vx_plan_outside(job->plan, row, &job->item->why);
 }
 
 static vx_status job_geometry(struct vx_job *job)

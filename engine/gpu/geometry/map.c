@@ -94,6 +94,7 @@ void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *co
     *args = (struct vx_brick_index_args){
         .n = coords->n,
         .columns = coords->columns,
+        .shape = {coords->shape[0], coords->shape[1], coords->shape[2]},
         .blocks = blocks_of(set, coords->n, NUMBER_VOXELS),
         .slots_count = layout.slots_count,
         .seed = vx_kernel_set_seed(set),

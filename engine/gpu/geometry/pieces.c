@@ -113,10 +113,14 @@ static struct vx_gpu_index piece_index(struct vx_kernel_set *set,
                                        struct vx_brick_index_args *args)
 {
     VX_ASSERT(piece->fault);
-    vx_gpu_index_args(set,
-                      &(struct vx_gpu_coords){piece->coords, piece->columns, piece->n,
-                                              memory, piece->rows},
-                      args);
+    const struct vx_gpu_coords coords = {
+        .coords = piece->coords,
+        .columns = piece->columns,
+        .n = piece->n,
+        .shape = {piece->shape[0], piece->shape[1], piece->shape[2]},
+        .memory = memory,
+        .rows = piece->rows};
+    vx_gpu_index_args(set, &coords, args);
     args->fault = piece->fault;
     return (struct vx_gpu_index){.n = piece->n,
                                  .rows = piece->rows,

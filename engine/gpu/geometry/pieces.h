@@ -42,6 +42,7 @@ struct vx_gpu_upload {
 struct vx_gpu_piece {
     i64 n;
     i32 columns;       /* of coords: 3 or 4 */
+    i32 shape[3];      /* as in vx_gpu_coords */
     const i32 *coords; /* (n, columns) device */
     i32 *rows;         /* (n) device: row of the request of each row of the piece */
     /* (2) device memory of the caller: build writes it as vx_gpu_index.fault.  For

@@ -68,7 +68,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     }
     if (result.fault[0] || result.fault[1]) {
         if (kept) vx_gpu_store_forget(round->room->store, kept);
-        item->status = vx_gpu_bad_coords(round->room, &result, item);
+        item->status = vx_gpu_bad_coords(round, &result, item);
         return;
     }
     item->pairs = (i64)result.pairs;

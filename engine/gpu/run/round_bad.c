@@ -7,9 +7,12 @@
  * thread, which meanwhile neither begins nor ends a round.  So many take milliseconds. */
 #define NAMED_VOXELS_MAX 100000
 
-static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
+static vx_status bad_of_many(const struct vx_plan *plan,
+                             const struct vx_gpu_piece_result *result,
                              struct vx_item *item)
 {
+    if (result->fault[0] && plan->sets[0].shape[0])
+        return vx_plan_outside(plan, -1, &item->why);
     VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
                   "a coordinate is out of range",
                   "a coordinate in coords is out of range: expected %d to %d, and a "
@@ -21,18 +24,20 @@ static vx_status bad_of_many(const struct vx_gpu_piece_result *result,
 
 /* The device has found a bad coordinate; the CPU's check finds which one, unless the
  * voxels are too many or another process may have changed the coordinates since. */
-vx_status vx_gpu_bad_coords(struct vx_gpu_room *room,
+vx_status vx_gpu_bad_coords(struct vx_gpu_round *round,
                             const struct vx_gpu_piece_result *result,
                             struct vx_item *item)
 {
     const struct vx_coords_view view = {
         .rows = item->coords, .n = item->voxels, .columns = item->coords_columns};
+    const struct vx_plan *plan = round->model->plan;
+    const struct vx_gpu_room *room = round->room;
     struct vx_geometry *geometry;
     VX_ENSURE_WHY(item->coords, &item->why, FAILED_PRECONDITION,
                   "the geometry is not in the device's cache",
                   "coords_ref: the geometry is not in the device's cache; send coords");
     if (item->voxels > NAMED_VOXELS_MAX || item->coords_change)
-        return bad_of_many(result, item);
+        return bad_of_many(plan, result, item);
     vx_status status =
         vx_geometry_hold(room->cache, room->cpu, &view, &item->why, &geometry);
     if (vx_status_code(status) == VX_CODE_INVALID_ARGUMENT) return status;
@@ -41,7 +46,9 @@ vx_status vx_gpu_bad_coords(struct vx_gpu_room *room,
     VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
                   "a voxel appears twice in coords",
                   "a voxel appears twice in coords; each voxel may appear once");
+    i64 row = vx_geometry_outside(geometry, plan->sets[0].shape);
     vx_geometry_drop(room->cache, &geometry);
+    if (row >= 0) return vx_plan_outside(plan, row, &item->why);
     VX_FAIL_WHY(&item->why, INTERNAL,
                 "the device refused coordinates in which the CPU finds no error",
                 "the device refused coordinates in which the CPU finds no error");

@@ -1,6 +1,6 @@
 /* round_bad - says what is wrong with coordinates that the device has refused.
  *
- *   item->status = vx_gpu_bad_coords(room, &result, item);
+ *   item->status = vx_gpu_bad_coords(round, &result, item);
  *
  * Owner    the caller's; item->why has the sentence.
  * Thread   device; up to NAMED_VOXELS_MAX voxels it sorts them on the CPU.
@@ -15,7 +15,7 @@
 
 #include "engine/gpu/run/round.h"
 
-VX_MUST_USE vx_status vx_gpu_bad_coords(struct vx_gpu_room *room,
+VX_MUST_USE vx_status vx_gpu_bad_coords(struct vx_gpu_round *round,
                                         const struct vx_gpu_piece_result *result,
                                         struct vx_item *item);
 

@@ -3,6 +3,8 @@
 
 #include "engine/base/process/check.h"
 
+#include <string.h>
+
 /* --- which geometry --- */
 
 static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member)
@@ -175,6 +177,7 @@ static void place_pieces(struct work *work)
         *piece = (struct vx_gpu_piece){.n = member->item->voxels,
                                        .columns = member->item->coords_columns,
                                        .maps = maps_of(work, i)};
+        memcpy(piece->shape, work->plan->sets[0].shape, sizeof piece->shape);
         if (kept) {
             piece->columns = kept->columns;
             piece->coords = vx_gpu_kept_coords(kept);

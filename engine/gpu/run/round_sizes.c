@@ -56,6 +56,7 @@ static vx_status pieces_make(struct vx_gpu_round *round,
             .rows = kept ? vx_gpu_kept_piece(kept)
                          : (void *)(round->block + places->perms[i]),
             .fault = kept ? vx_gpu_kept_fault(kept) : round->lane->faults[i]};
+        memcpy(piece->shape, plan->sets[0].shape, sizeof piece->shape);
         VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
         vx_sets_rows_max(plan->sets, plan->sets_count, piece->n,
                          made->bounds + (i64)count * plan->sets_count);
@@ -128,7 +129,7 @@ static vx_status rows_read(struct vx_gpu_round *round, i32 r)
     const struct vx_gpu_piece_result *result = &round->lane->answers[r];
     i64 *rows = rows_of(round, index);
     if (result->fault[0] || result->fault[1])
-        return vx_gpu_bad_coords(round->room, result, member->item);
+        return vx_gpu_bad_coords(round, result, member->item);
     memset(rows, 0, (size_t)plan->sets_count * sizeof *rows);
     vx_status status = vx_gpu_levels_rows(&round->made.levels, r, round->lane->counts,
                                           &member->item->why, rows);
