@@ -4,4 +4,6 @@ target_sources(kernels PRIVATE
   04_conv_gather_spec.c
   06_conv_masked_ref.c
   06_conv_masked_spec.c
+  24_conv_group_ref.c
+  24_conv_group_spec.c
 )

@@ -10,6 +10,10 @@ target_sources(kernels PRIVATE
   13_elementwise_spec.c
   14_rows_ref.c
   14_rows_spec.c
+  16_row_gather_device_ref.c
+  16_row_gather_spec.c
+  17_pool_device_ref.c
+  17_pool_spec.c
   19_softmax_device_ref.c
   19_softmax_spec.c
   20_curve_device_ref.c

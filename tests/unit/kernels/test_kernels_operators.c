@@ -3,8 +3,11 @@
 #include "engine/base/process/check.h"
 #include "engine/base/types.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/16_row_gather.h"
+#include "kernels/17_pool.h"
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
+#include "kernels/24_conv_group.h"
 #include "kernels/kernel.h"
 
 #include <check.h>
@@ -162,6 +165,171 @@ START_TEST(test_argmax)
 }
 END_TEST
 
+/* --- through a map --- */
+
+/* Two rows of 2 x 1 x 2 blocks of one channel: offsets 0 2 1 3 of the map are blocks 0 1 2 3. */
+START_TEST(test_space_to_channel)
+{
+    static const f64 in[] = {10, 20, 30};
+    static const i32 nbr[] = {0, 1, 2, -1, 7, -1, -1, -1, 1, 7};
+    static const f64 expected[] = {10, 30, 20, 0, 0, 0, 0, 20};
+    const enum vx_number type = types[_i];
+    void *from = rows_of(in, 3, 1, type), *to = rows_of(expected, 8, 4, type);
+    for (i32 e = 0; e < 2 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("row_gather",
+        &(struct vx_row_gather_device_args){.n = 2,
+                                            .v = 4,
+                                            .c = 1,
+                                            .kernel = {2, 1, 2},
+                                            .blocks = 1,
+                                            .nbr_stride = 5,
+                                            .in_cp = CP,
+                                            .cp = CP,
+                                            .nbr = nbr,
+                                            .in = from,
+                                            .out = to},
+        type);
+    check_rows(to, expected, 8, 4, type);
+    vx_free(from);
+    vx_free(to);
+}
+END_TEST
+
+/* Parents of three children with two channels; an empty row has sigmoid(0). */
+START_TEST(test_channel_to_space)
+{
+    static const f64 in[] = {0, 0, 0, 0, 1000, -1000, -1000, 1000, 0, 0, 0, 0};
+    static const i32 nbr[] = {2, 3, -1, 0};
+    static const f64 expected[] = {1, 0, 0, 1, 0.5, 0.5, 0.5, 0.5};
+    const enum vx_number type = types[_i];
+    void *from = rows_of(in, 12, 6, type), *to = rows_of(expected, 8, 2, type);
+    for (i32 e = 0; e < 4 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("row_gather",
+        &(struct vx_row_gather_device_args){.n = 4,
+                                            .v = 1,
+                                            .c = 2,
+                                            .kernel = {1, 1, 1},
+                                            .blocks = 3,
+                                            .nbr_stride = 1,
+                                            .in_cp = CP,
+                                            .cp = CP,
+                                            .activation = VX_ACTIVATION_SIGMOID,
+                                            .nbr = nbr,
+                                            .in = from,
+                                            .out = to},
+        type);
+    check_rows(to, expected, 8, 2, type);
+    vx_free(from);
+    vx_free(to);
+}
+END_TEST
+
+/* Two neighbours, one, none, NaN. */
+START_TEST(test_pool)
+{
+    static const f64 in[] = {-4, 1, -2, 8, (f64)NAN, -1};
+    static const i32 nbr[] = {0, 1, -1, 9, -1, 0, -1, 9, -1, -1, -1, 9, 1, -1, 2, 9};
+    static const struct {
+        i32 mode, activation;
+        f64 expected[8];
+    } cases[] = {
+        {VX_POOL_MAX, VX_ACTIVATION_NONE, {-2, 8, -4, 1, 0, 0, (f64)NAN, 8}},
+        {VX_POOL_SUM, VX_ACTIVATION_NONE, {-6, 9, -4, 1, 0, 0, (f64)NAN, 7}},
+        {VX_POOL_AVG, VX_ACTIVATION_NONE, {-3, 4.5, -4, 1, 0, 0, (f64)NAN, 3.5}},
+        {VX_POOL_AVG, VX_ACTIVATION_RELU, {0, 4.5, 0, 1, 0, 0, (f64)NAN, 3.5}},
+    };
+    const enum vx_number type = types[_i / 4];
+    const f64 *expected = cases[_i % 4].expected;
+    void *from = rows_of(in, 6, 2, type), *to = rows_of(expected, 8, 2, type);
+    for (i32 e = 0; e < 4 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("pool",
+        &(struct vx_pool_device_args){4, 3, 4, 2, CP, cases[_i % 4].mode,
+                                      cases[_i % 4].activation, nbr, from, to},
+        type);
+    check_rows(to, expected, 8, 2, type);
+    vx_free(from);
+    vx_free(to);
+}
+END_TEST
+
+/* Two groups of two channels to three: channel o of group g is the sum of its inputs, times o + 1,
+ * at offset 0 and minus that at offset 1; then bias 10 * g and a residual of 1. */
+START_TEST(test_conv_group)
+{
+    static const f64 in[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const i32 nbr[] = {0, -1, 0, 1, -1, -1};
+    static const f64 expected[] = {4, 7,  10,  18, 25, 32, -7, -15, -23,
+                                   3, -5, -13, 1,  1,  1,  11, 11,  11};
+    const enum vx_number type = types[_i];
+    void *from = rows_of(in, 8, 4, type), *to = rows_of(expected, 18, 6, type);
+    f64 weights[2 * 2 * 6], ones[18];
+    f32 bias[CP];
+    for (i32 e = 0; e < 24; e++) weights[e] = (e < 12 ? 1 : -1) * (e % 3 + 1);
+    for (i32 e = 0; e < 18; e++) ones[e] = 1;
+    for (i32 e = 0; e < CP; e++) bias[e] = e < 6 ? (f32)(e / 3 * 10) : NAN;
+    void *weight = rows_of(weights, 24, 6, type), *residual = rows_of(ones, 18, 6, type);
+    for (i32 e = 0; e < 3 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    struct vx_conv_group_args args = {.n = 3,
+                                      .v = 2,
+                                      .nbr_stride = 2,
+                                      .groups = 2,
+                                      .cig = 2,
+                                      .cog = 3,
+                                      .in_cp = CP,
+                                      .cp = CP,
+                                      .nbr = nbr,
+                                      .in = from,
+                                      .weight = weight,
+                                      .bias = bias,
+                                      .residual = residual,
+                                      .out = to};
+    run("conv_group", &args, type);
+    check_rows(to, expected, 18, 6, type);
+    args.out = residual;
+    args.activation = VX_ACTIVATION_RELU;
+    run("conv_group", &args, type);
+    f64 risen[18];
+    for (i32 e = 0; e < 18; e++) risen[e] = expected[e] > 0 ? expected[e] : 0;
+    check_rows(residual, risen, 18, 6, type);
+    vx_free(from);
+    vx_free(to);
+    vx_free(weight);
+    vx_free(residual);
+}
+END_TEST
+
+/* Depthwise: each channel has its own weight. */
+START_TEST(test_conv_depthwise)
+{
+    static const f64 in[] = {1, 2, 3, 4, 5, 6};
+    static const f64 weights[] = {1, 10, 100, 0.5, 0.25, -1};
+    static const i32 nbr[] = {0, 1, 1, -1};
+    static const f64 expected[] = {3, 21.25, 294, 4, 50, 600};
+    const enum vx_number type = types[_i];
+    void *from = rows_of(in, 6, 3, type), *to = rows_of(expected, 6, 3, type);
+    void *weight = rows_of(weights, 6, 3, type);
+    for (i32 e = 0; e < 2 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("conv_group",
+        &(struct vx_conv_group_args){.n = 2,
+                                     .v = 2,
+                                     .nbr_stride = 2,
+                                     .groups = 3,
+                                     .cig = 1,
+                                     .cog = 1,
+                                     .in_cp = CP,
+                                     .cp = CP,
+                                     .nbr = nbr,
+                                     .in = from,
+                                     .weight = weight,
+                                     .out = to},
+        type);
+    check_rows(to, expected, 6, 3, type);
+    vx_free(from);
+    vx_free(to);
+    vx_free(weight);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels_operators");
@@ -171,6 +339,11 @@ int main(void)
     tcase_add_loop_test(cases, test_curves, 0, 3 * TYPES);
     tcase_add_loop_test(cases, test_softmax, 0, TYPES);
     tcase_add_loop_test(cases, test_argmax, 0, TYPES);
+    tcase_add_loop_test(cases, test_space_to_channel, 0, TYPES);
+    tcase_add_loop_test(cases, test_channel_to_space, 0, TYPES);
+    tcase_add_loop_test(cases, test_pool, 0, 4 * TYPES);
+    tcase_add_loop_test(cases, test_conv_group, 0, TYPES);
+    tcase_add_loop_test(cases, test_conv_depthwise, 0, TYPES);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
