@@ -19,9 +19,17 @@
 #define VX_ITEM_FEATS     2u
 #define VX_ITEM_OUTPUT(o) (4u << (o))
 
-/* One request of a batch.  Rows of outputs are in the order of the rows of coords.  The
- * caller owns all memory that it points to.  Fields marked `out` are zero unless the item
- * ran; on a GPU the times are those of the whole round. */
+/* How far an item is whose outputs lie on other sets than the request's, and so have
+ * as many rows as its geometry shows.
+ *   NONE -> OPEN     its geometry is there: `rows` says how many       engine
+ *   OPEN -> TOLD     vx_engine_asked                                   caller takes note
+ *   TOLD -> PLACED   vx_engine_place: the places are there, or it is refused */
+enum vx_asking { VX_ASKING_NONE, VX_ASKING_OPEN, VX_ASKING_TOLD, VX_ASKING_PLACED };
+
+/* One request of a batch.  Rows of outputs on set 0 are in the order of the rows of
+ * coords, those of any other set ascend by (sample, x, y, z).  The caller owns all memory
+ * that it points to.  Fields marked `out` are zero unless the item ran; on a GPU the times
+ * are those of the whole round. */
 struct vx_item {
     /* (voxels, coords_columns) row-major.  NULL = use the geometry that `content` names;
      * FAILED_PRECONDITION when the device does not have it. */
@@ -31,8 +39,11 @@ struct vx_item {
     i64 voxels;                      /* N, 0 .. VX_VOXELS_MAX */
     const void *feats;               /* (voxels, feats_channels), aligned to an element */
     enum vx_dtype feats_dtype;       /* F32, F16 or BF16 */
-    void *outputs[VX_OUTPUTS_MAX];   /* (voxels, channels) each; NULL = not wanted */
-    u32 on_device;                   /* VX_ITEM_* bits; GPUs only */
+    void *outputs[VX_OUTPUTS_MAX];   /* (rows, channels) each; NULL = not wanted */
+    /* A bit 1 << o for each output that is wanted and lies on another set than 0: its
+     * address is NULL at submit, and may stay NULL when it has no rows. */
+    u32 asks;
+    u32 on_device; /* VX_ITEM_* bits; GPUs only */
     /* Another process may write coords meanwhile: the engine copies them once, and
      * checks, uses and reports only the copy.  GPUs only, and not with content. */
     bool coords_change;
@@ -45,6 +56,8 @@ struct vx_item {
     i64 pairs;          /* out: (row, offset) pairs of the first convolution's map */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
+    enum vx_asking asking;    /* out */
+    i64 rows[VX_OUTPUTS_MAX]; /* out, once asking is OPEN: of the outputs of `asks` */
 };
 /* 1 .. VX_BATCH_ITEMS_MAX items.  The engine borrows them, and the memory they point to,
  * from submit until the batch is collected. */
@@ -52,6 +65,7 @@ struct vx_batch {
     struct vx_item *items;
     i32 items_count;
     i64 device_ns; /* out: device time; what two batches share counts for one of them */
+    i32 open;      /* the engine's: items whose asking is OPEN */
     struct vx_batch *next; /* the engine's */
 };
 

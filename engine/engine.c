@@ -18,6 +18,7 @@ struct vx_engine {
     const struct vx_backend *backend;
     void *device; /* the backend's state */
     i32 under_way;
+    struct vx_batch *batches[VX_ENGINE_BATCHES_MAX]; /* under way, in no order */
 };
 
 static const struct vx_backend *backend_of(enum vx_device_kind kind)
@@ -66,12 +67,26 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
     return engine->backend->load(engine->device, source, progress, why, model);
 }
 
+/* True if an item has asked, and has not been placed. */
+static bool engine_asks(const struct vx_engine *engine)
+{
+    for (i32 b = 0; b < engine->under_way; b++) {
+        const struct vx_batch *batch = engine->batches[b];
+        for (i32 i = 0; i < batch->items_count; i++) {
+            enum vx_asking asking = batch->items[i].asking;
+            if (asking == VX_ASKING_OPEN || asking == VX_ASKING_TOLD) return true;
+        }
+    }
+    return false;
+}
+
 vx_status vx_engine_warm_step(struct vx_engine *engine, struct vx_model *model,
                               struct vx_why *why, struct vx_warm *warm)
 {
     VX_ON(DEVICE);
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     VX_ASSERT(model->magic == VX_MODEL_MAGIC);
+    VX_ASSERT(!engine_asks(engine));
     *warm = (struct vx_warm){0};
     return engine->backend->warm(engine->device, model, why, warm);
 }
@@ -112,8 +127,9 @@ void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
     VX_ASSERT(batch->items_count <= VX_BATCH_ITEMS_MAX);
     for (i32 i = 0; i < batch->items_count; i++) vx_item_begin(&batch->items[i]);
     batch->device_ns = 0;
+    batch->open = 0;
     batch->next = NULL;
-    engine->under_way++;
+    engine->batches[engine->under_way++] = batch;
     engine->backend->submit(engine->device, model, batch);
 }
 
@@ -123,8 +139,12 @@ struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
     VX_ASSERT(engine->magic == ENGINE_MAGIC);
     if (!engine->under_way) return NULL;
     struct vx_batch *batch = engine->backend->collect(engine->device, wait);
-    VX_ASSERT(batch || !wait);
-    if (batch) engine->under_way--;
+    VX_ASSERT(batch || !wait || engine_asks(engine));
+    if (!batch) return NULL;
+    for (i32 i = 0; i < engine->under_way; i++)
+        if (engine->batches[i] == batch)
+            engine->batches[i] = engine->batches[engine->under_way - 1];
+    engine->under_way--;
     return batch;
 }
 
@@ -132,8 +152,41 @@ void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch)
 {
     VX_ASSERT(!engine->under_way); /* else collect could return another batch */
+    for (i32 i = 0; i < batch->items_count; i++) VX_ASSERT(!batch->items[i].asks);
     vx_engine_submit(engine, model, batch);
     VX_ASSERT(vx_engine_collect(engine, true) == batch);
+}
+
+bool vx_engine_asked(struct vx_engine *engine, struct vx_asked *asked)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    asked->count = 0;
+    for (i32 b = 0; b < engine->under_way && !asked->count; b++) {
+        struct vx_batch *batch = engine->batches[b];
+        asked->batch = batch;
+        for (i32 i = 0; i < batch->items_count && batch->open; i++) {
+            if (batch->items[i].asking != VX_ASKING_OPEN) continue;
+            batch->items[i].asking = VX_ASKING_TOLD;
+            batch->open--;
+            asked->items[asked->count++] = i;
+        }
+    }
+    return asked->count > 0;
+}
+
+void vx_engine_place(struct vx_engine *engine, struct vx_batch *batch, i32 item)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(engine->magic == ENGINE_MAGIC);
+    VX_ASSERT(item >= 0);
+    VX_ASSERT(item < batch->items_count);
+    struct vx_item *it = &batch->items[item];
+    VX_ASSERT(it->asking == VX_ASKING_TOLD);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX && !it->status.fault; o++)
+        VX_ASSERT(!(it->asks >> o & 1) || !it->rows[o] || it->outputs[o]);
+    it->asking = VX_ASKING_PLACED;
+    engine->backend->place(engine->device, batch, item);
 }
 
 void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats)

@@ -77,19 +77,44 @@ void vx_engine_unload(struct vx_engine *engine, struct vx_model **model);
  * item's answer are the same alone or in any batch.
  *
  * submit starts a batch and returns; the caller has checked has_room.  A CPU runs the
- * whole batch before submit returns.  collect returns a batch that has ended, in the
- * order in which batches end.  It returns NULL at once when none has ended, or, with
- * `wait`, only when none is under way.  load, warm and unload may be called in between:
- * warm waits for the batches under way, unload asserts that none of them uses the model.
- * Device thread. */
+ * whole batch before submit returns, unless an item asks (below).  collect returns a batch
+ * that has ended, in the order in which batches end.  It returns NULL at once when none
+ * has ended, or, with `wait`, only when none is under way or none can go on without the
+ * caller.  load, warm and unload may be called in between: warm waits for the batches
+ * under way, of which none may have items that ask, unload asserts that none of them uses
+ * the model.  Device thread. */
 bool vx_engine_has_room(const struct vx_engine *engine); /* for one more batch */
 i32 vx_engine_under_way(const struct vx_engine *engine); /* submitted, not collected */
 void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
                       struct vx_batch *batch);
 struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait);
-/* submit and collect for a caller with one batch; no other may be under way. */
+/* submit and collect for a caller with one batch, in which no item asks; no other may be
+ * under way. */
 void vx_engine_run(struct vx_engine *engine, struct vx_model *model,
                    struct vx_batch *batch);
+
+/* Outputs whose size is not known when a request is submitted, because they lie on other
+ * sets than its own (vx_item.asks).  Such an item asks for their places as soon as its
+ * geometry is there, goes on meanwhile, and waits for them with its results on the device.
+ * A batch ends only when all its items that asked have their places, or are refused.
+ *
+ *   while (vx_engine_asked(engine, &asked))
+ *       ...asked.batch->items[asked.items[i]].rows[o]...
+ *   item->outputs[o] = place;  (or item->status = refusal)
+ *   vx_engine_place(engine, batch, index);
+ *   batch = vx_engine_collect(engine, true);
+ *
+ * asked returns items of one batch that have asked since the last call, each item once;
+ * false when there are none.  Before place the caller sets the address of each output of
+ * `asks` that has rows, and its bit in on_device; or a status, with which the item then
+ * ends.  Both: device thread. */
+struct vx_asked {
+    struct vx_batch *batch;
+    i32 count;
+    i32 items[VX_BATCH_ITEMS_MAX]; /* ascending indices in the batch */
+};
+bool vx_engine_asked(struct vx_engine *engine, struct vx_asked *asked);
+void vx_engine_place(struct vx_engine *engine, struct vx_batch *batch, i32 item);
 /* Device thread. */
 void vx_engine_stats_get(const struct vx_engine *engine, struct vx_engine_stats *stats);
 

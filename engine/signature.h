@@ -46,11 +46,17 @@ struct vx_batching {
     struct vx_queue_policy policies[VX_PRIORITY_LEVELS_MAX + 1];
 };
 
-/* One output of a model. */
+/* One output of a model: (rows, channels) row-major.  Its rows are those of the request,
+ * in its order, or those of another set, ascending by (sample, x, y, z): how many, and at
+ * which coordinates, is known only when a request runs.  Such a set has an output with its
+ * coordinates: I32, 4 channels, sample x y z in voxels of the set. */
 struct vx_output {
     char name[VX_NAME_BYTES];
-    enum vx_dtype dtype; /* of the answer: (N, channels) row-major */
+    enum vx_dtype dtype;
     i32 channels;
+    i32 set;    /* 0 = the request's; else a number of the network's sets */
+    i32 coords; /* the output with the coordinates of its set, itself too; -1 on set 0 */
+    char stride[VX_SET_STRIDE_BYTES]; /* of its set, "2x2x2"; "" on set 0 */
 };
 /* The inputs, outputs and limits of a model: all that the front needs to know.  Plain
  * data; it crosses the process border in one message.  Every model takes coords (N, 4) or
@@ -60,6 +66,7 @@ struct vx_signature {
     char feats_name[VX_NAME_BYTES];
     i32 feats_channels;
     i32 outputs_count;
+    /* As network.json names them; behind them the coordinates of their sets. */
     struct vx_output outputs[VX_OUTPUTS_MAX];
     i64 voxels_max;    /* in one request */
     i64 weights_bytes; /* on the device */

@@ -11,9 +11,12 @@
  * state-dict key of the networks we know (97), short enough for fixed-size messages. */
 #define VX_NAME_BYTES 128
 
-/* Outputs of one model: the networks we know have at most 4 heads, and a signature must
- * fit in one message of the IPC channel. */
-#define VX_OUTPUTS_MAX 8
+/* Outputs that network.json names: the networks we know have at most 4 heads. */
+#define VX_NETWORK_OUTPUTS_MAX 8
+
+/* Outputs of one model: those, and the coordinates of each on a set of its own.  A
+ * signature must fit in one message of the IPC channel. */
+#define VX_OUTPUTS_MAX (2 * VX_NETWORK_OUTPUTS_MAX)
 
 /* Requests in one batch: one message of the IPC channel holds a RUN with that many. */
 #define VX_BATCH_ITEMS_MAX 64
@@ -48,6 +51,9 @@
  * voxels of the request: both ends of an axis then still differ. */
 #define VX_STRIDE_MAX     64
 #define VX_SET_STRIDE_MAX (1 << 16)
+
+/* The stride of a set as text, "1/2x1/2x1/2", with its NUL: 36 for the longest. */
+#define VX_SET_STRIDE_BYTES 64
 
 /* Padding of one layer along an axis: the reach of its kernel. */
 #define VX_PADDING_MAX (VX_KERNEL_AXIS_MAX * VX_DILATION_MAX)

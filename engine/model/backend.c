@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/model/model.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 void vx_item_begin(struct vx_item *item)
@@ -15,6 +16,10 @@ void vx_item_begin(struct vx_item *item)
     item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
     item->pairs = 0;
     item->geometry_hit = item->geometry_kept = false;
+    item->asking = VX_ASKING_NONE;
+    memset(item->rows, 0, sizeof item->rows);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+        VX_ASSERT(!(item->asks >> o & 1) || !item->outputs[o]);
     if (item->status.fault) return;
     item->why.text[0] = '\0';
     if (!item->voxels) return;
@@ -29,6 +34,18 @@ void vx_item_begin(struct vx_item *item)
     VX_ASSERT(feat_bytes > 0);
     VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
     VX_ASSERT((uintptr_t)item->feats % feat_bytes == 0);
+}
+
+void vx_item_ask(struct vx_batch *batch, struct vx_item *item)
+{
+    VX_ASSERT(item->asks);
+    VX_ASSERT(item->asking == VX_ASKING_NONE);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) {
+        VX_ASSERT(item->rows[o] >= 0);
+        VX_ASSERT(item->rows[o] <= VX_VOXELS_MAX);
+    }
+    item->asking = VX_ASKING_OPEN;
+    batch->open++;
 }
 
 void vx_warm_coords(i32 *rows, i64 n)

@@ -49,9 +49,12 @@ struct vx_backend {
     /* vx_item_begin has run on each item.  Items with nothing to run (vx_item_runs) are
      * skipped.  At most VX_ENGINE_BATCHES_MAX batches are under way. */
     void (*submit)(void *device, struct vx_model *model, struct vx_batch *batch);
-    /* A batch that has ended; NULL when none has and `wait` is false.  Called only while
-     * one is under way. */
+    /* A batch that has ended; NULL when none has and `wait` is false, or when none can go
+     * on before an item that asks is placed.  Called only while one is under way. */
     struct vx_batch *(*collect)(void *device, bool wait);
+    /* The places of an item that has asked (vx_item_ask) are there, or its status is why
+     * it gets none.  NULL for a device that loads no model whose items ask. */
+    void (*place)(void *device, struct vx_batch *batch, i32 item);
     void (*stats)(const void *device, struct vx_engine_stats *stats);
     bool (*lost)(const void *device, struct vx_why *why);
     /* The NUMA node nearest to the device; -1 = none or unknown. */
@@ -72,6 +75,9 @@ static inline bool vx_item_runs(const struct vx_item *item)
 {
     return item->voxels > 0 && !item->status.fault;
 }
+/* The rows of an item's outputs on other sets are known: it asks for their places, once,
+ * and its batch does not end before it has them.  The backend has filled `rows`. */
+void vx_item_ask(struct vx_batch *batch, struct vx_item *item);
 /* Writes the coordinates (n, 4) of a flat sheet, whose voxels have about as many
  * neighbours as those of the surfaces in real requests; a solid would have many more. */
 void vx_warm_coords(i32 *rows, i64 n);

@@ -183,6 +183,23 @@ static void page_batching(struct vx_page *page, const struct vx_model *model)
             page_policy(page, level, &batching->policies[level]);
 }
 
+/* "coarse  FP32 (rows of set 1, 8)  stride 2x2x2, coordinates in coarse_coords" */
+static void page_output(struct vx_page *page, const struct vx_signature *signature,
+                        i32 index)
+{
+    const struct vx_output *output = &signature->outputs[index];
+    vx_page_add(page, "  %-24s %s ", output->name, vx_dtype_name(output->dtype));
+    if (!output->set)
+        vx_page_add(page, "(N, %d)\n", output->channels);
+    else if (output->coords == index)
+        vx_page_add(page, "(rows of set %d, 4): sample x y z, ascending; stride %s\n",
+                    output->set, output->stride);
+    else
+        vx_page_add(page, "(rows of set %d, %d): stride %s, coordinates in %s\n",
+                    output->set, output->channels, output->stride,
+                    signature->outputs[output->coords].name);
+}
+
 static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -206,10 +223,7 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
     for (i32 i = 0; i < network->layers_count; i++)
         page_layer(page, model->graph, i, &widths);
     vx_page_add(page, "outputs\n");
-    for (i32 i = 0; i < signature->outputs_count; i++)
-        vx_page_add(page, "  %-24s %s (N, %d)\n", signature->outputs[i].name,
-                    vx_dtype_name(signature->outputs[i].dtype),
-                    signature->outputs[i].channels);
+    for (i32 i = 0; i < signature->outputs_count; i++) page_output(page, signature, i);
     vx_page_add(
         page,
         "%d layers in %d launches, %lld parameters (%lld bytes as laid out), %lld "

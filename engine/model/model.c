@@ -43,6 +43,31 @@ static vx_status paths_make(const struct vx_model_source *source, struct vx_why 
     return VX_OK;
 }
 
+/* Output `o`, the features of a set, and number `coords`, their coordinates; -1 = none. */
+static void sign_output(struct vx_model *model, i32 o, i32 coords)
+{
+    const struct vx_network *network = model->network;
+    const struct vx_network_output *from = &network->outputs[o];
+    struct vx_output *output = &model->signature.outputs[o];
+    memcpy(output->name, from->name, VX_NAME_BYTES);
+    output->dtype = from->dtype;
+    output->channels = vx_network_channels(network, from->layer);
+    output->set = vx_network_set(network, from->layer);
+    output->coords = coords;
+    if (output->set) vx_set_stride_text(&network->sets[output->set], output->stride);
+}
+
+static void sign_coords(struct vx_model *model, i32 o, const struct vx_network_coords *of)
+{
+    struct vx_output *output = &model->signature.outputs[o];
+    memcpy(output->name, of->name, VX_NAME_BYTES);
+    output->dtype = VX_DTYPE_I32;
+    output->channels = 4;
+    output->set = of->set;
+    output->coords = o;
+    vx_set_stride_text(&model->network->sets[of->set], output->stride);
+}
+
 static void model_sign(struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -50,13 +75,14 @@ static void model_sign(struct vx_model *model)
     memcpy(signature->coords_name, network->coords_name, VX_NAME_BYTES);
     memcpy(signature->feats_name, network->feats_name, VX_NAME_BYTES);
     signature->feats_channels = network->feats_channels;
-    signature->outputs_count = network->outputs_count;
-    for (i32 i = 0; i < network->outputs_count; i++) {
-        struct vx_output *output = &signature->outputs[i];
-        memcpy(output->name, network->outputs[i].name, VX_NAME_BYTES);
-        output->dtype = network->outputs[i].dtype;
-        output->channels = vx_network_channels(network, network->outputs[i].layer);
+    i32 features = network->outputs_count;
+    signature->outputs_count = features + network->coords_count;
+    for (i32 o = 0; o < features; o++) {
+        i32 coords = network->outputs[o].coords;
+        sign_output(model, o, coords < 0 ? -1 : features + coords);
     }
+    for (i32 c = 0; c < network->coords_count; c++)
+        sign_coords(model, features + c, &network->coords[c]);
     signature->weights_bytes = vx_weights_bytes(model->graph);
     signature->layers_count = network->layers_count;
 }
@@ -156,6 +182,11 @@ const struct vx_layer *vx_model_cpu_only(const struct vx_network *network)
 static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
 {
     const struct vx_layer *layer = vx_model_cpu_only(network);
+    VX_ENSURE_WHY(layer || !network->coords_count, why, UNIMPLEMENTED,
+                  "an output on another set than the request's, on a GPU",
+                  "%s: output \"%.*s\" is for another set of voxels than the request's: "
+                  "that runs on the CPU device only, not on a GPU",
+                  network->label, VX_NAME_SHOWN, network->coords[0].name);
     if (!layer) return VX_OK;
     VX_FAIL_WHY(why, UNIMPLEMENTED, "a layer runs on the CPU device only",
                 "%s: layer \"%.*s\": %s%s runs on the CPU device only, not on a GPU",

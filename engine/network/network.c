@@ -8,6 +8,7 @@
 #include "engine/base/text/sentence.h"
 #include "engine/network/network_batching.h"
 #include "engine/network/network_layers.h"
+#include "engine/network/network_outputs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,74 +80,6 @@ static vx_status parse_inputs(struct vx_network *network, const struct vx_json *
                   INVALID_ARGUMENT, "both inputs have the same name",
                   "line %d: \"inputs\": expected two names, got \"%s\" for both",
                   inputs->line, network->feats_name);
-    return VX_OK;
-}
-
-static vx_status output_dtype(const struct vx_json *value, struct vx_why *why,
-                              enum vx_dtype *dtype)
-{
-    static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
-    *dtype = VX_DTYPE_F32;
-    if (!value) return VX_OK;
-    const char *text;
-    VX_TRY(vx_json_read_text(value, why, &text));
-    for (size_t i = 0; i < VX_COUNT(dtypes); i++) {
-        *dtype = dtypes[i];
-        if (!strcmp(text, vx_dtype_name(*dtype))) return VX_OK;
-    }
-    VX_FAIL_WHY(
-        why, INVALID_ARGUMENT, "an output has an unknown datatype",
-        "line %d: \"datatype\": expected \"FP32\", \"FP16\" or \"BF16\", got \"%.*s\"",
-        value->line, VX_NAME_SHOWN, text);
-}
-
-static vx_status parse_output(struct vx_network *network, const struct vx_json *object,
-                              struct vx_why *why)
-{
-    struct vx_network_output *output = &network->outputs[network->outputs_count];
-    const struct vx_json *layer;
-    char nearest[VX_NEAREST_BYTES];
-    VX_TRY(vx_network_check_keys(object, WORDS("name", "layer", "datatype"), why));
-    VX_TRY(vx_network_need(object, "layer", VX_JSON_TEXT, why, &layer));
-    output->layer = vx_network_find(network, layer->text);
-    VX_ENSURE_WHY(
-        output->layer >= 0, why, INVALID_ARGUMENT, "an output names no layer",
-        "line %d: \"layer\": expected the name of a layer, got \"%.*s\"%s", layer->line,
-        VX_NAME_SHOWN, layer->text,
-        vx_network_nearest(network, network->layers_count, layer->text, nearest));
-    VX_ENSURE_WHY(
-        !network->layers[output->layer].set, why, INVALID_ARGUMENT,
-        "an output lies on another set than the request",
-        "line %d: \"layer\": the result of \"%.*s\" lies on set %d; only results "
-        "on set 0, the voxels of the request, can be outputs",
-        layer->line, VX_NAME_SHOWN, layer->text, network->layers[output->layer].set);
-    const struct vx_json *name = vx_json_find(object, "name");
-    VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
-    /* Clients address tensors by name, for example to place them in shared memory. */
-    VX_ENSURE_WHY(strcmp(output->name, network->coords_name) != 0 &&
-                      strcmp(output->name, network->feats_name) != 0,
-                  why, INVALID_ARGUMENT, "an output has the name of an input",
-                  "line %d: expected a name that no input has, got \"%s\"", object->line,
-                  output->name);
-    for (i32 i = 0; i < network->outputs_count; i++)
-        VX_ENSURE_WHY(strcmp(network->outputs[i].name, output->name) != 0, why,
-                      INVALID_ARGUMENT, "two outputs have the same name",
-                      "line %d: two outputs are named \"%s\"", object->line,
-                      output->name);
-    network->outputs_count++;
-    return output_dtype(vx_json_find(object, "datatype"), why, &output->dtype);
-}
-
-static vx_status parse_outputs(struct vx_network *network, const struct vx_json *root,
-                               struct vx_why *why)
-{
-    const struct vx_json *list;
-    VX_TRY(vx_network_need(root, "outputs", VX_JSON_LIST, why, &list));
-    VX_ENSURE_WHY(list->count > 0 && list->count <= VX_OUTPUTS_MAX, why, INVALID_ARGUMENT,
-                  "a network has no outputs or too many",
-                  "line %d: \"outputs\": expected 1 to %d outputs, got %d", list->line,
-                  VX_OUTPUTS_MAX, list->count);
-    VX_JSON_EACH(object, list) VX_TRY(parse_output(network, object, why));
     return VX_OK;
 }
 
@@ -239,7 +172,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(parse_inputs(network, root, why));
     VX_TRY(vx_network_need(root, "layers", VX_JSON_LIST, why, &layers));
     VX_TRY(vx_network_parse_layers(network, layers, arena, why));
-    VX_TRY(parse_outputs(network, root, why));
+    VX_TRY(vx_network_parse_outputs(network, root, why));
     VX_TRY(check_all_used(network, why));
     VX_TRY(vx_network_parse_limits(network, root, why));
     VX_TRY(parse_precision(network, root, why));

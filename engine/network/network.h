@@ -123,6 +123,12 @@ struct vx_network_output {
     char name[VX_NAME_BYTES];
     i32 layer;
     enum vx_dtype dtype;
+    i32 coords; /* index in network->coords; -1 on set 0 */
+};
+/* An output with the coordinates of a set: behind the others in a model's signature. */
+struct vx_network_coords {
+    char name[VX_NAME_BYTES];
+    i32 set;
 };
 
 struct vx_network {
@@ -135,8 +141,10 @@ struct vx_network {
     i32 layers_count;
     struct vx_set sets[VX_SETS_MAX]; /* [0]: the voxels of the request */
     i32 sets_count;
-    struct vx_network_output outputs[VX_OUTPUTS_MAX];
+    struct vx_network_output outputs[VX_NETWORK_OUTPUTS_MAX];
     i32 outputs_count;
+    struct vx_network_coords coords[VX_NETWORK_OUTPUTS_MAX]; /* of sets with outputs */
+    i32 coords_count;
     enum vx_precision precision;
     bool voxels_max_said; /* the file sets limits.voxels_max */
     i64 voxels_max;

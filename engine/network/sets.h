@@ -45,7 +45,6 @@ void vx_sets_rows_max(const struct vx_set *sets, i32 count, i64 n, i64 rows[VX_S
  * this one is made from; at most VX_VOXELS_MAX. */
 i64 vx_set_candidates_max(const struct vx_set *set, i64 rows);
 /* Writes "2x2x2" or "1/2x1/2x1/2": the stride of the set. */
-#define VX_SET_STRIDE_BYTES 64
 const char *vx_set_stride_text(const struct vx_set *set, char out[VX_SET_STRIDE_BYTES]);
 
 #endif

@@ -31,7 +31,7 @@ static i32 stage(struct vx_grammar *g, i32 x, i32 depth);
 static void add_head(struct vx_grammar *g, i32 y)
 {
     const struct vx_grammar_set *set = &g->sets[vx_grammar_at(g, y)->set];
-    if (g->heads_count == VX_RANDOM_OUTPUTS_MAX - 1) return;
+    if (g->heads_count == VX_RANDOM_HEADS_MAX - 1) return;
     for (int axis = 0; axis < 3; axis++)
         if (set->up[axis] > 1 || set->down[axis] > HEAD_STRIDE_MAX) return;
     if (set->down[0] * set->down[1] * set->down[2] > VX_KERNEL_OFFSETS_MAX) return;
@@ -79,23 +79,50 @@ static i32 stage(struct vx_grammar *g, i32 x, i32 depth)
     return x;
 }
 
-static void say_outputs(struct vx_grammar *g, i32 last)
+/* The number of the coordinates of a set that is not 0; new ones may get a name. */
+static i32 coords_of(struct vx_random_network *network, i32 set, bool *is_new)
+{
+    i32 at = network->outputs_count;
+    while (at < network->outputs_count + network->coords_count &&
+           network->sets[at] != set)
+        at++;
+    *is_new = at == network->outputs_count + network->coords_count;
+    if (*is_new) network->coords_count++;
+    network->sets[at] = set;
+    network->channels[at] = 4;
+    return at;
+}
+
+static void say_output(struct vx_grammar *g, i32 value, i32 number)
 {
     static const char *const dtypes[] = {"FP32", "FP32", "FP16", "BF16"};
     struct vx_random_network *network = g->network;
+    i32 set = vx_grammar_at(g, value)->set;
+    bool is_new = false;
+    network->channels[number] = vx_grammar_at(g, value)->channels;
+    network->sets[number] = set;
+    vx_grammar_say(g, "%s{\"layer\":\"l%d\",\"name\":\"out%d\"", number ? "," : "", value,
+                   number);
+    if (set) coords_of(network, set, &is_new);
+    if (is_new && vx_grammar_chance(g, 50))
+        vx_grammar_say(g, ",\"coords\":\"xyz%d\"", set);
+    vx_grammar_say(g, ",\"datatype\":\"%s\"}", dtypes[vx_grammar_below(g, 4)]);
+}
+
+static void say_outputs(struct vx_grammar *g, i32 last)
+{
     i32 values[VX_RANDOM_OUTPUTS_MAX] = {last}, count = 1;
     for (i32 i = 0; i < g->heads_count; i++) values[count++] = g->heads[i];
-    while (count < VX_RANDOM_OUTPUTS_MAX && vx_grammar_chance(g, 30))
+    while (count < VX_RANDOM_HEADS_MAX && vx_grammar_chance(g, 30))
         values[count++] = vx_grammar_on(g, 0);
+    /* More outputs than heads lie anywhere. */
+    while (count < VX_RANDOM_OUTPUTS_MAX && vx_grammar_chance(g, 45))
+        values[count++] = vx_grammar_below(g, g->layers_count);
+    g->network->outputs_count = count;
     vx_grammar_say(g, "],\n\"outputs\":[");
-    for (i32 i = 0; i < count; i++) {
-        vx_grammar_say(g, "%s{\"layer\":\"l%d\",\"name\":\"out%d\"", i ? "," : "",
-                       values[i], i);
-        vx_grammar_say(g, ",\"datatype\":\"%s\"}", dtypes[vx_grammar_below(g, 4)]);
-        network->channels[i] = vx_grammar_at(g, values[i])->channels;
-    }
-    network->outputs_count = count;
-    vx_grammar_say(g, "],\n\"limits\":{\"voxels_max\":%d}}\n", (int)network->voxels_max);
+    for (i32 i = 0; i < count; i++) say_output(g, values[i], i);
+    vx_grammar_say(g, "],\n\"limits\":{\"voxels_max\":%d}}\n",
+                   (int)g->network->voxels_max);
 }
 
 static void pick_space(struct vx_grammar *g)

@@ -2,7 +2,8 @@
  *
  * A grammar of all ops: stacks of levels down and up again, with skips by add, mul and
  * concat, side trips to sets that are finer than the request's, two layers that share a
- * set, and several outputs on set 0.  It knows the sets of its layers by itself.
+ * set, several outputs on set 0 and others on any set, with their coordinates.  It knows
+ * the sets of its layers by itself.
  *
  * Most of the networks are `positive`: weights and features have one sign, so that sums
  * do not cancel.  There the worst case of an error does not grow from layer to layer, and
@@ -12,7 +13,8 @@
  *   struct vx_random_network *network = vx_random_network_open(seed);
  *   vx_random_network_write(network, directory);
  *   struct vx_random_request *request = vx_random_request_open(network, seed, 300);
- *   ...run request->item...
+ *   ...run request->item; when it asks:
+ *   vx_random_request_place(request, &request->item);
  *   vx_random_request_close(&request);
  *   vx_random_network_close(&network);
  *
@@ -30,7 +32,8 @@
 #include "tests/support/model_files.h"
 
 #define VX_RANDOM_LAYERS_MAX  40
-#define VX_RANDOM_OUTPUTS_MAX 3
+#define VX_RANDOM_HEADS_MAX   3 /* outputs on set 0 */
+#define VX_RANDOM_OUTPUTS_MAX 6 /* without coordinates */
 /* Rows of any set, from voxels_max voxels. */
 #define VX_RANDOM_ROWS_MAX 4000
 
@@ -39,8 +42,10 @@ struct vx_random_network {
     char *json;
     struct vx_test_tensor *tensors;
     size_t tensors_count;
-    i32 feats_channels, outputs_count;
-    i32 channels[VX_RANDOM_OUTPUTS_MAX]; /* of the outputs */
+    i32 feats_channels;
+    i32 outputs_count, coords_count; /* features, then the coordinates of their sets */
+    i32 channels[VX_OUTPUTS_MAX];
+    i32 sets[VX_OUTPUTS_MAX]; /* 0 = the request's, others by the grammar's numbers */
     bool positive;
     i32 shape[3]; /* spatial shape; 0 = none, and coordinates of both signs */
     bool flat[3]; /* coordinates have one value along this axis */
@@ -57,11 +62,16 @@ struct vx_random_request {
     i32 *coords;
     f32 *feats; /* as the network sees them */
     u16 *halves;
-    size_t bytes[VX_RANDOM_OUTPUTS_MAX]; /* of each output in f32 */
+    const struct vx_random_network *network;
+    size_t bytes[VX_OUTPUTS_MAX]; /* of each output in f32, once it has a place */
 };
+/* Gives the outputs for which the item asks, this request's or a copy of it, their memory;
+ * it is the request's. */
+void vx_random_request_place(struct vx_random_request *request, struct vx_item *item);
 /* A cloud of 1 to min(n_max, voxels_max) voxels, or none where n_max is 0: lines, planes,
  * shells, blocks, random points, in up to three samples, at 0 or at the edges of the
- * range.  Features are exact in every type. */
+ * range.  Features are exact in every type.  It asks for most of the outputs on other
+ * sets. */
 struct vx_random_request *vx_random_request_open(const struct vx_random_network *network,
                                                  u64 seed, i64 n_max);
 void vx_random_request_close(struct vx_random_request **request);

@@ -177,6 +177,17 @@ static void make_feats(struct cloud *cloud, struct vx_random_request *request)
                                                     : (const void *)request->halves;
 }
 
+/* Memory for an output of so many rows, which `item` and the request point to. */
+static void output_make(struct vx_random_request *request, i32 o, i64 rows,
+                        struct vx_item *item)
+{
+    VX_ASSERT(!request->item.outputs[o]);
+    request->bytes[o] = (size_t)(rows * request->network->channels[o]) * sizeof(f32);
+    request->item.outputs[o] = vx_alloc_zero(request->bytes[o] + 1);
+    VX_ASSERT(request->item.outputs[o]);
+    item->outputs[o] = request->item.outputs[o];
+}
+
 struct vx_random_request *vx_random_request_open(const struct vx_random_network *network,
                                                  u64 seed, i64 n_max)
 {
@@ -187,18 +198,24 @@ struct vx_random_request *vx_random_request_open(const struct vx_random_network 
     make_coords(&cloud, request,
                 n_max < network->voxels_max ? n_max : network->voxels_max);
     make_feats(&cloud, request);
-    for (i32 i = 0; i < network->outputs_count; i++) {
-        request->bytes[i] =
-            (size_t)(request->item.voxels * network->channels[i]) * sizeof(f32);
-        request->item.outputs[i] = vx_alloc_zero(request->bytes[i] + 1);
-        VX_ASSERT(request->item.outputs[i]);
-    }
+    request->network = network;
+    for (i32 i = 0; i < network->outputs_count + network->coords_count; i++)
+        if (!network->sets[i])
+            output_make(request, i, request->item.voxels, &request->item);
+        else if (below(&cloud, 100) < 85)
+            request->item.asks |= 1u << i;
     return request;
+}
+
+void vx_random_request_place(struct vx_random_request *request, struct vx_item *item)
+{
+    for (i32 i = 0; i < VX_OUTPUTS_MAX; i++)
+        if (item->asks >> i & 1) output_make(request, i, item->rows[i], item);
 }
 
 void vx_random_request_close(struct vx_random_request **request)
 {
-    for (i32 i = 0; i < VX_RANDOM_OUTPUTS_MAX; i++) vx_free((*request)->item.outputs[i]);
+    for (i32 i = 0; i < VX_OUTPUTS_MAX; i++) vx_free((*request)->item.outputs[i]);
     vx_free((*request)->coords);
     vx_free((*request)->feats);
     vx_free((*request)->halves);

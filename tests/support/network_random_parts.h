@@ -40,7 +40,7 @@ struct vx_grammar {
     i32 layers_count, wanted; /* wanted: about how many layers it shall have */
     struct vx_grammar_set sets[VX_GRAMMAR_SETS];
     i32 sets_count;
-    i32 heads[VX_RANDOM_OUTPUTS_MAX], heads_count; /* on set 0, used by nothing yet */
+    i32 heads[VX_RANDOM_HEADS_MAX], heads_count; /* on set 0, used by nothing yet */
     size_t json_bytes;
 };
 

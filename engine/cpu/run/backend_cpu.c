@@ -12,12 +12,21 @@
 
 #include <stdio.h>
 
+/* A batch, and how far it is: the items before `at` have ended. */
+struct run {
+    struct vx_model *model;
+    struct vx_batch *batch;
+    i32 at;
+};
+
 struct device {
     size_t bytes, cache_bytes;
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;
     struct vx_exec *exec;
-    struct vx_batch *first, *last; /* ended batches that wait to be collected */
+    /* Submitted batches in their order; only the first one has begun. */
+    struct run runs[VX_ENGINE_BATCHES_MAX];
+    i32 runs_count;
 };
 
 static void cpu_close(void **device)
@@ -133,36 +142,79 @@ static vx_status cpu_warm(void *device, struct vx_model *model, struct vx_why *w
 
 static void cpu_unload(void *device, struct vx_model **model)
 {
-    (void)device;
+    const struct device *it = device;
+    for (i32 i = 0; i < it->runs_count; i++) VX_ASSERT(it->runs[i].model != *model);
     vx_model_close(model);
 }
 
-/* One request after the other, each on all cores: batching gains a CPU nothing. */
+/* An item that asks: first its geometry, then, when the caller knows what it asks for, its
+ * layers, and its outputs once they have places.  False: it waits for the caller. */
+static bool asking_advance(struct device *device, const struct run *run,
+                           struct vx_item *item)
+{
+    struct vx_model *model = run->model;
+    switch (item->asking) {
+    case VX_ASKING_NONE:
+        if (!vx_exec_ask(device->exec, model->plan, model->weights, item)) return true;
+        vx_item_ask(run->batch, item);
+        return false;
+    case VX_ASKING_OPEN: return false;
+    case VX_ASKING_TOLD: vx_exec_go_on(device->exec); return false;
+    case VX_ASKING_PLACED: vx_exec_end(device->exec); return true;
+    }
+    return true;
+}
+
+/* One request after the other, each on all cores: batching gains a CPU nothing.  Runs the
+ * first batch to its end, or to an item that waits for the caller. */
+static void cpu_advance(struct device *device)
+{
+    struct run *run = device->runs;
+    i64 begin = vx_clock_ns();
+    for (bool goes = true; goes && run->at < run->batch->items_count; run->at += goes) {
+        struct vx_item *item = &run->batch->items[run->at];
+        VX_ASSERT(!item->coords_change && !item->on_device);
+        if (item->asking != VX_ASKING_NONE || (vx_item_runs(item) && item->asks))
+            goes = asking_advance(device, run, item);
+        else if (vx_item_runs(item))
+            vx_exec_run(device->exec, run->model->plan, run->model->weights, item);
+    }
+    run->batch->device_ns += vx_clock_ns() - begin;
+}
+
+static bool first_has_ended(const struct device *device)
+{
+    return device->runs[0].at == device->runs[0].batch->items_count;
+}
+
 static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *batch)
 {
     struct device *it = device;
-    i64 begin = vx_clock_ns();
-    for (i32 i = 0; i < batch->items_count; i++) {
-        struct vx_item *item = &batch->items[i];
-        if (!vx_item_runs(item)) continue;
-        VX_ASSERT(!item->coords_change && !item->on_device);
-        vx_exec_run(it->exec, model->plan, model->weights, item);
-    }
-    batch->device_ns = vx_clock_ns() - begin;
-    *(it->last ? &it->last->next : &it->first) = batch;
-    it->last = batch;
+    VX_ASSERT(it->runs_count < VX_ENGINE_BATCHES_MAX);
+    it->runs[it->runs_count++] = (struct run){.model = model, .batch = batch};
+    if (it->runs_count == 1) cpu_advance(it);
 }
 
 static struct vx_batch *cpu_collect(void *device, bool wait)
 {
     struct device *it = device;
-    struct vx_batch *batch = it->first;
-    VX_ASSERT(batch);
-    (void)wait; /* a submitted batch has ended already */
-    it->first = batch->next;
-    if (!it->first) it->last = NULL;
-    batch->next = NULL;
+    VX_ASSERT(it->runs_count);
+    (void)wait; /* it does not end by waiting */
+    if (!first_has_ended(it)) cpu_advance(it);
+    if (!first_has_ended(it)) return NULL;
+    struct vx_batch *batch = it->runs[0].batch;
+    it->runs_count--;
+    for (i32 i = 0; i < it->runs_count; i++) it->runs[i] = it->runs[i + 1];
     return batch;
+}
+
+/* The next collect goes on with the item. */
+static void cpu_place(void *device, struct vx_batch *batch, i32 item)
+{
+    const struct device *it = device;
+    VX_ASSERT(it->runs_count);
+    VX_ASSERT(it->runs[0].batch == batch);
+    VX_ASSERT(it->runs[0].at == item);
 }
 
 static void cpu_stats(const void *device, struct vx_engine_stats *stats)
@@ -214,6 +266,7 @@ const struct vx_backend vx_backend_cpu = {
     .unload = cpu_unload,
     .submit = cpu_submit,
     .collect = cpu_collect,
+    .place = cpu_place,
     .stats = cpu_stats,
     .lost = cpu_lost,
     .numa_node = cpu_numa_node,

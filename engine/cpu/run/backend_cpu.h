@@ -1,6 +1,8 @@
 /* backend_cpu - the CPU's table of backend functions (engine/model/backend.h).
  *
- * A batch runs whole, request by request, before submit returns (exec.h).
+ * A batch runs whole, request by request, before submit returns (exec.h).  Only an item
+ * that asks for the places of its outputs stops it; collect then goes on, and a batch that
+ * was submitted behind it waits.
  *
  * Owner    the engine.
  * Thread   load: the loading thread; the rest: device.

@@ -197,6 +197,17 @@ static void job_launch_all(const struct vx_job *job)
     job_tell(job, before + job->plan->launches_count);
 }
 
+/* Writes the wanted coordinates of sets; a set without rows has none to write. */
+static void job_write_coords(const struct vx_job *job)
+{
+    const struct vx_network *network = job->plan->graph->network;
+    for (i32 c = 0; c < network->coords_count; c++) {
+        i32 *wanted = job->item->outputs[network->outputs_count + c];
+        i32 set = job->sets[network->coords[c].set];
+        if (wanted) vx_geometry_coords(job->geometry, job->exec->cpu, set, wanted);
+    }
+}
+
 /* Converts the wanted outputs that are not in the caller's memory already. */
 static void job_convert_outputs(const struct vx_job *job)
 {
@@ -205,8 +216,9 @@ static void job_convert_outputs(const struct vx_job *job)
         i32 tensor = job->plan->outputs[i];
         void *wanted = job->item->outputs[i];
         if (!wanted || wanted == (void *)job->tensors[tensor]) continue;
+        i64 rows = job->rows[job->plan->tensor_sets[tensor]];
         const struct vx_convert_args args = {
-            .count = job->item->voxels * vx_plan_channels(job->plan, tensor),
+            .count = rows * vx_plan_channels(job->plan, tensor),
             .from_type = VX_NUMBER_F32,
             .from = job->tensors[tensor],
             .to_type = number_of(network->outputs[i].dtype),
@@ -216,32 +228,52 @@ static void job_convert_outputs(const struct vx_job *job)
     }
 }
 
-static vx_status job_run(struct vx_job *job)
+/* A request runs in three parts.  Between them its geometry is held, and the block has its
+ * tensors.  The first: its geometry, and whether its tensors fit. */
+static vx_status job_begin(struct vx_job *job)
 {
     struct vx_item *item = job->item;
     const i64 alone[VX_SETS_MAX] = {item->voxels}; /* the least that it needs */
     VX_TRY(exec_fits(job->plan, job->bytes, alone, &item->why));
-
     i64 start = vx_clock_ns();
     vx_status status = job_geometry(job);
     item->geometry_ns = vx_clock_ns() - start;
-    if (status.fault) goto out;
-    VX_TRY_OR(status, out, job_place(job));
+    return status.fault ? status : job_place(job);
+}
 
-    start = vx_clock_ns();
+static void job_layers(const struct vx_job *job)
+{
+    i64 start = vx_clock_ns();
     job_convert_feats(job);
-    item->convert_ns = vx_clock_ns() - start;
-
-    start = vx_clock_ns();
+    i64 launch = vx_clock_ns();
+    job->item->convert_ns = launch - start;
     job_launch_all(job);
-    item->compute_ns = vx_clock_ns() - start;
+    job->item->compute_ns = vx_clock_ns() - launch;
+}
 
-    start = vx_clock_ns();
+static void job_outputs(const struct vx_job *job)
+{
+    i64 start = vx_clock_ns();
     job_convert_outputs(job);
-    item->output_ns = vx_clock_ns() - start;
-out:
+    job_write_coords(job);
+    job->item->output_ns = vx_clock_ns() - start;
+}
+
+static void job_end(struct vx_job *job)
+{
     if (job->geometry) vx_geometry_drop(job->exec->cache, &job->geometry);
-    return status;
+}
+
+static struct vx_job job_make(struct vx_exec *exec, const struct vx_plan *plan,
+                              const struct vx_weights *weights, struct vx_item *item)
+{
+    return (struct vx_job){.exec = exec,
+                           .plan = plan,
+                           .weights = weights,
+                           .item = item,
+                           .block = exec->block,
+                           .bytes = exec->bytes,
+                           .running = exec->running};
 }
 
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
@@ -249,11 +281,72 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 {
     VX_ON(DEVICE);
     VX_ASSERT(exec->magic == EXEC_MAGIC);
-    struct vx_job job = {.exec = exec, .plan = plan, .weights = weights, .item = item};
-    job.block = exec->block;
-    job.bytes = exec->bytes;
-    job.running = exec->running;
-    item->status = job_run(&job);
+    VX_ASSERT(!exec->asking.item);
+    VX_ASSERT(!item->asks);
+    struct vx_job job = job_make(exec, plan, weights, item);
+    item->status = job_begin(&job);
+    if (!item->status.fault) {
+        job_layers(&job);
+        job_outputs(&job);
+    }
+    job_end(&job);
+}
+
+/* ------- a request that asks for the places of its outputs ------- */
+
+/* The set of output `o`, in the numbers of the model's signature. */
+static i32 output_set(const struct vx_plan *plan, i32 o)
+{
+    const struct vx_network *network = plan->graph->network;
+    if (o < network->outputs_count) return plan->tensor_sets[plan->outputs[o]];
+    return network->coords[o - network->outputs_count].set;
+}
+
+bool vx_exec_ask(struct vx_exec *exec, const struct vx_plan *plan,
+                 const struct vx_weights *weights, struct vx_item *item)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->magic == EXEC_MAGIC);
+    VX_ASSERT(!exec->asking.item);
+    const struct vx_network *network = plan->graph->network;
+    i32 outputs = network->outputs_count + network->coords_count;
+    VX_ASSERT(item->asks && !(item->asks >> outputs));
+    struct vx_job *job = &exec->asking;
+    *job = job_make(exec, plan, weights, item);
+    exec->launched = false;
+    item->status = job_begin(job);
+    for (i32 o = 0; o < outputs && !item->status.fault; o++)
+        if (item->asks >> o & 1) {
+            VX_ASSERT(output_set(plan, o));
+            item->rows[o] = job->rows[output_set(plan, o)];
+        }
+    if (item->status.fault) {
+        job_end(job);
+        job->item = NULL;
+    }
+    return !item->status.fault;
+}
+
+void vx_exec_go_on(struct vx_exec *exec)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->asking.item);
+    if (exec->launched) return;
+    job_layers(&exec->asking);
+    exec->launched = true;
+}
+
+void vx_exec_end(struct vx_exec *exec)
+{
+    VX_ON(DEVICE);
+    struct vx_job *job = &exec->asking;
+    VX_ASSERT(job->item);
+    if (!job->item->status.fault) {
+        vx_exec_go_on(exec);
+        job_outputs(job);
+    }
+    job_end(job);
+    job->item = NULL;
 }
 
 /* ------- warm-up ------- */
@@ -295,6 +388,7 @@ vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
 {
     VX_ON(DEVICE);
     VX_ASSERT(exec->magic == EXEC_MAGIC);
+    VX_ASSERT(!exec->asking.item); /* it has the block */
     VX_ASSERT(piece->voxels > 0);
     VX_ASSERT(piece->index >= 0);
     VX_ASSERT(piece->index < vx_exec_warm_pieces(plan));
@@ -303,9 +397,8 @@ vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
     struct vx_item item = {.coords_ref = {(u64)piece->voxels, WARM_NAME},
                            .coords_columns = 4,
                            .voxels = piece->voxels};
-    struct vx_job job = {.exec = exec, .plan = plan, .weights = weights, .item = &item};
-    job.block = exec->block;
-    job.bytes = exec->bytes;
+    struct vx_job job = job_make(exec, plan, weights, &item);
+    job.running = (struct vx_progress){0};
     i64 parts = (i64)plan->sets_count + plan->maps_count, launch = piece->index - parts;
     vx_status status = warm_geometry(&job, launch < 0 ? piece->index + 1 : parts);
     if (!status.fault && launch >= 0) status = job_place(&job);

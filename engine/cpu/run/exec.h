@@ -39,9 +39,19 @@ void vx_exec_close(struct vx_exec **exec);
  * end. */
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 
-/* The item has voxels, and vx_item_begin has run on it. */
+/* The item has voxels and asks for nothing, and vx_item_begin has run on it. */
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
+
+/* The same for an item that asks, in parts.  ask builds the geometry and fills item->rows;
+ * false: the item has failed, and that was all.  go_on computes the layers, once.  end
+ * writes the outputs to their places, computing the layers first if go_on did not, or
+ * writes nothing if the item's status is a fault.  From ask to end no other request and no
+ * warm-up may run: this one has the block. */
+bool vx_exec_ask(struct vx_exec *exec, const struct vx_plan *plan,
+                 const struct vx_weights *weights, struct vx_item *item);
+void vx_exec_go_on(struct vx_exec *exec);
+void vx_exec_end(struct vx_exec *exec);
 
 /* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys,
  * each other set, each map, each launch.  The request is a flat sheet with features of zero and no

@@ -15,16 +15,6 @@
 
 #include "engine/cpu/run/exec.h"
 
-struct vx_exec {
-    u32 magic;
-    struct vx_cpu *cpu;
-    struct vx_geometry_cache *cache;
-    u8 *block;
-    size_t bytes;
-    size_t used_max;
-    struct vx_progress running;
-};
-
 struct vx_job {
     struct vx_exec *exec;
     const struct vx_plan *plan;
@@ -39,6 +29,18 @@ struct vx_job {
     const struct vx_map *maps[VX_LAYERS_MAX];
     const f32 *feats; /* tensor 0, or the caller's features if they are f32 */
     f32 *tensors[VX_MEMORY_TENSORS_MAX];
+};
+
+struct vx_exec {
+    u32 magic;
+    struct vx_cpu *cpu;
+    struct vx_geometry_cache *cache;
+    u8 *block;
+    size_t bytes;
+    size_t used_max;
+    struct vx_progress running;
+    struct vx_job asking; /* the request that asks; item NULL = none does */
+    bool launched;        /* its layers are done */
 };
 
 /* Carries out one launch of the plan: geometry and tensors are there. */

@@ -27,6 +27,8 @@
 #define VOXELS     300
 #define VOXELS_FEW 40
 
+#define BATCH 3 /* requests of one */
+
 static u64 seed; /* of the network that is tested */
 
 #define FAIL_UNLESS(cond_, format_, ...)                                                 \
@@ -82,30 +84,82 @@ static void check_sets(const struct vx_network_oracle *oracle)
     }
 }
 
+/* Features of one output, with the oracle's rows, which ascend by (sample, x, y, z) on
+ * other sets than the request's. */
+static void compare_output(const struct vx_random_request *request, i32 number,
+                           const struct vx_network_oracle *oracle)
+{
+    const struct vx_network *network = oracle->input->network;
+    const struct vx_network_output *output = &network->outputs[number];
+    i32 c = vx_network_channels(network, output->layer);
+    i64 rows = oracle->sets[output->layer]->rows;
+    for (i64 j = 0; j < rows * c; j++) {
+        f64 truth = oracle->values[output->layer][j];
+        f64 bound = vx_network_oracle_output_bound(output->dtype, truth,
+                                                   oracle->bounds[output->layer][j]);
+        f64 got = output_get(request->item.outputs[number], output->dtype, j);
+        FAIL_UNLESS(fabs(got - truth) <= bound, "%s[%d] of N=%d: %g, not %g: bound %g",
+                    output->name, (int)j, (int)request->item.voxels, got, truth, bound);
+    }
+}
+
+static void compare_coords(const struct vx_random_request *request, i32 number,
+                           const struct vx_oracle_set *set)
+{
+    const i32 *got = request->item.outputs[number];
+    for (i64 j = 0; j < set->rows * 4; j++)
+        FAIL_UNLESS(got[j] == set->voxels[j / 4][j % 4],
+                    "coordinates %d, [%d] of N=%d: %d, not %d", (int)number, (int)j,
+                    (int)request->item.voxels, (int)got[j],
+                    (int)set->voxels[j / 4][j % 4]);
+}
+
 static void compare(const struct vx_random_request *request,
                     const struct vx_rig_files *files)
 {
     const struct vx_network *network = files->network;
+    const struct vx_item *item = &request->item;
     struct vx_network_oracle_input input;
     struct vx_network_oracle oracle;
     oracle_open(files, request, &input, &oracle);
     check_sets(&oracle);
     for (i32 i = 0; i < network->outputs_count; i++) {
         const struct vx_network_output *output = &network->outputs[i];
-        i32 c = vx_network_channels(network, output->layer);
-        FAIL_UNLESS(oracle.sets[output->layer] == &oracle.made[0],
-                    "%s does not lie on the request's voxels", output->name);
-        for (i64 j = 0; j < request->item.voxels * c; j++) {
-            f64 truth = oracle.values[output->layer][j];
-            f64 bound = vx_network_oracle_output_bound(output->dtype, truth,
-                                                       oracle.bounds[output->layer][j]);
-            f64 got = output_get(request->item.outputs[i], output->dtype, j);
-            FAIL_UNLESS(fabs(got - truth) <= bound,
-                        "%s[%d] of N=%d: %g, not %g: bound %g", output->name, (int)j,
-                        (int)request->item.voxels, got, truth, bound);
-        }
+        const struct vx_oracle_set *set = oracle.sets[output->layer];
+        i32 coords = network->outputs_count + output->coords;
+        bool far = set != &oracle.made[0], asks = item->asks >> i & 1;
+        FAIL_UNLESS(far || output->coords < 0, "%s has coordinates", output->name);
+        FAIL_UNLESS(!asks || !item->voxels || item->rows[i] == set->rows,
+                    "%s of N=%d: %d rows, not %d", output->name, (int)item->voxels,
+                    (int)item->rows[i], (int)set->rows);
+        if (item->outputs[i]) compare_output(request, i, &oracle);
+        if (output->coords >= 0 && item->outputs[coords])
+            compare_coords(request, coords, set);
     }
     vx_network_oracle_close(&oracle);
+}
+
+/* Runs the requests as one batch.  Places come at once, or when the batch cannot go on
+ * without them. */
+static void run(struct vx_model *model, struct vx_random_request **requests, i32 count)
+{
+    struct vx_item items[BATCH];
+    struct vx_batch batch = {.items = items, .items_count = count};
+    struct vx_asked asked;
+    for (i32 i = 0; i < count; i++) items[i] = requests[i]->item;
+    vx_engine_submit(vx_rig_engine, model, &batch);
+    for (i32 calls = 0; vx_engine_under_way(vx_rig_engine); calls++) {
+        while (vx_engine_asked(vx_rig_engine, &asked)) {
+            if (seed % 2) ck_assert_ptr_null(vx_engine_collect(vx_rig_engine, true));
+            for (i32 i = 0; i < asked.count; i++) {
+                vx_random_request_place(requests[asked.items[i]], &items[asked.items[i]]);
+                vx_engine_place(vx_rig_engine, &batch, asked.items[i]);
+            }
+        }
+        FAIL_UNLESS(calls <= 2 * count, "the batch does not end, %d calls", (int)calls);
+        (void)vx_engine_collect(vx_rig_engine, true);
+    }
+    for (i32 i = 0; i < count; i++) requests[i]->item = items[i];
 }
 
 static void check_status(const struct vx_item *item)
@@ -116,10 +170,11 @@ static void check_status(const struct vx_item *item)
 static void check_bits(const struct vx_random_request *first,
                        const struct vx_random_request *again, const char *when)
 {
-    for (i32 i = 0; i < VX_RANDOM_OUTPUTS_MAX; i++)
-        FAIL_UNLESS(!memcmp(first->item.outputs[i] ? first->item.outputs[i] : "",
-                            again->item.outputs[i] ? again->item.outputs[i] : "",
-                            first->bytes[i]),
+    for (i32 i = 0; i < VX_OUTPUTS_MAX; i++)
+        FAIL_UNLESS(first->bytes[i] == again->bytes[i] &&
+                        !memcmp(first->item.outputs[i] ? first->item.outputs[i] : "",
+                                again->item.outputs[i] ? again->item.outputs[i] : "",
+                                first->bytes[i]),
                     "output %d of N=%d has other bits %s", (int)i,
                     (int)first->item.voxels, when);
 }
@@ -129,12 +184,10 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
                         const struct vx_rig_files *files,
                         const struct vx_random_request *first)
 {
-    enum { BATCH = 3 };
     struct vx_random_request *requests[BATCH], *again;
-    struct vx_item items[BATCH];
     again = vx_random_request_open(network, seed, VOXELS);
     vx_rig_name(&again->item);
-    vx_rig_run(model, &again->item);
+    run(model, &again, 1);
     check_status(&again->item);
     check_bits(first, again, "from the cache");
     FAIL_UNLESS(files->network->sets_count == 1 || again->item.geometry_hit,
@@ -142,13 +195,9 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
     requests[0] = vx_random_request_open(network, seed + 1, VOXELS_FEW);
     requests[1] = vx_random_request_open(network, seed, VOXELS);
     requests[2] = vx_random_request_open(network, seed + 2, seed % 4 ? VOXELS_FEW : 0);
-    for (i32 i = 0; i < BATCH; i++) {
-        vx_rig_name(&requests[i]->item);
-        items[i] = requests[i]->item;
-    }
-    struct vx_batch batch = {.items = items, .items_count = BATCH};
-    vx_engine_run(vx_rig_engine, model, &batch);
-    for (i32 i = 0; i < BATCH; i++) check_status(&items[i]);
+    for (i32 i = 0; i < BATCH; i++) vx_rig_name(&requests[i]->item);
+    run(model, requests, BATCH);
+    for (i32 i = 0; i < BATCH; i++) check_status(&requests[i]->item);
     check_bits(first, requests[1], "in a batch");
     compare(requests[0], files);
     compare(requests[2], files);
@@ -193,6 +242,30 @@ static void check_gpu(const struct vx_random_network *network,
 
 static i32 gpu_networks; /* so many ran there */
 
+static void check_signature(const struct vx_signature *signature,
+                            const struct vx_random_network *network)
+{
+    i32 count = network->outputs_count + network->coords_count;
+    FAIL_UNLESS(signature->outputs_count == count, "%d outputs in all",
+                (int)signature->outputs_count);
+    for (i32 i = 0; i < count; i++) {
+        const struct vx_output *output = &signature->outputs[i];
+        bool coords = i >= network->outputs_count;
+        i32 expected = -1;
+        for (i32 c = network->outputs_count; c < count && network->sets[i]; c++)
+            if (network->sets[c] == network->sets[i]) expected = c;
+        FAIL_UNLESS(output->channels == network->channels[i], "output %d: %d channels",
+                    (int)i, (int)output->channels);
+        FAIL_UNLESS(coords == (output->dtype == VX_DTYPE_I32), "output %d: %s", (int)i,
+                    vx_dtype_name(output->dtype));
+        FAIL_UNLESS(output->coords == expected && !output->set == !network->sets[i],
+                    "output %d: set %d, coordinates in %d", (int)i, (int)output->set,
+                    (int)output->coords);
+        FAIL_UNLESS(!output->set == !output->stride[0], "output %d: stride '%s'", (int)i,
+                    output->stride);
+    }
+}
+
 static void check_seed(void)
 {
     struct vx_random_network *network = vx_random_network_open(seed);
@@ -202,14 +275,10 @@ static void check_seed(void)
     struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
     FAIL_UNLESS(files.network->outputs_count == network->outputs_count, "%d outputs",
                 (int)files.network->outputs_count);
-    for (i32 i = 0; i < network->outputs_count; i++) {
-        i32 c = vx_model_signature(load.model)->outputs[i].channels;
-        FAIL_UNLESS(c == network->channels[i], "output %d has %d channels", (int)i,
-                    (int)c);
-    }
+    check_signature(vx_model_signature(load.model), network);
     struct vx_random_request *first = vx_random_request_open(network, seed, VOXELS);
     vx_rig_name(&first->item);
-    vx_rig_run(load.model, &first->item);
+    run(load.model, &first, 1);
     check_status(&first->item);
     compare(first, &files);
     check_again(load.model, network, &files, first);
@@ -244,6 +313,7 @@ static struct {
     i32 floor[VX_OPS_COUNT], spconv[VX_OPS_COUNT];      /* of windows */
     i32 grouped[VX_OPS_COUNT], depthwise[VX_OPS_COUNT]; /* of convolutions */
     i32 even, dilated, uneven, padded, deep, long_ones, wide_outputs, shared;
+    i32 far_outputs, finer_outputs, shared_coords;
 } seen;
 
 static void see_layer(const struct vx_layer *layer)
@@ -280,6 +350,13 @@ static void see_network(const struct vx_network *network)
     seen.deep += network->sets_count >= 5;
     seen.long_ones += network->layers_count >= 20;
     seen.wide_outputs += network->outputs_count > 1;
+    i32 far = 0;
+    for (i32 i = 0; i < network->outputs_count; i++)
+        far += network->outputs[i].coords >= 0;
+    for (i32 c = 0; c < network->coords_count; c++)
+        seen.finer_outputs += network->sets[network->coords[c].set].up[0] > 1;
+    seen.far_outputs += far > 0;
+    seen.shared_coords += far > network->coords_count;
 }
 
 START_TEST(the_grammar_has_everything)
@@ -321,8 +398,10 @@ START_TEST(the_grammar_has_everything)
         ck_assert_int_ge(seen.floor[windows[i]], EACH);
         ck_assert_int_ge(seen.spconv[windows[i]], EACH);
     }
-    const i32 others[] = {seen.even, seen.dilated,   seen.uneven,       seen.padded,
-                          seen.deep, seen.long_ones, seen.wide_outputs, seen.shared};
+    const i32 others[] = {seen.even,          seen.dilated,      seen.uneven,
+                          seen.padded,        seen.deep,         seen.long_ones,
+                          seen.wide_outputs,  seen.shared,       seen.far_outputs,
+                          seen.finer_outputs, seen.shared_coords};
     for (size_t i = 0; i < VX_COUNT(others); i++)
         ck_assert_msg(others[i] >= EACH, "%zu: %d", i, (int)others[i]);
 }
@@ -344,7 +423,8 @@ START_TEST(bounds_are_sharp)
         check_sets(&oracle);
         for (i32 i = 0; i < network->outputs_count; i++, all++) {
             i32 layer = files.network->outputs[i].layer;
-            i64 count = request->item.voxels * network->channels[i];
+            i64 count = oracle.sets[layer]->rows * network->channels[i];
+            if (!count) continue;
             f64 squares = 0, most = 0;
             for (i64 j = 0; j < count; j++) {
                 squares += oracle.values[layer][j] * oracle.values[layer][j];

@@ -411,10 +411,6 @@ static const struct {
      "layer \"y\": line 2: along axis 2 the spatial shape has 7 voxels, with "
      "padding 7, and the kernel reaches over 9"},
     {UNSHAPED,
-     {R, LAYER("y", "max_pool", "r", WINDOW)},
-     "line 3: \"layer\": the result of \"y\" lies on set 1; only results on set 0, "
-     "the voxels of the request, can be outputs"},
-    {UNSHAPED,
      {LAYER("a", "downsample", "feats", ",\"stride\":[1,1,64]"),
       LAYER("b", "downsample", "a", ",\"stride\":[1,1,64]"),
       LAYER("y", "downsample", "b", ",\"stride\":[1,1,32]")},
