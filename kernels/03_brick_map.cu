@@ -43,6 +43,16 @@ VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t l
     return brick;
 }
 
+/* Ends a map: rows without a brick, and the sum of the pairs. */
+VX_DEVICE void map_end(const struct vx_brick_map_args *args, uint64_t pairs,
+                       uint64_t *shared)
+{
+    const struct vx_map_out out = {args->n,   args->blocks, args->nbr_stride, args->words,
+                                   args->nbr, args->masks,  args->pairs};
+    vx_map_nothing(&out, args->counts);
+    vx_tally(&out, args->counts, pairs, shared);
+}
+
 /* --- near: every neighbour is in one of 27 bricks --- */
 
 /* The entry for the neighbour `far` away from a voxel at `place` in its brick. */
@@ -162,9 +172,7 @@ VX_DEVICE void map_near(const struct vx_brick_map_args *args)
         pairs += map_rows(args, &brick, near[wave], places[wave], table);
         vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
     }
-    vx_map_nothing(args, args->counts);
-    vx_tally(args, args->counts, pairs,
-             (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
+    map_end(args, pairs, (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
@@ -230,8 +238,7 @@ VX_DEVICE void map_far(const struct vx_brick_map_args *args)
             if (brick.mask >> place & 1u)
                 pairs += map_row_far(args, brick.key, row++, place);
     }
-    vx_map_nothing(args, args->counts);
-    vx_tally(args, args->counts, pairs, &sum);
+    map_end(args, pairs, &sum);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)

@@ -42,6 +42,16 @@ struct tables {
     uint32_t offsets[VX_BRICK_OFFSETS_MAX]; /* kx | ky << 10 | kz << 20 */
 };
 
+/* Ends a map: rows without a brick, and the sum of the pairs. */
+VX_DEVICE void map_end(const struct vx_level_map_args *args, uint64_t pairs,
+                       uint64_t *shared)
+{
+    const struct vx_map_out out = {args->n,   args->blocks, args->nbr_stride, args->words,
+                                   args->nbr, args->masks,  args->pairs};
+    vx_map_nothing(&out, args->to.counts);
+    vx_tally(&out, args->to.counts, pairs, shared);
+}
+
 /* The mask of a brick of `from` and the row of its first voxel; 0: there is none. */
 VX_DEVICE uint64_t brick_at(const struct vx_level_map_args *args, uint64_t key,
                             uint32_t *base)
@@ -299,8 +309,7 @@ VX_DEVICE void map_near(const struct vx_level_map_args *args)
             pairs += write_word(args, &tables, part, rows, word);
         vx_wave_barrier(); /* before the next bricks overwrite `part` */
     }
-    vx_map_nothing(args, args->to.counts);
-    vx_tally(args, args->to.counts, pairs, (uint64_t *)parts);
+    map_end(args, pairs, (uint64_t *)parts);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) level_map(const struct vx_level_map_args args)
@@ -373,8 +382,7 @@ VX_DEVICE void map_far(const struct vx_level_map_args *args)
             row++;
         }
     }
-    vx_map_nothing(args, args->to.counts);
-    vx_tally(args, args->to.counts, pairs, &sum);
+    map_end(args, pairs, &sum);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)

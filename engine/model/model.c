@@ -148,28 +148,7 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
 
 static bool gpu_computes(const struct vx_layer *layer)
 {
-    switch (layer->op) {
-    case VX_OP_SUBM_CONV:
-    case VX_OP_SPARSE_CONV:
-    case VX_OP_INVERSE_CONV:
-    case VX_OP_TRANSPOSED_CONV: return layer->groups == 1;
-    case VX_OP_LINEAR:
-    case VX_OP_BATCH_NORM:
-    case VX_OP_LAYER_NORM:
-    case VX_OP_RELU:
-    case VX_OP_SILU:
-    case VX_OP_GELU:
-    case VX_OP_SIGMOID:
-    case VX_OP_ADD:
-    case VX_OP_MUL:
-    case VX_OP_AFFINE:
-    case VX_OP_LEAKY_RELU:
-    case VX_OP_SOFTPLUS:
-    case VX_OP_TANH:
-    case VX_OP_SOFTMAX:
-    case VX_OP_CONCAT: return true;
-    default: return false;
-    }
+    return layer->op != VX_OP_GROUP_NORM && layer->op != VX_OP_INSTANCE_NORM;
 }
 
 const struct vx_layer *vx_model_cpu_only(const struct vx_network *network)

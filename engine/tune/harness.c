@@ -138,11 +138,14 @@ static vx_status harness_send_coords(struct vx_harness *harness, const i32 *coor
 
 static vx_status harness_index(struct vx_harness *harness, struct vx_why *why)
 {
-    return vx_gpu_index_build(
-        &harness->queue,
-        &(struct vx_gpu_coords){harness->coords, 4, harness->problem.n,
-                                harness->index_memory, harness->rows},
-        why, &harness->index);
+    return vx_gpu_index_build(&harness->queue,
+                              &(struct vx_gpu_coords){harness->coords,
+                                                      4,
+                                                      harness->problem.n,
+                                                      harness->index_memory,
+                                                      harness->rows,
+                                                      {0}},
+                              why, &harness->index);
 }
 
 static vx_status harness_load_geometry(struct vx_harness *harness, const i32 *coords,

@@ -132,13 +132,16 @@ static void map_build(struct big *big)
     const struct vx_gpu_queue queue = {.set = big->rig->bench.set, .stream = big->stream};
     struct vx_why why = {""};
     i64 begin = vx_clock_ns();
-    need(
-        big,
-        vx_gpu_index_build(&queue,
-                           &(struct vx_gpu_coords){big->memory[COORDS], 4, VOXELS,
-                                                   big->memory[INDEX], big->memory[ROWS]},
-                           &why, &big->index),
-        &why);
+    need(big,
+         vx_gpu_index_build(&queue,
+                            &(struct vx_gpu_coords){big->memory[COORDS],
+                                                    4,
+                                                    VOXELS,
+                                                    big->memory[INDEX],
+                                                    big->memory[ROWS],
+                                                    {0}},
+                            &why, &big->index),
+         &why);
     vx_gpu_map_place(VOXELS, &key, big->memory[MAP], &big->map);
     vx_gpu_order_place(&order, big->memory[ORDER], &big->map);
     need(big, vx_gpu_map_build(&queue, &big->index, &key, &big->map, &why), &why);

@@ -66,13 +66,17 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
                                                      (size_t)(n * cloud->columns) * 4},
                                &why),
                 &why);
-    vx_rig_need(rig,
-                vx_gpu_index_build(&queue,
-                                   &(struct vx_gpu_coords){
-                                       (const i32 *)(const void *)device, cloud->columns,
-                                       n, device + coords, (i32 *)(void *)device_rows},
-                                   &why, &index),
-                &why);
+    vx_rig_need(
+        rig,
+        vx_gpu_index_build(&queue,
+                           &(struct vx_gpu_coords){(const i32 *)(const void *)device,
+                                                   cloud->columns,
+                                                   n,
+                                                   device + coords,
+                                                   (i32 *)(void *)device_rows,
+                                                   {0}},
+                           &why, &index),
+        &why);
     struct vx_gpu_map *map = &built.map;
     vx_gpu_map_place(n, &want->key, stays, map);
     vx_gpu_order_place(&order, stays + map_bytes, map);

@@ -52,9 +52,9 @@ struct vx_gpu_coords {
     const i32 *coords; /* (N, columns), device */
     i32 columns;       /* 3 or 4 */
     i64 n;
-    i32 shape[3]; /* voxels lie in 0 .. shape - 1; zeros: anywhere in range */
     void *memory; /* vx_gpu_index_bytes, scratch included */
     i32 *rows;    /* (N) out, device: separate, as it may be kept longer than the rest */
+    i32 shape[3]; /* voxels lie in 0 .. shape - 1; zeros: anywhere in range */
 };
 
 size_t vx_gpu_index_bytes(i64 n);

@@ -24,12 +24,20 @@ static vx_status wanted_add(struct vx_gpu_wanted *wanted,
 struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number type)
 {
     static const char *const names[VX_GPU_PASSES_COUNT] = {
-        [VX_GPU_ROWS_IN] = "rows_in",       [VX_GPU_ROWS_OUT] = "rows_out",
-        [VX_GPU_ACTIVATION] = "activation", [VX_GPU_ADD] = "add",
-        [VX_GPU_BATCH_NORM] = "batch_norm", [VX_GPU_CONCAT] = "concat",
-        [VX_GPU_LAYER_NORM] = "layer_norm", [VX_GPU_AFFINE] = "affine",
-        [VX_GPU_CURVE] = "curve",           [VX_GPU_MUL] = "mul",
+        [VX_GPU_ROWS_IN] = "rows_in",
+        [VX_GPU_ROWS_OUT] = "rows_out",
+        [VX_GPU_ACTIVATION] = "activation",
+        [VX_GPU_ADD] = "add",
+        [VX_GPU_BATCH_NORM] = "batch_norm",
+        [VX_GPU_CONCAT] = "concat",
+        [VX_GPU_LAYER_NORM] = "layer_norm",
+        [VX_GPU_AFFINE] = "affine",
+        [VX_GPU_CURVE] = "curve",
+        [VX_GPU_MUL] = "mul",
         [VX_GPU_SOFTMAX] = "softmax",
+        [VX_GPU_CONV_GROUP] = "conv_group",
+        [VX_GPU_POOL] = "pool",
+        [VX_GPU_ROW_GATHER] = "row_gather",
     };
     const struct vx_kernel_spec *spec = vx_kernel_find(names[pass]);
     VX_ASSERT(spec);
@@ -53,6 +61,18 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_TANH: return VX_GPU_CURVE;
     case VX_OP_SOFTMAX: return VX_GPU_SOFTMAX;
     case VX_OP_CONCAT: return VX_GPU_CONCAT;
+    case VX_OP_SUBM_CONV:
+    case VX_OP_SPARSE_CONV:
+    case VX_OP_INVERSE_CONV:
+    case VX_OP_TRANSPOSED_CONV: return VX_GPU_CONV_GROUP;
+    case VX_OP_MAX_POOL:
+    case VX_OP_SUM_POOL:
+    case VX_OP_AVG_POOL:
+    case VX_OP_DOWNSAMPLE: return VX_GPU_POOL;
+    case VX_OP_UNPOOL:
+    case VX_OP_UPSAMPLE:
+    case VX_OP_CHANNEL_TO_SPACE:
+    case VX_OP_SPACE_TO_CHANNEL: return VX_GPU_ROW_GATHER;
     default: return VX_GPU_ACTIVATION;
     }
 }

@@ -26,7 +26,7 @@ struct vx_gpu_wanted {
     i32 count;
 };
 
-/* Kernels that make one pass over the rows, without neighbours. */
+/* Kernels that make one pass over the rows, and are not tuned. */
 enum vx_gpu_pass {
     VX_GPU_ROWS_IN,
     VX_GPU_ROWS_OUT,
@@ -35,9 +35,12 @@ enum vx_gpu_pass {
     VX_GPU_AFFINE,
     VX_GPU_BATCH_NORM,
     VX_GPU_CONCAT,
+    VX_GPU_CONV_GROUP,
     VX_GPU_CURVE,
     VX_GPU_LAYER_NORM,
     VX_GPU_MUL,
+    VX_GPU_POOL,
+    VX_GPU_ROW_GATHER,
     VX_GPU_SOFTMAX,
     VX_GPU_PASSES_COUNT
 };

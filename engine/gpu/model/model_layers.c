@@ -4,8 +4,13 @@
 #include "kernels/10_activation.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/16_row_gather.h"
+#include "kernels/17_pool.h"
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
+#include "kernels/24_conv_group.h"
+
+#include <string.h>
 
 /* Rows of the result of a launch. */
 static i64 rows_of(const struct vx_gpu_forward *forward, i32 launch)
@@ -177,10 +182,91 @@ static vx_status launch_softmax(const struct vx_gpu_forward *forward, i32 index,
     return vx_gpu_pass_launch(forward, VX_GPU_SOFTMAX, &args, why);
 }
 
+/* Each row is one or several rows of the input, put side by side. */
+static vx_status launch_gather(const struct vx_gpu_forward *forward, i32 index,
+                               struct vx_why *why)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    const struct vx_launch *launch = &plan->launches[index];
+    const struct vx_map_key *key = &plan->maps[launch->map];
+    const struct vx_gpu_map *map = &forward->maps[launch->map];
+    struct vx_row_gather_device_args args = {
+        .n = rows_of(forward, index),
+        .v = map->v,
+        .c = launch->node->layer->channels / map->v,
+        .blocks = 1,
+        .nbr_stride = map->nbr_stride,
+        .in_cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .nbr = map->nbr,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    memcpy(args.kernel, key->kernel, sizeof args.kernel);
+    if (key->kind == VX_MAP_CHILD)
+        args.blocks = key->stride[0] * key->stride[1] * key->stride[2];
+    return vx_gpu_pass_launch(forward, VX_GPU_ROW_GATHER, &args, why);
+}
+
+static vx_status launch_pool(const struct vx_gpu_forward *forward, i32 index,
+                             enum vx_pool_mode mode, struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_node *node = launch->node;
+    const struct vx_gpu_map *map = &forward->maps[launch->map];
+    struct vx_pool_device_args args = {
+        .n = rows_of(forward, index),
+        .v = map->v,
+        .nbr_stride = map->nbr_stride,
+        .c = node->layer->channels,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .mode = (i32)mode,
+        .activation = (i32)node->activation,
+        .nbr = map->nbr,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    /* The maximum of spconv starts at 0. */
+    if (mode == VX_POOL_MAX && node->layer->rule == VX_SET_SPCONV)
+        args.activation = VX_ACTIVATION_RELU;
+    return vx_gpu_pass_launch(forward, VX_GPU_POOL, &args, why);
+}
+
+static vx_status launch_conv_group(const struct vx_gpu_forward *forward, i32 index,
+                                   struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_layer *layer = launch->node->layer;
+    const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
+    const struct vx_gpu_map *map = &forward->maps[launch->map];
+    struct vx_conv_group_args args = {
+        .n = rows_of(forward, index),
+        .v = map->v,
+        .nbr_stride = map->nbr_stride,
+        .groups = layer->groups,
+        .cig = layer->channels_in / layer->groups,
+        .cog = layer->channels / layer->groups,
+        .in_cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .cp = vx_gpu_padded(forward, launch->output),
+        .activation = (i32)launch->node->activation,
+        .nbr = map->nbr,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .weight = weight.weight,
+        .bias = weight.bias,
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    if (launch->node->residual) args.residual = vx_gpu_tensor(forward, launch->inputs[1]);
+    return vx_gpu_pass_launch(forward, VX_GPU_CONV_GROUP, &args, why);
+}
+
 static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
                             struct vx_why *why)
 {
-    switch (forward->choices->plan->launches[index].op) {
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    if (vx_op_is_conv(launch->op) && launch->node->layer->groups > 1)
+        return launch_conv_group(forward, index, why);
+    switch (launch->op) {
     case VX_OP_SUBM_CONV:
     case VX_OP_SPARSE_CONV:
     case VX_OP_INVERSE_CONV:
@@ -200,6 +286,14 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SOFTPLUS: return launch_curve(forward, index, VX_CURVE_SOFTPLUS, why);
     case VX_OP_TANH: return launch_curve(forward, index, VX_CURVE_TANH, why);
     case VX_OP_SOFTMAX: return launch_softmax(forward, index, why);
+    case VX_OP_MAX_POOL: return launch_pool(forward, index, VX_POOL_MAX, why);
+    case VX_OP_SUM_POOL: return launch_pool(forward, index, VX_POOL_SUM, why);
+    case VX_OP_AVG_POOL:
+    case VX_OP_DOWNSAMPLE: return launch_pool(forward, index, VX_POOL_AVG, why);
+    case VX_OP_UNPOOL:
+    case VX_OP_UPSAMPLE:
+    case VX_OP_CHANNEL_TO_SPACE:
+    case VX_OP_SPACE_TO_CHANNEL: return launch_gather(forward, index, why);
     default: VX_FAIL(INTERNAL, "a layer has no kernel"); /* vx_model_begin refuses them */
     }
 }

@@ -31,6 +31,7 @@ struct vx_gpu_weights {
 struct shape {
     const struct vx_layer *layer;
     i32 v, ci, co;       /* without padding, as in the f32 weights */
+    i32 rows;            /* of one offset: ci, padded unless there are groups */
     size_t weight, bias; /* bytes; 0 = none */
 };
 
@@ -39,16 +40,18 @@ static struct shape shape_of(const struct vx_node *node,
 {
     const struct vx_layer *layer = node->layer;
     size_t co = (size_t)vx_channels_padded(layer->channels);
-    struct shape shape = {layer, 1, 0, layer->channels, 0, 0};
+    struct shape shape = {.layer = layer, .v = 1, .co = layer->channels};
     if (weights->bias) shape.bias = co * sizeof(f32);
     if (!weights->weight) return shape;
     shape.weight = co * sizeof(f32);
     const bool conv = vx_op_is_conv(layer->op);
     if (!conv && layer->op != VX_OP_LINEAR) return shape;
     shape.v = conv ? layer->v : 1;
-    shape.ci = layer->channels_in;
-    shape.weight = (size_t)shape.v * (size_t)vx_channels_padded(shape.ci) * co *
-                   (size_t)vx_number_bytes(type);
+    const bool groups = conv && layer->groups > 1;
+    shape.ci = layer->channels_in / (groups ? layer->groups : 1);
+    shape.rows = groups ? shape.ci : vx_channels_padded(shape.ci);
+    shape.weight =
+        (size_t)shape.v * (size_t)shape.rows * co * (size_t)vx_number_bytes(type);
     return shape;
 }
 
@@ -113,7 +116,7 @@ static vx_status weight_fill(const struct vx_gpu_weights *made, const struct sha
     const struct vx_loops *loops = vx_loops_pick();
     size_t row_bytes =
         (size_t)vx_channels_padded(shape->co) * (size_t)vx_number_bytes(made->type);
-    size_t padding = (size_t)(vx_channels_padded(shape->ci) - shape->ci) * row_bytes;
+    size_t padding = (size_t)(shape->rows - shape->ci) * row_bytes;
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
             const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));

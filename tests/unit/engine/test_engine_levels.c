@@ -141,23 +141,24 @@ static void compare(const struct vx_random_request *request,
 
 /* Runs the requests as one batch.  Places come at once, or when the batch cannot go on
  * without them. */
-static void run(struct vx_model *model, struct vx_random_request **requests, i32 count)
+static void run(struct vx_engine *engine, struct vx_model *model,
+                struct vx_random_request **requests, i32 count)
 {
     struct vx_item items[BATCH];
     struct vx_batch batch = {.items = items, .items_count = count};
     struct vx_asked asked;
     for (i32 i = 0; i < count; i++) items[i] = requests[i]->item;
-    vx_engine_submit(vx_rig_engine, model, &batch);
-    for (i32 calls = 0; vx_engine_under_way(vx_rig_engine); calls++) {
-        while (vx_engine_asked(vx_rig_engine, &asked)) {
-            if (seed % 2) ck_assert_ptr_null(vx_engine_collect(vx_rig_engine, true));
+    vx_engine_submit(engine, model, &batch);
+    for (i32 calls = 0; vx_engine_under_way(engine); calls++) {
+        while (vx_engine_asked(engine, &asked)) {
+            if (seed % 2) ck_assert_ptr_null(vx_engine_collect(engine, true));
             for (i32 i = 0; i < asked.count; i++) {
                 vx_random_request_place(requests[asked.items[i]], &items[asked.items[i]]);
-                vx_engine_place(vx_rig_engine, &batch, asked.items[i]);
+                vx_engine_place(engine, &batch, asked.items[i]);
             }
         }
         FAIL_UNLESS(calls <= 2 * count, "the batch does not end, %d calls", (int)calls);
-        (void)vx_engine_collect(vx_rig_engine, true);
+        (void)vx_engine_collect(engine, true);
     }
     for (i32 i = 0; i < count; i++) requests[i]->item = items[i];
 }
@@ -187,7 +188,7 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
     struct vx_random_request *requests[BATCH], *again;
     again = vx_random_request_open(network, seed, VOXELS);
     vx_rig_name(&again->item);
-    run(model, &again, 1);
+    run(vx_rig_engine, model, &again, 1);
     check_status(&again->item);
     check_bits(first, again, "from the cache");
     FAIL_UNLESS(files->network->sets_count == 1 || again->item.geometry_hit,
@@ -196,7 +197,7 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
     requests[1] = vx_random_request_open(network, seed, VOXELS);
     requests[2] = vx_random_request_open(network, seed + 2, seed % 4 ? VOXELS_FEW : 0);
     for (i32 i = 0; i < BATCH; i++) vx_rig_name(&requests[i]->item);
-    run(model, requests, BATCH);
+    run(vx_rig_engine, model, requests, BATCH);
     for (i32 i = 0; i < BATCH; i++) check_status(&requests[i]->item);
     check_bits(first, requests[1], "in a batch");
     compare(requests[0], files);
@@ -212,30 +213,32 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
 static void check_gpu(const struct vx_random_network *network,
                       const struct vx_rig_files *files)
 {
-    enum { BATCH = 4 };
-    struct vx_random_request *first, *requests[BATCH];
-    struct vx_item items[BATCH];
+    struct vx_random_request *first, *kept, *requests[BATCH];
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     FAIL_UNLESS(!load.status.fault, "GPU: %s", load.why.text);
     first = vx_random_request_open(network, seed, VOXELS);
-    vx_gpu_rig_run(load.model, &first->item);
+    kept = vx_random_request_open(network, seed, VOXELS);
+    vx_rig_name(&kept->item);
+    run(vx_gpu_rig_engine, load.model, &first, 1);
+    run(vx_gpu_rig_engine, load.model, &kept, 1);
     check_status(&first->item);
+    check_status(&kept->item);
     compare(first, files);
+    check_bits(first, kept, "from another build on a GPU");
     for (i32 i = 0; i < BATCH; i++) {
-        i64 most = i % 2 ? VOXELS : VOXELS_FEW;
-        requests[i] = vx_random_request_open(network, i % 2 ? seed : seed + (u64)i, most);
+        u64 mine = i == 1 ? seed : seed + 3 + (u64)i;
+        requests[i] = vx_random_request_open(network, mine, i == 1 ? VOXELS : VOXELS_FEW);
         vx_rig_name(&requests[i]->item);
-        if (i == 3) vx_gpu_rig_run(load.model, &requests[i]->item);
-        items[i] = requests[i]->item;
     }
-    struct vx_batch batch = {.items = items, .items_count = BATCH};
-    vx_engine_run(vx_gpu_rig_engine, load.model, &batch);
-    for (i32 i = 0; i < BATCH; i++) check_status(&items[i]);
-    check_bits(first, requests[1], "in a batch on a GPU");
-    check_bits(first, requests[3], "from the store in a batch on a GPU");
+    run(vx_gpu_rig_engine, load.model, requests, BATCH);
+    for (i32 i = 0; i < BATCH; i++) check_status(&requests[i]->item);
+    FAIL_UNLESS(requests[1]->item.geometry_hit, "N=%d: the store did not have it",
+                (int)first->item.voxels);
+    check_bits(first, requests[1], "from the store in a batch on a GPU");
     compare(requests[0], files);
     compare(requests[2], files);
     for (i32 i = 0; i < BATCH; i++) vx_random_request_close(&requests[i]);
+    vx_random_request_close(&kept);
     vx_random_request_close(&first);
     vx_engine_unload(vx_gpu_rig_engine, &load.model);
 }
@@ -278,11 +281,11 @@ static void check_seed(void)
     check_signature(vx_model_signature(load.model), network);
     struct vx_random_request *first = vx_random_request_open(network, seed, VOXELS);
     vx_rig_name(&first->item);
-    run(load.model, &first, 1);
+    run(vx_rig_engine, load.model, &first, 1);
     check_status(&first->item);
     compare(first, &files);
     check_again(load.model, network, &files, first);
-    if (!vx_model_cpu_only(files.network)) {
+    if (!vx_model_cpu_only(files.network) && !network->coords_count) {
         check_gpu(network, &files);
         gpu_networks++;
     }

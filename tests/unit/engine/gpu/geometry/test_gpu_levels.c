@@ -107,7 +107,7 @@ static void sets_build(void)
         const struct vx_gpu_coords coords = {
             device_rig_put(it->coords, (size_t)it->n * 16), 4, it->n,
             device_rig_give(vx_gpu_index_bytes(it->n)),
-            device_rig_give((size_t)it->n * 4)};
+            device_rig_give((size_t)it->n * 4), {0}};
         device_rig_check(vx_gpu_index_build(&device_rig.queue, &coords, &device_rig.why,
                                             &batch.indices[r]));
     }

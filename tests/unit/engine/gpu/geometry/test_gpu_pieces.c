@@ -193,7 +193,7 @@ static struct plain single(const struct set *set, const struct vx_map_key *key,
     const struct vx_gpu_coords coords = {
         device_rig_put(set->coords, (size_t)(set->n * set->columns) * 4), set->columns,
         set->n, device_rig_give(vx_gpu_index_bytes(set->n)),
-        device_rig_give((size_t)set->n * 4)};
+        device_rig_give((size_t)set->n * 4), {0}};
     struct vx_gpu_index index;
     struct vx_gpu_map map;
     device_rig_check(
