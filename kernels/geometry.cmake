@@ -14,4 +14,6 @@ target_sources(kernels PRIVATE
   21_set_derive_spec.c
   22_level_map_ref.c
   22_level_map_spec.c
+  25_set_ranks_ref.c
+  25_set_ranks_spec.c
 )

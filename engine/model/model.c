@@ -161,11 +161,6 @@ const struct vx_layer *vx_model_cpu_only(const struct vx_network *network)
 static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
 {
     const struct vx_layer *layer = vx_model_cpu_only(network);
-    VX_ENSURE_WHY(layer || !network->coords_count, why, UNIMPLEMENTED,
-                  "an output on another set than the request's, on a GPU",
-                  "%s: output \"%.*s\" is for another set of voxels than the request's: "
-                  "that runs on the CPU device only, not on a GPU",
-                  network->label, VX_NAME_SHOWN, network->coords[0].name);
     if (!layer) return VX_OK;
     VX_FAIL_WHY(why, UNIMPLEMENTED, "a layer runs on the CPU device only",
                 "%s: layer \"%.*s\": %s%s runs on the CPU device only, not on a GPU",

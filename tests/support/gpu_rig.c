@@ -7,6 +7,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct vx_engine *vx_gpu_rig_engine;
@@ -53,8 +54,11 @@ const char *const vx_gpu_rig_wide = VX_RIG_HEAD VX_RIG_LINEAR("a", "feats", "512
 
 void vx_gpu_rig_reopen(size_t device_bytes, const struct vx_gpu_settings *settings)
 {
-    const struct vx_engine_options options = {.kind = VX_DEVICE_FAKE,
-                                              .gpu = settings,
+    const struct vx_gpu_settings real = {.kernel_cache = getenv("VX_RIG_CUDA")};
+    const bool cuda = real.kernel_cache && !settings;
+    const struct vx_engine_options options = {.kind =
+                                                  cuda ? VX_DEVICE_CUDA : VX_DEVICE_FAKE,
+                                              .gpu = cuda ? &real : settings,
                                               .threads = 2,
                                               .device_bytes = device_bytes,
                                               .cache_bytes = vx_gpu_rig_cache_bytes};

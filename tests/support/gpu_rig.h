@@ -6,6 +6,9 @@
  *   vx_gpu_rig_run(model, &request->item);
  *   vx_gpu_rig_compare(request, &files, VX_NUMBER_F16);
  *
+ * With VX_RIG_CUDA=DIR in the environment it is the first GPU of this machine, and DIR its
+ * kernel cache: to run a test by hand where there is one.
+ *
  * Owner    one engine for the test that runs, over engine_rig's directory.
  * Thread   the test's, which becomes the device thread.
  * Limits   those of engine_rig.

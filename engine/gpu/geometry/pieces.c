@@ -285,7 +285,7 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
  * descriptions. */
 struct joining {
     const struct vx_gpu_join *join;
-    struct vx_join_rows_args rows;
+    struct vx_join_rows_args rows[1 + VX_NETWORK_OUTPUTS_MAX]; /* rows, then ranks */
     struct vx_join_map_args *maps;
 };
 
@@ -307,28 +307,31 @@ static void bases_make(const struct vx_gpu_join *join, i32 set,
     VX_ASSERT(n <= VX_VOXELS_MAX);
 }
 
+/* The rows of the pieces, or (rank >= 0) one of their ranks. */
 static vx_status join_rows(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                           struct joining *joining, struct vx_why *why)
+                           struct joining *joining, i32 rank, struct vx_why *why)
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
+    const i32 on = rank < 0 ? 0 : join->ranks_sets[rank];
     i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
     struct part pieces, shares;
-    bases_make(join, 0, bases);
+    bases_make(join, on, bases);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_rows_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < join->pieces_count; i++) {
         const struct vx_gpu_piece *piece = &join->pieces[i];
-        chunks[i] = vx_join_chunks(piece->n);
-        ((struct vx_join_rows_piece *)pieces.host)[i] =
-            (struct vx_join_rows_piece){piece->n, bases[i], piece->rows};
+        const i64 n = set_rows(piece, on);
+        chunks[i] = vx_join_chunks(n);
+        ((struct vx_join_rows_piece *)pieces.host)[i] = (struct vx_join_rows_piece){
+            n, bases[i], rank < 0 ? piece->rows : piece->rank[rank]};
     }
-    joining->rows = (struct vx_join_rows_args){
+    joining->rows[rank + 1] = (struct vx_join_rows_args){
         .count = join->pieces_count,
         .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
         .shares = shares.device,
         .pieces = pieces.device,
-        .rows = join->rows};
+        .rows = rank < 0 ? join->rows : join->ranks[rank]};
     return VX_OK;
 }
 
@@ -385,11 +388,14 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     joining.join = join;
     VX_TRY(part_take(upload, keys * sizeof(struct vx_join_map_args), why, &maps));
     joining.maps = maps.host;
-    VX_TRY(join_rows(queue->set, upload, &joining, why));
+    for (i32 rank = -1; rank < join->ranks_count; rank++)
+        VX_TRY(join_rows(queue->set, upload, &joining, rank, why));
     for (i32 k = 0; k < join->keys_count; k++)
         VX_TRY(join_map(queue->set, upload, &joining, k, why));
     VX_TRY(parts_send(queue, upload, from, why));
-    VX_TRY(launch(queue, "join_rows", &joining.rows, why));
+    for (i32 i = 0; i <= join->ranks_count; i++)
+        if (joining.rows[i].blocks)
+            VX_TRY(launch(queue, "join_rows", &joining.rows[i], why));
     for (i32 k = 0; k < join->keys_count; k++)
         if (joining.maps[k].blocks)
             VX_TRY(launch(queue, "join_map", &joining.maps[k], why));

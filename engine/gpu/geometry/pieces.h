@@ -51,6 +51,8 @@ struct vx_gpu_piece {
     /* One per key: nbr, masks, pairs; order and block_masks are NULL. */
     struct vx_gpu_map *maps;
     const i64 *set_rows; /* rows of each set of the network; NULL: only set 0, of n */
+    /* For each set with outputs: what ranks.h writes. */
+    i32 *rank[VX_NETWORK_OUTPUTS_MAX], *ranked[VX_NETWORK_OUTPUTS_MAX];
 };
 
 struct vx_gpu_build {
@@ -87,6 +89,10 @@ struct vx_gpu_join {
     const struct vx_map_key *keys;
     i32 keys_count;
     i32 *rows; /* (N) device out: first row of the piece + row in the piece */
+    /* The same for the ranks of pieces: each is on a set, and is of all its rows. */
+    const i32 *ranks_sets;
+    i32 *const *ranks;
+    i32 ranks_count;
     /* One per key, of N rows, placed by the caller.  nbr and masks are written; pairs
      * stay with the pieces. */
     struct vx_gpu_map *maps;

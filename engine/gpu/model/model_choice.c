@@ -3,7 +3,7 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/gpu/geometry/levels.h"
+#include "engine/gpu/geometry/ranks.h"
 
 #include <string.h>
 
@@ -169,12 +169,22 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     return vx_conv_workspace(&problem, choice);
 }
 
+static const struct vx_network *network_of(const struct vx_plan *plan)
+{
+    return plan->graph->network;
+}
+
 size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
 {
     size_t bytes = 0;
     for (i32 i = 0; i < plan->maps_count; i++) {
         const struct vx_map_key *key = &plan->maps[i];
         bytes = add_line(bytes, vx_gpu_level_map_bytes(set_rows[key->to], key));
+    }
+    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
+        const size_t rows = (size_t)set_rows[network_of(plan)->coords[c].set];
+        bytes = add_line(bytes, rows * sizeof(i32));
+        bytes = add_line(bytes, rows * 4 * sizeof(i32));
     }
     return bytes;
 }
@@ -196,6 +206,13 @@ void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
         vx_gpu_level_map_place(rows, key, at, &piece->maps[i]);
         if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
         at += vx_round_up(vx_gpu_level_map_bytes(rows, key), VX_GPU_LINE_BYTES);
+    }
+    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
+        const size_t rows = (size_t)piece->set_rows[network_of(plan)->coords[c].set];
+        piece->rank[c] = (void *)at;
+        at += vx_round_up(rows * sizeof(i32), VX_GPU_LINE_BYTES);
+        piece->ranked[c] = (void *)at;
+        at += vx_round_up(rows * 4 * sizeof(i32), VX_GPU_LINE_BYTES);
     }
 }
 
@@ -229,6 +246,11 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
             const struct vx_map_key *key = &plan->maps[i];
             places->joined[i] = at;
             at = add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
+        }
+        for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
+            const i64 rows = places->rows[network_of(plan)->coords[c].set];
+            places->joined_ranks[c] = at;
+            at = add_line(at, (size_t)rows * sizeof(i32));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
@@ -336,6 +358,10 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
         places->sorted[i].offset = at;
         at = add_line(at, vx_gpu_order_bytes(&want));
+    }
+    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
+        size_t wanted = vx_gpu_ranks_bytes(places->rows[network_of(plan)->coords[c].set]);
+        if (wanted > workspace) workspace = wanted;
     }
     places->workspace = at;
     places->bytes = add_line(places->workspace, workspace);

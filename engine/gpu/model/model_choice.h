@@ -18,7 +18,7 @@
  *   join       rows and maps of all pieces as one, if there are several pieces
  *   pieces     rows (of one set) and maps of the pieces that the store does not keep
  *   sorted     row orders
- *   workspace  the largest workspace of a convolution
+ *   workspace  the largest workspace of a convolution, or before that of ranks.h
  * The place of a piece that the store keeps stays unused: a round needs the same memory
  * whatever the store has.  Where perms, coordinates and scratch lie depends on the rows of
  * set 0 alone: with levels they are in use before the others are known.
@@ -70,6 +70,7 @@ struct vx_gpu_places {
     i32 pieces_count;
     size_t joined_rows;           /* offset of the join's rows, if there is a join */
     size_t joined[VX_LAYERS_MAX]; /* offsets of its maps, in the plan's order */
+    size_t joined_ranks[VX_NETWORK_OUTPUTS_MAX]; /* and of its ranks (ranks.h) */
     size_t
         pieces[VX_BATCH_ITEMS_MAX];   /* offsets for vx_gpu_piece_place, or _maps_place */
     size_t perms[VX_BATCH_ITEMS_MAX]; /* with levels: offsets of their rows */
@@ -113,7 +114,7 @@ size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n);
  * rows alone. */
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
                         struct vx_gpu_piece *piece);
-/* With levels: the same for the maps, whose rows are set_rows. */
+/* With levels: the same for the maps, whose rows are set_rows, and for the ranks. */
 size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows);
 void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
                              struct vx_gpu_piece *piece);

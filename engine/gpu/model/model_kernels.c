@@ -2,7 +2,7 @@
 #include "engine/gpu/model/model_kernels.h"
 
 #include "engine/base/process/check.h"
-#include "engine/gpu/geometry/levels.h"
+#include "engine/gpu/geometry/ranks.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
 {
@@ -97,14 +97,16 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
     return VX_OK;
 }
 
-static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, bool levels,
+static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_plan *plan,
                                  struct vx_why *why)
 {
     struct vx_jit_wanted kernels[VX_GPU_WANTED_MAX];
     i32 count = vx_gpu_map_kernels(kernels, VX_GPU_WANTED_MAX);
     count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
-    if (levels)
+    if (plan->levels)
         count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    if (plan->graph->network->coords_count)
+        count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
 }
@@ -117,7 +119,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     i64 rows[VX_SETS_MAX];
     VX_ASSERT(n <= choices->voxels_max);
     vx_gpu_rows_max(plan, n, rows);
-    VX_TRY(wanted_geometry(wanted, plan->levels, why));
+    VX_TRY(wanted_geometry(wanted, plan, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {

@@ -109,6 +109,20 @@ static bool output_wanted(const struct vx_gpu_forward *forward, i32 output)
     return false;
 }
 
+/* The rows of an item on a set. */
+static i64 item_rows(const struct vx_gpu_forward *forward, i32 item, i32 set)
+{
+    return forward->item_rows[(i64)item * forward->choices->plan->sets_count + set];
+}
+
+/* Where each row of the round goes: to its row of the request, or to its rank. */
+static const i32 *output_rows(const struct vx_gpu_forward *forward, i32 output)
+{
+    const struct vx_network *network = forward->choices->plan->graph->network;
+    i32 coords = network->outputs[output].coords;
+    return coords < 0 ? forward->rows : forward->ranks[coords];
+}
+
 /* Converts an output from the rows of the round to the rows of the requests, for all
  * items, then copies it to those that want it. */
 static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
@@ -117,25 +131,47 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
     const struct vx_plan *plan = forward->choices->plan;
     enum vx_dtype dtype = plan->graph->network->outputs[output].dtype;
     i32 tensor = plan->outputs[output], c = vx_gpu_channels(forward, tensor);
+    i32 set = plan->tensor_sets[tensor];
     u8 *staged = vx_gpu_tensor(forward, plan->staged_outputs[output]);
     const struct vx_rows_args args = {
-        .n = forward->places->rows[0],
+        .n = forward->places->rows[set],
         .c = c,
         .cp = vx_gpu_padded(forward, tensor),
         .number = number_of(dtype),
-        .rows = forward->rows,
+        .rows = output_rows(forward, output),
         .in = vx_gpu_tensor(forward, tensor),
         .out = staged,
     };
+    if (!args.n) return VX_OK;
     VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_OUT, &args, why));
     for (i32 i = 0; i < forward->items_count; i++) {
         const struct vx_item *item = forward->items[i];
-        size_t bytes = (size_t)item->voxels * (size_t)c * vx_dtype_bytes(dtype);
-        if (item->outputs[output])
+        size_t rows = (size_t)item_rows(forward, i, set);
+        size_t bytes = rows * (size_t)c * vx_dtype_bytes(dtype);
+        if (item->outputs[output] && bytes)
             VX_TRY(vx_gpu_item_out(
                 &forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
                 &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
         staged += bytes;
+    }
+    return VX_OK;
+}
+
+/* The coordinates of a set with outputs. */
+static vx_status coords_run(const struct vx_gpu_forward *forward, i32 coords,
+                            struct vx_why *why)
+{
+    const struct vx_network *network = forward->choices->plan->graph->network;
+    const i32 output = network->outputs_count + coords;
+    for (i32 i = 0; i < forward->items_count; i++) {
+        const struct vx_item *item = forward->items[i];
+        size_t rows = (size_t)item_rows(forward, i, network->coords[coords].set);
+        if (!item->outputs[output] || !rows) continue;
+        VX_TRY(vx_gpu_item_out(&forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
+                               &(struct vx_gpu_copy){item->outputs[output],
+                                                     forward->coords[i][coords],
+                                                     rows * 4 * sizeof(i32)},
+                               why));
     }
     return VX_OK;
 }
@@ -146,5 +182,6 @@ vx_status vx_gpu_forward_outputs(const struct vx_gpu_forward *forward, struct vx
     const struct vx_network *network = forward->choices->plan->graph->network;
     for (i32 i = 0; i < network->outputs_count; i++)
         if (output_wanted(forward, i)) VX_TRY(output_run(forward, i, why));
+    for (i32 i = 0; i < network->coords_count; i++) VX_TRY(coords_run(forward, i, why));
     return VX_OK;
 }

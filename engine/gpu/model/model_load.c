@@ -77,7 +77,7 @@ static vx_status load_check_room(const struct vx_gpu_load *load,
     return VX_OK;
 }
 
-/* Models with equal lists of sets and maps share geometries. */
+/* Models with equal lists of sets, of sets with outputs, and of maps share geometries. */
 static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
 {
     struct vx_sha256 sha;
@@ -87,6 +87,8 @@ static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
     vx_sha256_add(&sha, plan->sets[0].shape, sizeof plan->sets[0].shape);
     for (i32 i = 1; i < plan->sets_count; i++)
         vx_sha256_add(&sha, &plan->sets[i].key, sizeof plan->sets[i].key);
+    for (i32 i = 0; i < plan->graph->network->coords_count; i++)
+        vx_sha256_add(&sha, &plan->graph->network->coords[i].set, sizeof(i32));
     vx_sha256_add(&sha, plan->maps, (size_t)plan->maps_count * sizeof *plan->maps);
     vx_sha256_finish(&sha, digest);
     memcpy(&name, digest, sizeof name);

@@ -276,6 +276,14 @@ static struct vx_batch *gpu_collect(void *context, bool wait)
     return vx_gpu_batches_collect(&device->batches, wait);
 }
 
+static void gpu_place(void *context, struct vx_batch *batch, i32 item)
+{
+    struct device *device = context;
+    (void)batch;
+    (void)item;
+    vx_gpu_batches_placed(&device->batches);
+}
+
 static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
                           struct vx_why *why)
 {
@@ -396,6 +404,7 @@ const struct vx_backend vx_backend_gpu = {
     .unload = gpu_unload,
     .submit = gpu_submit,
     .collect = gpu_collect,
+    .place = gpu_place,
     .stats = gpu_stats,
     .lost = gpu_lost,
     .numa_node = gpu_numa_node,

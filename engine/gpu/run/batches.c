@@ -69,13 +69,14 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                 (long long)n, places->bytes, room->bytes, (long long)fits);
 }
 
-/* The descriptions of a join of M pieces with K maps take at most K * (M * 64 + 576)
+/* The descriptions of a join of M pieces with K maps and ranks take at most K * (M * 64 + 576)
  * bytes.  This part of the room of an upload is for them. */
 #define JOIN_BYTES (96 << 10)
 
 static i32 members_max(const struct vx_plan *plan)
 {
-    i64 keys = plan->maps_count ? plan->maps_count : 1;
+    i64 keys = plan->maps_count + plan->graph->network->coords_count;
+    if (!keys) keys = 1;
     i64 most = (JOIN_BYTES / keys - 576) / 64;
     if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;
     return most < 1 ? 1 : (i32)most;
@@ -230,7 +231,8 @@ static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     struct vx_gpu_span spans[2];
     i64 own = slot->round.device_ns - slot->shared_ns;
     slot->batch->device_ns += own > 0 ? own : 0;
-    if (other->running && !other->sizing && spans_read(slot, other, spans))
+    if (other->running && other->stage == VX_GPU_STAGE_END &&
+        spans_read(slot, other, spans))
         other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
 }
 
@@ -243,7 +245,7 @@ static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slo
         if (round->members[i].again)
             slot->states[index_of(slot, round->members[i].item)] =
                 VX_GPU_ITEM_WAITS_APART;
-    slot->running = slot->sizing = false;
+    slot->running = false;
     if (!status.fault) times_share(batches, slot);
 }
 
@@ -262,20 +264,23 @@ static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
     round_finish(batches, slot, status, &first);
 }
 
-/* Launches the layers of a round whose sizes are known. */
+/* Launches the layers of a round whose sizes are known, and its outputs if their places
+ * are. */
 static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
-    slot->sizing = false;
+    bool wants = vx_gpu_round_wants_places(&slot->round);
+    slot->stage = wants ? VX_GPU_STAGE_TOLD : VX_GPU_STAGE_END;
     if (slot->model->plan->levels) places_make(slot);
     VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
-    return vx_gpu_round_launch(&slot->round, why);
+    VX_TRY(vx_gpu_round_launch(&slot->round, why));
+    return wants ? VX_OK : vx_gpu_round_outputs(&slot->round, why);
 }
 
 static vx_status round_start(struct vx_gpu_slot *slot, struct vx_why *why)
 {
-    slot->sizing = vx_gpu_round_sizes(&slot->round);
-    if (slot->sizing) return vx_gpu_round_sizes_launch(&slot->round, why);
-    return round_launch(slot, why);
+    if (!vx_gpu_round_sizes(&slot->round)) return round_launch(slot, why);
+    slot->stage = VX_GPU_STAGE_SIZES;
+    return vx_gpu_round_sizes_launch(&slot->round, why);
 }
 
 /* Sends the members of a round that is not launched back to wait; those that have failed
@@ -315,19 +320,66 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     if (status.fault) round_fail(batches, slot, status, &why);
 }
 
-/* The sizes of a round's sets are there. */
+/* The sizes of a round's sets are there.  Returns whether it goes on. */
+static bool round_sized(struct vx_gpu_slot *slot)
+{
+    bool refused;
+    vx_gpu_round_sizes_read(&slot->round, &refused);
+    if (refused) round_return(slot);
+    return !refused;
+}
+
+/* An item of the batch has asked, and is not placed. */
+static bool batch_asks(const struct vx_batch *batch)
+{
+    for (i32 i = 0; i < batch->items_count; i++) {
+        enum vx_asking asking = batch->items[i].asking;
+        if (asking == VX_ASKING_OPEN || asking == VX_ASKING_TOLD) return true;
+    }
+    return false;
+}
+
+/* True if only the caller can go on: it must place items. */
+static bool slot_asks(const struct vx_gpu_slot *slot)
+{
+    if (!slot->batch || !batch_asks(slot->batch)) return false;
+    return !slot->running || slot->stage == VX_GPU_STAGE_PLACES;
+}
+
+/* What the round waited for has happened. */
 static void round_go_on(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
     struct vx_why why = {{0}};
-    bool refused;
-    vx_gpu_round_sizes_read(&slot->round, &refused);
-    if (refused) {
-        round_return(slot);
-        slot->running = slot->sizing = false;
-        return;
+    vx_status status = VX_OK;
+    switch (slot->stage) {
+    case VX_GPU_STAGE_SIZES:
+        slot->running = round_sized(slot);
+        if (slot->running) status = round_launch(slot, &why);
+        break;
+    case VX_GPU_STAGE_TOLD:
+        vx_gpu_round_ask(&slot->round, slot->batch);
+        slot->stage = VX_GPU_STAGE_PLACES;
+        break;
+    case VX_GPU_STAGE_PLACES:
+        slot->stage = VX_GPU_STAGE_END;
+        status = vx_gpu_round_outputs(&slot->round, &why);
+        break;
+    case VX_GPU_STAGE_END: round_finish(batches, slot, VX_OK, &why); break;
     }
-    vx_status status = round_launch(slot, &why);
     if (status.fault) round_fail(batches, slot, status, &why);
+}
+
+/* Whether what the round waits for has happened. */
+static vx_status round_ready(const struct vx_gpu_slot *slot, struct vx_why *why,
+                             bool *ready)
+{
+    struct vx_gpu_event *const events[] = {[VX_GPU_STAGE_SIZES] = slot->lane.sized,
+                                           [VX_GPU_STAGE_TOLD] = slot->lane.told,
+                                           [VX_GPU_STAGE_END] =
+                                               slot->lane.marks[VX_GPU_MARK_END]};
+    *ready = !slot_asks(slot);
+    if (slot->stage == VX_GPU_STAGE_PLACES) return VX_OK;
+    return vx_gpu_event_done(slot->lane.gpu, events[slot->stage], why, ready);
 }
 
 /* Starts the batch's next round, leaves the batch waiting for memory, or
@@ -340,6 +392,7 @@ static void slot_go(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
             round_begin(batches, slot);
             continue;
         }
+        if (batch_asks(slot->batch)) return;
         ended_add(batches, slot->batch);
         slot->batch = NULL;
         slot->model = NULL;
@@ -383,6 +436,11 @@ void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batc
     ended_add(batches, batch);
 }
 
+void vx_gpu_batches_placed(struct vx_gpu_batches *batches)
+{
+    all_go(batches); /* a batch may have waited for this to end */
+}
+
 /* Finishes the rounds that have ended on the device, and starts those that waited
  * for their memory. */
 static void poll(struct vx_gpu_batches *batches)
@@ -390,36 +448,38 @@ static void poll(struct vx_gpu_batches *batches)
     for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
         struct vx_gpu_slot *slot = &batches->slots[i];
         struct vx_why why = {{0}};
-        bool done = false;
+        bool ready = true;
         if (!slot->running) continue;
-        struct vx_gpu_event *event =
-            slot->sizing ? slot->lane.sized : slot->lane.marks[VX_GPU_MARK_END];
-        vx_status status = vx_gpu_event_done(batches->room.gpu, event, &why, &done);
-        if (status.fault)
-            round_fail(batches, slot, status, &why);
-        else if (done && slot->sizing)
-            round_go_on(batches, slot);
-        else if (done)
-            round_finish(batches, slot, VX_OK, &why);
+        while (slot->running && ready) {
+            vx_status status = round_ready(slot, &why, &ready);
+            if (status.fault)
+                round_fail(batches, slot, status, &why);
+            else if (ready)
+                round_go_on(batches, slot);
+        }
         if (!slot->running) all_go(batches);
     }
 }
 
 /* Waits until a round may have ended.  Of two rounds either may end first, so the caller
- * polls both; for a single round the driver waits. */
-static void await(struct vx_gpu_batches *batches)
+ * polls both; for a single round the driver waits.  False: only the caller can go on. */
+static bool await(struct vx_gpu_batches *batches)
 {
-    struct vx_gpu_slot *slots = batches->slots, *slot = &slots[slots[1].running];
+    struct vx_gpu_slot *slots = batches->slots;
+    const bool goes[2] = {slots[0].running && !slot_asks(&slots[0]),
+                          slots[1].running && !slot_asks(&slots[1])};
+    struct vx_gpu_slot *slot = &slots[goes[1]];
     struct vx_why why = {{0}};
-    VX_ASSERT(slot->running);
-    if (slots[0].running && slots[1].running) {
+    if (!goes[0] && !goes[1]) return false;
+    if (goes[0] && goes[1]) {
         sched_yield();
-        return;
+        return true;
     }
     vx_status status = vx_gpu_lane_wait(&slot->lane, &why);
-    if (!status.fault) return;
+    if (!status.fault) return true;
     round_fail(batches, slot, status, &why);
     all_go(batches);
+    return true;
 }
 
 struct vx_batch *vx_gpu_batches_collect(struct vx_gpu_batches *batches, bool wait)
@@ -427,8 +487,7 @@ struct vx_batch *vx_gpu_batches_collect(struct vx_gpu_batches *batches, bool wai
     for (;;) {
         poll(batches);
         struct vx_batch *batch = ended_take(batches);
-        if (batch || !wait) return batch;
-        await(batches);
+        if (batch || !wait || !await(batches)) return batch;
     }
 }
 
@@ -437,7 +496,7 @@ void vx_gpu_batches_drain(struct vx_gpu_batches *batches)
     for (;;) {
         poll(batches);
         if (!batches->slots[0].batch && !batches->slots[1].batch) return;
-        await(batches);
+        VX_ASSERT(await(batches));
     }
 }
 

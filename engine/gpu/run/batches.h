@@ -19,8 +19,9 @@
  * RUNNING  -> WAITING  the same, while the other lane holds the memory
  * RUNNING  -> FREE     the last round has ended: the batch can be collected
  *
- * A running round whose sets are made first (round.h) is SIZING until their sizes can be
- * read; then its layers are launched, or it ends and its good items run again.
+ * A running round goes SIZES -> TOLD -> PLACES -> END; it begins with TOLD if it need not
+ * make sets, and with END if no item wants places.  A batch does not end before every item
+ * that has asked for places is placed.
  *
  * Owner    the caller's struct.
  * Thread   device.
@@ -43,14 +44,21 @@ enum vx_gpu_item_state {
 struct vx_gpu_span {
     f64 begin, end;
 };
+/* What a round on the device waits for. */
+enum vx_gpu_stage {
+    VX_GPU_STAGE_SIZES,  /* to know the sizes of its sets: its layers are not launched */
+    VX_GPU_STAGE_TOLD,   /* to know whether its geometries are those of its items */
+    VX_GPU_STAGE_PLACES, /* for the places of its outputs, which are not launched */
+    VX_GPU_STAGE_END,
+};
 struct vx_gpu_slot {
     struct vx_gpu_lane lane;
     struct vx_gpu_round round;
     struct vx_model *model;
     struct vx_batch *batch; /* NULL = the slot is free */
     u8 states[VX_BATCH_ITEMS_MAX];
-    bool running;  /* the round is on the device */
-    bool sizing;   /* its sets are made; its layers are not launched yet */
+    bool running;            /* the round is on the device */
+    enum vx_gpu_stage stage; /* of the round that runs */
     i64 shared_ns; /* of the round's time: already counted for the other lane's batch */
     u64 number;    /* of the batch, in the order of submission */
 };
@@ -71,9 +79,12 @@ void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *mode
 void vx_gpu_batches_refuse(struct vx_gpu_batches *batches, struct vx_batch *batch,
                            vx_status status, const struct vx_why *why);
 /* Returns a batch that has ended.  If none has: waits for one, or returns NULL if `wait`
- * is false.  With `wait`, a batch must be submitted. */
+ * is false, or if only the caller can go on: it must place items.  With `wait`, a batch
+ * must be submitted. */
 struct vx_batch *vx_gpu_batches_collect(struct vx_gpu_batches *batches, bool wait);
-/* Waits until every lane is free; the ended batches can then be collected. */
+/* An item that has asked is placed. */
+void vx_gpu_batches_placed(struct vx_gpu_batches *batches);
+/* Waits until every lane is free, for which no item may have asked; the ended batches can then be collected. */
 void vx_gpu_batches_drain(struct vx_gpu_batches *batches);
 /* Runs one item and waits for it.  Every lane must be free: call drain first. */
 void vx_gpu_batches_run(struct vx_gpu_batches *batches, struct vx_model *model,

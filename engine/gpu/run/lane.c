@@ -50,6 +50,7 @@ static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
     VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->sized));
+    VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->told));
     return open_memory(lane, why);
 }
 
@@ -72,6 +73,7 @@ void vx_gpu_lane_close(struct vx_gpu_lane *lane)
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         if (lane->marks[i]) vx_gpu_event_close(lane->gpu, &lane->marks[i]);
     if (lane->sized) vx_gpu_event_close(lane->gpu, &lane->sized);
+    if (lane->told) vx_gpu_event_close(lane->gpu, &lane->told);
     if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);
     memset(lane, 0, sizeof *lane);
 }

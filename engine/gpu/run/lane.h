@@ -37,6 +37,7 @@ struct vx_gpu_lane {
     struct vx_gpu_queue queue;
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
+    struct vx_gpu_event *told;  /* and so have the answers about geometries */
     struct vx_gpu_upload upload;
     /* On the device, one per member of the round; `answers` is the host's copy. */
     struct vx_gpu_piece_result *results, *answers;

@@ -2,34 +2,85 @@
 #include "engine/gpu/run/round.h"
 
 #include "engine/base/process/check.h"
+#include "engine/model/backend.h"
 #include "engine/gpu/run/round_bad.h"
 #include "engine/gpu/run/round_geometry.h"
 
-vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
+bool vx_gpu_round_wants_places(const struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].item->asks) return true;
+    return false;
+}
+
+/* The places must outlive the launch, while the other lane may launch the same model. */
+static void forward_make(struct vx_gpu_round *round, bool stays)
 {
     struct vx_gpu_model *gpu = round->model->gpu;
-    struct vx_gpu_lane *lane = round->lane;
-    struct vx_gpu_forward forward = {
+    if (stays) round->places = gpu->places;
+    round->forward = (struct vx_gpu_forward){
         .gpu = round->room->gpu,
-        .queue = lane->queue,
+        .queue = round->lane->queue,
         .choices = gpu->choices,
-        .places = &gpu->places,
+        .places = stays ? &round->places : &gpu->places,
         .weights = gpu->weights,
         .block = round->block,
+        .item_rows = round->rows,
         .items_count = round->members_count,
     };
     for (i32 i = 0; i < round->members_count; i++)
-        forward.items[i] = round->members[i].item;
+        round->forward.items[i] = round->members[i].item;
+}
+
+vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
+{
+    struct vx_gpu_lane *lane = round->lane;
+    struct vx_gpu_forward *forward = &round->forward;
+    bool wants = vx_gpu_round_wants_places(round);
+    forward_make(round, wants);
     if (!round->made.levels.requests_count)
         VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
-    VX_TRY(vx_gpu_round_geometry(round, &forward, why));
+    VX_TRY(vx_gpu_round_geometry(round, forward, why));
+    if (wants)
+        VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
-    VX_TRY(vx_gpu_forward_feats(&forward, why));
+    VX_TRY(vx_gpu_forward_feats(forward, why));
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_FEATS, why));
-    VX_TRY(vx_gpu_forward_layers(&forward, why));
-    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why));
-    VX_TRY(vx_gpu_forward_outputs(&forward, why));
-    return vx_gpu_lane_mark(lane, VX_GPU_MARK_END, why);
+    VX_TRY(vx_gpu_forward_layers(forward, why));
+    return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
+}
+
+/* The rows of the outputs that a member asks for. */
+static void rows_fill(const struct vx_gpu_round *round, i32 index)
+{
+    const struct vx_network *network = round->model->network;
+    const i64 *rows = round->rows + (i64)index * round->model->plan->sets_count;
+    struct vx_item *item = round->members[index].item;
+    for (i32 o = 0; o < network->outputs_count; o++)
+        if (item->asks >> o & 1)
+            item->rows[o] = rows[vx_network_set(network, network->outputs[o].layer)];
+    for (i32 c = 0; c < network->coords_count; c++) {
+        i32 o = network->outputs_count + c;
+        if (item->asks >> o & 1) item->rows[o] = rows[network->coords[c].set];
+    }
+}
+
+void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch)
+{
+    const bool asked = vx_gpu_round_asks(round);
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (!member->item->asks) continue;
+        if (asked && member->compared && round->lane->answers[i].differs) continue;
+        rows_fill(round, i);
+        vx_item_ask(batch, member->item);
+    }
+}
+
+vx_status vx_gpu_round_outputs(struct vx_gpu_round *round, struct vx_why *why)
+{
+    VX_TRY(vx_gpu_forward_outputs(&round->forward, why));
+    return vx_gpu_lane_mark(round->lane, VX_GPU_MARK_END, why);
 }
 
 /* Nanoseconds between the marks; [0] is not used. */

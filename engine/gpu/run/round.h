@@ -15,6 +15,12 @@
  *       vx_gpu_round_sizes_read(&round, &refused);
  *   }
  *   VX_TRY(vx_gpu_round_launch(&round, &why));
+ *   if (vx_gpu_round_wants_places(&round)) {
+ *       (the lane's event `told` has happened)
+ *       vx_gpu_round_ask(&round, batch);
+ *       (every item that has asked is placed)
+ *   }
+ *   VX_TRY(vx_gpu_round_outputs(&round, &why));
  *   (the lane's end has happened, or waiting for it failed)
  *   vx_gpu_round_finish(&round, status, &why);
  *
@@ -67,15 +73,19 @@ struct vx_gpu_round {
     struct vx_gpu_room *room;
     struct vx_gpu_lane *lane;
     struct vx_gpu_lane *other; /* may still write geometries that this round uses */
-    struct vx_model *model;    /* its places are this round's until launch returns */
+    struct vx_model *model; /* its places are this round's until launch returns, or until
+                             * outputs does if no member wants places */
     struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
     i32 members_count;
     /* (members_count, the plan's sets): rows, or before sizes are read the most. */
     i64 rows[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
     struct vx_gpu_round_levels made; /* requests_count 0: none is made in this round */
-    u8 *block;                       /* device memory of this round */
-    size_t bytes;                    /* of block */
-    i64 device_ns;                   /* out: device time of the round */
+    /* From launch to outputs. */
+    struct vx_gpu_forward forward;
+    struct vx_gpu_places places; /* of a round that wants places: forward has them */
+    u8 *block;                   /* device memory of this round */
+    size_t bytes;                /* of block */
+    i64 device_ns;               /* out: device time of the round */
 };
 
 /* Finds or makes the members' geometries in the store, and holds them.  If a member
@@ -91,9 +101,17 @@ VX_MUST_USE vx_status vx_gpu_round_sizes_launch(struct vx_gpu_round *round,
  * a set, its status is the reason or it gets `again`, *refused is true, and nothing is
  * held. */
 void vx_gpu_round_sizes_read(struct vx_gpu_round *round, bool *refused);
-/* Puts the round on the lane's stream.  After a failure, part of it may be there: wait
+/* Puts the round, up to its layers, on the lane's stream.  After a failure, part of it may be there: wait
  * for the stream, then finish. */
 VX_MUST_USE vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why);
+/* True if a member asks for the places of outputs (vx_item.asks). */
+bool vx_gpu_round_wants_places(const struct vx_gpu_round *round);
+/* Fills the rows of those members, and asks (vx_item_ask); but not for one that must run
+ * again. */
+void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch);
+/* Puts the outputs and the mark END on the lane's stream; fails as launch. */
+VX_MUST_USE vx_status vx_gpu_round_outputs(struct vx_gpu_round *round,
+                                           struct vx_why *why);
 /* Answers every member and drops all geometries.  `status` is that of launch or wait. */
 void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
                          const struct vx_why *why);

@@ -2,6 +2,7 @@
 #include "engine/gpu/run/round_geometry.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/ranks.h"
 
 #include <string.h>
 
@@ -191,6 +192,30 @@ static void place_pieces(struct work *work)
     }
 }
 
+/* The canonical orders of the sets that have outputs. */
+static vx_status build_ranks(const struct work *work)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_network *network = round->model->network;
+    const struct vx_gpu_round_levels *made = &round->made;
+    const i32 count = made->levels.requests_count;
+    for (i32 c = 0; count && c < network->coords_count; c++) {
+        const i32 set = network->coords[c].set;
+        struct vx_gpu_rank_member members[VX_BATCH_ITEMS_MAX];
+        for (i32 r = 0; r < count; r++) {
+            const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
+            members[r] = (struct vx_gpu_rank_member){
+                &made->sets[(i64)r * work->plan->sets_count + set], piece->set_rows[set],
+                piece->rank[c], piece->ranked[c]};
+        }
+        const struct vx_gpu_ranks ranks = {members, count,
+                                           round->block + work->places->workspace};
+        VX_TRY(vx_gpu_ranks_build(&round->lane->queue, &round->lane->upload, &ranks,
+                                  work->why));
+    }
+    return VX_OK;
+}
+
 /* Maps between the sets that were made in the first part of the round. */
 static vx_status build_levels(const struct work *work)
 {
@@ -211,7 +236,7 @@ static vx_status build_levels(const struct work *work)
                                        &(struct vx_gpu_level_maps){key, maps, count},
                                        work->why));
     }
-    return VX_OK;
+    return build_ranks(work);
 }
 
 /* Makes the stream wait for the geometries that the other lane is still writing. */
@@ -283,11 +308,31 @@ static vx_status compare(const struct work *work)
                                  count, work->why);
 }
 
+/* Where the ranks of the round and the coordinates of each member lie; alone, a member has
+ * both. */
+static void place_ranks(struct work *work, i32 *ranks[VX_NETWORK_OUTPUTS_MAX],
+                        i32 sets[VX_NETWORK_OUTPUTS_MAX])
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_network *network = round->model->network;
+    for (i32 c = 0; c < network->coords_count; c++) {
+        const bool alone = round->members_count == 1;
+        sets[c] = network->coords[c].set;
+        ranks[c] = alone ? work->pieces[0].rank[c]
+                         : (void *)(round->block + work->places->joined_ranks[c]);
+        work->forward->ranks[c] = ranks[c];
+        for (i32 i = 0; i < round->members_count; i++)
+            work->forward->coords[i][c] = work->pieces[i].ranked[c];
+    }
+}
+
 static vx_status join(struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
     struct vx_gpu_map *maps = maps_of(work, VX_BATCH_ITEMS_MAX);
     struct vx_gpu_forward *forward = work->forward;
+    i32 *ranks[VX_NETWORK_OUTPUTS_MAX], sets[VX_NETWORK_OUTPUTS_MAX];
+    place_ranks(work, ranks, sets);
     forward->rows = work->pieces[0].rows;
     forward->maps = work->pieces[0].maps;
     if (round->members_count == 1) return VX_OK;
@@ -301,6 +346,9 @@ static vx_status join(struct work *work)
         .keys = work->plan->maps,
         .keys_count = work->plan->maps_count,
         .rows = (void *)(round->block + work->places->joined_rows),
+        .ranks = ranks,
+        .ranks_sets = sets,
+        .ranks_count = round->model->network->coords_count,
         .maps = maps,
     };
     forward->rows = join.rows;

@@ -105,9 +105,12 @@ static void sets_build(void)
     for (i32 r = 0; r < batch.count; r++) {
         const struct request *it = &batch.requests[r];
         const struct vx_gpu_coords coords = {
-            device_rig_put(it->coords, (size_t)it->n * 16), 4, it->n,
+            device_rig_put(it->coords, (size_t)it->n * 16),
+            4,
+            it->n,
             device_rig_give(vx_gpu_index_bytes(it->n)),
-            device_rig_give((size_t)it->n * 4), {0}};
+            device_rig_give((size_t)it->n * 4),
+            {0}};
         device_rig_check(vx_gpu_index_build(&device_rig.queue, &coords, &device_rig.why,
                                             &batch.indices[r]));
     }

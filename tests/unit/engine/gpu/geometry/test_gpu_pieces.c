@@ -135,12 +135,12 @@ static void batch_make(struct batch *batch, i32 count, i64 most)
 
 static void batch_build(struct batch *batch)
 {
-    const struct vx_gpu_build build = {
-        .pieces = batch->pieces,
-        .pieces_count = batch->count,
-        .keys = batch->keys,
-        .keys_count = batch->keys_count,
-        .scratch = device_rig_give(vx_gpu_build_bytes(batch->pieces, batch->count, false))};
+    const struct vx_gpu_build build = {.pieces = batch->pieces,
+                                       .pieces_count = batch->count,
+                                       .keys = batch->keys,
+                                       .keys_count = batch->keys_count,
+                                       .scratch = device_rig_give(vx_gpu_build_bytes(
+                                           batch->pieces, batch->count, false))};
     device_rig_check(
         vx_gpu_pieces_build(&device_rig.queue, &upload, &build, &device_rig.why));
 }
@@ -191,9 +191,12 @@ static struct plain single(const struct set *set, const struct vx_map_key *key,
                            u64 *pairs)
 {
     const struct vx_gpu_coords coords = {
-        device_rig_put(set->coords, (size_t)(set->n * set->columns) * 4), set->columns,
-        set->n, device_rig_give(vx_gpu_index_bytes(set->n)),
-        device_rig_give((size_t)set->n * 4), {0}};
+        device_rig_put(set->coords, (size_t)(set->n * set->columns) * 4),
+        set->columns,
+        set->n,
+        device_rig_give(vx_gpu_index_bytes(set->n)),
+        device_rig_give((size_t)set->n * 4),
+        {0}};
     struct vx_gpu_index index;
     struct vx_gpu_map map;
     device_rig_check(
@@ -291,8 +294,12 @@ static void check_raised(const struct batch *batch, const i32 *rows,
 static void check_join(const struct batch *batch)
 {
     struct vx_gpu_map maps[KEYS_MAX];
-    struct vx_gpu_join join = {batch->pieces, batch->count, batch->keys, batch->keys_count,
-                               device_rig_give((size_t)batch->n * 4), maps};
+    struct vx_gpu_join join = {.pieces = batch->pieces,
+                               .pieces_count = batch->count,
+                               .keys = batch->keys,
+                               .keys_count = batch->keys_count,
+                               .rows = device_rig_give((size_t)batch->n * 4),
+                               .maps = maps};
     struct set whole;
     for (i32 k = 0; k < batch->keys_count; k++)
         vx_gpu_map_place(batch->n, &batch->keys[k],
@@ -396,8 +403,12 @@ START_TEST(test_little_room)
     batch_build(&batch);
     ck_assert_int_eq(vx_fake_launches() - before, 60);
     ck_assert_uint_eq(upload.used, 0);
-    struct vx_gpu_join join = {batch.pieces, batch.count, all_keys, 1,
-                               device_rig_give((size_t)batch.n * 4), &map};
+    struct vx_gpu_join join = {.pieces = batch.pieces,
+                               .pieces_count = batch.count,
+                               .keys = all_keys,
+                               .keys_count = 1,
+                               .rows = device_rig_give((size_t)batch.n * 4),
+                               .maps = &map};
     vx_gpu_map_place(batch.n, &all_keys[0],
                      device_rig_give(vx_gpu_map_bytes(batch.n, &all_keys[0])), &map);
     vx_status status =

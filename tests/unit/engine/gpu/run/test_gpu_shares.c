@@ -162,7 +162,11 @@ START_TEST(test_join)
         n += sizes[_i][i];
     }
     vx_gpu_map_place(n, &key, memory, &whole);
-    struct vx_gpu_join join = {pieces, count, &key, 0, memory, &whole};
+    struct vx_gpu_join join = {.pieces = pieces,
+                               .pieces_count = count,
+                               .keys = &key,
+                               .rows = memory,
+                               .maps = &whole};
     device_rig_check(
         vx_gpu_pieces_join(&device_rig.queue, &upload, &join, &device_rig.why));
     ck_assert_int_eq(seen.launches, 1);
