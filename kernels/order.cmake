@@ -4,4 +4,6 @@ target_sources(kernels PRIVATE
   05_mask_order_spec.c
   08_pair_list_ref.c
   08_pair_list_spec.c
+  23_key_order_ref.c
+  23_key_order_spec.c
 )
