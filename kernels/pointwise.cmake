@@ -14,6 +14,8 @@ target_sources(kernels PRIVATE
   16_row_gather_spec.c
   17_pool_device_ref.c
   17_pool_spec.c
+  18_group_norm_device_ref.c
+  18_group_norm_spec.c
   19_softmax_device_ref.c
   19_softmax_spec.c
   20_curve_device_ref.c

@@ -66,6 +66,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"pointwise", vx_cases_pointwise},
         {"parts", vx_cases_parts},
         {"windows", vx_cases_windows},
+        {"samples", vx_cases_samples},
         {"convolution", vx_cases_conv},
     };
     for (size_t area = 0; area < VX_COUNT(areas); area++) {
