@@ -75,23 +75,32 @@ VX_DEVICE struct chunk_walk chunk_begin(const struct vx_group_norm_device_args *
     return walk;
 }
 
-/* The vectors of VX_ROUNDS rows from place `at` on; their number is returned, 0 at the end. */
-VX_DEVICE int32_t chunk_load(const struct vx_group_norm_device_args *args,
-                             const struct chunk_walk *walk, int64_t at, int32_t column,
-                             struct vx_words4 *words, int64_t *vectors)
+/* A column of up to VX_ROUNDS rows. */
+struct chunk_rows {
+    struct vx_words4 words[VX_ROUNDS];
+    int64_t vectors[VX_ROUNDS]; /* where they are, in vectors */
+    int32_t count;
+};
+
+/* The rows from place `at` on that the thread passes over. */
+VX_DEVICE struct chunk_rows chunk_load(const struct vx_group_norm_device_args *args,
+                                       const struct chunk_walk *walk, int64_t at,
+                                       int32_t column)
 {
-    int32_t count = 0;
+    struct chunk_rows rows;
+    rows.count = 0;
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
         int64_t place = at + k * walk->step;
         if (place >= walk->chunk.end) break;
-        vectors[k] = (int64_t)args->rows[place] * walk->columns + column;
-        count++;
+        rows.vectors[k] = (int64_t)args->rows[place] * walk->columns + column;
+        rows.count++;
     }
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++)
-        words[k] = k < count ? vx_vector_load(args->in, vectors[k]) : vx_vector_zero();
-    return count;
+        rows.words[k] =
+            k < rows.count ? vx_vector_load(args->in, rows.vectors[k]) : vx_vector_zero();
+    return rows;
 }
 
 /* The group's place in mean and scale, for a channel. */
@@ -119,14 +128,12 @@ VX_DEVICE void chunk_sums(const struct vx_group_norm_device_args *args,
     }
     for (int64_t at = walk->chunk.begin + walk->above; at < walk->chunk.end;
          at += VX_ROUNDS * walk->step) {
-        struct vx_words4 words[VX_ROUNDS];
-        int64_t vectors[VX_ROUNDS];
-        int32_t count = chunk_load(args, walk, at, column, words, vectors);
+        struct chunk_rows rows = chunk_load(args, walk, at, column);
         VX_UNROLL
         for (int32_t k = 0; k < VX_ROUNDS; k++) {
             float x[VX_LANES];
-            if (k >= count) break;
-            vx_vector_unpack(words[k], x);
+            if (k >= rows.count) break;
+            vx_vector_unpack(rows.words[k], x);
             VX_UNROLL
             for (int32_t e = 0; e < VX_LANES; e++) {
                 double away = (double)x[e] - mean[e];
@@ -250,21 +257,19 @@ VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args 
         affine = group_affine_load(&args, walk.chunk.sample, column * VX_LANES);
         for (int64_t at = walk.chunk.begin + walk.above; at < walk.chunk.end;
              at += VX_ROUNDS * walk.step) {
-            struct vx_words4 words[VX_ROUNDS];
-            int64_t vectors[VX_ROUNDS];
-            int32_t count = chunk_load(&args, &walk, at, column, words, vectors);
+            struct chunk_rows rows = chunk_load(&args, &walk, at, column);
             VX_UNROLL
             for (int32_t k = 0; k < VX_ROUNDS; k++) {
                 float x[VX_LANES];
-                if (k >= count) break;
-                vx_vector_unpack(words[k], x);
+                if (k >= rows.count) break;
+                vx_vector_unpack(rows.words[k], x);
                 VX_UNROLL
                 for (int32_t e = 0; e < VX_LANES; e++) {
                     float y = (float)((double)x[e] - affine.mean[e]) * affine.scale[e];
                     y = y * affine.weight[e] + affine.bias[e];
                     x[e] = e < real ? vx_activate(args.activation, y) : 0.0f;
                 }
-                vx_vector_store(args.out, vectors[k], vx_vector_pack(x));
+                vx_vector_store(args.out, rows.vectors[k], vx_vector_pack(x));
             }
         }
     }

@@ -254,15 +254,16 @@ static void norm_make(struct norm *norm, enum vx_number type, void *in)
     }
 }
 
-/* The sum over a sample and the channels of a group of (x - center)^power. */
+/* The sum over a sample and the channels of a group: of numbers, or of the squares of their
+ * distances from `center`. */
 static long double norm_sum(const struct norm *norm, i32 sample, i32 first, i32 width,
-                            long double center, i32 power)
+                            const long double *center)
 {
     long double sum = 0;
     for (i32 p = norm->starts[sample]; p < norm->starts[sample + 1]; p++)
         for (i32 c = first; c < first + width; c++) {
-            long double x = (long double)norm->values[norm->rows[p] * CP + c] - center;
-            sum += power == 2 ? x * x : x;
+            long double x = (long double)norm->values[norm->rows[p] * CP + c];
+            sum += center ? (x - *center) * (x - *center) : x;
         }
     return sum;
 }
@@ -295,8 +296,8 @@ static void norm_check(const struct norm *norm,
             const i32 count = (norm->starts[sample + 1] - norm->starts[sample]) * width;
             long double mean = 0, variance = 1;
             if (c < args->c) {
-                mean = norm_sum(norm, sample, first, width, 0, 1) / count;
-                variance = norm_sum(norm, sample, first, width, mean, 2) / count;
+                mean = norm_sum(norm, sample, first, width, NULL) / count;
+                variance = norm_sum(norm, sample, first, width, &mean) / count;
             }
             for (i32 p = norm->starts[sample]; p < norm->starts[sample + 1]; p++) {
                 const i64 at = norm->rows[p] * CP + c;
