@@ -11,9 +11,12 @@ VX_KERNEL(VX_RANK_THREADS, 4) set_ranks(const struct vx_set_ranks_args args)
     for (; place < member.n; place += step) {
         int32_t row = args.rows[member.first + place];
         uint64_t key = args.keys[row];
-        int32_t *to = member.coords + place * 4;
-        member.rank[row - member.first] = (int32_t)place;
-        to[0] = vx_key_sample(key);
-        for (int axis = 0; axis < 3; axis++) to[1 + axis] = vx_key_axis(key, axis);
+        if (member.rank) member.rank[row - member.first] = (int32_t)place;
+        if (member.order) member.order[place] = row - (int32_t)member.first;
+        if (member.sorted) member.sorted[place] = key;
+        if (!member.coords) continue;
+        member.coords[place * 4] = vx_key_sample(key);
+        for (int axis = 0; axis < 3; axis++)
+            member.coords[place * 4 + 1 + axis] = vx_key_axis(key, axis);
     }
 }

@@ -6,10 +6,11 @@ static void rank_row(const struct vx_set_ranks_args *args,
 {
     const int32_t row = args->rows[member->first + place];
     const uint64_t key = args->keys[row];
-    member->rank[row - member->first] = (int32_t)place;
-    member->coords[place * 4] = vx_key_sample(key);
-    for (int axis = 0; axis < 3; axis++)
-        member->coords[place * 4 + 1 + axis] = vx_key_axis(key, axis);
+    if (member->rank) member->rank[row - member->first] = (int32_t)place;
+    if (member->order) member->order[place] = (int32_t)(row - member->first);
+    if (member->sorted) member->sorted[place] = key;
+    for (int c = 0; member->coords && c < 4; c++)
+        member->coords[place * 4 + c] = c ? vx_key_axis(key, c - 1) : vx_key_sample(key);
 }
 
 void vx_set_ranks_ref(const struct vx_set_ranks_args *args)

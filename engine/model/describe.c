@@ -232,14 +232,9 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         (long long)signature->weights_bytes, (long long)model->plan->channels[0] * 4,
         network->sets_count > 1 ? " of set 0" : "");
     if (network->sets_count > 1) page_sets(page, model->plan);
-    const struct vx_layer *cpu_only = vx_model_cpu_only(network);
-    if (cpu_only)
-        vx_page_add(page, "computed in f32 on the CPU; not on a GPU, because of \"%s\"\n",
-                    cpu_only->name);
-    else
-        vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
-                    network->precision ? vx_precision_name(network->precision)
-                                       : "the type of the weights (precision auto)");
+    vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
+                network->precision ? vx_precision_name(network->precision)
+                                   : "the type of the weights (precision auto)");
     page_batching(page, model);
 }
 

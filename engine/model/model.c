@@ -146,28 +146,6 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     return status;
 }
 
-static bool gpu_computes(const struct vx_layer *layer)
-{
-    return layer->op != VX_OP_GROUP_NORM && layer->op != VX_OP_INSTANCE_NORM;
-}
-
-const struct vx_layer *vx_model_cpu_only(const struct vx_network *network)
-{
-    for (i32 i = 0; i < network->layers_count; i++)
-        if (!gpu_computes(&network->layers[i])) return &network->layers[i];
-    return NULL;
-}
-
-static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
-{
-    const struct vx_layer *layer = vx_model_cpu_only(network);
-    if (!layer) return VX_OK;
-    VX_FAIL_WHY(why, UNIMPLEMENTED, "a layer runs on the CPU device only",
-                "%s: layer \"%.*s\": %s%s runs on the CPU device only, not on a GPU",
-                network->label, VX_NAME_SHOWN, layer->name, vx_op_name(layer->op),
-                layer->groups > 1 ? " with groups" : "");
-}
-
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
@@ -178,7 +156,6 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
-    if (gpu) VX_TRY(model_check_gpu(model->network, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));

@@ -75,7 +75,4 @@ VX_MUST_USE vx_status vx_model_finish(struct vx_model *model,
                                       struct vx_why *why);
 void vx_model_close(struct vx_model **model);
 
-/* The first layer that a GPU does not compute, or NULL. */
-const struct vx_layer *vx_model_cpu_only(const struct vx_network *network);
-
 #endif

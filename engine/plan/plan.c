@@ -124,6 +124,27 @@ static void plan_place_set(struct vx_plan *plan, i32 set)
     for (i32 i = 0; i < count; i++) plan->tensors[of[i]].offset = mine[i].offset;
 }
 
+/* The entry of a set, made if there is none. */
+static struct vx_plan_ordered *plan_ordered(struct vx_plan *plan, i32 set)
+{
+    for (i32 i = 0; i < plan->ordered_count; i++)
+        if (plan->ordered[i].set == set) return &plan->ordered[i];
+    plan->ordered[plan->ordered_count] = (struct vx_plan_ordered){.set = set};
+    return &plan->ordered[plan->ordered_count++];
+}
+
+static void plan_order(struct vx_plan *plan)
+{
+    const struct vx_network *network = plan->graph->network;
+    for (i32 i = 0; i < network->coords_count; i++)
+        plan_ordered(plan, network->coords[i].set)->output = true;
+    for (i32 i = 0; i < plan->launches_count; i++) {
+        const struct vx_launch *launch = &plan->launches[i];
+        if (launch->op == VX_OP_GROUP_NORM || launch->op == VX_OP_INSTANCE_NORM)
+            plan_ordered(plan, launch->set)->samples = true;
+    }
+}
+
 vx_status vx_plan_build(const struct vx_graph *graph,
                         const struct vx_plan_options *options, struct vx_arena *arena,
                         const struct vx_plan **plan)
@@ -149,7 +170,8 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
-    made->levels = made->sets_count > 1;
+    plan_order(made);
+    made->levels = made->sets_count > 1 || made->ordered_count;
     for (i32 i = 0; i < made->maps_count; i++)
         made->levels = made->levels || made->maps[i].kind != VX_MAP_SUBM;
     plan_sort_maps(made);

@@ -52,6 +52,13 @@ struct vx_launch {
     i32 output;                      /* index of a tensor */
 };
 
+/* A set whose rows are needed in canonical order: ascending by sample, x, y, z. */
+struct vx_plan_ordered {
+    i32 set;
+    bool output;  /* network->coords of the same index is about it */
+    bool samples; /* a layer has sums over the voxels of a sample */
+};
+
 struct vx_plan {
     const struct vx_graph *graph;
     struct vx_plan_options options;
@@ -62,7 +69,10 @@ struct vx_plan {
     i32 tensors_count;
     const struct vx_set *sets; /* the network's */
     i32 sets_count;
-    bool levels;               /* several sets, or a map that is not SUBM */
+    /* First those with outputs, in the order of network->coords. */
+    struct vx_plan_ordered ordered[VX_SETS_MAX];
+    i32 ordered_count;
+    bool levels; /* several sets, a map that is not SUBM, or an ordered set */
     i64 channels[VX_SETS_MAX]; /* of 4 bytes, per row, that the set's tensors need */
     struct vx_map_key *maps;
     const struct vx_map_key **maps_by_size; /* pointers to the maps, largest first */

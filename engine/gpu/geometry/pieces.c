@@ -285,8 +285,10 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
  * descriptions. */
 struct joining {
     const struct vx_gpu_join *join;
-    struct vx_join_rows_args rows[1 + VX_NETWORK_OUTPUTS_MAX]; /* rows, then ranks */
-    struct vx_join_map_args *maps;
+    struct vx_join_rows_args rows[1 + 2 * VX_SETS_MAX];
+    i32 rows_count;
+    struct vx_join_map_args *maps; /* of maps, and of the keys of ordered sets */
+    i32 maps_count;
 };
 
 static i64 set_rows(const struct vx_gpu_piece *piece, i32 set)
@@ -307,31 +309,89 @@ static void bases_make(const struct vx_gpu_join *join, i32 set,
     VX_ASSERT(n <= VX_VOXELS_MAX);
 }
 
-/* The rows of the pieces, or (rank >= 0) one of their ranks. */
-static vx_status join_rows(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                           struct joining *joining, i32 rank, struct vx_why *why)
+/* A list of row numbers that every piece has for all its rows on a set. */
+struct list {
+    i32 set;
+    const i32 *of[VX_BATCH_ITEMS_MAX];
+    i32 *to;
+};
+
+static vx_status join_list(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                           struct joining *joining, const struct list *list,
+                           struct vx_why *why)
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
-    const i32 on = rank < 0 ? 0 : join->ranks_sets[rank];
     i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
     struct part pieces, shares;
-    bases_make(join, on, bases);
+    bases_make(join, list->set, bases);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_rows_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < join->pieces_count; i++) {
-        const struct vx_gpu_piece *piece = &join->pieces[i];
-        const i64 n = set_rows(piece, on);
+        const i64 n = set_rows(&join->pieces[i], list->set);
         chunks[i] = vx_join_chunks(n);
-        ((struct vx_join_rows_piece *)pieces.host)[i] = (struct vx_join_rows_piece){
-            n, bases[i], rank < 0 ? piece->rows : piece->rank[rank]};
+        ((struct vx_join_rows_piece *)pieces.host)[i] =
+            (struct vx_join_rows_piece){n, bases[i], list->of[i]};
     }
-    joining->rows[rank + 1] = (struct vx_join_rows_args){
+    joining->rows[joining->rows_count++] = (struct vx_join_rows_args){
         .count = join->pieces_count,
         .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
         .shares = shares.device,
         .pieces = pieces.device,
-        .rows = rank < 0 ? join->rows : join->ranks[rank]};
+        .rows = list->to};
+    return VX_OK;
+}
+
+/* The rows, and of each ordered set the ranks or the order. */
+static vx_status join_lists(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                            struct joining *joining, struct vx_why *why)
+{
+    const struct vx_gpu_join *join = joining->join;
+    struct list list = {.to = join->rows};
+    for (i32 i = 0; i < join->pieces_count; i++) list.of[i] = join->pieces[i].rows;
+    VX_TRY(join_list(set, upload, joining, &list, why));
+    for (i32 o = 0; o < join->ordered_count; o++) {
+        list.set = join->ordered_sets[o];
+        list.to = join->ordered[o].rank;
+        for (i32 i = 0; i < join->pieces_count; i++)
+            list.of[i] = join->pieces[i].ordered[o].rank;
+        if (list.to) VX_TRY(join_list(set, upload, joining, &list, why));
+        list.to = join->ordered[o].order;
+        for (i32 i = 0; i < join->pieces_count; i++)
+            list.of[i] = join->pieces[i].ordered[o].order;
+        if (list.to) VX_TRY(join_list(set, upload, joining, &list, why));
+    }
+    return VX_OK;
+}
+
+/* The keys of an ordered set: copied as the masks of a map are, two words to a row. */
+static vx_status join_keys(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                           struct joining *joining, i32 ordered, struct vx_why *why)
+{
+    const struct vx_gpu_join *join = joining->join;
+    const size_t count = (size_t)join->pieces_count;
+    i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
+    struct part pieces, shares;
+    const i32 on = join->ordered_sets[ordered];
+    if (!join->ordered[ordered].sorted) return VX_OK;
+    bases_make(join, on, bases);
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
+    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
+    for (i32 i = 0; i < join->pieces_count; i++) {
+        const i64 n = set_rows(&join->pieces[i], on);
+        chunks[i] = vx_join_chunks(2 * n);
+        ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
+            .n = n,
+            .base = bases[i],
+            .masks = (const u32 *)(const void *)join->pieces[i].ordered[ordered].sorted};
+    }
+    joining->maps[joining->maps_count++] = (struct vx_join_map_args){
+        .count = join->pieces_count,
+        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
+        .words = 2,
+        .shares = shares.device,
+        .pieces = pieces.device,
+        .masks = (u32 *)(void *)join->ordered[ordered].sorted};
     return VX_OK;
 }
 
@@ -343,7 +403,7 @@ static i64 map_parts(const struct vx_map_key *key)
 }
 
 static vx_status join_map(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                          const struct joining *joining, i32 key, struct vx_why *why)
+                          struct joining *joining, i32 key, struct vx_why *why)
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
@@ -364,7 +424,7 @@ static vx_status join_map(struct vx_kernel_set *set, struct vx_gpu_upload *uploa
         ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
             n, to[i], from[i] * map_parts(of), map->nbr, map->masks};
     }
-    joining->maps[key] = (struct vx_join_map_args){
+    joining->maps[joining->maps_count++] = (struct vx_join_map_args){
         .count = join->pieces_count,
         .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
         .nbr_stride = whole->nbr_stride,
@@ -380,25 +440,26 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
                              struct vx_gpu_upload *upload, const struct vx_gpu_join *join,
                              struct vx_why *why)
 {
-    const size_t from = upload->used, keys = (size_t)join->keys_count;
-    struct joining joining;
+    const size_t from = upload->used;
+    const size_t most = (size_t)join->keys_count + (size_t)join->ordered_count;
+    struct joining joining = {.join = join};
     struct part maps;
     VX_ASSERT(join->pieces_count >= 1);
     VX_ASSERT(join->pieces_count <= VX_BATCH_ITEMS_MAX);
-    joining.join = join;
-    VX_TRY(part_take(upload, keys * sizeof(struct vx_join_map_args), why, &maps));
+    VX_TRY(part_take(upload, most * sizeof(struct vx_join_map_args), why, &maps));
     joining.maps = maps.host;
-    for (i32 rank = -1; rank < join->ranks_count; rank++)
-        VX_TRY(join_rows(queue->set, upload, &joining, rank, why));
+    VX_TRY(join_lists(queue->set, upload, &joining, why));
     for (i32 k = 0; k < join->keys_count; k++)
         VX_TRY(join_map(queue->set, upload, &joining, k, why));
+    for (i32 o = 0; o < join->ordered_count; o++)
+        VX_TRY(join_keys(queue->set, upload, &joining, o, why));
     VX_TRY(parts_send(queue, upload, from, why));
-    for (i32 i = 0; i <= join->ranks_count; i++)
+    for (i32 i = 0; i < joining.rows_count; i++)
         if (joining.rows[i].blocks)
             VX_TRY(launch(queue, "join_rows", &joining.rows[i], why));
-    for (i32 k = 0; k < join->keys_count; k++)
-        if (joining.maps[k].blocks)
-            VX_TRY(launch(queue, "join_map", &joining.maps[k], why));
+    for (i32 i = 0; i < joining.maps_count; i++)
+        if (joining.maps[i].blocks)
+            VX_TRY(launch(queue, "join_map", &joining.maps[i], why));
     return VX_OK;
 }
 

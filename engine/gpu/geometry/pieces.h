@@ -39,6 +39,14 @@ struct vx_gpu_upload {
 };
 #define VX_GPU_UPLOAD_BYTES (256 << 10)
 
+/* The canonical order of the rows of a set (ranks.h), on the device.  NULL: not needed. */
+struct vx_gpu_ordered {
+    i32 *rank;   /* (rows) the place of a row */
+    i32 *coords; /* (rows, 4) of the voxels; of a piece alone */
+    i32 *order;  /* (rows) the row at a place */
+    u64 *sorted; /* (rows) the keys of the voxels */
+};
+
 struct vx_gpu_piece {
     i64 n;
     i32 columns;       /* of coords: 3 or 4 */
@@ -51,8 +59,7 @@ struct vx_gpu_piece {
     /* One per key: nbr, masks, pairs; order and block_masks are NULL. */
     struct vx_gpu_map *maps;
     const i64 *set_rows; /* rows of each set of the network; NULL: only set 0, of n */
-    /* For each set with outputs: what ranks.h writes. */
-    i32 *rank[VX_NETWORK_OUTPUTS_MAX], *ranked[VX_NETWORK_OUTPUTS_MAX];
+    struct vx_gpu_ordered *ordered; /* one for each of the plan's ordered sets */
 };
 
 struct vx_gpu_build {
@@ -89,10 +96,10 @@ struct vx_gpu_join {
     const struct vx_map_key *keys;
     i32 keys_count;
     i32 *rows; /* (N) device out: first row of the piece + row in the piece */
-    /* The same for the ranks of pieces: each is on a set, and is of all its rows. */
-    const i32 *ranks_sets;
-    i32 *const *ranks;
-    i32 ranks_count;
+    /* The same for ranks, orders and keys: (ordered_count) sets, and where they go. */
+    const i32 *ordered_sets;
+    const struct vx_gpu_ordered *ordered;
+    i32 ordered_count;
     /* One per key, of N rows, placed by the caller.  nbr and masks are written; pairs
      * stay with the pieces. */
     struct vx_gpu_map *maps;

@@ -171,8 +171,9 @@ static vx_status ranks_write(const struct sort *sort, struct vx_gpu_upload *uplo
     struct vx_set_ranks_member *to = (void *)(upload->host + from);
     for (i32 m = 0; m < count; m++) {
         const struct vx_gpu_rank_member *member = &sort->ranks->members[m];
-        to[m] = (struct vx_set_ranks_member){member->rows, sort->key.edges[m],
-                                             member->rank, member->coords};
+        to[m] = (struct vx_set_ranks_member){member->rows,      sort->key.edges[m],
+                                             member->to->rank,  member->to->coords,
+                                             member->to->order, member->to->sorted};
         if ((size_t)member->rows > most) most = (size_t)member->rows;
     }
     upload->used = from + bytes;
@@ -214,7 +215,8 @@ vx_status vx_gpu_ranks_build(const struct vx_gpu_queue *queue,
 
 i32 vx_gpu_ranks_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
-    static const char *const names[] = {"key_small",  "key_members",   "order_count",
-                                        "count_scan", "order_scatter", "set_ranks"};
+    static const char *const names[] = {"key_small",     "key_members", "key_starts",
+                                        "group_means",   "order_count", "count_scan",
+                                        "order_scatter", "set_ranks"};
     return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
 }

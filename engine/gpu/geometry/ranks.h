@@ -2,8 +2,8 @@
  * y, z.
  *
  * Rows of a device are in the order of bricks, and another one in each run.  The rows of
- * an output on a set of its own leave in canonical order, so a geometry keeps for such a
- * set the place of each row in that order, and the coordinates in it.
+ * an output on a set of its own leave in canonical order, and sums over the voxels of a
+ * sample are made in it.  So a geometry keeps for such sets what both need.
  *
  *   VX_TRY(vx_gpu_ranks_build(&queue, &upload, &ranks, &why));
  *
@@ -25,9 +25,8 @@
 /* A set of one request. */
 struct vx_gpu_rank_member {
     const struct vx_brick_set *set;
-    i64 rows;    /* 0 too */
-    i32 *rank;   /* (rows) device out: the place of a row */
-    i32 *coords; /* (rows, 4) device out, in canonical order */
+    i64 rows; /* 0 too */
+    const struct vx_gpu_ordered *to;
 };
 struct vx_gpu_ranks {
     const struct vx_gpu_rank_member *members;
@@ -41,7 +40,8 @@ VX_MUST_USE vx_status vx_gpu_ranks_build(const struct vx_gpu_queue *queue,
                                          const struct vx_gpu_ranks *ranks,
                                          struct vx_why *why);
 
-/* The kernels that these launch beside those of levels.h, for vx_kernel_set_ready. */
+/* The kernels that these launch beside those of levels.h, and those for sums over samples,
+ * for vx_kernel_set_ready. */
 i32 vx_gpu_ranks_kernels(struct vx_jit_wanted *wanted, i32 room);
 
 #endif

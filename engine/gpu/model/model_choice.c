@@ -4,6 +4,8 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/model/model_norm.h"
+#include "kernels/23_key_order.h"
 
 #include <string.h>
 
@@ -160,6 +162,8 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     struct vx_conv_problem problem;
     const i64 n = places->rows[at->set];
     places->sorted_of[launch] = -1;
+    if (at->op == VX_OP_GROUP_NORM || at->op == VX_OP_INSTANCE_NORM)
+        return vx_gpu_norm_bytes(choices, launch, places);
     if (!vx_gpu_is_conv(at) || !n) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n);
     vx_gpu_problem_make(choices, launch, n, &problem);
@@ -169,9 +173,27 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     return vx_conv_workspace(&problem, choice);
 }
 
-static const struct vx_network *network_of(const struct vx_plan *plan)
+static size_t ordered_take(size_t *bytes, void *memory, i64 rows, size_t each, void **to)
 {
-    return plan->graph->network;
+    if (memory) *to = (u8 *)memory + *bytes;
+    *bytes = add_line(*bytes, (size_t)rows * each);
+    return *bytes;
+}
+
+size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, bool piece,
+                            void *memory, struct vx_gpu_ordered *to)
+{
+    size_t bytes = 0;
+    void *parts[4] = {NULL};
+    if (ordered->output) ordered_take(&bytes, memory, rows, sizeof(i32), &parts[0]);
+    if (ordered->output && piece)
+        ordered_take(&bytes, memory, rows, 4 * sizeof(i32), &parts[1]);
+    if (ordered->samples) {
+        ordered_take(&bytes, memory, rows, sizeof(i32), &parts[2]);
+        ordered_take(&bytes, memory, rows, sizeof(u64), &parts[3]);
+    }
+    if (to) *to = (struct vx_gpu_ordered){parts[0], parts[1], parts[2], parts[3]};
+    return bytes;
 }
 
 size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
@@ -181,11 +203,10 @@ size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
         const struct vx_map_key *key = &plan->maps[i];
         bytes = add_line(bytes, vx_gpu_level_map_bytes(set_rows[key->to], key));
     }
-    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
-        const size_t rows = (size_t)set_rows[network_of(plan)->coords[c].set];
-        bytes = add_line(bytes, rows * sizeof(i32));
-        bytes = add_line(bytes, rows * 4 * sizeof(i32));
-    }
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        bytes = add(bytes, vx_gpu_ordered_place(&plan->ordered[o],
+                                                set_rows[plan->ordered[o].set], true,
+                                                NULL, NULL));
     return bytes;
 }
 
@@ -207,13 +228,10 @@ void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
         if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
         at += vx_round_up(vx_gpu_level_map_bytes(rows, key), VX_GPU_LINE_BYTES);
     }
-    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
-        const size_t rows = (size_t)piece->set_rows[network_of(plan)->coords[c].set];
-        piece->rank[c] = (void *)at;
-        at += vx_round_up(rows * sizeof(i32), VX_GPU_LINE_BYTES);
-        piece->ranked[c] = (void *)at;
-        at += vx_round_up(rows * 4 * sizeof(i32), VX_GPU_LINE_BYTES);
-    }
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        at +=
+            vx_gpu_ordered_place(&plan->ordered[o], piece->set_rows[plan->ordered[o].set],
+                                 true, at, &piece->ordered[o]);
 }
 
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
@@ -247,10 +265,11 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
             places->joined[i] = at;
             at = add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
         }
-        for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
-            const i64 rows = places->rows[network_of(plan)->coords[c].set];
-            places->joined_ranks[c] = at;
-            at = add_line(at, (size_t)rows * sizeof(i32));
+        for (i32 o = 0; o < plan->ordered_count; o++) {
+            const i64 rows = places->rows[plan->ordered[o].set];
+            places->joined_ordered[o] = at;
+            at =
+                add(at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
@@ -258,6 +277,33 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
         places->pieces[i] = at;
         at = add(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
                                   : vx_gpu_piece_bytes(plan, rows[0]));
+    }
+    return at;
+}
+
+/* The most samples on each set that has sums over them: a piece has one of each number. */
+static void samples_count(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
+                          struct vx_gpu_places *places)
+{
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        places->samples_max[o] = 0;
+        for (i32 i = 0; i < sizes->count; i++) {
+            i64 rows = sizes->rows[(i64)i * plan->sets_count + plan->ordered[o].set];
+            places->samples_max[o] +=
+                (i32)(rows < VX_KEY_SAMPLES_MAX ? rows : VX_KEY_SAMPLES_MAX);
+        }
+    }
+}
+
+/* Places where the samples begin, behind one number that says how many there are. */
+static size_t places_samples(const struct vx_plan *plan, size_t at,
+                             struct vx_gpu_places *places)
+{
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        places->starts[o] = at;
+        if (plan->ordered[o].samples)
+            at = add_line(at, VX_GPU_LINE_BYTES +
+                                  ((size_t)places->samples_max[o] + 1) * sizeof(i32));
     }
     return at;
 }
@@ -344,6 +390,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     places->sorted_count = 0;
     places->bytes = SIZE_MAX;
     if (!places_rows(choices, sizes, places)) return;
+    samples_count(plan, sizes, places);
     for (i32 i = 0; i < plan->launches_count; i++) {
         size_t wanted = places_launch(choices, i, places);
         if (wanted > workspace) workspace = wanted;
@@ -359,10 +406,11 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         places->sorted[i].offset = at;
         at = add_line(at, vx_gpu_order_bytes(&want));
     }
-    for (i32 c = 0; c < network_of(plan)->coords_count; c++) {
-        size_t wanted = vx_gpu_ranks_bytes(places->rows[network_of(plan)->coords[c].set]);
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
         if (wanted > workspace) workspace = wanted;
     }
+    at = places_samples(plan, at, places);
     places->workspace = at;
     places->bytes = add_line(places->workspace, workspace);
 }

@@ -70,7 +70,11 @@ struct vx_gpu_places {
     i32 pieces_count;
     size_t joined_rows;           /* offset of the join's rows, if there is a join */
     size_t joined[VX_LAYERS_MAX]; /* offsets of its maps, in the plan's order */
-    size_t joined_ranks[VX_NETWORK_OUTPUTS_MAX]; /* and of its ranks (ranks.h) */
+    size_t joined_ordered[VX_SETS_MAX]; /* and of its canonical orders, as in the plan */
+    /* Of the ordered sets with samples: where 23_key_order says how the samples begin, and
+     * the most of them. */
+    size_t starts[VX_SETS_MAX];
+    i32 samples_max[VX_SETS_MAX];
     size_t
         pieces[VX_BATCH_ITEMS_MAX];   /* offsets for vx_gpu_piece_place, or _maps_place */
     size_t perms[VX_BATCH_ITEMS_MAX]; /* with levels: offsets of their rows */
@@ -114,10 +118,14 @@ size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n);
  * rows alone. */
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
                         struct vx_gpu_piece *piece);
-/* With levels: the same for the maps, whose rows are set_rows, and for the ranks. */
+/* With levels: the same for the maps, whose rows are set_rows, and for what is ordered. */
 size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows);
 void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
                              struct vx_gpu_piece *piece);
+/* Places what a piece (`piece`), or the join of all, has of an ordered set with so many
+ * rows; returns the bytes.  memory NULL: only those. */
+size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, bool piece,
+                            void *memory, struct vx_gpu_ordered *to);
 /* What a sorted map has in addition to the map: row order and block masks.  rows: of each
  * set. */
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,

@@ -38,6 +38,8 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_CONV_GROUP] = "conv_group",
         [VX_GPU_POOL] = "pool",
         [VX_GPU_ROW_GATHER] = "row_gather",
+        [VX_GPU_GROUP_APPLY] = "group_apply",
+        [VX_GPU_GROUP_SUMS] = "group_sums",
     };
     const struct vx_kernel_spec *spec = vx_kernel_find(names[pass]);
     VX_ASSERT(spec);
@@ -53,6 +55,8 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     switch (op) {
     case VX_OP_BATCH_NORM: return VX_GPU_BATCH_NORM;
     case VX_OP_LAYER_NORM: return VX_GPU_LAYER_NORM;
+    case VX_OP_GROUP_NORM:
+    case VX_OP_INSTANCE_NORM: return VX_GPU_GROUP_APPLY;
     case VX_OP_ADD: return VX_GPU_ADD;
     case VX_OP_MUL: return VX_GPU_MUL;
     case VX_OP_AFFINE: return VX_GPU_AFFINE;
@@ -105,7 +109,7 @@ static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_p
     count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->levels)
         count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
-    if (plan->graph->network->coords_count)
+    if (plan->ordered_count)
         count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
@@ -125,7 +129,10 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_launch *launch = &plan->launches[i];
         if (!vx_gpu_is_conv(launch)) {
-            VX_TRY(wanted_pass(wanted, pass_of(launch->op), choices->type, why));
+            enum vx_gpu_pass pass = pass_of(launch->op);
+            VX_TRY(wanted_pass(wanted, pass, choices->type, why));
+            if (pass == VX_GPU_GROUP_APPLY)
+                VX_TRY(wanted_pass(wanted, VX_GPU_GROUP_SUMS, choices->type, why));
             continue;
         }
         const i64 most = rows[launch->set];

@@ -37,6 +37,8 @@ enum vx_gpu_pass {
     VX_GPU_CONCAT,
     VX_GPU_CONV_GROUP,
     VX_GPU_CURVE,
+    VX_GPU_GROUP_APPLY,
+    VX_GPU_GROUP_SUMS,
     VX_GPU_LAYER_NORM,
     VX_GPU_MUL,
     VX_GPU_POOL,

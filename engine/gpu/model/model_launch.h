@@ -40,11 +40,11 @@ struct vx_gpu_forward {
     i32 items_count;
     const i64 *item_rows; /* (items_count, the plan's sets) */
     const i32 *rows;      /* of set 0: row of the request of each device row */
-    /* For each set with outputs (network->coords): the place of each row of the round among
-     * the rows of its item in canonical order, after the items before it; and of each item
-     * its coordinates (rows, 4) in that order.  Device. */
+    /* What the outputs of each set of network->coords need: ranks of the round, and the
+     * coordinates of each item. */
     const i32 *ranks[VX_NETWORK_OUTPUTS_MAX];
     const i32 *coords[VX_BATCH_ITEMS_MAX][VX_NETWORK_OUTPUTS_MAX];
+    const struct vx_gpu_ordered *ordered; /* one per ordered set of the plan */
     const struct vx_gpu_map *maps;   /* one per map of the plan, rows in brick order */
     const struct vx_gpu_map *sorted; /* one per entry of places->sorted */
 };

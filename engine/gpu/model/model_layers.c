@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
+#include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_parts.h"
 #include "kernels/10_activation.h"
 #include "kernels/12_norm.h"
@@ -286,6 +287,8 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SOFTPLUS: return launch_curve(forward, index, VX_CURVE_SOFTPLUS, why);
     case VX_OP_TANH: return launch_curve(forward, index, VX_CURVE_TANH, why);
     case VX_OP_SOFTMAX: return launch_softmax(forward, index, why);
+    case VX_OP_GROUP_NORM:
+    case VX_OP_INSTANCE_NORM: return vx_gpu_norm_launch(forward, index, why);
     case VX_OP_MAX_POOL: return launch_pool(forward, index, VX_POOL_MAX, why);
     case VX_OP_SUM_POOL: return launch_pool(forward, index, VX_POOL_SUM, why);
     case VX_OP_AVG_POOL:
@@ -294,12 +297,14 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: return launch_gather(forward, index, why);
-    default: VX_FAIL(INTERNAL, "a layer has no kernel"); /* vx_model_begin refuses them */
+    case VX_OPS_COUNT: break;
     }
+    VX_FAIL(INTERNAL, "a layer has no kernel");
 }
 
 vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, struct vx_why *why)
 {
+    VX_TRY(vx_gpu_norm_samples(forward, why));
     for (i32 i = 0; i < forward->choices->plan->launches_count; i++) {
         vx_panic_note("launch", (u64)i);
         if (rows_of(forward, i)) VX_TRY(launch_one(forward, i, why));

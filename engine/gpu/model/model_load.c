@@ -77,7 +77,7 @@ static vx_status load_check_room(const struct vx_gpu_load *load,
     return VX_OK;
 }
 
-/* Models with equal lists of sets, of sets with outputs, and of maps share geometries. */
+/* Models with equal lists of sets, of ordered sets and of maps share geometries. */
 static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
 {
     struct vx_sha256 sha;
@@ -87,8 +87,11 @@ static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
     vx_sha256_add(&sha, plan->sets[0].shape, sizeof plan->sets[0].shape);
     for (i32 i = 1; i < plan->sets_count; i++)
         vx_sha256_add(&sha, &plan->sets[i].key, sizeof plan->sets[i].key);
-    for (i32 i = 0; i < plan->graph->network->coords_count; i++)
-        vx_sha256_add(&sha, &plan->graph->network->coords[i].set, sizeof(i32));
+    for (i32 i = 0; i < plan->ordered_count; i++) {
+        const struct vx_plan_ordered *ordered = &plan->ordered[i];
+        const i32 kept[] = {ordered->set, ordered->output, ordered->samples};
+        vx_sha256_add(&sha, kept, sizeof kept);
+    }
     vx_sha256_add(&sha, plan->maps, (size_t)plan->maps_count * sizeof *plan->maps);
     vx_sha256_finish(&sha, digest);
     memcpy(&name, digest, sizeof name);
@@ -103,7 +106,10 @@ static vx_status load_maps(struct vx_model *model)
     gpu->maps = vx_alloc_zero((maps + 1) * sizeof *gpu->maps);
     gpu->sorted =
         vx_alloc_zero((size_t)model->plan->launches_count * sizeof *gpu->sorted);
-    VX_ENSURE(gpu->maps && gpu->sorted, RESOURCE_EXHAUSTED, "no memory for a model");
+    size_t ordered = (VX_BATCH_ITEMS_MAX + 1) * (size_t)model->plan->ordered_count;
+    gpu->ordered = vx_alloc_zero((ordered + 1) * sizeof *gpu->ordered);
+    VX_ENSURE(gpu->maps && gpu->sorted && gpu->ordered, RESOURCE_EXHAUSTED,
+              "no memory for a model");
     return VX_OK;
 }
 
@@ -169,6 +175,7 @@ void vx_gpu_model_close(struct vx_gpu *gpu, struct vx_model **model)
         vx_gpu_choices_close(&it->choices);
         vx_free(it->maps);
         vx_free(it->sorted);
+        vx_free(it->ordered);
         vx_free(it);
     }
     vx_model_close(model);

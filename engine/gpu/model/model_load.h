@@ -31,7 +31,8 @@ struct vx_gpu_model {
     struct vx_gpu_places places;
     /* (VX_BATCH_ITEMS_MAX + 1, the plan's maps); the join's are last. */
     struct vx_gpu_map *maps;
-    struct vx_gpu_map *sorted; /* one per entry of places.sorted */
+    struct vx_gpu_map *sorted;      /* one per entry of places.sorted */
+    struct vx_gpu_ordered *ordered; /* (VX_BATCH_ITEMS_MAX + 1, the plan's), as maps */
 };
 
 /* What loading needs of a device.  After open nothing of it changes, except the table

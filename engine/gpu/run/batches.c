@@ -69,13 +69,13 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                 (long long)n, places->bytes, room->bytes, (long long)fits);
 }
 
-/* The descriptions of a join of M pieces with K maps and ranks take at most K * (M * 64 + 576)
+/* The descriptions of a join of M pieces with K maps and lists take at most K * (M * 64 + 576)
  * bytes.  This part of the room of an upload is for them. */
 #define JOIN_BYTES (96 << 10)
 
 static i32 members_max(const struct vx_plan *plan)
 {
-    i64 keys = plan->maps_count + plan->graph->network->coords_count;
+    i64 keys = plan->maps_count + 3 * (i64)plan->ordered_count;
     if (!keys) keys = 1;
     i64 most = (JOIN_BYTES / keys - 576) / 64;
     if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;

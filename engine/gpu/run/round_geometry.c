@@ -166,6 +166,12 @@ static void place_maps(struct work *work, bool built)
     }
 }
 
+/* What is ordered of a member, or of the join. */
+static struct vx_gpu_ordered *ordered_of(const struct work *work, i32 index)
+{
+    return work->round->model->gpu->ordered + (i64)index * work->plan->ordered_count;
+}
+
 static void place_pieces(struct work *work)
 {
     const size_t *offsets =
@@ -177,7 +183,8 @@ static void place_pieces(struct work *work)
         struct vx_gpu_piece *piece = &work->pieces[i];
         *piece = (struct vx_gpu_piece){.n = member->item->voxels,
                                        .columns = member->item->coords_columns,
-                                       .maps = maps_of(work, i)};
+                                       .maps = maps_of(work, i),
+                                       .ordered = ordered_of(work, i)};
         memcpy(piece->shape, work->plan->sets[0].shape, sizeof piece->shape);
         if (kept) {
             piece->columns = kept->columns;
@@ -192,21 +199,20 @@ static void place_pieces(struct work *work)
     }
 }
 
-/* The canonical orders of the sets that have outputs. */
-static vx_status build_ranks(const struct work *work)
+/* The canonical orders of the sets that need them. */
+static vx_status build_ordered(const struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
-    const struct vx_network *network = round->model->network;
     const struct vx_gpu_round_levels *made = &round->made;
     const i32 count = made->levels.requests_count;
-    for (i32 c = 0; count && c < network->coords_count; c++) {
-        const i32 set = network->coords[c].set;
+    for (i32 o = 0; count && o < work->plan->ordered_count; o++) {
+        const i32 set = work->plan->ordered[o].set;
         struct vx_gpu_rank_member members[VX_BATCH_ITEMS_MAX];
         for (i32 r = 0; r < count; r++) {
             const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
             members[r] = (struct vx_gpu_rank_member){
                 &made->sets[(i64)r * work->plan->sets_count + set], piece->set_rows[set],
-                piece->rank[c], piece->ranked[c]};
+                &piece->ordered[o]};
         }
         const struct vx_gpu_ranks ranks = {members, count,
                                            round->block + work->places->workspace};
@@ -236,7 +242,7 @@ static vx_status build_levels(const struct work *work)
                                        &(struct vx_gpu_level_maps){key, maps, count},
                                        work->why));
     }
-    return build_ranks(work);
+    return build_ordered(work);
 }
 
 /* Makes the stream wait for the geometries that the other lane is still writing. */
@@ -308,22 +314,24 @@ static vx_status compare(const struct work *work)
                                  count, work->why);
 }
 
-/* Where the ranks of the round and the coordinates of each member lie; alone, a member has
- * both. */
-static void place_ranks(struct work *work, i32 *ranks[VX_NETWORK_OUTPUTS_MAX],
-                        i32 sets[VX_NETWORK_OUTPUTS_MAX])
+/* Where the round has what is ordered: with one member, in its piece. */
+static void place_ordered(struct work *work, i32 sets[VX_SETS_MAX])
 {
     const struct vx_gpu_round *round = work->round;
-    const struct vx_network *network = round->model->network;
-    for (i32 c = 0; c < network->coords_count; c++) {
-        const bool alone = round->members_count == 1;
-        sets[c] = network->coords[c].set;
-        ranks[c] = alone ? work->pieces[0].rank[c]
-                         : (void *)(round->block + work->places->joined_ranks[c]);
-        work->forward->ranks[c] = ranks[c];
+    struct vx_gpu_ordered *joined = ordered_of(work, VX_BATCH_ITEMS_MAX);
+    for (i32 o = 0; o < work->plan->ordered_count; o++) {
+        const struct vx_plan_ordered *it = &work->plan->ordered[o];
+        sets[o] = it->set;
+        (void)vx_gpu_ordered_place(it, work->places->rows[it->set], false,
+                                   round->block + work->places->joined_ordered[o],
+                                   &joined[o]);
+        if (round->members_count == 1) joined[o] = work->pieces[0].ordered[o];
+        if (!it->output) continue;
+        work->forward->ranks[o] = joined[o].rank;
         for (i32 i = 0; i < round->members_count; i++)
-            work->forward->coords[i][c] = work->pieces[i].ranked[c];
+            work->forward->coords[i][o] = work->pieces[i].ordered[o].coords;
     }
+    work->forward->ordered = joined;
 }
 
 static vx_status join(struct work *work)
@@ -331,8 +339,8 @@ static vx_status join(struct work *work)
     const struct vx_gpu_round *round = work->round;
     struct vx_gpu_map *maps = maps_of(work, VX_BATCH_ITEMS_MAX);
     struct vx_gpu_forward *forward = work->forward;
-    i32 *ranks[VX_NETWORK_OUTPUTS_MAX], sets[VX_NETWORK_OUTPUTS_MAX];
-    place_ranks(work, ranks, sets);
+    i32 sets[VX_SETS_MAX];
+    place_ordered(work, sets);
     forward->rows = work->pieces[0].rows;
     forward->maps = work->pieces[0].maps;
     if (round->members_count == 1) return VX_OK;
@@ -346,9 +354,9 @@ static vx_status join(struct work *work)
         .keys = work->plan->maps,
         .keys_count = work->plan->maps_count,
         .rows = (void *)(round->block + work->places->joined_rows),
-        .ranks = ranks,
-        .ranks_sets = sets,
-        .ranks_count = round->model->network->coords_count,
+        .ordered = forward->ordered,
+        .ordered_sets = sets,
+        .ordered_count = work->plan->ordered_count,
         .maps = maps,
     };
     forward->rows = join.rows;

@@ -8,7 +8,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
-#include "engine/model/model.h"
 #include "tests/support/gpu_rig.h"
 #include "tests/support/network_random.h"
 
@@ -243,8 +242,6 @@ static void check_gpu(const struct vx_random_network *network,
     vx_engine_unload(vx_gpu_rig_engine, &load.model);
 }
 
-static i32 gpu_networks; /* so many ran there */
-
 static void check_signature(const struct vx_signature *signature,
                             const struct vx_random_network *network)
 {
@@ -285,10 +282,7 @@ static void check_seed(void)
     check_status(&first->item);
     compare(first, &files);
     check_again(load.model, network, &files, first);
-    if (!vx_model_cpu_only(files.network)) {
-        check_gpu(network, &files);
-        gpu_networks++;
-    }
+    check_gpu(network, &files);
     vx_random_request_close(&first);
     vx_rig_files_close(&files);
     vx_engine_unload(vx_rig_engine, &load.model);
@@ -304,9 +298,6 @@ START_TEST(random_networks)
         seed = one ? (u64)strtoull(one, NULL, 10) : (u64)_i * NETWORKS + (u64)i;
         check_seed();
     }
-    /* All but those with a norm over the voxels of a sample. */
-    ck_assert_msg(one || gpu_networks * 10 >= count * 6, "%d of %d on the fake GPU",
-                  (int)gpu_networks, (int)count);
 }
 END_TEST
 

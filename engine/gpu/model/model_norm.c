@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/model/model_norm.h"
+
+#include "engine/base/process/check.h"
+#include "engine/gpu/geometry/map_parts.h"
+#include "engine/gpu/model/model_parts.h"
+#include "kernels/18_group_norm.h"
+#include "kernels/23_key_order.h"
+
+/* The ordered set of a launch. */
+static i32 ordered_of(const struct vx_plan *plan, i32 launch)
+{
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        if (plan->ordered[o].set == plan->launches[launch].set) return o;
+    VX_ASSERT(false);
+    return -1;
+}
+
+/* Offsets in the workspace: sums of chunks, then a mean and a scale for each group. */
+struct layout {
+    size_t mean, scale, bytes;
+};
+
+static struct layout layout_make(i64 n, i32 samples, const struct vx_layer *layer)
+{
+    struct layout layout;
+    const size_t slots = (size_t)vx_group_norm_slots(n, samples);
+    const size_t each = vx_round_up((size_t)samples * (size_t)layer->groups * sizeof(f64),
+                                    VX_GPU_LINE_BYTES);
+    layout.mean =
+        vx_round_up(slots * (size_t)layer->channels * sizeof(f64), VX_GPU_LINE_BYTES);
+    layout.scale = layout.mean + each;
+    layout.bytes = layout.scale + each;
+    return layout;
+}
+
+size_t vx_gpu_norm_bytes(const struct vx_gpu_choices *choices, i32 launch,
+                         const struct vx_gpu_places *places)
+{
+    const struct vx_launch *at = &choices->plan->launches[launch];
+    const i32 samples = places->samples_max[ordered_of(choices->plan, launch)];
+    return layout_make(places->rows[at->set], samples, at->node->layer).bytes;
+}
+
+/* A number, and then the starts. */
+static i32 *count_of(const struct vx_gpu_forward *forward, i32 ordered)
+{
+    return (void *)(forward->block + forward->places->starts[ordered]);
+}
+
+static i32 *starts_of(const struct vx_gpu_forward *forward, i32 ordered)
+{
+    return (void *)(forward->block + forward->places->starts[ordered] +
+                    VX_GPU_LINE_BYTES);
+}
+
+vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, struct vx_why *why)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        const i32 set = plan->ordered[o].set;
+        struct vx_key_order_args args = {.n = forward->places->rows[set],
+                                         .members = forward->items_count,
+                                         .keys = forward->ordered[o].sorted,
+                                         .starts = starts_of(forward, o),
+                                         .count = count_of(forward, o)};
+        struct vx_jit_wanted kernel = vx_gpu_map_wanted("key_starts", 0);
+        if (!plan->ordered[o].samples) continue;
+        for (i32 i = 0; i < forward->items_count; i++)
+            args.edges[i + 1] =
+                args.edges[i] + (i32)forward->item_rows[(i64)i * plan->sets_count + set];
+        VX_TRY(vx_kernel_launch(forward->queue.set, forward->queue.stream, &kernel, &args,
+                                why));
+    }
+    return VX_OK;
+}
+
+/* Sums of each chunk, then of each group: of values (0), or of squares (1). */
+static vx_status sums(const struct vx_gpu_forward *forward,
+                      struct vx_group_norm_device_args *args, i32 squares,
+                      struct vx_why *why)
+{
+    struct vx_jit_wanted means = vx_gpu_map_wanted("group_means", 0);
+    args->squares = squares;
+    VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_GROUP_SUMS, args, why));
+    return vx_kernel_launch(forward->queue.set, forward->queue.stream, &means, args, why);
+}
+
+vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,
+                             struct vx_why *why)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    const struct vx_launch *launch = &plan->launches[index];
+    const struct vx_layer *layer = launch->node->layer;
+    const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
+    const i32 ordered = ordered_of(plan, index);
+    const i64 n = forward->places->rows[launch->set];
+    const i32 samples = forward->places->samples_max[ordered];
+    const struct layout layout = layout_make(n, samples, layer);
+    u8 *workspace = forward->block + forward->places->workspace;
+    struct vx_group_norm_device_args args = {
+        .n = n,
+        .samples_max = samples,
+        .c = layer->channels,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .groups = layer->groups,
+        .activation = (i32)launch->node->activation,
+        .eps = (f32)layer->eps,
+        .starts = starts_of(forward, ordered),
+        .count = count_of(forward, ordered),
+        .rows = forward->ordered[ordered].order,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .partial = (void *)workspace,
+        .mean = (void *)(workspace + layout.mean),
+        .scale = (void *)(workspace + layout.scale),
+        .weight = weight.weight,
+        .bias = weight.bias,
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    VX_TRY(sums(forward, &args, 0, why));
+    VX_TRY(sums(forward, &args, 1, why));
+    return vx_gpu_pass_launch(forward, VX_GPU_GROUP_APPLY, &args, why);
+}
