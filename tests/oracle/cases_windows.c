@@ -106,11 +106,19 @@ static void gather_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
 
 static const i32 offsets[] = {1, 8, 27, 2, 125, 343};
 
-/* V roundings of partial sums, which random signs keep below 2 sqrt V times SCALE: together a random
- * walk, sqrt V times as long.  Four times that is beyond chance. */
-static f64 pool_bound(i32 v)
+/* V roundings of partial sums of numbers with random signs, which keep them below 2 sqrt V
+ * times SCALE: together a random walk, sqrt V times as long.  Four times that is beyond
+ * chance. */
+static f64 walk_bound(i32 v)
 {
     return 4 * 2 * SCALE * v * 0x1p-24 + CURVE;
+}
+
+/* The same where a few rows are read again and again (N = 1: 7 rows, 343 offsets), so that
+ * signs do not cancel and partial sums reach V times SCALE. */
+static f64 pool_bound(i32 v)
+{
+    return 2 * SCALE * v * sqrt(v) * 0x1p-24 + CURVE;
 }
 
 static void pool_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i64 n,
@@ -142,10 +150,10 @@ static void pool_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i6
 
 /* --- 24 --- */
 
-/* As pool's, of V * Cig products, bias and residual. */
+/* Of V * Cig products, bias and residual. */
 static f64 group_bound(const struct vx_conv_group_args *args)
 {
-    return pool_bound(args->v * args->cig + 2);
+    return walk_bound(args->v * args->cig + 2);
 }
 
 static void group_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i64 n,
