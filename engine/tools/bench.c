@@ -20,7 +20,8 @@ static const char usage[] =
     "bench [--device cuda:0|hip:0|fake] [--list shells|map|pointwise|network|all]\n"
     "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I]\n"
     "      [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50] [--json FILE]\n"
-    "      [--network demo|c64x16 | --model DIR [--version N]] [--sizes N,N...]\n"
+    "      [--network demo|c64x16 | --model DIR [--version N]]\n"
+    "      [--sizes N,N... | --coords FILE]\n"
     "      [--order gray|number] [--table FILE] [--cache DIR]\n"
     "      [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
@@ -33,6 +34,7 @@ static const char usage[] =
     "              the cost model\n"
     "  --network   demo from the root of the tree, or cCxL: L convolutions of C\n"
     "              channels\n"
+    "  --coords    instead of shells: int32 rows sample x y z, as numpy's tofile writes\n"
     "  --order     how rows are sorted: by the Gray rank of the mask, or by it\n"
     "              as a number\n"
     "\n"
@@ -45,7 +47,7 @@ static const char usage[] =
 /* The values of the flags, as text. */
 struct flags {
     const char *list, *shape, *algorithm, *tile, *type, *kernel, *runs, *json;
-    const char *network, *model, *version, *sizes, *order, *table;
+    const char *network, *model, *version, *sizes, *coords, *order, *table;
     struct vx_workbench_wanted device;
 };
 struct tool {
@@ -79,6 +81,7 @@ static bool parse_flags(int count, char **arguments, struct flags *flags)
         {"--model", &flags->model},
         {"--version", &flags->version},
         {"--sizes", &flags->sizes},
+        {"--coords", &flags->coords},
         {"--order", &flags->order},
         {"--table", &flags->table},
     };
@@ -184,6 +187,7 @@ static bool parse(int count, char **arguments, struct tool *tool)
         return false;
     }
     tool->network.model = flags->model;
+    tool->network.coords = flags->coords;
     tool->network.name = flags->network || flags->model ? flags->network : "c64x16";
     return parse_words(tool) && parse_numbers(tool) && parse_shapes(tool);
 }

@@ -88,6 +88,7 @@ struct vx_bench_network {
     size_t device_bytes;
     i64 sizes[VX_BENCH_SIZES_MAX];
     i32 sizes_count;
+    const char *coords; /* a file of i32 rows: sample x y z; NULL = shells of `sizes` */
 };
 VX_MUST_USE vx_status vx_bench_network(struct vx_bench *bench,
                                        const struct vx_bench_network *network,

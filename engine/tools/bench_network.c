@@ -8,6 +8,7 @@
 #include "engine/base/process/print.h"
 #include "engine/engine.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -198,6 +199,36 @@ static vx_status output_make(const struct network *network, i32 o, i64 rows,
     return VX_OK;
 }
 
+/* The rows of the file of coordinates. */
+static vx_status coords_rows(const char *path, struct vx_why *why, i64 *n)
+{
+    const i64 row = 4 * (i64)sizeof(i32);
+    struct stat about;
+    VX_ENSURE_WHY(!stat(path, &about), why, NOT_FOUND, "no file of coordinates",
+                  "--coords: %.200s: %s", path, strerror(errno));
+    *n = about.st_size / row;
+    VX_ENSURE_WHY(*n >= 1 && *n <= VX_VOXELS_MAX && about.st_size % row == 0, why,
+                  INVALID_ARGUMENT, "a file has no rows of coordinates",
+                  "--coords: expected int32 rows of 4 numbers, 1 to %d of them, got %lld "
+                  "bytes",
+                  VX_VOXELS_MAX, (long long)about.st_size);
+    return VX_OK;
+}
+
+static vx_status coords_make(const struct network *network, i64 n, i32 *coords)
+{
+    const char *path = network->wanted->coords;
+    if (!path) {
+        vx_shape_shell(vx_shape_res_of(n), n, coords);
+        return VX_OK;
+    }
+    FILE *file = fopen(path, "rbe");
+    bool good = file && fread(coords, 4 * sizeof(i32), (size_t)n, file) == (size_t)n;
+    if (file) fclose(file);
+    VX_ENSURE(good, DATA_LOSS, "a file of coordinates cannot be read");
+    return VX_OK;
+}
+
 static vx_status request_make(const struct network *network, i64 n,
                               struct request *request, struct vx_item *item)
 {
@@ -208,7 +239,7 @@ static vx_status request_make(const struct network *network, i64 n,
     request->feats = vx_alloc((size_t)feats * 2);
     VX_ENSURE(request->coords && request->feats, RESOURCE_EXHAUSTED,
               "no memory for a request to measure");
-    vx_shape_shell(vx_shape_res_of(n), n, request->coords);
+    VX_TRY(coords_make(network, n, request->coords));
     for (i64 at = 0; at < feats; at += VX_DATA_BLOCK) {
         i64 left = feats - at < VX_DATA_BLOCK ? feats - at : VX_DATA_BLOCK;
         memcpy((u8 *)request->feats + 2 * at, request->data->typed, 2 * (size_t)left);
@@ -315,6 +346,11 @@ static vx_status network_run(struct network *network, struct vx_why *why)
     VX_TRY(vx_engine_open(&options, why, &network->engine));
     VX_TRY(vx_engine_load(network->engine, &source, NULL, why, &network->model));
     VX_TRY(vx_engine_warm(network->engine, network->model, why));
+    if (wanted->coords) {
+        i64 n;
+        VX_TRY(coords_rows(wanted->coords, why, &n));
+        return network_requests(network, n, why);
+    }
     for (i32 i = 0; i < wanted->sizes_count; i++)
         VX_TRY(network_requests(network, wanted->sizes[i], why));
     return VX_OK;
