@@ -1,6 +1,6 @@
 /* Outputs whose size is known only while the request runs: places are taken when a worker
- * asks and not before; what finds none fails alone; and whoever leaves or dies in that
- * moment, every slot comes back and every other request is answered.
+ * asks and not before; what finds none fails alone; and when a client leaves or a worker
+ * dies in that moment, every slot comes back and every other request is answered.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -379,8 +379,7 @@ START_TEST(an_item_asks_and_is_placed_or_refused)
 }
 END_TEST
 
-/* The step of a warm-up waits until nothing is under way, and so a batch that comes
- * meanwhile waits for the step. */
+/* The step of a warm-up waits until nothing is under way; what comes waits for it. */
 START_TEST(a_warm_up_waits_for_places_and_holds_what_comes)
 {
     static const i64 asks[] = {9}, plain[] = {5};
@@ -418,8 +417,6 @@ START_TEST(a_model_goes_when_its_last_batch_has_its_places)
     atomic_store(&stub_may_end, 2);
     expect(VX_MESSAGE_DONE, 100);
     expect(VX_MESSAGE_DONE, 101);
-    say(VX_MESSAGE_STATS, 0);
-    expect(VX_MESSAGE_STATED, 0);
     ck_assert_str_eq(end(), "saslccux");
 }
 END_TEST
