@@ -19,7 +19,7 @@ from triton_rig import inputs_of
 from voxeld import Client, DeadlineExceeded, Internal, ResourceExhausted, VoxeldError
 from voxeld_process import PATIENCE, Daemon
 
-VOXELD = os.environ["VOXELD"]
+VOXELD, VOXEL = os.environ["VOXELD"], os.environ["VOXEL"]
 
 
 class Ends(Model):
@@ -358,6 +358,41 @@ def test_a_server_that_stops_answers_what_asks(folder, models, tmp_path):
     assert len(answers) == len(threads)
     for answer in answers:
         check(models["encoder"], "encoder", answer, coords, feats)
+
+
+def run_cli(daemon, *arguments):
+    return subprocess.run([VOXEL, "infer", "--server", daemon.grpc, *arguments],
+                          capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+
+
+@pytest.mark.parametrize("output", ["coarse", "fine"])
+def test_the_command_line_writes_and_draws_them(daemon, client, output, tmp_path):
+    coords, feats = cloud(9, 300)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats)
+    expected = client.infer("ends", coords, feats).sparse(output)
+    for ending in ("npz", "npy", "ply"):
+        run_cli(daemon, "--model", "ends", str(tmp_path / "in.npz"), "--output", output, "-o",
+                str(tmp_path / f"out.{ending}"), "--render", str(tmp_path / "out.png"))
+    with np.load(tmp_path / "out.npz") as got:
+        np.testing.assert_array_equal(got["coords"], expected.coords)
+        np.testing.assert_array_equal(got[output], expected.features)
+        assert tuple(got["stride"]) == expected.stride and got["voxel_size"] == expected.stride[0]
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected.features)
+    np.testing.assert_array_equal(np.load(tmp_path / "out.coords.npy"), expected.coords)
+    text = (tmp_path / "out.ply").read_bytes().split(b"end_header")[0].decode()
+    stride = "2x2x2" if output == "coarse" else "1/2x1/2x1/2"
+    assert f"comment stride {stride}\n" in text
+    assert f"element vertex {len(expected.coords)}\n" in text
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+def test_the_command_line_with_shared_memory(daemon, tmp_path):
+    coords, feats = cloud(9, 300)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats)
+    for flags in ([], ["--shm"]):
+        run_cli(daemon, "--model", "ends", str(tmp_path / "in.npz"), *flags, "--output", "coarse",
+                "-o", str(tmp_path / f"out{len(flags)}.npy"))
+    assert (tmp_path / "out0.npy").read_bytes() == (tmp_path / "out1.npy").read_bytes()
 
 
 def test_check_prints_them(folder):
