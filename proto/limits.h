@@ -33,7 +33,7 @@
 
 /* Outputs that a request may name: as many as a model may have (VX_OUTPUTS_MAX;
  * server/call/admit.c asserts that they are equal). */
-#define VX_REQUEST_OUTPUTS_MAX 8
+#define VX_REQUEST_OUTPUTS_MAX 16
 
 /* Entries of a parameter map.  The protocol knows 8 keys, and stock clients send no more.
  * Small, because each key is compared with those behind it. */

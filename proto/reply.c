@@ -14,7 +14,7 @@ enum { STREAM_ERROR = 1, STREAM_RESPONSE = 2 };
 /* and of the messages inside. */
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { CHOICE_BOOL = 1, CHOICE_INT64 = 2, CHOICE_STRING = 3 };
-enum { TENSOR_NAME = 1, TENSOR_DATATYPE = 2, TENSOR_SHAPE = 3 };
+enum { TENSOR_NAME = 1, TENSOR_DATATYPE = 2, TENSOR_SHAPE = 3, TENSOR_PARAMETERS = 4 };
 
 /* Where to write.  Every part has a limit, so there is always room (asserted). */
 struct writer {
@@ -57,24 +57,9 @@ static void write_text(struct writer *writer, u32 field, const char *text)
 
 /* An inner message is written to a block first, because its length comes before it. */
 #define INNER_BYTES                                                                      \
-    512 /* the largest: a tensor with a name and VX_RANK_MAX dimensions, 230 */
+    512 /* the largest: a tensor with VX_RANK_MAX dimensions and its parameters, 450 */
 
-static void write_tensor(struct writer *writer, const struct vx_reply_tensor *tensor)
-{
-    u8 block[INNER_BYTES];
-    struct writer inner = {block, block + sizeof block};
-    write_text(&inner, TENSOR_NAME, tensor->name);
-    write_text(&inner, TENSOR_DATATYPE, vx_wire_type_name(tensor->type));
-    size_t shape_bytes = 0;
-    for (i32 d = 0; d < tensor->rank; d++)
-        shape_bytes += varint_bytes((u64)tensor->shape[d]);
-    write_varint(&inner, TENSOR_SHAPE << 3 | 2);
-    write_varint(&inner, shape_bytes);
-    for (i32 d = 0; d < tensor->rank; d++) write_varint(&inner, (u64)tensor->shape[d]);
-    write_bytes(writer, OUTPUTS, block, (size_t)(inner.at - block));
-}
-
-static void write_parameter(struct writer *writer,
+static void write_parameter(struct writer *writer, u32 field,
                             const struct vx_reply_parameter *parameter)
 {
     u8 value_block[INNER_BYTES], block[INNER_BYTES];
@@ -95,7 +80,34 @@ static void write_parameter(struct writer *writer,
     }
     write_text(&inner, ENTRY_KEY, parameter->name);
     write_bytes(&inner, ENTRY_VALUE, value_block, (size_t)(value.at - value_block));
-    write_bytes(writer, PARAMETERS, block, (size_t)(inner.at - block));
+    write_bytes(writer, field, block, (size_t)(inner.at - block));
+}
+
+static void write_tensor_parameter(struct writer *writer, const char *name,
+                                   const char *text)
+{
+    struct vx_reply_parameter parameter = {.kind = VX_PARAMETER_TEXT};
+    if (!text) return;
+    snprintf(parameter.name, sizeof parameter.name, "%s", name);
+    snprintf(parameter.text, sizeof parameter.text, "%s", text);
+    write_parameter(writer, TENSOR_PARAMETERS, &parameter);
+}
+
+static void write_tensor(struct writer *writer, const struct vx_reply_tensor *tensor)
+{
+    u8 block[INNER_BYTES];
+    struct writer inner = {block, block + sizeof block};
+    write_text(&inner, TENSOR_NAME, tensor->name);
+    write_text(&inner, TENSOR_DATATYPE, vx_wire_type_name(tensor->type));
+    size_t shape_bytes = 0;
+    for (i32 d = 0; d < tensor->rank; d++)
+        shape_bytes += varint_bytes((u64)tensor->shape[d]);
+    write_varint(&inner, TENSOR_SHAPE << 3 | 2);
+    write_varint(&inner, shape_bytes);
+    for (i32 d = 0; d < tensor->rank; d++) write_varint(&inner, (u64)tensor->shape[d]);
+    write_tensor_parameter(&inner, "coords", tensor->coords);
+    write_tensor_parameter(&inner, "stride", tensor->stride);
+    write_bytes(writer, OUTPUTS, block, (size_t)(inner.at - block));
 }
 
 size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes)
@@ -110,7 +122,7 @@ size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t by
     write_text(&writer, VERSION, version);
     write_text(&writer, ID, reply->id);
     for (i32 i = 0; i < reply->parameters_count; i++)
-        write_parameter(&writer, &reply->parameters[i]);
+        write_parameter(&writer, PARAMETERS, &reply->parameters[i]);
     for (i32 i = 0; i < reply->outputs_count; i++)
         write_tensor(&writer, &reply->outputs[i]);
     return (size_t)(writer.at - out);
@@ -146,7 +158,7 @@ size_t vx_codec_pack_stream_error(const char *text, const struct vx_request *req
     struct writer writer = {out, out + bytes}, inner = {block, block + sizeof block};
     write_text(&inner, MODEL, request->model);
     write_text(&inner, ID, request->id);
-    write_parameter(&inner, &final);
+    write_parameter(&inner, PARAMETERS, &final);
     write_text(&writer, STREAM_ERROR, error);
     write_bytes(&writer, STREAM_RESPONSE, block, (size_t)(inner.at - block));
     return (size_t)(writer.at - out);

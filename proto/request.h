@@ -99,6 +99,9 @@ struct vx_reply_tensor {
     i32 rank;
     i64 shape[VX_RANK_MAX];
     u64 bytes; /* of its raw entry, which exists even when it is empty */
+    /* Parameters of the tensor, borrowed; NULL = it has none.  Of rows that are not the
+     * request's: the output with their coordinates, and the stride of their set. */
+    const char *coords, *stride;
 };
 
 /* Parameters of an answer: `coords_ref`, and what `timing` asks for.

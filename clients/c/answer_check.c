@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A server may leave out the model and the version; if it sends them they must match. */
@@ -71,6 +72,47 @@ static enum voxel_code rows_check(const struct voxel_tensor *output, int64_t row
     return VOXEL_OK;
 }
 
+bool voxel_stride_read(const char *text, double stride[3])
+{
+    for (int axis = 0; axis < 3; axis++) {
+        char *end;
+        if (*text < '0' || *text > '9') return false;
+        long down = strtol(text, &end, 10), up = 1;
+        if (*end == '/') {
+            if (end[1] < '1' || end[1] > '9') return false;
+            up = strtol(end + 1, &end, 10);
+        }
+        if (down < 1 || *end != (axis < 2 ? 'x' : '\0')) return false;
+        stride[axis] = (double)down / (double)up;
+        text = end + 1;
+    }
+    return true;
+}
+
+/* An output on a set of its own has a stride, and as many rows as its coordinates, if the
+ * answer has those. */
+static enum voxel_code sparse_check(const struct voxel_answer *answer,
+                                    const struct voxel_tensor *output,
+                                    struct voxel_error *error)
+{
+    double stride[3];
+    if (!voxel_stride_read(output->stride, stride))
+        return voxel_error_set(error, VOXEL_INTERNAL,
+                               "output '%s' has the stride '%.60s'; expected a text as "
+                               "2x2x2",
+                               output->name, output->stride);
+    const struct voxel_tensor *coords =
+        output->coords ? voxel_answer_find(answer, output->coords) : output;
+    if (!coords) return VOXEL_OK;
+    if (coords->type == VOXEL_INT32 && coords->rank == 2 && coords->shape[1] == 4 &&
+        output->rank >= 1 && coords->shape[0] == output->shape[0])
+        return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INTERNAL,
+                           "output '%s' has no coordinates: expected '%s' to be INT32 "
+                           "with 4 columns and a row for each of its rows",
+                           output->name, coords->name);
+}
+
 enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
                                    const struct voxel_wanted *wanted,
                                    struct voxel_error *error)
@@ -85,7 +127,10 @@ enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
         if (voxel_answer_find(answer, output->name) != output)
             return voxel_error_set(error, VOXEL_INTERNAL,
                                    "the answer has output '%s' twice", output->name);
-        if (wanted->voxels) code = rows_check(output, wanted->rows, error);
+        if (output->stride)
+            code = sparse_check(answer, output, error);
+        else if (wanted->voxels)
+            code = rows_check(output, wanted->rows, error);
     }
     return code;
 }

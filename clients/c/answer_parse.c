@@ -18,6 +18,7 @@ enum {
     TENSOR_NAME = 1,
     TENSOR_DATATYPE = 2,
     TENSOR_SHAPE = 3,
+    TENSOR_PARAMETERS = 4,
     TENSOR_CONTENTS = 5,
     ENTRY_KEY = 1,
     ENTRY_VALUE = 2,
@@ -102,40 +103,6 @@ static bool shape_add(struct voxel_tensor *tensor, const struct voxel_field *fie
     return true;
 }
 
-static enum voxel_code parse_output(struct voxel_pool *pool,
-                                    const struct voxel_field *message,
-                                    struct voxel_tensor *tensor,
-                                    struct voxel_error *error)
-{
-    struct voxel_reader r = voxel_reader_make(message->data, message->bytes);
-    struct voxel_field field;
-    bool typed = false;
-    tensor->name = "";
-    while (voxel_reader_next(&r, &field)) {
-        bool text = field.wire == VOXEL_WIRE_LEN;
-        if (field.number == TENSOR_NAME && text) tensor->name = text_of(pool, &field);
-        if (field.number == TENSOR_CONTENTS && text) typed = true;
-        if (field.number == TENSOR_DATATYPE && text) {
-            const char *name = text_of(pool, &field);
-            tensor->type = name ? voxel_type_of(name) : VOXEL_NONE;
-        }
-        if (field.number == TENSOR_SHAPE && !shape_add(tensor, &field)) r.bad = true;
-    }
-    if (!tensor->name)
-        return voxel_error_memory(error, "an output's name", message->bytes);
-    if (r.bad) return damaged(error, "an output");
-    if (typed)
-        return voxel_error_set(
-            error, VOXEL_UNIMPLEMENTED,
-            "the server sent output '%s' as typed contents; this client reads only "
-            "raw_output_contents",
-            tensor->name);
-    if (tensor->type == VOXEL_NONE)
-        return voxel_error_set(error, VOXEL_INTERNAL, "output '%s' has no known datatype",
-                               tensor->name);
-    return VOXEL_OK;
-}
-
 static bool parse_choice(struct voxel_pool *pool, const struct voxel_field *message,
                          struct voxel_parameter *parameter)
 {
@@ -176,6 +143,56 @@ static bool parse_parameter(struct voxel_pool *pool, const struct voxel_field *e
             return false;
     }
     return !r.bad && parameter->name;
+}
+
+/* The parameters `coords` and `stride` of an output; others are not for this client. */
+static bool parse_output_parameter(struct voxel_pool *pool,
+                                   const struct voxel_field *entry,
+                                   struct voxel_tensor *tensor)
+{
+    struct voxel_parameter parameter = {.kind = VOXEL_PARAMETER_BOOL};
+    if (!parse_parameter(pool, entry, &parameter)) return false;
+    if (parameter.kind != VOXEL_PARAMETER_STRING) return true;
+    if (strcmp(parameter.name, "coords") == 0) tensor->coords = parameter.text;
+    if (strcmp(parameter.name, "stride") == 0) tensor->stride = parameter.text;
+    return true;
+}
+
+static enum voxel_code parse_output(struct voxel_pool *pool,
+                                    const struct voxel_field *message,
+                                    struct voxel_tensor *tensor,
+                                    struct voxel_error *error)
+{
+    struct voxel_reader r = voxel_reader_make(message->data, message->bytes);
+    struct voxel_field field;
+    bool typed = false;
+    tensor->name = "";
+    while (voxel_reader_next(&r, &field)) {
+        bool text = field.wire == VOXEL_WIRE_LEN;
+        if (field.number == TENSOR_NAME && text) tensor->name = text_of(pool, &field);
+        if (field.number == TENSOR_CONTENTS && text) typed = true;
+        if (field.number == TENSOR_DATATYPE && text) {
+            const char *name = text_of(pool, &field);
+            tensor->type = name ? voxel_type_of(name) : VOXEL_NONE;
+        }
+        if (field.number == TENSOR_SHAPE && !shape_add(tensor, &field)) r.bad = true;
+        if (field.number == TENSOR_PARAMETERS && text &&
+            !parse_output_parameter(pool, &field, tensor))
+            r.bad = true;
+    }
+    if (!tensor->name)
+        return voxel_error_memory(error, "an output's name", message->bytes);
+    if (r.bad) return damaged(error, "an output");
+    if (typed)
+        return voxel_error_set(
+            error, VOXEL_UNIMPLEMENTED,
+            "the server sent output '%s' as typed contents; this client reads only "
+            "raw_output_contents",
+            tensor->name);
+    if (tensor->type == VOXEL_NONE)
+        return voxel_error_set(error, VOXEL_INTERNAL, "output '%s' has no known datatype",
+                               tensor->name);
+    return VOXEL_OK;
 }
 
 /* Reads the names, the outputs without their data, and the parameters. */
@@ -348,6 +365,16 @@ voxel_answer_find_parameter(const struct voxel_answer *answer, const char *name)
     for (int32_t i = 0; i < answer->parameters_count; i++)
         if (strcmp(answer->parameters[i].name, name) == 0) return &answer->parameters[i];
     return NULL;
+}
+
+bool voxel_answer_sparse(const struct voxel_answer *answer, const char *output,
+                         struct voxel_sparse *sparse)
+{
+    *sparse = (struct voxel_sparse){.features = voxel_answer_find(answer, output)};
+    if (!sparse->features || !sparse->features->coords || !sparse->features->stride)
+        return false;
+    sparse->coords = voxel_answer_find(answer, sparse->features->coords);
+    return sparse->coords && voxel_stride_read(sparse->features->stride, sparse->stride);
 }
 
 void voxel_answer_free(struct voxel_answer *answer)

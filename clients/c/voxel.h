@@ -60,9 +60,7 @@
 extern "C" {
 #endif
 
-/* Errors. */
-
-/* The status codes of gRPC, with its numbers. */
+/* Errors: the status codes of gRPC, with its numbers. */
 enum voxel_code {
     VOXEL_OK = 0,
     VOXEL_CANCELLED = 1,
@@ -83,8 +81,7 @@ enum voxel_code {
     VOXEL_UNAUTHENTICATED = 16
 };
 
-/* The code's name, such as "INVALID_ARGUMENT"; "UNKNOWN" for a number that gRPC does not
- * define.  A static string. */
+/* "INVALID_ARGUMENT"; "UNKNOWN" for a number that gRPC does not define.  Static. */
 const char *voxel_code_name(enum voxel_code code);
 
 #define VOXEL_ERROR_BYTES 1024
@@ -94,7 +91,6 @@ struct voxel_error {
 };
 
 /* Tensors. */
-
 enum voxel_type {
     VOXEL_NONE,
     VOXEL_BOOL,
@@ -113,8 +109,7 @@ enum voxel_type {
     VOXEL_BYTES
 };
 
-/* The type's name on the wire, such as "FP32"; "NONE" for a number that is no type.  A
- * static string. */
+/* "FP32", as on the wire; "NONE" for a number that is no type.  Static. */
 const char *voxel_type_name(enum voxel_type type);
 /* The type of that name; VOXEL_NONE if there is none.  `name` is not NULL. */
 enum voxel_type voxel_type_of(const char *name);
@@ -135,6 +130,10 @@ struct voxel_tensor {
      * `data` of an input is then ignored. */
     const struct voxel_region *region;
     size_t region_offset;
+    /* Of an output on another set of voxels than the request's: the output with its
+     * coordinates (INT32 [rows, 4], sample x y z, ascending), NULL for those themselves,
+     * and its stride, "2x2x2" or "1/2x1/2x1/2".  Both are NULL for any other tensor. */
+    const char *coords, *stride;
 };
 
 /* A [rows, columns] tensor over `data`.  It borrows `name` and `data`; there is nothing
@@ -144,7 +143,6 @@ struct voxel_tensor voxel_tensor_make(const char *name, enum voxel_type type,
                                       int64_t rows, int64_t columns, const void *data);
 
 /* The connection. */
-
 struct voxel_client;
 
 struct voxel_options {
@@ -178,7 +176,6 @@ enum voxel_code voxel_client_open(const char *address,
 void voxel_client_close(struct voxel_client *client);
 
 /* Inference. */
-
 /* Where an output goes.  The library allocates memory for an output without a place. */
 struct voxel_place {
     const char *output; /* its name */
@@ -238,9 +235,7 @@ struct voxel_parameter {
 
 /* All that an answer points to belongs to it, except outputs in the caller's places. */
 struct voxel_answer {
-    const char *model;
-    const char *version;
-    const char *id;
+    const char *model, *version, *id;
     const struct voxel_tensor *outputs; /* 64-byte aligned in the library's memory */
     int32_t outputs_count;
     const struct voxel_parameter *parameters;
@@ -323,6 +318,15 @@ const struct voxel_parameter *
 voxel_answer_find_parameter(const struct voxel_answer *answer, const char *name);
 /* NULL is allowed.  Any thread, also after voxel_client_close. */
 void voxel_answer_free(struct voxel_answer *answer);
+
+/* An output on voxels of its own, with their coordinates; all of it is the answer's.
+ * False if the answer lacks either, or if its rows are those of the request's coords. */
+struct voxel_sparse {
+    const struct voxel_tensor *coords, *features; /* INT32 [rows, 4]; [rows, channels] */
+    double stride[3];                             /* along x, y, z; 0.5 for 1/2 */
+};
+bool voxel_answer_sparse(const struct voxel_answer *answer, const char *output,
+                         struct voxel_sparse *sparse);
 
 /* Shared memory, with a server on the same host that allows it.
  *

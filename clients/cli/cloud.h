@@ -33,8 +33,12 @@ struct cloud {
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
-    double size;     /* of a voxel, in the file's units; 1 if integers come without one */
-    bool whole;      /* the coordinates are the file's integers, unchanged */
+    double size; /* of a voxel, in the file's units; 1 if integers come without one */
+    bool whole;  /* the coordinates are the file's integers, unchanged */
+    /* Of the voxels of another set than the request's (sparse.h): its stride, which is in
+     * `size` if it is one for all axes, else in `step`.  NULL and zeros = none. */
+    const char *stride;
+    double step[3];
     int64_t merged;  /* points that fell into the voxel of an earlier point */
     int64_t dropped; /* points without a position: NaN or infinite */
     /* As in struct points. */

@@ -8,6 +8,7 @@
 #include "clients/cli/render/render.h"
 #include "clients/cli/save.h"
 #include "clients/cli/shm.h"
+#include "clients/cli/sparse.h"
 #include "clients/cli/summary.h"
 
 #include <inttypes.h>
@@ -50,7 +51,8 @@ static const char examples[] =
     "Given NAME alone, --coords-ref cannot compare, and assumes that NAME stands for\n"
     "the coords of FILE; with --resend it sends them.\n\n"
     "Output: OUT.npz has the coords and the output. OUT.npy has the output, and\n"
-    "OUT.coords.npy beside it has the coords.\n\n"
+    "OUT.coords.npy beside it has the coords. An output on other voxels than the\n"
+    "file's is written and drawn with its own, which OUT.npz says with their stride.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -169,6 +171,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
                    const struct voxel_answer *answer)
 {
     struct voxel_error error;
+    struct cloud own;
     if (!options->out && !options->picture) return CLI_DONE;
     if (answer->outputs_count == 0) {
         fprintf(stderr, "voxel infer: the answer has no output\n");
@@ -180,10 +183,12 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
         fprintf(stderr, "voxel infer: the answer has no output '%s'\n", options->output);
         return CLI_REFUSED;
     }
+    if (sparse_cloud(cloud, answer, output, &own, &error))
+        return cli_say_input("infer", &error);
     if (options->out) {
         cli_progress("writing");
         struct save_beside beside;
-        if (save_output(options->out, cloud, output, &beside, &error))
+        if (save_output(options->out, &own, output, &beside, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
         say_wrote(options, options->out, answer, output);
@@ -194,7 +199,7 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
     if (options->picture) {
         cli_progress("drawing");
         const struct render_scene scene = {
-            .cloud = cloud, .output = output, .sample = (int32_t)options->sample};
+            .cloud = &own, .output = output, .sample = (int32_t)options->sample};
         if (render_png(options->picture, &scene, &options->render, &error))
             return cli_say_input("infer", &error);
         cli_progress(NULL);
@@ -333,17 +338,19 @@ static enum voxel_code run_request(const struct infer_options *options,
     if (options->shm)
         code = shm_request_open(sending->client, &plan, &sending->shm, error);
     if (code) return code;
-    struct voxel_request request = {.model = options->model,
-                                    .version = options->version,
-                                    .id = options->id,
-                                    .inputs = sending->tensors.list,
-                                    .inputs_count = 2,
-                                    .outputs = &options->output,
-                                    .outputs_count = options->output ? 1 : 0,
-                                    .places = sending->shm.places,
-                                    .places_count = sending->shm.outputs_count,
-                                    .priority = (uint64_t)options->priority,
-                                    .timing = true};
+    const char *outputs[SPARSE_OUTPUTS_MAX];
+    struct voxel_request request = {
+        .model = options->model,
+        .version = options->version,
+        .id = options->id,
+        .inputs = sending->tensors.list,
+        .inputs_count = 2,
+        .outputs = outputs,
+        .outputs_count = sparse_outputs(sending->info, options->output, outputs),
+        .places = sending->shm.places,
+        .places_count = sending->shm.outputs_count,
+        .priority = (uint64_t)options->priority,
+        .timing = true};
     cli_progress("waiting for the answer");
     code = send_request(options, sending->client, &request, answer, error);
     if (!code) code = answer_check_model(*answer, sending->info, error);

@@ -2,6 +2,7 @@
 #include "clients/cli/save.h"
 
 #include "clients/c/error.h"
+#include "clients/c/infer_wire.h"
 #include "clients/cli/convert.h"
 #include "clients/cli/npy_write.h"
 #include "clients/cli/out.h"
@@ -58,7 +59,9 @@ void save_position(const struct cloud *cloud, int64_t row, double xyz[3])
 {
     const int32_t *at = &cloud->coords[4 * row + 1];
     for (int k = 0; k < 3; k++)
-        xyz[k] = cloud->whole ? (double)at[k] : ((double)at[k] + 0.5) * cloud->size;
+        xyz[k] = cloud->whole ? (double)at[k]
+                              : ((double)at[k] + 0.5) * cloud->size *
+                                    (cloud->step[k] > 0 ? cloud->step[k] : 1);
 }
 
 static int64_t columns_of(const struct voxel_tensor *output)
@@ -81,6 +84,7 @@ static void write_ply_header(FILE *file, const struct cloud *cloud,
     int64_t columns = columns_of(output);
     fprintf(file, "ply\nformat binary_little_endian 1.0\ncomment voxel_size %.9g\n",
             cloud->size);
+    if (cloud->stride) fprintf(file, "comment stride %s\n", cloud->stride);
     fprintf(file, "element vertex %" PRId64 "\n", cloud->count);
     for (int k = 0; k < 3; k++)
         fprintf(file, "property %s %c\n", cloud->whole ? "int" : "float", "xyz"[k]);
@@ -144,9 +148,20 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
                                       .type = VOXEL_FP64,
                                       .data = &cloud->size,
                                       .bytes = sizeof cloud->size};
-    const struct voxel_tensor *arrays[] = {&coords, output, &size};
-    for (int i = 0; i < 3; i += 2)
-        if (strcmp(output->name, arrays[i]->name) == 0)
+    double steps[3];
+    const struct voxel_tensor stride = {.name = "stride",
+                                        .type = VOXEL_FP64,
+                                        .rank = 1,
+                                        .shape = {3},
+                                        .data = steps,
+                                        .bytes = sizeof steps};
+    const struct voxel_tensor *arrays[] = {&coords, output, NULL, NULL};
+    int count = 2;
+    if (!cloud->whole || cloud->size != 1.0) arrays[count++] = &size;
+    if (cloud->stride && voxel_stride_read(cloud->stride, steps))
+        arrays[count++] = &stride;
+    for (int i = 0; i < count; i++)
+        if (i != 1 && strcmp(output->name, arrays[i]->name) == 0)
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "%s: the output has the name '%s', which a .npz uses "
                                    "itself: write a .npy",
@@ -154,7 +169,7 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
     struct out out;
     enum voxel_code code = out_open(&out, path, error);
     if (code) return code;
-    if (!npz_write(out.file, arrays, cloud->whole && cloud->size == 1.0 ? 2 : 3)) {
+    if (!npz_write(out.file, arrays, count)) {
         out_drop(&out);
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

@@ -2,6 +2,7 @@
 #include "clients/cli/shm.h"
 
 #include "clients/c/error.h"
+#include "clients/cli/sparse.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -35,6 +36,10 @@ static enum voxel_code plan_places(const struct shm_plan *plan, struct shm_reque
                                    struct voxel_error *error)
 {
     int64_t rows = plan->tensors->list[0].shape[0];
+    /* A model with coordinates among its outputs does not tell which of the others are on
+     * them, and so how many rows they have: its outputs come in the answer. */
+    for (int32_t i = 0; i < plan->info->outputs_count; i++)
+        if (sparse_is_coords(&plan->info->outputs[i])) return VOXEL_OK;
     for (int32_t i = 0; i < plan->info->outputs_count; i++) {
         const struct voxel_tensor_info *output = &plan->info->outputs[i];
         size_t bytes;

@@ -191,7 +191,16 @@ static vx_status admit_outputs(const char *model, const struct vx_signature *sig
         named[o] = true;
         admitted->outputs[i] = o;
     }
+    vx_admit_rows(signature, admitted);
     return VX_OK;
+}
+
+void vx_admit_rows(const struct vx_signature *signature, struct vx_admitted *admitted)
+{
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        bool later = signature->outputs[o].set && admitted->voxels;
+        admitted->rows[o] = later ? -1 : admitted->voxels;
+    }
 }
 
 vx_status vx_admit(const char *model, const struct vx_signature *signature,
@@ -213,16 +222,20 @@ vx_status vx_admit(const char *model, const struct vx_signature *signature,
 }
 
 struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signature, i32 o,
-                                             i64 voxels)
+                                             i64 rows)
 {
     VX_ASSERT(o >= 0 && o < signature->outputs_count);
+    VX_ASSERT(rows >= 0);
     const struct vx_output *output = &signature->outputs[o];
     struct vx_reply_tensor tensor = {
         .type = admit_wire_type(output->dtype),
         .rank = 2,
-        .shape = {voxels, output->channels},
-        .bytes = (u64)voxels * (u64)output->channels * vx_dtype_bytes(output->dtype),
+        .shape = {rows, output->channels},
+        .bytes = (u64)rows * (u64)output->channels * vx_dtype_bytes(output->dtype),
+        .stride = output->set ? output->stride : NULL,
     };
+    if (output->set && output->coords != o)
+        tensor.coords = signature->outputs[output->coords].name;
     memcpy(tensor.name, output->name, sizeof tensor.name);
     return tensor;
 }

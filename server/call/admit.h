@@ -26,6 +26,9 @@ struct vx_admitted {
     enum vx_dtype feats_dtype;
     i32 outputs_count;
     i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the answer's order */
+    /* By those numbers: N, or how many rows the output's own set has, which is known only
+     * when the request runs: -1 until then. */
+    i64 rows[VX_OUTPUTS_MAX];
 };
 
 /* The request's coords, before its model is known: the first input that is INT32 [N,3] or
@@ -37,8 +40,12 @@ VX_MUST_USE vx_status vx_admit(const char *model, const struct vx_signature *sig
                                const struct vx_request *request, struct vx_why *why,
                                struct vx_admitted *admitted);
 
-/* The tensor of the answer for output `o` of a request of `voxels` rows. */
+/* Sets the rows of all outputs to what is known before the request runs.  Of a request
+ * without voxels no output has rows. */
+void vx_admit_rows(const struct vx_signature *signature, struct vx_admitted *admitted);
+/* The tensor of the answer for output `o` with so many rows; parts of it are borrowed from
+ * the signature. */
 struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signature, i32 o,
-                                             i64 voxels);
+                                             i64 rows);
 
 #endif

@@ -66,6 +66,9 @@ struct vx_call {
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, as vx_admit says */
     struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
+    /* A fault: outputs whose size became known while it ran found no place. */
+    vx_status places_status;
+    struct vx_why places_why;
     struct vx_call *watch_next; /* health: list of Watch and reflection streams */
     i32 watch_said; /* health: the status last sent; reflection: 1 once it has begun */
 };

@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_PARAMETERS 4
+#define CONFIG_LIMITS     4
+#define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
 struct config_answer {
@@ -38,7 +39,8 @@ struct config_answer {
     Inference__ModelConfig__ParametersEntry entries[CONFIG_PARAMETERS];
     Inference__ModelConfig__ParametersEntry *entry_list[CONFIG_PARAMETERS];
     Inference__ModelParameter parameters[CONFIG_PARAMETERS];
-    char parameter_texts[CONFIG_PARAMETERS][VX_CONTROL_NUMBER_BYTES];
+    char parameter_texts[CONFIG_LIMITS][VX_CONTROL_NUMBER_BYTES];
+    char parameter_names[2 * VX_OUTPUTS_MAX][VX_NAME_BYTES + 8];
 };
 
 static void config_set_input(struct config_answer *answer, i32 number, char *name,
@@ -74,17 +76,41 @@ static void config_set_outputs(struct config_answer *answer,
     answer->config.output = answer->output_list;
 }
 
-static void config_set_parameter(struct config_answer *answer, i32 number, char *name,
-                                 i64 value)
+static void config_add_text(struct config_answer *answer, char *name, char *text)
 {
+    size_t number = answer->config.n_parameters++;
     inference__model_config__parameters_entry__init(&answer->entries[number]);
     inference__model_parameter__init(&answer->parameters[number]);
-    snprintf(answer->parameter_texts[number], VX_CONTROL_NUMBER_BYTES, "%lld",
-             (long long)value);
-    answer->parameters[number].string_value = answer->parameter_texts[number];
+    answer->parameters[number].string_value = text;
     answer->entries[number].key = name;
     answer->entries[number].value = &answer->parameters[number];
     answer->entry_list[number] = &answer->entries[number];
+    answer->config.parameters = answer->entry_list;
+}
+
+static void config_add_limit(struct config_answer *answer, char *name, i64 value)
+{
+    char *text = answer->parameter_texts[answer->config.n_parameters];
+    VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
+    snprintf(text, VX_CONTROL_NUMBER_BYTES, "%lld", (long long)value);
+    config_add_text(answer, name, text);
+}
+
+/* "coords.NAME" and "stride.NAME" of outputs whose rows are not the request's: ModelOutput
+ * has no parameters of its own. */
+static void config_add_outputs(struct config_answer *answer,
+                               struct vx_signature *signature)
+{
+    char(*names)[VX_NAME_BYTES + 8] = answer->parameter_names;
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        struct vx_output *output = &signature->outputs[o];
+        if (!output->set) continue;
+        snprintf(*names, sizeof *names, "stride.%s", output->name);
+        config_add_text(answer, *names++, output->stride);
+        if (output->coords == o) continue;
+        snprintf(*names, sizeof *names, "coords.%s", output->name);
+        config_add_text(answer, *names++, signature->outputs[output->coords].name);
+    }
 }
 
 static void config_set_policy(struct config_answer *answer, i32 level,
@@ -231,13 +257,11 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_set_outputs(answer, signature);
     config_set_scheduling(answer, row);
     config_set_instances(answer, row, question->view->workers);
-    config_set_parameter(answer, 0, "voxels_max", signature->voxels_max);
-    config_set_parameter(answer, 1, "batch_voxels_max", signature->batching.voxels_max);
-    config_set_parameter(answer, 2, "batch_requests_max",
-                         signature->batching.requests_max);
-    config_set_parameter(answer, 3, "batch_pairs_max", signature->batching.pairs_max);
-    config->n_parameters = CONFIG_PARAMETERS;
-    config->parameters = answer->entry_list;
+    config_add_limit(answer, "voxels_max", signature->voxels_max);
+    config_add_limit(answer, "batch_voxels_max", signature->batching.voxels_max);
+    config_add_limit(answer, "batch_requests_max", signature->batching.requests_max);
+    config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
+    config_add_outputs(answer, signature);
     question->answer = &answer->response.base;
     return VX_OK;
 }

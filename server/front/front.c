@@ -235,6 +235,8 @@ static void front_on_worker_message(void *context, i32 worker,
     front->event_ns = vx_clock_ns();
     if (message->head.kind == VX_MESSAGE_DONE)
         vx_infer_on_done(&front->infer, worker, &message->done);
+    else if (message->head.kind == VX_MESSAGE_SIZES)
+        vx_infer_on_sizes(&front->infer, worker, &message->sizes);
     else if (message->head.kind == VX_MESSAGE_MAPPED)
         vx_regions_on_mapped(front->regions, worker, &message->mapped);
     else

@@ -75,7 +75,7 @@ static void infer_reply(struct vx_infer *infer, struct vx_call *call,
     memcpy(reply->id, call->request.id, sizeof reply->id);
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
-        reply->outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->voxels);
+        reply->outputs[i] = vx_admit_reply_tensor(&row->signature, o, admitted->rows[o]);
         /* An output that went into a region has an entry, which is empty. */
         outputs[i] = vx_place_in_region(&call->outputs[o]) ? (struct vx_place){0}
                                                            : call->outputs[o];
@@ -131,6 +131,14 @@ static const char *infer_hint(const struct vx_infer *infer, const struct vx_call
     return text;
 }
 
+/* Whether an output gets a slot now: its size is known, and it has no place. */
+static bool infer_wants_slot(const struct vx_call *call, i32 i)
+{
+    i32 o = call->admitted.outputs[i];
+    return !vx_infer_output_later(call, o) && !vx_infer_output_held(call, i) &&
+           call->outputs[o].kind == VX_PLACE_NONE;
+}
+
 /* A client that does not read its answers must not get the whole arena. */
 static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
                                   struct vx_why *why)
@@ -139,11 +147,11 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     u64 bytes = 0;
     char hint[HINT_BYTES];
-    for (i32 i = 0; i < admitted->outputs_count; i++)
-        if (!vx_infer_output_held(call, i))
-            bytes +=
-                vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
-                    .bytes;
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        if (infer_wants_slot(call, i))
+            bytes += vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+    }
     VX_ENSURE_WHY(vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
                   "the connection already uses its share of the arena",
                   "no room for %llu bytes of outputs: this connection already uses its "
@@ -154,8 +162,8 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     return VX_OK;
 }
 
-static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
-                                    struct vx_why *why)
+vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
+                                struct vx_why *why)
 {
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
@@ -165,9 +173,9 @@ static vx_status infer_take_outputs(struct vx_infer *infer, struct vx_call *call
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         const struct vx_place *held = vx_infer_output_held(call, i);
-        if (held) call->outputs[o] = *held;
-        if (held) continue;
-        u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
+        if (held && !vx_infer_output_later(call, o)) call->outputs[o] = *held;
+        if (!infer_wants_slot(call, i)) continue;
+        u64 bytes = vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
         VX_ENSURE_WHY(
             arena->take(arena->context, bytes, &call->outputs[o]), why,
             RESOURCE_EXHAUSTED, "no room for the answer",
@@ -261,7 +269,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_infer_check_regions(infer, call, why));
     VX_TRY(infer_find_geometry(infer, call, why));
     VX_TRY(infer_check_voxels(infer, call, why));
-    return infer_take_outputs(infer, call, why);
+    return vx_infer_take_outputs(infer, call, why);
 }
 
 static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
@@ -301,6 +309,7 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     VX_ASSERT(call->magic == VX_CALL_MAGIC);
     call->job = (struct vx_job){.instance = -1};
     call->geometry_unknown = false;
+    call->places_status = VX_OK;
     memset(call->outputs, 0, sizeof call->outputs);
     struct vx_why why = {""};
     vx_status st = infer_admit(infer, call, &why);

@@ -2,12 +2,14 @@
  *
  * arrival -> admit (does it fit the model?) -> which workers hold its geometry? -> output
  * slots -> scheduler -> RUN to a worker -> DONE -> reply, output slots lent to gRPC.  A
- * tensor lies in a slot of the arena or in a region of its client.  Every way in which a
- * request can end goes through one function, which gives its slots and regions back,
- * counts it and answers it.
+ * tensor lies in a slot of the arena or in a region of its client.  Outputs on other sets
+ * than the request's get their slots while it runs: RUN -> SIZES, PLACES -> DONE.  Every
+ * way in which a request can end goes through one function, which gives its slots and
+ * regions back, counts it and answers it.
  *
  *   vx_infer_on_call(infer, call);
  *   vx_infer_dispatch(infer);                      once per iteration
+ *   vx_infer_on_sizes(infer, worker, &message);
  *   vx_infer_on_done(infer, worker, &message);
  *   vx_infer_on_gone(infer, call);
  *
@@ -53,12 +55,16 @@ struct vx_infer {
     bool stopping; /* workers are ending: new requests are refused */
     /* Being filled, one at a time: too large for a stack of small functions. */
     struct vx_message_run run;
+    struct vx_message_places places;
     struct vx_batch_plan plan;
     struct vx_reply reply;
 };
 
 void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call);
 void vx_infer_on_gone(struct vx_infer *infer, struct vx_call *call);
+/* A worker knows how many rows some outputs have: they get places, or are refused. */
+void vx_infer_on_sizes(struct vx_infer *infer, i32 worker,
+                       const struct vx_message_sizes *sizes);
 void vx_infer_on_done(struct vx_infer *infer, i32 worker,
                       const struct vx_message_done *done);
 /* A worker is gone.  Its jobs wait again; those that have seen too many deaths are

@@ -120,9 +120,10 @@ static u64 infer_bytes_out(const struct vx_infer *infer, const struct vx_call *c
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     u64 bytes = 0;
-    for (i32 i = 0; i < admitted->outputs_count; i++)
-        bytes += vx_admit_reply_tensor(signature, admitted->outputs[i], admitted->voxels)
-                     .bytes;
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        bytes += vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+    }
     return bytes;
 }
 

@@ -21,8 +21,24 @@ const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i)
     return call->outputs_held[i].region ? &call->outputs_held[i] : NULL;
 }
 
+vx_status vx_infer_check_room(const struct vx_infer *infer, const struct vx_call *call,
+                              i32 i, struct vx_why *why)
+{
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    const struct vx_place *held = vx_infer_output_held(call, i);
+    i32 o = call->admitted.outputs[i];
+    u64 bytes = vx_admit_reply_tensor(signature, o, call->admitted.rows[o]).bytes;
+    VX_ENSURE_WHY(!held || held->bytes >= bytes, why, INTERNAL,
+                  "an output does not fit its shared memory",
+                  "shared memory size specified with the request for output '%.60s' "
+                  "(%llu bytes) should be at least %llu bytes to hold the results",
+                  signature->outputs[o].name, (unsigned long long)held->bytes,
+                  (unsigned long long)bytes);
+    return VX_OK;
+}
+
 /* Refuses at once, and not after the batch has run, an output that does not fit its
- * region. */
+ * region.  Of one whose size is not known yet, all of the place counts. */
 static vx_status check_room(const struct vx_infer *infer, const struct vx_call *call,
                             struct vx_why *why, struct infer_pieces *pieces)
 {
@@ -31,14 +47,12 @@ static vx_status check_room(const struct vx_infer *infer, const struct vx_call *
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         const struct vx_place *held = vx_infer_output_held(call, i);
         i32 o = admitted->outputs[i];
-        u64 bytes = vx_admit_reply_tensor(signature, o, admitted->voxels).bytes;
         if (!held) continue;
-        VX_ENSURE_WHY(held->bytes >= bytes, why, INTERNAL,
-                      "an output does not fit its shared memory",
-                      "shared memory size specified with the request for output '%.60s' "
-                      "(%llu bytes) should be at least %llu bytes to hold the results",
-                      signature->outputs[o].name, (unsigned long long)held->bytes,
-                      (unsigned long long)bytes);
+        u64 bytes = held->bytes;
+        if (!vx_infer_output_later(call, o)) {
+            VX_TRY(vx_infer_check_room(infer, call, i, why));
+            bytes = vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+        }
         pieces->list[pieces->count++] =
             (struct infer_piece){held, "output", call->request.outputs[i], bytes};
     }

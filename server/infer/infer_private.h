@@ -3,6 +3,7 @@
  *   infer.c        from arrival to the scheduler, and the end of a call
  *   infer_place.c  tensors in regions: checks, and which workers have them
  *   infer_run.c    to the worker and back
+ *   infer_sizes.c  outputs whose size is known only while the request runs
  *   infer_count.c  statistics, metrics and the access log
  *
  * Owner    as infer.h.
@@ -69,6 +70,27 @@ VX_MUST_USE vx_status vx_infer_check_regions(const struct vx_infer *infer,
 const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i);
 /* The reference that the request holds to a region; NULL = none. */
 const struct vx_place *vx_infer_region_held(const struct vx_call *call, i32 region);
+/* True if the size of output `o` is known only when the request runs, and not yet. */
+static inline bool vx_infer_output_later(const struct vx_call *call, i32 o)
+{
+    return call->admitted.rows[o] < 0;
+}
+/* Takes places for the outputs whose size is known and that have none: their regions, or
+ * slots.  RESOURCE_EXHAUSTED with the bytes and when to try again; what was taken stays
+ * with the call. */
+VX_MUST_USE vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
+                                            struct vx_why *why);
+/* The same of one output that a region holds: fails if that is too small. */
+VX_MUST_USE vx_status vx_infer_check_room(const struct vx_infer *infer,
+                                          const struct vx_call *call, i32 i,
+                                          struct vx_why *why);
+/* The outputs for which the request asks while it runs, as bits (vx_run_item.asks). */
+u32 vx_infer_asks(const struct vx_infer *infer, const struct vx_call *call);
+/* Forgets the sizes and gives back the places that came while the call ran: it will run
+ * again. */
+void vx_infer_forget_sizes(struct vx_infer *infer, struct vx_call *call);
+/* The same for all calls that the worker has. */
+void vx_infer_forget_worker(struct vx_infer *infer, i32 worker);
 /* Counts one call that ends now. */
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end);

@@ -10,7 +10,8 @@
 
 /* ------- to the worker ------- */
 
-static struct vx_run_item infer_run_item(const struct vx_call *call)
+static struct vx_run_item infer_run_item(const struct vx_infer *infer,
+                                         const struct vx_call *call)
 {
     const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
@@ -19,6 +20,7 @@ static struct vx_run_item infer_run_item(const struct vx_call *call)
         .voxels = admitted->voxels,
         .coords_columns = admitted->coords ? admitted->coords_columns : 4,
         .feats_dtype = admitted->feats_dtype,
+        .asks = vx_infer_asks(infer, call),
     };
     if (admitted->coords) item.coords = admitted->coords->place;
     memcpy(item.outputs, call->outputs, sizeof item.outputs);
@@ -52,7 +54,7 @@ static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
     run->head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
     run->items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
-        run->items[i] = infer_run_item(vx_call_of_job(plan->jobs[i]));
+        run->items[i] = infer_run_item(infer, vx_call_of_job(plan->jobs[i]));
     sent_note(infer, plan);
     if (!vx_workers_send(infer->workers, plan->worker, &run->head,
                          vx_message_run_bytes(run->items_count)))
@@ -101,6 +103,22 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
     return true;
 }
 
+/* How a call really ended.  One whose outputs found no place was refused by the front,
+ * which knows why; and no worker can have written outputs that it did not ask about. */
+static vx_status infer_end_status(const struct vx_call *call, vx_status status,
+                                  const struct vx_why **why)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    if (call->places_status.fault) {
+        *why = &call->places_why;
+        return call->places_status;
+    }
+    for (i32 i = 0; i < admitted->outputs_count && !status.fault; i++)
+        VX_ENSURE(!vx_infer_output_later(call, admitted->outputs[i]), INTERNAL,
+                  "a worker answered a request without asking where its outputs go");
+    return status;
+}
+
 static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
@@ -111,6 +129,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;
+    said.status = infer_end_status(call, end->status, &said.why);
     if (end->done->region_lost) lost = vx_infer_region_held(call, end->done->region_lost);
     if (lost) {
         vx_regions_lost(infer->regions, lost);
@@ -216,6 +235,7 @@ static void infer_on_holder_gone(void *context, struct vx_job *job)
 
 void vx_infer_on_worker_down(struct vx_infer *infer, i32 worker)
 {
+    vx_infer_forget_worker(infer, worker);
     memset(infer->sent[worker], 0, sizeof infer->sent[worker]);
     vx_geometries_worker_down(infer->geometries, worker);
     vx_sched_worker_down(infer->sched, worker, infer_on_poison, infer);

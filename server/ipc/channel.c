@@ -83,16 +83,67 @@ static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
            bytes == vx_message_run_bytes(run->items_count);
 }
 
+static bool is_within(i64 value, i64 min, i64 max)
+{
+    return value >= min && value <= max;
+}
+
+/* ------- places of outputs ------- */
+
+static bool sizes_are_sound(const struct vx_message_sizes *sizes)
+{
+    i64 before = -1;
+    for (i32 i = 0; i < sizes->items_count; i++) {
+        const struct vx_sizes_item *item = &sizes->items[i];
+        if (!is_within(item->item, before + 1, VX_BATCH_ITEMS_MAX - 1)) return false;
+        before = item->item;
+        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+            if (!is_within(item->rows[o], 0, VX_VOXELS_MAX)) return false;
+    }
+    return true;
+}
+
+static bool sizes_is_whole(const struct vx_message_sizes *sizes, size_t bytes)
+{
+    return bytes >= offsetof(struct vx_message_sizes, items) &&
+           is_within(sizes->items_count, 1, VX_BATCH_ITEMS_MAX) &&
+           bytes == vx_message_sizes_bytes(sizes->items_count) && sizes_are_sound(sizes);
+}
+
+static bool place_is_sound(const struct vx_place *place)
+{
+    bool in_region = vx_place_in_region(place);
+    return is_within(place->kind, VX_PLACE_NONE, VX_PLACE_DEVICE) &&
+           is_within(place->region, in_region, in_region ? VX_REGIONS_MAX : 0);
+}
+
+static bool places_are_sound(const struct vx_message_places *places)
+{
+    i64 before = -1;
+    for (i32 i = 0; i < places->items_count; i++) {
+        const struct vx_places_item *item = &places->items[i];
+        if (!is_within(item->item, before + 1, VX_BATCH_ITEMS_MAX - 1)) return false;
+        before = item->item;
+        if (!is_within(item->refused, 0, 1)) return false;
+        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+            if (!place_is_sound(&item->outputs[o])) return false;
+    }
+    return true;
+}
+
+static bool places_is_whole(const struct vx_message_places *places, size_t bytes)
+{
+    return bytes >= offsetof(struct vx_message_places, items) &&
+           is_within(places->items_count, 1, VX_BATCH_ITEMS_MAX) &&
+           bytes == vx_message_places_bytes(places->items_count) &&
+           places_are_sound(places);
+}
+
 /* ------- texts and signatures ------- */
 
 static bool has_end(const char *text, size_t bytes)
 {
     return memchr(text, 0, bytes) != NULL;
-}
-
-static bool is_within(i64 value, i64 min, i64 max)
-{
-    return value >= min && value <= max;
 }
 
 static bool policy_is_sound(const struct vx_queue_policy *policy)
@@ -124,6 +175,11 @@ static bool signature_is_sound(const struct vx_signature *signature)
         if (!has_end(output->name, VX_NAME_BYTES)) return false;
         if (!vx_dtype_bytes(output->dtype)) return false;
         if (!is_within(output->channels, 1, VX_CHANNELS_MAX)) return false;
+        if (!has_end(output->stride, VX_SET_STRIDE_BYTES)) return false;
+        if (!is_within(output->set, 0, VX_SETS_MAX - 1)) return false;
+        i32 least = output->set ? 0 : -1;
+        i32 most = output->set ? signature->outputs_count - 1 : -1;
+        if (!is_within(output->coords, least, most)) return false;
     }
     return is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
            signature->weights_bytes >= 0 && batching_is_sound(&signature->batching);
@@ -173,6 +229,8 @@ static bool message_is_whole(const union vx_message *message, size_t bytes)
     switch ((enum vx_message_kind)message->head.kind) {
     case VX_MESSAGE_LOAD: return bytes == sizeof message->load;
     case VX_MESSAGE_RUN: return run_is_whole(&message->run, bytes);
+    case VX_MESSAGE_PLACES: return places_is_whole(&message->places, bytes);
+    case VX_MESSAGE_SIZES: return sizes_is_whole(&message->sizes, bytes);
     case VX_MESSAGE_DONE: return done_is_whole(&message->done, bytes);
     case VX_MESSAGE_UP:
     case VX_MESSAGE_STATED:

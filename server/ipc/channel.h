@@ -8,8 +8,13 @@
  *   VX_TRY(vx_channel_receive(fd, &message, &got));
  *   vx_done_add_why(&done, i, text);  ...  vx_done_why(&done, i)
  *
- * front -> worker: LOAD, UNLOAD, RUN, STATS, MAP (with the object's descriptor), UNMAP
- * worker -> front: UP, PROGRESS, WORKING, LOADED, DONE, STATED, ENDS, MAPPED
+ * front -> worker: LOAD, UNLOAD, RUN, PLACES, STATS, MAP (with the object's descriptor),
+ *                  UNMAP
+ * worker -> front: UP, PROGRESS, WORKING, LOADED, SIZES, DONE, STATED, ENDS, MAPPED
+ *
+ * A RUN is answered by a DONE.  Between them comes one SIZES for each of its items that
+ * asks for places (vx_run_item.asks) and has got as far as that, several in one record;
+ * each item of a SIZES gets its answer in a PLACES.
  *
  * When the socket closes, a worker stops, and the front restarts the worker.
  *
@@ -45,6 +50,7 @@ enum vx_message_kind {
     VX_MESSAGE_LOAD,
     VX_MESSAGE_UNLOAD,
     VX_MESSAGE_RUN,
+    VX_MESSAGE_PLACES,
     VX_MESSAGE_STATS,
     VX_MESSAGE_MAP,
     VX_MESSAGE_UNMAP,
@@ -52,6 +58,7 @@ enum vx_message_kind {
     VX_MESSAGE_PROGRESS,
     VX_MESSAGE_WORKING, /* for the watchdog: the device thread advances in a batch */
     VX_MESSAGE_LOADED,
+    VX_MESSAGE_SIZES,
     VX_MESSAGE_DONE,
     VX_MESSAGE_STATED,
     VX_MESSAGE_ENDS,
@@ -61,8 +68,8 @@ enum vx_message_kind {
 struct vx_message_head {
     i32 kind;
     i32 instance; /* LOAD UNLOAD RUN PROGRESS LOADED: index in the registry */
-    /* The front's number of a RUN, a LOAD or a MAP; every message about the same batch,
-     * load or region repeats it. */
+    /* The front's number of a RUN, a LOAD or a MAP; every message about the same batch
+     * (SIZES, PLACES, DONE), load or region repeats it. */
     u64 serial;
 };
 
@@ -78,15 +85,38 @@ struct vx_run_item {
     struct vx_place coords; /* NONE: the cache has the geometry */
     struct vx_place feats;
     struct vx_coords_ref coords_ref;         /* zeros = none */
-    struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted */
+    struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted, or asked for later */
     i64 voxels;
     i32 coords_columns;
     i32 feats_dtype; /* enum vx_dtype */
+    u32 asks;        /* a bit for each output whose place comes later: vx_item.asks */
 };
 struct vx_message_run {
     struct vx_message_head head;
     i32 items_count;
     struct vx_run_item items[VX_BATCH_ITEMS_MAX];
+};
+
+/* How many rows the outputs have for which an item asks; 0 for the others. */
+struct vx_sizes_item {
+    i64 item; /* index in the batch; ascending */
+    i64 rows[VX_OUTPUTS_MAX];
+};
+struct vx_message_sizes {
+    struct vx_message_head head;
+    i32 items_count;
+    struct vx_sizes_item items[VX_BATCH_ITEMS_MAX];
+};
+
+struct vx_places_item {
+    i32 item;    /* index in the batch; ascending */
+    i32 refused; /* 1: there are no places; the front knows why */
+    struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE for those it did not ask for */
+};
+struct vx_message_places {
+    struct vx_message_head head;
+    i32 items_count;
+    struct vx_places_item items[VX_BATCH_ITEMS_MAX];
 };
 
 struct vx_done_item {
@@ -169,6 +199,8 @@ union vx_message {
     struct vx_message_head head;
     struct vx_message_load load;
     struct vx_message_run run;
+    struct vx_message_places places;
+    struct vx_message_sizes sizes;
     struct vx_message_done done;
     struct vx_message_up up; /* UP and STATED */
     struct vx_message_progress progress;
@@ -185,6 +217,17 @@ static inline size_t vx_message_run_bytes(i32 count)
 {
     return offsetof(struct vx_message_run, items) +
            (size_t)count * sizeof(struct vx_run_item);
+}
+/* The same of SIZES and PLACES. */
+static inline size_t vx_message_sizes_bytes(i32 count)
+{
+    return offsetof(struct vx_message_sizes, items) +
+           (size_t)count * sizeof(struct vx_sizes_item);
+}
+static inline size_t vx_message_places_bytes(i32 count)
+{
+    return offsetof(struct vx_message_places, items) +
+           (size_t)count * sizeof(struct vx_places_item);
 }
 /* Bytes of DONE, from its two counts. */
 size_t vx_message_done_bytes(const struct vx_message_done *done);

@@ -230,6 +230,18 @@ i32 vx_sched_batch_jobs(const struct vx_sched *sched, i32 worker, u64 batch)
     return jobs;
 }
 
+struct vx_job *vx_sched_batch_job(const struct vx_sched *sched, i32 worker, u64 batch,
+                                  i32 index)
+{
+    VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
+    const struct sched_worker *w = &sched->workers[worker];
+    i32 at = batch_find(w, batch);
+    if (at == w->batches_count) return NULL;
+    struct vx_job *job = w->batches[at].jobs;
+    while (job && index-- > 0) job = job->next;
+    return job;
+}
+
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan)
 {

@@ -174,6 +174,9 @@ void vx_sched_drop_instance(struct vx_sched *sched, i32 instance,
 bool vx_sched_pick(struct vx_sched *sched, i64 now_ns, struct vx_batch_plan *plan);
 /* Jobs of a batch that the worker has; 0 = it has no such batch. */
 i32 vx_sched_batch_jobs(const struct vx_sched *sched, i32 worker, u64 batch);
+/* Job number `index` of it, in the order they were sent; NULL = there is none. */
+struct vx_job *vx_sched_batch_job(const struct vx_sched *sched, i32 worker, u64 batch,
+                                  i32 index);
 /* The batch ended; its jobs are NEW.  False when this worker has no such batch (a late
  * message of a dead worker). */
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,

@@ -60,14 +60,26 @@ static struct vx_item device_item(const struct vx_worker *worker,
     *uses = (struct vx_worker_uses){.count = 0};
     item.coords = vx_worker_at(worker, &in->coords, &coords, &item, uses);
     item.feats = vx_worker_at(worker, &in->feats, &feats, &item, uses);
+    item.asks = in->asks;
     for (i32 o = 0; o < signature->outputs_count; o++) {
         const struct vx_output *output = &signature->outputs[o];
         size_t element = vx_dtype_bytes(output->dtype);
+        VX_ASSERT(!(in->asks >> o & 1) ||
+                  (output->set && in->outputs[o].kind == VX_PLACE_NONE));
         const struct vx_worker_tensor out = {in->voxels * output->channels * (i64)element,
                                              element, VX_ITEM_OUTPUT(o)};
         item.outputs[o] = vx_worker_at(worker, &in->outputs[o], &out, &item, uses);
     }
     return item;
+}
+
+bool vx_worker_has_batch(const struct vx_worker *worker, i32 instance)
+{
+    for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+        const struct vx_message_head *head = &worker->batches[i].head;
+        if (head->serial && head->instance == instance) return true;
+    }
+    return false;
 }
 
 static struct vx_worker_batch *device_take_batch(struct vx_worker *worker)
@@ -77,12 +89,35 @@ static struct vx_worker_batch *device_take_batch(struct vx_worker *worker)
     vx_panic(__FILE__, __LINE__, "the front sent more batches than a worker takes");
 }
 
+static void device_submit(struct vx_worker *worker, struct vx_worker_batch *batch)
+{
+    batch->held = false;
+    vx_panic_note("batch", batch->head.serial);
+    vx_engine_submit(worker->engine, worker->models[batch->head.instance], &batch->batch);
+    vx_worker_say_sizes(worker);
+}
+
+/* Submits the batches that were held, in the order in which they came. */
+static void device_submit_held(struct vx_worker *worker)
+{
+    struct vx_worker_batch *next;
+    do {
+        next = NULL;
+        for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
+            struct vx_worker_batch *batch = &worker->batches[i];
+            bool held = batch->head.serial && batch->held;
+            if (held && (!next || batch->received_ns < next->received_ns)) next = batch;
+        }
+        if (next) device_submit(worker, next);
+    } while (next);
+    worker->holds = false;
+}
+
 static void device_on_run(struct vx_worker *worker, const struct vx_message_run *run)
 {
     VX_ASSERT(run->head.serial); /* 0 means a free place */
     struct vx_model *model = worker->models[run->head.instance];
     VX_ASSERT(model);
-    vx_panic_note("batch", run->head.serial);
     struct vx_worker_batch *batch = device_take_batch(worker);
     batch->head = run->head;
     batch->received_ns = worker->working_said_ns = vx_clock_ns();
@@ -91,7 +126,8 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
                                       &batch->uses[i]);
     batch->batch =
         (struct vx_batch){.items = batch->items, .items_count = run->items_count};
-    vx_engine_submit(worker->engine, model, &batch->batch);
+    batch->held = worker->holds;
+    if (!batch->held) device_submit(worker, batch);
 }
 
 static struct vx_done_item device_done_item(const struct vx_item *item)
@@ -133,15 +169,18 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
     batch->head.serial = 0;
     out->sent_ns = vx_clock_ns();
     vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
+    if (worker->leaving[batch->head.instance])
+        vx_worker_on_unload(worker, batch->head.instance);
 }
 
 /* Answers one batch that has ended; with `wait`, waits for one that is under way.  False
- * when there is none. */
+ * when there is none, or when those that are under way wait for places. */
 static bool device_answer(struct vx_worker *worker, bool wait)
 {
     if (!vx_engine_under_way(worker->engine)) return false;
     struct vx_batch *batch = vx_engine_collect(worker->engine, wait);
     vx_worker_end_if_lost(worker); /* if so, its batch stays unanswered and runs again */
+    vx_worker_say_sizes(worker);
     if (!batch) return false;
     device_say_done(worker, VX_CONTAINER(batch, struct vx_worker_batch, batch));
     return true;
@@ -150,6 +189,26 @@ static bool device_answer(struct vx_worker *worker, bool wait)
 void vx_worker_answer_all(struct vx_worker *worker)
 {
     while (device_answer(worker, true)) continue;
+}
+
+/* So that the engine no longer uses the arena. */
+static void device_end_all(struct vx_worker *worker)
+{
+    while (vx_engine_under_way(worker->engine)) {
+        vx_worker_answer_all(worker);
+        vx_worker_refuse_places(worker);
+    }
+}
+
+/* A step of a warm-up takes long and needs the device for itself.  No answer waits for it,
+ * and it does not wait for ever: while batches wait for places, new ones are held. */
+static void device_warm(struct vx_worker *worker)
+{
+    vx_worker_answer_all(worker);
+    worker->holds = vx_engine_under_way(worker->engine) > 0;
+    if (worker->holds) return;
+    vx_worker_warm(worker);
+    device_submit_held(worker);
 }
 
 /* ------- what the main thread gives back ------- */
@@ -185,6 +244,7 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_LOAD: vx_worker_on_load(worker, &worker->in.load); return;
     case VX_MESSAGE_UNLOAD: vx_worker_on_unload(worker, head->instance); return;
     case VX_MESSAGE_RUN: device_on_run(worker, &worker->in.run); return;
+    case VX_MESSAGE_PLACES: vx_worker_on_places(worker, &worker->in.places); return;
     case VX_MESSAGE_STATS: vx_worker_say_stats(worker, VX_MESSAGE_STATED); return;
     case VX_MESSAGE_MAP: vx_worker_on_map(worker, &worker->in.map); return;
     case VX_MESSAGE_UNMAP: vx_worker_on_unmap(worker, &worker->in.unmap); return;
@@ -192,6 +252,7 @@ static void device_on_message(struct vx_worker *worker)
     case VX_MESSAGE_PROGRESS:
     case VX_MESSAGE_WORKING:
     case VX_MESSAGE_LOADED:
+    case VX_MESSAGE_SIZES:
     case VX_MESSAGE_DONE:
     case VX_MESSAGE_STATED:
     case VX_MESSAGE_MAPPED:
@@ -273,7 +334,7 @@ void vx_worker_serve(struct vx_worker *worker)
         while (device_answer(worker, false)) event = true;
         if (event) event_ns = vx_clock_ns();
         bool busy = event || vx_engine_under_way(worker->engine) > 0;
-        if (open && vx_worker_may_warm(worker, busy)) vx_worker_warm(worker);
+        if (open && vx_worker_may_warm(worker, busy)) device_warm(worker);
     }
-    vx_worker_answer_all(worker); /* so that the engine no longer uses the arena */
+    device_end_all(worker);
 }

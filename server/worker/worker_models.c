@@ -30,7 +30,11 @@ void vx_worker_on_unload(struct vx_worker *worker, i32 instance)
     VX_ASSERT(instance >= 0);
     VX_ASSERT(instance < VX_INSTANCES_MAX);
     if (!worker->models[instance]) return;
-    vx_worker_answer_all(worker); /* one of them may be this model's */
+    if (vx_worker_has_batch(worker, instance)) vx_worker_answer_all(worker);
+    if (!worker->models[instance]) return; /* it went with the last answer */
+    /* What is left waits for places: the model goes with the last of it. */
+    worker->leaving[instance] = vx_worker_has_batch(worker, instance);
+    if (worker->leaving[instance]) return;
     vx_engine_unload(worker->engine, &worker->models[instance]);
 }
 
@@ -95,7 +99,7 @@ void vx_worker_warm(struct vx_worker *worker)
     struct vx_worker_load *load = load_next(worker);
     struct vx_warm warm;
     VX_ASSERT(load);
-    vx_worker_answer_all(worker); /* a step takes long: no answer waits for it */
+    VX_ASSERT(!vx_engine_under_way(worker->engine)); /* no answer waits for a step */
     i64 began_ns = vx_clock_ns();
     vx_panic_note("warm-up of row", (u64)load->message.head.instance);
     load->status = vx_engine_warm_step(worker->engine, load->model, &load->why, &warm);

@@ -5,8 +5,12 @@
  *   worker_models.c   its models: loads, warmed up step by step between batches
  *   worker_regions.c  clients' memory: mapped, page-locked, imported, released
  *
+ *   worker_places.c   places of outputs whose size is known only while an item runs
+ *
  * Life of a batch, all on the device thread:
  *   free      -> UNDER WAY   RUN: its items point into the arena, the engine has it
+ *   free      -> HELD        RUN, while a warm-up waits for batches that ask for places
+ *   HELD      -> UNDER WAY   that step has run
  *   UNDER WAY -> free        the engine gives it back; DONE reports how each item ended
  *
  * Owner    the process; members marked "device thread's" are used by that thread only.
@@ -59,6 +63,7 @@ struct vx_worker_uses {
 /* One batch, from RUN until DONE. */
 struct vx_worker_batch {
     struct vx_message_head head; /* batch 0 = this place is free */
+    bool held;
     i64 received_ns;
     struct vx_batch batch;
     struct vx_item items[VX_BATCH_ITEMS_MAX];
@@ -108,12 +113,14 @@ struct vx_worker {
     int channel;
     struct vx_shared *shared;
     struct vx_engine *engine;
-    struct vx_model *models[VX_INSTANCES_MAX];             /* device thread's */
+    struct vx_model *models[VX_INSTANCES_MAX]; /* device thread's */
+    bool leaving[VX_INSTANCES_MAX];            /* to be unloaded; device thread's */
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
     i64 working_said_ns;       /* last WORKING, or begin of the batch; device thread's */
     i32 warming;               /* loads in state WARMING; device thread's */
     i64 piece_ns, piece_ended; /* how long the last warm-up step took, when it ended */
+    bool holds; /* a step waits until no batch is under way: new ones are held */
     struct vx_worker_regions regions; /* device thread's, except what main works on */
     struct vx_mailbox to_main;        /* loads, memory to pin or release; `stop` last */
     struct vx_mailbox to_device;      /* loads made, memory that was pinned */
@@ -127,14 +134,26 @@ struct vx_worker {
 /* Whether the next step of a warm-up may run now.  While the device is `busy` it waits,
  * but not for ever.  Device thread. */
 bool vx_worker_may_warm(const struct vx_worker *worker, bool busy);
-/* Runs one step of one model's warm-up.  Device thread. */
+/* Runs one step of one model's warm-up; no batch is under way.  Device thread. */
 void vx_worker_warm(struct vx_worker *worker);
 /* The main thread has made the model of a load, or failed to.  Device thread. */
 void vx_worker_on_made(struct vx_worker *worker, struct vx_worker_load *load);
 void vx_worker_on_load(struct vx_worker *worker, const struct vx_message_load *message);
+/* Unloads the model as soon as no batch of it is left. */
 void vx_worker_on_unload(struct vx_worker *worker, i32 instance);
-/* Waits for all batches that are under way, and answers them. */
+/* Whether the worker has a batch of the instance that is not answered. */
+bool vx_worker_has_batch(const struct vx_worker *worker, i32 instance);
+/* Answers all batches that are under way, except those that wait for places. */
 void vx_worker_answer_all(struct vx_worker *worker);
+
+/* --- places of outputs; device thread --- */
+
+/* Sends SIZES for the items that the engine has asked about since the last call. */
+void vx_worker_say_sizes(struct vx_worker *worker);
+void vx_worker_on_places(struct vx_worker *worker,
+                         const struct vx_message_places *message);
+/* Refuses all items that wait for places: the front is gone. */
+void vx_worker_refuse_places(struct vx_worker *worker);
 
 /* Sends a message.  Any thread: a record is one system call. */
 void vx_worker_say(const struct vx_worker *worker, const struct vx_message_head *message,

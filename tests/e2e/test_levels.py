@@ -50,15 +50,22 @@ class Model:
         self.add(f"{name}_bn", "batch_norm", name, eps=EPS)
         return self.add(f"{name}_act", "relu", f"{name}_bn")
 
+    def answer(self, coords, feats):
+        """Rows of the last layer; grids() has all that lie on other sets, too."""
+        return dense.rows_of(self.grids(coords, feats)[self.last], coords)
+
     def after(self, name, grid):
         """The batch norm and the relu that follow a convolution."""
         return dense.relu(dense.batch_norm(grid, self.tensors, f"{name}_bn", EPS))
 
     def write(self, repository, outputs):
+        """outputs: a layer, as output "out", or a list as in network.json."""
+        if isinstance(outputs, str):
+            outputs = [{"name": "out", "layer": outputs}]
         folder = repository / self.name / "1"
         folder.mkdir(parents=True)
         network = {"format": 1, "inputs": {"coords": self.coords, "feats": {"channels": CI}},
-                   "layers": self.layers, "outputs": [{"name": "out", "layer": outputs}],
+                   "layers": self.layers, "outputs": outputs,
                    "limits": {"voxels_max": 20000}, "warmup": [100]}
         (repository / self.name / "network.json").write_text(json.dumps(network))
         write_safetensors(folder / "weights.safetensors", self.tensors)
@@ -92,20 +99,21 @@ class MinkUNet(Model):
             at = self.conv(f"dec{level}", "subm_conv", at, (3, 3, 3), 2 * c[level], c[level])
         self.last = at
 
-    def answer(self, coords, feats):
-        w, two = self.weights, (2, 2, 2)
+    def grids(self, coords, feats):
+        w, two, out = self.weights, (2, 2, 2), {}
         at = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
         skips = [at]
         for level in (1, 2):
             at = self.after(f"down{level}", dense.down(at, *w[f"down{level}"], two))
             at = self.after(f"enc{level}", dense.subm(at, *w[f"enc{level}"]))
+            out[f"enc{level}_act"] = at
             skips.append(at)
         for level in (1, 0):
             at = self.after(f"up{level}", dense.up(at, *w[f"up{level}"], two, (0, 0, 0),
                                                    skips[level].mask))
             at = dense.concat(at, skips[level])
             at = self.after(f"dec{level}", dense.subm(at, *w[f"dec{level}"]))
-        return dense.rows_of(at, coords)
+        return out | {self.last: at}
 
 
 class Encoder(Model):
@@ -132,19 +140,19 @@ class Encoder(Model):
         at = self.add("sum", "add", [at, "mid1_act"])
         self.last = self.conv("up1", "inverse_conv", at, (3, 3, 3), 12, 8, of="down1")
 
-    def answer(self, coords, feats):
+    def grids(self, coords, feats):
         w, two, none, one = self.weights, (2, 2, 2), (0, 0, 0), (1, 1, 1)
         stem = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
         mid = self.after("down1", dense.spconv(stem, *w["down1"], two, one))
         mid = self.after("mid1", dense.subm(mid, *w["mid1"]))
         pool = dense.max_pool(mid, two, two, none)
         flat = (2, 1, 1)
-        at = self.after("down2", dense.spconv(pool, *w["down2"], flat, none))
-        at = self.after("up2", dense.up(at, *w["up2"], flat, none, pool.mask))
+        coarse = self.after("down2", dense.spconv(pool, *w["down2"], flat, none))
+        at = self.after("up2", dense.up(coarse, *w["up2"], flat, none, pool.mask))
         at = self.after("up_pool", dense.up(at, *w["up_pool"], two, none, mid.mask))
         at = dense.Grid(at.values + mid.values, mid.mask)
         at = self.after("up1", dense.up(at, *w["up1"], two, one, stem.mask))
-        return dense.rows_of(at, coords)
+        return {"mid1_act": mid, "pool": pool, "down2_act": coarse, self.last: at}
 
 
 MODELS = {"minkunet": MinkUNet, "encoder": Encoder}

@@ -37,7 +37,14 @@ def head(model="sums", version="1", name="7"):
     return wire.text(1, model) + wire.text(2, version) + wire.text(3, name)
 
 
+def said(**parameters):
+    """Parameters of an output tensor."""
+    return b"".join(wire.message(4, wire.text(1, name) + wire.message(2, wire.text(3, text)))
+                    for name, text in parameters.items())
+
+
 GOOD = head() + tensor() + raw()
+OWN = said(coords="at", stride="2x2x2")   # of an output on voxels of its own
 
 # The answer, and the text that the errors of Python and of the command line must contain.
 LIES = {
@@ -45,6 +52,15 @@ LIES = {
     "more rows": (head() + tensor(shape=(4, 2)) + raw(bytes(32)), "4 rows; expected 3"),
     "no rows": (head() + tensor(shape=(0, 2)) + raw(b""), "0 rows; expected 3"),
     "no shape": (head() + tensor(shape=()) + raw(bytes(4)), "no rows; expected 3"),
+    "a stride of two axes": (head() + tensor(more=said(stride="2x2")) + raw(),
+                             "has the stride '2x2'"),
+    "a stride of nothing": (head() + tensor(more=said(stride="")) + raw(), "has the stride ''"),
+    "too few coordinates": (head() + tensor(more=OWN) + tensor("at", "INT32", (2, 4)) + raw()
+                            + raw(bytes(32)), "coordinates"),
+    "coordinates of three columns": (head() + tensor(more=OWN) + tensor("at", "INT32", (ROWS, 3))
+                                     + raw() + raw(bytes(36)), "coordinates"),
+    "coordinates that are floats": (head() + tensor(more=OWN) + tensor("at", "FP32", (ROWS, 4))
+                                    + raw() + raw(bytes(48)), "coordinates"),
     "one row long": (head() + tensor(shape=(6,)) + raw(), "6 rows; expected 3"),
     "bytes short": (head() + tensor() + raw(OUT.tobytes()[:-1]), "has 23 bytes"),
     "bytes long": (head() + tensor() + raw(OUT.tobytes() + b"\0"), "has 25 bytes"),

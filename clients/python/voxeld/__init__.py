@@ -11,7 +11,7 @@ gRPC status.  Needs grpcio and numpy; registers no protobuf messages, so it live
 tritonclient in one process.
 """
 from .aio import AsyncClient
-from .answers import Answer, ModelInfo, Tensor
+from .answers import Answer, ModelInfo, Sparse, Tensor
 from .client import Client
 from .errors import (
     AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
@@ -22,6 +22,6 @@ from .region import AsyncRegion, Region
 __all__ = [
     "AlreadyExists", "Answer", "AsyncClient", "AsyncRegion", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument", "ModelInfo",
-    "NotFound", "Region", "ResourceExhausted", "Tensor", "Unavailable", "Unimplemented",
-    "VoxeldError",
+    "NotFound", "Region", "ResourceExhausted", "Sparse", "Tensor", "Unavailable",
+    "Unimplemented", "VoxeldError",
 ]

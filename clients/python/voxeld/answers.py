@@ -10,6 +10,8 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
 
 import grpc
 import numpy as np
@@ -44,6 +46,18 @@ class ModelInfo:
     outputs: tuple
 
 
+class Sparse(NamedTuple):
+    """An output on a set of voxels of its own: rows and where they are.
+
+    coords    int32 [M, 4]: sample, x, y, z in voxels of the set; ascending, each once
+    features  [M, C]
+    stride    how many voxels of the request one step along x, y, z is: ints, or Fractions
+    """
+    coords: np.ndarray
+    features: np.ndarray
+    stride: tuple
+
+
 @dataclass
 class Answer(Mapping):
     """A mapping from the name of an output to its array [N, C], with these attributes:
@@ -52,12 +66,28 @@ class Answer(Mapping):
     id                          the request's id
     parameters                  dict: stage times with timing=True, coords_ref
     outputs                     the mapping as a dict
+    output_parameters           {name of an output: dict}, of those that have any
     """
     model_name: str = ""
     model_version: str = ""
     id: str = ""
     parameters: dict = field(default_factory=dict)
     outputs: dict = field(default_factory=dict)
+    output_parameters: dict = field(default_factory=dict)
+
+    def sparse(self, name):
+        """The output as Sparse, if it lies on a set of voxels of its own.
+
+        KeyError if the answer lacks it or its coordinates; ValueError if its rows are those of the
+        request."""
+        features, said = self.outputs[name], self.output_parameters.get(name, {})
+        if "coords" not in said:
+            raise ValueError(f"output '{name}' has no coordinates of its own: its rows are those "
+                             f"of the request's coords")
+        if said["coords"] not in self.outputs:
+            raise KeyError(f"the answer lacks '{said['coords']}', the coordinates of output "
+                           f"'{name}': name both in outputs")
+        return Sparse(self.outputs[said["coords"]], features, _stride(said["stride"]))
 
     @property
     def coords_ref(self):
@@ -80,7 +110,7 @@ class Wanted:
 
     model, version, id   of the request; "" = any
     outputs              names that the answer must have
-    rows                 of every output; None = any number
+    rows                 of every output on the request's voxels; None = any number
     places               {name of an output: array in a region that it goes to}
     """
     model: str = ""
@@ -123,9 +153,17 @@ def _read_parameter(data):
     return name, value
 
 
+def _stride(text):
+    """(2, 2, 2) of "2x2x2"; 1/2 is a Fraction."""
+    return tuple(int(f) if f.denominator == 1 else f for f in map(Fraction, text.split("x")))
+
+
+_STRIDE = re.compile("[1-9][0-9]*(/[1-9][0-9]*)?(x[1-9][0-9]*(/[1-9][0-9]*)?){2}")
+
+
 def _read_tensor(data):
-    """(Tensor, True if it has typed contents, which this client does not read)."""
-    name, datatype, shape, typed = "", "", [], False
+    """(Tensor, True if it has typed contents, which this client does not read, parameters)."""
+    name, datatype, shape, typed, parameters = "", "", [], False, {}
     for number, value in wire.fields(data):
         if number == 1:
             name = wire.as_text(value)
@@ -133,9 +171,12 @@ def _read_tensor(data):
             datatype = wire.as_text(value)
         elif number == 3:
             shape += wire.packed(value)
+        elif number == 4:
+            key, parameter = _read_parameter(wire.as_message(value))
+            parameters[key] = parameter
         elif number == 5:
             typed = True
-    return Tensor(name, datatype, tuple(shape)), typed
+    return Tensor(name, datatype, tuple(shape)), typed, parameters
 
 
 def _array(tensor, raw):
@@ -205,6 +246,22 @@ def _same_version(asked, came):
     return came in ("", asked) or bool(digits) and asked.lstrip("0") == came.lstrip("0")
 
 
+def _check_sparse(answer, tensors):
+    """An output on a set of its own says which output has its coordinates, and its stride."""
+    shapes = {tensor.name: tensor for tensor in tensors}
+    for name, said in answer.output_parameters.items():
+        if "stride" not in said:
+            continue
+        stride, coords = said["stride"], said.get("coords")
+        if not isinstance(stride, str) or not _STRIDE.fullmatch(stride):
+            raise _wrong(f"output '{name}' has the stride {stride!r}; expected a text as 2x2x2")
+        at = shapes.get(coords)
+        rows = shapes[name].shape[:1]
+        if at is not None and (at.datatype != "INT32" or at.shape != (*rows, 4)):
+            raise _wrong(f"output '{name}' has the shape {list(shapes[name].shape)} and its "
+                         f"coordinates '{coords}' are {at.datatype} {list(at.shape)}")
+
+
 def _check_names(answer, tensors, wanted):
     """Compares names and rows with the request.  A server may leave out the model and version."""
     if wanted.model and answer.model_name not in ("", wanted.model):
@@ -229,6 +286,8 @@ def _check_names(answer, tensors, wanted):
     if not tensors:
         raise _wrong("the answer has no output")
     for tensor in tensors:
+        if "stride" in answer.output_parameters.get(tensor.name, {}):
+            continue
         if tensor.shape[:1] != (wanted.rows,):
             rows = f"{tensor.shape[0]} rows" if tensor.shape else "no rows"
             raise _wrong(f"output '{tensor.name}' has {rows}; expected {wanted.rows}, one for each "
@@ -257,11 +316,13 @@ def read_infer(data, wanted=None):
             tensors.append(_read_tensor(wire.as_message(value)))
         elif number == 6:
             raws.append(wire.as_message(value))
-    cells = [_cells(*tensor) for tensor in tensors]
-    tensors = [tensor for tensor, _ in tensors]
+    cells = [_cells(tensor, typed) for tensor, typed, _ in tensors]
+    answer.output_parameters = {tensor.name: said for tensor, _, said in tensors if said}
+    tensors = [tensor for tensor, _, _ in tensors]
     if len(tensors) != len(raws):
         raise _wrong(f"the answer has {len(tensors)} outputs but {len(raws)} raw tensors")
     _check_names(answer, tensors, wanted)
+    _check_sparse(answer, tensors)
     if not isinstance(answer.coords_ref, str):
         raise _wrong(f"coords_ref: expected a string, the answer has {answer.coords_ref!r}")
     answer.outputs = {t.name: _placed(t, raw, wanted.places.get(t.name), n)

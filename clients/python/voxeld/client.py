@@ -88,7 +88,8 @@ class Client:
         queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats).
 
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
-        The arrays are read-only; bfloat16 comes as float32.
+        The arrays are read-only; bfloat16 comes as float32.  answer.sparse(name) is (coords,
+        features, stride) of an output on voxels of its own.
         Raises ValueError for arrays that cannot be sent, TypeError for an unknown option, and a
         VoxeldError if the server refuses the request, or if the answer is damaged or contradicts
         the request: another model, version or id, a missing output, another number of rows.

@@ -160,6 +160,117 @@ START_TEST(voxels_have_an_answer)
 }
 END_TEST
 
+/* ------- outputs on voxels of their own ------- */
+
+typedef Inference__ModelInferResponse__InferOutputTensor Tensor;
+typedef Inference__ModelInferResponse__InferOutputTensor__ParametersEntry Entry;
+
+/* Four rows of "top" with their coordinates in "at", for a request of other rows. */
+struct own {
+    const char *stride, *coords;
+    const char *type; /* of the coordinates */
+    int64_t rows, columns;
+    const char *expected; /* "": the answer is accepted */
+};
+
+static enum voxel_code own_read(const struct own *own, struct voxel_answer **answer,
+                                struct voxel_error *error)
+{
+    static uint8_t bytes[256];
+    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    Tensor tensors[2] = {INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT,
+                         INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT};
+    Tensor *list[2] = {&tensors[0], &tensors[1]};
+    int64_t shapes[2][2] = {{4, 3}, {own->rows, own->columns}};
+    const char *const keys[2] = {"coords", "stride"};
+    const char *const texts[2] = {own->coords, own->stride};
+    Entry entries[2], *entry_list[2] = {&entries[0], &entries[1]};
+    Inference__InferParameter values[2];
+    for (int i = 0; i < 2; i++) {
+        inference__model_infer_response__infer_output_tensor__parameters_entry__init(
+            &entries[i]);
+        inference__infer_parameter__init(&values[i]);
+        values[i].parameter_choice_case =
+            INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+        values[i].string_param = (char *)(uintptr_t)texts[i];
+        entries[i].key = (char *)(uintptr_t)keys[i];
+        entries[i].value = &values[i];
+        tensors[i].shape = shapes[i];
+        tensors[i].n_shape = 2;
+    }
+    tensors[0].name = (char *)(uintptr_t) "top";
+    tensors[0].datatype = (char *)(uintptr_t) "FP32";
+    tensors[0].parameters = entry_list;
+    tensors[0].n_parameters = 2;
+    tensors[1].name = (char *)(uintptr_t) "at";
+    tensors[1].datatype = (char *)(uintptr_t)own->type;
+    tensors[1].parameters = entry_list + 1; /* its stride alone */
+    tensors[1].n_parameters = 1;
+    ProtobufCBinaryData raw[2] = {{48, bytes},
+                                  {(size_t)(own->rows * own->columns) * 4, bytes}};
+    response.outputs = list;
+    response.raw_output_contents = raw;
+    response.n_outputs = response.n_raw_output_contents = 2;
+    size_t packed_bytes = inference__model_infer_response__get_packed_size(&response);
+    uint8_t *packed = voxel_memory_take_bytes(packed_bytes);
+    inference__model_infer_response__pack(&response, packed);
+    const struct voxel_span span = {packed, packed_bytes};
+    const struct voxel_spans spans = {&span, 1};
+    const struct voxel_wanted any = {.voxels = true, .rows = ROWS};
+    enum voxel_code code = voxel_answer_parse(&spans, &any, answer, error);
+    voxel_memory_give(packed);
+    return code;
+}
+
+#define STRIDE(text_) "output 'top' has the stride '" text_ "'; expected a text as 2x2x2"
+#define COORDS                                                                           \
+    "output 'top' has no coordinates: expected 'at' to be INT32 with 4 columns and a "   \
+    "row for each of its rows"
+static const struct own owns[] = {
+    {"2x4x1/2", "at", "INT32", 4, 4, ""},
+    {"2x2", "at", "INT32", 4, 4, STRIDE("2x2")},
+    {"2x2x2x2", "at", "INT32", 4, 4, STRIDE("2x2x2x2")},
+    {"2x0x2", "at", "INT32", 4, 4, STRIDE("2x0x2")},
+    {"2x1/0x2", "at", "INT32", 4, 4, STRIDE("2x1/0x2")},
+    {"-2x2x2", "at", "INT32", 4, 4, STRIDE("-2x2x2")},
+    {"2x2x2", "at", "INT32", 5, 4, COORDS},
+    {"2x2x2", "at", "INT32", 4, 3, COORDS},
+    {"2x2x2", "at", "FP32", 4, 4, COORDS},
+};
+
+START_TEST(outputs_may_have_voxels_of_their_own)
+{
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    struct voxel_sparse sparse;
+    enum voxel_code code = own_read(&owns[_i], &answer, &error);
+    ck_assert_str_eq(error.text, owns[_i].expected);
+    ck_assert_int_eq(code, *owns[_i].expected ? VOXEL_INTERNAL : VOXEL_OK);
+    if (code) return;
+    ck_assert(voxel_answer_sparse(answer, "top", &sparse));
+    ck_assert_ptr_eq(sparse.features, &answer->outputs[0]);
+    ck_assert_ptr_eq(sparse.coords, &answer->outputs[1]);
+    ck_assert(sparse.stride[0] == 2 && sparse.stride[1] == 4 && sparse.stride[2] == 0.5);
+    ck_assert(!voxel_answer_sparse(answer, "at", &sparse)); /* it has none itself */
+    ck_assert(!voxel_answer_sparse(answer, "other", &sparse));
+    voxel_answer_free(answer);
+}
+END_TEST
+
+/* An answer to a request for "top" alone lacks its coordinates, and is an answer. */
+START_TEST(coordinates_may_be_left_out)
+{
+    const struct own own = {"2x2x2", "elsewhere", "INT32", 4, 4, ""};
+    struct voxel_answer *answer;
+    struct voxel_error error;
+    struct voxel_sparse sparse;
+    ck_assert_int_eq(own_read(&own, &answer, &error), VOXEL_OK);
+    ck_assert(!voxel_answer_sparse(answer, "top", &sparse));
+    ck_assert_str_eq(answer->outputs[0].coords, "elsewhere");
+    voxel_answer_free(answer);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_answer");
@@ -168,6 +279,9 @@ int main(void)
                         sizeof rows / sizeof *rows);
     tcase_add_test(tcase, what_has_a_place_must_come);
     tcase_add_test(tcase, voxels_have_an_answer);
+    tcase_add_loop_test(tcase, outputs_may_have_voxels_of_their_own, 0,
+                        sizeof owns / sizeof *owns);
+    tcase_add_test(tcase, coordinates_may_be_left_out);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

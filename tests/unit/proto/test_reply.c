@@ -63,8 +63,9 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     static const u8 payload[6] = "tensor";
     u8 message[VX_REPLY_HEAD_BYTES_MAX + 64];
     reply.outputs[0] =
-        (struct vx_reply_tensor){"normals", VX_WIRE_FP32, 2, {1000000, 3}, 6};
-    reply.outputs[1] = (struct vx_reply_tensor){"empty", VX_WIRE_FP16, 2, {0, 3}, 0};
+        (struct vx_reply_tensor){"normals", VX_WIRE_FP32, 2, {1000000, 3}, 6, NULL, NULL};
+    reply.outputs[1] = (struct vx_reply_tensor){"empty", VX_WIRE_FP16,   2,        {0, 3},
+                                                0,       "empty_coords", "1/2x2x4"};
     reply.parameters[0] =
         (struct vx_reply_parameter){"queue_ns", VX_PARAMETER_I64, -5, ""};
     reply.parameters[1] = (struct vx_reply_parameter){"hit", VX_PARAMETER_BOOL, 1, ""};
@@ -98,6 +99,12 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     ck_assert_int_eq(got->outputs[1]->shape[0], 0);
     ck_assert_uint_eq(got->n_raw_output_contents, 2);
     ck_assert_int_eq(memcmp(got->raw_output_contents[0].data, payload, 6), 0);
+    ck_assert_uint_eq(got->outputs[0]->n_parameters, 0);
+    ck_assert_uint_eq(got->outputs[1]->n_parameters, 2);
+    ck_assert_str_eq(got->outputs[1]->parameters[0]->key, "coords");
+    ck_assert_str_eq(got->outputs[1]->parameters[0]->value->string_param, "empty_coords");
+    ck_assert_str_eq(got->outputs[1]->parameters[1]->key, "stride");
+    ck_assert_str_eq(got->outputs[1]->parameters[1]->value->string_param, "1/2x2x4");
     ck_assert_uint_eq(got->raw_output_contents[1].len, 0);
     inference__model_infer_response__free_unpacked(got, NULL);
 }
@@ -117,6 +124,8 @@ START_TEST(the_largest_reply_head_fits_its_limit)
         memset(tensor->name, 'o', sizeof tensor->name - 1);
         tensor->type = VX_WIRE_UINT16;
         tensor->rank = VX_RANK_MAX;
+        tensor->coords = tensor->name;
+        tensor->stride = tensor->name;
         for (int d = 0; d < VX_RANK_MAX; d++) tensor->shape[d] = INT64_MAX;
     }
     for (int i = 0; i < VX_REPLY_PARAMETERS_MAX; i++) {

@@ -17,8 +17,8 @@ static struct vx_signature signature_make(void)
                              .feats_channels = 4,
                              .outputs_count = 2,
                              .voxels_max = 1000};
-    s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3};
-    s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1};
+    s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, ""};
+    s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, ""};
     return s;
 }
 
@@ -233,8 +233,8 @@ START_TEST(all_outputs_are_named_that_have_room)
     struct vx_request request = request_make();
     struct vx_admitted admitted;
     struct vx_why why = {""};
-    signature.outputs_count = VX_OUTPUTS_MAX;
-    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+    signature.outputs_count = VX_NETWORK_OUTPUTS_MAX;
+    for (i32 o = 0; o < signature.outputs_count; o++)
         snprintf(signature.outputs[o].name, sizeof signature.outputs[o].name, "%s%d",
                  outputs[_i].stem, o);
     change_output(&request);
@@ -244,6 +244,32 @@ START_TEST(all_outputs_are_named_that_have_room)
     ck_assert_msg(length >= strlen(ends) &&
                       !strcmp(why.text + length - strlen(ends), ends),
                   "%s", why.text);
+}
+END_TEST
+
+/* Rows that are known before the request runs: all of them when it has no voxels. */
+START_TEST(rows_of_other_sets_are_not_known)
+{
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    signature.outputs[1].set = 3;
+    signature.outputs[1].coords = 1;
+    snprintf(signature.outputs[1].stride, VX_SET_STRIDE_BYTES, "2x2x2");
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert_int_eq(admitted.rows[0], 10);
+    ck_assert_int_eq(admitted.rows[1], -1);
+    for (i32 i = 0; i < request.inputs_count; i++) request.inputs[i].shape[0] = 0;
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert_int_eq(admitted.rows[0], 0);
+    ck_assert_int_eq(admitted.rows[1], 0);
+    struct vx_reply_tensor tensor = vx_admit_reply_tensor(&signature, 1, 7);
+    ck_assert_int_eq(tensor.shape[0], 7);
+    ck_assert_str_eq(tensor.stride, "2x2x2");
+    ck_assert_ptr_null(tensor.coords); /* it has the coordinates itself */
+    signature.outputs[1].coords = 0;
+    ck_assert_str_eq(vx_admit_reply_tensor(&signature, 1, 7).coords, "normals");
+    ck_assert_ptr_null(vx_admit_reply_tensor(&signature, 0, 7).stride);
 }
 END_TEST
 
@@ -288,6 +314,7 @@ int main(void)
                         (int)(sizeof cases / sizeof cases[0]));
     tcase_add_loop_test(tcase, all_outputs_are_named_that_have_room, 0,
                         sizeof outputs / sizeof *outputs);
+    tcase_add_test(tcase, rows_of_other_sets_are_not_known);
     tcase_add_test(tcase, a_name_stands_for_coords);
     tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
     suite_add_tcase(suite, tcase);

@@ -32,6 +32,14 @@ bool vx_workers_send(struct vx_workers *workers, i32 worker,
                      const struct vx_message_head *message, size_t bytes)
 {
     (void)workers;
+    if (message->kind == VX_MESSAGE_PLACES) {
+        struct rig_places *said = &rig.places[rig.places_count++];
+        ck_assert_int_lt(rig.places_count, RIG_WORDS);
+        said->worker = worker;
+        memcpy(&said->places, message, bytes);
+        ck_assert_uint_eq(bytes, vx_message_places_bytes(said->places.items_count));
+        return !rig.deaf;
+    }
     if (message->kind != VX_MESSAGE_RUN) return true; /* about regions */
     ck_assert_int_lt(rig.runs_count, RIG_WORDS);
     if (rig.deaf) return false;
@@ -135,14 +143,15 @@ static void model_open(void)
     ck_assert(!vx_registry_open(&rig.infer.registry).fault);
     ck_assert_int_eq(vx_registry_add(rig.infer.registry, "conv", 7, 0), 0);
     struct vx_instance *row = vx_registry_row(rig.infer.registry, 0);
-    row->signature = (struct vx_signature){
-        .coords_name = "coords",
-        .feats_name = "feats",
-        .feats_channels = 4,
-        .outputs_count = 2,
-        .outputs = {{"normals", VX_DTYPE_F32, 3}, {"score", VX_DTYPE_F16, 1}},
-        .voxels_max = 1000,
-        .batching = {.voxels_max = 1000, .requests_max = 4}};
+    row->signature =
+        (struct vx_signature){.coords_name = "coords",
+                              .feats_name = "feats",
+                              .feats_channels = 4,
+                              .outputs_count = 2,
+                              .outputs = {{"normals", VX_DTYPE_F32, 3, 0, -1, ""},
+                                          {"score", VX_DTYPE_F16, 1, 0, -1, ""}},
+                              .voxels_max = 1000,
+                              .batching = {.voxels_max = 1000, .requests_max = 4}};
     row->state = VX_INSTANCE_READY;
     row->workers_loaded = rig.model_workers = 3;
     vx_sched_instance_set(rig.infer.sched, 0, &row->signature.batching, true);

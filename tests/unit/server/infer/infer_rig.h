@@ -25,6 +25,11 @@ struct rig_run {
     struct vx_message_run run;
 };
 
+struct rig_places {
+    i32 worker;
+    struct vx_message_places places;
+};
+
 struct rig_answer {
     struct vx_call *call;
     enum vx_code code;
@@ -45,7 +50,8 @@ struct rig {
     i32 coming;
     struct rig_run runs[RIG_WORDS];
     struct rig_answer answers[RIG_WORDS];
-    i32 runs_count, answers_count;
+    struct rig_places places[RIG_WORDS];
+    i32 runs_count, answers_count, places_count;
     struct vx_call calls[RIG_CALLS];
 };
 extern struct rig rig;

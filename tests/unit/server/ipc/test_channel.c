@@ -29,7 +29,8 @@ static void say_nothing_odd(void)
         .feats_name = "feats",
         .feats_channels = 4,
         .outputs_count = 2,
-        .outputs = {{"a", VX_DTYPE_F32, 1}, {"b", VX_DTYPE_I32, VX_CHANNELS_MAX}},
+        .outputs = {{"a", VX_DTYPE_F32, 1, 0, -1, ""},
+                    {"b", VX_DTYPE_I32, VX_CHANNELS_MAX, 1, 1, "2x2x2"}},
         .voxels_max = VX_VOXELS_MAX,
         .weights_bytes = 1,
         .batching = {.voxels_max = VX_VOXELS_MAX,
@@ -76,6 +77,13 @@ static const struct {
     {FIELD(outputs[1].dtype), -1},
     {FIELD(outputs[1].channels), 0},
     {FIELD(outputs[1].channels), VX_CHANNELS_MAX + 1},
+    {FIELD(outputs[0].coords), 0}, /* set 0 has no coordinates */
+    {FIELD(outputs[0].coords), -2},
+    {FIELD(outputs[1].coords), -1},
+    {FIELD(outputs[1].coords), 2}, /* there are two outputs */
+    {FIELD(outputs[1].set), -1},
+    {FIELD(outputs[1].set), VX_SETS_MAX},
+    {FIELD(outputs[1].set), 0},
     {FIELD(voxels_max), -1},
     {FIELD(voxels_max), (i64)VX_VOXELS_MAX + 1},
     {FIELD(weights_bytes), -1},

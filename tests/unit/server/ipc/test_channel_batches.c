@@ -114,6 +114,111 @@ START_TEST(an_answer_has_as_many_items_as_a_batch)
 }
 END_TEST
 
+/* ------- places of outputs ------- */
+
+/* Items 0 and 63, with places of every kind. */
+static void say_places(void)
+{
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_PLACES;
+    said.places.items_count = 2;
+    said.places.items[1].item = VX_BATCH_ITEMS_MAX - 1;
+    said.places.items[0].outputs[1] = (struct vx_place){64, 32, VX_PLACE_ARENA, 0, 0};
+    said.places.items[0].outputs[2] = (struct vx_place){0, 8, VX_PLACE_SYSTEM, 1, 0};
+    said.places.items[1].outputs[0] =
+        (struct vx_place){0, 8, VX_PLACE_DEVICE, VX_REGIONS_MAX, 3};
+}
+
+static void say_sizes(void)
+{
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_SIZES;
+    said.sizes.items_count = 2;
+    said.sizes.items[1].item = VX_BATCH_ITEMS_MAX - 1;
+    said.sizes.items[1].rows[VX_OUTPUTS_MAX - 1] = VX_VOXELS_MAX;
+}
+
+#define PLACES(field_) offsetof(struct vx_message_places, field_), 4
+#define SIZES(field_)  offsetof(struct vx_message_sizes, field_), 8
+static const struct {
+    i32 kind;
+    size_t at, bytes;
+    i64 value;
+    bool sound;
+} asks[] = {
+    {VX_MESSAGE_PLACES, PLACES(items[0].item), 62, true},
+    {VX_MESSAGE_PLACES, PLACES(items[0].item), 63, false}, /* twice */
+    {VX_MESSAGE_PLACES, PLACES(items[0].item), -1, false},
+    {VX_MESSAGE_PLACES, PLACES(items[1].item), 1, true},
+    {VX_MESSAGE_PLACES, PLACES(items[1].item), 0, false},
+    {VX_MESSAGE_PLACES, PLACES(items[1].item), VX_BATCH_ITEMS_MAX, false},
+    {VX_MESSAGE_PLACES, PLACES(items[1].item), INT32_MIN, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].refused), 1, true},
+    {VX_MESSAGE_PLACES, PLACES(items[0].refused), 2, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].refused), -1, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[1].kind), VX_PLACE_NONE, true},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[1].kind), VX_PLACE_SYSTEM, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[1].kind), 4, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[1].kind), -1, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[1].region), 1, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[2].region), VX_REGIONS_MAX, true},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[2].region), 0, false},
+    {VX_MESSAGE_PLACES, PLACES(items[0].outputs[2].region), VX_REGIONS_MAX + 1, false},
+    {VX_MESSAGE_PLACES, PLACES(items_count), 1, false},
+    {VX_MESSAGE_PLACES, PLACES(items_count), 0, false},
+    {VX_MESSAGE_PLACES, PLACES(items_count), -1, false},
+    {VX_MESSAGE_PLACES, PLACES(items_count), VX_BATCH_ITEMS_MAX + 1, false},
+    {VX_MESSAGE_SIZES, SIZES(items[0].item), 62, true},
+    {VX_MESSAGE_SIZES, SIZES(items[0].item), 63, false},
+    {VX_MESSAGE_SIZES, SIZES(items[0].item), -1, false},
+    {VX_MESSAGE_SIZES, SIZES(items[1].item), 0, false},
+    {VX_MESSAGE_SIZES, SIZES(items[1].item), VX_BATCH_ITEMS_MAX, false},
+    {VX_MESSAGE_SIZES, SIZES(items[1].item), INT64_MAX, false},
+    {VX_MESSAGE_SIZES, SIZES(items[0].rows[0]), VX_VOXELS_MAX, true},
+    {VX_MESSAGE_SIZES, SIZES(items[0].rows[0]), VX_VOXELS_MAX + INT64_C(1), false},
+    {VX_MESSAGE_SIZES, SIZES(items[0].rows[0]), -1, false},
+    {VX_MESSAGE_SIZES, SIZES(items[1].rows[VX_OUTPUTS_MAX - 1]), INT64_MIN, false},
+    {VX_MESSAGE_SIZES, offsetof(struct vx_message_sizes, items_count), 4, 1, false},
+    {VX_MESSAGE_SIZES, offsetof(struct vx_message_sizes, items_count), 4, 0, false},
+    {VX_MESSAGE_SIZES, offsetof(struct vx_message_sizes, items_count), 4, -1, false},
+};
+
+START_TEST(sizes_and_places_are_in_range)
+{
+    bool places = asks[_i].kind == VX_MESSAGE_PLACES;
+    (places ? say_places : say_sizes)();
+    size_t bytes = places ? vx_message_places_bytes(2) : vx_message_sizes_bytes(2);
+    ck_assert_int_eq(sent(bytes), VX_CODE_OK);
+    memcpy((u8 *)&said + asks[_i].at, &asks[_i].value, asks[_i].bytes);
+    ck_assert_int_eq(sent(bytes), asks[_i].sound ? VX_CODE_OK : VX_CODE_INTERNAL);
+    if (!asks[_i].sound) return;
+    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
+    ck_assert_int_eq(sent(bytes + 1), VX_CODE_INTERNAL);
+}
+END_TEST
+
+/* As many as a batch has, and no more even in a record of that size. */
+START_TEST(sizes_and_places_of_a_whole_batch)
+{
+    for (i32 count = 0; count <= VX_BATCH_ITEMS_MAX + 1; count++) {
+        enum vx_code code =
+            count && count <= VX_BATCH_ITEMS_MAX ? VX_CODE_OK : VX_CODE_INTERNAL;
+        memset(&said, 0, sizeof said);
+        said.head.kind = VX_MESSAGE_SIZES;
+        said.sizes.items_count = count;
+        for (i32 i = 0; i < count && i < VX_BATCH_ITEMS_MAX; i++)
+            said.sizes.items[i].item = i;
+        ck_assert_int_eq(sent(vx_message_sizes_bytes(count)), code);
+        memset(&said, 0, sizeof said);
+        said.head.kind = VX_MESSAGE_PLACES;
+        said.places.items_count = count;
+        for (i32 i = 0; i < count && i < VX_BATCH_ITEMS_MAX; i++)
+            said.places.items[i].item = i;
+        ck_assert_int_eq(sent(vx_message_places_bytes(count)), code);
+    }
+}
+END_TEST
+
 /* A process that dies with unread messages resets the socket; what it sent before is
  * received all the same. */
 START_TEST(last_words_come_behind_a_reset)
@@ -180,6 +285,8 @@ int main(void)
     tcase_add_loop_test(tests, an_answer_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(dones));
     tcase_add_test(tests, an_answer_has_as_many_items_as_a_batch);
+    tcase_add_loop_test(tests, sizes_and_places_are_in_range, 0, (int)VX_COUNT(asks));
+    tcase_add_test(tests, sizes_and_places_of_a_whole_batch);
     tcase_add_test(tests, last_words_come_behind_a_reset);
     tcase_add_loop_test(tests, a_sentence_without_an_end_is_refused, 0, 2);
     tcase_add_loop_test(tests, a_run_has_the_size_that_it_says, 0, 5);

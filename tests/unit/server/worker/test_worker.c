@@ -79,7 +79,11 @@ static void say(enum vx_message_kind kind, i32 instance)
     ck_assert(!vx_channel_send(front.fd, &head, sizeof head).fault);
 }
 
-/* Items of `voxels[i]` voxels; an item of 7 voxels has no coords, but a coords_ref. */
+#define FAR        1 /* outputs of the model, on another set */
+#define FAR_COORDS 2
+
+/* Items of `voxels[i]` voxels; an item of 7 voxels has no coords, but a coords_ref; one of
+ * 9 asks for the places of both far outputs. */
 static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
 {
     static struct vx_message_run run;
@@ -93,11 +97,46 @@ static void say_run(i32 instance, u64 batch, const i64 *voxels, i32 count)
                                             .voxels = voxels[i],
                                             .coords_columns = 4,
                                             .feats_dtype = VX_DTYPE_F32};
+        if (voxels[i] == 9) run.items[i].asks = 1u << FAR | 1u << FAR_COORDS;
         if (voxels[i] != 7) continue;
         run.items[i].coords = (struct vx_place){0};
         run.items[i].coords_ref = (struct vx_coords_ref){7, 7};
     }
     ck_assert(!vx_channel_send(front.fd, &run.head, vx_message_run_bytes(count)).fault);
+}
+
+/* The places of one item, 256 bytes apart behind the first slot's 8192; or a refusal. */
+static void say_places(u64 batch, i32 item, bool refused)
+{
+    static struct vx_message_places places;
+    places.head = (struct vx_message_head){VX_MESSAGE_PLACES, 3, batch};
+    places.items_count = 1;
+    places.items[0] = (struct vx_places_item){.item = item, .refused = refused};
+    for (i32 o = FAR; o <= FAR_COORDS && !refused; o++) {
+        places.items[0].outputs[o] = front.slot;
+        places.items[0].outputs[o].offset += 8192 + 256 * (u64)o;
+    }
+    ck_assert(!vx_channel_send(front.fd, &places.head, vx_message_places_bytes(1)).fault);
+}
+
+/* What the engine wrote to the place of a far output. */
+static i32 far_get(i32 o)
+{
+    const struct vx_slots *slots = vx_shared_slots(front.shared);
+    i32 value;
+    memcpy(&value, slots->memory(slots->context, &front.slot) + 8192 + 256 * o,
+           sizeof value);
+    return value;
+}
+
+static void expect_sizes(u64 batch, i32 item)
+{
+    expect(VX_MESSAGE_SIZES, batch);
+    const struct vx_message_sizes *sizes = &front.in.sizes;
+    ck_assert_int_eq(sizes->items_count, 1);
+    ck_assert_int_eq(sizes->items[0].item, item);
+    for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+        ck_assert_int_eq(sizes->items[0].rows[o], o == FAR || o == FAR_COORDS ? 18 : 0);
 }
 
 static void wait_submits(int count)
@@ -316,6 +355,83 @@ START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
 }
 END_TEST
 
+/* ------- places of outputs ------- */
+
+START_TEST(an_item_asks_and_is_placed_or_refused)
+{
+    static const i64 voxels[] = {5, 9};
+    begin();
+    atomic_store(&stub_may_end, 1);
+    say_run(3, 100, voxels, 2);
+    expect_sizes(100, 1);
+    ck_assert(!hear(20));     /* its batch waits for it */
+    say_places(99, 1, false); /* of no batch here: nobody is left who asks */
+    ck_assert(!hear(20));
+    say_places(100, 1, _i);
+    expect(VX_MESSAGE_DONE, 100);
+    const struct vx_message_done *done = &front.in.done;
+    ck_assert_int_eq(done->items[0].code, VX_CODE_OK);
+    ck_assert_int_eq(done->items[1].code, _i ? VX_CODE_CANCELLED : VX_CODE_OK);
+    ck_assert(done->items[1].ran);
+    ck_assert_int_eq(far_get(FAR), _i ? 0 : 18);
+    ck_assert_int_eq(far_get(FAR_COORDS), _i ? 0 : 18);
+    ck_assert_str_eq(end(), _i ? "sarcux" : "salcux");
+}
+END_TEST
+
+/* The step of a warm-up waits until nothing is under way; what comes waits for it. */
+START_TEST(a_warm_up_waits_for_places_and_holds_what_comes)
+{
+    static const i64 asks[] = {9}, plain[] = {5};
+    begin();
+    say_run(3, 100, asks, 1);
+    expect_sizes(100, 0);
+    say_load(4, 3);
+    do ck_assert(hear(VX_WAIT_SECONDS * 1000));
+    while (front.in.progress.stage != VX_PROGRESS_MADE);
+    say_run(3, 101, plain, 1);
+    say(VX_MESSAGE_STATS, 0);
+    expect(VX_MESSAGE_STATED, 0);
+    ck_assert_int_eq(atomic_load(&stub_submits), 1);
+    say_places(100, 0, false);
+    expect(VX_MESSAGE_DONE, 100);
+    expect(VX_MESSAGE_LOADED, 77);
+    wait_submits(2);
+    atomic_store(&stub_may_end, 1);
+    expect(VX_MESSAGE_DONE, 101);
+    ck_assert_str_eq(end(), "salcwscuux");
+}
+END_TEST
+
+START_TEST(a_model_goes_when_its_last_batch_has_its_places)
+{
+    static const i64 asks[] = {9}, plain[] = {5};
+    begin();
+    say_run(3, 100, asks, 1);
+    expect_sizes(100, 0);
+    say_run(3, 101, plain, 1);
+    say(VX_MESSAGE_UNLOAD, 3);
+    say(VX_MESSAGE_STATS, 0);
+    expect(VX_MESSAGE_STATED, 0);
+    say_places(100, 0, false);
+    atomic_store(&stub_may_end, 2);
+    expect(VX_MESSAGE_DONE, 100);
+    expect(VX_MESSAGE_DONE, 101);
+    ck_assert_str_eq(end(), "saslccux");
+}
+END_TEST
+
+/* Nobody can give it places any more. */
+START_TEST(a_front_that_goes_away_refuses_what_asks)
+{
+    static const i64 asks[] = {9, 9};
+    begin();
+    say_run(3, 100, asks, 1);
+    expect_sizes(100, 0);
+    ck_assert_str_eq(end(), "sarcux");
+}
+END_TEST
+
 static i64 cpu_ns(void)
 {
     struct timespec used;
@@ -367,6 +483,10 @@ int main(void)
     tcase_add_test(tcase, a_load_says_how_far_it_is);
     tcase_add_test(tcase, a_model_goes_after_its_batch);
     tcase_add_test(tcase, a_front_that_goes_away_leaves_nothing_under_way);
+    tcase_add_loop_test(tcase, an_item_asks_and_is_placed_or_refused, 0, 2);
+    tcase_add_test(tcase, a_warm_up_waits_for_places_and_holds_what_comes);
+    tcase_add_test(tcase, a_model_goes_when_its_last_batch_has_its_places);
+    tcase_add_test(tcase, a_front_that_goes_away_refuses_what_asks);
     tcase_add_exit_test(tcase, a_lost_device_ends_the_process_with_its_batch_unanswered,
                         VX_WORKER_EXIT_LOST);
     tcase_add_test(tcase, a_long_batch_does_not_burn_the_core);

@@ -53,9 +53,14 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
     **model = (struct vx_model){.magic = VX_MODEL_MAGIC,
                                 .signature = {.coords_name = "coords",
                                               .feats_channels = 1,
-                                              .outputs_count = 1,
                                               .batching = {.requests_max = 1}}};
-    (*model)->signature.outputs[0] = (struct vx_output){"out", VX_DTYPE_F32, 1};
+    (*model)->signature.outputs_count = 3;
+    (*model)->signature.outputs[0] =
+        (struct vx_output){"out", VX_DTYPE_F32, 1, 0, -1, ""};
+    (*model)->signature.outputs[1] =
+        (struct vx_output){"far", VX_DTYPE_F32, 1, 1, 2, "2x2x2"};
+    (*model)->signature.outputs[2] =
+        (struct vx_output){"far_coords", VX_DTYPE_I32, 4, 1, 2, "2x2x2"};
     return VX_OK;
 }
 
@@ -106,6 +111,7 @@ void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
 /* An item of 13 voxels fails; the others return their input. */
 static void item_end(struct vx_item *item)
 {
+    if (item->status.fault) return; /* refused */
     item->status = VX_OK;
     item->pairs = item->coords ? item->coords[0] : -1;
     item->geometry_kept = vx_coords_ref_there(item->coords_ref);
@@ -115,10 +121,55 @@ static void item_end(struct vx_item *item)
     item->status = vx_status_of_code(VX_CODE_INVALID_ARGUMENT);
 }
 
+static bool item_waits(const struct vx_item *item)
+{
+    return item->asks && item->asking != VX_ASKING_PLACED;
+}
+
+/* The oldest batch waits for the places of its items. */
+static bool first_waits(const struct vx_engine *engine)
+{
+    bool waits = false;
+    for (i32 i = 0; i < engine->batches[0]->items_count; i++)
+        waits = waits || item_waits(&engine->batches[0]->items[i]);
+    return waits;
+}
+
+/* An output of an item that asks has twice its rows, and its place gets that number. */
+bool vx_engine_asked(struct vx_engine *engine, struct vx_asked *asked)
+{
+    *asked = (struct vx_asked){.count = 0};
+    for (i32 b = 0; b < engine->count && !asked->count; b++) {
+        asked->batch = engine->batches[b];
+        for (i32 i = 0; i < asked->batch->items_count; i++) {
+            struct vx_item *item = &asked->batch->items[i];
+            if (!item->asks || item->asking != VX_ASKING_NONE) continue;
+            item->asking = VX_ASKING_TOLD;
+            for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
+                if (item->asks >> o & 1) item->rows[o] = 2 * item->voxels;
+            asked->items[asked->count++] = i;
+        }
+    }
+    if (asked->count) event('a');
+    return asked->count > 0;
+}
+
+void vx_engine_place(struct vx_engine *engine, struct vx_batch *batch, i32 item)
+{
+    struct vx_item *it = &batch->items[item];
+    (void)engine;
+    ck_assert_int_eq(it->asking, VX_ASKING_TOLD);
+    it->asking = VX_ASKING_PLACED;
+    event(it->status.fault ? 'r' : 'l');
+    for (i32 o = 0; o < VX_OUTPUTS_MAX && !it->status.fault; o++)
+        if (it->asks >> o & 1) *(i32 *)it->outputs[o] = (i32)it->rows[o];
+}
+
 struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
 {
     atomic_fetch_add(&stub_asked, 1);
     if (!engine->count || (!wait && atomic_load(&stub_may_end) <= 0)) return NULL;
+    if (first_waits(engine)) return NULL;
     if (!wait) atomic_fetch_sub(&stub_may_end, 1);
     struct vx_batch *batch = engine->batches[0];
     engine->batches[0] = engine->batches[--engine->count];

@@ -20,7 +20,8 @@ extern atomic_int stub_pieces_begun, stub_pieces_may_end;
 extern int stub_pieces_of_slow;
 extern atomic_bool stub_is_lost;
 /* The events, to be read after join: s submit, c collect, u unload, w warm-up, p step
- * of the slow warm-up (except one that goes on for ever), x close. */
+ * of the slow warm-up (except one that goes on for ever), a items ask, l places, r a
+ * refusal, x close. */
 extern char stub_events[256];
 
 #endif
