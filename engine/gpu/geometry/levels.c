@@ -24,13 +24,6 @@ static size_t take(size_t *bytes, size_t count, size_t each)
     return offset;
 }
 
-static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
-                        const void *args, struct vx_why *why)
-{
-    struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
-    return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
-}
-
 static u32 blocks_of(struct vx_kernel_set *set, i64 work, i64 each, i64 per_processor)
 {
     i64 most = vx_gpu_caps(vx_kernel_set_gpu(set))->processors * per_processor;
@@ -202,7 +195,7 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
     struct vx_set_derive_args derive;
     for (i32 s = 1; s < levels->sets_count; s++) {
         derive_args(queue->set, levels, request, s, &derive);
-        VX_TRY(launch(queue, "set_derive", &derive, why));
+        VX_TRY(vx_gpu_map_launch(queue, "set_derive", &derive, why));
     }
     for (i32 s = 1; s < levels->sets_count;) {
         struct vx_set_number_args args = {.count = 0};
@@ -212,7 +205,7 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
             args.sets[args.count++] = sets[s];
         }
         args.blocks = blocks_of(queue->set, most, VX_SET_THREADS, SET_BLOCKS);
-        VX_TRY(launch(queue, "set_number", &args, why));
+        VX_TRY(vx_gpu_map_launch(queue, "set_number", &args, why));
     }
     return VX_OK;
 }
@@ -233,7 +226,7 @@ static vx_status build_small(const struct vx_gpu_queue *queue,
     VX_TRY(upload_send(queue, upload, at, why));
     const struct vx_set_derive_many_args many = {count, derived,
                                                  (void *)(upload->device + at)};
-    return launch(queue, "set_derive_many", &many, why);
+    return vx_gpu_map_launch(queue, "set_derive_many", &many, why);
 }
 
 vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
@@ -472,7 +465,7 @@ static vx_status keys_many(const struct vx_gpu_queue *queue, struct vx_gpu_uploa
     VX_TRY(upload_send(queue, upload, at, why));
     const struct vx_set_coords_many_args all = {many->count,
                                                 (void *)(upload->device + at), blocks};
-    return launch(queue, "set_coords_many", &all, why);
+    return vx_gpu_map_launch(queue, "set_coords_many", &all, why);
 }
 
 vx_status vx_gpu_level_keys_build(const struct vx_gpu_queue *queue,
@@ -490,7 +483,7 @@ vx_status vx_gpu_level_keys_build(const struct vx_gpu_queue *queue,
     for (i32 i = 0; i < count; i++) {
         if (!keys[i].rows || (together && keys[i].rows <= VX_BRICK_SMALL)) continue;
         struct vx_set_coords_args args = keys_args(queue->set, &keys[i]);
-        VX_TRY(launch(queue, "set_coords", &args, why));
+        VX_TRY(vx_gpu_map_launch(queue, "set_coords", &args, why));
     }
     return VX_OK;
 }

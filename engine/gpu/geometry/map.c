@@ -108,8 +108,8 @@ void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *co
     };
 }
 
-static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
-                        const struct vx_brick_index_args *args, struct vx_why *why)
+vx_status vx_gpu_map_launch(const struct vx_gpu_queue *queue, const char *name,
+                            const void *args, struct vx_why *why)
 {
     struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
     return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
@@ -118,12 +118,13 @@ static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
 vx_status vx_gpu_index_launch(const struct vx_gpu_queue *queue,
                               const struct vx_brick_index_args *args, struct vx_why *why)
 {
-    if (args->n <= VX_BRICK_SMALL) return launch(queue, "brick_small", args, why);
+    if (args->n <= VX_BRICK_SMALL)
+        return vx_gpu_map_launch(queue, "brick_small", args, why);
     const struct vx_gpu_words zeros = {args->counts, 0, layout_of(args->n).zeros};
     VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &zeros, why));
-    VX_TRY(launch(queue, "brick_insert", args, why));
-    VX_TRY(launch(queue, "brick_number", args, why));
-    return launch(queue, "brick_rank", args, why);
+    VX_TRY(vx_gpu_map_launch(queue, "brick_insert", args, why));
+    VX_TRY(vx_gpu_map_launch(queue, "brick_number", args, why));
+    return vx_gpu_map_launch(queue, "brick_rank", args, why);
 }
 
 vx_status vx_gpu_index_build(const struct vx_gpu_queue *queue,

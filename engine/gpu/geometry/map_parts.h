@@ -17,6 +17,10 @@ struct vx_jit_wanted vx_gpu_map_wanted(const char *name, i32 tile);
 /* Adds every tile of each kernel; returns how many were added. */
 i32 vx_gpu_map_named(const char *const *names, size_t names_count,
                      struct vx_jit_wanted *wanted, i32 room);
+/* Launches the first tile of a kernel without types. */
+VX_MUST_USE vx_status vx_gpu_map_launch(const struct vx_gpu_queue *queue,
+                                        const char *name, const void *args,
+                                        struct vx_why *why);
 void vx_gpu_index_args(struct vx_kernel_set *set, const struct vx_gpu_coords *coords,
                        struct vx_brick_index_args *args);
 VX_MUST_USE vx_status vx_gpu_index_launch(const struct vx_gpu_queue *queue,

@@ -57,13 +57,6 @@ static vx_status parts_send(const struct vx_gpu_queue *queue,
                           why);
 }
 
-static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
-                        const void *args, struct vx_why *why)
-{
-    struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
-    return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
-}
-
 /* Divides the blocks of a launch among the pieces by their chunks; returns the blocks. */
 static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
                        struct vx_join_share *shares)
@@ -209,7 +202,7 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
                            (struct vx_brick_map_args *)maps.host + k * count);
     VX_TRY(parts_send(queue, upload, from, why));
     const struct vx_brick_small_many_args sets = {many->count, index.device};
-    VX_TRY(launch(queue, "brick_small_many", &sets, why));
+    VX_TRY(vx_gpu_map_launch(queue, "brick_small_many", &sets, why));
     for (size_t k = 0; k < keys; k++) {
         struct vx_jit_wanted kernel = vx_gpu_map_kernel(&build->keys[k], true);
         const struct vx_brick_map_many_args args = {
@@ -276,7 +269,7 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
         .count = count, .shares = shares.device, .pairs = pairs.device};
     args.blocks = shares_make(queue->set, chunks, count, shares.host);
     VX_TRY(parts_send(queue, upload, from, why));
-    return launch(queue, "words_differ", &args, why);
+    return vx_gpu_map_launch(queue, "words_differ", &args, why);
 }
 
 /* --- join --- */
@@ -456,10 +449,10 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     VX_TRY(parts_send(queue, upload, from, why));
     for (i32 i = 0; i < joining.rows_count; i++)
         if (joining.rows[i].blocks)
-            VX_TRY(launch(queue, "join_rows", &joining.rows[i], why));
+            VX_TRY(vx_gpu_map_launch(queue, "join_rows", &joining.rows[i], why));
     for (i32 i = 0; i < joining.maps_count; i++)
         if (joining.maps[i].blocks)
-            VX_TRY(launch(queue, "join_map", &joining.maps[i], why));
+            VX_TRY(vx_gpu_map_launch(queue, "join_map", &joining.maps[i], why));
     return VX_OK;
 }
 
@@ -484,7 +477,7 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
     const struct vx_piece_results_args args = {
         results->pieces_count, places.device,
         (struct vx_piece_result *)(void *)results->results};
-    return launch(queue, "piece_results", &args, why);
+    return vx_gpu_map_launch(queue, "piece_results", &args, why);
 }
 
 i32 vx_gpu_pieces_kernels(struct vx_jit_wanted *wanted, i32 room)

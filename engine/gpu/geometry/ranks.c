@@ -16,13 +16,6 @@
 
 _Static_assert(VX_KEY_MEMBERS_MAX >= VX_BATCH_ITEMS_MAX, "all items of a round");
 
-static vx_status launch(const struct vx_gpu_queue *queue, const char *name,
-                        const void *args, struct vx_why *why)
-{
-    struct vx_jit_wanted wanted = vx_gpu_map_wanted(name, 0);
-    return vx_kernel_launch(queue->set, queue->stream, &wanted, args, why);
-}
-
 /* Offsets in the scratch. */
 struct layout {
     size_t keys;              /* (N) u64 */
@@ -110,9 +103,9 @@ static vx_status pass(struct sort *sort, const struct vx_key_pass *it, const u32
                                             .tiles = args.tiles,
                                             .counts = args.counts,
                                             .totals = args.totals};
-    VX_TRY(launch(sort->queue, "order_count", &args, sort->why));
-    VX_TRY(launch(sort->queue, "count_scan", &scan, sort->why));
-    VX_TRY(launch(sort->queue, "order_scatter", &args, sort->why));
+    VX_TRY(vx_gpu_map_launch(sort->queue, "order_count", &args, sort->why));
+    VX_TRY(vx_gpu_map_launch(sort->queue, "count_scan", &scan, sort->why));
+    VX_TRY(vx_gpu_map_launch(sort->queue, "order_scatter", &args, sort->why));
     sort->rows = args.rows_out;
     sort->turn = !sort->turn;
     return VX_OK;
@@ -127,7 +120,7 @@ static vx_status pass_members(struct sort *sort)
     if (args.members == 1) return VX_OK;
     args.rows = sort->rows;
     args.numbers = at(sort, sort->layout.numbers);
-    VX_TRY(launch(sort->queue, "key_members", &args, sort->why));
+    VX_TRY(vx_gpu_map_launch(sort->queue, "key_members", &args, sort->why));
     return pass(sort, &last, args.numbers);
 }
 
@@ -145,7 +138,7 @@ static vx_status sort_small(struct sort *sort)
 {
     sort->key.rows_out = at(sort, sort->layout.rows[0]);
     sort->rows = sort->key.rows_out;
-    return launch(sort->queue, "key_small", &sort->key, sort->why);
+    return vx_gpu_map_launch(sort->queue, "key_small", &sort->key, sort->why);
 }
 
 /* True if a block can sort each member. */
@@ -190,7 +183,7 @@ static vx_status ranks_write(const struct sort *sort, struct vx_gpu_upload *uplo
                                            .members = (void *)(upload->device + from),
                                            .keys = sort->key.keys,
                                            .rows = sort->rows};
-    return launch(sort->queue, "set_ranks", &args, sort->why);
+    return vx_gpu_map_launch(sort->queue, "set_ranks", &args, sort->why);
 }
 
 vx_status vx_gpu_ranks_build(const struct vx_gpu_queue *queue,

@@ -64,13 +64,11 @@ vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, struct vx_wh
                                          .keys = forward->ordered[o].sorted,
                                          .starts = starts_of(forward, o),
                                          .count = count_of(forward, o)};
-        struct vx_jit_wanted kernel = vx_gpu_map_wanted("key_starts", 0);
         if (!plan->ordered[o].samples) continue;
         for (i32 i = 0; i < forward->items_count; i++)
             args.edges[i + 1] =
                 args.edges[i] + (i32)forward->item_rows[(i64)i * plan->sets_count + set];
-        VX_TRY(vx_kernel_launch(forward->queue.set, forward->queue.stream, &kernel, &args,
-                                why));
+        VX_TRY(vx_gpu_map_launch(&forward->queue, "key_starts", &args, why));
     }
     return VX_OK;
 }
@@ -80,10 +78,9 @@ static vx_status sums(const struct vx_gpu_forward *forward,
                       struct vx_group_norm_device_args *args, i32 squares,
                       struct vx_why *why)
 {
-    struct vx_jit_wanted means = vx_gpu_map_wanted("group_means", 0);
     args->squares = squares;
     VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_GROUP_SUMS, args, why));
-    return vx_kernel_launch(forward->queue.set, forward->queue.stream, &means, args, why);
+    return vx_gpu_map_launch(&forward->queue, "group_means", args, why);
 }
 
 vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,

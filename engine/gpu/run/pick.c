@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/gpu/run/pick.h"
+
+#include "engine/base/process/check.h"
+
+/* Reports that a request does not fit.  Overwrites the model's `places`. */
+static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model *model,
+                           i64 n, struct vx_why *why)
+{
+    struct vx_gpu_places *places = &model->gpu->places;
+    i64 fits = model->signature.voxels_max;
+    VX_ENSURE_WHY(n <= model->gpu->choices->voxels_max, why, RESOURCE_EXHAUSTED,
+                  "too many voxels for this model",
+                  "expected at most %lld voxels, got %lld", (long long)fits,
+                  (long long)n);
+    i64 rows[VX_SETS_MAX];
+    vx_sets_rows_max(model->plan->sets, model->plan->sets_count, n, rows);
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1}, places);
+    VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
+                "%lld voxels need %zu bytes of device memory (activations, neighbour "
+                "maps, workspaces), %zu are available: at most %lld voxels fit",
+                (long long)n, places->bytes, room->bytes, (long long)fits);
+}
+
+/* The descriptions of a join of M pieces with K maps and lists take at most K * (M * 64 + 576)
+ * bytes.  This part of the room of an upload is for them. */
+#define JOIN_BYTES (96 << 10)
+
+static i32 members_max(const struct vx_plan *plan)
+{
+    i64 keys = plan->maps_count + 3 * (i64)plan->ordered_count;
+    if (!keys) keys = 1;
+    i64 most = (JOIN_BYTES / keys - 576) / 64;
+    if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;
+    return most < 1 ? 1 : (i32)most;
+}
+
+/* Picks waiting items in their order, up to the model's voxels_max.  An item that exceeds
+ * it alone is answered with an error. */
+static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_round *round = &slot->round;
+    i64 n = 0, most = slot->model->signature.voxels_max;
+    i32 count = 0, count_max = members_max(slot->model->plan);
+    for (i32 i = 0; i < slot->batch->items_count && count < count_max; i++) {
+        struct vx_item *item = &slot->batch->items[i];
+        if (slot->states[i] == VX_GPU_ITEM_DONE) continue;
+        if (item->voxels > most) {
+            item->status = too_large(room, slot->model, item->voxels, &item->why);
+            slot->states[i] = VX_GPU_ITEM_DONE;
+            continue;
+        }
+        if (n + item->voxels > most) break;
+        n += item->voxels;
+        round->members[count++] = (struct vx_gpu_member){
+            .item = item, .apart = slot->states[i] == VX_GPU_ITEM_WAITS_APART};
+    }
+    return count;
+}
+
+/* Groups the members by the type of their features, because one launch converts adjacent
+ * features of one type.  True if a member has moved. */
+static bool members_group(struct vx_gpu_round *round)
+{
+    static const enum vx_dtype dtypes[] = {VX_DTYPE_F32, VX_DTYPE_F16, VX_DTYPE_BF16};
+    struct vx_gpu_member members[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    bool moved = false;
+    for (size_t d = 0; d < VX_COUNT(dtypes); d++)
+        for (i32 i = 0; i < round->members_count; i++) {
+            if (round->members[i].item->feats_dtype != dtypes[d]) continue;
+            moved |= i != count;
+            members[count++] = round->members[i];
+        }
+    if (!moved) return false;
+    VX_ASSERT(count == round->members_count);
+    for (i32 i = 0; i < count; i++) round->members[i] = members[i];
+    return true;
+}
+
+void vx_gpu_pick_places(struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_model *gpu = slot->model->gpu;
+    const struct vx_gpu_sizes sizes = {slot->round.rows, slot->round.members_count};
+    vx_gpu_places_make(gpu->choices, &sizes, &gpu->places);
+}
+
+/* Lays the round out as if each set of each member were as large as it can be. */
+static void places_bound(struct vx_gpu_slot *slot)
+{
+    const struct vx_plan *plan = slot->model->plan;
+    struct vx_gpu_round *round = &slot->round;
+    for (i32 i = 0; i < round->members_count; i++)
+        vx_sets_rows_max(plan->sets, plan->sets_count, round->members[i].item->voxels,
+                         round->rows + (i64)i * plan->sets_count);
+    vx_gpu_pick_places(slot);
+}
+
+bool vx_gpu_pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
+{
+    struct vx_gpu_places *places = &slot->model->gpu->places;
+    struct vx_gpu_round *round = &slot->round;
+    while ((round->members_count = pick_members(room, slot)) > 0) {
+        for (; round->members_count > 0; round->members_count--) {
+            places_bound(slot);
+            if (places->bytes <= room->bytes) break;
+        }
+        round->bytes = places->bytes;
+        if (round->members_count > 1 && members_group(round)) places_bound(slot);
+        if (round->members_count) return true;
+        struct vx_item *first = round->members[0].item;
+        first->status = too_large(room, slot->model, first->voxels, &first->why);
+        slot->states[vx_gpu_slot_index(slot, first)] = VX_GPU_ITEM_DONE;
+    }
+    return false;
+}
