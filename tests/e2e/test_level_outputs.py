@@ -372,7 +372,9 @@ def test_the_command_line_writes_and_draws_them(daemon, client, output, tmp_path
     expected = client.infer("ends", coords, feats).sparse(output)
     for ending in ("npz", "npy", "ply"):
         run_cli(daemon, "--model", "ends", str(tmp_path / "in.npz"), "--output", output, "-o",
-                str(tmp_path / f"out.{ending}"), "--render", str(tmp_path / "out.png"))
+                str(tmp_path / f"out.{ending}"))
+    run_cli(daemon, "--model", "ends", str(tmp_path / "in.npz"), "--output", output, "--render",
+            str(tmp_path / "out.png"), "--size", "120x90")
     with np.load(tmp_path / "out.npz") as got:
         np.testing.assert_array_equal(got["coords"], expected.coords)
         np.testing.assert_array_equal(got[output], expected.features)
