@@ -65,7 +65,7 @@ struct vx_join_rows_args {
 
 struct vx_join_map_piece {
     int64_t n, base;
-    int64_t raise; /* base + n, and all row numbers raised, are at most 2^31 */
+    int64_t raise;         /* base + n, and all row numbers raised, are at most 2^31 */
     const int32_t *nbr;    /* (n, nbr_stride) */
     const uint32_t *masks; /* (n, words) */
 };

@@ -129,8 +129,11 @@ static void sets_build(struct round *round)
         const struct vx_cloud *cloud = &round->requests[r].cloud;
         const struct vx_gpu_coords coords = {
             put(round, cloud->coords, (size_t)(cloud->n * cloud->columns) * 4),
-            cloud->columns, cloud->n, give(round, vx_gpu_index_bytes(cloud->n)),
-            give(round, (size_t)cloud->n * 4), {0}};
+            cloud->columns,
+            cloud->n,
+            give(round, vx_gpu_index_bytes(cloud->n)),
+            give(round, (size_t)cloud->n * 4),
+            {0}};
         need(round,
              vx_gpu_index_build(&round->queue, &coords, &round->why, &round->indices[r]));
     }

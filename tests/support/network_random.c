@@ -142,9 +142,10 @@ static void pick_space(struct vx_grammar *g)
 static void say_inputs(struct vx_grammar *g)
 {
     const struct vx_random_network *network = g->network;
-    vx_grammar_say(g, "{\"format\":1,\"precision\":\"fp32\",\"description\":\"seed %llu, %s\",\n",
-                   (unsigned long long)network->seed,
-                   network->positive ? "positive" : "of both signs");
+    vx_grammar_say(
+        g, "{\"format\":1,\"precision\":\"fp32\",\"description\":\"seed %llu, %s\",\n",
+        (unsigned long long)network->seed,
+        network->positive ? "positive" : "of both signs");
     vx_grammar_say(g, "\"inputs\":{");
     if (network->shape[0]) {
         vx_grammar_say(g, "\"coords\":{\"name\":\"coords\"");

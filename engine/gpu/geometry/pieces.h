@@ -67,8 +67,8 @@ struct vx_gpu_build {
     i32 pieces_count;
     const struct vx_map_key *keys;
     i32 keys_count;
-    void *
-        scratch; /* free when the stream has passed the build, unless there are indices */
+    /* Free when the stream has passed the build, unless there are indices. */
+    void *scratch;
     /* (pieces_count) out, or NULL: indices that stay, for levels.h; no maps then. */
     struct vx_gpu_index *indices;
 };
