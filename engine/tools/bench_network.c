@@ -171,18 +171,39 @@ static void network_remove(const struct network *network)
 
 /* --- requests --- */
 
-/* Host memory of one request. */
+/* Host memory of one request, page-locked for a GPU, as a daemon's arena is. */
+struct host {
+    void *memory;
+    bool pinned;
+};
 struct request {
-    i32 *coords;
-    void *feats, *outputs[VX_OUTPUTS_MAX];
+    struct host coords, feats, outputs[VX_OUTPUTS_MAX];
     struct vx_data *data;
 };
 
-static void request_free(struct request *request)
+/* A driver that refuses to lock it only makes copies slower. */
+static vx_status host_make(const struct network *network, size_t bytes, struct host *host)
 {
-    vx_free(request->coords);
-    vx_free(request->feats);
-    for (i32 i = 0; i < VX_OUTPUTS_MAX; i++) vx_free(request->outputs[i]);
+    struct vx_why unused;
+    host->memory = vx_alloc(bytes + 1);
+    VX_ENSURE(host->memory, RESOURCE_EXHAUSTED, "no memory for a request to measure");
+    host->pinned =
+        network->wanted->kind != VX_DEVICE_FAKE &&
+        !vx_engine_pin(network->engine, host->memory, bytes + 1, &unused).fault;
+    return VX_OK;
+}
+
+static void host_free(const struct network *network, struct host *host)
+{
+    if (host->pinned) vx_engine_unpin(network->engine, host->memory);
+    vx_free(host->memory);
+}
+
+static void request_free(const struct network *network, struct request *request)
+{
+    host_free(network, &request->coords);
+    host_free(network, &request->feats);
+    for (i32 i = 0; i < VX_OUTPUTS_MAX; i++) host_free(network, &request->outputs[i]);
     vx_data_close(&request->data);
 }
 
@@ -191,11 +212,9 @@ static vx_status output_make(const struct network *network, i32 o, i64 rows,
 {
     const struct vx_output *output = &vx_model_signature(network->model)->outputs[o];
     size_t row = (size_t)output->channels * vx_dtype_bytes(output->dtype);
-    if (!request->outputs[o]) request->outputs[o] = vx_alloc((size_t)rows * row + 1);
-    VX_ENSURE_WHY(request->outputs[o], &item->why, RESOURCE_EXHAUSTED,
-                  "no memory for an answer to measure",
-                  "no memory for an answer of %lld rows", (long long)rows);
-    item->outputs[o] = request->outputs[o];
+    if (!request->outputs[o].memory)
+        VX_TRY(host_make(network, (size_t)rows * row, &request->outputs[o]));
+    item->outputs[o] = request->outputs[o].memory;
     return VX_OK;
 }
 
@@ -235,19 +254,18 @@ static vx_status request_make(const struct network *network, i64 n,
     const struct vx_signature *signature = vx_model_signature(network->model);
     const i64 feats = n * signature->feats_channels;
     VX_TRY(vx_data_open(VX_NUMBER_F16, 2, 1.0f, &request->data));
-    request->coords = vx_alloc((size_t)n * 4 * sizeof(i32));
-    request->feats = vx_alloc((size_t)feats * 2);
-    VX_ENSURE(request->coords && request->feats, RESOURCE_EXHAUSTED,
-              "no memory for a request to measure");
-    VX_TRY(coords_make(network, n, request->coords));
+    VX_TRY(host_make(network, (size_t)n * 4 * sizeof(i32), &request->coords));
+    VX_TRY(host_make(network, (size_t)feats * 2, &request->feats));
+    VX_TRY(coords_make(network, n, request->coords.memory));
     for (i64 at = 0; at < feats; at += VX_DATA_BLOCK) {
         i64 left = feats - at < VX_DATA_BLOCK ? feats - at : VX_DATA_BLOCK;
-        memcpy((u8 *)request->feats + 2 * at, request->data->typed, 2 * (size_t)left);
+        memcpy((u8 *)request->feats.memory + 2 * at, request->data->typed,
+               2 * (size_t)left);
     }
-    *item = (struct vx_item){.coords = request->coords,
+    *item = (struct vx_item){.coords = request->coords.memory,
                              .coords_columns = 4,
                              .voxels = n,
-                             .feats = request->feats,
+                             .feats = request->feats.memory,
                              .feats_dtype = VX_DTYPE_F16};
     for (i32 i = 0; i < signature->outputs_count; i++)
         if (signature->outputs[i].set)
@@ -305,7 +323,7 @@ static void network_print(struct network *network, const struct vx_item *item, i
 
 static vx_status network_requests(struct network *network, i64 n, struct vx_why *why)
 {
-    struct request request = {.coords = NULL};
+    struct request request = {.data = NULL};
     struct vx_item item;
     struct vx_batch batch = {.items = &item, .items_count = 1};
     vx_status status = request_make(network, n, &request, &item);
@@ -325,7 +343,7 @@ static vx_status network_requests(struct network *network, i64 n, struct vx_why 
         network->ns[WALL][run] = (f64)wall;
     }
     if (!status.fault) network_print(network, &item, n);
-    request_free(&request);
+    request_free(network, &request);
     return status;
 }
 
