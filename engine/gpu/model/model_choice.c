@@ -64,21 +64,32 @@ static int bits_of(const struct vx_gpu_choices *choices, i32 launch)
     return vx_bit_length((u64)choices->rows_max[set]);
 }
 
+/* Whether rows of a map may be sorted by their masks.  A coarse voxel has most of the few
+ * voxels of its block, so that sorting by them saves nothing, and costs its launches. */
+#define BLOCK_OFFSETS 8
+static bool sorting_pays(const struct vx_plan *plan, i32 map)
+{
+    if (map < 0) return false;
+    const struct vx_map_key *key = &plan->maps[map];
+    return key->kind != VX_MAP_DOWN || vx_map_offsets(key) > BLOCK_OFFSETS;
+}
+
 static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *pick)
 {
     /* A layer of one offset has no map, and only IMPLICIT needs none. */
-    struct vx_pick linear = *pick;
-    linear.algorithm = VX_CONV_IMPLICIT;
+    struct vx_pick plain = *pick;
+    plain.algorithm = VX_CONV_IMPLICIT;
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         if (!vx_gpu_is_conv(launch)) continue;
-        bool map = launch->map >= 0;
+        bool sorted = sorting_pays(choices->plan, launch->map);
+        if (launch->map >= 0 && pick->algorithm != VX_CONV_AUTO) sorted = true;
         for (int bits = 1; bits <= bits_of(choices, i); bits++) {
             struct vx_conv_problem problem;
             struct vx_conv_choice *choice = choice_at(choices, i, bits);
             vx_gpu_problem_make(choices, i, size_middle(bits), &problem);
-            (void)vx_pick_conv(map ? pick : &linear, &problem, choice);
-            VX_ASSERT(map || choice->algorithm == VX_CONV_IMPLICIT);
+            (void)vx_pick_conv(sorted ? pick : &plain, &problem, choice);
+            VX_ASSERT(sorted || choice->algorithm == VX_CONV_IMPLICIT);
         }
     }
 }

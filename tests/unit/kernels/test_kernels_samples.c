@@ -337,7 +337,7 @@ START_TEST(test_group_norm)
                                              .bias = _i % 3 ? bias : NULL,
                                              .out = in};
     const size_t slots = (size_t)vx_group_norm_slots(args.n, args.samples_max);
-    const size_t groups = (size_t)(norm->count * args.groups);
+    const size_t groups = (size_t)norm->count * (size_t)args.groups;
     args.partial = vx_alloc(slots * (size_t)args.c * sizeof(f64));
     args.mean = vx_alloc(groups * sizeof(f64));
     args.scale = vx_alloc(groups * sizeof(f64));
