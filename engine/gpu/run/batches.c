@@ -351,7 +351,8 @@ static bool await(struct vx_gpu_batches *batches)
     struct vx_gpu_slot *slot = &slots[goes[1]];
     struct vx_why why = {{0}};
     if (!goes[0] && !goes[1]) return false;
-    if (goes[0] && goes[1]) {
+    /* Sets are made in less time than the driver needs to wake a thread. */
+    if ((goes[0] && goes[1]) || slot->stage == VX_GPU_STAGE_SIZES) {
         sched_yield();
         return true;
     }

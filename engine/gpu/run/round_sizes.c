@@ -86,19 +86,31 @@ static vx_status levels_make(struct vx_gpu_round *round, struct vx_gpu_piece *pi
     return vx_gpu_levels_build(&lane->queue, &lane->upload, &made->levels, why);
 }
 
-/* Copies out what the host must know: faults of coordinates, and the size of each set. */
+/* Copies out the faults of the coordinates: of one piece directly, of several together. */
+static vx_status faults_send(struct vx_gpu_round *round,
+                             const struct vx_gpu_piece *pieces, struct vx_why *why)
+{
+    struct vx_gpu_lane *lane = round->lane;
+    const i32 count = round->made.levels.requests_count;
+    struct vx_gpu_copy copy = {lane->answers, lane->results,
+                               (size_t)count * sizeof *lane->results};
+    if (count == 1) {
+        copy = (struct vx_gpu_copy){lane->answers[0].fault, pieces[0].fault,
+                                    sizeof lane->answers[0].fault};
+    } else {
+        const struct vx_gpu_results results = {pieces, count, NULL, lane->results};
+        VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
+    }
+    return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);
+}
+
+/* Copies out what the host must know: faults, and the size of each set. */
 static vx_status sizes_send(struct vx_gpu_round *round, const struct vx_gpu_piece *pieces,
                             struct vx_why *why)
 {
     const struct vx_gpu_levels *levels = &round->made.levels;
     struct vx_gpu_lane *lane = round->lane;
-    const i32 count = levels->requests_count;
-    const struct vx_gpu_results results = {pieces, count, NULL, lane->results};
-    VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
-    VX_TRY(vx_gpu_copy_out(lane->gpu, lane->queue.stream,
-                           &(struct vx_gpu_copy){lane->answers, lane->results,
-                                                 (size_t)count * sizeof *lane->results},
-                           why));
+    VX_TRY(faults_send(round, pieces, why));
     if (levels->sets_count == 1) return VX_OK;
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
                            &(struct vx_gpu_copy){lane->counts, levels->counts,
