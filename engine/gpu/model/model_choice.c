@@ -184,6 +184,27 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     return vx_conv_workspace(&problem, choice);
 }
 
+/* The most that a launch needs with so many rows or fewer; adds all sorted maps. */
+static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launch,
+                                 struct vx_gpu_places *places)
+{
+    const struct vx_launch *at = &choices->plan->launches[launch];
+    const int sizes = vx_bit_length((u64)places->rows[at->set]);
+    size_t most = places_launch(choices, launch, places);
+    for (int bits = 1; vx_gpu_is_conv(at) && bits < sizes; bits++) {
+        const i64 last = ((i64)1 << bits) - 1;
+        const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, last);
+        struct vx_conv_problem problem;
+        vx_gpu_problem_make(choices, launch, last, &problem);
+        if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
+            (void)places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm),
+                                places);
+        size_t wanted = vx_conv_workspace(&problem, choice);
+        if (wanted > most) most = wanted;
+    }
+    return most;
+}
+
 static size_t ordered_take(size_t *bytes, void *memory, i64 rows, size_t each, void **to)
 {
     if (memory) *to = (u8 *)memory + *bytes;
@@ -403,7 +424,9 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     if (!places_rows(choices, sizes, places)) return;
     samples_count(plan, sizes, places);
     for (i32 i = 0; i < plan->launches_count; i++) {
-        size_t wanted = places_launch(choices, i, places);
+        size_t wanted = sizes->bounds && plan->levels
+                            ? places_launch_most(choices, i, places)
+                            : places_launch(choices, i, places);
         if (wanted > workspace) workspace = wanted;
     }
     places->shared = places_perms(plan, sizes, places);
@@ -436,7 +459,7 @@ size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
         i64 last = ((i64)1 << bits) - 1;
         vx_sets_rows_max(choices->plan->sets, choices->plan->sets_count,
                          last > n ? n : last, rows);
-        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1}, places);
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true}, places);
         if (places->bytes > most) most = places->bytes;
     }
     return most;

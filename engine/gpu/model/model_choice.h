@@ -7,7 +7,7 @@
  * lengths change.
  *
  *   VX_TRY(vx_gpu_choices_open(&want, &choices));
- *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1}, &places);
+ *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false}, &places);
  *   if (places.bytes > have) ...
  *   vx_gpu_choices_close(&choices);
  *
@@ -58,6 +58,9 @@ struct vx_gpu_choices {
 struct vx_gpu_sizes {
     const i64 *rows; /* (count, the plan's sets) */
     i32 count;       /* 1 .. VX_BATCH_ITEMS_MAX */
+    /* The rows are bounds: lay out what any smaller numbers on sets but 0 need, too, as a
+     * smaller one may have an algorithm that needs more. */
+    bool bounds;
 };
 /* Rows sorted by one map's masks. */
 struct vx_gpu_sorted {

@@ -15,7 +15,8 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                   (long long)n);
     i64 rows[VX_SETS_MAX];
     vx_sets_rows_max(model->plan->sets, model->plan->sets_count, n, rows);
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1}, places);
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1, true},
+                       places);
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
                 "%lld voxels need %zu bytes of device memory (activations, neighbour "
                 "maps, workspaces), %zu are available: at most %lld voxels fit",
@@ -78,11 +79,17 @@ static bool members_group(struct vx_gpu_round *round)
     return true;
 }
 
-void vx_gpu_pick_places(struct vx_gpu_slot *slot)
+static void places_make(struct vx_gpu_slot *slot, bool bounds)
 {
     struct vx_gpu_model *gpu = slot->model->gpu;
-    const struct vx_gpu_sizes sizes = {slot->round.rows, slot->round.members_count};
+    const struct vx_gpu_sizes sizes = {slot->round.rows, slot->round.members_count,
+                                       bounds};
     vx_gpu_places_make(gpu->choices, &sizes, &gpu->places);
+}
+
+void vx_gpu_pick_places(struct vx_gpu_slot *slot)
+{
+    places_make(slot, false);
 }
 
 /* Lays the round out as if each set of each member were as large as it can be. */
@@ -93,7 +100,7 @@ static void places_bound(struct vx_gpu_slot *slot)
     for (i32 i = 0; i < round->members_count; i++)
         vx_sets_rows_max(plan->sets, plan->sets_count, round->members[i].item->voxels,
                          round->rows + (i64)i * plan->sets_count);
-    vx_gpu_pick_places(slot);
+    places_make(slot, true);
 }
 
 bool vx_gpu_pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)

@@ -259,7 +259,8 @@ START_TEST(a_batch_waits_for_memory)
     const i64 sizes[2] = {900, 3000};
     struct vx_engine_stats stats;
     expect("fp32", 2);
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, 2}, &places);
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, 2, false},
+                       &places);
     reopen(places.bytes + places.bytes / 8, 32 << 20, 3);
     struct vx_gpu_mix_sent *a = vx_gpu_mix_send(&mix, first, 2);
     struct vx_gpu_mix_sent *b = vx_gpu_mix_send(&mix, second, 2);

@@ -231,7 +231,7 @@ START_TEST(a_large_layer_fits)
     const struct vx_gpu_choices_want want = {model->plan, VX_NUMBER_F16, n, &pick};
     ck_assert(!vx_gpu_choices_open(&want, &choices).fault);
     static struct vx_gpu_places places;
-    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1}, &places);
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1, false}, &places);
     ck_assert_msg(places.bytes < (size_t)2500 * 1000 * 1000, "%zu bytes", places.bytes);
     ck_assert_int_eq((i64)(places.shared % VX_GPU_LINE_BYTES), 0);
     ck_assert(places.coords[0] == places.shared);
@@ -242,7 +242,7 @@ START_TEST(a_large_layer_fits)
     /* Of several pieces the join comes on top. */
     const i64 halves[2] = {n / 2, n - n / 2};
     size_t alone = places.bytes;
-    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){halves, 2}, &places);
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){halves, 2, false}, &places);
     ck_assert_int_eq(places.rows[0], n);
     ck_assert(places.bytes > alone);
     ck_assert(places.joined_rows < places.joined[0]);

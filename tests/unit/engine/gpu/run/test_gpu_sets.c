@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
+#include "engine/gpu/model/model_choice.h"
 #include "tests/support/gpu_rig.h"
 
 #include <check.h>
@@ -174,12 +175,59 @@ START_TEST(mates_are_answered)
 }
 END_TEST
 
+/* Coarse layers of many channels, whose sums are split or listed in pairs when rows are
+ * few: what a round reserves before it knows the sizes is enough for all smaller ones. */
+#define WIDE                                                                             \
+    "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":3}},\"layers\":["                 \
+    "{\"name\":\"a\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":512},"           \
+    "{\"name\":\"d\",\"op\":\"max_pool\",\"input\":\"a\",\"kernel\":2,\"stride\":2,"     \
+    "\"rule\":\"floor\"},"                                                               \
+    "{\"name\":\"c\",\"op\":\"subm_conv\",\"input\":\"d\",\"channels\":1024,"            \
+    "\"kernel\":3,\"layout\":\"vio\"},"                                                  \
+    "{\"name\":\"e\",\"op\":\"subm_conv\",\"input\":\"c\",\"channels\":16,\"kernel\":"   \
+    "3,\"layout\":\"vio\"}],\"outputs\":[{\"layer\":\"e\"}]}"
+
+START_TEST(bounds_are_enough)
+{
+    static u8 block[VX_NETWORK_ARENA_BYTES];
+    static struct vx_gpu_places places;
+    const struct vx_fuse_options fuse = {true, true, true};
+    const struct vx_plan_options options = vx_plan_gpu(2);
+    const struct vx_network_text text = {WIDE, strlen(WIDE), "wide"};
+    const struct vx_pick pick = {.caps = vx_arch_caps("sm_90a")};
+    const struct vx_network *network;
+    const struct vx_graph *graph;
+    const struct vx_plan *plan;
+    struct vx_gpu_choices *choices;
+    struct vx_arena arena;
+    struct vx_why why;
+    vx_arena_init(&arena, block, sizeof block);
+    ck_assert(!vx_network_parse(&text, &arena, &why, &network).fault);
+    ck_assert(!vx_fuse_build(network, &fuse, &arena, &graph).fault);
+    ck_assert(!vx_plan_build(graph, &options, &arena, &plan).fault);
+    const struct vx_gpu_choices_want want = {plan, VX_NUMBER_F16, 1 << 20, &pick};
+    ck_assert(!vx_gpu_choices_open(&want, &choices).fault);
+    for (i64 n = 40; n <= 1 << 20; n = n * 7 / 2) {
+        i64 rows[2] = {n, n};
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true}, &places);
+        const size_t most = places.bytes;
+        for (rows[1] = 1; rows[1] <= n; rows[1] = rows[1] * 4 / 3 + 1) {
+            vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false}, &places);
+            ck_assert_msg(places.bytes <= most, "%lld of %lld rows: %zu bytes, not %zu",
+                          (long long)rows[1], (long long)n, places.bytes, most);
+        }
+    }
+    vx_gpu_choices_close(&choices);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_sets");
     TCase *tcase = tcase_create("sets");
     tcase_add_checked_fixture(tcase, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, bounds_are_enough);
     tcase_add_loop_test(tcase, each_alone, 0, KINDS);
     tcase_add_loop_test(tcase, mates_are_answered, 0, KINDS);
     suite_add_tcase(suite, tcase);
