@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-/* The alignment of descriptions, as in pieces.c. */
-#define PART_ALIGN 64
 /* Blocks of 512 threads that a processor holds; more would only wait. */
 #define SET_BLOCKS 4
 /* Blocks per processor of the maps of many requests: what it holds of them. */
@@ -30,34 +28,6 @@ static u32 blocks_of(struct vx_kernel_set *set, i64 work, i64 each, i64 per_proc
     i64 blocks = (work + each - 1) / each;
     VX_ASSERT(work >= 1);
     return (u32)(blocks < most ? blocks : most);
-}
-
-/* --- descriptions, for launches over many requests --- */
-
-/* False if half of the room that is left is too little: the rest is for what follows. */
-static bool upload_fits(const struct vx_gpu_upload *upload, size_t bytes)
-{
-    size_t left = upload->used < upload->bytes ? upload->bytes - upload->used : 0;
-    return bytes + PART_ALIGN <= left / 2;
-}
-
-/* Where the host writes them; they fit. */
-static void *upload_take(struct vx_gpu_upload *upload, size_t bytes, size_t *at)
-{
-    *at = vx_round_up(upload->used, PART_ALIGN);
-    upload->used = *at + bytes;
-    VX_ASSERT(upload->used <= upload->bytes);
-    return upload->host + *at;
-}
-
-static vx_status upload_send(const struct vx_gpu_queue *queue,
-                             const struct vx_gpu_upload *upload, size_t at,
-                             struct vx_why *why)
-{
-    return vx_gpu_copy_in(
-        vx_kernel_set_gpu(queue->set), queue->stream,
-        &(struct vx_gpu_copy){upload->device + at, upload->host + at, upload->used - at},
-        why);
 }
 
 /* --- sets --- */
@@ -219,11 +189,11 @@ static vx_status build_small(const struct vx_gpu_queue *queue,
     const i32 derived = levels->sets_count - 1;
     size_t at;
     struct vx_set_derive_args *args =
-        upload_take(upload, (size_t)count * (size_t)derived * sizeof *args, &at);
+        vx_gpu_upload_take(upload, (size_t)count * (size_t)derived * sizeof *args, &at);
     for (i32 r = 0; r < levels->requests_count; r++)
         for (i32 s = 1; small(levels, r) && s <= derived; s++)
             derive_args(queue->set, levels, r, s, args++);
-    VX_TRY(upload_send(queue, upload, at, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     const struct vx_set_derive_many_args many = {count, derived,
                                                  (void *)(upload->device + at)};
     return vx_gpu_map_launch(queue, "set_derive_many", &many, why);
@@ -239,7 +209,7 @@ vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
     (void)layout(levels, NULL, &zeros);
     for (i32 r = 0; r < levels->requests_count; r++) count += small(levels, r);
     size_t bytes = (size_t)(levels->sets_count - 1) * sizeof(struct vx_set_derive_args);
-    const bool together = count && upload_fits(upload, (size_t)count * bytes);
+    const bool together = count && vx_gpu_upload_fits(upload, (size_t)count * bytes);
     if (!together || count < levels->requests_count) {
         const struct vx_gpu_words words = {levels->counts, 0, zeros};
         VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &words, why));
@@ -399,7 +369,7 @@ static vx_status maps_many(const struct vx_gpu_queue *queue, struct vx_gpu_uploa
     struct vx_jit_wanted kernel = {0}; /* the same for all, as the key says which */
     size_t at;
     u32 blocks = 0;
-    u8 *to = upload_take(upload, (size_t)many->count * each, &at);
+    u8 *to = vx_gpu_upload_take(upload, (size_t)many->count * each, &at);
     for (i32 i = 0; i < many->count; i++) {
         const struct vx_gpu_level_map *it = &maps->maps[many->at[i]];
         union map_args args;
@@ -408,7 +378,7 @@ static vx_status maps_many(const struct vx_gpu_queue *queue, struct vx_gpu_uploa
             many_share(queue->set, many, it->rows, &blocks);
         memcpy(to + (size_t)i * each, &args, each);
     }
-    VX_TRY(upload_send(queue, upload, at, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     const void *sets = upload->device + at;
     const struct vx_brick_map_many_args all_subm = {many->count, sets, blocks};
     const struct vx_level_map_many_args all_level = {many->count, sets, blocks};
@@ -426,7 +396,7 @@ vx_status vx_gpu_level_maps_build(const struct vx_gpu_queue *queue,
     for (i32 i = 0; i < maps->count; i++) many_add(&many, i, maps->maps[i].rows);
     const bool together =
         many.count > 1 &&
-        upload_fits(upload, (size_t)many.count * sizeof(union map_args));
+        vx_gpu_upload_fits(upload, (size_t)many.count * sizeof(union map_args));
     if (together) VX_TRY(maps_many(queue, upload, maps, &many, why));
     for (i32 i = 0; i < maps->count; i++) {
         const struct vx_gpu_level_map *it = &maps->maps[i];
@@ -457,12 +427,12 @@ static vx_status keys_many(const struct vx_gpu_queue *queue, struct vx_gpu_uploa
     size_t at;
     u32 blocks = 0;
     struct vx_set_coords_args *args =
-        upload_take(upload, (size_t)many->count * sizeof *args, &at);
+        vx_gpu_upload_take(upload, (size_t)many->count * sizeof *args, &at);
     for (i32 i = 0; i < many->count; i++) {
         args[i] = keys_args(queue->set, &keys[many->at[i]]);
         if (args[i].blocks > blocks) blocks = args[i].blocks;
     }
-    VX_TRY(upload_send(queue, upload, at, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     const struct vx_set_coords_many_args all = {many->count,
                                                 (void *)(upload->device + at), blocks};
     return vx_gpu_map_launch(queue, "set_coords_many", &all, why);
@@ -478,7 +448,8 @@ vx_status vx_gpu_level_keys_build(const struct vx_gpu_queue *queue,
     for (i32 i = 0; i < count; i++) many_add(&many, i, keys[i].rows);
     const bool together =
         many.count > 1 &&
-        upload_fits(upload, (size_t)many.count * sizeof(struct vx_set_coords_args));
+        vx_gpu_upload_fits(upload,
+                           (size_t)many.count * sizeof(struct vx_set_coords_args));
     if (together) VX_TRY(keys_many(queue, upload, keys, &many, why));
     for (i32 i = 0; i < count; i++) {
         if (!keys[i].rows || (together && keys[i].rows <= VX_BRICK_SMALL)) continue;

@@ -161,7 +161,7 @@ static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
 {
     for (i32 i = 0; i < places->sorted_count; i++)
         if (places->sorted[i].map == map && places->sorted[i].groups == groups) return i;
-    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0};
+    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0, 0};
     return places->sorted_count++;
 }
 
@@ -379,7 +379,7 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
 {
     const struct vx_plan *plan = choices->plan;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
-    size_t at = 0, most;
+    size_t at = 0, most, orders = 0;
     for (i32 i = 0; i < sizes->count; i++) {
         pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
         places->coords[i] = places->shared + at;
@@ -391,10 +391,10 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
-        size_t scratch = vx_gpu_order_scratch_bytes(&want);
-        if (scratch > most) most = scratch;
+        places->sorted[i].scratch = orders; /* all are built together */
+        orders = add_line(orders, vx_gpu_order_scratch_bytes(&want));
     }
-    return add(at, most);
+    return add(at, orders > most ? orders : most);
 }
 
 /* Adds up the rows; false: there are too many. */

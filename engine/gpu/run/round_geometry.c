@@ -386,25 +386,28 @@ static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *
     return memory ? memory : round->block + sorted->offset;
 }
 
+/* Sorts the rows by their masks, for each map whose algorithms need it. */
 static vx_status sort(struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
-    const struct vx_gpu_queue *queue = &round->lane->queue;
     struct vx_gpu_map *maps = round->model->gpu->sorted;
+    struct vx_gpu_order_job jobs[VX_LAYERS_MAX];
+    i32 count = 0;
     work->forward->sorted = maps;
     for (i32 i = 0; i < work->places->sorted_count; i++) {
         const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
-        struct vx_gpu_order_want want =
+        const struct vx_gpu_order_want want =
             vx_gpu_sorted_want(work->plan, work->places->rows, sorted);
         bool there;
         void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
         maps[i] = work->forward->maps[sorted->map];
         vx_gpu_order_place(&want, memory, &maps[i]);
         if (there) continue;
-        VX_TRY(vx_gpu_order_build(queue, &want, &maps[i],
-                                  round->block + work->places->scratch, work->why));
+        jobs[count++] = (struct vx_gpu_order_job){
+            want, &maps[i], round->block + work->places->scratch + sorted->scratch};
     }
-    return VX_OK;
+    return vx_gpu_orders_build(&round->lane->queue, &round->lane->upload, jobs, count,
+                               work->why);
 }
 
 bool vx_gpu_round_asks(const struct vx_gpu_round *round)
