@@ -334,3 +334,51 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter_many(struct vx_mask_order_many_args
     struct vx_mask_order_args args = many.sorts[vx_block_z()];
     if (tile_is_there(&args)) tile_scatter(&args);
 }
+
+/* --- tiles by work --- */
+
+/* How many offsets the rows of a tile have, and of which group it is. */
+VX_DEVICE int32_t tile_offsets(const struct vx_order_tiles_sort *sort, int32_t kind,
+                               int64_t index)
+{
+    int64_t blocks = vx_mask_blocks(sort->n),
+            each = VX_ORDER_TILES_ROWS / VX_MASK_BLOCK << kind;
+    int64_t tiles = vx_order_tiles_count(sort->n, 1, kind);
+    int64_t first = index % tiles * each, end = first + each;
+    const uint32_t *masks = sort->block_masks + index / tiles * blocks * sort->words;
+    int32_t count = 0;
+    if (end > blocks) end = blocks;
+    for (int32_t word = 0; word < sort->words; word++) {
+        uint32_t bits = 0;
+        for (int64_t block = first; block < end; block++)
+            bits |= masks[block * sort->words + word];
+        count += vx_count_bits(bits);
+    }
+    return count;
+}
+
+VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args)
+{
+    VX_SHARED uint32_t counts[VX_ORDER_TILES_BINS];
+    VX_SHARED uint32_t begins[VX_ORDER_TILES_BINS];
+    struct vx_order_tiles_sort sort = args.sorts ? args.sorts[vx_block_x()] : args.one;
+    int32_t kind = (int32_t)vx_block_y();
+    int64_t count = vx_order_tiles_count(sort.n, sort.groups, kind);
+    uint32_t bin = vx_thread();
+    if (bin < VX_ORDER_TILES_BINS) counts[bin] = 0;
+    vx_barrier();
+    for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS)
+        vx_atomic_add(&counts[tile_offsets(&sort, kind, at)], 1);
+    vx_barrier();
+    if (bin < VX_ORDER_TILES_BINS) {
+        uint32_t before = 0;
+        for (uint32_t more = bin + 1; more < VX_ORDER_TILES_BINS; more++)
+            before += counts[more];
+        begins[bin] = before;
+    }
+    vx_barrier();
+    for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS) {
+        uint32_t place = vx_atomic_add(&begins[tile_offsets(&sort, kind, at)], 1);
+        sort.tiles[kind][place] = (int32_t)at;
+    }
+}

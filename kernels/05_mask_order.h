@@ -26,10 +26,13 @@
  *          and after the last digit order_blocks.
  *          order_small_many, order_count_many, order_scan_many, order_scatter_many and
  *          order_blocks_many do a step of many sorts: sort z is a layer of blocks.
+ *          order_tiles, for many sorts: the tiles of 128 and of 256 places, counted by how
+ *          many offsets they have, those with the most first.
  * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
  * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter).
  * Limits   V <= 343; N <= 2^30.  Many sorts: count < 2^16.
- * Order    exact: a stable sort has one answer.
+ * Order    exact: a stable sort has one answer; but tiles with equally many offsets stand
+ *          in any order.
  * Oracle   05_mask_order_ref.c.
  * Source   Knuth, TAOCP 3, 5.2.5; ranks by ballots: Adinets and Merrill, Onesweep, 2022;
  *          mask sort: spconv 2.
@@ -41,6 +44,7 @@
 
 #include <stdint.h>
 
+#include "kernels/both.h"
 #include "kernels/mask.h"
 
 /* Bits of one digit.  With 9, 27 bits take three passes.  A wave's counters have 16 bits,
@@ -90,6 +94,33 @@ struct vx_mask_order_many_args {
     int64_t tiles;
     int32_t groups;
 };
+
+/* The least rows of a tile in a list, and how many heights there are, each twice the last. */
+#define VX_ORDER_TILES_ROWS    128
+#define VX_ORDER_TILES_KINDS   2
+#define VX_ORDER_TILES_THREADS 1024
+/* Offsets of the largest kernel, and one. */
+#define VX_ORDER_TILES_BINS 344
+
+struct vx_order_tiles_sort {
+    int64_t n;
+    int32_t words, groups;
+    const uint32_t *block_masks; /* (groups, blocks of 32, words) */
+    /* (groups, tiles) out, for each height: group * tiles + tile. */
+    int32_t *tiles[VX_ORDER_TILES_KINDS];
+};
+struct vx_order_tiles_args {
+    int64_t count;
+    const struct vx_order_tiles_sort *sorts; /* (count) in device memory; NULL: `one` */
+    struct vx_order_tiles_sort one;
+};
+
+/* Tiles of a height in all groups. */
+VX_BOTH int64_t vx_order_tiles_count(int64_t n, int32_t groups, int32_t kind)
+{
+    int64_t rows = (int64_t)VX_ORDER_TILES_ROWS << kind;
+    return (n + rows - 1) / rows * groups;
+}
 
 /* counts (rows, tiles): each count becomes the sum of the counts before it in its row. */
 struct vx_count_scan_args {

@@ -15,6 +15,7 @@ void vx_order_count_many_ref(const void *args, enum vx_number type);
 void vx_order_scan_many_ref(const void *args, enum vx_number type);
 void vx_order_scatter_many_ref(const void *args, enum vx_number type);
 void vx_order_blocks_many_ref(const void *args, enum vx_number type);
+void vx_order_tiles_ref(const void *args, enum vx_number type);
 
 static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
 {
@@ -250,4 +251,40 @@ void vx_order_scatter_many_ref(const void *args, enum vx_number type)
 void vx_order_blocks_many_ref(const void *args, enum vx_number type)
 {
     each(args, vx_order_blocks_ref, type);
+}
+
+/* --- tiles by work --- */
+
+/* Offsets that some row of the tile has. */
+static int32_t tile_offsets(const struct vx_order_tiles_sort *sort, int64_t rows,
+                            int64_t index)
+{
+    const int64_t blocks = vx_mask_blocks(sort->n), tiles = (sort->n + rows - 1) / rows;
+    const int64_t first = index % tiles * (rows / VX_MASK_BLOCK);
+    int32_t count = 0;
+    for (int32_t bit = 0; bit < 32 * sort->words; bit++) {
+        uint32_t there = 0;
+        for (int64_t b = first; b < first + rows / VX_MASK_BLOCK && b < blocks; b++)
+            there |= mask_bit(
+                sort->block_masks + (index / tiles * blocks + b) * sort->words, bit);
+        count += (int32_t)there;
+    }
+    return count;
+}
+
+void vx_order_tiles_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_order_tiles_args *args = args_given;
+    (void)type;
+    for (int64_t s = 0; s < args->count; s++)
+        for (int32_t kind = 0; kind < VX_ORDER_TILES_KINDS; kind++) {
+            const struct vx_order_tiles_sort *sort =
+                args->sorts ? &args->sorts[s] : &args->one;
+            const int64_t rows = (int64_t)VX_ORDER_TILES_ROWS << kind;
+            const int64_t count = vx_order_tiles_count(sort->n, sort->groups, kind);
+            int32_t *to = sort->tiles[kind];
+            for (int32_t wanted = VX_ORDER_TILES_BINS - 1; wanted >= 0; wanted--)
+                for (int64_t at = 0; at < count; at++)
+                    if (tile_offsets(sort, rows, at) == wanted) *to++ = (int32_t)at;
+        }
 }

@@ -8,6 +8,7 @@ extern const struct vx_kernel_spec vx_order_count_spec;
 extern const struct vx_kernel_spec vx_count_scan_spec;
 extern const struct vx_kernel_spec vx_order_scatter_spec;
 extern const struct vx_kernel_spec vx_order_blocks_spec;
+extern const struct vx_kernel_spec vx_order_tiles_spec;
 extern const struct vx_kernel_spec vx_order_small_many_spec;
 extern const struct vx_kernel_spec vx_order_count_many_spec;
 extern const struct vx_kernel_spec vx_order_scan_many_spec;
@@ -19,6 +20,7 @@ void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
 void vx_order_scatter_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
+void vx_order_tiles_ref(const void *args, enum vx_number type);
 void vx_order_small_many_ref(const void *args, enum vx_number type);
 void vx_order_count_many_ref(const void *args, enum vx_number type);
 void vx_order_scan_many_ref(const void *args, enum vx_number type);
@@ -119,6 +121,19 @@ static struct vx_grid blocks_many_grid(const struct vx_tile *tile, const void *a
     return many_layers(args, (args->n + VX_ORDER_THREADS - 1) / VX_ORDER_THREADS);
 }
 
+static int32_t list_threads(const struct vx_tile *tile)
+{
+    (void)tile;
+    return VX_ORDER_TILES_THREADS;
+}
+
+static struct vx_grid list_grid(const struct vx_tile *tile, const void *args_given)
+{
+    const struct vx_order_tiles_args *args = args_given;
+    (void)tile;
+    return (struct vx_grid){(uint32_t)args->count, VX_ORDER_TILES_KINDS, 1};
+}
+
 const struct vx_kernel_spec vx_order_small_spec = {
     .name = "order_small",
     .source = "05_mask_order.cu",
@@ -212,4 +227,13 @@ const struct vx_kernel_spec vx_order_blocks_many_spec = {
     .threads = order_threads,
     .grid = blocks_many_grid,
     .ref = vx_order_blocks_many_ref,
+};
+const struct vx_kernel_spec vx_order_tiles_spec = {
+    .name = "order_tiles",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_order_tiles_args),
+    .threads = list_threads,
+    .grid = list_grid,
+    .ref = vx_order_tiles_ref,
 };

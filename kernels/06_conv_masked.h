@@ -28,7 +28,9 @@
  *            weights, VX_STAGES deep; multiply
  *          4 epilogue through `order`
  *          On Hopper 16-bit types are multiplied by wgmma (tile_wgmma_sm90.cuh), all
- *          else by mma.sync (tile_mma.cuh); the rest is one text (conv_tile.cuh).
+ *          else by mma.sync (tile_mma.cuh); the rest is one text (conv_tile.cuh).  Tiles
+ *          of VX_WGMMA 2 are one stream for blocks that stay (tile_stream_sm90.cuh): the
+ *          same products in the same order, fetched by warps of their own.
  * Tiles    VX_TILE_N rows x VX_TILE_CO columns x VX_TILE_CI of the sum, VX_STAGES,
  *          VX_WARPS_N x VX_WARPS_CO warps, VX_BLOCKS on one processor; which of them a
  *          device runs is in 06_conv_masked_spec.c.
@@ -65,17 +67,22 @@ struct vx_conv_device_args {
     int32_t ci, co;     /* padded channels, multiples of VX_CHANNELS_UNIT */
     int32_t groups;     /* divides V */
     int32_t activation; /* enum vx_activation */
-    int32_t used; /* columns that are real, 0 = all; the rest of out becomes zeros */
+    int32_t used;   /* columns that are real, 0 = all; the rest of out becomes zeros */
+    int32_t blocks; /* that stay, for tiles of VX_WGMMA 2 */
     const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1, a row its own neighbour */
     const uint32_t *masks; /* (N, words) */
     const int32_t *order;  /* (groups, N); NULL = rows as they are */
     const uint32_t *block_masks; /* (groups, blocks of 32, words); NULL = every offset */
-    const void *in;              /* (N, ci) */
-    const void *weight;          /* (V, ci, co) */
-    const float *bias;           /* (co) or NULL */
-    const void *residual;        /* (N, co) or NULL */
-    void *out;                   /* (N, co); overlaps no input but may be residual */
-    float *partial;              /* (groups, N, co) when the sums are split, or NULL */
+    /* For tiles that stream, of 128 and of 256 rows: (groups * tiles), those with the most
+     * offsets first (order_tiles, 05_mask_order.h); NULL = as they are. */
+    const int32_t *tiles[2];
+    const void *in;       /* (N, ci) */
+    const void *weight;   /* (V, ci, co) */
+    const void *tiled;    /* the same as 29_weight_tile.h says; NULL = not there */
+    const float *bias;    /* (co) or NULL */
+    const void *residual; /* (N, co) or NULL */
+    void *out;            /* (N, co); overlaps no input but may be residual */
+    float *partial;       /* (groups, N, co) when the sums are split, or NULL */
     /* For pairs (08_pair_list.h): groups is V, and row p of partial is that of pair p. */
     const int32_t *starts;  /* (V+1) or NULL: where each offset's pairs begin */
     const int32_t *in_rows; /* (pairs): the row of `in` of each pair */
@@ -87,6 +94,10 @@ struct vx_conv_device_args {
 #define VX_CONV_WALK 28
 /* V of the largest kernel, 343, rounded up. */
 #define VX_CONV_OFFSETS 344
+/* Bytes of what a tile that streams has behind its stages: barriers; a slab for each of
+ * eight warps. */
+#define VX_STREAM_SLABS_BYTES (8 * 16 * 40 * 4)
+#define VX_STREAM_MORE_BYTES  (256 + VX_STREAM_SLABS_BYTES)
 /* Bytes of struct tile_memory (conv_tile.cuh) for tiles of `n_` rows: row numbers, neighbour
  * rows, the list of present offsets, three counts. */
 #define VX_CONV_MEMORY_BYTES(n_)                                                         \

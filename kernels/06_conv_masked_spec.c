@@ -31,6 +31,12 @@ static const struct vx_tile tiles[] = {
     {{128, 64, 16, 6, 8, 1, 1, 2}},
     {{64, 32, 16, 8, 4, 1, 1, 3}},
     {{128, 16, 16, 8, 8, 1, 1, 2}},
+    /* streams: eight warps multiply and four fetch */
+    {{128, 256, 64, 4, 12, 1, 2, 1}},
+    {{256, 128, 64, 4, 12, 1, 2, 1}},
+    {{128, 128, 64, 6, 12, 1, 2, 1}},
+    {{256, 64, 64, 5, 12, 1, 2, 1}},
+    {{128, 64, 64, 8, 12, 1, 2, 1}},
     /* without wgmma */
     {{128, 256, 64, 3, 2, 4, 0, 1}},
     {{128, 128, 64, 4, 2, 4, 0, 1}},
@@ -47,9 +53,16 @@ static const struct vx_tile tiles[] = {
     {{128, 16, 16, 4, 4, 1, 0, 1}},
 };
 
+/* A tile of blocks that stay. */
+static bool streams(const struct vx_tile *tile)
+{
+    return tile->values[WGMMA] == 2;
+}
+
 /* The stages begin behind it. */
 static int32_t memory_bytes(const struct vx_tile *tile)
 {
+    if (streams(tile)) return 0;
     int32_t bytes = VX_CONV_MEMORY_BYTES(tile->values[TILE_N]);
     return (bytes + 1023) / 1024 * 1024;
 }
@@ -59,11 +72,13 @@ static int32_t threads(const struct vx_tile *tile)
     return 32 * tile->values[WARPS_N] * tile->values[WARPS_CO];
 }
 
-/* The stages; at the end the sums take their place. */
+/* The stages; at the end the sums take their place, or behind them lie barriers and
+ * slabs. */
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;
     int32_t stage = (t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_bytes(type);
+    if (streams(tile)) return t[STAGES] * stage + VX_STREAM_MORE_BYTES;
     int32_t sums = t[TILE_N] * (t[TILE_CO] + 8) * 4;
     int32_t stages = t[STAGES] * stage;
     return stages > sums ? stages : sums;
@@ -91,7 +106,7 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
                  const struct vx_caps *caps)
 {
     const int32_t *t = tile->values;
-    if (t[WGMMA] != wgmma(type, caps)) return false;
+    if ((t[WGMMA] != 0) != wgmma(type, caps)) return false;
     if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type)) return false;
     /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;
@@ -103,20 +118,30 @@ static struct vx_grid grid(const struct vx_tile *tile, const void *args)
     const struct vx_conv_device_args *a = args;
     int64_t tiles_n = (a->n + tile->values[TILE_N] - 1) / tile->values[TILE_N];
     int64_t tiles_co = (a->co + tile->values[TILE_CO] - 1) / tile->values[TILE_CO];
-    return (struct vx_grid){(uint32_t)(tiles_n * tiles_co * a->groups), 1, 1};
+    int64_t tiles_all = tiles_n * tiles_co * a->groups;
+    if (streams(tile) && tiles_all > a->blocks) tiles_all = a->blocks;
+    return (struct vx_grid){(uint32_t)tiles_all, 1, 1};
+}
+
+/* Lists of pairs have other lengths for each offset: no tile of them streams. */
+static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
+                       const struct vx_caps *caps)
+{
+    return !streams(tile) && fits(tile, type, caps);
 }
 
 /* Two entry points with the same tiles and the same functions. */
-#define TILED(name_, source_)                                                            \
+#define TILED(name_, source_, fits_)                                                     \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
         .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |      \
                  1u << VX_NUMBER_TF32,                                                   \
         .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
-        .shared = shared, .fits = fits, .grid = grid, .ref = vx_conv_masked_ref,         \
+        .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =
-    TILED("conv_masked", "06_conv_masked.cu");
-const struct vx_kernel_spec vx_conv_pairs_spec = TILED("conv_pairs", "06_conv_pairs.cu");
+    TILED("conv_masked", "06_conv_masked.cu", fits);
+const struct vx_kernel_spec vx_conv_pairs_spec =
+    TILED("conv_pairs", "06_conv_pairs.cu", pairs_fits);

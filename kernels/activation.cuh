@@ -14,11 +14,24 @@
 #include "kernels/10_activation.h"
 #include "kernels/device.h"
 
-#if VX_CUDA
+/* Numbers of 16 bits do not see the difference: 2 units in the last place of f32 for the
+ * power, and as much for the quotient. */
+#if VX_CUDA && (VX_TYPE == VX_TYPE_F16 || VX_TYPE == VX_TYPE_BF16)
+VX_DEVICE float vx_exp(float x)
+{
+    return __expf(x);
+}
+VX_DEVICE float vx_quotient(float a, float b)
+{
+    return __fdividef(a, b);
+}
+#elif VX_CUDA
 VX_DEVICE float vx_exp(float x)
 {
     return expf(x);
 }
+#endif
+#if VX_CUDA
 VX_DEVICE float vx_erf(float x)
 {
     return erff(x);
@@ -34,13 +47,20 @@ VX_DEVICE float vx_erf(float x)
 }
 #endif
 
+#if !VX_CUDA || (VX_TYPE != VX_TYPE_F16 && VX_TYPE != VX_TYPE_BF16)
+VX_DEVICE float vx_quotient(float a, float b)
+{
+    return a / b;
+}
+#endif
+
 VX_DEVICE float vx_activate(int32_t activation, float x)
 {
     switch (activation) {
     case VX_ACTIVATION_RELU: return x < 0.0f ? 0.0f : x;
-    case VX_ACTIVATION_SILU: return x / (1.0f + vx_exp(-x));
+    case VX_ACTIVATION_SILU: return vx_quotient(x, 1.0f + vx_exp(-x));
     case VX_ACTIVATION_GELU: return 0.5f * x * (1.0f + vx_erf(x * 0.70710678f));
-    case VX_ACTIVATION_SIGMOID: return 1.0f / (1.0f + vx_exp(-x));
+    case VX_ACTIVATION_SIGMOID: return vx_quotient(1.0f, 1.0f + vx_exp(-x));
     default: return x;
     }
 }

@@ -6,4 +6,6 @@ target_sources(kernels PRIVATE
   06_conv_masked_spec.c
   24_conv_group_ref.c
   24_conv_group_spec.c
+  29_weight_tile_ref.c
+  29_weight_tile_spec.c
 )

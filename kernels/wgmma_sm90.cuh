@@ -4,7 +4,7 @@
  * reads both operands from shared memory while the warps do something else.  A lane has
  * the same part of the result as with mma.sync: 4 numbers per 8 columns (matrix.cuh).
  * The left operand lies with the sum along its rows, the right one with the columns along
- * its rows.  In both the 16-byte chunks of a row are swizzled by chunk_place, as the
+ * its rows or, where WGMMA_COLUMNS_LAST is "0", as the left one.  In both the 16-byte chunks of a row are swizzled by chunk_place, as the
  * instruction expects it for rows of 128, 64 and 32 bytes.
  *
  * Owner    -
@@ -23,6 +23,11 @@
 #define WGMMA_TYPES "f32.bf16.bf16"
 #else
 #define WGMMA_TYPES "f32.f16.f16"
+#endif
+
+/* "1": the right operand lies with the columns along its rows; "0": with the sum. */
+#ifndef WGMMA_COLUMNS_LAST
+#define WGMMA_COLUMNS_LAST "1"
 #endif
 
 /* Orders earlier accesses to the sums' registers before the products that follow. */
@@ -57,7 +62,7 @@ VX_DEVICE void vx_wgmma_16(float *sum, uint64_t left, uint64_t right)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n16k16." WGMMA_TYPES " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7}, "
-                 "%8, %9, 1, 1, 1, 0, 1;"
+                 "%8, %9, 1, 1, 1, 0, " WGMMA_COLUMNS_LAST ";"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]),
                    "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7])
                  : "l"(left), "l"(right));
@@ -66,7 +71,7 @@ VX_DEVICE void vx_wgmma_32(float *sum, uint64_t left, uint64_t right)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n32k16." WGMMA_TYPES " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
-                 "%16, %17, 1, 1, 1, 0, 1;"
+                 "%16, %17, 1, 1, 1, 0, " WGMMA_COLUMNS_LAST ";"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]),
                    "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]),
                    "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]),
@@ -78,7 +83,7 @@ VX_DEVICE void vx_wgmma_64(float *sum, uint64_t left, uint64_t right)
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." WGMMA_TYPES " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-                 "%32, %33, 1, 1, 1, 0, 1;"
+                 "%32, %33, 1, 1, 1, 0, " WGMMA_COLUMNS_LAST ";"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]),
                    "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]),
                    "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]),
@@ -97,7 +102,7 @@ VX_DEVICE void vx_wgmma_128(float *sum, uint64_t left, uint64_t right)
         "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
         "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
         "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-        "%64, %65, 1, 1, 1, 0, 1;"
+        "%64, %65, 1, 1, 1, 0, " WGMMA_COLUMNS_LAST ";"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]),
           "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]),
           "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]),
@@ -126,7 +131,7 @@ VX_DEVICE void vx_wgmma_256(float *sum, uint64_t left, uint64_t right)
         "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
         "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
         ", "
-        "%128, %129, 1, 1, 1, 0, 1;"
+        "%128, %129, 1, 1, 1, 0, " WGMMA_COLUMNS_LAST ";"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]),
           "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]),
           "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]),

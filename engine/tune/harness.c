@@ -46,7 +46,7 @@ static void harness_unload(struct vx_harness *harness)
     void **const all[] = {&harness->coords,     &harness->index_memory, &harness->rows,
                           &harness->map_memory, &harness->order_memory, &harness->scratch,
                           &harness->in,         &harness->weight,       &harness->bias,
-                          &harness->out,        &harness->workspace};
+                          &harness->out,        &harness->workspace,    &harness->tiled};
     for (size_t i = 0; i < VX_COUNT(all); i++) harness_free(harness, all[i]);
     harness->map_bytes = harness->order_bytes = 0;
     harness->scratch_bytes = harness->workspace_bytes = 0;
@@ -203,11 +203,13 @@ static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
                                            enum vx_conv_algorithm algorithm)
 {
     const struct vx_conv_problem *problem = &harness->problem;
-    return (struct vx_gpu_order_want){.n = problem->n,
-                                      .v = problem->v,
-                                      .groups = vx_conv_groups(problem, algorithm),
-                                      .sorted = vx_conv_sorted(algorithm),
-                                      .gray = !harness->plain};
+    return (struct vx_gpu_order_want){
+        .n = problem->n,
+        .v = problem->v,
+        .groups = vx_conv_groups(problem, algorithm),
+        .sorted = vx_conv_sorted(algorithm),
+        .gray = !harness->plain,
+        .tiles = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu))};
 }
 
 static vx_status harness_map(struct vx_harness *harness,
@@ -253,6 +255,19 @@ static vx_status harness_use_map(struct vx_harness *harness,
     return VX_OK;
 }
 
+/* Tiles the weights, once for each load. */
+static vx_status harness_tile(struct vx_harness *harness, struct vx_why *why)
+{
+    const struct vx_conv_problem *problem = &harness->problem;
+    if (harness->tiled) return VX_OK;
+    VX_TRY(vx_gpu_alloc(harness->gpu,
+                        vx_conv_tiled_bytes(problem->v, problem->ci, problem->co), why,
+                        &harness->tiled));
+    const struct vx_conv_tiling tiling = {problem->v, problem->ci, problem->co,
+                                          harness->weight, harness->tiled};
+    return vx_conv_tile_weights(&harness->queue, &tiling, why);
+}
+
 vx_status vx_harness_use(struct vx_harness *harness, const struct vx_conv_choice *choice,
                          struct vx_why *why)
 {
@@ -261,6 +276,7 @@ vx_status vx_harness_use(struct vx_harness *harness, const struct vx_conv_choice
         const struct vx_gpu_order_want want = order_want(harness, choice->algorithm);
         VX_TRY(harness_use_map(harness, &want, why));
     }
+    if (vx_conv_tiled(choice)) VX_TRY(harness_tile(harness, why));
     /* Without the vendor's library the explicit algorithm uses our kernel. */
     if (choice->algorithm == VX_CONV_EXPLICIT && !harness->own && !harness->queue.blas &&
         vx_blas_gpu_open(harness->gpu, harness->queue.stream, NULL, NULL,
@@ -277,6 +293,7 @@ vx_status vx_harness_run(struct vx_harness *harness, void *out, struct vx_why *w
         .map = harness->problem.v > 1 ? &harness->map : NULL,
         .in = harness->in,
         .weight = harness->weight,
+        .tiled = harness->tiled,
         .bias = harness->bias,
         .out = out,
         .activation = VX_ACTIVATION_NONE,

@@ -210,6 +210,7 @@ static void conv_run(struct conv *conv, struct vx_blas_gpu *blas, u8 *back)
         .map = stand->problem.v > 1 ? &stand->map : NULL,
         .in = stand->in,
         .weight = stand->weight,
+        .tiled = stand->tiled,
         .bias = conv->variant & 1 ? stand->bias : NULL,
         .residual = conv->variant & 2 ? device + residual_at : NULL,
         .out = device + GUARD,

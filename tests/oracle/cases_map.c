@@ -44,8 +44,11 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     const size_t index_bytes = vx_round_up(vx_gpu_index_bytes(n), 256);
     const size_t rows_bytes = vx_round_up((size_t)n * 4, 256);
     const size_t map_bytes = vx_round_up(vx_gpu_map_bytes(n, &want->key), 256);
-    const struct vx_gpu_order_want order = {n, vx_map_offsets(&want->key), want->groups,
-                                            want->sorted, want->gray};
+    const struct vx_gpu_order_want order = {.n = n,
+                                            .v = vx_map_offsets(&want->key),
+                                            .groups = want->groups,
+                                            .sorted = want->sorted,
+                                            .gray = want->gray};
     const size_t order_bytes = vx_round_up(vx_gpu_order_bytes(&order), 256);
     const size_t bytes = coords + index_bytes + rows_bytes + map_bytes + order_bytes +
                          vx_round_up(vx_gpu_order_scratch_bytes(&order), 256);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
+#include "kernels/29_weight_tile.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>
@@ -145,6 +146,27 @@ static const struct {
     {"conv_gather", gather_case},
 };
 
+static void weight_tile_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
+{
+    static const i32 shapes[][3] = {
+        {1, 16, 16}, {27, 64, 48}, {3, 80, 128}, {8, 256, 32}, {1, 1024, 256}};
+    for (size_t s = 0; s < VX_COUNT(shapes); s++) {
+        struct vx_weight_tile_args args = {
+            .v = shapes[s][0], .ci = shapes[s][1], .co = shapes[s][2]};
+        const i64 count = (i64)args.v * args.ci * args.co;
+        struct vx_trial trial;
+        vx_trial_init(&trial, kernel, &args);
+        vx_trial_label(&trial, "V=%d Ci=%d Co=%d", args.v, args.ci, args.co);
+        vx_trial_in(&trial, &args.in, vx_rig_reals(rig, VX_NUMBER_F16, count, 1),
+                    (size_t)count * 2);
+        vx_trial_out(rig, &trial, &args.out,
+                     (size_t)args.v * (size_t)vx_weight_tile_blocks(args.ci) *
+                         (size_t)args.co * VX_WEIGHT_TILE_CHANNELS * 2);
+        vx_trial_run(rig, &trial);
+        vx_rig_reset(rig);
+    }
+}
+
 void vx_cases_parts(struct vx_rig *rig)
 {
     static const i64 sizes[] = {0, 1, 33, 257, 31, 32, 255, 256, 1000, 10007};
@@ -168,4 +190,7 @@ void vx_cases_parts(struct vx_rig *rig)
                         kernels[k].run(rig, kernel, &shape, turn % 11);
                         vx_rig_reset(rig);
                     }
+    kernel = NULL;
+    while ((kernel = vx_rig_next(rig, "weight_tile", kernel)))
+        weight_tile_cases(rig, kernel);
 }

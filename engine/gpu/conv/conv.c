@@ -5,6 +5,7 @@
 #include "engine/gpu/geometry/order.h"
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
+#include "kernels/29_weight_tile.h"
 
 #include <string.h>
 
@@ -156,14 +157,27 @@ static const struct vx_tile *tile_of(const struct vx_conv_choice *choice)
     return &spec->tiles[choice->tile];
 }
 
-/* The first three values of a tile are its rows, columns and block of channels. */
+/* Values of a tile of 06_conv_masked. */
+enum { TILE_ROWS, TILE_COLUMNS, TILE_CHANNELS, TILE_WGMMA = 6 };
+
+/* A tile of blocks that stay. */
+static bool tile_streams(const struct vx_tile *tile)
+{
+    return tile->values[TILE_WGMMA] == 2;
+}
+
 static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
 {
-    i64 blocks = (problem->n + tile->values[0] - 1) / tile->values[0];
-    blocks *= (problem->co + tile->values[1] - 1) / tile->values[1];
-    if (problem->ci % tile->values[2]) return false;
+    i64 blocks = (problem->n + tile->values[TILE_ROWS] - 1) / tile->values[TILE_ROWS];
+    blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
+    /* A stream ends with fewer channels, and counts 16 bytes of features in 32 bits. */
+    if (tile_streams(tile)) {
+        if (problem->n * (problem->ci / 8) > UINT32_MAX) return false;
+    } else if (problem->ci % tile->values[TILE_CHANNELS]) {
+        return false;
+    }
     /* At least half of the columns of so wide a tile would be zeros. */
-    if (tile->values[1] >= 2 * problem->co) return false;
+    if (tile->values[TILE_COLUMNS] >= 2 * problem->co) return false;
     return blocks * problem->v < INT32_MAX;
 }
 
@@ -175,11 +189,47 @@ bool vx_conv_fits(const struct vx_conv_problem *problem,
     bool split = choice->algorithm == VX_CONV_IMPLICIT_SPLIT ||
                  choice->algorithm == VX_CONV_MASKED_SPLIT;
     if (problem->v == 1 && choice->algorithm != VX_CONV_IMPLICIT) return false;
+    /* Its product is over all offsets and channels at once: weights tiled for each offset
+     * do not suit. */
+    if (choice->algorithm == VX_CONV_EXPLICIT && tile_streams(tile)) return false;
     if (split && vx_conv_groups(problem, choice->algorithm) < 2) return false;
     if (choice->algorithm == VX_CONV_PAIRS_LIST &&
         vx_conv_workspace(problem, choice) > PAIRS_BYTES_MAX)
         return false;
     return spec->fits(tile, problem->type, caps) && tile_suits(problem, tile);
+}
+
+bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps)
+{
+    return caps->arch == 90 && vx_number_bytes(type) == 2;
+}
+
+bool vx_conv_tiled(const struct vx_conv_choice *choice)
+{
+    return tile_streams(tile_of(choice));
+}
+
+size_t vx_conv_tiled_bytes(i32 v, i32 ci, i32 co)
+{
+    return (size_t)v * (size_t)vx_weight_tile_blocks(ci) * (size_t)co *
+           VX_WEIGHT_TILE_CHANNELS * sizeof(u16);
+}
+
+struct vx_jit_wanted vx_conv_tile_wanted(void)
+{
+    return (struct vx_jit_wanted){.spec = vx_kernel_find("weight_tile")};
+}
+
+vx_status vx_conv_tile_weights(const struct vx_gpu_queue *device,
+                               const struct vx_conv_tiling *tiling, struct vx_why *why)
+{
+    const struct vx_jit_wanted kernel = vx_conv_tile_wanted();
+    const struct vx_weight_tile_args args = {.v = tiling->v,
+                                             .ci = tiling->ci,
+                                             .co = tiling->co,
+                                             .in = tiling->weight,
+                                             .out = tiling->tiled};
+    return vx_kernel_launch(device->set, device->stream, &kernel, &args, why);
 }
 
 i32 vx_conv_kernels(const struct vx_conv_problem *problem,
@@ -205,6 +255,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
             (struct vx_jit_wanted){vx_kernel_find("conv_gather"), NULL, problem->type};
     if (choice->algorithm == VX_CONV_PAIRS_LIST)
         count += vx_gpu_pairs_kernels(wanted + count, VX_CONV_KERNELS_MAX - count);
+    if (tile_streams(tile_of(choice))) wanted[count++] = vx_conv_tile_wanted();
     return count;
 }
 
@@ -249,9 +300,11 @@ static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
         .used = operands->channels,
         .in = operands->in,
         .weight = operands->weight,
+        .tiled = operands->tiled,
         .bias = operands->bias,
         .residual = operands->residual,
         .out = operands->out,
+        .blocks = vx_gpu_caps(vx_kernel_set_gpu(job->device->set))->processors,
     };
     if (!map) return;
     VX_ASSERT(map->v == problem->v);
@@ -261,6 +314,7 @@ static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
     VX_ASSERT(map->groups == job->args.groups && map->order);
     job->args.order = map->order;
     job->args.block_masks = map->block_masks;
+    for (i32 kind = 0; kind < 2; kind++) job->args.tiles[kind] = map->tiles[kind];
 }
 
 static vx_status run_split(struct job *job)
@@ -374,6 +428,7 @@ vx_status vx_conv_launch(const struct vx_gpu_queue *device,
         .device = device, .problem = problem, .operands = operands, .why = why};
     VX_ASSERT(choice->algorithm != VX_CONV_AUTO);
     VX_ASSERT(operands->map || problem->v == 1);
+    VX_ASSERT(operands->tiled || !tile_streams(tile_of(choice)));
     if (!problem->n) return VX_OK;
     (void)vx_conv_kernels(problem, choice, job.kernels);
     job.pieces = pieces_of(problem, choice->algorithm);

@@ -81,6 +81,21 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
 /* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
 size_t vx_conv_workspace(const struct vx_conv_problem *problem,
                          const struct vx_conv_choice *choice);
+/* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
+ * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
+bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
+bool vx_conv_tiled(const struct vx_conv_choice *choice); /* it reads them so */
+size_t vx_conv_tiled_bytes(i32 v, i32 ci, i32 co);
+struct vx_conv_tiling {
+    i32 v, ci, co;      /* padded */
+    const void *weight; /* (V, ci, co), 16 bits */
+    void *tiled;
+};
+VX_MUST_USE vx_status vx_conv_tile_weights(const struct vx_gpu_queue *device,
+                                           const struct vx_conv_tiling *tiling,
+                                           struct vx_why *why);
+struct vx_jit_wanted vx_conv_tile_wanted(void);
+
 /* Every binary that a choice launches; returns how many. */
 #define VX_CONV_KERNELS_MAX 12
 i32 vx_conv_kernels(const struct vx_conv_problem *problem,
@@ -92,6 +107,7 @@ struct vx_conv_operands {
     const struct vx_gpu_map *map; /* NULL: V is 1 */
     const void *in;
     const void *weight;   /* (V, ci, co), padded with zeros */
+    const void *tiled;    /* the same, tiled; NULL: no tile that streams is chosen */
     const f32 *bias;      /* (co) or NULL */
     const void *residual; /* (N, co) or NULL */
     void *out;

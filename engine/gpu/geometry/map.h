@@ -43,6 +43,9 @@ struct vx_gpu_map {
     /* (groups, vx_mask_blocks(N), words): the joined masks of every 32 rows in the order
      * of `order`, with only the offsets of the group. */
     u32 *block_masks;
+    /* Tiles of 128 and of 256 places, those with the most offsets first, or NULL
+     * (order_tiles, kernels/05_mask_order.h). */
+    i32 *tiles[2];
     u64 *pairs; /* (1) entries of nbr that are not -1 */
 };
 

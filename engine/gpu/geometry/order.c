@@ -11,6 +11,8 @@ _Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
                    VX_CONV_OFFSETS == VX_PAIRS_OFFSETS,
                "shared memory has room for every offset of the largest kernel");
 
+/* The fewest rows with lists of tiles: 64 of the larger ones. */
+#define TILES_ROWS_MIN 16384
 /* Orders that are built together; more are built one by one. */
 #define ORDERS_MAX 32
 
@@ -205,11 +207,25 @@ static size_t order_rows_bytes(const struct vx_gpu_order_want *want)
     return vx_round_up(bytes, VX_GPU_LINE_BYTES);
 }
 
-size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want)
+static size_t order_masks_bytes(const struct vx_gpu_order_want *want)
 {
     size_t blocks = (size_t)want->groups * (size_t)vx_mask_blocks(want->n);
     size_t masks = blocks * (size_t)vx_mask_words(want->v) * sizeof(u32);
-    return order_rows_bytes(want) + vx_round_up(masks, VX_GPU_LINE_BYTES);
+    return vx_round_up(masks, VX_GPU_LINE_BYTES);
+}
+
+/* Of a list of tiles.  Where there are few rows no list is worth its launch. */
+static size_t order_tiles_bytes(const struct vx_gpu_order_want *want, i32 kind)
+{
+    if (!want->sorted || !want->tiles || want->n < TILES_ROWS_MIN) return 0;
+    i64 tiles = vx_order_tiles_count(want->n, want->groups, kind);
+    return vx_round_up((size_t)tiles * sizeof(i32), VX_GPU_LINE_BYTES);
+}
+
+size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want)
+{
+    return order_rows_bytes(want) + order_masks_bytes(want) + order_tiles_bytes(want, 0) +
+           order_tiles_bytes(want, 1);
 }
 
 void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
@@ -218,6 +234,22 @@ void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
     map->groups = want->groups;
     map->order = want->sorted ? memory : NULL;
     map->block_masks = (void *)((u8 *)memory + order_rows_bytes(want));
+    u8 *at = (u8 *)map->block_masks + order_masks_bytes(want);
+    for (i32 kind = 0; kind < VX_ORDER_TILES_KINDS; kind++) {
+        size_t bytes = order_tiles_bytes(want, kind);
+        map->tiles[kind] = bytes ? (void *)at : NULL;
+        at += bytes;
+    }
+}
+
+static struct vx_order_tiles_sort tiles_sort(const struct vx_gpu_order_want *want,
+                                             const struct vx_gpu_map *map)
+{
+    return (struct vx_order_tiles_sort){.n = want->n,
+                                        .words = vx_mask_words(want->v),
+                                        .groups = want->groups,
+                                        .block_masks = map->block_masks,
+                                        .tiles = {map->tiles[0], map->tiles[1]}};
 }
 
 static struct vx_mask_order_args order_args(const struct vx_gpu_order_want *want,
@@ -251,7 +283,10 @@ vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
     const struct order_layout layout = order_layout_make(want);
     struct order_sort sort;
     order_sort_begin(&sort, &layout, scratch, &args);
-    return order_sort_large(&to, &sort);
+    VX_TRY(order_sort_large(&to, &sort));
+    if (!map->tiles[0]) return VX_OK;
+    const struct vx_order_tiles_args tiles = {.count = 1, .one = tiles_sort(want, map)};
+    return order_launch(&to, "order_tiles", &tiles);
 }
 
 /* --- several orders --- */
@@ -341,6 +376,26 @@ static vx_status orders_small(const struct vx_gpu_queue *queue,
     return order_launch(&to, "order_small_many", &all);
 }
 
+/* The lists of tiles of those that have them. */
+static vx_status orders_tiles(const struct vx_gpu_queue *queue,
+                              struct vx_gpu_upload *upload,
+                              const struct vx_gpu_order_job *jobs, i32 count,
+                              struct vx_why *why)
+{
+    const struct order_stream to = {queue->set, queue->stream, why};
+    struct vx_order_tiles_args all = {.count = 0};
+    size_t at;
+    struct vx_order_tiles_sort *sorts =
+        vx_gpu_upload_take(upload, (size_t)count * sizeof *sorts, &at);
+    for (i32 i = 0; i < count; i++)
+        if (jobs[i].map->tiles[0])
+            sorts[all.count++] = tiles_sort(&jobs[i].want, jobs[i].map);
+    if (!all.count) return VX_OK;
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
+    all.sorts = (const void *)(upload->device + at);
+    return order_launch(&to, "order_tiles", &all);
+}
+
 static vx_status orders_large(const struct vx_gpu_queue *queue,
                               struct vx_gpu_upload *upload,
                               const struct vx_gpu_order_job *jobs, i32 count,
@@ -360,7 +415,8 @@ static vx_status orders_large(const struct vx_gpu_queue *queue,
         vx_gpu_upload_take(upload, passes * sizeof *sorts, &at);
     steps_write(all, count, sorts, (const void *)(upload->device + at), &steps);
     VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
-    return steps_launch(&to, &steps);
+    VX_TRY(steps_launch(&to, &steps));
+    return orders_tiles(queue, upload, jobs, count, why);
 }
 
 vx_status vx_gpu_orders_build(const struct vx_gpu_queue *queue,
@@ -372,7 +428,8 @@ vx_status vx_gpu_orders_build(const struct vx_gpu_queue *queue,
     for (i32 i = 0; i < count; i++) {
         VX_ASSERT(jobs[i].want.sorted);
         bytes += ((size_t)order_layout_make(&jobs[i].want).passes + 1) *
-                 sizeof(struct vx_mask_order_args);
+                     sizeof(struct vx_mask_order_args) +
+                 sizeof(struct vx_order_tiles_sort);
     }
     if (count > 1 && count <= ORDERS_MAX && vx_gpu_upload_fits(upload, bytes))
         return (orders_are_small(queue->set, jobs, count) ? orders_small : orders_large)(
@@ -421,9 +478,9 @@ vx_status vx_gpu_pairs_build(struct vx_kernel_set *set, struct vx_gpu_stream *st
 i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
     static const char *const names[] = {
-        "order_small",        "order_count",      "count_scan",       "order_scatter",
-        "order_blocks",       "order_small_many", "order_count_many", "order_scan_many",
-        "order_scatter_many", "order_blocks_many"};
+        "order_small",        "order_count",       "count_scan",       "order_scatter",
+        "order_blocks",       "order_small_many",  "order_count_many", "order_scan_many",
+        "order_scatter_many", "order_blocks_many", "order_tiles"};
     return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
 }
 

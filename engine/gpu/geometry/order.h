@@ -20,10 +20,11 @@ struct vx_gpu_order_want {
     i32 groups; /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
     /* By their masks.  False: rows stay in brick order, only block masks are made. */
     bool sorted;
-    bool gray; /* by the rank of the mask in the Gray code, else by it as a number */
+    bool gray;  /* by the rank of the mask in the Gray code, else by it as a number */
+    bool tiles; /* lists of tiles by work, too, for convolutions that stream; if sorted */
 };
-/* Device memory of order and block masks.  place sets groups and the two pointers in
- * *map; order is NULL if the rows are not sorted. */
+/* Device memory of order, block masks and lists of tiles.  place sets groups and the
+ * pointers in *map; order is NULL if the rows are not sorted. */
 size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want);
 void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
                         struct vx_gpu_map *map);

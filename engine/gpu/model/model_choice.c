@@ -112,8 +112,11 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     VX_ASSERT(want->voxels_max <= VX_VOXELS_MAX);
     struct vx_gpu_choices *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the choices of a model");
-    *made = (struct vx_gpu_choices){
-        .plan = want->plan, .type = want->type, .voxels_max = want->voxels_max};
+    *made =
+        (struct vx_gpu_choices){.plan = want->plan,
+                                .type = want->type,
+                                .streams = vx_conv_streams(want->type, want->pick->caps),
+                                .voxels_max = want->voxels_max};
     i64 most = 0;
     vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
     for (i32 i = 0; i < want->plan->sets_count; i++) {
@@ -274,15 +277,17 @@ void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
     if (!plan->levels) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
 }
 
-struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices,
+                                            const i64 *rows,
                                             const struct vx_gpu_sorted *sorted)
 {
-    const struct vx_map_key *key = &plan->maps[sorted->map];
+    const struct vx_map_key *key = &choices->plan->maps[sorted->map];
     return (struct vx_gpu_order_want){.n = rows[key->to],
                                       .v = vx_map_offsets(key),
                                       .groups = sorted->groups,
                                       .sorted = true,
-                                      .gray = true};
+                                      .gray = true,
+                                      .tiles = choices->streams};
 }
 
 /* Places the join, if there is one, and all pieces as if the store were empty. */
@@ -390,7 +395,7 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
                         : vx_gpu_build_bytes(pieces, sizes->count, false);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
+            vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
         places->sorted[i].scratch = orders; /* all are built together */
         orders = add_line(orders, vx_gpu_order_scratch_bytes(&want));
     }
@@ -436,7 +441,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
+            vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
         places->sorted[i].offset = at;
         at = add_line(at, vx_gpu_order_bytes(&want));
     }

@@ -48,6 +48,7 @@ struct vx_gpu_choices_want {
 struct vx_gpu_choices {
     const struct vx_plan *plan;
     enum vx_number type;
+    bool streams; /* some convolutions may (conv.h) */
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
@@ -132,7 +133,8 @@ size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, boo
                             void *memory, struct vx_gpu_ordered *to);
 /* What a sorted map has in addition to the map: row order and block masks.  rows: of each
  * set. */
-struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
+struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices,
+                                            const i64 *rows,
                                             const struct vx_gpu_sorted *sorted);
 
 #endif

@@ -50,14 +50,16 @@ static vx_status load_choose(const struct vx_gpu_load *load, struct vx_model *mo
     return status;
 }
 
-static vx_status load_weights(struct vx_model *model, const struct vx_progress *progress,
-                              struct vx_why *why)
+static vx_status load_weights(const struct vx_gpu_load *load, struct vx_model *model,
+                              const struct vx_progress *progress, struct vx_why *why)
 {
     struct vx_gpu_model *gpu = model->gpu;
     VX_TRY(vx_model_finish(model, progress, why));
     VX_TRY(vx_gpu_weights_open(model->plan, model->number, model->weights, why,
                                &gpu->weights));
     vx_weights_close(&model->weights);
+    if (vx_conv_streams(model->number, vx_gpu_caps(load->gpu)))
+        vx_gpu_weights_tile(gpu->weights);
     model->signature.weights_bytes = (i64)vx_gpu_weights_bytes(gpu->weights);
     return VX_OK;
 }
@@ -134,7 +136,7 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
     i64 nodes = model->graph->nodes_count;
     struct steps steps = {progress, 0, nodes, 0, nodes + wanted->count};
     const struct vx_progress inner = {steps_report, &steps};
-    VX_TRY(load_weights(model, &inner, why));
+    VX_TRY(load_weights(load, model, &inner, why));
     VX_TRY(load_check_room(load, model, why));
     steps.before = nodes;
     steps.count = wanted->count;

@@ -17,13 +17,16 @@
 
 struct place {
     size_t weight, bias; /* offsets, NONE = has none */
+    size_t tiled;
+    i32 v, ci, co; /* of `tiled`, padded */
 };
 struct vx_gpu_weights {
     const struct vx_graph *graph;
     enum vx_number type;
     u8 *host; /* NULL once the weights are on the device */
     void *device;
-    size_t bytes;
+    size_t bytes;          /* of all */
+    size_t plain_bytes;    /* of what the host has: tiled weights lie behind it */
     struct place places[]; /* by node */
 };
 
@@ -70,6 +73,22 @@ static void places_make(struct vx_gpu_weights *made, const struct vx_weights *we
             shape_of(&made->graph->nodes[i], vx_weights_get(weights, i), made->type);
         made->places[i].weight = place_next(&made->bytes, shape.weight);
         made->places[i].bias = place_next(&made->bytes, shape.bias);
+        made->places[i].tiled = NONE;
+        if (!shape.ci || shape.layer->groups > 1) continue;
+        made->places[i].v = shape.v;
+        made->places[i].ci = shape.rows;
+        made->places[i].co = vx_channels_padded(shape.co);
+    }
+    made->plain_bytes = made->bytes;
+}
+
+void vx_gpu_weights_tile(struct vx_gpu_weights *weights)
+{
+    VX_ASSERT(weights->bytes == weights->plain_bytes);
+    for (i32 i = 0; i < weights->graph->nodes_count; i++) {
+        struct place *place = &weights->places[i];
+        place->tiled = place_next(&weights->bytes,
+                                  vx_conv_tiled_bytes(place->v, place->ci, place->co));
     }
 }
 
@@ -173,18 +192,28 @@ vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_number type,
     return status;
 }
 
-static vx_status upload_copy(struct vx_gpu_weights *weights, struct vx_gpu *gpu,
-                             struct vx_gpu_stream *stream, struct vx_why *why)
+static vx_status upload_copy(const struct vx_gpu_weights *weights,
+                             const struct vx_gpu_queue *queue, struct vx_why *why)
 {
+    struct vx_gpu *gpu = vx_kernel_set_gpu(queue->set);
+    u8 *device = weights->device;
     VX_TRY(vx_gpu_copy_in(
-        gpu, stream,
-        &(struct vx_gpu_copy){weights->device, weights->host, weights->bytes}, why));
-    return vx_gpu_stream_wait(gpu, stream, why);
+        gpu, queue->stream,
+        &(struct vx_gpu_copy){device, weights->host, weights->plain_bytes}, why));
+    for (i32 i = 0; i < weights->graph->nodes_count; i++) {
+        const struct place *place = &weights->places[i];
+        const struct vx_conv_tiling tiling = {place->v, place->ci, place->co,
+                                              device + place->weight,
+                                              device + place->tiled};
+        if (place->tiled != NONE) VX_TRY(vx_conv_tile_weights(queue, &tiling, why));
+    }
+    return vx_gpu_stream_wait(gpu, queue->stream, why);
 }
 
-vx_status vx_gpu_weights_upload(struct vx_gpu_weights *weights, struct vx_gpu *gpu,
-                                struct vx_gpu_stream *stream, struct vx_why *why)
+vx_status vx_gpu_weights_upload(struct vx_gpu_weights *weights,
+                                const struct vx_gpu_queue *queue, struct vx_why *why)
 {
+    struct vx_gpu *gpu = vx_kernel_set_gpu(queue->set);
     VX_ON(DEVICE);
     VX_ASSERT(weights->host);
     size_t have = 0, total = 0;
@@ -197,7 +226,7 @@ vx_status vx_gpu_weights_upload(struct vx_gpu_weights *weights, struct vx_gpu *g
                        "are free beside the activations and other models",
                        weights->graph->network->label, weights->bytes, have);
         if (status.fault) return status;
-        status = upload_copy(weights, gpu, stream, why);
+        status = upload_copy(weights, queue, why);
         if (status.fault) {
             vx_gpu_free(gpu, &weights->device);
             return status;
@@ -235,8 +264,9 @@ struct vx_gpu_weight vx_gpu_weight_get(const struct vx_gpu_weights *weights, i32
     VX_ASSERT(node >= 0);
     VX_ASSERT(node < weights->graph->nodes_count);
     VX_ASSERT(!weights->host);
-    struct vx_gpu_weight weight = {NULL, NULL};
+    struct vx_gpu_weight weight = {NULL, NULL, NULL};
     if (place->weight != NONE) weight.weight = device + place->weight;
+    if (place->tiled != NONE) weight.tiled = device + place->tiled;
     if (place->bias != NONE)
         weight.bias = (const f32 *)(const void *)(device + place->bias);
     return weight;

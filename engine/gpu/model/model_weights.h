@@ -3,10 +3,11 @@
  * The loading thread lays them out on the host in one block: convolutions and linear
  * layers as (V, Cip, Cop) of the model's type, padded with zeros, so that the padded
  * channels of a row add nothing; biases and norms as f32 of padded channels.  The device
- * thread then copies the block to the device, once.
+ * thread then copies the block to the device, once.  Where convolutions may stream
+ * (conv.h), it tiles their weights there, beside it.
  *
  *   VX_TRY(vx_gpu_weights_open(plan, type, weights, &why, &mine));     (loading thread)
- *   VX_TRY(vx_gpu_weights_upload(mine, gpu, stream, &why));            (device thread)
+ *   VX_TRY(vx_gpu_weights_upload(mine, &queue, &why));                 (device thread)
  *   struct vx_gpu_weight weight = vx_gpu_weight_get(mine, node);
  *   vx_gpu_weights_close(&mine, gpu);                                  (device thread)
  *
@@ -20,7 +21,7 @@
 #ifndef VX_ENGINE_GPU_MODEL_WEIGHTS_H
 #define VX_ENGINE_GPU_MODEL_WEIGHTS_H
 
-#include "engine/gpu/driver/gpu.h"
+#include "engine/gpu/conv/conv.h"
 #include "engine/plan/plan.h"
 #include "engine/weights/weights.h"
 
@@ -29,6 +30,7 @@ struct vx_gpu_weights;
 /* On the device; NULL = the node has none. */
 struct vx_gpu_weight {
     const void *weight; /* convolution, linear (V, Cip, Cop); norms (Cp) f32: scale */
+    const void *tiled;  /* the same, tiled, for convolutions that may stream */
     const f32 *bias;    /* (Cop) or (Cp): shift */
 };
 
@@ -36,9 +38,10 @@ VX_MUST_USE vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_nu
                                           const struct vx_weights *weights,
                                           struct vx_why *why,
                                           struct vx_gpu_weights **made);
+/* Of a device where convolutions may stream; before upload. */
+void vx_gpu_weights_tile(struct vx_gpu_weights *weights);
 VX_MUST_USE vx_status vx_gpu_weights_upload(struct vx_gpu_weights *weights,
-                                            struct vx_gpu *gpu,
-                                            struct vx_gpu_stream *stream,
+                                            const struct vx_gpu_queue *queue,
                                             struct vx_why *why);
 /* `gpu` may be NULL for weights that were never uploaded. */
 void vx_gpu_weights_close(struct vx_gpu_weights **weights, struct vx_gpu *gpu);

@@ -241,8 +241,8 @@ static vx_status warm_tune(struct device *device, struct vx_model *model,
 static vx_status warm_upload(struct device *device, struct vx_model *model,
                              struct vx_why *why)
 {
-    return vx_gpu_weights_upload(model->gpu->weights, device->gpu,
-                                 device->batches.slots[0].lane.queue.stream, why);
+    return vx_gpu_weights_upload(model->gpu->weights,
+                                 &device->batches.slots[0].lane.queue, why);
 }
 
 static void gpu_unload(void *context, struct vx_model **model)

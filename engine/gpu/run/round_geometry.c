@@ -397,7 +397,7 @@ static vx_status sort(struct work *work)
     for (i32 i = 0; i < work->places->sorted_count; i++) {
         const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
         const struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(work->plan, work->places->rows, sorted);
+            vx_gpu_sorted_want(work->forward->choices, work->places->rows, sorted);
         bool there;
         void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
         maps[i] = work->forward->maps[sorted->map];

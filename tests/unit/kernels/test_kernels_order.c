@@ -3,6 +3,7 @@
 #include "engine/base/process/check.h"
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
+#include "kernels/29_weight_tile.h"
 #include "kernels/kernel.h"
 #include "tests/support/voxels.h"
 
@@ -321,6 +322,30 @@ START_TEST(test_scan_by_hand)
 }
 END_TEST
 
+/* --- tiles by work --- */
+
+/* 300 rows in blocks of 32: tiles of 128 rows have 4, 4 and 2 blocks, tiles of 256 have 8
+ * and 2.  Two groups, whose masks have one word. */
+START_TEST(test_tiles_by_hand)
+{
+    static const u32 masks[20] = {1, 1, 1, 1, 3, 4, 0, 8, 7, 16, /* 1, 4 and 4 offsets */
+                                  0, 0, 0, 0, 1, 0, 0, 0, 3, 0}; /* 0, 1 and 2 */
+    i32 small[6], large[4];
+    const struct vx_order_tiles_args args = {.count = 1,
+                                             .one = {.n = 300,
+                                                     .words = 1,
+                                                     .groups = 2,
+                                                     .block_masks = masks,
+                                                     .tiles = {small, large}}};
+    run("order_tiles", &args);
+    const i32 expected[] = {1, 2, 5, 0, 4, 3}, expected_large[] = {0, 1, 3, 2};
+    ck_assert(!memcmp(small, expected, sizeof small));
+    ck_assert(!memcmp(large, expected_large, sizeof large));
+    ck_assert_int_eq(vx_order_tiles_count(300, 2, 0), 6);
+    ck_assert_int_eq(vx_order_tiles_count(300, 2, 1), 4);
+}
+END_TEST
+
 /* --- pairs --- */
 
 START_TEST(test_pairs)
@@ -373,6 +398,32 @@ START_TEST(test_pairs)
 }
 END_TEST
 
+/* --- tiled weights --- */
+
+/* Every number of (2, 80, 16) is its own index, so that its place can be looked up. */
+START_TEST(test_weight_tile)
+{
+    enum { V = 2, CI = 80, CO = 16, BLOCKS = 2 };
+    static u16 in[V * CI * CO], out[V * BLOCKS * CO * 64 + 1];
+    for (i32 i = 0; i < V * CI * CO; i++) in[i] = (u16)(i + 1);
+    memset(out, 0x55, sizeof out);
+    const struct vx_weight_tile_args args = {
+        .v = V, .ci = CI, .co = CO, .in = in, .out = out};
+    run("weight_tile", &args);
+    for (i32 v = 0; v < V; v++)
+        for (i32 ci = 0; ci < BLOCKS * 64; ci++)
+            for (i32 co = 0; co < CO; co++) {
+                i32 chunk = ci % 64 / 8 ^ co % 8;
+                i32 at = ((v * BLOCKS + ci / 64) * CO + co) * 64 + chunk * 8 + ci % 8;
+                i32 expected = ci < CI ? (v * CI + ci) * CO + co + 1 : 0;
+                ck_assert_int_eq(out[at], expected);
+            }
+    ck_assert_uint_eq(out[V * BLOCKS * CO * 64], 0x5555);
+    ck_assert_int_eq(vx_weight_tile_blocks(64), 1);
+    ck_assert_int_eq(vx_weight_tile_blocks(65), 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels_order");
@@ -382,6 +433,8 @@ int main(void)
     tcase_add_test(cases, test_gray_by_hand);
     tcase_add_loop_test(cases, test_large, 0, VX_COUNT(large_shapes));
     tcase_add_test(cases, test_scan_by_hand);
+    tcase_add_test(cases, test_tiles_by_hand);
+    tcase_add_test(cases, test_weight_tile);
     tcase_add_loop_test(cases, test_pairs, 0, 7);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

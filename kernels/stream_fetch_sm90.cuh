@@ -1,0 +1,208 @@
+/* stream_fetch_sm90 - the warpgroup that fills the ring of a stream of tiles.
+ *
+ * Private to tile_stream_sm90.cuh.  A warp fetches a quarter of a tile's rows.  Eight lanes
+ * copy the 128 bytes of a row; a lane holds the numbers of a few rows, and the lanes hand
+ * them round by shuffles.
+ *
+ * Owner    -
+ * Thread   device code, the first four warps of the block.
+ * Limits   as tile_stream_sm90.cuh.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_STREAM_FETCH_SM90_CUH
+#define VX_KERNELS_STREAM_FETCH_SM90_CUH
+
+#include "kernels/stream_sm90.cuh"
+
+#define WARP_ROWS (VX_TILE_N / 4)  /* rows that a warp fetches */
+#define COPIES    (WARP_ROWS / 4)  /* instructions for them: 8 lanes copy a row */
+#define HELD      (WARP_ROWS / 32) /* row numbers that a lane holds */
+
+/* A warp's place on the walk: the offsets of this word that are left, and its rows; and
+ * the same of the next tile, which is loaded long before it is needed. */
+struct fetch {
+    uint32_t round, index; /* of the next tile; of this one */
+    struct stream_tile tile;
+    int32_t word;
+    uint32_t all, own; /* of the tile; of the 64 rows that this warp fetches for */
+    int32_t rows[HELD];
+    uint32_t next_all, next_own;
+    int32_t next_rows[HELD];
+};
+
+VX_DEVICE uint32_t warp_of_group(void)
+{
+    return vx_shuffle(vx_thread() / 32 % 4, 0);
+}
+
+VX_DEVICE void fetch_masks(const struct stream *stream, const struct stream_tile *tile,
+                           int32_t word, uint32_t *all, uint32_t *own)
+{
+    *all = 0;
+    *own = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        uint32_t bits = rows_word(stream, tile, g, word);
+        *all |= bits;
+        if (g == (int)(warp_of_group() * WARP_ROWS / 64)) *own = bits;
+    }
+}
+
+/* Loads what the next tile begins with. */
+VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
+{
+    const struct vx_conv_device_args *args = stream->args;
+    uint32_t index = index_at(args, fetch->round);
+    if (index >= stream->count) return;
+    struct stream_tile tile = tile_at(stream, index);
+    fetch_masks(stream, &tile, word_first(stream, &tile), &fetch->next_all,
+                &fetch->next_own);
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        fetch->next_rows[i] =
+            row_at(args, &tile,
+                   tile.first_row + warp_of_group() * WARP_ROWS + 32 * i + vx_lane());
+}
+
+/* Begins the tile that was loaded ahead. */
+VX_DEVICE void fetch_enter(const struct stream *stream, struct fetch *fetch)
+{
+    const struct vx_conv_device_args *args = stream->args;
+    fetch->index = index_at(args, fetch->round++);
+    if (fetch->index >= stream->count) return;
+    fetch->tile = tile_at(stream, fetch->index);
+    fetch->word = word_first(stream, &fetch->tile);
+    fetch->all = fetch->next_all;
+    fetch->own = fetch->next_own;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) fetch->rows[i] = fetch->next_rows[i];
+    fetch_ahead(stream, fetch);
+}
+
+/* Goes on to a word with offsets, in this tile or a later one.  False: there is none. */
+VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch)
+{
+    while (!fetch->all) {
+        if (fetch->word < word_last(stream, &fetch->tile)) {
+            fetch->word++;
+            fetch_masks(stream, &fetch->tile, fetch->word, &fetch->all, &fetch->own);
+        } else {
+            fetch_enter(stream, fetch);
+            if (fetch->index >= stream->count) return 0;
+        }
+    }
+    return 1;
+}
+
+/* The neighbours of this lane's rows at the next offset; -1 none. */
+VX_DEVICE void fetch_neighbours(const struct vx_conv_device_args *args,
+                                const struct fetch *fetch, int32_t neighbours[HELD])
+{
+    int32_t v = fetch->word * 32 + vx_lowest_bit(fetch->all);
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        int32_t row = fetch->rows[i];
+        neighbours[i] = row;
+        if (row >= 0 && args->nbr)
+            neighbours[i] = args->nbr[(int64_t)row * args->nbr_stride + v];
+    }
+}
+
+/* One offset of a tile as the fetching warps carry it out. */
+struct fetch_step {
+    int32_t offset, first_column;
+    int mine;              /* the warp's rows have the offset */
+    uint32_t from[COPIES]; /* where this lane's chunk of a row begins, in 16 bytes */
+    uint32_t there;        /* bit i: it exists */
+};
+
+VX_DEVICE void step_make(const struct vx_conv_device_args *args,
+                         const struct fetch *fetch, const int32_t neighbours[HELD],
+                         struct fetch_step *step)
+{
+    int32_t bit = vx_lowest_bit(fetch->all);
+    step->offset = fetch->word * 32 + bit;
+    step->first_column = fetch->tile.first_column;
+    step->mine = (int)(fetch->own >> bit & 1u);
+    step->there = 0;
+#pragma unroll
+    for (int i = 0; i < COPIES; i++) {
+        int32_t row = (int32_t)vx_shuffle((uint32_t)neighbours[i / 8],
+                                          ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
+        step->from[i] = vx_lane() % 8;
+        if (row < 0) continue;
+        step->from[i] += (uint32_t)row * ((uint32_t)args->ci / 8);
+        step->there |= 1u << i;
+    }
+}
+
+/* Sends for the weights of 64 channels of an offset; one thread. */
+VX_DEVICE void weights_send(const struct vx_conv_device_args *args,
+                            const struct fetch_step *step, int32_t channel,
+                            const struct ring *ring)
+{
+    uint32_t full = ring->full + 8 * ring->at;
+    int32_t columns = args->co - step->first_column;
+    if (columns > VX_TILE_CO) columns = VX_TILE_CO;
+    const uint16_t *from =
+        (const uint16_t *)args->tiled +
+        (((int64_t)step->offset * ((args->ci + 63) / 64) + channel / 64) * args->co +
+         step->first_column) *
+            64;
+    vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
+    vx_mbarrier_expect(full, (uint32_t)columns * LINE);
+    vx_copy_bulk(ring->stages + ring->at * STAGE_BYTES + A_BYTES, from,
+                 (uint32_t)columns * LINE, full);
+}
+
+VX_DEVICE void step_run(const struct vx_conv_device_args *args,
+                        const struct fetch_step *step, struct ring *ring)
+{
+    uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8, chunk = vx_lane() % 8;
+    uint32_t even = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8)) << 4);
+    uint32_t odd = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8) ^ 4u) << 4);
+    const char *in = (const char *)args->in;
+    for (int32_t channel = 0; channel < args->ci; channel += 64, in += LINE) {
+        uint32_t stage = ring->at * STAGE_BYTES;
+        if (vx_thread() == 0) weights_send(args, step, channel, ring);
+        vx_wave_barrier();
+        vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
+        /* The last channels may be fewer: their chunks are not read. */
+        if (step->mine && channel + (int32_t)chunk * 8 < args->ci) {
+#pragma unroll
+            for (int i = 0; i < COPIES; i++)
+                vx_copy_async((i & 1 ? odd : even) + stage + (uint32_t)i * 4 * LINE,
+                              in + (uint64_t)step->from[i] * 16,
+                              (int)(step->there >> i & 1u));
+        }
+        vx_mbarrier_arrive_copies(ring->full + 8 * ring->at);
+        ring_step(ring);
+    }
+}
+
+/* The neighbours of an offset are loaded before the rows of the one before it are copied. */
+VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring *ring)
+{
+    struct stream stream = stream_of(args);
+    struct fetch fetch;
+    struct fetch_step step;
+    int32_t neighbours[HELD];
+    ring->parity = 1;
+    fetch.round = 0;
+    fetch_ahead(&stream, &fetch);
+    fetch_enter(&stream, &fetch);
+    if (fetch.index >= stream.count) return;
+    int more = fetch_seek(&stream, &fetch);
+    if (more) fetch_neighbours(args, &fetch, neighbours);
+    while (more) {
+        step_make(args, &fetch, neighbours, &step);
+        fetch.all &= fetch.all - 1;
+        more = fetch_seek(&stream, &fetch);
+        if (more) fetch_neighbours(args, &fetch, neighbours);
+        step_run(args, &step, ring);
+    }
+}
+
+#endif

@@ -1,0 +1,236 @@
+/* tile_stream_sm90 - tiles as one stream: four warps fetch, eight multiply, and neither waits at
+ * the end of a tile.
+ *
+ * The blocks stay; each takes a tile of every round.  The first warpgroup walks over
+ * (tile, present offset, 64 channels) and fills a ring of stages: rows by cp.async, 16
+ * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
+ * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
+ * the same walk, multiply by wgmma what arrives, and store their sums from registers, while
+ * the ring fills for the next tile.  A group of 64 rows that lacks an offset is neither
+ * fetched nor multiplied: its zeros would change nothing.
+ *
+ * A stage is full when 128 threads' copies and the weights are there, and empty when each
+ * of the eight warps has said so: one arrival for a warpgroup would let its warps fall a
+ * phase behind where they multiply nothing.
+ *
+ * Owner    -
+ * Thread   device code, every thread of the block.
+ * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 64, 128 or 256, together at
+ *          most 32768 sums; VX_TILE_CI 64.
+ * Fails    never.
+ * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
+ *          skip at 64 rows are ours.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_KERNELS_TILE_STREAM_SM90_CUH
+#define VX_KERNELS_TILE_STREAM_SM90_CUH
+
+#define WGMMA_COLUMNS_LAST "0" /* the right operand lies with the sum along its rows */
+
+#include "kernels/stream_fetch_sm90.cuh"
+#include "kernels/stream_store_sm90.cuh"
+#include "kernels/wgmma_sm90.cuh"
+
+/* Registers of a thread.  All together they are what the launch was given, 168 for each:
+ * a sum above it would wait for ever. */
+#define FETCH_REGISTERS    "88"
+#define MULTIPLY_REGISTERS "208"
+
+/* --- the warpgroups that multiply --- */
+
+VX_DEVICE void masks_load(const struct stream *stream, const struct stream_tile *tile,
+                          int32_t word, uint32_t group, struct tile_about *about)
+{
+    about->all = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        uint32_t bits = rows_word(stream, tile, g, word);
+        about->all |= bits;
+        if (g / MINE == (int)group) about->own[g % MINE] = bits;
+    }
+}
+
+VX_DEVICE void about_load(const struct stream *stream, uint32_t index, uint32_t group,
+                          struct tile_about *about)
+{
+    const struct vx_conv_device_args *args = stream->args;
+    if (index >= stream->count) return;
+    struct stream_tile tile = tile_at(stream, index);
+    masks_load(stream, &tile, word_first(stream, &tile), group, about);
+#pragma unroll
+    for (int m = 0; m < MINE; m++)
+        about->rows[m] = row_at(args, &tile,
+                                tile.first_row + (group * MINE + (uint32_t)m) * 64 +
+                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
+}
+
+/* Says that this warp no longer reads a stage. */
+VX_DEVICE void stage_release(const struct ring *ring, uint32_t stage)
+{
+    vx_wave_barrier();
+    if (vx_lane() == 0) vx_mbarrier_arrive(ring->empty + 8 * stage);
+}
+
+VX_DEVICE void products_end(struct multiply *it, const struct ring *ring)
+{
+    vx_wgmma_wait(0);
+    if (it->held >= 0) stage_release(ring, (uint32_t)it->held);
+    it->held = -1;
+}
+
+VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
+{
+#if VX_TILE_CO == 256
+    vx_wgmma_256(sums, left, right);
+#elif VX_TILE_CO == 128
+    vx_wgmma_128(sums, left, right);
+#else
+    vx_wgmma_64(sums, left, right);
+#endif
+}
+
+/* The products of one offset.  `which` is a constant: bit m: the m-th 64 rows have it. */
+VX_DEVICE void offset_multiply(const struct vx_conv_device_args *args,
+                               struct multiply *it, struct ring *ring, const int which)
+{
+    for (int32_t channel = 0; channel < args->ci; channel += 64) {
+        int32_t steps = (args->ci - channel) / 16;
+        vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
+        vx_fence_async(); /* the rows came by cp.async */
+        uint32_t stage = ring->stages + ring->at * STAGE_BYTES;
+        uint64_t right = vx_wgmma_describe(stage + A_BYTES, LINE, 16);
+        vx_wgmma_begin();
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+            if (!(which >> m & 1)) continue;
+            uint64_t left = vx_wgmma_describe(
+                stage + (it->group * MINE + (uint32_t)m) * 64 * LINE, LINE, 16);
+            if (steps >= 4) {
+#pragma unroll
+                for (int s = 0; s < 4; s++)
+                    columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
+            } else {
+                for (int s = 0; s < steps; s++)
+                    columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
+            }
+        }
+        vx_wgmma_commit();
+        if (it->held >= 0) {
+            vx_wgmma_wait(1);
+            stage_release(ring, (uint32_t)it->held);
+        }
+        it->held = (int)ring->at;
+        ring_step(ring);
+    }
+}
+
+/* Nothing of this warpgroup's: the stages are passed on. */
+VX_DEVICE void offset_pass(const struct vx_conv_device_args *args, struct multiply *it,
+                           struct ring *ring)
+{
+    products_end(it, ring);
+    for (int32_t channel = 0; channel < args->ci; channel += 64) {
+        vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
+        stage_release(ring, ring->at);
+        ring_step(ring);
+    }
+}
+
+/* The offsets of one word. */
+VX_DEVICE void word_multiply(const struct vx_conv_device_args *args,
+                             const struct tile_about *about, struct multiply *it,
+                             struct ring *ring)
+{
+    /* By shuffles, which tell the compiler that all lanes branch alike. */
+    for (uint32_t all = vx_shuffle(about->all, 0); all; all &= all - 1) {
+        int bit = vx_lowest_bit(all);
+        uint32_t which = about->own[0] >> bit & 1u;
+        if (MINE == 2) which |= (about->own[MINE - 1] >> bit & 1u) << 1;
+        which = vx_shuffle(which, 0);
+        if (!which)
+            offset_pass(args, it, ring);
+        else if (MINE == 1 || which == 1)
+            offset_multiply(args, it, ring, 1);
+        else if (which == 2)
+            offset_multiply(args, it, ring, 2);
+        else
+            offset_multiply(args, it, ring, 3);
+    }
+}
+
+/* Waits for the products, and tells the compiler that they have changed the sums. */
+VX_DEVICE void sums_there(struct multiply *it, const struct ring *ring)
+{
+    products_end(it, ring);
+#pragma unroll
+    for (int m = 0; m < MINE; m++)
+#pragma unroll
+        for (int i = 0; i < SUMS; i++) asm volatile("" : "+f"(it->sums[m][i])::"memory");
+}
+
+VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ring *ring,
+                               float *slabs)
+{
+    float *slab = slabs + (vx_thread() / 32 - 4) * SLAB_WORDS;
+    struct stream stream = stream_of(args);
+    struct multiply it;
+    struct tile_about about = {0}, next = {0};
+    it.group = vx_shuffle(vx_thread() / 128, 0) - 1;
+    it.held = -1;
+    ring->parity = 0;
+    about_load(&stream, index_at(args, 0), it.group, &next);
+    for (uint32_t round = 0; index_at(args, round) < stream.count; round++) {
+        struct stream_tile tile = tile_at(&stream, index_at(args, round));
+        uint32_t any = 0;
+        about = next;
+        about_load(&stream, index_at(args, round + 1), it.group, &next);
+#pragma unroll
+        for (int m = 0; m < MINE; m++)
+#pragma unroll
+            for (int i = 0; i < SUMS; i++) it.sums[m][i] = 0.0f;
+        for (int32_t word = word_first(&stream, &tile);; word++) {
+            any |= vx_shuffle(about.all, 0);
+            word_multiply(args, &about, &it, ring);
+            if (word == word_last(&stream, &tile)) break;
+            masks_load(&stream, &tile, word + 1, it.group, &about);
+        }
+        sums_there(&it, ring);
+        /* No row of the tile has an offset of the group: conv_reduce reads none. */
+        if (args->partial && args->block_masks && !any) continue;
+        tile_store(args, &tile, &about, &it, slab);
+    }
+}
+
+/* --- both --- */
+
+/* Behind the ring and its barriers; as the host counts: 06_conv_masked_spec.c. */
+#define SLABS_AT (STAGE_BYTES * VX_STAGES + 256)
+static_assert(16 * VX_STAGES <= 256 && SLAB_WORDS * 4 * 8 == VX_STREAM_SLABS_BYTES,
+              "room");
+
+VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
+{
+    struct ring ring;
+    ring.stages = vx_shared_address(shared);
+    ring.full = ring.stages + STAGE_BYTES * VX_STAGES;
+    ring.empty = ring.full + 8 * VX_STAGES;
+    ring.at = 0;
+    if (vx_thread() == 0) {
+        for (uint32_t s = 0; s < VX_STAGES; s++) {
+            vx_mbarrier_open(ring.full + 8 * s, 128 + 1);
+            vx_mbarrier_open(ring.empty + 8 * s, 8);
+        }
+        vx_mbarrier_opened();
+    }
+    vx_barrier();
+    if (vx_shuffle(vx_thread() / 128, 0) == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 " FETCH_REGISTERS ";");
+        stream_fetch(args, &ring);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
+        stream_multiply(args, &ring, (float *)(shared + SLABS_AT));
+    }
+}
+
+#endif
