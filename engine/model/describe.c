@@ -80,7 +80,7 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
 }
 
 /* The rule of a set: "floor", "spconv 3x3x3 stride 2x2x2 padding 1x1x1",
- * "occupancy of subdiv stride 2x2x2", "keep 100 of score". */
+ * "occupancy of subdiv stride 2x2x2", "keep of score, 100 a sample,". */
 static void rule_text(const struct vx_network *network, const struct vx_set *set,
                       char *out, size_t bytes)
 {
@@ -90,11 +90,11 @@ static void rule_text(const struct vx_network *network, const struct vx_set *set
     const struct vx_set_key *key = &set->key;
     vx_page_add(&page, "%s", names[key->rule]);
     if (key->rule == VX_SET_REQUEST) return;
-    if (key->top) vx_page_add(&page, " %d a sample", key->top);
     if (vx_set_is_predicted(key))
         vx_page_add(&page, " of %.*s", VX_NAME_SHOWN, network->layers[key->by].name);
     else if (key->rule != VX_SET_FLOOR)
         axes_add(&page, "kernel", key->kernel, 1);
+    if (key->top) vx_page_add(&page, ", %d a sample,", key->top);
     axes_add(&page, "stride", key->stride, 1);
     axes_add(&page, "padding", key->padding, 0);
     axes_add(&page, "dilated", key->dilation, 1);
