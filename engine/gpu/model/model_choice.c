@@ -4,6 +4,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/geometry/top.h"
 #include "engine/gpu/model/model_norm.h"
 #include "kernels/23_key_order.h"
 
@@ -18,6 +19,11 @@ static size_t add_line(size_t a, size_t b)
 {
     if (b > SIZE_MAX - VX_GPU_LINE_BYTES) return SIZE_MAX;
     return add(a, vx_round_up(b, VX_GPU_LINE_BYTES));
+}
+
+static bool is_staged(const struct vx_plan *plan)
+{
+    return plan->stages_count > 1;
 }
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
@@ -118,6 +124,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
     for (i32 i = 0; i < want->plan->sets_count; i++) {
         made->keys[i] = want->plan->sets[i].key;
+        made->stages[i] = want->plan->sets[i].stage;
         if (made->rows_max[i] > most) most = made->rows_max[i];
     }
     size_t count = (size_t)vx_bit_length((u64)most) * (size_t)want->plan->launches_count;
@@ -256,14 +263,16 @@ void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
     for (i32 i = 0; i < plan->maps_count; i++) {
         const struct vx_map_key *key = &plan->maps[i];
         const i64 rows = piece->set_rows ? piece->set_rows[key->to] : piece->n;
+        const i64 laid = piece->laid_rows ? piece->laid_rows[key->to] : rows;
         vx_gpu_level_map_place(rows, key, at, &piece->maps[i]);
         if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
-        at += vx_round_up(vx_gpu_level_map_bytes(rows, key), VX_GPU_LINE_BYTES);
+        at += vx_round_up(vx_gpu_level_map_bytes(laid, key), VX_GPU_LINE_BYTES);
     }
-    for (i32 o = 0; o < plan->ordered_count; o++)
-        at +=
-            vx_gpu_ordered_place(&plan->ordered[o], piece->set_rows[plan->ordered[o].set],
-                                 true, at, &piece->ordered[o]);
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        const i64 *laid = piece->laid_rows ? piece->laid_rows : piece->set_rows;
+        at += vx_gpu_ordered_place(&plan->ordered[o], laid[plan->ordered[o].set], true,
+                                   at, &piece->ordered[o]);
+    }
 }
 
 void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
@@ -372,29 +381,48 @@ static size_t places_levels(const struct vx_gpu_choices *choices,
     return add(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
 }
 
-/* Places the coordinates, and scratch memory for building and then for sorting. */
+/* Places the coordinates, and scratch memory for building and then for sorting; returns
+ * where it ends. */
 static size_t places_scratch(const struct vx_gpu_choices *choices,
-                             const struct vx_gpu_sizes *sizes,
+                             const struct vx_gpu_sizes *sizes, size_t at,
                              struct vx_gpu_places *places)
 {
     const struct vx_plan *plan = choices->plan;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
-    size_t at = 0, most;
+    size_t build, sort = 0;
     for (i32 i = 0; i < sizes->count; i++) {
         pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
-        places->coords[i] = places->shared + at;
+        places->coords[i] = at;
         at = add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
     }
-    places->scratch = places->shared + at;
-    most = plan->levels ? places_levels(choices, pieces, sizes->count, places)
-                        : vx_gpu_build_bytes(pieces, sizes->count, false);
+    places->scratch = at;
+    build = plan->levels ? places_levels(choices, pieces, sizes->count, places)
+                         : vx_gpu_build_bytes(pieces, sizes->count, false);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
         size_t scratch = vx_gpu_order_scratch_bytes(&want);
-        if (scratch > most) most = scratch;
+        if (scratch > sort) sort = scratch;
     }
-    return add(at, most);
+    places->order_scratch = is_staged(plan) ? add_line(at, build) : at;
+    return is_staged(plan) ? add(places->order_scratch, sort)
+                           : add(at, build > sort ? build : sort);
+}
+
+/* The most scratch of orders and of sets by logits, in the workspace. */
+static size_t places_ranks(const struct vx_plan *plan, const struct vx_gpu_places *places)
+{
+    size_t most = 0;
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
+        if (wanted > most) most = wanted;
+    }
+    for (i32 set = 1; set < plan->sets_count; set++) {
+        const struct vx_set_key *key = &plan->sets[set].key;
+        size_t wanted = key->top ? vx_gpu_top_bytes(places->rows[key->from]) : 0;
+        if (wanted > most) most = wanted;
+    }
+    return most;
 }
 
 /* Adds up the rows; false: there are too many. */
@@ -415,7 +443,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
                         const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
 {
     const struct vx_plan *plan = choices->plan;
-    size_t workspace = 0, shared, tensors;
+    size_t workspace = 0;
     VX_ASSERT(sizes->count >= 1);
     VX_ASSERT(sizes->count <= VX_BATCH_ITEMS_MAX);
     places->pieces_count = sizes->count;
@@ -424,15 +452,18 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     if (!places_rows(choices, sizes, places)) return;
     samples_count(plan, sizes, places);
     for (i32 i = 0; i < plan->launches_count; i++) {
+        VX_ASSERT(sizes->bounds || !is_staged(plan));
         size_t wanted = sizes->bounds && plan->levels
                             ? places_launch_most(choices, i, places)
                             : places_launch(choices, i, places);
         if (wanted > workspace) workspace = wanted;
     }
+    memcpy(places->laid, places->rows, sizeof places->laid);
     places->shared = places_perms(plan, sizes, places);
-    shared = places_scratch(choices, sizes, places);
-    tensors = vx_plan_bytes(plan, places->rows);
-    size_t at = add_line(places->shared, tensors > shared ? tensors : shared);
+    const size_t tensors = add_line(places->shared, vx_plan_bytes(plan, places->rows));
+    size_t at = places_scratch(choices, sizes,
+                               is_staged(plan) ? tensors : places->shared, places);
+    at = add_line(at > tensors ? at : tensors, 0);
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
@@ -440,13 +471,28 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         places->sorted[i].offset = at;
         at = add_line(at, vx_gpu_order_bytes(&want));
     }
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
-        if (wanted > workspace) workspace = wanted;
-    }
+    const size_t ranks = places_ranks(plan, places);
+    if (ranks > workspace) workspace = ranks;
     at = places_samples(plan, at, places);
     places->workspace = at;
     places->bytes = add_line(places->workspace, workspace);
+}
+
+void vx_gpu_places_stage(const struct vx_gpu_choices *choices,
+                         const struct vx_gpu_sizes *sizes, i32 stage,
+                         struct vx_gpu_places *places)
+{
+    const struct vx_plan *plan = choices->plan;
+    const i32 sorted = places->sorted_count;
+    VX_ASSERT(is_staged(plan));
+    VX_ASSERT(places->pieces_count == sizes->count);
+    VX_ASSERT(places_rows(choices, sizes, places));
+    for (i32 set = 0; set < plan->sets_count; set++)
+        VX_ASSERT(places->rows[set] <= places->laid[set]);
+    samples_count(plan, sizes, places);
+    for (i32 i = vx_plan_stage_begin(plan, stage); i < plan->stage_ends[stage]; i++)
+        (void)places_launch(choices, i, places);
+    VX_ASSERT(places->sorted_count == sorted); /* all were laid out */
 }
 
 size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
