@@ -8,7 +8,8 @@
  *   DOWN    out * stride - padding + k * dilation           to is coarser
  *   UP      (out + padding - k * dilation) / stride         to is finer; only where every
  *                                                           axis divides
- *   PARENT  floor(out / stride)                             to is finer; V = 1
+ *   PARENT  floor(out / stride)                             to is finer, or has some of
+ *                                                           from's voxels; V = 1
  *   CHILD   PARENT's row * C + c, with C the voxels of a block of stride x * y * z and c
  *           the one that out is: x + stride_x * (y + stride_y * z), counted in the block
  *

@@ -26,7 +26,8 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
     const i32 *k = layer->kernel;
     out[0] = '\0';
     if (vx_op_is_norm(layer->op)) vx_page_add(&page, "eps %g", layer->eps);
-    if (layer->v) {
+    if (layer->top) vx_page_add(&page, "top %d", layer->top);
+    if (layer->v && layer->op != VX_OP_PRUNE) {
         vx_page_add(&page, "%dx%dx%d", k[0], k[1], k[2]);
         if (layer->op != VX_OP_SUBM_CONV) axes_add(&page, "stride", layer->stride, 1);
         if (layer->rule == VX_SET_SPCONV) axes_add(&page, "padding", layer->padding, 0);
@@ -78,15 +79,22 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
                 runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
 }
 
-/* The rule of a set: "floor", "spconv 3x3x3 stride 2x2x2 padding 1x1x1". */
-static void rule_text(const struct vx_set *set, char *out, size_t bytes)
+/* The rule of a set: "floor", "spconv 3x3x3 stride 2x2x2 padding 1x1x1",
+ * "occupancy of subdiv stride 2x2x2", "keep 100 of score". */
+static void rule_text(const struct vx_network *network, const struct vx_set *set,
+                      char *out, size_t bytes)
 {
-    static const char *const names[] = {"the request", "floor", "spconv", "children"};
+    static const char *const names[] = {"the request", "floor",     "spconv",
+                                        "children",    "occupancy", "keep"};
     struct vx_page page = {out, bytes, 0};
     const struct vx_set_key *key = &set->key;
     vx_page_add(&page, "%s", names[key->rule]);
     if (key->rule == VX_SET_REQUEST) return;
-    if (key->rule != VX_SET_FLOOR) axes_add(&page, "kernel", key->kernel, 1);
+    if (key->top) vx_page_add(&page, " %d a sample", key->top);
+    if (vx_set_is_predicted(key))
+        vx_page_add(&page, " of %.*s", VX_NAME_SHOWN, network->layers[key->by].name);
+    else if (key->rule != VX_SET_FLOOR)
+        axes_add(&page, "kernel", key->kernel, 1);
     axes_add(&page, "stride", key->stride, 1);
     axes_add(&page, "padding", key->padding, 0);
     axes_add(&page, "dilated", key->dilation, 1);
@@ -111,7 +119,7 @@ static void page_set(struct vx_page *page, const struct vx_plan *plan, i32 index
         offsets += vx_map_offsets(&plan->maps[i]);
     }
     bytes += (f64)rows[index] * offsets * 4;
-    rule_text(set, rule, sizeof rule);
+    rule_text(network, set, rule, sizeof rule);
     vx_page_add(page, "  %-3d %-24s %-10s %6d %-12s %14lld %10.1f  %s", index,
                 set->layer < 0 ? network->coords_name : network->layers[set->layer].name,
                 vx_set_stride_text(set, stride), layers, maps, (long long)rows[index],

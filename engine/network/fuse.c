@@ -16,13 +16,14 @@ enum vx_activation vx_activation_of_op(enum vx_op op)
     }
 }
 
-/* How often each layer's value is read, by layers and by outputs. */
+/* How often each layer's value is read, by layers, sets and outputs. */
 static void fuse_count_uses(const struct vx_network *network, i32 *uses)
 {
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         for (i32 j = 0; j < layer->inputs_count; j++)
             if (layer->inputs[j] != VX_LAYER_FEATS) uses[layer->inputs[j]]++;
+        if (layer->by >= 0) uses[layer->by]++;
     }
     for (i32 i = 0; i < network->outputs_count; i++) uses[network->outputs[i].layer]++;
 }
@@ -157,6 +158,49 @@ static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
     graph->node_of[fuse->layers_done] = graph->nodes_count++;
 }
 
+/* Fills the stage of every node; returns the largest. */
+static i32 fuse_stages(struct vx_graph *graph)
+{
+    i32 most = 0;
+    for (i32 i = 0; i < graph->nodes_count; i++) {
+        struct vx_node *node = &graph->nodes[i];
+        node->stage = graph->network->sets[node->layer->set].stage;
+        for (i32 j = 0; j < node->inputs_count; j++) {
+            i32 input = node->inputs[j];
+            if (input == VX_LAYER_FEATS) continue;
+            if (node->stage < graph->nodes[input].stage)
+                node->stage = graph->nodes[input].stage;
+        }
+        if (most < node->stage) most = node->stage;
+    }
+    return most;
+}
+
+/* Puts the nodes in the order of their stages.  An input's stage is never above that of the
+ * node that reads it, so it stays before it. */
+static vx_status fuse_order(struct vx_graph *graph, struct vx_arena *arena)
+{
+    i32 places[VX_LAYERS_MAX], count = 0, last = fuse_stages(graph);
+    if (!last) return VX_OK;
+    struct vx_node *ordered =
+        vx_arena_take_array(arena, (size_t)graph->nodes_count, sizeof *ordered);
+    VX_ENSURE(ordered, RESOURCE_EXHAUSTED, "the memory for a graph is full");
+    for (i32 stage = 0; stage <= last; stage++)
+        for (i32 i = 0; i < graph->nodes_count; i++) {
+            if (graph->nodes[i].stage != stage) continue;
+            places[i] = count;
+            ordered[count++] = graph->nodes[i];
+        }
+    for (i32 i = 0; i < graph->nodes_count; i++)
+        for (i32 j = 0; j < ordered[i].inputs_count; j++)
+            if (ordered[i].inputs[j] != VX_LAYER_FEATS)
+                ordered[i].inputs[j] = places[ordered[i].inputs[j]];
+    for (i32 i = 0; i < graph->network->layers_count; i++)
+        graph->node_of[i] = places[graph->node_of[i]];
+    graph->nodes = ordered;
+    return VX_OK;
+}
+
 vx_status vx_fuse_build(const struct vx_network *network,
                         const struct vx_fuse_options *options, struct vx_arena *arena,
                         const struct vx_graph **graph)
@@ -174,6 +218,7 @@ vx_status vx_fuse_build(const struct vx_network *network,
     fuse_count_uses(network, fuse.uses);
     for (; fuse.layers_done < network->layers_count; fuse.layers_done++)
         fuse_layer(&fuse, &network->layers[fuse.layers_done]);
+    VX_TRY(fuse_order(made, arena));
     for (i32 i = 0; i < network->outputs_count; i++)
         made->outputs[i] = made->node_of[network->outputs[i].layer];
     *graph = made;

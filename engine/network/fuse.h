@@ -12,6 +12,9 @@
  *   add          after a convolution or linear layer: becomes that node's residual, which
  *                is read while the rows are written (GPUs only)
  *
+ * A layer whose result says which voxels a set has (set_key.h) is read by that set.  Nodes
+ * are in the order of their stages, those of one stage in the order of the network.
+ *
  *   struct vx_fuse_options all = {.fold_norms = true, .fuse_activations = true};
  *   VX_TRY(vx_fuse_build(network, &all, &arena, &graph));
  *
@@ -44,6 +47,7 @@ struct vx_node {
     const struct vx_layer *norm;  /* the batch norm folded into its weights, or NULL */
     enum vx_activation activation;
     bool residual; /* the second input is added before the activation */
+    i32 stage;     /* of its set and its inputs, the largest: sets.h */
     i32 inputs_count;
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier nodes, or VX_LAYER_FEATS */
 };

@@ -100,6 +100,7 @@ static vx_status check_all_used(const struct vx_network *network, struct vx_why 
             if (layer->inputs[j] != VX_LAYER_FEATS) used[layer->inputs[j]] = true;
         if (layer->of >= 0) used[layer->of] = true;
         if (layer->onto >= 0) used[layer->onto] = true;
+        if (layer->by >= 0) used[layer->by] = true;
     }
     return VX_OK;
 }

@@ -88,6 +88,7 @@ struct vx_layer {
     i32 channels_in;                 /* of the first input */
     i32 channels;                    /* of the result */
     i32 set;                         /* of the result: index in network->sets */
+    i32 stage;                       /* of its set and its inputs, the largest: sets.h */
     /* Convolutions, pools and ops between children and parents, else 0.  An INVERSE_CONV
      * has those of the layer that it undoes. */
     i32 kernel[3], dilation[3], stride[3], padding[3];
@@ -96,6 +97,8 @@ struct vx_layer {
         rule;   /* how its set follows from its input's; REQUEST = it does not */
     i32 of;     /* the layer that this one undoes, or NONE */
     i32 onto;   /* a layer on the set that this one computes, FEATS, or NONE = children */
+    i32 by;     /* LIVE, KEEP: the layer of the logits, else NONE */
+    i32 top;    /* KEEP: the voxels of a sample that stay; 0 = those above 0 */
     i32 groups; /* of channels: convolutions and GROUP_NORM; 1 = dense */
     enum vx_layout layout; /* convolutions */
     bool layout_said;      /* network.json sets it */

@@ -108,7 +108,8 @@ static vx_status parse_rule(const struct vx_layer_reader *reader,
     return vx_network_parse_axes(padding, &padding_key, reader->why, layer->padding);
 }
 
-/* A layer above this one, or the features, by the name in key `of` or `onto`. */
+/* A layer above this one, or the features, by the name in key `of`, `onto`, `occupancy` or
+ * `keep`. */
 static vx_status parse_layer(const struct vx_layer_reader *reader,
                              const struct vx_json *name, const struct vx_layer *layer,
                              i32 *found)
@@ -159,13 +160,60 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
-/* Ops between the children and the parents of a block of `stride` voxels. */
-static vx_status parse_block(const struct vx_layer_reader *reader, struct vx_layer *layer)
+/* The layer of the logits that say which voxels there are. */
+static vx_status parse_by(const struct vx_layer_reader *reader,
+                          const struct vx_json *name, struct vx_layer *layer)
 {
+    VX_TRY(parse_layer(reader, name, layer, &layer->by));
+    VX_ENSURE_WHY(layer->by != VX_LAYER_FEATS, reader->why, INVALID_ARGUMENT,
+                  "the logits of a set are an input",
+                  "line %d: \"%s\": expected a layer, whose result are logits, and "
+                  "\"%.*s\" is an input",
+                  name->line, name->key, VX_NAME_SHOWN, name->text);
+    return VX_OK;
+}
+
+/* Of all children of a block those with a logit above 0. */
+static vx_status parse_occupancy(const struct vx_layer_reader *reader,
+                                 const struct vx_json *name, struct vx_layer *layer)
+{
+    VX_ENSURE_WHY(
+        layer->onto == VX_LAYER_NONE, reader->why, INVALID_ARGUMENT,
+        "a layer has both \"onto\" and \"occupancy\"",
+        "line %d: \"occupancy\" and \"onto\" both say which children there are: "
+        "expected one of them",
+        name->line);
+    layer->rule = VX_SET_LIVE;
+    return parse_by(reader, name, layer);
+}
+
+/* Ops between the children and the parents of a block of `stride` voxels. */
+static vx_status parse_block(const struct vx_layer_reader *reader,
+                             const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *occupancy = vx_json_find(object, "occupancy");
     bool down = layer->op == VX_OP_DOWNSAMPLE || layer->op == VX_OP_SPACE_TO_CHANNEL;
     layer->rule = down ? VX_SET_FLOOR : VX_SET_EXPAND;
     memcpy(layer->kernel, layer->stride, sizeof layer->kernel);
+    if (occupancy) VX_TRY(parse_occupancy(reader, occupancy, layer));
     return kernel_offsets(reader, "stride", layer);
+}
+
+static vx_status parse_prune(const struct vx_layer_reader *reader,
+                             const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *name, *top = vx_json_find(object, "top");
+    i64 number;
+    VX_TRY(vx_network_need(object, "keep", VX_JSON_TEXT, reader->why, &name));
+    layer->rule = VX_SET_KEEP;
+    layer->v = 1;
+    for (int axis = 0; axis < 3; axis++)
+        layer->kernel[axis] = layer->stride[axis] = layer->dilation[axis] = 1;
+    if (top) {
+        VX_TRY(vx_json_read_i64(top, 1, VX_VOXELS_MAX, reader->why, &number));
+        layer->top = (i32)number;
+    }
+    return parse_by(reader, name, layer);
 }
 
 vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
@@ -177,13 +225,14 @@ vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
     const struct vx_json *onto = vx_json_find(object, "onto");
     const struct vx_json *dilated = vx_json_find(object, "dilation");
     u32 keys = reader->keys;
-    layer->of = layer->onto = VX_LAYER_NONE;
+    layer->of = layer->onto = layer->by = VX_LAYER_NONE;
+    if (keys & KEY_KEEP) return parse_prune(reader, object, layer);
     if (keys & KEY_OF) return parse_of(reader, object, layer);
     if (!(keys & (KEY_KERNEL | KEY_STRIDE))) return VX_OK;
     for (int axis = 0; axis < 3; axis++) layer->stride[axis] = layer->dilation[axis] = 1;
     if (keys & KEY_STRIDE) VX_TRY(need_axes(reader, object, &stride, layer->stride));
     if (onto) VX_TRY(parse_layer(reader, onto, layer, &layer->onto));
-    if (!(keys & KEY_KERNEL)) return parse_block(reader, layer);
+    if (!(keys & KEY_KERNEL)) return parse_block(reader, object, layer);
     VX_TRY(need_axes(reader, object, &kernel, layer->kernel));
     VX_TRY(kernel_offsets(reader, "kernel", layer));
     if (dilated)

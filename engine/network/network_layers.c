@@ -19,9 +19,9 @@
 #define REAL_MAX 3.40282346638528859812e+38
 
 static const char *const key_names[] = {
-    "name", "op",     "input",   "inputs", "channels", "kernel", "dilation",
-    "bias", "layout", "tensors", "affine", "eps",      "stride", "padding",
-    "rule", "of",     "onto",    "groups", "slope",    "scale",  "shift"};
+    "name",   "op",      "input",  "inputs", "channels", "kernel",    "dilation", "bias",
+    "layout", "tensors", "affine", "eps",    "stride",   "padding",   "rule",     "of",
+    "onto",   "groups",  "slope",  "scale",  "shift",    "occupancy", "keep",     "top"};
 
 static const struct op_row {
     i32 inputs_min, inputs_max;

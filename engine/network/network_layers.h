@@ -39,6 +39,9 @@ enum vx_layer_key {
     KEY_SLOPE = 1 << 18,
     KEY_SCALE = 1 << 19,
     KEY_SHIFT = 1 << 20,
+    KEY_OCCUPANCY = 1 << 21,
+    KEY_KEEP = 1 << 22,
+    KEY_TOP = 1 << 23,
 };
 #define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
 #define KEYS_WINDOW (KEY_KERNEL | KEY_STRIDE | KEY_PADDING | KEY_DILATION | KEY_RULE)
@@ -64,8 +67,8 @@ i32 vx_network_find(const struct vx_network *network, const char *name);
 const char *vx_network_nearest(const struct vx_network *network, i32 below,
                                const char *name, char *out);
 
-/* Reads the layer's kernel and what belongs to it: stride, padding, dilation, rule, `of`
- * and `onto` (network_kernel.c). */
+/* Reads the layer's kernel and what belongs to it: stride, padding, dilation, rule, `of`,
+ * `onto`, `occupancy`, `keep` and `top` (network_kernel.c). */
 VX_MUST_USE vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
                                             const struct vx_json *object,
                                             struct vx_layer *layer);

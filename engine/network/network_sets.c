@@ -79,6 +79,32 @@ static vx_status settle_of(const struct vx_layer_reader *reader, struct vx_layer
     return VX_OK;
 }
 
+/* The layer of the logits lies on the input's set, before it is expanded or pruned, with one
+ * logit for each voxel that may be there. */
+static vx_status check_by(const struct vx_layer_reader *reader,
+                          const struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    const struct vx_layer *by = &network->layers[layer->by];
+    bool keep = layer->rule == VX_SET_KEEP;
+    const char *key = keep ? "keep" : "occupancy";
+    char input[TEXT_BYTES], got[TEXT_BYTES];
+    VX_ENSURE_WHY(by->set == layer->set, reader->why, INVALID_ARGUMENT,
+                  "the logits lie on another set than the input",
+                  "line %d: \"%s\": expected a layer on the set of the input, %s, and "
+                  "\"%.*s\" lies on %s",
+                  layer->line, key, set_text(network, layer->set, input), VX_NAME_SHOWN,
+                  by->name, set_text(network, by->set, got));
+    VX_ENSURE_WHY(
+        by->channels == layer->v, reader->why, INVALID_ARGUMENT,
+        "the logits have the wrong number of channels",
+        "line %d: \"%s\": expected a layer of %d channel%s, a logit for each %s, "
+        "and \"%.*s\" has %d",
+        layer->line, key, layer->v, layer->v > 1 ? "s" : "",
+        keep ? "voxel" : "child of a voxel", VX_NAME_SHOWN, by->name, by->channels);
+    return VX_OK;
+}
+
 /* From a coarse set onto the finer one of a layer above, or of the request. */
 static vx_status settle_onto(const struct vx_layer_reader *reader, struct vx_layer *layer)
 {
@@ -134,9 +160,18 @@ static bool all_are(const i32 axes[3], i32 value)
 /* True if the set of the result is that of the input: every voxel makes itself. */
 static bool keeps_set(const struct vx_layer *layer)
 {
-    if (!all_are(layer->stride, 1)) return false;
+    if (!all_are(layer->stride, 1) || layer->by != VX_LAYER_NONE) return false;
     if (layer->rule == VX_SET_FLOOR) return true;
     return all_are(layer->kernel, 1) && all_are(layer->padding, 0);
+}
+
+/* A set by logits waits for their layer, and then its size must be read. */
+static void set_stage(const struct vx_network *network, struct vx_set *set)
+{
+    if (!vx_set_is_predicted(&set->key)) return;
+    i32 stage = network->layers[set->key.by].stage;
+    if (set->stage < stage) set->stage = stage;
+    set->stage++;
 }
 
 static vx_status set_add(const struct vx_layer_reader *reader, struct vx_layer *layer,
@@ -153,6 +188,7 @@ static vx_status set_add(const struct vx_layer_reader *reader, struct vx_layer *
         found = network->sets_count++;
         vx_set_init(&network->sets[found], network->sets, key,
                     (i32)(layer - network->layers));
+        set_stage(network, &network->sets[found]);
     }
     const struct vx_set *set = &network->sets[found];
     for (int axis = 0; axis < 3; axis++)
@@ -179,7 +215,19 @@ static vx_status settle_rule(const struct vx_layer_reader *reader, struct vx_lay
         key.padding[axis] = floor ? 0 : layer->padding[axis];
     }
     if (layer->rule == VX_SET_SPCONV) VX_TRY(spconv_shape(reader, layer, key.shape));
+    if (layer->by != VX_LAYER_NONE) {
+        VX_TRY(check_by(reader, layer));
+        key.by = layer->by;
+        key.top = layer->top;
+    }
     return set_add(reader, layer, &key);
+}
+
+static vx_status settle(const struct vx_layer_reader *reader, struct vx_layer *layer)
+{
+    if (layer->of != VX_LAYER_NONE) return settle_of(reader, layer);
+    if (layer->onto != VX_LAYER_NONE) return settle_onto(reader, layer);
+    return layer->rule ? settle_rule(reader, layer) : VX_OK;
 }
 
 vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
@@ -187,9 +235,14 @@ vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
 {
     layer->set = vx_network_set(reader->network, layer->inputs[0]);
     VX_TRY(check_inputs(reader, layer));
-    if (layer->of != VX_LAYER_NONE) return settle_of(reader, layer);
-    if (layer->onto != VX_LAYER_NONE) return settle_onto(reader, layer);
-    return layer->rule ? settle_rule(reader, layer) : VX_OK;
+    VX_TRY(settle(reader, layer));
+    layer->stage = reader->network->sets[layer->set].stage;
+    for (i32 i = 0; i < layer->inputs_count; i++) {
+        i32 input = layer->inputs[i];
+        i32 stage = input == VX_LAYER_FEATS ? 0 : reader->network->layers[input].stage;
+        if (layer->stage < stage) layer->stage = stage;
+    }
+    return VX_OK;
 }
 
 static enum vx_map_kind kind_of(const struct vx_layer *layer)
@@ -197,6 +250,7 @@ static enum vx_map_kind kind_of(const struct vx_layer *layer)
     switch (layer->op) {
     case VX_OP_INVERSE_CONV:
     case VX_OP_TRANSPOSED_CONV: return VX_MAP_UP;
+    case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE: return VX_MAP_PARENT;
     case VX_OP_CHANNEL_TO_SPACE: return VX_MAP_CHILD;

@@ -39,11 +39,17 @@ static i32 common_divisor(i32 a, i32 b)
     return a;
 }
 
+/* Rules by which one voxel becomes finer ones. */
+static bool makes_children(const struct vx_set_key *key)
+{
+    return key->rule == VX_SET_EXPAND || key->rule == VX_SET_LIVE;
+}
+
 static void set_stride(struct vx_set *set, const struct vx_set *from)
 {
     const struct vx_set_key *key = &set->key;
     for (int axis = 0; axis < 3; axis++) {
-        bool finer = key->rule == VX_SET_EXPAND;
+        bool finer = makes_children(key);
         i32 down = from->down[axis] * (finer ? 1 : key->stride[axis]);
         i32 up = from->up[axis] * (finer ? key->stride[axis] : 1);
         i32 common = common_divisor(down, up);
@@ -63,7 +69,7 @@ static void set_shape(struct vx_set *set, const struct vx_set *from)
         i32 size = from->shape[axis], stride = set->key.stride[axis];
         if (set->key.rule == VX_SET_SPCONV) size = set->key.shape[axis];
         if (set->key.rule == VX_SET_FLOOR) size = (i32)divide_up(size, stride);
-        if (set->key.rule == VX_SET_EXPAND) size = 0;
+        if (makes_children(&set->key)) size = 0;
         set->shape[axis] = size;
     }
 }
@@ -80,7 +86,7 @@ static void set_reach(struct vx_set *set, const struct vx_set *from, i32 from_in
         set->reach[axis] = from->reach[axis] + last * from->pace[axis];
         set->pace[axis] = from->pace[axis] * key->stride[axis];
     }
-    if (key->rule != VX_SET_EXPAND) return;
+    if (!makes_children(key)) return;
     set->base = from_index;
     for (int axis = 0; axis < 3; axis++) {
         set->reach[axis] = (key->kernel[axis] - 1) * key->dilation[axis] + 1;
@@ -102,6 +108,7 @@ void vx_set_init(struct vx_set *set, const struct vx_set *sets,
     set_stride(set, from);
     set_shape(set, from);
     set_reach(set, from, key->from);
+    set->stage = from->stage;
 }
 
 /* a * b, at most VX_VOXELS_MAX; both are at least 1, or a is 0. */
@@ -116,7 +123,7 @@ static i64 rows_each(const struct vx_set_key *key)
     i64 rows = 1;
     for (int axis = 0; axis < 3; axis++) {
         i32 wide = (key->kernel[axis] - 1) * key->dilation[axis] + 1;
-        if (key->rule == VX_SET_EXPAND) rows *= key->kernel[axis];
+        if (makes_children(key)) rows *= key->kernel[axis];
         if (key->rule == VX_SET_SPCONV) rows *= divide_up(wide, key->stride[axis]);
     }
     return rows;

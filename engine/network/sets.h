@@ -27,6 +27,9 @@ struct vx_set {
     i32 down[3], up[3];
     i32 shape[3]; /* coordinates are 0 .. shape - 1; 0 = not bounded */
     i64 rows_max; /* limits.sets; 0 = not set */
+    /* How often sizes must be read before it can be made: 0 = its voxels follow from the
+     * request's alone, 1 = from logits of layers of stage 0, and so on. */
+    i32 stage;
     /* What bounds its rows: at most ceil(reach / pace) of its voxels along each axis
      * follow from one voxel of set `base`. */
     i32 base;
@@ -35,7 +38,8 @@ struct vx_set {
 
 /* The set with the voxels of that key, or -1: two steps of FLOOR count as one. */
 i32 vx_sets_find(const struct vx_set *sets, i32 count, const struct vx_set_key *key);
-/* Fills *set, which is not yet in `sets`; key->from is. */
+/* Fills *set, which is not yet in `sets`; key->from is.  The stage of a set by logits is
+ * left to the caller, who knows the layer. */
 void vx_set_init(struct vx_set *set, const struct vx_set *sets,
                  const struct vx_set_key *key, i32 layer);
 /* The most rows that each set can have when set 0 has n: at most VX_VOXELS_MAX, and at

@@ -78,6 +78,33 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
 }
 
+/* Where the launches of each stage end, and the order of the sets.  Logits live until their
+ * set is made, which is before the first launch of its stage. */
+static void plan_stages(struct vx_plan *plan)
+{
+    i32 count = 0;
+    plan->stages_count = 1;
+    for (i32 i = 0; i < plan->sets_count; i++)
+        if (plan->stages_count <= plan->sets[i].stage)
+            plan->stages_count = plan->sets[i].stage + 1;
+    for (i32 stage = 0; stage < plan->stages_count; stage++) {
+        for (i32 i = 0; i < plan->sets_count; i++)
+            if (plan->sets[i].stage == stage) plan->sets_by_stage[count++] = i;
+        i32 end = stage ? plan->stage_ends[stage - 1] : 0;
+        while (end < plan->launches_count && plan->launches[end].node->stage == stage)
+            end++;
+        plan->stage_ends[stage] = end;
+    }
+    VX_ASSERT(plan->stage_ends[plan->stages_count - 1] == plan->launches_count);
+    for (i32 set = 1; set < plan->sets_count; set++) {
+        if (!vx_set_is_predicted(&plan->sets[set].key)) continue;
+        struct vx_memory_tensor *logits = &plan->tensors[vx_plan_logits(plan, set)];
+        i32 needed = plan->stage_ends[plan->sets[set].stage - 1];
+        VX_ASSERT(logits->first < needed);
+        if (logits->last < needed) logits->last = needed;
+    }
+}
+
 /* Outputs are converted after the last launch.  In a staged plan they are converted one
  * by one, each into a tensor of the output's type whose memory the next one may reuse. */
 static void plan_outputs(struct vx_plan *plan)
@@ -170,6 +197,7 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
+    plan_stages(made);
     plan_order(made);
     made->levels = made->sets_count > 1 || made->ordered_count;
     for (i32 i = 0; i < made->maps_count; i++)
@@ -258,6 +286,35 @@ vx_status vx_plan_outside(const struct vx_plan *plan, i64 row, struct vx_why *wh
                 which, shape[0] - 1, shape[1] - 1, shape[2] - 1);
 }
 
+vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set, const i32 voxel[4],
+                               i32 child, struct vx_why *why)
+{
+    const struct vx_network *network = plan->graph->network;
+    const struct vx_set *made = &plan->sets[set];
+    char which[24] = "";
+    if (made->key.rule == VX_SET_LIVE) snprintf(which, sizeof which, ", child %d", child);
+    VX_FAIL_WHY(
+        why, INVALID_ARGUMENT, "a logit is not a number",
+        "layer \"%.*s\": the logit of voxel (%d, %d, %d, %d) of set %d%s, is not a "
+        "number; set %d, made by layer \"%.*s\", follows from it",
+        VX_NAME_SHOWN, network->layers[made->key.by].name, voxel[0], voxel[1], voxel[2],
+        voxel[3], made->key.from, which, set, VX_NAME_SHOWN,
+        network->layers[made->layer].name);
+}
+
+i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map)
+{
+    i32 from = plan->sets[map->from].stage, to = plan->sets[map->to].stage;
+    return from > to ? from : to;
+}
+
+i32 vx_plan_logits(const struct vx_plan *plan, i32 set)
+{
+    const struct vx_set_key *key = &plan->sets[set].key;
+    VX_ASSERT(vx_set_is_predicted(key));
+    return plan->graph->node_of[key->by] + 1;
+}
+
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
 {
     VX_ASSERT(tensor >= 0);
@@ -273,6 +330,7 @@ size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *
     i32 set = plan->tensor_sets[tensor];
     size_t padded = vx_round_up((size_t)rows[set], (size_t)plan->options.rows_unit);
     size_t offset = (size_t)plan->tensors[tensor].offset * padded * sizeof(f32);
-    for (i32 i = 0; i < set; i++) offset += set_bytes(plan, i, rows[i]);
+    for (i32 i = 0; plan->sets_by_stage[i] != set; i++)
+        offset += set_bytes(plan, plan->sets_by_stage[i], rows[plan->sets_by_stage[i]]);
     return offset;
 }

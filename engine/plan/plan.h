@@ -4,6 +4,11 @@
  * set (memory.h), and the tensors of a set lie behind those of the sets before it.  It is
  * made once, when a model is loaded, and then only read.
  *
+ * It runs in stages (network/sets.h): first the sets, maps and launches of stage 0; then
+ * the sets of stage 1, whose sizes only that tells; and so on.  A static network has one
+ * stage.  The tensors of a stage lie behind those of the stages before it, so their places
+ * follow from the rows of the sets that are known by then.
+ *
  *   VX_TRY(vx_plan_build(graph, &vx_plan_cpu, &arena, &plan));
  *   if (vx_plan_bytes_max(plan, n) > have) ...at most vx_plan_voxels_max(plan, have)...
  *   vx_plan_tensor_offset(plan, tensor, rows)            (rows of each set)
@@ -64,11 +69,14 @@ struct vx_plan {
     struct vx_plan_options options;
     struct vx_launch *launches;
     i32 launches_count;
+    i32 stages_count;            /* at least 1 */
+    i32 stage_ends[VX_SETS_MAX]; /* launches of this stage and those before it */
     struct vx_memory_tensor *tensors;
     i32 *tensor_sets; /* the set on which each tensor lies */
     i32 tensors_count;
     const struct vx_set *sets; /* the network's */
     i32 sets_count;
+    i32 sets_by_stage[VX_SETS_MAX]; /* all sets, by stage, then by number */
     /* First those with outputs, in the order of network->coords. */
     struct vx_plan_ordered ordered[VX_SETS_MAX];
     i32 ordered_count;
@@ -104,9 +112,19 @@ VX_MUST_USE vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64
  * spatial shape.  -1: some row. */
 VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, i64 row,
                                       struct vx_why *why);
+/* Fails with INVALID_ARGUMENT: the logit of this voxel of the set that `set` is made from,
+ * sample x y z, is not a number; `child`: which of them, 0 for KEEP. */
+VX_MUST_USE vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set,
+                                           const i32 voxel[4], i32 child,
+                                           struct vx_why *why);
+/* The stage in which a map can be made: that of the later of its two sets. */
+i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map);
+/* The tensor with the logits of a set by logits (vx_set_is_predicted). */
+i32 vx_plan_logits(const struct vx_plan *plan, i32 set);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
-/* The offset of a tensor, in bytes, for these numbers of rows. */
+/* The offset of a tensor, in bytes, for these numbers of rows; those of sets of later stages
+ * than the tensor's set are not read. */
 size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *rows);
 
 #endif

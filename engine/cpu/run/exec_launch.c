@@ -262,6 +262,7 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_SUM_POOL: launch_pool(job, launch, VX_POOL_SUM); return;
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: launch_pool(job, launch, VX_POOL_AVG); return;
+    case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:

@@ -73,6 +73,7 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_SUM_POOL:
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: return VX_GPU_POOL;
+    case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:

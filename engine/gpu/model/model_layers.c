@@ -293,6 +293,7 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SUM_POOL: return launch_pool(forward, index, VX_POOL_SUM, why);
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: return launch_pool(forward, index, VX_POOL_AVG, why);
+    case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
