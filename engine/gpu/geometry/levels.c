@@ -248,8 +248,7 @@ vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
     size_t bytes = (size_t)derived * sizeof(struct vx_set_derive_args);
     const bool together =
         count && derived && vx_gpu_upload_fits(upload, (size_t)count * bytes);
-    if (!together || count < levels->requests_count ||
-        derived + 1 < levels->sets_count) {
+    if (!together || count < levels->requests_count || derived + 1 < levels->sets_count) {
         const struct vx_gpu_words words = {levels->counts, 0, zeros};
         VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &words, why));
     }

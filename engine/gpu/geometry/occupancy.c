@@ -73,14 +73,14 @@ static struct vx_occupancy_set describe(struct vx_kernel_set *set,
     const i64 first = work->firsts[request], rows = from_rows(work, request);
     const i64 bytes = vx_number_bytes(levels->stage.type);
     const i64 parts = (i64)key->stride[0] * key->stride[1] * key->stride[2];
-    struct vx_occupancy_set it = {
-        .n = rows,
-        .to = sets[work->set],
-        .from = sets[key->from],
-        .logits = (const u8 *)logits->rows + first * logits->cp * bytes,
-        .kept = work->kept ? work->kept + first : NULL,
-        .cp = logits->cp,
-        .blocks = share(set, work, rows, parts)};
+    struct vx_occupancy_set it = {.n = rows,
+                                  .to = sets[work->set],
+                                  .from = sets[key->from],
+                                  .logits = (const u8 *)logits->rows +
+                                            first * logits->cp * bytes,
+                                  .kept = work->kept ? work->kept + first : NULL,
+                                  .cp = logits->cp,
+                                  .blocks = share(set, work, rows, parts)};
     VX_ASSERT(parts <= logits->cp);
     memcpy(it.stride, key->stride, sizeof it.stride);
     return it;
@@ -91,8 +91,8 @@ static vx_status launch(const struct vx_gpu_queue *queue, struct vx_gpu_upload *
 {
     const size_t bytes = (size_t)work->count * sizeof(struct vx_occupancy_set);
     size_t at;
-    VX_ENSURE_WHY(vx_gpu_upload_fits(upload, bytes), why, RESOURCE_EXHAUSTED,
-                  "too many geometries in one round",
+    VX_ENSURE_WHY(upload->used + VX_GPU_PART_ALIGN + bytes <= upload->bytes, why,
+                  RESOURCE_EXHAUSTED, "too many geometries in one round",
                   "expected at most %zu bytes of descriptions of geometries in one "
                   "round, got %zu",
                   upload->bytes, upload->used + bytes);
@@ -130,8 +130,8 @@ vx_status vx_gpu_occupancy_build(const struct vx_gpu_queue *queue,
 i32 vx_gpu_occupancy_kernels(enum vx_number type, struct vx_jit_wanted *wanted, i32 room)
 {
     static const char *const typed[] = {"set_occupancy", "occupancy_fault", "top_keys"};
-    static const char *const names[] = {"top_mark",   "key_members", "key_starts",
-                                        "order_count", "count_scan", "order_scatter"};
+    static const char *const names[] = {"top_mark",    "key_members", "key_starts",
+                                        "order_count", "count_scan",  "order_scatter"};
     i32 count = vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
     VX_ASSERT(count + (i32)VX_COUNT(typed) <= room);
     for (size_t i = 0; i < VX_COUNT(typed); i++)

@@ -59,7 +59,7 @@ struct vx_gpu_piece {
     u32 *fault;
     /* One per key: nbr, masks, pairs; order and block_masks are NULL. */
     struct vx_gpu_map *maps;
-    const i64 *set_rows; /* rows of each set of the network; NULL: only set 0, of n */
+    const i64 *set_rows;  /* rows of each set of the network; NULL: only set 0, of n */
     const i64 *laid_rows; /* what the memory of maps is laid out for; NULL: set_rows */
     struct vx_gpu_ordered *ordered; /* one for each of the plan's ordered sets */
 };

@@ -23,7 +23,8 @@ static struct layout layout_make(i64 rows)
     struct layout layout = {.bytes = vx_gpu_key_sort_bytes(rows)};
     layout.kept = take(&layout, rows, sizeof(u32));
     layout.words = take(&layout, rows, sizeof(u64));
-    layout.starts = take(&layout, rows + 1, sizeof(i32)); /* a sample has a row at least */
+    layout.starts =
+        take(&layout, rows + 1, sizeof(i32)); /* a sample has a row at least */
     layout.count = take(&layout, 1, sizeof(i32));
     return layout;
 }
@@ -55,8 +56,7 @@ static vx_status keys_make(struct vx_gpu_key_sort *sort, struct vx_gpu_upload *u
     const i32 from = levels->keys[set].from, count = levels->requests_count;
     sort->key.members = count;
     for (i32 r = 0; r < count; r++)
-        sort->key.edges[r + 1] =
-            sort->key.edges[r] + (i32)rows_of(levels, r, set);
+        sort->key.edges[r + 1] = sort->key.edges[r] + (i32)rows_of(levels, r, set);
     sort->key.n = sort->key.edges[count];
     vx_gpu_key_sort_begin(sort);
     for (i32 r = 0; r < count; r++)

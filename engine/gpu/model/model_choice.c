@@ -461,8 +461,8 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     memcpy(places->laid, places->rows, sizeof places->laid);
     places->shared = places_perms(plan, sizes, places);
     const size_t tensors = add_line(places->shared, vx_plan_bytes(plan, places->rows));
-    size_t at = places_scratch(choices, sizes,
-                               is_staged(plan) ? tensors : places->shared, places);
+    size_t at = places_scratch(choices, sizes, is_staged(plan) ? tensors : places->shared,
+                               places);
     at = add_line(at > tensors ? at : tensors, 0);
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
@@ -486,7 +486,8 @@ void vx_gpu_places_stage(const struct vx_gpu_choices *choices,
     const i32 sorted = places->sorted_count;
     VX_ASSERT(is_staged(plan));
     VX_ASSERT(places->pieces_count == sizes->count);
-    VX_ASSERT(places_rows(choices, sizes, places));
+    const bool known = places_rows(choices, sizes, places);
+    VX_ASSERT(known);
     for (i32 set = 0; set < plan->sets_count; set++)
         VX_ASSERT(places->rows[set] <= places->laid[set]);
     samples_count(plan, sizes, places);

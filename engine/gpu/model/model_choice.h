@@ -54,7 +54,7 @@ struct vx_gpu_choices {
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
-    i32 stages[VX_SETS_MAX]; /* of each set (network/sets.h) */
+    i32 stages[VX_SETS_MAX];        /* of each set (network/sets.h) */
     struct vx_conv_choice *choices; /* (sizes, launches) */
 };
 
@@ -92,7 +92,7 @@ struct vx_gpu_places {
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
     size_t order_scratch; /* for sorting */
-    size_t levels; /* with levels: where vx_gpu_levels_place takes memory */
+    size_t levels;        /* with levels: where vx_gpu_levels_place takes memory */
     size_t workspace;
     size_t bytes; /* of the whole round; SIZE_MAX on overflow */
 };
