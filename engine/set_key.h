@@ -50,7 +50,7 @@ struct vx_set_key {
     enum vx_set_rule rule;
     i32 from; /* a set before this one */
     i32 by;   /* LIVE, KEEP: the layer of the logits; else 0 */
-    i32 top;  /* KEEP: see above; 0 = none.  Else 0 */
+    i32 top;  /* KEEP: see above; 0 = none.  Else 0, but in a warm-up (exec_geometry.c) */
 };
 
 /* True if the voxels depend on features. */

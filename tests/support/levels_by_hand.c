@@ -218,6 +218,99 @@ const struct vx_hand_case vx_hand_cases[] = {
      .answers = {{"e", VALUES(5, 6), VOXELS(X(6), X(7))},
                  {"d", VALUES(65), VOXELS(X(3))},
                  {"u", VALUES(65)}}},
+    {.name = "children with a logit above 0; two layers share them",
+     .layers = PLAIN("r", "relu", "feats") "," PLAIN("s", "affine", "feats") "," LAYER(
+         "e", "channel_to_space",
+         "r") ",\"occupancy\":\"s\"" STRIDE("2") "," LAYER("f", "upsample",
+                                                           "r") ",\"occupancy\":"
+                                                                "\"s\"" STRIDE("2") ","
+                                                                                    "{\"n"
+                                                                                    "ame"
+                                                                                    "\":"
+                                                                                    "\"j"
+                                                                                    "\","
+                                                                                    "\"op"
+                                                                                    "\":"
+                                                                                    "\"co"
+                                                                                    "ncat"
+                                                                                    "\","
+                                                                                    "\"in"
+                                                                                    "puts"
+                                                                                    "\":["
+                                                                                    "\"e"
+                                                                                    "\","
+                                                                                    "\"f"
+                                                                                    "\"]}"
+                                                                                    "," LAYER(
+                                                                                        "d",
+                                                                                        "sum_pool",
+                                                                                        "j")
+                                                                                        ALONG(
+                                                                                            "2",
+                                                                                            "2")
+                                                                                            FLOOR
+     "}," LAYER("u", "upsample", "d") ",\"onto\":\"r\"" STRIDE("1"),
+     COORDS(X(0), X(1), X(3), X(-1)),
+     FEATS(5, -1, -2, 7, -3, 0, 4, 6),
+     .answers = {{"j", VALUES(4, 4, 6, 6, 4, 6, 5, 5, 0, 7, 0, 7),
+                  VOXELS(X(-2), X(-1), X(0), X(3))},
+                 {"d", VALUES(10, 8, 12, 5, 5, 0, 7, 0, 7), VOXELS(X(-1), X(0), X(1))},
+                 {"u", VALUES(5, 5, 0, 7, 0, 7, 0, 0, 0, 10, 8, 12)}}},
+    {.name = "child x + 2 y + 6 z of a block of 2 x 3 x 2",
+     .layers =
+         PLAIN("r", "affine", "feats") "," LAYER(
+             "e", "channel_to_space", "r") ",\"occupancy\":\"r\",\"stride\":[2,3,2]}"
+                                           "," LAYER("d", "sum_pool",
+                                                     "e") ",\"kernel\":[2,3,2],"
+                                                          "\"stride\":[2,3,2]" FLOOR
+                                                          "}," LAYER(
+                                                              "u", "upsample",
+                                                              "d") ",\"onto\":"
+                                                                   "\"r\"" STRIDE("1"),
+     COORDS({0, 0, 0, 0}, {0, 1, 2, 1}),
+     FEATS(0, 0, -1, 4, 0, 0, -7, 0, 0, 0, 0, 11, /* child 3: 1 1 0; child 11: 1 2 1 */
+           1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0),
+     .answers = {{"e", VALUES(4, 11, 1, 2),
+                  VOXELS({0, 1, 1, 0}, {0, 1, 2, 1}, {0, 2, 6, 2}, {0, 2, 6, 3})},
+                 {"u", VALUES(15, 3)}}},
+    {.name = "prune keeps what is above 0, and a kernel sees only that",
+     .layers = PLAIN("s", "affine", "feats") "," LAYER(
+         "p", "prune", "feats") ",\"keep\":"
+                                "\"s\"}"
+                                "," LAYER("c", "subm_conv", "p") NO_BIAS
+     ",\"kernel\":[3,1,1]}," LAYER("u", "upsample", "c") ",\"onto\":"
+                                                         "\"s\"" STRIDE("1"),
+     COORDS(X(2), X(3), X(0), X(1), X(4)),
+     FEATS(2, 3, 1, 0, -4),
+     .tensors = {WEIGHT("c", 3, 10, 1, 100)},
+     .answers = {{"p", VALUES(1, 2, 3), VOXELS(X(0), X(2), X(3))},
+                 {"c", VALUES(1, 302, 23), VOXELS(X(0), X(2), X(3))},
+                 {"u", VALUES(302, 23, 1, 0, 0)}}},
+    {.name = "prune to the two largest of each sample; of equal ones the first",
+     .layers = PLAIN("s", "affine", "feats") "," LAYER(
+         "p", "prune",
+         "feats") ",\"keep\":\"s\",\"top\":2}," LAYER("u", "upsample",
+                                                      "p") ",\"onto\":"
+                                                           "\"s\"" STRIDE("1"),
+     COORDS({0, 3, 0, 0}, {0, 1, 0, 0}, {4, 5, 0, 0}, {0, -1, 0, 0}, {0, 0, 0, 0},
+            {7, 1, 0, 0}, {7, 2, 0, 0}, {7, 3, 0, 0}),
+     FEATS(1, 1, -9, 0.5, 1, -0.0f, 0, 0),
+     .answers = {{"p", VALUES(1, 1, -9, 0, 0),
+                  VOXELS({0, 0, 0, 0}, {0, 1, 0, 0}, {4, 5, 0, 0}, {7, 1, 0, 0},
+                         {7, 2, 0, 0})},
+                 {"u", VALUES(0, 1, -9, 0, 1, 0, 0, 0)}}},
+    {.name = "a set without rows: its children, a window on it, and zeros back from it",
+     .layers = PLAIN("r", "relu", "feats") "," LAYER(
+         "s", "affine",
+         "feats") ",\"scale\":-1}," LAYER("p", "prune",
+                                          "r") ",\"keep\":\"s\"}," LAYER("d", "max_pool",
+                                                                         "p")
+         ALONG("2", "2") FLOOR "}," LAYER("i", "inverse_conv", "d") ONE
+     ",\"of\":\"d\"}," LAYER("u", "upsample", "i") ",\"onto\":\"r\"" STRIDE("1"),
+     COORDS(X(0), X(1)),
+     FEATS(3, 4),
+     .tensors = {WEIGHT("i", 2, 1, 1), VECTOR("i.bias", 1, 5)},
+     .answers = {{"u", VALUES(0, 0)}}},
     {.name = "transposed_conv onto, kernel 3, stride 2: padding 1",
      .layers = PLAIN("r", "relu", "feats") "," LAYER("d", "downsample", "r")
          STRIDE("2") "," LAYER("u", "transposed_conv", "d")

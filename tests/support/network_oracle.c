@@ -65,7 +65,8 @@ static bool window_of(const struct vx_network *network, const struct vx_layer *l
     bool block = op == VX_OP_UPSAMPLE || op == VX_OP_DOWNSAMPLE ||
                  op == VX_OP_SPACE_TO_CHANNEL || op == VX_OP_CHANNEL_TO_SPACE ||
                  is_block_pool(layer);
-    *window = (struct vx_oracle_window){{0}, {1, 1, 1}, {1, 1, 1}, {0}};
+    *window = (struct vx_oracle_window){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}};
+    if (op == VX_OP_PRUNE) return true;
     if (op == VX_OP_INVERSE_CONV || op == VX_OP_UNPOOL)
         return window_of(network, &network->layers[layer->of], window);
     if (!block && !is_window(op) && !is_conv(op)) return false;
@@ -89,6 +90,19 @@ static const struct vx_oracle_set *set_of(const struct vx_network_oracle *oracle
     return layer == VX_LAYER_FEATS ? &oracle->made[0] : oracle->sets[layer];
 }
 
+/* The set of a layer with logits. */
+static const struct vx_oracle_set *set_predict(struct vx_network_oracle *oracle,
+                                               const struct vx_oracle_step *step)
+{
+    i32 by = step->layer->by;
+    i64 self = step->layer - oracle->input->network->layers;
+    const struct vx_oracle_logits logits = {oracle->values[by], oracle->bounds[by]};
+    struct vx_oracle_set *set = &oracle->made[self + 1];
+    VX_ASSERT(vx_oracle_set_equal(step->from, set_of(oracle, by)));
+    vx_oracle_predict(oracle, step, &logits, set);
+    return set;
+}
+
 /* The set of the layer's result. */
 static const struct vx_oracle_set *set_settle(struct vx_network_oracle *oracle,
                                               const struct vx_oracle_step *step)
@@ -98,6 +112,7 @@ static const struct vx_oracle_set *set_settle(struct vx_network_oracle *oracle,
     const struct vx_oracle_window *window = &step->window;
     enum vx_set_rule rule = VX_SET_FLOOR;
     bool keeps = true;
+    if (layer->by != VX_LAYER_NONE) return set_predict(oracle, step);
     switch (layer->op) {
     case VX_OP_INVERSE_CONV:
     case VX_OP_UNPOOL: return set_of(oracle, network->layers[layer->of].inputs[0]);
@@ -230,7 +245,7 @@ static void copy(const struct vx_oracle_step *step, i64 to, i64 from)
     step->bound[to] = step->e[0][from];
 }
 
-/* UNPOOL, UPSAMPLE, CHANNEL_TO_SPACE: what the parent has for this child. */
+/* UNPOOL, UPSAMPLE, PRUNE, CHANNEL_TO_SPACE: what the parent has for this child. */
 static void oracle_parent(const struct vx_oracle_step *step, const i32 *reads)
 {
     i32 ci = step->layer->channels_in, c = step->layer->channels;
@@ -266,7 +281,8 @@ static void oracle_reads(const struct vx_oracle_step *step)
     enum vx_op op = step->layer->op;
     if (op == VX_OP_SUBM_CONV) kind = VX_MAP_SUBM;
     if (op == VX_OP_INVERSE_CONV || op == VX_OP_TRANSPOSED_CONV) kind = VX_MAP_UP;
-    if (op == VX_OP_UNPOOL || op == VX_OP_UPSAMPLE || op == VX_OP_CHANNEL_TO_SPACE)
+    if (op == VX_OP_UNPOOL || op == VX_OP_UPSAMPLE || op == VX_OP_CHANNEL_TO_SPACE ||
+        op == VX_OP_PRUNE)
         kind = VX_MAP_PARENT;
     i32 *map = vx_oracle_map(kind, window, step->from, step->to);
     if (is_conv(op))

@@ -43,6 +43,9 @@ struct vx_network_oracle {
     f64 *values[VX_LAYERS_MAX];
     f64 *bounds[VX_LAYERS_MAX];
     struct vx_oracle_set *made; /* [0]: the request's, [i + 1]: what layer i makes */
+    /* A logit lies so near to where it decides otherwise that an f32 program may do so: then
+     * sets, values and bounds are one answer of several. */
+    bool unsure;
 };
 
 void vx_network_oracle_open(const struct vx_network_oracle_input *input,

@@ -26,6 +26,15 @@ struct vx_oracle_step {
     f32 *tensors[VX_TENSORS_PER_LAYER];
 };
 
+/* network_oracle_predict.c: makes the set of a layer with `occupancy` or `keep`; `by` are its
+ * logits. */
+struct vx_oracle_logits {
+    const f64 *values, *bounds;
+};
+void vx_oracle_predict(struct vx_network_oracle *oracle,
+                       const struct vx_oracle_step *step,
+                       const struct vx_oracle_logits *by, struct vx_oracle_set *set);
+
 /* network_oracle_rows.c: each of them fills y and bound, false for another op. */
 bool vx_oracle_norm(const struct vx_oracle_step *step);
 bool vx_oracle_pointwise(const struct vx_oracle_step *step);

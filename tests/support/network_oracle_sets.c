@@ -200,6 +200,24 @@ void vx_oracle_set_make(enum vx_set_rule rule, const struct vx_oracle_window *wi
     set_sort(set);
 }
 
+void vx_oracle_set_pick(const i32 stride[3], const bool *picked,
+                        const struct vx_oracle_set *from, struct vx_oracle_set *set)
+{
+    i32 children = stride[0] * stride[1] * stride[2];
+    *set = (struct vx_oracle_set){0};
+    hash_init(set, from->rows);
+    for (i64 row = 0; row < from->rows; row++)
+        for (i32 c = 0; c < children; c++) {
+            const i32 *p = from->voxels[row];
+            const i64 at[3] = {(i64)p[1] * stride[0] + c % stride[0],
+                               (i64)p[2] * stride[1] + c / stride[0] % stride[1],
+                               (i64)p[3] * stride[2] + c / (stride[0] * stride[1])};
+            u64 key;
+            if (picked[row * children + c] && pack(p[0], at, &key)) hash_add(set, key);
+        }
+    set_sort(set);
+}
+
 void vx_oracle_set_fini(struct vx_oracle_set *set)
 {
     vx_free(set->voxels);

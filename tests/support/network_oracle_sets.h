@@ -45,6 +45,9 @@ void vx_oracle_set_request(const i32 *coords, i32 columns, i64 n, const i32 shap
 /* A new set by rule FLOOR, SPCONV or EXPAND. */
 void vx_oracle_set_make(enum vx_set_rule rule, const struct vx_oracle_window *window,
                         const struct vx_oracle_set *from, struct vx_oracle_set *set);
+/* A new set of children: child c of row r is there if picked[r * children + c]. */
+void vx_oracle_set_pick(const i32 stride[3], const bool *picked,
+                        const struct vx_oracle_set *from, struct vx_oracle_set *set);
 void vx_oracle_set_fini(struct vx_oracle_set *set);
 bool vx_oracle_set_equal(const struct vx_oracle_set *a, const struct vx_oracle_set *b);
 

@@ -68,12 +68,28 @@ static i32 trip_finer(struct vx_grammar *g, i32 x, i32 depth)
     return vx_grammar_onto(g, y, set, one);
 }
 
+/* To some of the voxels and back: the others then are 0. */
+static i32 trip_pruned(struct vx_grammar *g, i32 x, i32 depth)
+{
+    static const i32 one[3] = {1, 1, 1};
+    i32 set = vx_grammar_at(g, x)->set;
+    if (vx_grammar_on(g, set) < 0) return -1;
+    i32 y = vx_grammar_prune(g, x);
+    y = left(g, depth) > 4 && vx_grammar_chance(g, 40) ? stage(g, y, depth + 1)
+                                                       : some(g, y, depth);
+    return vx_grammar_onto(g, y, set, one);
+}
+
 /* Layers on the set of x, and trips to other sets between them. */
 static i32 stage(struct vx_grammar *g, i32 x, i32 depth)
 {
     x = some(g, x, depth);
     while (left(g, depth) >= 4 && depth < DEPTH_MAX && vx_grammar_chance(g, 85)) {
-        i32 made = vx_grammar_chance(g, 25) ? trip_finer(g, x, depth) : -1;
+        bool predicts = g->network->predicts;
+        i32 made =
+            vx_grammar_chance(g, predicts ? 50 : 25) ? trip_finer(g, x, depth) : -1;
+        if (made < 0 && predicts && vx_grammar_chance(g, 50))
+            made = trip_pruned(g, x, depth);
         x = some(g, made >= 0 ? made : trip_down(g, x, depth), depth);
     }
     return x;
@@ -164,6 +180,7 @@ struct vx_random_network *vx_random_network_open(u64 seed)
     g->network = network;
     g->random.state = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
     network->seed = seed;
+    network->predicts = seed % 4 == 3;
     network->positive = vx_grammar_chance(g, 60);
     network->feats_channels = 1 + vx_grammar_below(g, 6);
     pick_space(g);

@@ -2,7 +2,7 @@
  *
  * A grammar of all ops: stacks of levels down and up again, with skips by add, mul and
  * concat, side trips to sets that are finer than the request's, two layers that share a
- * set, several outputs on set 0 and others on any set, with their coordinates.  It knows
+ * set, in every fourth network sets by logits, several outputs on set 0 and others on any set, with their coordinates.  It knows
  * the sets of its layers by itself.
  *
  * Most of the networks are `positive`: weights and features have one sign, so that sums
@@ -31,7 +31,7 @@
 #include "engine/batch.h"
 #include "tests/support/model_files.h"
 
-#define VX_RANDOM_LAYERS_MAX  40
+#define VX_RANDOM_LAYERS_MAX  64
 #define VX_RANDOM_HEADS_MAX   3 /* outputs on set 0 */
 #define VX_RANDOM_OUTPUTS_MAX 6 /* without coordinates */
 /* Rows of any set, from voxels_max voxels. */
@@ -47,8 +47,9 @@ struct vx_random_network {
     i32 channels[VX_OUTPUTS_MAX];
     i32 sets[VX_OUTPUTS_MAX]; /* 0 = the request's, others by the grammar's numbers */
     bool positive;
-    i32 shape[3]; /* spatial shape; 0 = none, and coordinates of both signs */
-    bool flat[3]; /* coordinates have one value along this axis */
+    bool predicts; /* some of its sets follow from logits */
+    i32 shape[3];  /* spatial shape; 0 = none, and coordinates of both signs */
+    bool flat[3];  /* coordinates have one value along this axis */
     i64 voxels_max;
 };
 struct vx_random_network *vx_random_network_open(u64 seed);

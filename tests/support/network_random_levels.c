@@ -28,7 +28,7 @@ static i64 rows_each(enum vx_set_rule rule, const struct vx_grammar_window *wind
     i64 rows = 1;
     for (int axis = 0; axis < 3; axis++) {
         i32 k = window->kernel[axis], s = window->stride[axis];
-        if (rule == VX_SET_EXPAND) rows *= k;
+        if (rule == VX_SET_EXPAND || rule == VX_SET_LIVE) rows *= k;
         if (rule == VX_SET_SPCONV)
             rows *= ((k - 1) * window->dilation[axis] + 1 + s - 1) / s;
     }
@@ -51,7 +51,8 @@ static void set_fill(struct vx_grammar_set *set, const struct vx_grammar_set *fr
         if (set->rule == VX_SET_FLOOR) set->shape[axis] = (d + s - 1) / s;
         if (set->rule == VX_SET_SPCONV)
             set->shape[axis] = (d + 2 * w->padding[axis] - reach - 1) / s + 1;
-        bool finer = set->rule == VX_SET_EXPAND;
+        bool finer = set->rule == VX_SET_EXPAND || set->rule == VX_SET_LIVE;
+        if (set->rule == VX_SET_KEEP) set->shape[axis] = d;
         i32 down = from->down[axis] * (finer ? 1 : s);
         i32 up = from->up[axis] * (finer ? s : 1);
         for (i32 f = 4; f > 1; f--)
@@ -61,7 +62,19 @@ static void set_fill(struct vx_grammar_set *set, const struct vx_grammar_set *fr
     }
 }
 
-/* The set that a rule makes: one that there is, or a new one. */
+i32 vx_grammar_set_find(struct vx_grammar *g, const struct vx_grammar_set *set)
+{
+    for (i32 i = 1; i < g->sets_count; i++)
+        if (g->sets[i].rule == set->rule && g->sets[i].from == set->from &&
+            g->sets[i].by == set->by && g->sets[i].top == set->top &&
+            !memcmp(&g->sets[i].window, &set->window, sizeof set->window))
+            return i;
+    VX_ASSERT(g->sets_count < VX_GRAMMAR_SETS);
+    g->sets[g->sets_count] = *set;
+    set_fill(&g->sets[g->sets_count], &g->sets[set->from]);
+    return g->sets_count++;
+}
+
 static i32 set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
                     const struct vx_grammar_window *window)
 {
@@ -80,14 +93,7 @@ static i32 set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
     }
     for (int axis = 0; axis < 3; axis++)
         if (set.window.kernel[axis] == 1) set.window.dilation[axis] = 1;
-    for (i32 i = 1; i < g->sets_count; i++)
-        if (g->sets[i].rule == rule && g->sets[i].from == set.from &&
-            !memcmp(&g->sets[i].window, &set.window, sizeof set.window))
-            return i;
-    VX_ASSERT(g->sets_count < VX_GRAMMAR_SETS);
-    set_fill(&set, &g->sets[set.from]);
-    g->sets[g->sets_count] = set;
-    return g->sets_count++;
+    return vx_grammar_set_find(g, &set);
 }
 
 static void centre(struct vx_grammar_window *window)
@@ -242,6 +248,18 @@ i32 vx_grammar_beside(struct vx_grammar *g, i32 down)
     return sparse_conv(g, x, set->rule, &window);
 }
 
+/* A second layer on the set of predicted children, and both together. */
+static i32 twice(struct vx_grammar *g, i32 y, i32 made, const struct vx_grammar_set *set)
+{
+    const struct vx_grammar_layer input = *vx_grammar_at(g, y);
+    vx_grammar_begin(g, "upsample", &y, 1);
+    vx_grammar_say_axes(g, "stride", set->window.stride);
+    vx_grammar_say(g, ",\"occupancy\":\"l%d\"", set->by);
+    i32 other =
+        vx_grammar_end(g, vx_grammar_at(g, made)->set, input.channels, input.positive);
+    return vx_grammar_join(g, made, other);
+}
+
 /* UPSAMPLE or CHANNEL_TO_SPACE, onto a layer or, with -1, to a new set. */
 static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
 {
@@ -257,12 +275,20 @@ static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
                               children * (1 + vx_grammar_below(g, most < 8 ? most : 8)));
     }
     const struct vx_grammar_layer input = *vx_grammar_at(g, y);
-    i32 set =
-        onto >= 0 ? g->layers[onto].set : set_make(g, VX_SET_EXPAND, input.set, &window);
+    bool live = onto < 0 && g->network->predicts && children <= BLOCK_CHANNELS_MAX &&
+                vx_grammar_chance(g, 60);
+    struct vx_grammar_set made = {
+        .rule = VX_SET_LIVE, .from = input.set, .window = window};
+    if (live) made.by = vx_grammar_logits(g, y, children);
+    i32 set = onto >= 0 ? g->layers[onto].set
+              : live    ? vx_grammar_set_find(g, &made)
+                        : set_make(g, VX_SET_EXPAND, input.set, &window);
     vx_grammar_begin(g, ops[op], &y, 1);
     vx_grammar_say_axes(g, "stride", stride);
     if (onto >= 0) vx_grammar_say(g, ",\"onto\":\"l%d\"", onto);
-    return vx_grammar_end(g, set, input.channels / (op ? children : 1), input.positive);
+    if (live) vx_grammar_say(g, ",\"occupancy\":\"l%d\"", made.by);
+    i32 z = vx_grammar_end(g, set, input.channels / (op ? children : 1), input.positive);
+    return live && vx_grammar_chance(g, 30) ? twice(g, y, z, &made) : z;
 }
 
 static i32 transposed(struct vx_grammar *g, i32 y, i32 onto,

@@ -24,6 +24,7 @@ struct vx_grammar_set {
     enum vx_set_rule rule;
     i32 from;
     struct vx_grammar_window window;
+    i32 by, top;        /* by logits: the layer */
     i32 shape[3];       /* 0 = not bounded */
     i32 down[3], up[3]; /* its stride, against the request's voxels */
     i64 rows_max;
@@ -83,6 +84,14 @@ i32 vx_grammar_down_by(struct vx_grammar *g, i32 y, const i32 stride[3]);
 i32 vx_grammar_onto(struct vx_grammar *g, i32 y, i32 set, const i32 stride[3]);
 /* Windows that stay on their set: stride 1. */
 i32 vx_grammar_stay(struct vx_grammar *g, i32 x);
+
+/* The set that a rule makes: one that there is, or a new one. */
+i32 vx_grammar_set_find(struct vx_grammar *g, const struct vx_grammar_set *set);
+
+/* network_random_predict.c */
+/* A layer on the set of x, `count` numbers a row, of which about half are above 0. */
+i32 vx_grammar_logits(struct vx_grammar *g, i32 x, i32 count);
+i32 vx_grammar_prune(struct vx_grammar *g, i32 x);
 
 /* A convolution of any kind. */
 struct vx_grammar_conv {

@@ -14,6 +14,7 @@ endforeach()
 vx_unit_test(NAME test_engine_levels LIBS engine m SECONDS 40 LABELS mixes
   SOURCES tests/support/network_random.c tests/support/network_random_cloud.c
     tests/support/network_random_layers.c tests/support/network_random_levels.c
+    tests/support/network_random_predict.c
     tests/support/network_random_text.c tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c
     ${vx_network_oracle})

@@ -2,58 +2,19 @@
 #include "engine/cpu/geometry/derive.h"
 
 #include "engine/base/process/check.h"
-#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/geometry/pieces.h"
 #include "kernels/01_coord_hash.h"
 
 #include <string.h>
 
-/* Fewest voxels of a chunk. */
-#define PIECE_ROWS_MIN 4096
-
-/* A source is cut into at most VX_KEYS_PIECES_MAX chunks.  A first pass counts what each
- * of them writes, so that all know their places in the second. */
-struct pieces {
-    i64 rows; /* of one chunk */
-    i64 count;
-    i64 starts[VX_KEYS_PIECES_MAX + 1];
-};
-
-static struct pieces pieces_cut(const struct vx_cpu *cpu, i64 n)
-{
-    struct pieces pieces = {.rows = n, .count = vx_cpu_threads(cpu)};
-    if (pieces.count > VX_KEYS_PIECES_MAX) pieces.count = VX_KEYS_PIECES_MAX;
-    if (pieces.count > n / PIECE_ROWS_MIN) pieces.count = n / PIECE_ROWS_MIN;
-    if (pieces.count < 1) pieces.count = 1;
-    if (!n) return pieces;
-    pieces.rows = (n - 1) / pieces.count + 1;
-    pieces.count = (n - 1) / pieces.rows + 1;
-    return pieces;
-}
-
-/* Counts become places. */
-static i64 pieces_sum(struct pieces *pieces)
-{
-    i64 sum = 0;
-    for (i64 piece = 0; piece <= pieces->count; piece++) {
-        i64 count = piece < pieces->count ? pieces->starts[piece] : 0;
-        pieces->starts[piece] = sum;
-        sum += count;
-    }
-    return sum;
-}
-
 /* --- candidates --- */
-
-struct bounds {
-    i32 least[4], most[4];
-};
 
 struct derive {
     const struct vx_keys *from;
     const struct vx_set_key *key;
-    struct pieces pieces;
+    struct vx_pieces pieces;
     u64 *out; /* NULL: only count */
-    struct bounds bounds[VX_KEYS_PIECES_MAX];
+    struct vx_pieces_bounds bounds[VX_KEYS_PIECES_MAX];
 };
 
 /* The values of one axis that follow from coordinate p; returns how many. */
@@ -80,7 +41,7 @@ static int candidates_of(const struct vx_set_key *key, int axis, i32 p,
 
 /* Writes the candidates of one voxel, or only counts them. */
 static i64 voxel_candidates(const struct vx_set_key *key, u64 voxel, u64 *out,
-                            struct bounds *bounds)
+                            struct vx_pieces_bounds *bounds)
 {
     i32 values[3][VX_KERNEL_AXIS_MAX];
     i32 sample = vx_key_sample(voxel);
@@ -97,9 +58,7 @@ static i64 voxel_candidates(const struct vx_set_key *key, u64 voxel, u64 *out,
                 *out++ = vx_key_pack(sample, values[0][x], values[1][y], values[2][z]);
     for (int field = 0; field < 4; field++) {
         for (int i = 0; i < (field ? counts[field - 1] : 1); i++) {
-            i32 value = field ? values[field - 1][i] : sample;
-            if (value < bounds->least[field]) bounds->least[field] = value;
-            if (value > bounds->most[field]) bounds->most[field] = value;
+            vx_pieces_bounds_add(bounds, field, field ? values[field - 1][i] : sample);
         }
     }
     return count;
@@ -109,13 +68,11 @@ static void derive_task(void *context, i64 begin, i64 end)
 {
     struct derive *derive = context;
     for (i64 piece = begin; piece < end; piece++) {
-        struct bounds *bounds = &derive->bounds[piece];
-        i64 first = piece * derive->pieces.rows, last = first + derive->pieces.rows;
+        struct vx_pieces_bounds *bounds = &derive->bounds[piece];
+        i64 last = vx_pieces_end(&derive->pieces, piece);
         i64 at = derive->out ? derive->pieces.starts[piece] : 0;
-        if (last > derive->from->n) last = derive->from->n;
-        for (int field = 0; field < 4; field++)
-            bounds->least[field] = INT32_MAX, bounds->most[field] = INT32_MIN;
-        for (i64 i = first; i < last; i++)
+        vx_pieces_bounds_clear(bounds);
+        for (i64 i = vx_pieces_begin(&derive->pieces, piece); i < last; i++)
             at += voxel_candidates(derive->key, derive->from->keys[i],
                                    derive->out ? derive->out + at : NULL, bounds);
         if (!derive->out) derive->pieces.starts[piece] = at;
@@ -124,9 +81,9 @@ static void derive_task(void *context, i64 begin, i64 end)
 
 static i64 derive_count(struct vx_cpu *cpu, struct derive *derive)
 {
-    derive->pieces = pieces_cut(cpu, derive->from->n);
+    derive->pieces = vx_pieces_cut(cpu, derive->from->n);
     vx_cpu_spread(cpu, derive->pieces.count, 1, derive_task, derive);
-    return pieces_sum(&derive->pieces);
+    return vx_pieces_sum(&derive->pieces);
 }
 
 i64 vx_derive_count(struct vx_cpu *cpu, const struct vx_keys *from,
@@ -145,25 +102,14 @@ void vx_derive_fill(struct vx_cpu *cpu, const struct vx_keys *from,
     VX_ASSERT(count == candidates->n);
     derive.out = candidates->keys;
     vx_cpu_spread(cpu, derive.pieces.count, 1, derive_task, &derive);
-    *scan = (struct vx_keys_scan){.n = count};
-    if (!count) return;
-    for (int field = 0; field < 4; field++) {
-        scan->least[field] = INT32_MAX;
-        scan->most[field] = INT32_MIN;
-        for (i64 piece = 0; piece < derive.pieces.count; piece++) {
-            const struct bounds *it = &derive.bounds[piece];
-            if (it->least[field] < scan->least[field])
-                scan->least[field] = it->least[field];
-            if (it->most[field] > scan->most[field]) scan->most[field] = it->most[field];
-        }
-    }
+    *scan = vx_pieces_scan(&derive.pieces, derive.bounds, count);
 }
 
 /* --- each key once --- */
 
 struct unique {
     const struct vx_keys *sorted;
-    struct pieces pieces;
+    struct vx_pieces pieces;
     u64 *out; /* NULL: only count */
 };
 
@@ -172,10 +118,9 @@ static void unique_task(void *context, i64 begin, i64 end)
     struct unique *unique = context;
     const u64 *keys = unique->sorted->keys;
     for (i64 piece = begin; piece < end; piece++) {
-        i64 first = piece * unique->pieces.rows, last = first + unique->pieces.rows;
+        i64 last = vx_pieces_end(&unique->pieces, piece);
         i64 at = unique->out ? unique->pieces.starts[piece] : 0;
-        if (last > unique->sorted->n) last = unique->sorted->n;
-        for (i64 i = first; i < last; i++) {
+        for (i64 i = vx_pieces_begin(&unique->pieces, piece); i < last; i++) {
             if (i && keys[i] == keys[i - 1]) continue;
             if (unique->out) unique->out[at] = keys[i];
             at++;
@@ -186,9 +131,9 @@ static void unique_task(void *context, i64 begin, i64 end)
 
 static i64 unique_count(struct vx_cpu *cpu, struct unique *unique)
 {
-    unique->pieces = pieces_cut(cpu, unique->sorted->n);
+    unique->pieces = vx_pieces_cut(cpu, unique->sorted->n);
     vx_cpu_spread(cpu, unique->pieces.count, 1, unique_task, unique);
-    return pieces_sum(&unique->pieces);
+    return vx_pieces_sum(&unique->pieces);
 }
 
 i64 vx_derive_unique_count(struct vx_cpu *cpu, const struct vx_keys *sorted)
@@ -212,7 +157,7 @@ void vx_derive_unique(struct vx_cpu *cpu, const struct vx_keys *sorted,
     VX_ASSERT(count == set->n);
     unique.out = set->keys;
     vx_cpu_spread(cpu, unique.pieces.count, 1, unique_task, &unique);
-    vx_cpu_spread(cpu, set->n, PIECE_ROWS_MIN, number_task, &numbered);
+    vx_cpu_spread(cpu, set->n, VX_PIECES_ROWS_MIN, number_task, &numbered);
     set->keys[set->n] = VX_KEY_EMPTY;
     set->rows[set->n] = 0;
 }

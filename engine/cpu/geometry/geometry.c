@@ -165,7 +165,11 @@ void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geom
     VX_ASSERT(it->magic == VX_GEOMETRY_MAGIC);
     VX_ASSERT(it->cache == cache);
     VX_ASSERT(it->holds > 0);
-    if (--it->holds == 0 && !it->named) vx_geometry_free(cache, it);
+    if (--it->holds) return;
+    if (it->named)
+        vx_geometry_free_passing(cache, it);
+    else
+        vx_geometry_free(cache, it);
 }
 
 void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_coords_ref name)

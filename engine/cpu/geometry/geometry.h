@@ -3,7 +3,9 @@
  * Coordinates become packed keys, which are sorted once.  Other sets of the network, and
  * neighbour maps, are built when they are first asked for, and stay with the geometry.
  * Sets have numbers: 0 is the request's, and its rows are in the request's order; the rows
- * of all others ascend by (sample, x, y, z).  The cache finds a geometry again by its
+ * of all others ascend by (sample, x, y, z).  Sets by logits (set_key.h), and what is made
+ * from them, belong to one request: nothing finds them again, and the last drop frees them.
+ * The cache finds a geometry again by its
  * coords_ref, the hash that the front computes (coords_ref.h).  If the
  * request has coordinates, they are compared in full; if it has only the coords_ref, that
  * is trusted.  The cache evicts the geometry that was used least recently.  A geometry
@@ -90,6 +92,22 @@ VX_MUST_USE vx_status vx_geometry_hold(struct vx_geometry_cache *cache,
 VX_MUST_USE vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                       const struct vx_set_key *key, struct vx_why *why,
                                       i32 *number);
+/* A set by logits, and its logits: (rows of key.from, children of a voxel), for KEEP
+ * (rows of key.from, 1). */
+struct vx_geometry_prediction {
+    struct vx_set_key key; /* as above */
+    const f32 *logits;
+};
+/* Makes it; no logit is NaN. */
+VX_MUST_USE vx_status vx_geometry_predict(struct vx_geometry *geometry,
+                                          struct vx_cpu *cpu,
+                                          const struct vx_geometry_prediction *prediction,
+                                          struct vx_why *why, i32 *number);
+/* The first voxel, by sample x y z, with a logit that is not a number, and the first such
+ * child; false: there is none. */
+bool vx_geometry_find_nan(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_geometry_prediction *prediction, i32 voxel[4],
+                          i32 *child);
 /* The rows of a set. */
 i64 vx_geometry_rows(const struct vx_geometry *geometry, i32 set);
 /* Writes the coordinates of a set, (N, 4) sample x y z in voxels of that set. */
@@ -112,7 +130,7 @@ i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3]);
 VX_MUST_USE vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                       const struct vx_map_key *key, struct vx_why *why,
                                       const struct vx_map **map);
-/* True when hold and every map since hold came from the cache. */
+/* True when hold, and every set and map since hold that the cache keeps, came from it. */
 bool vx_geometry_was_hit(const struct vx_geometry *geometry);
 /* True when the geometry is in the cache under its coords_ref. */
 bool vx_geometry_kept(const struct vx_geometry *geometry);

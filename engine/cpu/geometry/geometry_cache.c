@@ -106,6 +106,31 @@ void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geome
     cache->geometries_free = index;
 }
 
+void vx_geometry_free_passing(struct vx_geometry_cache *cache,
+                              struct vx_geometry *geometry)
+{
+    for (i32 *link = &geometry->maps; *link != VX_GEOMETRY_NONE;) {
+        i32 index = *link;
+        struct vx_map_entry *entry = &cache->maps[index];
+        if (!entry->passing) {
+            link = &entry->next;
+            continue;
+        }
+        *link = entry->next;
+        map_free(cache, index);
+    }
+    for (i32 *link = &geometry->sets; *link != VX_GEOMETRY_NONE;) {
+        i32 index = *link;
+        struct vx_set_entry *entry = &cache->sets[index];
+        if (!entry->passing) {
+            link = &entry->next;
+            continue;
+        }
+        *link = entry->next;
+        set_free(cache, index);
+    }
+}
+
 /* Evicts a map of a held geometry that the current request has not asked for: usually a
  * map of another network. */
 static bool evict_map(struct vx_geometry_cache *cache)

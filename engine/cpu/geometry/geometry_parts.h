@@ -55,15 +55,17 @@ struct vx_geometry {
 struct vx_set_entry {
     struct vx_set_key key; /* from: a number of vx_geometry_set */
     struct vx_active_set active;
-    i32 next; /* of the same geometry, or of free entries */
-    u64 used; /* when it was last asked for */
+    bool passing; /* depends on features: freed by the last drop */
+    i32 next;     /* of the same geometry, or of free entries */
+    u64 used;     /* when it was last asked for */
 };
 
 struct vx_map_entry {
     struct vx_map map;
     u64 offset;
-    i32 next; /* of the same geometry, or of free entries */
-    u64 used; /* when it was last asked for */
+    bool passing; /* one of its sets is */
+    i32 next;     /* of the same geometry, or of free entries */
+    u64 used;     /* when it was last asked for */
 };
 
 struct vx_geometry_cache {
@@ -87,6 +89,9 @@ i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
                        const struct vx_coords_ref *coords_ref);
 /* Frees a geometry that is not held, with its sets and maps. */
 void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
+/* Frees the sets and maps that depend on features. */
+void vx_geometry_free_passing(struct vx_geometry_cache *cache,
+                              struct vx_geometry *geometry);
 /* Evicts the geometry that was used least recently; false: none can be. */
 bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache);
 /* Evicts that, or else what no held geometry's request has asked for. */

@@ -5,6 +5,7 @@
 #include "engine/cpu/geometry/geometry.h"
 #include "engine/cpu/geometry/geometry_parts.h"
 #include "engine/cpu/geometry/map.h"
+#include "engine/cpu/geometry/predict.h"
 #include "engine/cpu/geometry/room.h"
 #include "kernels/01_coord_hash.h"
 
@@ -63,18 +64,53 @@ static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
     return VX_OK;
 }
 
+/* A set to make. */
+struct source {
+    struct vx_keys from;
+    const struct vx_set_key *key;
+    const f32 *logits; /* NULL: by the key alone */
+};
+
+static struct source source_make(const struct vx_geometry *geometry,
+                                 const struct vx_geometry_prediction *prediction)
+{
+    const struct vx_set_key *key = &prediction->key;
+    struct source source = {vx_geometry_active(geometry, key->from)->set, key,
+                            prediction->logits};
+    /* A warm-up's, in place of a set by logits: what follows from the first voxels. */
+    bool part = !vx_set_is_predicted(key) && key->top && source.from.n > key->top;
+    if (part) source.from.n = key->top;
+    return source;
+}
+
+static i64 source_count(const struct source *source, struct vx_cpu *cpu)
+{
+    const struct vx_predict predict = {&source->from, source->key, source->logits};
+    return source->logits ? vx_predict_count(cpu, &predict)
+                          : vx_derive_count(cpu, &source->from, source->key);
+}
+
+static void source_fill(const struct source *source, struct vx_cpu *cpu,
+                        struct candidates *candidates)
+{
+    const struct vx_predict predict = {&source->from, source->key, source->logits};
+    if (source->logits)
+        vx_predict_fill(cpu, &predict, &candidates->sort.set, &candidates->scan);
+    else
+        vx_derive_fill(cpu, &source->from, source->key, &candidates->sort.set,
+                       &candidates->scan);
+}
+
 /* Makes the voxels of a set; *active is filled and holds a block when this succeeds. */
-static vx_status set_build(struct vx_geometry *geometry, struct vx_cpu *cpu,
-                           const struct vx_set_key *key, struct vx_why *why,
+static vx_status set_build(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
+                           const struct source *source, struct vx_why *why,
                            struct vx_active_set *active)
 {
-    struct vx_geometry_cache *cache = geometry->cache;
-    const struct vx_keys *from = &vx_geometry_active(geometry, key->from)->set;
     struct candidates candidates = {.taken = 0};
     vx_status status;
-    i64 count = vx_derive_count(cpu, from, key);
+    i64 count = source_count(source, cpu);
     VX_TRY_OR(status, out, candidates_take(cache, count, why, &candidates));
-    vx_derive_fill(cpu, from, key, &candidates.sort.set, &candidates.scan);
+    source_fill(source, cpu, &candidates);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
     i64 rows = vx_derive_unique_count(cpu, &candidates.sort.set);
     /* The scratch of the sort is free again. */
@@ -90,23 +126,44 @@ out:
     return status;
 }
 
+/* Whether a set depends on features. */
+static bool set_passes(const struct vx_geometry *geometry, i32 number)
+{
+    return number && geometry->cache->sets[number - 1].passing;
+}
+
 static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
-                          const struct vx_set_key *key, struct vx_why *why, i32 *index)
+                          const struct vx_geometry_prediction *prediction,
+                          struct vx_why *why, i32 *index)
 {
     struct vx_geometry_cache *cache = geometry->cache;
     struct vx_active_set active = {.offset = 0};
+    const struct vx_set_key *key = &prediction->key;
+    const struct source source = source_make(geometry, prediction);
     while (cache->sets_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
     VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
                   VX_GEOMETRY_SETS_MAX);
-    VX_TRY(set_build(geometry, cpu, key, why, &active));
+    VX_TRY(set_build(cache, cpu, &source, why, &active));
     *index = cache->sets_free;
     struct vx_set_entry *made = &cache->sets[*index];
     cache->sets_free = made->next;
-    *made = (struct vx_set_entry){.key = *key, .active = active, .next = geometry->sets};
+    *made = (struct vx_set_entry){.key = *key,
+                                  .active = active,
+                                  .passing = vx_set_is_predicted(key) ||
+                                             set_passes(geometry, key->from),
+                                  .next = geometry->sets};
     geometry->sets = *index;
     return VX_OK;
+}
+
+/* A set or map was made that was not there; those that pass never are. */
+static void count_miss(struct vx_geometry *geometry, bool passing)
+{
+    if (passing) return;
+    geometry->cache->misses++;
+    geometry->was_hit = false;
 }
 
 vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
@@ -115,19 +172,51 @@ vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
     VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
     VX_ASSERT(geometry->holds > 0);
     VX_ASSERT(key->rule != VX_SET_REQUEST);
+    VX_ASSERT(!vx_set_is_predicted(key));
     struct vx_geometry_cache *cache = geometry->cache;
     i32 index = set_find(geometry, key);
     *number = 0;
     if (index != VX_GEOMETRY_NONE) {
         cache->hits++;
     } else {
-        VX_TRY(set_make(geometry, cpu, key, why, &index));
-        cache->misses++;
-        geometry->was_hit = false;
+        const struct vx_geometry_prediction none = {.key = *key};
+        VX_TRY(set_make(geometry, cpu, &none, why, &index));
+        count_miss(geometry, cache->sets[index].passing);
     }
     cache->sets[index].used = ++cache->now;
     *number = index + 1;
     return VX_OK;
+}
+
+vx_status vx_geometry_predict(struct vx_geometry *geometry, struct vx_cpu *cpu,
+                              const struct vx_geometry_prediction *prediction,
+                              struct vx_why *why, i32 *number)
+{
+    VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
+    VX_ASSERT(geometry->holds > 0);
+    VX_ASSERT(vx_set_is_predicted(&prediction->key));
+    VX_ASSERT(prediction->logits);
+    struct vx_geometry_cache *cache = geometry->cache;
+    i32 index;
+    *number = 0;
+    VX_TRY(set_make(geometry, cpu, prediction, why, &index));
+    cache->sets[index].used = ++cache->now;
+    *number = index + 1;
+    return VX_OK;
+}
+
+bool vx_geometry_find_nan(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+                          const struct vx_geometry_prediction *prediction, i32 voxel[4],
+                          i32 *child)
+{
+    const struct vx_keys *from = &vx_geometry_active(geometry, prediction->key.from)->set;
+    const struct vx_predict predict = {from, &prediction->key, prediction->logits};
+    i64 at;
+    if (!vx_predict_nan(cpu, &predict, &at, child)) return false;
+    voxel[0] = vx_key_sample(from->keys[at]);
+    for (int axis = 0; axis < 3; axis++)
+        voxel[axis + 1] = vx_key_axis(from->keys[at], axis);
+    return true;
 }
 
 i64 vx_geometry_rows(const struct vx_geometry *geometry, i32 set)
@@ -260,7 +349,11 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     i32 index = cache->maps_free;
     struct vx_map_entry *made = &cache->maps[index];
     cache->maps_free = made->next;
-    *made = (struct vx_map_entry){.map = map, .offset = offset, .next = geometry->maps};
+    *made = (struct vx_map_entry){.map = map,
+                                  .offset = offset,
+                                  .passing = set_passes(geometry, key->from) ||
+                                             set_passes(geometry, key->to),
+                                  .next = geometry->maps};
     geometry->maps = index;
     *entry = made;
     return VX_OK;
@@ -279,8 +372,7 @@ vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,
         cache->hits++;
     } else {
         VX_TRY(map_make(geometry, cpu, key, why, &entry));
-        cache->misses++;
-        geometry->was_hit = false;
+        count_miss(geometry, entry->passing);
     }
     entry->used = ++cache->now;
     *map = &entry->map;

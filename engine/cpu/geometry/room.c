@@ -40,24 +40,46 @@ static void room_take(struct room *room, size_t bytes)
     room->blocks[room->count++] = block;
 }
 
+/* A set other than 0: two blocks of candidates, for their sort, then the set alone. */
+static void room_set(struct room *room, const struct vx_geometry_need *need, i32 set)
+{
+    room_take(room, vx_geometry_set_bytes(need->candidates[set]));
+    room_take(room, vx_geometry_set_bytes(need->candidates[set]));
+    room->count--;
+    room_take(room, vx_geometry_set_bytes(need->rows[set]));
+    /* The candidates are given back, the set stays. */
+    room->blocks[room->count - 2] = room->blocks[room->count - 1];
+    room->count--;
+}
+
+static i32 set_stage(const struct vx_geometry_need *need, i32 set)
+{
+    return need->stages ? need->stages[set] : 0;
+}
+
+static i32 map_stage(const struct vx_geometry_need *need, const struct vx_map_key *map)
+{
+    i32 from = set_stage(need, map->from), to = set_stage(need, map->to);
+    return from > to ? from : to;
+}
+
 size_t vx_geometry_room(const struct vx_geometry_need *need)
 {
     struct room room = {.count = 0};
+    i32 last = 0;
     if (!need->rows[0]) return 0;
     room_take(&room, vx_geometry_set_bytes(need->rows[0]));
     room_take(&room, vx_geometry_set_bytes(need->rows[0])); /* the scratch of its sort */
     room.count--;
-    for (i32 i = 1; i < need->sets_count; i++) {
-        room_take(&room, vx_geometry_set_bytes(need->candidates[i]));
-        room_take(&room, vx_geometry_set_bytes(need->candidates[i]));
-        room.count--;
-        room_take(&room, vx_geometry_set_bytes(need->rows[i]));
-        /* The candidates are given back, the set stays. */
-        room.blocks[room.count - 2] = room.blocks[room.count - 1];
-        room.count--;
+    for (i32 i = 1; i < need->sets_count; i++)
+        if (last < set_stage(need, i)) last = set_stage(need, i);
+    for (i32 stage = 0; stage <= last; stage++) {
+        for (i32 i = 1; i < need->sets_count; i++)
+            if (set_stage(need, i) == stage) room_set(&room, need, i);
+        for (i32 i = 0; i < need->maps_count; i++)
+            if (map_stage(need, need->maps[i]) == stage)
+                room_take(&room, vx_geometry_map_bytes(need->maps[i],
+                                                       need->rows[need->maps[i]->to]));
     }
-    for (i32 i = 0; i < need->maps_count; i++)
-        room_take(&room,
-                  vx_geometry_map_bytes(need->maps[i], need->rows[need->maps[i]->to]));
     return room.need;
 }

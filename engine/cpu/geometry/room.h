@@ -24,11 +24,13 @@
 size_t vx_geometry_set_bytes(i64 n);
 size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n);
 
-/* What a request asks for, in this order: the sets, then the maps. */
+/* What a request asks for, in this order: the sets, then the maps; of stage 0, then of stage
+ * 1, and so on. */
 struct vx_geometry_need {
     i32 sets_count;
     const i64 *rows;       /* the most rows of each set */
     const i64 *candidates; /* the most voxels that each set but 0 is made from */
+    const i32 *stages;     /* of each set; NULL: all are of stage 0 */
     const struct vx_map_key *const *maps;
     i32 maps_count;
 };

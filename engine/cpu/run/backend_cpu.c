@@ -73,13 +73,17 @@ static size_t geometry_need(const void *context, i64 n)
 {
     const struct vx_plan *plan = context;
     i64 rows[VX_SETS_MAX], candidates[VX_SETS_MAX] = {0};
+    i32 stages[VX_SETS_MAX];
     vx_sets_rows_max(plan->sets, plan->sets_count, n, rows);
-    for (i32 i = 1; i < plan->sets_count; i++)
-        candidates[i] =
-            vx_set_candidates_max(&plan->sets[i], rows[plan->sets[i].key.from]);
+    for (i32 i = 0; i < plan->sets_count; i++) {
+        const struct vx_set *set = &plan->sets[i];
+        if (i) candidates[i] = vx_set_candidates_max(set, rows[set->key.from]);
+        stages[i] = set->stage;
+    }
     return vx_geometry_room(&(struct vx_geometry_need){.sets_count = plan->sets_count,
                                                        .rows = rows,
                                                        .candidates = candidates,
+                                                       .stages = stages,
                                                        .maps = plan->maps_by_size,
                                                        .maps_count = plan->maps_count});
 }

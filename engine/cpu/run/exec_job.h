@@ -1,12 +1,13 @@
 /* exec_job - one request that runs through a plan on the CPU device.
  *
- * exec.c prepares it: geometry, places of tensors, conversions.  exec_launch.c carries out
- * its launches.
+ * exec_geometry.c makes it, its sets and maps, and gives its tensors places; exec_launch.c
+ * carries out its launches.  exec.c calls them stage by stage (plan.h), and converts features
+ * and outputs.  exec_warm.c does the same for a made-up request, piece by piece.
  *
  * Owner    exec.c; everything that it points to is borrowed for the run.
  * Thread   device.
  * Limits   those of the plan.
- * Fails    never.
+ * Fails    as exec.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,6 +15,8 @@
 #define VX_ENGINE_PLAN_EXEC_JOB_H
 
 #include "engine/cpu/run/exec.h"
+
+#define VX_EXEC_MAGIC 0x76784558u /* "vxEX" */
 
 struct vx_job {
     struct vx_exec *exec;
@@ -24,8 +27,11 @@ struct vx_job {
     size_t bytes;
     struct vx_progress running; /* report NULL for a warm-up */
     struct vx_geometry *geometry;
+    bool made_up;          /* a warm-up: sets by logits have stand-ins */
+    i64 parts;             /* sets and maps that are still wanted */
+    i64 told;              /* reports of progress so far */
     i32 sets[VX_SETS_MAX]; /* the geometry's number of each set of the network */
-    i64 rows[VX_SETS_MAX];
+    i64 rows[VX_SETS_MAX]; /* 0 for sets of later stages */
     const struct vx_map *maps[VX_LAYERS_MAX];
     const f32 *feats; /* tensor 0, or the caller's features if they are f32 */
     f32 *tensors[VX_MEMORY_TENSORS_MAX];
@@ -43,6 +49,20 @@ struct vx_exec {
     bool launched;        /* its layers are done */
 };
 
+struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
+                          const struct vx_weights *weights, struct vx_item *item);
+/* Fails unless the tensors for these numbers of rows fit in `bytes`. */
+VX_MUST_USE vx_status vx_exec_fits(const struct vx_plan *plan, size_t bytes,
+                                   const i64 *rows, struct vx_why *why);
+/* Finds or builds the geometry of the request, and checks the spatial shape. */
+VX_MUST_USE vx_status vx_job_hold(struct vx_job *job);
+/* Gets the sets and maps of a stage; the layers of the stages before have run. */
+VX_MUST_USE vx_status vx_job_stage(struct vx_job *job, i32 stage);
+/* Gives the tensors on the sets of a stage their places. */
+VX_MUST_USE vx_status vx_job_place(struct vx_job *job, i32 stage);
+/* A large request takes many seconds, so its progress is reported: before each set, map and
+ * launch, and at the end. */
+void vx_job_tell(struct vx_job *job);
 /* Carries out one launch of the plan: geometry and tensors are there. */
 void vx_job_launch(const struct vx_job *job, i32 index);
 

@@ -76,7 +76,7 @@ static const struct {
     {"QuickGELU", "; only the exact gelu, with erf, is served"},
     {"relu6", "; relu6 is not served: relu has no upper bound"},
     {"nn.ReLU6", "; relu6 is not served: relu has no upper bound"},
-    {"MinkowskiPruning", "; it is not served yet"},
+    {"MinkowskiPruning", "; did you mean \"prune\"?"},
     {"to_dense", "; it is not served yet"},
     {"Dropout", "; it does nothing in inference: leave the layer out"},
     {"identity", "; it does nothing in inference: leave the layer out"},
@@ -184,8 +184,9 @@ END_TEST
 START_TEST(every_key_can_be_reached)
 {
     static const char *const ours[] = {
-        "name",    "op",     "input",  "channels", "kernel",   "bias",   "eps",
-        "tensors", "affine", "stride", "padding",  "dilation", "groups", "slope"};
+        "name",   "op",      "input",  "channels", "kernel",   "bias",
+        "eps",    "tensors", "affine", "stride",   "padding",  "dilation",
+        "groups", "slope",   "keep",   "top",      "occupancy"};
     static const char *const rows[][2] = {
 #define VX_ROW(word_, key_, text_) {word_, key_},
 #include "engine/network/key_hints.def"

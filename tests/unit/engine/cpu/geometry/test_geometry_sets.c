@@ -411,7 +411,7 @@ START_TEST(test_room_is_enough)
     const struct vx_map_key *const maps[] = {&fine, &near, &down};
     const i64 rows[] = {cloud.n, coarse.n}, candidates[] = {0, cloud.n};
     size_t bytes =
-        vx_geometry_room(&(struct vx_geometry_need){2, rows, candidates, maps, 3});
+        vx_geometry_room(&(struct vx_geometry_need){2, rows, candidates, NULL, maps, 3});
     rig_close();
     rig_open(1, bytes);
     for (i32 round = 0; round < 40; round++) {

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/base/text/sentence.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/run/exec_job.h"
+
+struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
+                          const struct vx_weights *weights, struct vx_item *item)
+{
+    struct vx_job job = {.exec = exec,
+                         .plan = plan,
+                         .weights = weights,
+                         .item = item,
+                         .block = exec->block,
+                         .bytes = exec->bytes,
+                         .running = exec->running,
+                         .parts = INT32_MAX};
+    job.rows[0] = item->voxels;
+    return job;
+}
+
+vx_status vx_exec_fits(const struct vx_plan *plan, size_t bytes, const i64 *rows,
+                       struct vx_why *why)
+{
+    size_t need = vx_plan_bytes(plan, rows);
+    char text[VX_PLAN_NEED_BYTES];
+    VX_ENSURE_WHY(
+        need <= bytes, why, RESOURCE_EXHAUSTED,
+        "the activations do not fit in the device memory",
+        "%lld voxels need %zu bytes of device memory (%s), %zu are available: at most "
+        "%lld voxels fit",
+        (long long)rows[0], need, vx_plan_need_text(plan, text), bytes,
+        (long long)vx_plan_voxels_max(plan, bytes));
+    return VX_OK;
+}
+
+/* The place of a tensor on a set of this stage: in the block, but f32 outputs in the caller's
+ * memory. */
+static void place_tensor(struct vx_job *job, i32 tensor, i32 stage)
+{
+    const struct vx_plan *plan = job->plan;
+    if (plan->sets[plan->tensor_sets[tensor]].stage != stage) return;
+    job->tensors[tensor] =
+        (f32 *)(void *)(job->block + vx_plan_tensor_offset(plan, tensor, job->rows));
+}
+
+vx_status vx_job_place(struct vx_job *job, i32 stage)
+{
+    const struct vx_plan *plan = job->plan;
+    const struct vx_network *network = plan->graph->network;
+    struct vx_item *item = job->item;
+    VX_TRY(vx_exec_fits(plan, job->bytes, job->rows, &item->why));
+    size_t used = vx_plan_bytes(plan, job->rows);
+    if (used > job->exec->used_max) job->exec->used_max = used;
+    for (i32 i = 0; i < plan->tensors_count; i++) place_tensor(job, i, stage);
+    for (i32 i = 0; i < network->outputs_count; i++)
+        if (item->outputs[i] && network->outputs[i].dtype == VX_DTYPE_F32)
+            job->tensors[plan->outputs[i]] = item->outputs[i];
+    job->feats = job->tensors[0];
+    if (item->feats && item->feats_dtype == VX_DTYPE_F32) job->feats = item->feats;
+    return VX_OK;
+}
+
+void vx_job_tell(struct vx_job *job)
+{
+    i64 total = vx_exec_warm_pieces(job->plan) - 1;
+    VX_ASSERT(job->told <= total);
+    if (job->running.report) job->running.report(job->running.context, job->told, total);
+    job->told++;
+}
+
+/* --- sets --- */
+
+/* What a warm-up takes in place of a set by logits: all children but those with z above 0,
+ * which is half of most blocks, as on a surface; or all voxels.  Of the first voxels only, if
+ * they would be more than the set can have.  It follows from coordinates alone and is kept. */
+static vx_status stand_in(struct vx_job *job, i32 set)
+{
+    const struct vx_plan *plan = job->plan;
+    const struct vx_set_key *made = &plan->sets[set].key;
+    i64 most[VX_SETS_MAX], bound, children = (i64)made->stride[0] * made->stride[1];
+    vx_sets_rows_max(plan->sets, plan->sets_count, job->item->voxels, most);
+    bound = made->top && made->top < most[set] ? made->top : most[set];
+    struct vx_set_key key = *made;
+    key.rule = VX_SET_EXPAND;
+    key.from = job->sets[made->from];
+    key.by = 0;
+    key.kernel[2] = 1;
+    if (bound < children) key.kernel[0] = key.kernel[1] = 1, children = 1;
+    key.top = (i32)(bound / children);
+    return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why,
+                           &job->sets[set]);
+}
+
+static vx_status predict(struct vx_job *job, i32 set)
+{
+    const struct vx_plan *plan = job->plan;
+    struct vx_geometry_prediction prediction = {plan->sets[set].key,
+                                                job->tensors[vx_plan_logits(plan, set)]};
+    i32 voxel[4], child;
+    prediction.key.from = job->sets[prediction.key.from];
+    if (vx_geometry_find_nan(job->geometry, job->exec->cpu, &prediction, voxel, &child))
+        return vx_plan_not_a_number(plan, set, voxel, child, &job->item->why);
+    return vx_geometry_predict(job->geometry, job->exec->cpu, &prediction,
+                               &job->item->why, &job->sets[set]);
+}
+
+static vx_status make_set(struct vx_job *job, i32 set)
+{
+    struct vx_set_key key = job->plan->sets[set].key;
+    key.from = job->sets[key.from];
+    if (!vx_set_is_predicted(&key))
+        return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why,
+                               &job->sets[set]);
+    return job->made_up ? stand_in(job, set) : predict(job, set);
+}
+
+/* Whether one more part is wanted: a warm-up takes a few at a time. */
+static bool parts_take(struct vx_job *job)
+{
+    return job->parts && job->parts--;
+}
+
+/* Gets the sets of a stage; set 0 is there. */
+static vx_status stage_sets(struct vx_job *job, i32 stage)
+{
+    const struct vx_plan *plan = job->plan;
+    for (i32 i = 0; i < plan->sets_count; i++) {
+        if (plan->sets[i].stage != stage || !parts_take(job) || !i) continue;
+        vx_job_tell(job);
+        VX_TRY(make_set(job, i));
+        job->rows[i] = vx_geometry_rows(job->geometry, job->sets[i]);
+        VX_TRY(vx_plan_check_set(plan, i, job->rows[i], true, &job->item->why));
+    }
+    return VX_OK;
+}
+
+/* Gets the maps of a stage, the largest first: in this order a request that fits always
+ * fits, whatever the cache held before (vx_geometry_room). */
+static vx_status stage_maps(struct vx_job *job, i32 stage)
+{
+    const struct vx_plan *plan = job->plan;
+    for (i32 i = 0; i < plan->maps_count; i++) {
+        const struct vx_map_key *map = plan->maps_by_size[i];
+        struct vx_map_key key = *map;
+        if (vx_plan_map_stage(plan, map) != stage || !parts_take(job)) continue;
+        key.from = job->sets[key.from];
+        key.to = job->sets[key.to];
+        vx_job_tell(job);
+        VX_TRY(vx_geometry_map(job->geometry, job->exec->cpu, &key, &job->item->why,
+                               &job->maps[map - plan->maps]));
+    }
+    return VX_OK;
+}
+
+vx_status vx_job_stage(struct vx_job *job, i32 stage)
+{
+    VX_TRY(stage_sets(job, stage));
+    return stage_maps(job, stage);
+}
+
+/* Where the network has a spatial shape, every voxel must lie in it. */
+static vx_status job_shape(const struct vx_job *job)
+{
+    i64 row = vx_geometry_outside(job->geometry, job->plan->sets[0].shape);
+    return row < 0 ? VX_OK : vx_plan_outside(job->plan, row, &job->item->why);
+}
+
+vx_status vx_job_hold(struct vx_job *job)
+{
+    struct vx_item *item = job->item;
+    struct vx_exec *exec = job->exec;
+    const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
+                                        item->coords_ref};
+    VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
+    return job_shape(job);
+}

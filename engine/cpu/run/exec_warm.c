@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/check.h"
+#include "engine/base/process/thread.h"
+#include "engine/cpu/run/exec_job.h"
+#include "engine/model/backend.h"
+
+#include <string.h>
+
+/* High half of the coords_ref of a warm-up's geometry; the low half is N.  A coords_ref
+ * of the front is a 128-bit hash and cannot be expected to have this value. */
+#define WARM_NAME UINT64_C(0x7661726d2d757021)
+
+i64 vx_exec_warm_pieces(const struct vx_plan *plan)
+{
+    return (i64)plan->sets_count + plan->maps_count + plan->launches_count;
+}
+
+/* Gets the geometry with its first `parts` sets and maps.  Batches that ran since the last
+ * step may have evicted it; then this step builds it again. */
+static vx_status warm_geometry(struct vx_job *job, i64 parts)
+{
+    struct vx_item *item = job->item;
+    struct vx_exec *exec = job->exec;
+    struct vx_coords_view view = {NULL, item->voxels, 4, item->coords_ref};
+    vx_status status =
+        vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
+    if (vx_status_code(status) == VX_CODE_FAILED_PRECONDITION) {
+        i32 *rows;
+        VX_TRY(vx_warm_coords_open(item->voxels, &item->why, &rows));
+        view.rows = rows;
+        status =
+            vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
+        vx_warm_coords_close(&rows, item->voxels);
+    }
+    job->parts = parts;
+    for (i32 stage = 0; !status.fault && stage < job->plan->stages_count; stage++)
+        status = vx_job_stage(job, stage);
+    return status;
+}
+
+vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
+                       const struct vx_weights *weights,
+                       const struct vx_exec_warm_piece *piece, struct vx_why *why)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->magic == VX_EXEC_MAGIC);
+    VX_ASSERT(!exec->asking.item); /* it has the block */
+    VX_ASSERT(piece->voxels > 0);
+    VX_ASSERT(piece->index >= 0);
+    VX_ASSERT(piece->index < vx_exec_warm_pieces(plan));
+    const i64 alone[VX_SETS_MAX] = {piece->voxels};
+    VX_TRY(vx_exec_fits(plan, exec->bytes, alone, why));
+    struct vx_item item = {.coords_ref = {(u64)piece->voxels, WARM_NAME},
+                           .coords_columns = 4,
+                           .voxels = piece->voxels};
+    struct vx_job job = vx_job_make(exec, plan, weights, &item);
+    job.running = (struct vx_progress){0};
+    job.made_up = true;
+    i64 parts = (i64)plan->sets_count + plan->maps_count, launch = piece->index - parts;
+    vx_status status = warm_geometry(&job, launch < 0 ? piece->index + 1 : parts);
+    for (i32 s = 0; !status.fault && launch >= 0 && s < plan->stages_count; s++)
+        status = vx_job_place(&job, s);
+    if (!status.fault && !launch) {
+        size_t channels = (size_t)plan->graph->network->feats_channels;
+        memset(job.tensors[0], 0, (size_t)item.voxels * channels * sizeof(f32));
+    }
+    if (!status.fault && launch >= 0) {
+        vx_panic_note("launch", (u64)launch);
+        vx_job_launch(&job, (i32)launch);
+    }
+    if (status.fault && why) *why = item.why;
+    if (job.geometry) vx_geometry_drop(exec->cache, &job.geometry);
+    if (status.fault || piece->index + 1 == vx_exec_warm_pieces(plan))
+        vx_geometry_forget(exec->cache, item.coords_ref);
+    return status;
+}
