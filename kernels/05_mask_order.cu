@@ -48,48 +48,73 @@ VX_DEVICE void block_of_row(const struct vx_mask_order_args *args, int32_t group
     }
 }
 
-VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks(struct vx_mask_order_args args)
+VX_DEVICE void blocks_join(const struct vx_mask_order_args *args)
 {
     int32_t group = (int32_t)vx_block_y();
     int64_t place = (int64_t)vx_block_x() * VX_ORDER_THREADS + vx_thread();
-    int64_t at = group * args.n + place;
-    if (!args.keys_in) {
+    int64_t at = group * args->n + place;
+    if (!args->keys_in) {
         int64_t row = place;
-        if (args.rows_in && place < args.n) row = args.rows_in[at];
-        block_of_row(&args, group, place, row);
+        if (args->rows_in && place < args->n) row = args->rows_in[at];
+        block_of_row(args, group, place, row);
         return;
     }
     /* The sorted keys are read in order; masks would have to be gathered. */
-    uint32_t key = place < args.n ? args.keys_in[at] : 0;
-    uint32_t bits = args.gray ? key ^ key >> 1 : key;
-    int32_t low = group * args.bits / 32;
-    int32_t shift = group * args.bits % 32;
-    for (int32_t word = 0; word < args.words; word++) {
+    uint32_t key = place < args->n ? args->keys_in[at] : 0;
+    uint32_t bits = args->gray ? key ^ key >> 1 : key;
+    int32_t low = group * args->bits / 32;
+    int32_t shift = group * args->bits % 32;
+    for (int32_t word = 0; word < args->words; word++) {
         uint32_t found = 0;
         if (word == low) found = bits << shift;
         if (word == low + 1 && shift > 0) found = bits >> (32 - shift);
-        block_word(&args, group, place, word, found);
+        block_word(args, group, place, word, found);
     }
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks(struct vx_mask_order_args args)
+{
+    blocks_join(&args);
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks_many(struct vx_mask_order_many_args many)
+{
+    struct vx_mask_order_args args = many.sorts[vx_block_z()];
+    if (vx_block_y() < (uint32_t)args.groups &&
+        (int64_t)vx_block_x() * VX_ORDER_THREADS < args.n)
+        blocks_join(&args);
 }
 
 /* --- the small sort: one block, one launch --- */
 
-VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
+VX_DEVICE void small_order(const struct vx_mask_order_args *args)
 {
     extern VX_SHARED uint32_t elements[];
     VX_SHARED struct small_memory memory;
-    uint32_t n = (uint32_t)args.n;
+    uint32_t n = (uint32_t)args->n;
     int32_t group = (int32_t)vx_block_y();
-    small_sort(&args, elements, &memory);
+    small_sort(args, elements, &memory);
     uint32_t places = (n + VX_WAVE - 1) / VX_WAVE * VX_WAVE;
     for (uint32_t place = vx_thread(); place < places; place += VX_ORDER_SMALL_THREADS) {
         uint32_t row = 0;
         if (place < n) {
             row = elements[place] % VX_ORDER_SMALL_ROWS;
-            args.rows_out[group * args.n + place] = (int32_t)row;
+            args->rows_out[group * args->n + place] = (int32_t)row;
         }
-        block_of_row(&args, group, place, row);
+        block_of_row(args, group, place, row);
     }
+}
+
+VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
+{
+    small_order(&args);
+}
+
+VX_KERNEL(VX_ORDER_SMALL_THREADS, 1)
+order_small_many(struct vx_mask_order_many_args many)
+{
+    struct vx_mask_order_args args = many.sorts[vx_block_z()];
+    if (vx_block_y() < (uint32_t)args.groups) small_order(&args);
 }
 
 /* --- the large sort --- */
@@ -129,52 +154,86 @@ VX_DEVICE uint32_t key_at(const struct vx_mask_order_args *args, int32_t group,
     return rank_bits(args, mask, args->key_low, args->key_bits, group);
 }
 
-VX_KERNEL(VX_ORDER_THREADS, 4) order_count(struct vx_mask_order_args args)
+/* True if the sort has this block.  All threads of a block say the same. */
+VX_DEVICE int32_t tile_is_there(const struct vx_mask_order_args *args)
+{
+    return vx_block_y() < (uint32_t)args->groups && (int64_t)vx_block_x() < args->tiles;
+}
+
+VX_DEVICE void tile_count(const struct vx_mask_order_args *args)
 {
     VX_SHARED uint32_t counts[VX_ORDER_BINS];
-    struct order_tile tile = tile_of_block(&args);
-    uint32_t bins = 1u << args.digit_bits;
+    struct order_tile tile = tile_of_block(args);
+    uint32_t bins = 1u << args->digit_bits;
     for (uint32_t bin = vx_thread(); bin < bins; bin += VX_ORDER_THREADS) counts[bin] = 0;
     vx_barrier();
     VX_UNROLL
     for (int32_t k = 0; k < ITEMS; k++) {
         int64_t place = tile.begin + k * VX_ORDER_THREADS + vx_thread();
         if (place < tile.end)
-            vx_atomic_add(&counts[digit_of(&args, key_at(&args, tile.group, place))], 1);
+            vx_atomic_add(&counts[digit_of(args, key_at(args, tile.group, place))], 1);
     }
     vx_barrier();
     for (uint32_t bin = vx_thread(); bin < bins; bin += VX_ORDER_THREADS)
-        args.counts[((int64_t)vx_block_y() * bins + bin) * args.tiles + vx_block_x()] =
+        args->counts[((int64_t)vx_block_y() * bins + bin) * args->tiles + vx_block_x()] =
             counts[bin];
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_count(struct vx_mask_order_args args)
+{
+    tile_count(&args);
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_count_many(struct vx_mask_order_many_args many)
+{
+    struct vx_mask_order_args args = many.sorts[vx_block_z()];
+    if (tile_is_there(&args)) tile_count(&args);
 }
 
 /* Counters of one thread in a round.  A round has 2048 counters, the tiles of 4 million
  * rows. */
 #define SCAN_ITEMS 8
 
-VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
+/* One row of the counts, that of the block's x. */
+VX_DEVICE void row_scan(const struct vx_count_scan_args *args)
 {
     VX_SHARED uint32_t sums[WAVES];
-    uint32_t *counts = args.counts + (int64_t)vx_block_x() * args.tiles;
+    uint32_t *counts = args->counts + (int64_t)vx_block_x() * args->tiles;
     uint32_t carried = 0;
-    for (int64_t round = 0; round < args.tiles; round += VX_ORDER_THREADS * SCAN_ITEMS) {
+    for (int64_t round = 0; round < args->tiles; round += VX_ORDER_THREADS * SCAN_ITEMS) {
         int64_t first = round + (int64_t)vx_thread() * SCAN_ITEMS;
         uint32_t held[SCAN_ITEMS], sum = 0, all;
         VX_UNROLL
         for (int32_t k = 0; k < SCAN_ITEMS; k++) {
-            held[k] = first + k < args.tiles ? counts[first + k] : 0;
+            held[k] = first + k < args->tiles ? counts[first + k] : 0;
             sum += held[k];
         }
         uint32_t before = carried + vx_block_sum_before(sum, sums, WAVES, &all);
         VX_UNROLL
         for (int32_t k = 0; k < SCAN_ITEMS; k++) {
-            if (first + k < args.tiles) counts[first + k] = before;
+            if (first + k < args->tiles) counts[first + k] = before;
             before += held[k];
         }
         carried += all;
         vx_barrier();
     }
-    if (vx_thread() == 0) args.totals[vx_block_x()] = carried;
+    if (vx_thread() == 0) args->totals[vx_block_x()] = carried;
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
+{
+    row_scan(&args);
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_scan_many(struct vx_mask_order_many_args many)
+{
+    const struct vx_mask_order_args *sort = many.sorts + vx_block_z();
+    struct vx_count_scan_args args;
+    args.rows = (int64_t)sort->groups << sort->digit_bits;
+    args.tiles = sort->tiles;
+    args.counts = sort->counts;
+    args.totals = sort->totals;
+    if ((int64_t)vx_block_x() < args.rows) row_scan(&args);
 }
 
 struct scatter_memory {
@@ -212,10 +271,10 @@ VX_DEVICE void scatter_place_digits(const struct vx_mask_order_args *args,
     memory->moves[2 * vx_thread() + 1] = start + totals[0] + counts[1] - begin - low;
 }
 
-VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
+VX_DEVICE void tile_scatter(const struct vx_mask_order_args *args)
 {
     VX_SHARED struct scatter_memory memory;
-    struct order_tile tile = tile_of_block(&args);
+    struct order_tile tile = tile_of_block(args);
     if (tile.begin >= tile.end) return; /* all threads of the block */
     uint16_t *own = (uint16_t *)(memory.counts + vx_wave() * BIN_PAIRS);
     uint32_t count = (uint32_t)(tile.end - tile.begin);
@@ -230,22 +289,22 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
         keys[k] = 0;
         rows[k] = 0;
         if (at < count) {
-            keys[k] = key_at(&args, tile.group, tile.begin + at);
-            rows[k] = (int32_t)row_at(&args, tile.group, tile.begin + at);
+            keys[k] = key_at(args, tile.group, tile.begin + at);
+            rows[k] = (int32_t)row_at(args, tile.group, tile.begin + at);
         }
     }
     vx_barrier();
     VX_UNROLL
     for (int32_t k = 0; k < ITEMS; k++)
-        ranks[k] = rank_in_wave(own, digit_of(&args, keys[k]),
+        ranks[k] = rank_in_wave(own, digit_of(args, keys[k]),
                                 first + (uint32_t)k * VX_WAVE < count);
     vx_barrier();
-    scatter_place_digits(&args, &memory);
+    scatter_place_digits(args, &memory);
     vx_barrier();
     VX_UNROLL
     for (int32_t k = 0; k < ITEMS; k++) {
         if (first + (uint32_t)k * VX_WAVE < count) {
-            uint32_t digit = digit_of(&args, keys[k]);
+            uint32_t digit = digit_of(args, keys[k]);
             uint32_t to = memory.begins[digit] + own[digit] + ranks[k];
             memory.keys[to] = keys[k];
             memory.rows[to] = rows[k];
@@ -258,9 +317,20 @@ VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
         if (at < count) {
             uint32_t key = memory.keys[at];
             int64_t to =
-                tile.group * args.n + (uint32_t)(memory.moves[digit_of(&args, key)] + at);
-            args.rows_out[to] = memory.rows[at];
-            if (args.keys_out) args.keys_out[to] = key;
+                tile.group * args->n + (uint32_t)(memory.moves[digit_of(args, key)] + at);
+            args->rows_out[to] = memory.rows[at];
+            if (args->keys_out) args->keys_out[to] = key;
         }
     }
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
+{
+    tile_scatter(&args);
+}
+
+VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter_many(struct vx_mask_order_many_args many)
+{
+    struct vx_mask_order_args args = many.sorts[vx_block_z()];
+    if (tile_is_there(&args)) tile_scatter(&args);
 }

@@ -24,9 +24,11 @@
  *          3 order_scatter: rank inside the tile by ballots, sort in shared memory, write
  *            in runs
  *          and after the last digit order_blocks.
+ *          order_small_many, order_count_many, order_scan_many, order_scatter_many and
+ *          order_blocks_many do a step of many sorts: sort z is a layer of blocks.
  * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
  * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter).
- * Limits   V <= 343; N <= 2^30.
+ * Limits   V <= 343; N <= 2^30.  Many sorts: count < 2^16.
  * Order    exact: a stable sort has one answer.
  * Oracle   05_mask_order_ref.c.
  * Source   Knuth, TAOCP 3, 5.2.5; ranks by ballots: Adinets and Merrill, Onesweep, 2022;
@@ -77,6 +79,16 @@ struct vx_mask_order_args {
     uint32_t *counts;          /* (groups, 1 << digit_bits, tiles) */
     uint32_t *totals;          /* (groups, 1 << digit_bits) */
     uint32_t *block_masks;     /* (groups, blocks of 32, words); small, blocks */
+};
+
+/* Independent sorts in one launch: block (x, y, z) is block (x, y) of sort z, and ends at
+ * once when that sort has fewer blocks.  order_scan_many scans the counts of each. */
+struct vx_mask_order_many_args {
+    int64_t count;
+    const struct vx_mask_order_args *sorts; /* (count) in device memory */
+    int64_t n;                              /* the most of any sort, as the two below */
+    int64_t tiles;
+    int32_t groups;
 };
 
 /* counts (rows, tiles): each count becomes the sum of the counts before it in its row. */

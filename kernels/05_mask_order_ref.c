@@ -10,6 +10,11 @@ void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
 void vx_order_scatter_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
+void vx_order_small_many_ref(const void *args, enum vx_number type);
+void vx_order_count_many_ref(const void *args, enum vx_number type);
+void vx_order_scan_many_ref(const void *args, enum vx_number type);
+void vx_order_scatter_many_ref(const void *args, enum vx_number type);
+void vx_order_blocks_many_ref(const void *args, enum vx_number type);
 
 static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
 {
@@ -200,4 +205,49 @@ void vx_order_blocks_ref(const void *args_given, enum vx_number type)
     const struct vx_mask_order_args *args = args_given;
     (void)type;
     block_masks_of(args, args->rows_in);
+}
+
+/* --- many sorts --- */
+
+static void each(const void *args_given, void (*ref)(const void *, enum vx_number),
+                 enum vx_number type)
+{
+    const struct vx_mask_order_many_args *args = args_given;
+    for (int64_t sort = 0; sort < args->count; sort++) ref(&args->sorts[sort], type);
+}
+
+static void scan_ref(const void *args_given, enum vx_number type)
+{
+    const struct vx_mask_order_args *args = args_given;
+    const struct vx_count_scan_args scan = {.rows = (int64_t)args->groups
+                                                    << args->digit_bits,
+                                            .tiles = args->tiles,
+                                            .counts = args->counts,
+                                            .totals = args->totals};
+    vx_count_scan_ref(&scan, type);
+}
+
+void vx_order_small_many_ref(const void *args, enum vx_number type)
+{
+    each(args, vx_order_small_ref, type);
+}
+
+void vx_order_count_many_ref(const void *args, enum vx_number type)
+{
+    each(args, vx_order_count_ref, type);
+}
+
+void vx_order_scan_many_ref(const void *args, enum vx_number type)
+{
+    each(args, scan_ref, type);
+}
+
+void vx_order_scatter_many_ref(const void *args, enum vx_number type)
+{
+    each(args, vx_order_scatter_ref, type);
+}
+
+void vx_order_blocks_many_ref(const void *args, enum vx_number type)
+{
+    each(args, vx_order_blocks_ref, type);
 }

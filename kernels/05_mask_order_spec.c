@@ -8,12 +8,22 @@ extern const struct vx_kernel_spec vx_order_count_spec;
 extern const struct vx_kernel_spec vx_count_scan_spec;
 extern const struct vx_kernel_spec vx_order_scatter_spec;
 extern const struct vx_kernel_spec vx_order_blocks_spec;
+extern const struct vx_kernel_spec vx_order_small_many_spec;
+extern const struct vx_kernel_spec vx_order_count_many_spec;
+extern const struct vx_kernel_spec vx_order_scan_many_spec;
+extern const struct vx_kernel_spec vx_order_scatter_many_spec;
+extern const struct vx_kernel_spec vx_order_blocks_many_spec;
 
 void vx_order_small_ref(const void *args, enum vx_number type);
 void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
 void vx_order_scatter_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
+void vx_order_small_many_ref(const void *args, enum vx_number type);
+void vx_order_count_many_ref(const void *args, enum vx_number type);
+void vx_order_scan_many_ref(const void *args, enum vx_number type);
+void vx_order_scatter_many_ref(const void *args, enum vx_number type);
+void vx_order_blocks_many_ref(const void *args, enum vx_number type);
 
 static int32_t order_threads(const struct vx_tile *tile)
 {
@@ -74,6 +84,41 @@ static struct vx_grid blocks_grid(const struct vx_tile *tile, const void *args_g
         (uint32_t)args->groups, 1};
 }
 
+/* Layers of `x` blocks by as many groups as a sort has, one for each sort. */
+static struct vx_grid many_layers(const struct vx_mask_order_many_args *args, int64_t x)
+{
+    return (struct vx_grid){(uint32_t)x, (uint32_t)args->groups, (uint32_t)args->count};
+}
+
+static struct vx_grid small_many_grid(const struct vx_tile *tile, const void *args_given)
+{
+    const struct vx_mask_order_many_args *args = args_given;
+    (void)tile;
+    return many_layers(args, args->n > 0);
+}
+
+static struct vx_grid tiles_many_grid(const struct vx_tile *tile, const void *args_given)
+{
+    const struct vx_mask_order_many_args *args = args_given;
+    (void)tile;
+    return many_layers(args, args->tiles);
+}
+
+static struct vx_grid scan_many_grid(const struct vx_tile *tile, const void *args_given)
+{
+    const struct vx_mask_order_many_args *args = args_given;
+    (void)tile;
+    return (struct vx_grid){(uint32_t)args->groups * VX_ORDER_BINS, 1,
+                            (uint32_t)args->count};
+}
+
+static struct vx_grid blocks_many_grid(const struct vx_tile *tile, const void *args_given)
+{
+    const struct vx_mask_order_many_args *args = args_given;
+    (void)tile;
+    return many_layers(args, (args->n + VX_ORDER_THREADS - 1) / VX_ORDER_THREADS);
+}
+
 const struct vx_kernel_spec vx_order_small_spec = {
     .name = "order_small",
     .source = "05_mask_order.cu",
@@ -120,4 +165,51 @@ const struct vx_kernel_spec vx_order_blocks_spec = {
     .threads = order_threads,
     .grid = blocks_grid,
     .ref = vx_order_blocks_ref,
+};
+const struct vx_kernel_spec vx_order_small_many_spec = {
+    .name = "order_small_many",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_mask_order_many_args),
+    .threads = small_threads,
+    .shared = small_shared,
+    .fits = small_fits,
+    .grid = small_many_grid,
+    .ref = vx_order_small_many_ref,
+};
+const struct vx_kernel_spec vx_order_count_many_spec = {
+    .name = "order_count_many",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_mask_order_many_args),
+    .threads = order_threads,
+    .grid = tiles_many_grid,
+    .ref = vx_order_count_many_ref,
+};
+const struct vx_kernel_spec vx_order_scan_many_spec = {
+    .name = "order_scan_many",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_mask_order_many_args),
+    .threads = order_threads,
+    .grid = scan_many_grid,
+    .ref = vx_order_scan_many_ref,
+};
+const struct vx_kernel_spec vx_order_scatter_many_spec = {
+    .name = "order_scatter_many",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_mask_order_many_args),
+    .threads = order_threads,
+    .grid = tiles_many_grid,
+    .ref = vx_order_scatter_many_ref,
+};
+const struct vx_kernel_spec vx_order_blocks_many_spec = {
+    .name = "order_blocks_many",
+    .source = "05_mask_order.cu",
+    .tiles_count = 1,
+    .args_bytes = sizeof(struct vx_mask_order_many_args),
+    .threads = order_threads,
+    .grid = blocks_many_grid,
+    .ref = vx_order_blocks_many_ref,
 };

@@ -67,6 +67,10 @@ VX_DEVICE uint32_t vx_block_y(void)
 {
     return blockIdx.y;
 }
+VX_DEVICE uint32_t vx_block_z(void)
+{
+    return blockIdx.z;
+}
 /* Waits for all threads of the block, and orders their shared and global accesses. */
 VX_DEVICE void vx_barrier(void)
 {
@@ -88,6 +92,10 @@ VX_DEVICE uint32_t vx_block_x(void)
 VX_DEVICE uint32_t vx_block_y(void)
 {
     return __builtin_amdgcn_workgroup_id_y();
+}
+VX_DEVICE uint32_t vx_block_z(void)
+{
+    return __builtin_amdgcn_workgroup_id_z();
 }
 VX_DEVICE void vx_barrier(void)
 {

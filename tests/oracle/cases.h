@@ -22,6 +22,7 @@ void vx_cases_ranks(struct vx_rig *rig);        /* 25: rows in canonical order *
 void vx_cases_occupancy(struct vx_rig *rig);    /* 26, 27: sets by logits */
 void vx_cases_level_rounds(struct vx_rig *rig); /* levels.h as a whole */
 void vx_cases_order(struct vx_rig *rig);        /* 05, 08 */
+void vx_cases_orders(struct vx_rig *rig);       /* 05: several orders at once */
 void vx_cases_pointwise(struct vx_rig *rig);    /* 10, 12, 13, 14, 19, 20 */
 void vx_cases_windows(struct vx_rig *rig);      /* 16, 17, 24: through a map */
 void vx_cases_samples(struct vx_rig *rig);      /* 18, 23: orders and norms of samples */

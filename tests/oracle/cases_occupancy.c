@@ -22,14 +22,14 @@ static i32 parts_of(const i32 stride[3])
     return stride[0] * stride[1] * stride[2];
 }
 
-/* Replaces about one number in `every` by one that has a bit pattern of its own: a NaN of
+/* Replaces about one number in 25 by one that has a bit pattern of its own: a NaN of
  * either sign, an infinity, a zero of either sign. */
 static void mix(struct vx_rig *rig, void *numbers, enum vx_number type, i64 count,
-                i32 every, bool nans)
+                bool nans)
 {
     const f64 odd[] = {nans ? (f64)NAN : 1,  INFINITY, -INFINITY, 0, -0.0,
                        nans ? -(f64)NAN : -1};
-    for (i64 i = vx_rig_below(rig, every); i < count; i += 1 + vx_rig_below(rig, every))
+    for (i64 i = vx_rig_below(rig, 50); i < count; i += 1 + vx_rig_below(rig, 50))
         vx_number_ref_write(numbers, type, i, odd[vx_rig_below(rig, 6)]);
 }
 
@@ -38,7 +38,7 @@ static void *logits_make(struct vx_rig *rig, enum vx_number type, i64 count, boo
     const size_t bytes = (size_t)count * (size_t)vx_number_bytes(type);
     void *logits = vx_rig_take(rig, bytes + 16);
     memcpy(logits, vx_rig_reals(rig, type, count, 1), bytes);
-    mix(rig, logits, type, count, 50, nans);
+    mix(rig, logits, type, count, nans);
     return logits;
 }
 

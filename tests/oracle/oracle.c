@@ -64,6 +64,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"levels", vx_cases_level_rounds},
         {"join", vx_cases_join},
         {"order", vx_cases_order},
+        {"orders", vx_cases_orders},
         {"pointwise", vx_cases_pointwise},
         {"parts", vx_cases_parts},
         {"windows", vx_cases_windows},

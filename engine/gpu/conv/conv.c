@@ -204,7 +204,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
         wanted[count++] =
             (struct vx_jit_wanted){vx_kernel_find("conv_gather"), NULL, problem->type};
     if (choice->algorithm == VX_CONV_PAIRS_LIST)
-        count += vx_gpu_order_kernels(wanted + count, VX_CONV_KERNELS_MAX - count);
+        count += vx_gpu_pairs_kernels(wanted + count, VX_CONV_KERNELS_MAX - count);
     return count;
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/geometry/occupancy.h"
 
-#include "engine/gpu/geometry/levels_parts.h"
+#include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
 #include "engine/gpu/geometry/top.h"
 #include "kernels/26_set_occupancy.h"
 
 #include <string.h>
 
+/* What aligning a description may take: see upload.c. */
+#define DESCRIPTION_ALIGN 64
 /* Blocks that a processor holds of set_occupancy. */
 #define OCCUPANCY_BLOCKS 2
 
@@ -91,7 +93,7 @@ static vx_status launch(const struct vx_gpu_queue *queue, struct vx_gpu_upload *
 {
     const size_t bytes = (size_t)work->count * sizeof(struct vx_occupancy_set);
     size_t at;
-    VX_ENSURE_WHY(upload->used + VX_GPU_PART_ALIGN + bytes <= upload->bytes, why,
+    VX_ENSURE_WHY(upload->used + DESCRIPTION_ALIGN + bytes <= upload->bytes, why,
                   RESOURCE_EXHAUSTED, "too many geometries in one round",
                   "expected at most %zu bytes of descriptions of geometries in one "
                   "round, got %zu",

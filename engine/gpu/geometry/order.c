@@ -3,6 +3,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/map_parts.h"
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
 
@@ -10,10 +11,8 @@ _Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
                    VX_CONV_OFFSETS == VX_PAIRS_OFFSETS,
                "shared memory has room for every offset of the largest kernel");
 
-static const char *const kernels[] = {
-    "order_small",  "order_count", "count_scan",  "order_scatter",
-    "order_blocks", "pairs_count", "pairs_write",
-};
+/* Orders that are built together; more are built one by one. */
+#define ORDERS_MAX 32
 
 static i64 divided_up(i64 a, i64 b)
 {
@@ -120,36 +119,65 @@ static void *scratch_at(void *scratch, size_t offset)
     return (unsigned char *)scratch + offset;
 }
 
-/* Rows alternate between scratch memory and the output, so that the last pass writes the
- * output; keys alternate between two buffers in scratch memory. */
-static vx_status order_sort_large(const struct order_stream *to,
-                                  const struct order_layout *layout, void *scratch,
-                                  struct vx_mask_order_args *args)
+/* A large sort between two of its passes. */
+struct order_sort {
+    struct order_layout layout;
+    struct order_pass pass;
+    i32 done; /* passes */
+    u32 *keys[2];
+    i32 *rows[2];
+    struct vx_mask_order_args args;
+};
+
+static void order_sort_begin(struct order_sort *sort, const struct order_layout *layout,
+                             void *scratch, const struct vx_mask_order_args *args)
 {
-    u32 *keys[2] = {scratch_at(scratch, layout->keys[0]),
-                    scratch_at(scratch, layout->keys[1])};
-    i32 *rows[2] = {args->rows_out, scratch_at(scratch, layout->rows)};
-    struct order_pass pass = {0};
-    args->counts = scratch_at(scratch, layout->counts);
-    args->totals = scratch_at(scratch, layout->totals);
-    for (i32 index = 0; order_pass_next(layout->bits, &pass); index++) {
-        i32 left = layout->passes - 1 - index;
-        args->key_low = pass.key_low;
-        args->key_bits = pass.key_bits;
-        args->shift = pass.shift;
-        args->digit_bits = pass.digit_bits;
-        args->rows_in = index == 0 ? NULL : rows[(left + 1) % 2];
-        args->rows_out = rows[left % 2];
-        args->keys_in = pass.makes_key ? NULL : keys[(left + 1) % 2];
-        args->keys_out =
-            !pass.last_of_key || (left == 0 && layout->keys_last) ? keys[left % 2] : NULL;
+    *sort = (struct order_sort){
+        .layout = *layout,
+        .keys = {scratch_at(scratch, layout->keys[0]),
+                 scratch_at(scratch, layout->keys[1])},
+        .rows = {args->rows_out, scratch_at(scratch, layout->rows)},
+        .args = *args,
+    };
+    sort->args.counts = scratch_at(scratch, layout->counts);
+    sort->args.totals = scratch_at(scratch, layout->totals);
+}
+
+/* Sets the arguments of the next pass; false: there is none, and they are those of
+ * order_blocks.  Rows alternate between scratch memory and the output, so that the last
+ * pass writes the output; keys alternate between two buffers in scratch memory. */
+static bool order_sort_next(struct order_sort *sort)
+{
+    struct vx_mask_order_args *args = &sort->args;
+    const struct order_pass *pass = &sort->pass;
+    if (!order_pass_next(sort->layout.bits, &sort->pass)) {
+        args->rows_in = sort->rows[0];
+        args->keys_in = sort->layout.keys_last ? sort->keys[0] : NULL;
+        return false;
+    }
+    const i32 left = sort->layout.passes - 1 - sort->done;
+    const bool keeps = !pass->last_of_key || (left == 0 && sort->layout.keys_last);
+    args->key_low = pass->key_low;
+    args->key_bits = pass->key_bits;
+    args->shift = pass->shift;
+    args->digit_bits = pass->digit_bits;
+    args->rows_in = sort->done == 0 ? NULL : sort->rows[(left + 1) % 2];
+    args->rows_out = sort->rows[left % 2];
+    args->keys_in = pass->makes_key ? NULL : sort->keys[(left + 1) % 2];
+    args->keys_out = keeps ? sort->keys[left % 2] : NULL;
+    sort->done++;
+    return true;
+}
+
+static vx_status order_sort_large(const struct order_stream *to, struct order_sort *sort)
+{
+    const struct vx_mask_order_args *args = &sort->args;
+    while (order_sort_next(sort)) {
         VX_TRY(order_launch(to, "order_count", args));
-        VX_TRY(scan_launch(to, (i64)args->groups << pass.digit_bits, layout->tiles,
+        VX_TRY(scan_launch(to, (i64)args->groups << args->digit_bits, args->tiles,
                            args->counts, args->totals));
         VX_TRY(order_launch(to, "order_scatter", args));
     }
-    args->rows_in = rows[0];
-    args->keys_in = layout->keys_last ? keys[0] : NULL;
     return order_launch(to, "order_blocks", args);
 }
 
@@ -192,30 +220,167 @@ void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
     map->block_masks = (void *)((u8 *)memory + order_rows_bytes(want));
 }
 
-vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
-                             const struct vx_gpu_order_want *want,
-                             const struct vx_gpu_map *map, void *scratch,
-                             struct vx_why *why)
+static struct vx_mask_order_args order_args(const struct vx_gpu_order_want *want,
+                                            const struct vx_gpu_map *map)
 {
     order_want_check(want);
     VX_ASSERT(want->groups >= 1);
     VX_ASSERT(want->v % want->groups == 0);
-    struct order_stream to = {queue->set, queue->stream, why};
-    struct order_layout layout = order_layout_make(want);
-    struct vx_mask_order_args args = {
+    return (struct vx_mask_order_args){
         .n = want->n,
-        .tiles = layout.tiles,
+        .tiles = divided_up(want->n, VX_ORDER_TILE),
         .words = vx_mask_words(want->v),
-        .bits = layout.bits,
+        .bits = want->v / want->groups,
         .groups = want->groups,
         .gray = want->gray,
         .masks = map->masks,
         .rows_out = map->order,
         .block_masks = map->block_masks,
     };
+}
+
+vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
+                             const struct vx_gpu_order_want *want,
+                             const struct vx_gpu_map *map, void *scratch,
+                             struct vx_why *why)
+{
+    const struct vx_mask_order_args args = order_args(want, map);
+    const struct order_stream to = {queue->set, queue->stream, why};
     if (!want->sorted) return order_launch(&to, "order_blocks", &args);
     if (order_is_small(queue->set, want)) return order_launch(&to, "order_small", &args);
-    return order_sort_large(&to, &layout, scratch, &args);
+    const struct order_layout layout = order_layout_make(want);
+    struct order_sort sort;
+    order_sort_begin(&sort, &layout, scratch, &args);
+    return order_sort_large(&to, &sort);
+}
+
+/* --- several orders --- */
+
+/* The most passes of a sort: those of the largest kernel in one group. */
+#define ORDER_PASSES_MAX ((VX_KERNEL_OFFSETS_MAX / VX_ORDER_CHUNK + 1) * 3)
+
+/* The launches of several sorts: one step for each pass, and a last one for the masks of
+ * blocks. */
+struct order_steps {
+    struct vx_mask_order_many_args steps[ORDER_PASSES_MAX + 1];
+    i32 count;
+};
+
+static void step_add(struct vx_mask_order_many_args *step,
+                     struct vx_mask_order_args *sorts,
+                     const struct vx_mask_order_args *args)
+{
+    sorts[step->count++] = *args;
+    if (args->n > step->n) step->n = args->n;
+    if (args->tiles > step->tiles) step->tiles = args->tiles;
+    if (args->groups > step->groups) step->groups = args->groups;
+}
+
+/* Writes the arguments of all passes of all sorts, step by step.  device: where `sorts`
+ * will lie. */
+static void steps_write(struct order_sort *all, i32 count,
+                        struct vx_mask_order_args *sorts,
+                        const struct vx_mask_order_args *device,
+                        struct order_steps *steps)
+{
+    bool more = true;
+    for (steps->count = 0; more; steps->count++) {
+        struct vx_mask_order_many_args *step = &steps->steps[steps->count];
+        VX_ASSERT(steps->count <= ORDER_PASSES_MAX);
+        *step = (struct vx_mask_order_many_args){.sorts = device};
+        for (i32 s = 0; s < count; s++)
+            if (all[s].done < all[s].layout.passes && order_sort_next(&all[s]))
+                step_add(step, sorts, &all[s].args);
+        more = step->count > 0;
+        for (i32 s = 0; !more && s < count; s++) {
+            VX_ASSERT(!order_sort_next(&all[s]));
+            step_add(step, sorts, &all[s].args);
+        }
+        sorts += step->count;
+        device += step->count;
+    }
+}
+
+static vx_status steps_launch(const struct order_stream *to,
+                              const struct order_steps *steps)
+{
+    const i32 last = steps->count - 1;
+    for (i32 s = 0; s < last; s++) {
+        VX_TRY(order_launch(to, "order_count_many", &steps->steps[s]));
+        VX_TRY(order_launch(to, "order_scan_many", &steps->steps[s]));
+        VX_TRY(order_launch(to, "order_scatter_many", &steps->steps[s]));
+    }
+    return order_launch(to, "order_blocks_many", &steps->steps[last]);
+}
+
+/* True if each is small: then they are sorted by one launch. */
+static bool orders_are_small(struct vx_kernel_set *set,
+                             const struct vx_gpu_order_job *jobs, i32 count)
+{
+    for (i32 i = 0; i < count; i++)
+        if (!order_is_small(set, &jobs[i].want)) return false;
+    return true;
+}
+
+static vx_status orders_small(const struct vx_gpu_queue *queue,
+                              struct vx_gpu_upload *upload,
+                              const struct vx_gpu_order_job *jobs, i32 count,
+                              struct vx_why *why)
+{
+    const struct order_stream to = {queue->set, queue->stream, why};
+    struct vx_mask_order_many_args all = {.count = 0};
+    size_t at;
+    struct vx_mask_order_args *sorts =
+        vx_gpu_upload_take(upload, (size_t)count * sizeof *sorts, &at);
+    for (i32 i = 0; i < count; i++) {
+        const struct vx_mask_order_args args = order_args(&jobs[i].want, jobs[i].map);
+        step_add(&all, sorts, &args);
+    }
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
+    all.sorts = (const void *)(upload->device + at);
+    return order_launch(&to, "order_small_many", &all);
+}
+
+static vx_status orders_large(const struct vx_gpu_queue *queue,
+                              struct vx_gpu_upload *upload,
+                              const struct vx_gpu_order_job *jobs, i32 count,
+                              struct vx_why *why)
+{
+    const struct order_stream to = {queue->set, queue->stream, why};
+    struct order_sort all[ORDERS_MAX];
+    struct order_steps steps;
+    size_t at, passes = 0;
+    for (i32 i = 0; i < count; i++) {
+        const struct order_layout layout = order_layout_make(&jobs[i].want);
+        const struct vx_mask_order_args args = order_args(&jobs[i].want, jobs[i].map);
+        order_sort_begin(&all[i], &layout, jobs[i].scratch, &args);
+        passes += (size_t)layout.passes + 1;
+    }
+    struct vx_mask_order_args *sorts =
+        vx_gpu_upload_take(upload, passes * sizeof *sorts, &at);
+    steps_write(all, count, sorts, (const void *)(upload->device + at), &steps);
+    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
+    return steps_launch(&to, &steps);
+}
+
+vx_status vx_gpu_orders_build(const struct vx_gpu_queue *queue,
+                              struct vx_gpu_upload *upload,
+                              const struct vx_gpu_order_job *jobs, i32 count,
+                              struct vx_why *why)
+{
+    size_t bytes = 0;
+    for (i32 i = 0; i < count; i++) {
+        VX_ASSERT(jobs[i].want.sorted);
+        bytes += ((size_t)order_layout_make(&jobs[i].want).passes + 1) *
+                 sizeof(struct vx_mask_order_args);
+    }
+    if (count > 1 && count <= ORDERS_MAX && vx_gpu_upload_fits(upload, bytes))
+        return (orders_are_small(queue->set, jobs, count) ? orders_small : orders_large)(
+            queue, upload, jobs, count, why);
+    for (i32 i = 0; i < count; i++)
+        VX_TRY(
+            vx_gpu_order_build(queue, &jobs[i].want, jobs[i].map, jobs[i].scratch, why));
+    return VX_OK;
 }
 
 size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v)
@@ -255,9 +420,15 @@ vx_status vx_gpu_pairs_build(struct vx_kernel_set *set, struct vx_gpu_stream *st
 
 i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
-    i32 count = (i32)(sizeof kernels / sizeof kernels[0]);
-    VX_ASSERT(room >= count);
-    for (i32 k = 0; k < count; k++)
-        wanted[k] = (struct vx_jit_wanted){.spec = vx_kernel_find(kernels[k])};
-    return count;
+    static const char *const names[] = {
+        "order_small",        "order_count",      "count_scan",       "order_scatter",
+        "order_blocks",       "order_small_many", "order_count_many", "order_scan_many",
+        "order_scatter_many", "order_blocks_many"};
+    return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
+}
+
+i32 vx_gpu_pairs_kernels(struct vx_jit_wanted *wanted, i32 room)
+{
+    static const char *const names[] = {"pairs_count", "count_scan", "pairs_write"};
+    return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
 }

@@ -12,7 +12,7 @@
 #ifndef VX_ENGINE_GPU_ORDER_H
 #define VX_ENGINE_GPU_ORDER_H
 
-#include "engine/gpu/geometry/map.h"
+#include "engine/gpu/geometry/upload.h"
 
 struct vx_gpu_order_want {
     i64 n;
@@ -35,6 +35,19 @@ VX_MUST_USE vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
                                          const struct vx_gpu_map *map, void *scratch,
                                          struct vx_why *why);
 
+/* Several orders at once: their passes share launches, which for a few maps of a hundred
+ * thousand rows takes hardly longer than one.  Without room in `upload` they are built one
+ * after the other. */
+struct vx_gpu_order_job {
+    struct vx_gpu_order_want want; /* sorted */
+    const struct vx_gpu_map *map;
+    void *scratch; /* of its own */
+};
+VX_MUST_USE vx_status vx_gpu_orders_build(const struct vx_gpu_queue *queue,
+                                          struct vx_gpu_upload *upload,
+                                          const struct vx_gpu_order_job *jobs, i32 count,
+                                          struct vx_why *why);
+
 /* Pairs (row, neighbour) listed offset by offset, rows rising inside an offset. */
 struct vx_gpu_pairs {
     const i32 *nbr; /* (N, nbr_stride) in, device */
@@ -51,7 +64,9 @@ VX_MUST_USE vx_status vx_gpu_pairs_build(struct vx_kernel_set *set,
                                          const struct vx_gpu_pairs *pairs,
                                          struct vx_why *why);
 
-/* The kernels that the builds launch: for vx_kernel_set_ready. */
+/* The kernels that order_build and orders_build launch, and those of pairs_build: for
+ * vx_kernel_set_ready. */
 i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room);
+i32 vx_gpu_pairs_kernels(struct vx_jit_wanted *wanted, i32 room);
 
 #endif

@@ -28,17 +28,7 @@
 #define VX_ENGINE_GPU_PIECES_H
 
 #include "engine/base/limits.h"
-#include "engine/gpu/geometry/map.h"
-
-/* The descriptions of pieces are too large for the arguments of a launch.  They are
- * written to page-locked host memory and copied to device memory of the same size, from
- * the front.  The caller sets `used` to 0 when the stream has passed all earlier work. */
-struct vx_gpu_upload {
-    u8 *host;
-    u8 *device;
-    size_t bytes, used;
-};
-#define VX_GPU_UPLOAD_BYTES (256 << 10)
+#include "engine/gpu/geometry/upload.h"
 
 /* The canonical order of the rows of a set (ranks.h), on the device.  NULL: not needed. */
 struct vx_gpu_ordered {

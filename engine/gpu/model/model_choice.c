@@ -6,20 +6,10 @@
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/geometry/top.h"
 #include "engine/gpu/model/model_norm.h"
+#include "engine/gpu/model/sizes.h"
 #include "kernels/23_key_order.h"
 
 #include <string.h>
-
-static size_t add(size_t a, size_t b)
-{
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
-static size_t add_line(size_t a, size_t b)
-{
-    if (b > SIZE_MAX - VX_GPU_LINE_BYTES) return SIZE_MAX;
-    return add(a, vx_round_up(b, VX_GPU_LINE_BYTES));
-}
 
 static bool is_staged(const struct vx_plan *plan)
 {
@@ -168,7 +158,7 @@ static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
 {
     for (i32 i = 0; i < places->sorted_count; i++)
         if (places->sorted[i].map == map && places->sorted[i].groups == groups) return i;
-    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0};
+    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0, 0};
     return places->sorted_count++;
 }
 
@@ -212,77 +202,6 @@ static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launc
     return most;
 }
 
-static size_t ordered_take(size_t *bytes, void *memory, i64 rows, size_t each, void **to)
-{
-    if (memory) *to = (u8 *)memory + *bytes;
-    *bytes = add_line(*bytes, (size_t)rows * each);
-    return *bytes;
-}
-
-size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, bool piece,
-                            void *memory, struct vx_gpu_ordered *to)
-{
-    size_t bytes = 0;
-    void *parts[4] = {NULL};
-    if (ordered->output) ordered_take(&bytes, memory, rows, sizeof(i32), &parts[0]);
-    if (ordered->output && piece)
-        ordered_take(&bytes, memory, rows, 4 * sizeof(i32), &parts[1]);
-    if (ordered->samples) {
-        ordered_take(&bytes, memory, rows, sizeof(i32), &parts[2]);
-        ordered_take(&bytes, memory, rows, sizeof(u64), &parts[3]);
-    }
-    if (to) *to = (struct vx_gpu_ordered){parts[0], parts[1], parts[2], parts[3]};
-    return bytes;
-}
-
-size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
-{
-    size_t bytes = 0;
-    for (i32 i = 0; i < plan->maps_count; i++) {
-        const struct vx_map_key *key = &plan->maps[i];
-        bytes = add_line(bytes, vx_gpu_level_map_bytes(set_rows[key->to], key));
-    }
-    for (i32 o = 0; o < plan->ordered_count; o++)
-        bytes = add(bytes, vx_gpu_ordered_place(&plan->ordered[o],
-                                                set_rows[plan->ordered[o].set], true,
-                                                NULL, NULL));
-    return bytes;
-}
-
-size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
-{
-    size_t bytes = add_line(0, (size_t)n * sizeof(i32));
-    if (plan->levels) return bytes;
-    return add(bytes, vx_gpu_piece_maps_bytes(plan, &n));
-}
-
-void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
-                             struct vx_gpu_piece *piece)
-{
-    u8 *at = memory;
-    for (i32 i = 0; i < plan->maps_count; i++) {
-        const struct vx_map_key *key = &plan->maps[i];
-        const i64 rows = piece->set_rows ? piece->set_rows[key->to] : piece->n;
-        const i64 laid = piece->laid_rows ? piece->laid_rows[key->to] : rows;
-        vx_gpu_level_map_place(rows, key, at, &piece->maps[i]);
-        if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
-        at += vx_round_up(vx_gpu_level_map_bytes(laid, key), VX_GPU_LINE_BYTES);
-    }
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        const i64 *laid = piece->laid_rows ? piece->laid_rows : piece->set_rows;
-        at += vx_gpu_ordered_place(&plan->ordered[o], laid[plan->ordered[o].set], true,
-                                   at, &piece->ordered[o]);
-    }
-}
-
-void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
-                        struct vx_gpu_piece *piece)
-{
-    const size_t rows = vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
-    piece->rows = memory;
-    if (!plan->levels) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
-}
-
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_plan *plan, const i64 *rows,
                                             const struct vx_gpu_sorted *sorted)
 {
@@ -300,24 +219,24 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
 {
     if (sizes->count > 1) {
         places->joined_rows = at;
-        at = add_line(at, (size_t)places->rows[0] * sizeof(i32));
+        at = vx_add_line(at, (size_t)places->rows[0] * sizeof(i32));
         for (i32 i = 0; i < plan->maps_count; i++) {
             const struct vx_map_key *key = &plan->maps[i];
             places->joined[i] = at;
-            at = add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
+            at = vx_add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
         }
         for (i32 o = 0; o < plan->ordered_count; o++) {
             const i64 rows = places->rows[plan->ordered[o].set];
             places->joined_ordered[o] = at;
-            at =
-                add(at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
+            at = vx_add_bytes(
+                at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
         const i64 *rows = sizes->rows + (i64)i * plan->sets_count;
         places->pieces[i] = at;
-        at = add(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
-                                  : vx_gpu_piece_bytes(plan, rows[0]));
+        at = vx_add_bytes(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
+                                           : vx_gpu_piece_bytes(plan, rows[0]));
     }
     return at;
 }
@@ -343,8 +262,8 @@ static size_t places_samples(const struct vx_plan *plan, size_t at,
     for (i32 o = 0; o < plan->ordered_count; o++) {
         places->starts[o] = at;
         if (plan->ordered[o].samples)
-            at = add_line(at, VX_GPU_LINE_BYTES +
-                                  ((size_t)places->samples_max[o] + 1) * sizeof(i32));
+            at = vx_add_line(at, VX_GPU_LINE_BYTES +
+                                     ((size_t)places->samples_max[o] + 1) * sizeof(i32));
     }
     return at;
 }
@@ -357,7 +276,8 @@ static size_t places_perms(const struct vx_plan *plan, const struct vx_gpu_sizes
     if (!plan->levels) return 0;
     for (i32 i = 0; i < sizes->count; i++) {
         places->perms[i] = at;
-        at = add(at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
+        at = vx_add_bytes(
+            at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
     }
     return at;
 }
@@ -377,8 +297,8 @@ static size_t places_levels(const struct vx_gpu_choices *choices,
         vx_sets_rows_max(plan->sets, plan->sets_count, pieces[i].n,
                          bounds + (i64)i * plan->sets_count);
     size_t indices = vx_gpu_build_bytes(pieces, count, true);
-    places->levels = add_line(places->scratch, indices);
-    return add(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
+    places->levels = vx_add_line(places->scratch, indices);
+    return vx_add_bytes(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
 }
 
 /* Places the coordinates, and scratch memory for building and then for sorting; returns
@@ -389,11 +309,11 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
 {
     const struct vx_plan *plan = choices->plan;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
-    size_t build, sort = 0;
+    size_t build, orders = 0;
     for (i32 i = 0; i < sizes->count; i++) {
         pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
         places->coords[i] = at;
-        at = add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
+        at = vx_add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
     }
     places->scratch = at;
     build = plan->levels ? places_levels(choices, pieces, sizes->count, places)
@@ -401,12 +321,12 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
-        size_t scratch = vx_gpu_order_scratch_bytes(&want);
-        if (scratch > sort) sort = scratch;
+        places->sorted[i].scratch = orders; /* all of a stage are built together */
+        orders = vx_add_line(orders, vx_gpu_order_scratch_bytes(&want));
     }
-    places->order_scratch = is_staged(plan) ? add_line(at, build) : at;
-    return is_staged(plan) ? add(places->order_scratch, sort)
-                           : add(at, build > sort ? build : sort);
+    places->order_scratch = is_staged(plan) ? vx_add_line(at, build) : at;
+    return is_staged(plan) ? vx_add_bytes(places->order_scratch, orders)
+                           : vx_add_bytes(at, build > orders ? build : orders);
 }
 
 /* The most scratch of orders and of sets by logits, in the workspace. */
@@ -460,22 +380,22 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     }
     memcpy(places->laid, places->rows, sizeof places->laid);
     places->shared = places_perms(plan, sizes, places);
-    const size_t tensors = add_line(places->shared, vx_plan_bytes(plan, places->rows));
+    const size_t tensors = vx_add_line(places->shared, vx_plan_bytes(plan, places->rows));
     size_t at = places_scratch(choices, sizes, is_staged(plan) ? tensors : places->shared,
                                places);
-    at = add_line(at > tensors ? at : tensors, 0);
+    at = vx_add_line(at > tensors ? at : tensors, 0);
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(plan, places->rows, &places->sorted[i]);
         places->sorted[i].offset = at;
-        at = add_line(at, vx_gpu_order_bytes(&want));
+        at = vx_add_line(at, vx_gpu_order_bytes(&want));
     }
     const size_t ranks = places_ranks(plan, places);
     if (ranks > workspace) workspace = ranks;
     at = places_samples(plan, at, places);
     places->workspace = at;
-    places->bytes = add_line(places->workspace, workspace);
+    places->bytes = vx_add_line(places->workspace, workspace);
 }
 
 void vx_gpu_places_stage(const struct vx_gpu_choices *choices,

@@ -71,6 +71,7 @@ struct vx_gpu_sorted {
     i32 map; /* index in the plan's maps */
     i32 groups;
     size_t offset;
+    size_t scratch; /* from places.order_scratch on: of this order alone */
 };
 struct vx_gpu_places {
     i64 rows[VX_SETS_MAX]; /* of all pieces, on each set */

@@ -422,15 +422,17 @@ static bool sort_now(const struct work *work, i32 sorted)
     return false;
 }
 
+/* Sorts the rows by their masks, for each map whose algorithms need it. */
 static vx_status sort(struct work *work)
 {
     struct vx_gpu_round *round = work->round;
-    const struct vx_gpu_queue *queue = &round->lane->queue;
     struct vx_gpu_map *maps = round->model->gpu->sorted;
+    struct vx_gpu_order_job jobs[VX_LAYERS_MAX];
+    i32 count = 0;
     work->forward->sorted = maps;
     for (i32 i = 0; i < work->places->sorted_count; i++) {
         const struct vx_gpu_sorted *sorted = &work->places->sorted[i];
-        struct vx_gpu_order_want want =
+        const struct vx_gpu_order_want want =
             vx_gpu_sorted_want(work->plan, work->places->rows, sorted);
         bool there;
         void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
@@ -438,10 +440,11 @@ static vx_status sort(struct work *work)
         vx_gpu_order_place(&want, memory, &maps[i]);
         if (there || !sort_now(work, i)) continue;
         round->sorted[i] = true;
-        VX_TRY(vx_gpu_order_build(queue, &want, &maps[i],
-                                  round->block + work->places->order_scratch, work->why));
+        jobs[count++] = (struct vx_gpu_order_job){
+            want, &maps[i], round->block + work->places->order_scratch + sorted->scratch};
     }
-    return VX_OK;
+    return vx_gpu_orders_build(&round->lane->queue, &round->lane->upload, jobs, count,
+                               work->why);
 }
 
 bool vx_gpu_round_asks(const struct vx_gpu_round *round)
