@@ -292,10 +292,11 @@ vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set, const i32 vo
     const struct vx_network *network = plan->graph->network;
     const struct vx_set *made = &plan->sets[set];
     char which[24] = "";
-    if (made->key.rule == VX_SET_LIVE) snprintf(which, sizeof which, ", child %d", child);
+    if (made->key.rule == VX_SET_LIVE)
+        snprintf(which, sizeof which, ", child %d,", child);
     VX_FAIL_WHY(
         why, INVALID_ARGUMENT, "a logit is not a number",
-        "layer \"%.*s\": the logit of voxel (%d, %d, %d, %d) of set %d%s, is not a "
+        "layer \"%.*s\": the logit of voxel (%d, %d, %d, %d) of set %d%s is not a "
         "number; set %d, made by layer \"%.*s\", follows from it",
         VX_NAME_SHOWN, network->layers[made->key.by].name, voxel[0], voxel[1], voxel[2],
         voxel[3], made->key.from, which, set, VX_NAME_SHOWN,

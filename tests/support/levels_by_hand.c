@@ -223,32 +223,32 @@ const struct vx_hand_case vx_hand_cases[] = {
          "e", "channel_to_space",
          "r") ",\"occupancy\":\"s\"" STRIDE("2") "," LAYER("f", "upsample",
                                                            "r") ",\"occupancy\":"
-                                                                "\"s\"" STRIDE("2") ","
-                                                                                    "{\"n"
-                                                                                    "ame"
-                                                                                    "\":"
-                                                                                    "\"j"
-                                                                                    "\","
-                                                                                    "\"op"
-                                                                                    "\":"
-                                                                                    "\"co"
-                                                                                    "ncat"
-                                                                                    "\","
-                                                                                    "\"in"
-                                                                                    "puts"
-                                                                                    "\":["
-                                                                                    "\"e"
-                                                                                    "\","
-                                                                                    "\"f"
-                                                                                    "\"]}"
-                                                                                    "," LAYER(
-                                                                                        "d",
-                                                                                        "sum_pool",
-                                                                                        "j")
-                                                                                        ALONG(
-                                                                                            "2",
-                                                                                            "2")
-                                                                                            FLOOR
+                                                                "\"s\"" STRIDE(
+                                                                    "2") ","
+                                                                         "{\"n"
+                                                                         "ame"
+                                                                         "\":"
+                                                                         "\"j"
+                                                                         "\","
+                                                                         "\"op"
+                                                                         "\":"
+                                                                         "\"co"
+                                                                         "ncat"
+                                                                         "\","
+                                                                         "\"in"
+                                                                         "puts"
+                                                                         "\":["
+                                                                         "\"e"
+                                                                         "\","
+                                                                         "\"f"
+                                                                         "\"]}"
+                                                                         "," LAYER(
+                                                                             "d",
+                                                                             "sum_pool",
+                                                                             "j")
+                                                                             ALONG("2",
+                                                                                   "2")
+                                                                                 FLOOR
      "}," LAYER("u", "upsample", "d") ",\"onto\":\"r\"" STRIDE("1"),
      COORDS(X(0), X(1), X(3), X(-1)),
      FEATS(5, -1, -2, 7, -3, 0, 4, 6),
@@ -257,16 +257,14 @@ const struct vx_hand_case vx_hand_cases[] = {
                  {"d", VALUES(10, 8, 12, 5, 5, 0, 7, 0, 7), VOXELS(X(-1), X(0), X(1))},
                  {"u", VALUES(5, 5, 0, 7, 0, 7, 0, 0, 0, 10, 8, 12)}}},
     {.name = "child x + 2 y + 6 z of a block of 2 x 3 x 2",
-     .layers =
-         PLAIN("r", "affine", "feats") "," LAYER(
-             "e", "channel_to_space", "r") ",\"occupancy\":\"r\",\"stride\":[2,3,2]}"
-                                           "," LAYER("d", "sum_pool",
-                                                     "e") ",\"kernel\":[2,3,2],"
-                                                          "\"stride\":[2,3,2]" FLOOR
-                                                          "}," LAYER(
-                                                              "u", "upsample",
-                                                              "d") ",\"onto\":"
-                                                                   "\"r\"" STRIDE("1"),
+     .layers = PLAIN("r", "affine", "feats") "," LAYER(
+         "e", "channel_to_space", "r") ",\"occupancy\":\"r\",\"stride\":[2,3,2]}"
+                                       "," LAYER("d", "sum_pool",
+                                                 "e") ",\"kernel\":[2,3,2],"
+                                                      "\"stride\":[2,3,2]" FLOOR
+                                                      "}," LAYER("u", "upsample",
+                                                                 "d") ",\"onto\":"
+                                                                      "\"r\"" STRIDE("1"),
      COORDS({0, 0, 0, 0}, {0, 1, 2, 1}),
      FEATS(0, 0, -1, 4, 0, 0, -7, 0, 0, 0, 0, 11, /* child 3: 1 1 0; child 11: 1 2 1 */
            1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0),

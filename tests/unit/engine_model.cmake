@@ -1,11 +1,12 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json LIBS base)
-foreach(name safetensors network network_limits network_outputs network_sets network_set_limits layouts weights_check
-    op_hint fuse plan)
+foreach(name safetensors network network_limits network_outputs network_sets network_set_limits
+    network_predicted layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/model_files.c)
 endforeach()
-foreach(name engine engine_asks engine_faults engine_mixes engine_warm weights_source)
+foreach(name engine engine_asks engine_faults engine_mixes engine_predicted engine_warm
+    weights_source)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c
       ${vx_network_oracle})

@@ -43,22 +43,22 @@ void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
 
-/* The same for an item that asks, in parts.  ask builds the geometry, for which
- * it computes the layers before the last set by logits, and fills item->rows; false: the item has failed, and that was all.  go_on computes the (other) layers,
- * once.  end
- * writes the outputs to their places, computing the layers first if go_on did not, or
- * writes nothing if the item's status is a fault.  From ask to end no other request and no
- * warm-up may run: this one has the block. */
+/* The same for an item that asks, in parts.  ask makes the geometry, for which sets by logits
+ * need the layers before them, and fills item->rows; false: the item has failed, and that
+ * was all.  go_on computes the other layers, once.  end writes the outputs to their places,
+ * computing those layers first if go_on did not, or writes nothing if the item's status is a
+ * fault.  From ask to end no other request and no warm-up may run: this one has the
+ * block. */
 bool vx_exec_ask(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item);
 void vx_exec_go_on(struct vx_exec *exec);
 void vx_exec_end(struct vx_exec *exec);
 
-/* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys,
- * each other set, each map, each launch.  Sets by logits have stand-ins that follow from the
- * coordinates.  The request is a flat sheet with features of zero and no
- * outputs.  Other requests may run between the steps and overwrite activations; the later
- * launches then compute on what they left, and the results are not used. */
+/* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys, each
+ * other set, each map, each launch.  The request is a flat sheet with features of zero and
+ * no outputs; sets by logits are made from its coordinates instead.  Other requests may run
+ * between the steps and overwrite activations; the later launches then compute on what they
+ * left, and the results are not used. */
 struct vx_exec_warm_piece {
     i64 voxels, index;
 };
