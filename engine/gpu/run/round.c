@@ -93,6 +93,10 @@ static vx_status times_read(struct vx_gpu_round *round, struct vx_why *why,
                                    (enum vx_gpu_mark)i, why, &times[i]));
         round->device_ns += times[i];
     }
+    i64 later;
+    VX_TRY(vx_gpu_round_stage_times(round, why, &later));
+    times[VX_GPU_MARK_GEOMETRY] += later;
+    times[VX_GPU_MARK_LAYERS] -= later;
     return VX_OK;
 }
 

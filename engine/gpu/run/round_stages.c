@@ -35,6 +35,13 @@ static void logits_find(struct vx_gpu_round *round)
     }
 }
 
+static vx_status stage_mark(struct vx_gpu_lane *lane, i32 stage, i32 end,
+                            struct vx_why *why)
+{
+    return vx_gpu_event_record(lane->gpu, lane->stages[stage][end], lane->queue.stream,
+                               why);
+}
+
 /* Makes the sets of the next stage, and copies their sizes out. */
 static vx_status sets_launch(struct vx_gpu_round *round, struct vx_why *why)
 {
@@ -46,6 +53,7 @@ static vx_status sets_launch(struct vx_gpu_round *round, struct vx_why *why)
     end.device += before;
     end.bytes = VX_GPU_STAGE_UPLOAD;
     end.used = 0;
+    VX_TRY(stage_mark(lane, round->stage + 1, 0, why));
     logits_find(round);
     levels->stage.now = round->stage + 1;
     levels->stage.rows = round->rows;
@@ -77,6 +85,7 @@ vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round, struct vx_why *w
     const bool first = !round->stage, last = vx_gpu_round_stage_last(round);
     if (first) begin(round);
     VX_TRY(geometry_launch(round, why));
+    if (!first) VX_TRY(stage_mark(lane, round->stage, 1, why));
     if (last && vx_gpu_round_wants_places(round))
         VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
     if (first) {
@@ -87,6 +96,20 @@ vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round, struct vx_why *w
     VX_TRY(vx_gpu_forward_layers(forward, round->stage, why));
     if (last) return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
     return sets_launch(round, why);
+}
+
+vx_status vx_gpu_round_stage_times(const struct vx_gpu_round *round, struct vx_why *why,
+                                   i64 *ns)
+{
+    struct vx_gpu_lane *lane = round->lane;
+    *ns = 0;
+    for (i32 s = 1; s < round->model->plan->stages_count; s++) {
+        f64 elapsed;
+        VX_TRY(vx_gpu_event_elapsed(lane->gpu, lane->stages[s][0], lane->stages[s][1],
+                                    why, &elapsed));
+        *ns += (i64)elapsed;
+    }
+    return VX_OK;
 }
 
 /* --- read --- */

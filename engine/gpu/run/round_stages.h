@@ -52,6 +52,11 @@ VX_MUST_USE vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round,
 /* Goes to the next stage: reads the sizes of its sets into round->rows. */
 void vx_gpu_round_stage_read(struct vx_gpu_round *round);
 
+/* Nanoseconds of the geometry of all stages after 0, which lie between the marks FEATS and
+ * LAYERS, with what the host needed to read sizes.  0 without stages. */
+VX_MUST_USE vx_status vx_gpu_round_stage_times(const struct vx_gpu_round *round,
+                                               struct vx_why *why, i64 *ns);
+
 /* Sets round->forward for its launches; stays: its places outlive the launch. */
 void vx_gpu_round_forward(struct vx_gpu_round *round, bool stays);
 

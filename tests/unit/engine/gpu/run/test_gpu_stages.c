@@ -326,6 +326,102 @@ START_TEST(one_name_many_features)
 }
 END_TEST
 
+/* --- more voxels than one block makes at once --- */
+
+#define MANY      3000
+#define MANY_ROWS (MANY * 8)
+struct many {
+    struct vx_item item;
+    i32 coords[MANY * 4];
+    f32 feats[MANY * 8];
+    f32 back[MANY * 4];
+    f32 out[BACK][MANY_ROWS * 4];
+    i32 places[3][MANY_ROWS * 4];
+};
+
+/* In three samples, the rows in no order. */
+static struct many *many_open(i32 turn)
+{
+    struct many *it = vx_alloc_zero(sizeof *it);
+    ck_assert_ptr_nonnull(it);
+    for (i32 i = 0; i < MANY; i++) {
+        const i32 place = i * 1231 % MANY; /* a permutation */
+        const i32 at[4] = {place % 3, place / 3 % 40 - 20, place / 120 % 5, place / 600};
+        memcpy(it->coords + 4 * i, at, sizeof at);
+        for (i32 c = 0; c < 8; c++)
+            it->feats[8 * i + c] = (f32)((i * 37 + c * 11 + turn) % 29 - 18);
+    }
+    it->item = (struct vx_item){.coords = it->coords,
+                                .coords_columns = 4,
+                                .voxels = MANY,
+                                .feats = it->feats,
+                                .feats_dtype = VX_DTYPE_F32};
+    for (i32 o = 0; o < PLACES; o++)
+        if (o != BACK) it->item.asks |= 1u << o;
+    it->item.outputs[BACK] = it->back;
+    return it;
+}
+
+static void many_run(struct vx_engine *engine, struct vx_model *model,
+                     struct many *const *requests, i32 count)
+{
+    struct vx_item items[2];
+    struct vx_batch batch = {.items = items, .items_count = count};
+    struct vx_asked asked;
+    for (i32 i = 0; i < count; i++) items[i] = requests[i]->item;
+    vx_engine_submit(engine, model, &batch);
+    while (vx_engine_under_way(engine)) {
+        while (vx_engine_asked(engine, &asked))
+            for (i32 i = 0; i < asked.count; i++) {
+                const i32 at = asked.items[i];
+                for (i32 o = 0; o < PLACES; o++)
+                    if (o != BACK)
+                        items[at].outputs[o] = o < BACK
+                                                   ? (void *)requests[at]->out[o]
+                                                   : requests[at]->places[o - COORDS];
+                vx_engine_place(engine, &batch, at);
+            }
+        (void)vx_engine_collect(engine, true);
+    }
+    for (i32 i = 0; i < count; i++) {
+        requests[i]->item = items[i];
+        ck_assert_msg(!items[i].status.fault, "%s", items[i].why.text);
+    }
+}
+
+/* The CPU's rows, values and coordinates; and in a batch of two the bits of alone. */
+START_TEST(many_voxels)
+{
+    static char text[sizeof NETWORK];
+    snprintf(text, sizeof text, "%s", NETWORK);
+    memcpy(strstr(text, "{\"voxels_max\""), "{\"voxels_max\":9000}}",
+           sizeof "{\"voxels_max\":9000}}");
+    vx_gpu_rig_write("fp32", text, 3);
+    struct vx_model *gpu = vx_gpu_rig_load(vx_rig_root), *cpu = vx_rig_load(vx_rig_root);
+    struct many *alone = many_open(0), *truth = many_open(0),
+                *both[2] = {many_open(4), many_open(0)};
+    many_run(vx_gpu_rig_engine, gpu, &alone, 1);
+    many_run(vx_rig_engine, cpu, &truth, 1);
+    many_run(vx_gpu_rig_engine, gpu, both, 2);
+    ck_assert_int_gt(truth->item.rows[LIVE], 2 * 2048);
+    ck_assert_int_eq(truth->item.rows[TOP], 3 * TOP_K);
+    ck_assert(!memcmp(alone->item.rows, truth->item.rows, sizeof truth->item.rows));
+    ck_assert(!memcmp(alone->places, truth->places, sizeof truth->places));
+    for (i32 o = 0; o < NORM; o++)
+        ck_assert(!memcmp(alone->out[o], truth->out[o], sizeof truth->out[o]));
+    for (i32 e = 0; e < MANY * 4; e++)
+        ck_assert_float_eq_tol(alone->back[e], truth->back[e], 1e-3f);
+    ck_assert(!memcmp(alone->back, both[1]->back, sizeof alone->back));
+    ck_assert(!memcmp(alone->out, both[1]->out, sizeof alone->out));
+    ck_assert(!memcmp(alone->places, both[1]->places, sizeof alone->places));
+    vx_free(alone);
+    vx_free(truth);
+    for (i32 i = 0; i < 2; i++) vx_free(both[i]);
+    vx_engine_unload(vx_gpu_rig_engine, &gpu);
+    vx_engine_unload(vx_rig_engine, &cpu);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_stages");
@@ -335,6 +431,7 @@ int main(void)
     tcase_add_loop_test(tcase, each_alone, 0, KINDS);
     tcase_add_loop_test(tcase, mates_are_answered, 0, KINDS);
     tcase_add_test(tcase, one_name_many_features);
+    tcase_add_test(tcase, many_voxels);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
