@@ -328,7 +328,7 @@ END_TEST
 
 /* --- more voxels than one block makes at once --- */
 
-#define MANY      3000
+#define MANY      2300
 #define MANY_ROWS (MANY * 8)
 struct many {
     struct vx_item item;
@@ -394,8 +394,8 @@ START_TEST(many_voxels)
 {
     static char text[sizeof NETWORK];
     snprintf(text, sizeof text, "%s", NETWORK);
-    memcpy(strstr(text, "{\"voxels_max\""), "{\"voxels_max\":9000}}",
-           sizeof "{\"voxels_max\":9000}}");
+    memcpy(strstr(text, "{\"voxels_max\""), "{\"voxels_max\":4700}}",
+           sizeof "{\"voxels_max\":4700}}");
     vx_gpu_rig_write("fp32", text, 3);
     struct vx_model *gpu = vx_gpu_rig_load(vx_rig_root), *cpu = vx_rig_load(vx_rig_root);
     struct many *alone = many_open(0), *truth = many_open(0),
