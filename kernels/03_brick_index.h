@@ -66,6 +66,10 @@ struct __attribute__((aligned(64))) vx_brick_counts {
     uint32_t bricks;   /* in `list` */
     uint32_t rows;     /* given to bricks; N unless there is a fault */
     uint64_t tally;    /* for 03_brick_map; zero between launches */
+    /* For 26_set_occupancy, which needs zeros; other kernels leave them as they are. */
+    uint64_t bad; /* ~key of the first voxel of `from` with a logit that is no number */
+    uint32_t bad_child; /* and its first such child */
+    uint32_t live;      /* live children, those beyond the set's room too */
 };
 
 struct vx_brick_index_args {

@@ -1,77 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/waves.cuh"
+#include "kernels/brick_insert.cuh"
 
 #include "kernels/21_set_derive.h"
 
 #define VX_WAVES (VX_SET_THREADS / VX_WAVE)
 /* Before a loop that would be long if it were unrolled. */
 #define VX_ROLLED _Pragma("unroll 1")
-
-/* Takes `count` numbers of a counter for this lane; one atomic serves the wave, and every
- * lane must call it.  Returns the first of this lane's numbers. */
-VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
-{
-    uint32_t through = vx_wave_sum_through(count), first = 0;
-    if (vx_lane() == VX_WAVE - 1 && through) first = vx_atomic_add(counter, through);
-    return vx_shuffle(first, VX_WAVE - 1) + through - count;
-}
-
-/* --- inserted --- */
-
-/* Lists the slots that the lanes of a wave have made.  Beyond the room of the list a slot
- * is not listed, and its number is given back: the counter ends at rows_max at most.
- * Returns whether this lane's slot is listed. */
-VX_DEVICE int list_made(const struct vx_brick_set *to, uint32_t slot, int made)
-{
-    uint32_t number = take(&to->counts->bricks, made ? 1 : 0);
-    int beyond = made && number >= to->rows_max;
-    vx_lanes back = vx_lanes_said(beyond);
-    if (back && vx_lane() == 0)
-        (void)vx_atomic_add(&to->counts->bricks, 0u - vx_lanes_count(back));
-    if (beyond) to->counts->fault[0] = 1;
-    if (made && !beyond) to->list[number] = slot;
-    return made && !beyond;
-}
-
-/* Adds a mask to each lane's brick, which it finds or creates; key 0: the lane has none.
- * Every lane of the wave must call it.
- *
- * A table has twice as many slots as its list has room, so that it is full only when a
- * slot was made that could not be listed: a lane that has seen all of a group looks
- * whether that has happened, and never searches a full table for ever. */
-VX_DEVICE void insert(const struct vx_set_derive_args *args, uint64_t key, uint64_t mask)
-{
-    const struct vx_brick_set *to = &args->to;
-    uint32_t start = vx_brick_start(key, to->slots_count, args->seed), slot = start;
-    while (vx_ballot(key != 0)) {
-        int made = 0, there = 0;
-        if (key) {
-            uint64_t found = to->slots[slot].key;
-            if (!found) {
-                found = vx_atomic_swap_if64(&to->slots[slot].key, 0, key);
-                made = !found;
-            }
-            there = found == key;
-        }
-        if (vx_ballot(made)) there |= list_made(to, slot, made);
-        if (there) (void)vx_atomic_or64(&to->slots[slot].mask, mask);
-        if (there || made) key = 0;
-        if (!key) continue;
-        slot = vx_brick_next(slot, start, to->slots_count);
-        if (slot % VX_BRICK_GROUP == start % VX_BRICK_GROUP &&
-            *(volatile uint32_t *)&to->counts->fault[0])
-            key = 0;
-    }
-}
-
-/* The key of a brick at any place of the same sample, 0 beyond the coordinate range. */
-VX_DEVICE uint64_t key_at(uint64_t key, const int32_t at[3])
-{
-    uint32_t x = (uint32_t)at[0] + (1u << 15), y = (uint32_t)at[1] + (1u << 15);
-    uint32_t z = (uint32_t)at[2] + (1u << 15);
-    if ((x | y | z) >> 16) return 0;
-    return (key >> 48 << 48) | (uint64_t)x << 32 | (uint64_t)(y << 16 | z);
-}
 
 /* --- FLOOR by 1, 2, 4 ...: a brick becomes part of one brick --- */
 
@@ -108,7 +42,7 @@ VX_DEVICE uint64_t fold_brick(const struct vx_set_derive_args *args, uint64_t *k
         mask = fold(mask, axis, stride, to[axis]);
         to[axis] >>= 2;
     }
-    *key = key_at(*key, to);
+    *key = vx_brick_at(*key, to);
     return mask;
 }
 
@@ -179,7 +113,7 @@ VX_DEVICE uint64_t apply_brick(const struct vx_set_derive_args *args, uint64_t *
                      matrix_of(args, axis, from, (int32_t)(step % steps), &to[axis]));
         step /= steps;
     }
-    *key = key_at(*key, to);
+    *key = vx_brick_at(*key, to);
     return mask;
 }
 
@@ -199,7 +133,7 @@ VX_DEVICE void derive(const struct vx_set_derive_args *args, uint32_t block,
                           ? fold_brick(args, &it.key, it.mask)
                           : apply_brick(args, &it.key, it.mask, (uint32_t)(task % steps));
         }
-        insert(args, it.mask ? it.key : 0, it.mask);
+        vx_brick_insert(&args->to, args->seed, it.mask ? it.key : 0, it.mask);
     }
 }
 
@@ -219,7 +153,7 @@ VX_DEVICE void number(const struct vx_brick_set *set, uint32_t block, uint32_t b
         uint32_t slot = brick < count ? set->list[brick] : 0;
         uint64_t mask = brick < count ? set->slots[slot].mask : 0;
         uint32_t rows = (uint32_t)vx_count_bits64(mask);
-        uint32_t base = take(&set->counts->rows, rows);
+        uint32_t base = vx_wave_take(&set->counts->rows, rows);
         if (brick < count) set->base[slot] = (int32_t)base;
         /* Seen before the counter can overflow, because a wave adds little. */
         if ((int64_t)base + rows > set->rows_max) set->counts->fault[0] = 1;

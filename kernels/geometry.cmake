@@ -16,4 +16,8 @@ target_sources(kernels PRIVATE
   22_level_map_spec.c
   25_set_ranks_ref.c
   25_set_ranks_spec.c
+  26_set_occupancy_ref.c
+  26_set_occupancy_spec.c
+  27_top_rows_ref.c
+  27_top_rows_spec.c
 )

@@ -146,22 +146,6 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     return status;
 }
 
-/* Whether a GPU can run the network: not yet where the voxels of a set depend on features. */
-static vx_status gpu_computes(const struct vx_network *network, struct vx_why *why)
-{
-    for (i32 i = 1; i < network->sets_count; i++) {
-        const struct vx_set *set = &network->sets[i];
-        const struct vx_layer *layer = &network->layers[set->layer];
-        VX_ENSURE_WHY(
-            !vx_set_is_predicted(&set->key), why, INVALID_ARGUMENT,
-            "a GPU does not compute this network yet",
-            "%s: line %d: layer \"%.*s\": a GPU does not yet make sets of voxels "
-            "that depend on features; the CPU does",
-            network->label, layer->line, VX_NAME_SHOWN, layer->name);
-    }
-    return VX_OK;
-}
-
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
@@ -172,7 +156,6 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
-    if (gpu) VX_TRY(gpu_computes(model->network, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));

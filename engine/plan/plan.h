@@ -117,6 +117,11 @@ VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, i64 row,
 VX_MUST_USE vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set,
                                            const i32 voxel[4], i32 child,
                                            struct vx_why *why);
+/* The first launch of a stage. */
+static inline i32 vx_plan_stage_begin(const struct vx_plan *plan, i32 stage)
+{
+    return stage ? plan->stage_ends[stage - 1] : 0;
+}
 /* The stage in which a map can be made: that of the later of its two sets. */
 i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map);
 /* The tensor with the logits of a set by logits (vx_set_is_predicted). */

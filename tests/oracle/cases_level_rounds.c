@@ -235,7 +235,7 @@ static void maps_check(struct round *round, i32 index)
 
 #define FLOOR_SET(from_)                                                                 \
     {                                                                                    \
-        {1, 1, 1}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_FLOOR, from_       \
+        {1, 1, 1}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_FLOOR, from_, 0, 0 \
     }
 #define K2(kind_, from_, to_)                                                            \
     {                                                                                    \
@@ -265,9 +265,33 @@ static const struct network networks[] = {
     {"SECOND",
      4,
      {{.rule = VX_SET_REQUEST},
-      {{3, 3, 3}, {1, 1, 1}, {2, 2, 2}, {1, 1, 1}, {400, 400, 21}, VX_SET_SPCONV, 0},
-      {{3, 3, 3}, {1, 1, 1}, {2, 2, 2}, {0, 1, 1}, {200, 200, 11}, VX_SET_SPCONV, 1},
-      {{3, 1, 1}, {1, 1, 1}, {2, 1, 1}, {0, 0, 0}, {99, 200, 11}, VX_SET_SPCONV, 2}},
+      {{3, 3, 3},
+       {1, 1, 1},
+       {2, 2, 2},
+       {1, 1, 1},
+       {400, 400, 21},
+       VX_SET_SPCONV,
+       0,
+       0,
+       0},
+      {{3, 3, 3},
+       {1, 1, 1},
+       {2, 2, 2},
+       {0, 1, 1},
+       {200, 200, 11},
+       VX_SET_SPCONV,
+       1,
+       0,
+       0},
+      {{3, 1, 1},
+       {1, 1, 1},
+       {2, 1, 1},
+       {0, 0, 0},
+       {99, 200, 11},
+       VX_SET_SPCONV,
+       2,
+       0,
+       0}},
      6,
      {K3(VX_MAP_DOWN, 0, 1),
       SUBM(1),
@@ -278,9 +302,9 @@ static const struct network networks[] = {
     {"generative",
      4,
      {{.rule = VX_SET_REQUEST},
-      {{2, 2, 2}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_EXPAND, 0},
+      {{2, 2, 2}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_EXPAND, 0, 0, 0},
       FLOOR_SET(0),
-      {{3, 3, 1}, {1, 1, 1}, {2, 2, 1}, {1, 1, 0}, {0, 0, 0}, VX_SET_EXPAND, 2}},
+      {{3, 3, 1}, {1, 1, 1}, {2, 2, 1}, {1, 1, 0}, {0, 0, 0}, VX_SET_EXPAND, 2, 0, 0}},
      6,
      {K2(VX_MAP_UP, 0, 1),
       SUBM(1),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/22_level_map.h"
+#include "tests/oracle/brick_sets.h"
 #include "tests/oracle/cases.h"
 #include "tests/oracle/clouds.h"
 
@@ -11,123 +12,9 @@
 #define MANY_MAX  9
 #define CHAIN_MAX 2
 
-static struct vx_brick_set set_make(struct vx_rig *rig, i64 rows_max)
-{
-    u64 slots = VX_BRICK_GROUP;
-    while (slots < 2 * (u64)rows_max) slots *= 2;
-    return (struct vx_brick_set){
-        .rows_max = rows_max,
-        .slots_count = slots,
-        .slots = vx_rig_take(rig, slots * sizeof(struct vx_brick_slot)),
-        .counts = vx_rig_take(rig, sizeof(struct vx_brick_counts)),
-        .base = vx_rig_take(rig, slots * sizeof(i32)),
-        .list = vx_rig_take(rig, (size_t)rows_max * sizeof(u32))};
-}
-
-/* The set of a cloud, as the references of 03_brick_index build it. */
-static struct vx_brick_set source_make(struct vx_rig *rig, const struct vx_cloud *cloud,
-                                       u64 seed)
-{
-    const size_t n = (size_t)cloud->n;
-    struct vx_brick_set set = set_make(rig, cloud->n);
-    const struct vx_brick_index_args args = {.n = cloud->n,
-                                             .columns = cloud->columns,
-                                             .blocks = BLOCKS,
-                                             .slots_count = set.slots_count,
-                                             .seed = seed,
-                                             .coords = cloud->coords,
-                                             .slots = set.slots,
-                                             .counts = set.counts,
-                                             .base = set.base,
-                                             .list = set.list,
-                                             .places = vx_rig_take(rig, n * sizeof(u64)),
-                                             .rows = vx_rig_take(rig, n * sizeof(i32))};
-    vx_brick_small_ref(&args);
-    return set;
-}
-
-/* The parts of a set in the arguments, which hold it: read only, or not.  Returns the
- * first field of four. */
-static i32 set_fields(struct vx_trial *trial, struct vx_brick_set *set, bool out)
-{
-    const struct vx_brick_set it = *set;
-    const i32 first = trial->count;
-    const size_t slots = it.slots_count, rows = (size_t)it.rows_max;
-    if (out) {
-        vx_trial_both(trial, &set->slots, it.slots, slots * sizeof *it.slots);
-        vx_trial_both(trial, &set->counts, it.counts, sizeof *it.counts);
-        vx_trial_both(trial, &set->base, it.base, slots * sizeof *it.base);
-        vx_trial_both(trial, &set->list, it.list, rows * sizeof *it.list);
-    } else {
-        vx_trial_in(trial, &set->slots, it.slots, slots * sizeof *it.slots);
-        vx_trial_in(trial, &set->counts, it.counts, sizeof *it.counts);
-        vx_trial_in(trial, &set->base, it.base, slots * sizeof *it.base);
-        vx_trial_in(trial, &set->list, it.list, rows * sizeof *it.list);
-    }
-    for (i32 i = first; i < trial->count; i++) trial->fields[i].kind = VX_FIELD_MINE;
-    return first;
-}
-
-/* The set as the device left it. */
-static struct vx_brick_set set_back(const struct vx_trial *trial, i32 first,
-                                    const struct vx_brick_set *set)
-{
-    struct vx_brick_set back = *set;
-    back.slots = trial->fields[first].back;
-    back.counts = trial->fields[first + 1].back;
-    back.base = trial->fields[first + 2].back;
-    back.list = trial->fields[first + 3].back;
-    return back;
-}
-
-static bool wrong(struct vx_rig *rig, const struct vx_trial *trial, const char *what,
-                  i64 at)
-{
-    vx_rig_fail(rig, "%s, %s: %s at %lld", trial->kernel.spec->name, trial->label, what,
-                (long long)at);
-    return false;
-}
-
 static i32 bits_of(u64 mask)
 {
     return __builtin_popcountll(mask);
-}
-
-/* --- what a set must be --- */
-
-struct expected {
-    const struct vx_brick_set *ref;  /* the same arguments, by the reference */
-    const struct vx_brick_set *full; /* with room for all */
-    u64 seed;
-};
-
-/* The bricks of `full`, each listed once; as many as there is room for if it is not enough
- * for all, and then with some of their voxels. */
-static bool check_bricks(struct vx_rig *rig, const struct vx_trial *trial,
-                         const struct vx_brick_set *back, const struct expected *expected)
-{
-    u8 *seen = vx_rig_take(rig, back->slots_count);
-    const struct vx_brick_set *full = expected->full;
-    const bool all = full->counts->bricks <= (u64)back->rows_max;
-    if (back->counts->fault[0] != expected->ref->counts->fault[0])
-        return wrong(rig, trial, "another fault", back->counts->fault[0]);
-    if (back->counts->bricks != expected->ref->counts->bricks)
-        return wrong(rig, trial, "another number of bricks", back->counts->bricks);
-    for (u32 b = 0; b < back->counts->bricks; b++) {
-        u32 slot = back->list[b];
-        u64 mask;
-        if (slot >= back->slots_count || seen[slot]++)
-            return wrong(rig, trial, "a listed slot that is none, or twice", b);
-        vx_brick_find(full->slots, full->slots_count, expected->seed,
-                      back->slots[slot].key, &mask);
-        if (!mask || (all && mask != back->slots[slot].mask) ||
-            (back->slots[slot].mask & ~mask))
-            return wrong(rig, trial, "a brick of other voxels", b);
-    }
-    for (u64 slot = 0; all && slot < back->slots_count; slot++)
-        if (!seen[slot] && (back->slots[slot].key || back->slots[slot].mask))
-            return wrong(rig, trial, "a brick that is not listed", (i64)slot);
-    return true;
 }
 
 /* Bases divide 0 .. rows into as many ranges as there are bricks. */
@@ -138,15 +25,16 @@ static bool check_bases(struct vx_rig *rig, const struct vx_trial *trial,
     for (u32 b = 0; b < back->counts->bricks; b++)
         rows += bits_of(back->slots[back->list[b]].mask);
     if (rows != back->counts->rows)
-        return wrong(rig, trial, "another number of rows", back->counts->rows);
+        return vx_oracle_wrong(rig, trial, "another number of rows", back->counts->rows);
     u8 *begins = vx_rig_take(rig, (size_t)rows);
     for (u32 b = 0; b < back->counts->bricks; b++) {
         i64 base = back->base[back->list[b]];
         i32 count = bits_of(back->slots[back->list[b]].mask);
         if (base < 0 || base + count > rows)
-            return wrong(rig, trial, "rows out of range", b);
+            return vx_oracle_wrong(rig, trial, "rows out of range", b);
         for (i32 r = 0; r < count; r++)
-            if (begins[base + r]++) return wrong(rig, trial, "a row of two bricks", b);
+            if (begins[base + r]++)
+                return vx_oracle_wrong(rig, trial, "a row of two bricks", b);
     }
     return true;
 }
@@ -217,7 +105,8 @@ static struct vx_brick_set full_make(struct vx_rig *rig,
 {
     const i32 *k = args->kernel;
     struct vx_set_derive_args all = *args;
-    all.to = set_make(rig, args->from.counts->rows * (i64)(k[0] * k[1] * k[2]) + 1);
+    all.to =
+        vx_oracle_set_make(rig, args->from.counts->rows * (i64)(k[0] * k[1] * k[2]) + 1);
     vx_set_derive_many_ref(&(struct vx_set_derive_many_args){1, 1, &all});
     return all.to;
 }
@@ -237,19 +126,20 @@ static void derive_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                         const struct vx_cloud *cloud, size_t rule, i32 turn)
 {
     const u64 seed = vx_rig_random(rig);
-    struct vx_brick_set from = source_make(rig, cloud, seed);
+    struct vx_brick_set from = vx_oracle_set_source(rig, cloud, seed);
     struct vx_set_derive_args args = derive_make(rule, &from, seed);
     const struct vx_brick_set full = full_make(rig, &args);
     struct vx_trial trial;
-    args.to = set_make(rig, room_of(full.counts->bricks, turn));
+    args.to = vx_oracle_set_make(rig, room_of(full.counts->bricks, turn));
     vx_trial_init(&trial, kernel, &args);
     vx_trial_label(&trial, "%s N=%lld rule %zu room %lld", cloud->name,
                    (long long)cloud->n, rule, (long long)args.to.rows_max);
-    set_fields(&trial, &args.from, false);
-    const i32 to = set_fields(&trial, &args.to, true);
+    vx_oracle_set_fields(&trial, &args.from, false);
+    const i32 to = vx_oracle_set_fields(&trial, &args.to, true);
     if (!vx_trial_run(rig, &trial)) return;
-    const struct vx_brick_set back = set_back(&trial, to, &args.to);
-    check_bricks(rig, &trial, &back, &(struct expected){&args.to, &full, seed});
+    const struct vx_brick_set back = vx_oracle_set_back(&trial, to, &args.to);
+    vx_oracle_set_check(rig, &trial, &back,
+                        &(struct vx_oracle_expected){&args.to, &full, seed});
 }
 
 /* Chains of two sets, the second made from the first. */
@@ -275,18 +165,18 @@ static void derive_many_case(struct vx_rig *rig, const struct vx_jit_wanted *ker
         if (!second)
             vx_cloud_make(rig, (enum vx_cloud_kind)((turn + s) % VX_CLOUD_KINDS),
                           sizes[(turn + s / 2) % 4], &cloud);
-        from = second ? full[s - 1] : source_make(rig, &cloud, seed);
+        from = second ? full[s - 1] : vx_oracle_set_source(rig, &cloud, seed);
         sets[s] = derive_make((size_t)(turn + s * 3) % (second ? 2 : 8), &from, seed);
         full[s] = full_make(rig, &sets[s]);
         /* Only the last set of a chain may be too large: what is made from one that lacks
          * voxels is not known. */
-        sets[s].to =
-            set_make(rig, room_of(full[s].counts->rows, second ? (turn + s) % 4 : 1));
+        sets[s].to = vx_oracle_set_make(
+            rig, room_of(full[s].counts->rows, second ? (turn + s) % 4 : 1));
         vx_rig_poison(sets[s].to.slots, sets[s].to.slots_count * sizeof *full->slots);
         vx_rig_poison(sets[s].to.counts, sizeof *full->counts);
         if (second) sets[s].from = sets[s - 1].to;
-        if (!second) set_fields(&trial, &sets[s].from, false);
-        to[s] = set_fields(&trial, &sets[s].to, true);
+        if (!second) vx_oracle_set_fields(&trial, &sets[s].from, false);
+        to[s] = vx_oracle_set_fields(&trial, &sets[s].to, true);
         if (!second) continue;
         vx_trial_same(&trial, &sets[s].from.slots, &trial.fields[to[s - 1]]);
         vx_trial_same(&trial, &sets[s].from.counts, &trial.fields[to[s - 1] + 1]);
@@ -295,9 +185,10 @@ static void derive_many_case(struct vx_rig *rig, const struct vx_jit_wanted *ker
     }
     if (!vx_trial_run(rig, &trial)) return;
     for (i32 s = 0; s < all; s++) {
-        const struct vx_brick_set back = set_back(&trial, to[s], &sets[s].to);
-        if (check_bricks(rig, &trial, &back,
-                         &(struct expected){&sets[s].to, &full[s], seed}))
+        const struct vx_brick_set back = vx_oracle_set_back(&trial, to[s], &sets[s].to);
+        if (vx_oracle_set_check(
+                rig, &trial, &back,
+                &(struct vx_oracle_expected){&sets[s].to, &full[s], seed}))
             check_bases(rig, &trial, &back);
     }
 }
@@ -317,20 +208,22 @@ static void number_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
         struct vx_cloud cloud;
         vx_cloud_make(rig, (enum vx_cloud_kind)((turn + s) % VX_CLOUD_KINDS),
                       sizes[(turn + s) % 5], &cloud);
-        struct vx_brick_set set = source_make(rig, &cloud, 0);
+        struct vx_brick_set set = vx_oracle_set_source(rig, &cloud, 0);
         /* Room for all rows, or not: never less than for the bricks. */
         if (s % 3 == 1 && set.counts->bricks < set.counts->rows)
             set.rows_max = set.counts->rows - 1;
         vx_rig_poison(set.base, set.slots_count * sizeof *set.base);
         set.counts->rows = 0;
         args.sets[s] = set;
-        fields[s] = set_fields(&trial, &args.sets[s], true);
+        fields[s] = vx_oracle_set_fields(&trial, &args.sets[s], true);
     }
     if (!vx_trial_run(rig, &trial)) return;
     for (i32 s = 0; s < count; s++) {
-        const struct vx_brick_set back = set_back(&trial, fields[s], &args.sets[s]);
-        if (check_bricks(rig, &trial, &back,
-                         &(struct expected){&args.sets[s], &args.sets[s], 0}))
+        const struct vx_brick_set back =
+            vx_oracle_set_back(&trial, fields[s], &args.sets[s]);
+        if (vx_oracle_set_check(
+                rig, &trial, &back,
+                &(struct vx_oracle_expected){&args.sets[s], &args.sets[s], 0}))
             check_bases(rig, &trial, &back);
     }
 }
@@ -344,7 +237,7 @@ static struct vx_set_coords_args coords_make(struct vx_rig *rig, i32 turn)
                   &cloud);
     struct vx_set_coords_args args = {.n = cloud.n,
                                       .blocks = 1 + (u32)vx_rig_below(rig, BLOCKS),
-                                      .set = source_make(rig, &cloud, 0)};
+                                      .set = vx_oracle_set_source(rig, &cloud, 0)};
     if (turn % 3 == 1) args.n += 700;
     if (turn % 3 == 2) args.n /= 2;
     return args;
@@ -353,7 +246,7 @@ static struct vx_set_coords_args coords_make(struct vx_rig *rig, i32 turn)
 static void coords_fields(struct vx_rig *rig, struct vx_trial *trial,
                           struct vx_set_coords_args *args)
 {
-    set_fields(trial, &args->set, false);
+    vx_oracle_set_fields(trial, &args->set, false);
     vx_trial_out(rig, trial, &args->keys, (size_t)args->n * sizeof(u64));
 }
 

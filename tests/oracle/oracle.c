@@ -60,6 +60,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"sets", vx_cases_levels},
         {"level maps", vx_cases_level_map},
         {"ranks", vx_cases_ranks},
+        {"occupancy", vx_cases_occupancy},
         {"levels", vx_cases_level_rounds},
         {"join", vx_cases_join},
         {"order", vx_cases_order},

@@ -3,31 +3,17 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/levels_parts.h"
 #include "engine/gpu/geometry/map_parts.h"
-#include "kernels/22_level_map.h"
+#include "engine/gpu/geometry/occupancy.h"
 
 #include <string.h>
-
-/* Blocks of 512 threads that a processor holds; more would only wait. */
-#define SET_BLOCKS 4
-/* Blocks per processor of the maps of many requests: what it holds of them. */
-#define MANY_BLOCKS 3
-/* The fewest rows per block of a map, and of keys: as in map.c. */
-#define MAP_ROWS 32
 
 static size_t take(size_t *bytes, size_t count, size_t each)
 {
     size_t offset = *bytes;
     *bytes += vx_round_up(count * each, VX_GPU_LINE_BYTES);
     return offset;
-}
-
-static u32 blocks_of(struct vx_kernel_set *set, i64 work, i64 each, i64 per_processor)
-{
-    i64 most = vx_gpu_caps(vx_kernel_set_gpu(set))->processors * per_processor;
-    i64 blocks = (work + each - 1) / each;
-    VX_ASSERT(work >= 1);
-    return (u32)(blocks < most ? blocks : most);
 }
 
 /* --- sets --- */
@@ -152,8 +138,37 @@ static void derive_args(struct vx_kernel_set *set, const struct vx_gpu_levels *l
     memcpy(args->shape, key->shape, sizeof args->shape);
     vx_set_derive_plan(args);
     i64 steps = (i64)args->steps[0] * args->steps[1] * args->steps[2];
-    args->blocks =
-        blocks_of(set, args->from.rows_max * steps, VX_SET_THREADS, SET_BLOCKS);
+    args->blocks = vx_gpu_level_blocks(set, args->from.rows_max * steps, VX_SET_THREADS,
+                                       VX_GPU_SET_BLOCKS);
+}
+
+static bool is_now(const struct vx_gpu_levels *levels, i32 set)
+{
+    return !levels->stage.of || levels->stage.of[set] == levels->stage.now;
+}
+
+/* Numbers the sets of this stage of the requests first .. end - 1. */
+static vx_status number(const struct vx_gpu_queue *queue,
+                        const struct vx_gpu_levels *levels, i32 first, i32 end,
+                        struct vx_why *why)
+{
+    struct vx_set_number_args args = {.count = 0};
+    i64 most = 1;
+    for (i32 at = first * levels->sets_count; at < end * levels->sets_count; at++) {
+        const i32 request = at / levels->sets_count, set = at % levels->sets_count;
+        const bool last = at + 1 == end * levels->sets_count;
+        if (set && is_now(levels, set) && !levels->stage.left[request]) {
+            args.sets[args.count++] = levels->sets[at];
+            if (levels->sets[at].rows_max > most) most = levels->sets[at].rows_max;
+        }
+        if (!args.count || (!last && args.count < VX_SET_NUMBER_MAX)) continue;
+        args.blocks =
+            vx_gpu_level_blocks(queue->set, most, VX_SET_THREADS, VX_GPU_SET_BLOCKS);
+        VX_TRY(vx_gpu_map_launch(queue, "set_number", &args, why));
+        args.count = 0;
+        most = 1;
+    }
+    return VX_OK;
 }
 
 /* The sets of one request, one after the other; then numbers for all of them. */
@@ -161,23 +176,21 @@ static vx_status build_one(const struct vx_gpu_queue *queue,
                            const struct vx_gpu_levels *levels, i32 request,
                            struct vx_why *why)
 {
-    const struct vx_brick_set *sets = sets_of(levels, request);
     struct vx_set_derive_args derive;
     for (i32 s = 1; s < levels->sets_count; s++) {
+        if (!is_now(levels, s)) continue;
         derive_args(queue->set, levels, request, s, &derive);
         VX_TRY(vx_gpu_map_launch(queue, "set_derive", &derive, why));
     }
-    for (i32 s = 1; s < levels->sets_count;) {
-        struct vx_set_number_args args = {.count = 0};
-        i64 most = 1;
-        for (; s < levels->sets_count && args.count < VX_SET_NUMBER_MAX; s++) {
-            if (sets[s].rows_max > most) most = sets[s].rows_max;
-            args.sets[args.count++] = sets[s];
-        }
-        args.blocks = blocks_of(queue->set, most, VX_SET_THREADS, SET_BLOCKS);
-        VX_TRY(vx_gpu_map_launch(queue, "set_number", &args, why));
-    }
-    return VX_OK;
+    return number(queue, levels, request, request + 1, why);
+}
+
+/* The sets made from set 0 that are made now. */
+static i32 derived_count(const struct vx_gpu_levels *levels)
+{
+    i32 count = 0;
+    for (i32 s = 1; s < levels->sets_count; s++) count += is_now(levels, s);
+    return count;
 }
 
 /* The sets of all small requests. */
@@ -186,31 +199,56 @@ static vx_status build_small(const struct vx_gpu_queue *queue,
                              const struct vx_gpu_levels *levels, i32 count,
                              struct vx_why *why)
 {
-    const i32 derived = levels->sets_count - 1;
+    const i32 derived = derived_count(levels);
     size_t at;
     struct vx_set_derive_args *args =
         vx_gpu_upload_take(upload, (size_t)count * (size_t)derived * sizeof *args, &at);
     for (i32 r = 0; r < levels->requests_count; r++)
-        for (i32 s = 1; small(levels, r) && s <= derived; s++)
-            derive_args(queue->set, levels, r, s, args++);
+        for (i32 s = 1; small(levels, r) && s < levels->sets_count; s++)
+            if (is_now(levels, s)) derive_args(queue->set, levels, r, s, args++);
     VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     const struct vx_set_derive_many_args many = {count, derived,
                                                  (void *)(upload->device + at)};
     return vx_gpu_map_launch(queue, "set_derive_many", &many, why);
 }
 
+/* The sets of a stage that begins with sets by logits: of all requests together, or, where
+ * sets are made from those, one by one. */
+static vx_status build_later(const struct vx_gpu_queue *queue,
+                             struct vx_gpu_upload *upload,
+                             const struct vx_gpu_levels *levels, struct vx_why *why)
+{
+    for (i32 s = 1; s < levels->sets_count; s++) {
+        if (!is_now(levels, s)) continue;
+        if (vx_set_is_predicted(&levels->keys[s])) {
+            VX_TRY(vx_gpu_occupancy_build(queue, upload, levels, s, why));
+            continue;
+        }
+        for (i32 r = 0; r < levels->requests_count; r++) {
+            struct vx_set_derive_args derive;
+            if (levels->stage.left[r]) continue;
+            derive_args(queue->set, levels, r, s, &derive);
+            VX_TRY(vx_gpu_map_launch(queue, "set_derive", &derive, why));
+        }
+    }
+    return number(queue, levels, 0, levels->requests_count, why);
+}
+
 vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
                               struct vx_gpu_upload *upload,
                               const struct vx_gpu_levels *levels, struct vx_why *why)
 {
+    const i32 derived = derived_count(levels);
     size_t zeros;
     i32 count = 0;
     if (levels->sets_count < 2 || !levels->requests_count) return VX_OK;
+    if (levels->stage.now) return build_later(queue, upload, levels, why);
     (void)layout(levels, NULL, &zeros);
     for (i32 r = 0; r < levels->requests_count; r++) count += small(levels, r);
-    size_t bytes = (size_t)(levels->sets_count - 1) * sizeof(struct vx_set_derive_args);
-    const bool together = count && vx_gpu_upload_fits(upload, (size_t)count * bytes);
-    if (!together || count < levels->requests_count) {
+    size_t bytes = (size_t)derived * sizeof(struct vx_set_derive_args);
+    const bool together =
+        count && derived && vx_gpu_upload_fits(upload, (size_t)count * bytes);
+    if (!together || count < levels->requests_count || derived + 1 < levels->sets_count) {
         const struct vx_gpu_words words = {levels->counts, 0, zeros};
         VX_TRY(vx_gpu_fill(vx_kernel_set_gpu(queue->set), queue->stream, &words, why));
     }
@@ -220,241 +258,31 @@ vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
+struct vx_brick_counts vx_gpu_levels_count(const struct vx_gpu_levels *levels,
+                                           i32 request, i32 set, const void *counts)
+{
+    const i64 at = (i64)request * (levels->sets_count - 1) + set - 1;
+    struct vx_brick_counts it;
+    VX_ASSERT(set >= 1);
+    memcpy(&it, (const u8 *)counts + at * (i64)sizeof it, sizeof it);
+    return it;
+}
+
 vx_status vx_gpu_levels_rows(const struct vx_gpu_levels *levels, i32 request,
                              const void *counts, struct vx_why *why, i64 *rows)
 {
     const i64 *most = rows_of(levels, request);
-    const i64 first = (i64)request * (levels->sets_count - 1);
-    struct vx_brick_counts it;
-    rows[0] = most[0];
+    if (!levels->stage.now) rows[0] = most[0];
     for (i32 s = 1; s < levels->sets_count; s++) {
-        memcpy(&it, (const u8 *)counts + (first + s - 1) * (i64)sizeof it, sizeof it);
+        if (!is_now(levels, s)) continue;
+        const struct vx_brick_counts it = vx_gpu_levels_count(levels, request, s, counts);
         rows[s] = it.rows;
+        if (it.fault[0] && vx_set_is_predicted(&levels->keys[s])) rows[s] = it.live;
         if (it.fault[0] && rows[s] <= most[s]) rows[s] = most[s] + 1;
         VX_ENSURE_WHY(!it.fault[0], why, RESOURCE_EXHAUSTED,
                       "a set of voxels is larger than its bound",
                       "expected at most %lld voxels in set %d, got at least %lld",
                       (long long)most[s], s, (long long)rows[s]);
-    }
-    return VX_OK;
-}
-
-/* --- maps --- */
-
-/* The rows of a map of one entry are as far apart as the least of any other map, so that
- * maps are joined four entries at a time. */
-#define ONE_STRIDE 4
-
-static bool one_each(const struct vx_map_key *key)
-{
-    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
-}
-
-size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
-{
-    size_t bytes = 0;
-    if (rows < 1) rows = 1;
-    if (!one_each(key)) return vx_gpu_map_bytes(rows, key);
-    (void)take(&bytes, (size_t)rows, ONE_STRIDE * sizeof(i32));
-    return bytes;
-}
-
-void vx_gpu_level_map_place(i64 rows, const struct vx_map_key *key, void *memory,
-                            struct vx_gpu_map *map)
-{
-    if (one_each(key))
-        *map = (struct vx_gpu_map){
-            .v = 1, .nbr_stride = ONE_STRIDE, .groups = 1, .nbr = memory};
-    else
-        vx_gpu_map_place(rows < 1 ? 1 : rows, key, memory, map);
-}
-
-/* The arguments of the kernel that makes a map. */
-union map_args {
-    struct vx_brick_map_args subm;
-    struct vx_level_map_args level;
-};
-
-/* What a map needs beside its sets is map.c's.  Where it takes the parts of an index to
- * lie does not matter: they are replaced. */
-static void subm_args(struct vx_kernel_set *set, const struct vx_map_key *key,
-                      const struct vx_gpu_level_map *it, struct vx_brick_map_args *args)
-{
-    const struct vx_gpu_index index = {.n = it->rows, .bricks = it->to->slots};
-    vx_gpu_map_args(set, &index, key, it->map, args);
-    args->slots_count = it->to->slots_count;
-    args->slots = it->to->slots;
-    args->base = it->to->base;
-    args->list = it->to->list;
-    args->counts = it->to->counts;
-}
-
-/* Returns whether level_map can make it. */
-static bool level_args(struct vx_kernel_set *set, const struct vx_map_key *key,
-                       const struct vx_gpu_level_map *it, struct vx_level_map_args *args)
-{
-    static const i32 kinds[] = {[VX_MAP_DOWN] = VX_LEVEL_DOWN,
-                                [VX_MAP_UP] = VX_LEVEL_UP,
-                                [VX_MAP_PARENT] = VX_LEVEL_PARENT,
-                                [VX_MAP_CHILD] = VX_LEVEL_CHILD};
-    struct vx_brick_map_args common;
-    subm_args(set, key, it, &common);
-    *args = (struct vx_level_map_args){.n = it->rows,
-                                       .from_n = it->from_rows,
-                                       .seed = common.seed,
-                                       .from = *it->from,
-                                       .to = *it->to,
-                                       .kind = kinds[key->kind],
-                                       .v = common.v,
-                                       .words = common.words,
-                                       .nbr_stride = common.nbr_stride,
-                                       .blocks = common.blocks,
-                                       .nbr = common.nbr,
-                                       .masks = common.masks,
-                                       .pairs = common.pairs};
-    memcpy(args->kernel, key->kernel, sizeof args->kernel);
-    memcpy(args->dilation, key->dilation, sizeof args->dilation);
-    memcpy(args->stride, key->stride, sizeof args->stride);
-    memcpy(args->padding, key->padding, sizeof args->padding);
-    return vx_level_map_plan(args);
-}
-
-/* Returns the kernel that makes a map, for one or for many, and its arguments. */
-static struct vx_jit_wanted map_kernel(struct vx_kernel_set *set,
-                                       const struct vx_map_key *key,
-                                       const struct vx_gpu_level_map *it, bool many,
-                                       union map_args *args)
-{
-    static const char *const names[2][2] = {{"level_map_far", "level_map_far_many"},
-                                            {"level_map", "level_map_many"}};
-    if (key->kind != VX_MAP_SUBM)
-        return vx_gpu_map_wanted(names[level_args(set, key, it, &args->level)][many], 0);
-    subm_args(set, key, it, &args->subm);
-    return vx_gpu_map_kernel(key, many);
-}
-
-/* The small ones of many things, and the rows of all of them. */
-struct many {
-    i32 at[VX_BATCH_ITEMS_MAX];
-    i32 count;
-    i64 rows;
-};
-
-static void many_add(struct many *many, i32 index, i64 rows)
-{
-    if (rows < 1 || rows > VX_BRICK_SMALL) return;
-    many->at[many->count++] = index;
-    many->rows += rows;
-}
-
-/* The blocks of one of them: its share, by rows, of what the device holds at once. */
-static u32 many_share(struct vx_kernel_set *set, const struct many *many, i64 rows,
-                      u32 *most)
-{
-    i64 all = (i64)vx_gpu_caps(vx_kernel_set_gpu(set))->processors * MANY_BLOCKS;
-    i64 blocks = all * rows / many->rows, enough = (rows + MAP_ROWS - 1) / MAP_ROWS;
-    if (blocks > enough) blocks = enough;
-    if (blocks < 1) blocks = 1;
-    if ((u32)blocks > *most) *most = (u32)blocks;
-    return (u32)blocks;
-}
-
-static vx_status maps_many(const struct vx_gpu_queue *queue, struct vx_gpu_upload *upload,
-                           const struct vx_gpu_level_maps *maps, const struct many *many,
-                           struct vx_why *why)
-{
-    const bool subm = maps->key->kind == VX_MAP_SUBM;
-    const size_t each =
-        subm ? sizeof(struct vx_brick_map_args) : sizeof(struct vx_level_map_args);
-    struct vx_jit_wanted kernel = {0}; /* the same for all, as the key says which */
-    size_t at;
-    u32 blocks = 0;
-    u8 *to = vx_gpu_upload_take(upload, (size_t)many->count * each, &at);
-    for (i32 i = 0; i < many->count; i++) {
-        const struct vx_gpu_level_map *it = &maps->maps[many->at[i]];
-        union map_args args;
-        kernel = map_kernel(queue->set, maps->key, it, true, &args);
-        *(subm ? &args.subm.blocks : &args.level.blocks) =
-            many_share(queue->set, many, it->rows, &blocks);
-        memcpy(to + (size_t)i * each, &args, each);
-    }
-    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
-    const void *sets = upload->device + at;
-    const struct vx_brick_map_many_args all_subm = {many->count, sets, blocks};
-    const struct vx_level_map_many_args all_level = {many->count, sets, blocks};
-    return vx_kernel_launch(queue->set, queue->stream, &kernel,
-                            subm ? (const void *)&all_subm : &all_level, why);
-}
-
-vx_status vx_gpu_level_maps_build(const struct vx_gpu_queue *queue,
-                                  struct vx_gpu_upload *upload,
-                                  const struct vx_gpu_level_maps *maps,
-                                  struct vx_why *why)
-{
-    struct many many = {.count = 0};
-    VX_ASSERT(maps->count <= VX_BATCH_ITEMS_MAX);
-    for (i32 i = 0; i < maps->count; i++) many_add(&many, i, maps->maps[i].rows);
-    const bool together =
-        many.count > 1 &&
-        vx_gpu_upload_fits(upload, (size_t)many.count * sizeof(union map_args));
-    if (together) VX_TRY(maps_many(queue, upload, maps, &many, why));
-    for (i32 i = 0; i < maps->count; i++) {
-        const struct vx_gpu_level_map *it = &maps->maps[i];
-        union map_args args;
-        if (!it->rows || (together && it->rows <= VX_BRICK_SMALL)) continue;
-        struct vx_jit_wanted kernel = map_kernel(queue->set, maps->key, it, false, &args);
-        VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
-    }
-    return VX_OK;
-}
-
-/* --- keys --- */
-
-static struct vx_set_coords_args keys_args(struct vx_kernel_set *set,
-                                           const struct vx_gpu_level_keys *it)
-{
-    return (struct vx_set_coords_args){
-        .n = it->rows,
-        .blocks = blocks_of(set, it->rows, VX_SET_THREADS, SET_BLOCKS),
-        .set = *it->set,
-        .keys = it->keys};
-}
-
-static vx_status keys_many(const struct vx_gpu_queue *queue, struct vx_gpu_upload *upload,
-                           const struct vx_gpu_level_keys *keys, const struct many *many,
-                           struct vx_why *why)
-{
-    size_t at;
-    u32 blocks = 0;
-    struct vx_set_coords_args *args =
-        vx_gpu_upload_take(upload, (size_t)many->count * sizeof *args, &at);
-    for (i32 i = 0; i < many->count; i++) {
-        args[i] = keys_args(queue->set, &keys[many->at[i]]);
-        if (args[i].blocks > blocks) blocks = args[i].blocks;
-    }
-    VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
-    const struct vx_set_coords_many_args all = {many->count,
-                                                (void *)(upload->device + at), blocks};
-    return vx_gpu_map_launch(queue, "set_coords_many", &all, why);
-}
-
-vx_status vx_gpu_level_keys_build(const struct vx_gpu_queue *queue,
-                                  struct vx_gpu_upload *upload,
-                                  const struct vx_gpu_level_keys *keys, i32 count,
-                                  struct vx_why *why)
-{
-    struct many many = {.count = 0};
-    VX_ASSERT(count <= VX_BATCH_ITEMS_MAX);
-    for (i32 i = 0; i < count; i++) many_add(&many, i, keys[i].rows);
-    const bool together =
-        many.count > 1 &&
-        vx_gpu_upload_fits(upload,
-                           (size_t)many.count * sizeof(struct vx_set_coords_args));
-    if (together) VX_TRY(keys_many(queue, upload, keys, &many, why));
-    for (i32 i = 0; i < count; i++) {
-        if (!keys[i].rows || (together && keys[i].rows <= VX_BRICK_SMALL)) continue;
-        struct vx_set_coords_args args = keys_args(queue->set, &keys[i]);
-        VX_TRY(vx_gpu_map_launch(queue, "set_coords", &args, why));
     }
     return VX_OK;
 }

@@ -15,6 +15,9 @@
  *   VX_TRY(vx_gpu_level_maps_build(&queue, &upload, &maps, &why));
  *   VX_TRY(vx_gpu_level_keys_build(&queue, &upload, keys, count, &why));
  *
+ * A set by logits (engine/set_key.h) is made by occupancy.h, in a later stage: the indices
+ * of all sets then stay until the last stage.
+ *
  * What has up to VX_BRICK_SMALL rows is built together, as in pieces.h: all sets of all
  * such requests by one launch, a map of all of them by another.
  *
@@ -37,9 +40,29 @@
 
 /* --- sets --- */
 
+/* The logits of a set by logits: rows of the set that it is made from, of all requests one
+ * after the other. */
+struct vx_gpu_logits {
+    const void *rows; /* (rows, cp) device */
+    i32 cp;
+};
+/* The sets of one stage (engine/network/sets.h) are built together.  Those of a later stage
+ * than 0 are built when the host knows the rows of those before. */
+struct vx_gpu_levels_stage {
+    const i32 *of; /* (sets_count) the stage of each set; NULL: all are of stage 0 */
+    i32 now;       /* the one that build and rows are about */
+    /* Stages after 0 alone: */
+    bool left[VX_BATCH_ITEMS_MAX]; /* requests whose sets stay empty */
+    const i64 *rows;               /* (requests_count, sets_count) of earlier stages */
+    const struct vx_gpu_logits *logits; /* (sets_count) of sets by logits */
+    enum vx_number type;                /* of the logits */
+    void *scratch;                      /* vx_gpu_top_bytes, for KEEP with top */
+};
+
 struct vx_gpu_levels {
     const struct vx_set_key *keys; /* (sets_count) of every request; keys[0]: not used */
     i32 sets_count, requests_count;
+    struct vx_gpu_levels_stage stage;
     /* (requests_count, sets_count): the most rows of each set, exactly the rows of set 0. */
     const i64 *rows_max;
     /* (requests_count, sets_count) out of place: set 0 lies in the request's index. */
@@ -58,8 +81,11 @@ VX_MUST_USE vx_status vx_gpu_levels_build(const struct vx_gpu_queue *queue,
                                           const struct vx_gpu_levels *levels,
                                           struct vx_why *why);
 size_t vx_gpu_levels_counts_bytes(const struct vx_gpu_levels *levels);
-/* Sets rows[0 .. sets_count - 1] of a request from the host's copy of all counts, which
- * may lie at any address. */
+/* What a set of a request has, from the host's copy of all counts, which may lie at any
+ * address.  set >= 1. */
+struct vx_brick_counts vx_gpu_levels_count(const struct vx_gpu_levels *levels,
+                                           i32 request, i32 set, const void *counts);
+/* Sets the rows of a request's sets of this stage from the same; other rows stay. */
 VX_MUST_USE vx_status vx_gpu_levels_rows(const struct vx_gpu_levels *levels, i32 request,
                                          const void *counts, struct vx_why *why,
                                          i64 *rows);

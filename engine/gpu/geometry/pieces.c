@@ -342,8 +342,10 @@ static vx_status join_lists(struct vx_kernel_set *set, struct vx_gpu_upload *upl
     const struct vx_gpu_join *join = joining->join;
     struct list list = {.to = join->rows};
     for (i32 i = 0; i < join->pieces_count; i++) list.of[i] = join->pieces[i].rows;
-    VX_TRY(join_list(set, upload, joining, &list, why));
+    if (!join->skip || !join->skip->rows)
+        VX_TRY(join_list(set, upload, joining, &list, why));
     for (i32 o = 0; o < join->ordered_count; o++) {
+        if (join->skip && join->skip->ordered[o]) continue;
         list.set = join->ordered_sets[o];
         list.to = join->ordered[o].rank;
         for (i32 i = 0; i < join->pieces_count; i++)
@@ -367,6 +369,7 @@ static vx_status join_keys(struct vx_kernel_set *set, struct vx_gpu_upload *uplo
     struct part pieces, shares;
     const i32 on = join->ordered_sets[ordered];
     if (!join->ordered[ordered].sorted) return VX_OK;
+    if (join->skip && join->skip->ordered[ordered]) return VX_OK;
     bases_make(join, on, bases);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
@@ -443,7 +446,8 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
     joining.maps = maps.host;
     VX_TRY(join_lists(queue->set, upload, &joining, why));
     for (i32 k = 0; k < join->keys_count; k++)
-        VX_TRY(join_map(queue->set, upload, &joining, k, why));
+        if (!join->skip || !join->skip->maps[k])
+            VX_TRY(join_map(queue->set, upload, &joining, k, why));
     for (i32 o = 0; o < join->ordered_count; o++)
         VX_TRY(join_keys(queue->set, upload, &joining, o, why));
     VX_TRY(parts_send(queue, upload, from, why));

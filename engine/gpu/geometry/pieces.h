@@ -27,6 +27,7 @@
 #ifndef VX_ENGINE_GPU_PIECES_H
 #define VX_ENGINE_GPU_PIECES_H
 
+#include "engine/base/limits.h"
 #include "engine/gpu/geometry/upload.h"
 
 /* The canonical order of the rows of a set (ranks.h), on the device.  NULL: not needed. */
@@ -48,7 +49,8 @@ struct vx_gpu_piece {
     u32 *fault;
     /* One per key: nbr, masks, pairs; order and block_masks are NULL. */
     struct vx_gpu_map *maps;
-    const i64 *set_rows; /* rows of each set of the network; NULL: only set 0, of n */
+    const i64 *set_rows;  /* rows of each set of the network; NULL: only set 0, of n */
+    const i64 *laid_rows; /* what the memory of maps is laid out for; NULL: set_rows */
     struct vx_gpu_ordered *ordered; /* one for each of the plan's ordered sets */
 };
 
@@ -80,7 +82,14 @@ VX_MUST_USE vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
                                             const struct vx_gpu_compared *compared,
                                             i32 count, struct vx_why *why);
 
+/* What a join leaves out, because another one has joined it or will. */
+struct vx_gpu_join_skip {
+    bool rows;
+    bool maps[VX_LAYERS_MAX];
+    bool ordered[VX_SETS_MAX];
+};
 struct vx_gpu_join {
+    const struct vx_gpu_join_skip *skip; /* NULL: nothing */
     const struct vx_gpu_piece *pieces;
     i32 pieces_count;
     const struct vx_map_key *keys;

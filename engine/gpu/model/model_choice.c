@@ -4,20 +4,16 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/geometry/top.h"
 #include "engine/gpu/model/model_norm.h"
+#include "engine/gpu/model/sizes.h"
 #include "kernels/23_key_order.h"
 
 #include <string.h>
 
-static size_t add(size_t a, size_t b)
+static bool is_staged(const struct vx_plan *plan)
 {
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
-static size_t add_line(size_t a, size_t b)
-{
-    if (b > SIZE_MAX - VX_GPU_LINE_BYTES) return SIZE_MAX;
-    return add(a, vx_round_up(b, VX_GPU_LINE_BYTES));
+    return plan->stages_count > 1;
 }
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
@@ -121,6 +117,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
     for (i32 i = 0; i < want->plan->sets_count; i++) {
         made->keys[i] = want->plan->sets[i].key;
+        made->stages[i] = want->plan->sets[i].stage;
         if (made->rows_max[i] > most) most = made->rows_max[i];
     }
     size_t count = (size_t)vx_bit_length((u64)most) * (size_t)want->plan->launches_count;
@@ -208,75 +205,6 @@ static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launc
     return most;
 }
 
-static size_t ordered_take(size_t *bytes, void *memory, i64 rows, size_t each, void **to)
-{
-    if (memory) *to = (u8 *)memory + *bytes;
-    *bytes = add_line(*bytes, (size_t)rows * each);
-    return *bytes;
-}
-
-size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, bool piece,
-                            void *memory, struct vx_gpu_ordered *to)
-{
-    size_t bytes = 0;
-    void *parts[4] = {NULL};
-    if (ordered->output) ordered_take(&bytes, memory, rows, sizeof(i32), &parts[0]);
-    if (ordered->output && piece)
-        ordered_take(&bytes, memory, rows, 4 * sizeof(i32), &parts[1]);
-    if (ordered->samples) {
-        ordered_take(&bytes, memory, rows, sizeof(i32), &parts[2]);
-        ordered_take(&bytes, memory, rows, sizeof(u64), &parts[3]);
-    }
-    if (to) *to = (struct vx_gpu_ordered){parts[0], parts[1], parts[2], parts[3]};
-    return bytes;
-}
-
-size_t vx_gpu_piece_maps_bytes(const struct vx_plan *plan, const i64 *set_rows)
-{
-    size_t bytes = 0;
-    for (i32 i = 0; i < plan->maps_count; i++) {
-        const struct vx_map_key *key = &plan->maps[i];
-        bytes = add_line(bytes, vx_gpu_level_map_bytes(set_rows[key->to], key));
-    }
-    for (i32 o = 0; o < plan->ordered_count; o++)
-        bytes = add(bytes, vx_gpu_ordered_place(&plan->ordered[o],
-                                                set_rows[plan->ordered[o].set], true,
-                                                NULL, NULL));
-    return bytes;
-}
-
-size_t vx_gpu_piece_bytes(const struct vx_plan *plan, i64 n)
-{
-    size_t bytes = add_line(0, (size_t)n * sizeof(i32));
-    if (plan->levels) return bytes;
-    return add(bytes, vx_gpu_piece_maps_bytes(plan, &n));
-}
-
-void vx_gpu_piece_maps_place(const struct vx_plan *plan, void *memory,
-                             struct vx_gpu_piece *piece)
-{
-    u8 *at = memory;
-    for (i32 i = 0; i < plan->maps_count; i++) {
-        const struct vx_map_key *key = &plan->maps[i];
-        const i64 rows = piece->set_rows ? piece->set_rows[key->to] : piece->n;
-        vx_gpu_level_map_place(rows, key, at, &piece->maps[i]);
-        if (!rows) piece->maps[i].pairs = NULL; /* nobody writes them */
-        at += vx_round_up(vx_gpu_level_map_bytes(rows, key), VX_GPU_LINE_BYTES);
-    }
-    for (i32 o = 0; o < plan->ordered_count; o++)
-        at +=
-            vx_gpu_ordered_place(&plan->ordered[o], piece->set_rows[plan->ordered[o].set],
-                                 true, at, &piece->ordered[o]);
-}
-
-void vx_gpu_piece_place(const struct vx_plan *plan, void *memory,
-                        struct vx_gpu_piece *piece)
-{
-    const size_t rows = vx_round_up((size_t)piece->n * sizeof(i32), VX_GPU_LINE_BYTES);
-    piece->rows = memory;
-    if (!plan->levels) vx_gpu_piece_maps_place(plan, (u8 *)memory + rows, piece);
-}
-
 struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices,
                                             const i64 *rows,
                                             const struct vx_gpu_sorted *sorted)
@@ -296,24 +224,24 @@ static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_size
 {
     if (sizes->count > 1) {
         places->joined_rows = at;
-        at = add_line(at, (size_t)places->rows[0] * sizeof(i32));
+        at = vx_add_line(at, (size_t)places->rows[0] * sizeof(i32));
         for (i32 i = 0; i < plan->maps_count; i++) {
             const struct vx_map_key *key = &plan->maps[i];
             places->joined[i] = at;
-            at = add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
+            at = vx_add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
         }
         for (i32 o = 0; o < plan->ordered_count; o++) {
             const i64 rows = places->rows[plan->ordered[o].set];
             places->joined_ordered[o] = at;
-            at =
-                add(at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
+            at = vx_add_bytes(
+                at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
         }
     }
     for (i32 i = 0; i < sizes->count; i++) {
         const i64 *rows = sizes->rows + (i64)i * plan->sets_count;
         places->pieces[i] = at;
-        at = add(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
-                                  : vx_gpu_piece_bytes(plan, rows[0]));
+        at = vx_add_bytes(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
+                                           : vx_gpu_piece_bytes(plan, rows[0]));
     }
     return at;
 }
@@ -339,8 +267,8 @@ static size_t places_samples(const struct vx_plan *plan, size_t at,
     for (i32 o = 0; o < plan->ordered_count; o++) {
         places->starts[o] = at;
         if (plan->ordered[o].samples)
-            at = add_line(at, VX_GPU_LINE_BYTES +
-                                  ((size_t)places->samples_max[o] + 1) * sizeof(i32));
+            at = vx_add_line(at, VX_GPU_LINE_BYTES +
+                                     ((size_t)places->samples_max[o] + 1) * sizeof(i32));
     }
     return at;
 }
@@ -353,7 +281,8 @@ static size_t places_perms(const struct vx_plan *plan, const struct vx_gpu_sizes
     if (!plan->levels) return 0;
     for (i32 i = 0; i < sizes->count; i++) {
         places->perms[i] = at;
-        at = add(at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
+        at = vx_add_bytes(
+            at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
     }
     return at;
 }
@@ -373,33 +302,52 @@ static size_t places_levels(const struct vx_gpu_choices *choices,
         vx_sets_rows_max(plan->sets, plan->sets_count, pieces[i].n,
                          bounds + (i64)i * plan->sets_count);
     size_t indices = vx_gpu_build_bytes(pieces, count, true);
-    places->levels = add_line(places->scratch, indices);
-    return add(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
+    places->levels = vx_add_line(places->scratch, indices);
+    return vx_add_bytes(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
 }
 
-/* Places the coordinates, and scratch memory for building and then for sorting. */
+/* Places the coordinates, and scratch memory for building and then for sorting; returns
+ * where it ends. */
 static size_t places_scratch(const struct vx_gpu_choices *choices,
-                             const struct vx_gpu_sizes *sizes,
+                             const struct vx_gpu_sizes *sizes, size_t at,
                              struct vx_gpu_places *places)
 {
     const struct vx_plan *plan = choices->plan;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
-    size_t at = 0, most, orders = 0;
+    size_t build, orders = 0;
     for (i32 i = 0; i < sizes->count; i++) {
         pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
-        places->coords[i] = places->shared + at;
-        at = add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
+        places->coords[i] = at;
+        at = vx_add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
     }
-    places->scratch = places->shared + at;
-    most = plan->levels ? places_levels(choices, pieces, sizes->count, places)
-                        : vx_gpu_build_bytes(pieces, sizes->count, false);
+    places->scratch = at;
+    build = plan->levels ? places_levels(choices, pieces, sizes->count, places)
+                         : vx_gpu_build_bytes(pieces, sizes->count, false);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
-        places->sorted[i].scratch = orders; /* all are built together */
-        orders = add_line(orders, vx_gpu_order_scratch_bytes(&want));
+        places->sorted[i].scratch = orders; /* all of a stage are built together */
+        orders = vx_add_line(orders, vx_gpu_order_scratch_bytes(&want));
     }
-    return add(at, orders > most ? orders : most);
+    places->order_scratch = is_staged(plan) ? vx_add_line(at, build) : at;
+    return is_staged(plan) ? vx_add_bytes(places->order_scratch, orders)
+                           : vx_add_bytes(at, build > orders ? build : orders);
+}
+
+/* The most scratch of orders and of sets by logits, in the workspace. */
+static size_t places_ranks(const struct vx_plan *plan, const struct vx_gpu_places *places)
+{
+    size_t most = 0;
+    for (i32 o = 0; o < plan->ordered_count; o++) {
+        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
+        if (wanted > most) most = wanted;
+    }
+    for (i32 set = 1; set < plan->sets_count; set++) {
+        const struct vx_set_key *key = &plan->sets[set].key;
+        size_t wanted = key->top ? vx_gpu_top_bytes(places->rows[key->from]) : 0;
+        if (wanted > most) most = wanted;
+    }
+    return most;
 }
 
 /* Adds up the rows; false: there are too many. */
@@ -420,7 +368,7 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
                         const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
 {
     const struct vx_plan *plan = choices->plan;
-    size_t workspace = 0, shared, tensors;
+    size_t workspace = 0;
     VX_ASSERT(sizes->count >= 1);
     VX_ASSERT(sizes->count <= VX_BATCH_ITEMS_MAX);
     places->pieces_count = sizes->count;
@@ -429,29 +377,48 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     if (!places_rows(choices, sizes, places)) return;
     samples_count(plan, sizes, places);
     for (i32 i = 0; i < plan->launches_count; i++) {
+        VX_ASSERT(sizes->bounds || !is_staged(plan));
         size_t wanted = sizes->bounds && plan->levels
                             ? places_launch_most(choices, i, places)
                             : places_launch(choices, i, places);
         if (wanted > workspace) workspace = wanted;
     }
+    memcpy(places->laid, places->rows, sizeof places->laid);
     places->shared = places_perms(plan, sizes, places);
-    shared = places_scratch(choices, sizes, places);
-    tensors = vx_plan_bytes(plan, places->rows);
-    size_t at = add_line(places->shared, tensors > shared ? tensors : shared);
+    const size_t tensors = vx_add_line(places->shared, vx_plan_bytes(plan, places->rows));
+    size_t at = places_scratch(choices, sizes, is_staged(plan) ? tensors : places->shared,
+                               places);
+    at = vx_add_line(at > tensors ? at : tensors, 0);
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
             vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
         places->sorted[i].offset = at;
-        at = add_line(at, vx_gpu_order_bytes(&want));
+        at = vx_add_line(at, vx_gpu_order_bytes(&want));
     }
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
-        if (wanted > workspace) workspace = wanted;
-    }
+    const size_t ranks = places_ranks(plan, places);
+    if (ranks > workspace) workspace = ranks;
     at = places_samples(plan, at, places);
     places->workspace = at;
-    places->bytes = add_line(places->workspace, workspace);
+    places->bytes = vx_add_line(places->workspace, workspace);
+}
+
+void vx_gpu_places_stage(const struct vx_gpu_choices *choices,
+                         const struct vx_gpu_sizes *sizes, i32 stage,
+                         struct vx_gpu_places *places)
+{
+    const struct vx_plan *plan = choices->plan;
+    const i32 sorted = places->sorted_count;
+    VX_ASSERT(is_staged(plan));
+    VX_ASSERT(places->pieces_count == sizes->count);
+    const bool known = places_rows(choices, sizes, places);
+    VX_ASSERT(known);
+    for (i32 set = 0; set < plan->sets_count; set++)
+        VX_ASSERT(places->rows[set] <= places->laid[set]);
+    samples_count(plan, sizes, places);
+    for (i32 i = vx_plan_stage_begin(plan, stage); i < plan->stage_ends[stage]; i++)
+        (void)places_launch(choices, i, places);
+    VX_ASSERT(places->sorted_count == sorted); /* all were laid out */
 }
 
 size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,

@@ -19,6 +19,9 @@
  *   pieces     rows (of one set) and maps of the pieces that the store does not keep
  *   sorted     row orders
  *   workspace  the largest workspace of a convolution, or before that of ranks.h
+ * With stages (plan.h) sets are made while tensors are alive: then the coordinates and the
+ * scratch memory lie behind the tensors, that for sorting behind the indices, and all is laid
+ * out by bounds, once.
  * The place of a piece that the store keeps stays unused: a round needs the same memory
  * whatever the store has.  Where perms, coordinates and scratch lie depends on the rows of
  * set 0 alone: with levels they are in use before the others are known.
@@ -52,6 +55,7 @@ struct vx_gpu_choices {
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
+    i32 stages[VX_SETS_MAX];        /* of each set (network/sets.h) */
     struct vx_conv_choice *choices; /* (sizes, launches) */
 };
 
@@ -68,10 +72,12 @@ struct vx_gpu_sorted {
     i32 map; /* index in the plan's maps */
     i32 groups;
     size_t offset;
-    size_t scratch; /* from places.scratch on: of this order alone */
+    size_t scratch; /* from places.order_scratch on: of this order alone */
 };
 struct vx_gpu_places {
     i64 rows[VX_SETS_MAX]; /* of all pieces, on each set */
+    /* The rows that offsets count from: `rows`, or with stages the bounds. */
+    i64 laid[VX_SETS_MAX];
     i32 pieces_count;
     size_t joined_rows;           /* offset of the join's rows, if there is a join */
     size_t joined[VX_LAYERS_MAX]; /* offsets of its maps, in the plan's order */
@@ -87,7 +93,8 @@ struct vx_gpu_places {
     struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
-    size_t levels; /* with levels: where vx_gpu_levels_place takes memory */
+    size_t order_scratch; /* for sorting */
+    size_t levels;        /* with levels: where vx_gpu_levels_place takes memory */
     size_t workspace;
     size_t bytes; /* of the whole round; SIZE_MAX on overflow */
 };
@@ -111,6 +118,11 @@ void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
 /* Lays out a round; all sizes together are 1 .. voxels_max voxels on set 0. */
 void vx_gpu_places_make(const struct vx_gpu_choices *choices,
                         const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places);
+/* With stages: the rows of the sets of this stage and those before are known; sets what
+ * follows from them.  sizes: as the round was laid out, with the rows as they are now. */
+void vx_gpu_places_stage(const struct vx_gpu_choices *choices,
+                         const struct vx_gpu_sizes *sizes, i32 stage,
+                         struct vx_gpu_places *places);
 /* The most bytes that a round of one piece of up to N voxels needs: a smaller N may have
  * an algorithm that needs more.  SIZE_MAX beyond voxels_max.  Overwrites `places`. */
 size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,

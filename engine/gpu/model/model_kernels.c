@@ -2,6 +2,7 @@
 #include "engine/gpu/model/model_kernels.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/occupancy.h"
 #include "engine/gpu/geometry/ranks.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
@@ -103,7 +104,7 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
 }
 
 static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_plan *plan,
-                                 struct vx_why *why)
+                                 enum vx_number type, struct vx_why *why)
 {
     struct vx_jit_wanted kernels[VX_GPU_WANTED_MAX];
     i32 count = vx_gpu_map_kernels(kernels, VX_GPU_WANTED_MAX);
@@ -112,6 +113,9 @@ static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_p
         count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->ordered_count)
         count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    if (plan->stages_count > 1)
+        count +=
+            vx_gpu_occupancy_kernels(type, kernels + count, VX_GPU_WANTED_MAX - count);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
 }
@@ -124,7 +128,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     i64 rows[VX_SETS_MAX];
     VX_ASSERT(n <= choices->voxels_max);
     vx_gpu_rows_max(plan, n, rows);
-    VX_TRY(wanted_geometry(wanted, plan, why));
+    VX_TRY(wanted_geometry(wanted, plan, choices->type, why));
     const struct vx_jit_wanted tile = vx_conv_tile_wanted();
     if (vx_number_bytes(choices->type) == 2) /* where convolutions may stream */
         VX_TRY(wanted_add(wanted, &tile, why));

@@ -148,7 +148,7 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
         const struct vx_item *item = forward->items[i];
         size_t rows = (size_t)item_rows(forward, i, set);
         size_t bytes = rows * (size_t)c * vx_dtype_bytes(dtype);
-        if (item->outputs[output] && bytes)
+        if (item->outputs[output] && bytes && !item->status.fault)
             VX_TRY(vx_gpu_item_out(
                 &forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
                 &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
@@ -166,7 +166,7 @@ static vx_status coords_run(const struct vx_gpu_forward *forward, i32 coords,
     for (i32 i = 0; i < forward->items_count; i++) {
         const struct vx_item *item = forward->items[i];
         size_t rows = (size_t)item_rows(forward, i, network->coords[coords].set);
-        if (!item->outputs[output] || !rows) continue;
+        if (!item->outputs[output] || !rows || item->status.fault) continue;
         VX_TRY(vx_gpu_item_out(&forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
                                &(struct vx_gpu_copy){item->outputs[output],
                                                      forward->coords[i][coords],

@@ -7,7 +7,7 @@
  *   struct vx_gpu_forward request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
  *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));     (round_geometry.h)
  *   VX_TRY(vx_gpu_forward_feats(&request, &why));
- *   VX_TRY(vx_gpu_forward_layers(&request, &why));
+ *   VX_TRY(vx_gpu_forward_layers(&request, 0, &why));
  *   VX_TRY(vx_gpu_forward_outputs(&request, &why));
  *   (wait for the stream)
  *
@@ -57,9 +57,10 @@ VX_MUST_USE vx_status vx_gpu_item_out(const struct vx_gpu_queue *queue, bool on_
 /* If the round has one item, its feats may be NULL: then they are zeros. */
 VX_MUST_USE vx_status vx_gpu_forward_feats(const struct vx_gpu_forward *forward,
                                            struct vx_why *why);
+/* The layers of a stage (plan.h), of which a static network has one. */
 VX_MUST_USE vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward,
-                                            struct vx_why *why);
-/* Copies the outputs that items want. */
+                                            i32 stage, struct vx_why *why);
+/* Copies the outputs that items want, but for those that have failed. */
 VX_MUST_USE vx_status vx_gpu_forward_outputs(const struct vx_gpu_forward *forward,
                                              struct vx_why *why);
 

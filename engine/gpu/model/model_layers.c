@@ -304,10 +304,12 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     VX_FAIL(INTERNAL, "a layer has no kernel");
 }
 
-vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, struct vx_why *why)
+vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
+                                struct vx_why *why)
 {
-    VX_TRY(vx_gpu_norm_samples(forward, why));
-    for (i32 i = 0; i < forward->choices->plan->launches_count; i++) {
+    const struct vx_plan *plan = forward->choices->plan;
+    VX_TRY(vx_gpu_norm_samples(forward, stage, why));
+    for (i32 i = vx_plan_stage_begin(plan, stage); i < plan->stage_ends[stage]; i++) {
         vx_panic_note("launch", (u64)i);
         if (rows_of(forward, i)) VX_TRY(launch_one(forward, i, why));
     }

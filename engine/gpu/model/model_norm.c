@@ -54,7 +54,8 @@ static i32 *starts_of(const struct vx_gpu_forward *forward, i32 ordered)
                     VX_GPU_LINE_BYTES);
 }
 
-vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, struct vx_why *why)
+vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, i32 stage,
+                              struct vx_why *why)
 {
     const struct vx_plan *plan = forward->choices->plan;
     for (i32 o = 0; o < plan->ordered_count; o++) {
@@ -64,7 +65,7 @@ vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, struct vx_wh
                                          .keys = forward->ordered[o].sorted,
                                          .starts = starts_of(forward, o),
                                          .count = count_of(forward, o)};
-        if (!plan->ordered[o].samples) continue;
+        if (!plan->ordered[o].samples || plan->sets[set].stage != stage) continue;
         for (i32 i = 0; i < forward->items_count; i++)
             args.edges[i + 1] =
                 args.edges[i] + (i32)forward->item_rows[(i64)i * plan->sets_count + set];

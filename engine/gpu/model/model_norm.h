@@ -4,7 +4,7 @@
  * sample depend on nothing else.
  *
  *   bytes = vx_gpu_norm_bytes(choices, launch, places);       (of the workspace)
- *   VX_TRY(vx_gpu_norm_samples(&forward, why));               (once in a round)
+ *   VX_TRY(vx_gpu_norm_samples(&forward, stage, why));        (once in each stage)
  *   VX_TRY(vx_gpu_norm_launch(&forward, launch, why));
  *
  * Owner    the forward is borrowed.
@@ -21,8 +21,8 @@
 
 size_t vx_gpu_norm_bytes(const struct vx_gpu_choices *choices, i32 launch,
                          const struct vx_gpu_places *places);
-/* Finds where the samples begin on each set that has sums over them. */
-VX_MUST_USE vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward,
+/* Finds where the samples begin on each set of the stage that has sums over them. */
+VX_MUST_USE vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, i32 stage,
                                           struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 launch,
                                          struct vx_why *why);

@@ -19,7 +19,7 @@ static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tens
 {
     const struct vx_gpu_places *places = forward->places;
     return forward->block + places->shared +
-           vx_plan_tensor_offset(forward->choices->plan, tensor, places->rows);
+           vx_plan_tensor_offset(forward->choices->plan, tensor, places->laid);
 }
 
 static inline i32 vx_gpu_channels(const struct vx_gpu_forward *forward, i32 tensor)

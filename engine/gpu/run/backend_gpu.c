@@ -292,6 +292,14 @@ static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
     struct vx_item item = {.coords = coords, .coords_columns = 4, .voxels = n};
     vx_gpu_batches_run(&device->batches, model, &item);
     vx_warm_coords_close(&coords, n);
+    /* What features of zeros make of sets that follow from logits says nothing about
+     * requests: too many voxels, or logits that are no numbers, are no reason to refuse
+     * the model. */
+    const enum vx_code code = vx_status_code(item.status);
+    const bool made_up = model->plan->stages_count > 1;
+    if (made_up &&
+        (code == VX_CODE_RESOURCE_EXHAUSTED || code == VX_CODE_INVALID_ARGUMENT))
+        return VX_OK;
     if (item.status.fault && why) *why = item.why;
     return item.status;
 }

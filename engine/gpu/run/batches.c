@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/run/pick.h"
+#include "engine/gpu/run/round_stages.h"
 #include "engine/model/backend.h"
 
 #include <sched.h>
@@ -144,12 +145,23 @@ static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
     round_finish(batches, slot, status, &first);
 }
 
+/* The same of one stage of a round; unless it is the last, sizes are awaited again. */
+static vx_status stage_launch(struct vx_gpu_slot *slot, struct vx_why *why)
+{
+    const bool last = vx_gpu_round_stage_last(&slot->round);
+    const bool wants = slot->stage == VX_GPU_STAGE_TOLD;
+    if (!last) slot->stage = VX_GPU_STAGE_SIZES;
+    VX_TRY(vx_gpu_round_stage_launch(&slot->round, why));
+    return !last || wants ? VX_OK : vx_gpu_round_outputs(&slot->round, why);
+}
+
 /* Launches the layers of a round whose sizes are known, and its outputs if their places
  * are. */
 static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
     bool wants = vx_gpu_round_wants_places(&slot->round);
     slot->stage = wants ? VX_GPU_STAGE_TOLD : VX_GPU_STAGE_END;
+    if (vx_gpu_round_staged(&slot->round)) return stage_launch(slot, why);
     if (slot->model->plan->levels) vx_gpu_pick_places(slot);
     VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
     VX_TRY(vx_gpu_round_launch(&slot->round, why));
@@ -204,6 +216,10 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
 static bool round_sized(struct vx_gpu_slot *slot)
 {
     bool refused;
+    if (slot->round.made.levels.stage.now) {
+        vx_gpu_round_stage_read(&slot->round);
+        return true;
+    }
     vx_gpu_round_sizes_read(&slot->round, &refused);
     if (refused) round_return(slot);
     return !refused;
@@ -351,8 +367,11 @@ static bool await(struct vx_gpu_batches *batches)
     struct vx_gpu_slot *slot = &slots[goes[1]];
     struct vx_why why = {{0}};
     if (!goes[0] && !goes[1]) return false;
-    /* Sets are made in less time than the driver needs to wake a thread. */
-    if ((goes[0] && goes[1]) || slot->stage == VX_GPU_STAGE_SIZES) {
+    /* The sets of a request are made in less time than the driver needs to wake a thread;
+     * those of later stages wait for layers. */
+    const bool soon =
+        slot->stage == VX_GPU_STAGE_SIZES && !slot->round.made.levels.stage.now;
+    if ((goes[0] && goes[1]) || soon) {
         sched_yield();
         return true;
     }

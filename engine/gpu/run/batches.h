@@ -20,7 +20,8 @@
  * RUNNING  -> FREE     the last round has ended: the batch can be collected
  *
  * A running round goes SIZES -> TOLD -> PLACES -> END; it begins with TOLD if it need not
- * make sets, and with END if no item wants places.  A batch does not end before every item
+ * make sets, and with END if no item wants places.  With stages it is in SIZES once for each
+ * stage.  A batch does not end before every item
  * that has asked for places is placed.
  *
  * Owner    the caller's struct.

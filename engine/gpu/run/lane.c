@@ -49,6 +49,9 @@ static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
     VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->queue.stream));
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
+    for (int i = 1; i < VX_SETS_MAX; i++)
+        for (int end = 0; end < 2; end++)
+            VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->stages[i][end]));
     VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->sized));
     VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->told));
     return open_memory(lane, why);
@@ -72,6 +75,10 @@ void vx_gpu_lane_close(struct vx_gpu_lane *lane)
     if (lane->device) vx_gpu_free(lane->gpu, &lane->device);
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         if (lane->marks[i]) vx_gpu_event_close(lane->gpu, &lane->marks[i]);
+    for (int i = 0; i < 2 * VX_SETS_MAX; i++) {
+        struct vx_gpu_event **event = &lane->stages[i / 2][i % 2];
+        if (*event) vx_gpu_event_close(lane->gpu, event);
+    }
     if (lane->sized) vx_gpu_event_close(lane->gpu, &lane->sized);
     if (lane->told) vx_gpu_event_close(lane->gpu, &lane->told);
     if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);

@@ -19,6 +19,7 @@
 #ifndef VX_ENGINE_GPU_LANE_H
 #define VX_ENGINE_GPU_LANE_H
 
+#include "engine/base/limits.h"
 #include "engine/gpu/geometry/pieces.h"
 
 /* The events that separate the parts of a round. */
@@ -38,6 +39,8 @@ struct vx_gpu_lane {
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
     struct vx_gpu_event *told;  /* and so have the answers about geometries */
+    /* With stages: where the geometry of a stage begins, and ends; not of stage 0. */
+    struct vx_gpu_event *stages[VX_SETS_MAX][2];
     struct vx_gpu_upload upload;
     /* On the device, one per member of the round; `answers` is the host's copy. */
     struct vx_gpu_piece_result *results, *answers;

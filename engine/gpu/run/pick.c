@@ -2,6 +2,7 @@
 #include "engine/gpu/run/pick.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/run/round_stages.h"
 
 /* Reports that a request does not fit.  Overwrites the model's `places`. */
 static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model *model,
@@ -27,11 +28,22 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
  * bytes.  This part of the room of an upload is for them. */
 #define JOIN_BYTES (96 << 10)
 
+/* With stages, also the descriptions of the sets by logits of any stage must fit. */
+static i64 members_of_stage(const struct vx_plan *plan)
+{
+    i64 sets = 0;
+    for (i32 i = 1; i < plan->sets_count; i++)
+        sets += vx_set_is_predicted(&plan->sets[i].key);
+    if (!sets) return VX_BATCH_ITEMS_MAX;
+    return VX_GPU_STAGE_UPLOAD / (sets * VX_GPU_STAGE_UPLOAD_EACH) - 1;
+}
+
 static i32 members_max(const struct vx_plan *plan)
 {
     i64 keys = plan->maps_count + 3 * (i64)plan->ordered_count;
     if (!keys) keys = 1;
     i64 most = (JOIN_BYTES / keys - 576) / 64;
+    if (most > members_of_stage(plan)) most = members_of_stage(plan);
     if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;
     return most < 1 ? 1 : (i32)most;
 }

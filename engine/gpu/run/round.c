@@ -5,6 +5,7 @@
 #include "engine/model/backend.h"
 #include "engine/gpu/run/round_bad.h"
 #include "engine/gpu/run/round_geometry.h"
+#include "engine/gpu/run/round_stages.h"
 
 bool vx_gpu_round_wants_places(const struct vx_gpu_round *round)
 {
@@ -14,10 +15,10 @@ bool vx_gpu_round_wants_places(const struct vx_gpu_round *round)
 }
 
 /* The places must outlive the launch, while the other lane may launch the same model. */
-static void forward_make(struct vx_gpu_round *round, bool stays)
+void vx_gpu_round_forward(struct vx_gpu_round *round, bool stays)
 {
     struct vx_gpu_model *gpu = round->model->gpu;
-    if (stays) round->places = gpu->places;
+    if (stays && !vx_gpu_round_staged(round)) round->places = gpu->places;
     round->forward = (struct vx_gpu_forward){
         .gpu = round->room->gpu,
         .queue = round->lane->queue,
@@ -37,7 +38,7 @@ vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
     struct vx_gpu_lane *lane = round->lane;
     struct vx_gpu_forward *forward = &round->forward;
     bool wants = vx_gpu_round_wants_places(round);
-    forward_make(round, wants);
+    vx_gpu_round_forward(round, wants);
     if (!round->made.levels.requests_count)
         VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
     VX_TRY(vx_gpu_round_geometry(round, forward, why));
@@ -46,7 +47,7 @@ vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
     VX_TRY(vx_gpu_forward_feats(forward, why));
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_FEATS, why));
-    VX_TRY(vx_gpu_forward_layers(forward, why));
+    VX_TRY(vx_gpu_forward_layers(forward, 0, why));
     return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
 }
 
@@ -70,7 +71,7 @@ void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch)
     const bool asked = vx_gpu_round_asks(round);
     for (i32 i = 0; i < round->members_count; i++) {
         const struct vx_gpu_member *member = &round->members[i];
-        if (!member->item->asks) continue;
+        if (!member->item->asks || member->item->status.fault) continue;
         if (asked && member->compared && round->lane->answers[i].differs) continue;
         rows_fill(round, i);
         vx_item_ask(batch, member->item);
@@ -92,6 +93,10 @@ static vx_status times_read(struct vx_gpu_round *round, struct vx_why *why,
                                    (enum vx_gpu_mark)i, why, &times[i]));
         round->device_ns += times[i];
     }
+    i64 later;
+    VX_TRY(vx_gpu_round_stage_times(round, why, &later));
+    times[VX_GPU_MARK_GEOMETRY] += later;
+    times[VX_GPU_MARK_LAYERS] -= later;
     return VX_OK;
 }
 
@@ -112,6 +117,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     struct vx_item *item = member->item;
     struct vx_gpu_piece_result result =
         asked ? round->lane->answers[index] : nothing_wrong;
+    if (item->status.fault) return; /* in a stage of the round */
     if (!asked) result.pairs = (u64)kept->pairs;
     if (member->compared && result.differs) {
         member->again = true;
@@ -123,7 +129,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
         return;
     }
     item->pairs = (i64)result.pairs;
-    item->geometry_hit = !member->built;
+    item->geometry_hit = !member->built || member->known;
     if (!kept) return;
     kept->settled = true;
     kept->pairs = item->pairs;
@@ -146,7 +152,8 @@ static void member_count(const struct vx_gpu_round *round,
                          const struct vx_gpu_member *member)
 {
     if (member->again || !vx_coords_ref_there(member->item->coords_ref)) return;
-    vx_gpu_store_count(round->room->store, !member->built && !member->item->status.fault);
+    const bool hit = !member->built || member->known;
+    vx_gpu_store_count(round->room->store, hit && !member->item->status.fault);
 }
 
 void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,

@@ -14,6 +14,7 @@
  *       (the lane's event `sized` has happened)
  *       vx_gpu_round_sizes_read(&round, &refused);
  *   }
+ *   (with stages: round_stages.h, in place of the line below)
  *   VX_TRY(vx_gpu_round_launch(&round, &why));
  *   if (vx_gpu_round_wants_places(&round)) {
  *       (the lane's event `told` has happened)
@@ -59,7 +60,8 @@ struct vx_gpu_member {
     bool apart;                   /* must not use the store */
     struct vx_gpu_geometry *kept; /* held in the store; NULL = it is in the block */
     bool built, compared;         /* in this round */
-    bool again;                   /* out: run it in another round, apart */
+    bool known; /* with stages: `kept` was there, or another member makes it */
+    bool again; /* out: run it in another round, apart */
 };
 /* The sets of a round's members that are made in it; request r is member of[r]. */
 struct vx_gpu_round_levels {
@@ -68,6 +70,7 @@ struct vx_gpu_round_levels {
     struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
     i64 bounds[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
     struct vx_brick_set sets[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+    struct vx_gpu_logits logits[VX_SETS_MAX];
 };
 struct vx_gpu_round {
     struct vx_gpu_room *room;
@@ -80,9 +83,12 @@ struct vx_gpu_round {
     /* (members_count, the plan's sets): rows, or before sizes are read the most. */
     i64 rows[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
     struct vx_gpu_round_levels made; /* requests_count 0: none is made in this round */
+    i32 stage; /* with stages: that of the sets whose sizes are awaited or were read last */
+    bool sorted[VX_LAYERS_MAX]; /* with stages: row orders that are there, as in places */
     /* From launch to outputs. */
     struct vx_gpu_forward forward;
-    struct vx_gpu_places places; /* of a round that wants places: forward has them */
+    struct vx_gpu_places places; /* of a round that waits, forward has them: that wants
+                                  * places, or has stages */
     u8 *block;                   /* device memory of this round */
     size_t bytes;                /* of block */
     i64 device_ns;               /* out: device time of the round */
@@ -101,13 +107,13 @@ VX_MUST_USE vx_status vx_gpu_round_sizes_launch(struct vx_gpu_round *round,
  * a set, its status is the reason or it gets `again`, *refused is true, and nothing is
  * held. */
 void vx_gpu_round_sizes_read(struct vx_gpu_round *round, bool *refused);
-/* Puts the round, up to its layers, on the lane's stream.  After a failure, part of it may be there: wait
+/* Without stages: puts the round, up to its layers, on the lane's stream.  After a failure, part of it may be there: wait
  * for the stream, then finish. */
 VX_MUST_USE vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why);
 /* True if a member asks for the places of outputs (vx_item.asks). */
 bool vx_gpu_round_wants_places(const struct vx_gpu_round *round);
 /* Fills the rows of those members, and asks (vx_item_ask); but not for one that must run
- * again. */
+ * again, or has failed. */
 void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch);
 /* Puts the outputs and the mark END on the lane's stream; fails as launch. */
 VX_MUST_USE vx_status vx_gpu_round_outputs(struct vx_gpu_round *round,

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/run/round_stages.h"
 
 #include <string.h>
 
@@ -53,8 +54,9 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
         vx_gpu_store_drop(round->room->store, &found);
         return true;
     }
+    /* With stages the coordinates alone are kept. */
     member->kept = found;
-    member->built = false;
+    member->known = member->built = vx_gpu_round_staged(round);
     member->compared = item->coords != NULL;
     if (!same) item->status = other_size(found, item);
     return true;
@@ -64,7 +66,7 @@ void vx_gpu_round_let_go(struct vx_gpu_round *round)
 {
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
-        if (member->kept && member->built) {
+        if (member->kept && member->built && !member->known) {
             vx_gpu_store_forget(round->room->store, member->kept);
             member->kept->writers &= ~round->lane->bit;
         }
@@ -94,7 +96,7 @@ void vx_gpu_round_hold(struct vx_gpu_round *round, bool *refused)
         VX_ASSERT(!member->item->coords_change || (!asks && !member->apart));
         member->item->status = VX_OK;
         member->kept = NULL;
-        member->compared = false;
+        member->compared = member->known = false;
         member->built = true;
         found[i] = !asks || member_find(round, member);
     }
@@ -121,6 +123,7 @@ struct work {
     struct vx_gpu_forward *forward;
     const struct vx_plan *plan;
     const struct vx_gpu_places *places;
+    i32 stage; /* 0: also of a round without stages */
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
     struct vx_why *why;
 };
@@ -143,7 +146,7 @@ static void *maps_memory(const struct work *work, i32 index)
     const struct vx_gpu_store_order order = {
         VX_GPU_STORE_MAPS, 0,
         vx_gpu_piece_maps_bytes(work->plan, work->pieces[index].set_rows)};
-    if (!member->kept) return mine;
+    if (!member->kept || vx_gpu_round_staged(round)) return mine;
     void *there = vx_gpu_store_order_find(store, member->kept, &order);
     if (!there && member->built) {
         there = vx_gpu_store_order_make(store, member->kept, &order);
@@ -162,6 +165,8 @@ static void place_maps(struct work *work, bool built)
         struct vx_gpu_piece *piece = &work->pieces[i];
         if (work->round->members[i].built != built) continue;
         piece->set_rows = work->round->rows + (i64)i * work->plan->sets_count;
+        if (vx_gpu_round_staged(work->round))
+            piece->laid_rows = work->round->made.bounds + (i64)i * work->plan->sets_count;
         vx_gpu_piece_maps_place(work->plan, maps_memory(work, i), piece);
     }
 }
@@ -186,7 +191,7 @@ static void place_pieces(struct work *work)
                                        .maps = maps_of(work, i),
                                        .ordered = ordered_of(work, i)};
         memcpy(piece->shape, work->plan->sets[0].shape, sizeof piece->shape);
-        if (kept) {
+        if (kept && !vx_gpu_round_staged(round)) {
             piece->columns = kept->columns;
             piece->coords = vx_gpu_kept_coords(kept);
             piece->fault = vx_gpu_kept_fault(kept);
@@ -207,6 +212,7 @@ static vx_status build_ordered(const struct work *work)
     const i32 count = made->levels.requests_count;
     for (i32 o = 0; count && o < work->plan->ordered_count; o++) {
         const i32 set = work->plan->ordered[o].set;
+        if (work->plan->sets[set].stage != work->stage) continue;
         struct vx_gpu_rank_member members[VX_BATCH_ITEMS_MAX];
         for (i32 r = 0; r < count; r++) {
             const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
@@ -230,6 +236,7 @@ static vx_status build_levels(const struct work *work)
     const i32 sets = work->plan->sets_count, count = made->levels.requests_count;
     for (i32 k = 0; count && k < work->plan->maps_count; k++) {
         const struct vx_map_key *key = &work->plan->maps[k];
+        if (vx_plan_map_stage(work->plan, key) != work->stage) continue;
         struct vx_gpu_level_map maps[VX_BATCH_ITEMS_MAX];
         for (i32 r = 0; r < count; r++) {
             const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
@@ -250,6 +257,7 @@ static vx_status await_others(const struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
     u32 writers = 0;
+    if (vx_gpu_round_staged(round)) return VX_OK; /* what it reads was there before */
     for (i32 i = 0; i < round->members_count; i++)
         if (round->members[i].kept) writers |= round->members[i].kept->writers;
     if (!(writers & ~round->lane->bit)) return VX_OK;
@@ -334,6 +342,17 @@ static void place_ordered(struct work *work, i32 sets[VX_SETS_MAX])
     work->forward->ordered = joined;
 }
 
+/* What other stages join. */
+static void skip_make(const struct work *work, struct vx_gpu_join_skip *skip)
+{
+    const struct vx_plan *plan = work->plan;
+    skip->rows = work->stage > 0;
+    for (i32 k = 0; k < plan->maps_count; k++)
+        skip->maps[k] = vx_plan_map_stage(plan, &plan->maps[k]) != work->stage;
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        skip->ordered[o] = plan->sets[plan->ordered[o].set].stage != work->stage;
+}
+
 static vx_status join(struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
@@ -348,7 +367,10 @@ static vx_status join(struct work *work)
         vx_gpu_level_map_place(work->places->rows[work->plan->maps[i].to],
                                &work->plan->maps[i],
                                round->block + work->places->joined[i], &maps[i]);
+    struct vx_gpu_join_skip skip;
+    skip_make(work, &skip);
     const struct vx_gpu_join join = {
+        .skip = &skip,
         .pieces = work->pieces,
         .pieces_count = round->members_count,
         .keys = work->plan->maps,
@@ -375,7 +397,7 @@ static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *
     const struct vx_gpu_store_order order = {sorted->map, sorted->groups, bytes};
     void *memory = NULL;
     *there = false;
-    if (round->members_count == 1 && kept) {
+    if (round->members_count == 1 && kept && !vx_gpu_round_staged(round)) {
         memory = vx_gpu_store_order_find(round->room->store, kept, &order);
         *there = memory != NULL;
         if (!memory) {
@@ -386,10 +408,24 @@ static void *sorted_memory(const struct work *work, const struct vx_gpu_sorted *
     return memory ? memory : round->block + sorted->offset;
 }
 
+/* Whether a row order is built now: with stages, all are laid out that a launch might
+ * want, and each is built in the first stage that does. */
+static bool sort_now(const struct work *work, i32 sorted)
+{
+    const struct vx_plan *plan = work->plan;
+    const struct vx_gpu_round *round = work->round;
+    if (!vx_gpu_round_staged(round)) return true;
+    if (round->sorted[sorted]) return false;
+    for (i32 i = vx_plan_stage_begin(plan, work->stage);
+         i < plan->stage_ends[work->stage]; i++)
+        if (work->places->sorted_of[i] == sorted) return true;
+    return false;
+}
+
 /* Sorts the rows by their masks, for each map whose algorithms need it. */
 static vx_status sort(struct work *work)
 {
-    const struct vx_gpu_round *round = work->round;
+    struct vx_gpu_round *round = work->round;
     struct vx_gpu_map *maps = round->model->gpu->sorted;
     struct vx_gpu_order_job jobs[VX_LAYERS_MAX];
     i32 count = 0;
@@ -402,9 +438,10 @@ static vx_status sort(struct work *work)
         void *memory = sorted_memory(work, sorted, vx_gpu_order_bytes(&want), &there);
         maps[i] = work->forward->maps[sorted->map];
         vx_gpu_order_place(&want, memory, &maps[i]);
-        if (there) continue;
+        if (there || !sort_now(work, i)) continue;
+        round->sorted[i] = true;
         jobs[count++] = (struct vx_gpu_order_job){
-            want, &maps[i], round->block + work->places->scratch + sorted->scratch};
+            want, &maps[i], round->block + work->places->order_scratch + sorted->scratch};
     }
     return vx_gpu_orders_build(&round->lane->queue, &round->lane->upload, jobs, count,
                                work->why);
@@ -443,6 +480,7 @@ vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
                         .forward = forward,
                         .plan = round->model->plan,
                         .places = forward->places,
+                        .stage = vx_gpu_round_staged(round) ? round->stage : 0,
                         .why = why};
     VX_ASSERT(work.places->pieces_count == round->members_count);
     VX_ASSERT(work.places->bytes <= round->bytes);
@@ -457,5 +495,5 @@ vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
     VX_TRY(compare(&work));
     VX_TRY(join(&work));
     VX_TRY(sort(&work));
-    return results(&work);
+    return work.stage + 1 == work.plan->stages_count ? results(&work) : VX_OK;
 }

@@ -48,7 +48,8 @@ void vx_gpu_round_let_go(struct vx_gpu_round *round);
 /* Answers a member whose coords_ref names a geometry that is not there. */
 VX_MUST_USE vx_status vx_gpu_not_there(struct vx_item *item);
 
-/* Sets rows, maps and sorted of the request, whose other fields must be set. */
+/* Sets rows, maps and sorted of the request, whose other fields must be set.  With stages:
+ * what is known of them in the round's stage, and launches what that stage makes. */
 VX_MUST_USE vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
                                             struct vx_gpu_forward *forward,
                                             struct vx_why *why);

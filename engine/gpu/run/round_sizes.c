@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gpu/run/round.h"
 
+#include "engine/base/process/check.h"
 #include "engine/gpu/run/round_bad.h"
 #include "engine/gpu/run/round_geometry.h"
+#include "engine/gpu/run/round_stages.h"
 
 #include <string.h>
 
@@ -26,12 +28,42 @@ bool vx_gpu_round_sizes(struct vx_gpu_round *round)
 {
     bool known = true;
     round->made.levels.requests_count = 0;
+    round->stage = 0;
     if (!round->model->plan->levels) return false;
+    if (vx_gpu_round_staged(round)) return true;
     for (i32 i = 0; i < round->members_count; i++) known &= rows_take(round, i);
     return !known;
 }
 
 /* --- launched --- */
+
+/* Where the coordinates of a member lie: in the store, if it keeps them and none were sent
+ * that must be compared with them. */
+static void *coords_of(const struct vx_gpu_round *round, i32 index)
+{
+    const struct vx_gpu_member *member = &round->members[index];
+    if (!member->kept || member->compared)
+        return round->block + round->model->gpu->places.coords[index];
+    return vx_gpu_kept_coords(member->kept);
+}
+
+/* With stages: where the coordinates that were sent differ from those that are kept. */
+static vx_status compare(const struct vx_gpu_round *round, struct vx_why *why)
+{
+    struct vx_gpu_compared compared[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
+    for (i32 i = 0; i < round->members_count; i++) {
+        const struct vx_gpu_member *member = &round->members[i];
+        if (!member->compared) continue;
+        compared[count++] = (struct vx_gpu_compared){
+            .a = coords_of(round, i),
+            .b = vx_gpu_kept_coords(member->kept),
+            .count = member->item->voxels * member->item->coords_columns,
+            .differs = &round->lane->differs[i]};
+    }
+    return vx_gpu_pieces_compare(&round->lane->queue, &round->lane->upload, compared,
+                                 count, why);
+}
 
 /* The pieces of the members whose geometries are built: set 0 alone, without maps. */
 static vx_status pieces_make(struct vx_gpu_round *round,
@@ -47,17 +79,18 @@ static vx_status pieces_make(struct vx_gpu_round *round,
         const struct vx_gpu_geometry *kept = member->kept;
         struct vx_gpu_piece *piece = &pieces[count];
         if (!member->built) continue;
-        void *coords =
-            kept ? vx_gpu_kept_coords(kept) : (void *)(round->block + places->coords[i]);
+        const bool mine = !kept || vx_gpu_round_staged(round);
+        void *coords = coords_of(round, i);
         *piece = (struct vx_gpu_piece){
             .n = member->item->voxels,
-            .columns = member->item->coords_columns,
+            .columns =
+                member->item->coords ? member->item->coords_columns : kept->columns,
             .coords = coords,
-            .rows = kept ? vx_gpu_kept_piece(kept)
-                         : (void *)(round->block + places->perms[i]),
-            .fault = kept ? vx_gpu_kept_fault(kept) : round->lane->faults[i]};
+            .rows = mine ? (void *)(round->block + places->perms[i])
+                         : vx_gpu_kept_piece(kept),
+            .fault = mine ? round->lane->faults[i] : vx_gpu_kept_fault(kept)};
         memcpy(piece->shape, plan->sets[0].shape, sizeof piece->shape);
-        VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
+        if (member->item->coords) VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
         vx_sets_rows_max(plan->sets, plan->sets_count, piece->n,
                          made->bounds + (i64)count * plan->sets_count);
         made->of[count++] = i;
@@ -67,7 +100,10 @@ static vx_status pieces_make(struct vx_gpu_round *round,
                                           .requests_count = count,
                                           .rows_max = made->bounds,
                                           .sets = made->sets};
-    return VX_OK;
+    if (!vx_gpu_round_staged(round)) return VX_OK;
+    VX_ASSERT(count == round->members_count);
+    made->levels.stage.of = round->model->gpu->choices->stages;
+    return compare(round, why);
 }
 
 static vx_status levels_make(struct vx_gpu_round *round, struct vx_gpu_piece *pieces,
@@ -94,11 +130,16 @@ static vx_status faults_send(struct vx_gpu_round *round,
     const i32 count = round->made.levels.requests_count;
     struct vx_gpu_copy copy = {lane->answers, lane->results,
                                (size_t)count * sizeof *lane->results};
-    if (count == 1) {
+    u32 *differs[VX_BATCH_ITEMS_MAX];
+    for (i32 r = 0; r < count; r++) {
+        const bool compared = round->members[round->made.of[r]].compared;
+        differs[r] = compared ? &lane->differs[round->made.of[r]] : NULL;
+    }
+    if (count == 1 && !differs[0]) {
         copy = (struct vx_gpu_copy){lane->answers[0].fault, pieces[0].fault,
                                     sizeof lane->answers[0].fault};
     } else {
-        const struct vx_gpu_results results = {pieces, count, NULL, lane->results};
+        const struct vx_gpu_results results = {pieces, count, differs, lane->results};
         VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
     }
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);
@@ -123,6 +164,8 @@ vx_status vx_gpu_round_sizes_launch(struct vx_gpu_round *round, struct vx_why *w
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
     struct vx_gpu_lane *lane = round->lane;
     lane->upload.used = 0;
+    /* The other lane may launch the same model before the first stage. */
+    if (vx_gpu_round_staged(round)) round->places = round->model->gpu->places;
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
     VX_TRY(pieces_make(round, pieces, why));
     VX_TRY(levels_make(round, pieces, why));
@@ -131,6 +174,17 @@ vx_status vx_gpu_round_sizes_launch(struct vx_gpu_round *round, struct vx_why *w
 }
 
 /* --- read --- */
+
+/* With stages: what is kept under a member's name is not what it has sent. */
+static void kept_leave(struct vx_gpu_round *round, i32 r)
+{
+    struct vx_gpu_member *member = &round->members[round->made.of[r]];
+    if (!member->known || !member->compared) return;
+    member->compared = false;
+    if (!round->lane->answers[r].differs) return;
+    member->known = false;
+    vx_gpu_store_drop(round->room->store, &member->kept);
+}
 
 /* Reads the rows of request r of the levels; fails for its member alone. */
 static vx_status rows_read(struct vx_gpu_round *round, i32 r)
@@ -166,6 +220,7 @@ void vx_gpu_round_sizes_read(struct vx_gpu_round *round, bool *refused)
 {
     *refused = false;
     for (i32 r = 0; r < round->made.levels.requests_count; r++) {
+        kept_leave(round, r);
         vx_status status = rows_read(round, r);
         if (!status.fault) continue;
         refuse(round, &round->members[round->made.of[r]], status);

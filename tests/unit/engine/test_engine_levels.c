@@ -282,7 +282,7 @@ static void check_seed(void)
     check_status(&first->item);
     compare(first, &files);
     check_again(load.model, network, &files, first);
-    if (!network->predicts) check_gpu(network, &files); /* GPUs do not have it yet */
+    check_gpu(network, &files);
     vx_random_request_close(&first);
     vx_rig_files_close(&files);
     vx_engine_unload(vx_rig_engine, &load.model);

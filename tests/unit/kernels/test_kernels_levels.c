@@ -173,34 +173,52 @@ static void check_maps(const struct vx_set_key *rule, i32 made,
 
 #define FLOOR_RULE(x_, y_, z_)                                                           \
     {                                                                                    \
-        {1, 1, 1}, {1, 1, 1}, {x_, y_, z_}, {0, 0, 0}, {0, 0, 0}, VX_SET_FLOOR, 0        \
+        {1, 1, 1}, {1, 1, 1}, {x_, y_, z_}, {0, 0, 0}, {0, 0, 0}, VX_SET_FLOOR, 0, 0, 0  \
     }
 static const struct vx_set_key rules[] = {
     FLOOR_RULE(2, 2, 2),
     FLOOR_RULE(4, 1, 2),
     FLOOR_RULE(3, 5, 64),
     FLOOR_RULE(8, 16, 32),
-    {{3, 3, 3}, {1, 1, 1}, {2, 2, 2}, {1, 1, 1}, {9, 4, 7}, VX_SET_SPCONV, 0},
+    {{3, 3, 3}, {1, 1, 1}, {2, 2, 2}, {1, 1, 1}, {9, 4, 7}, VX_SET_SPCONV, 0, 0, 0},
     {{3, 3, 3},
      {1, 1, 1},
      {2, 2, 2},
      {1, 1, 1},
      {1 << 20, 1 << 20, 1 << 20},
      VX_SET_SPCONV,
+     0,
+     0,
      0},
-    {{3, 1, 1}, {1, 1, 1}, {2, 1, 1}, {0, 0, 0}, {1 << 17, 1 << 17, 3}, VX_SET_SPCONV, 0},
-    {{2, 3, 2}, {2, 1, 3}, {1, 3, 2}, {1, 0, 3}, {50, 50, 50}, VX_SET_SPCONV, 0},
-    {{2, 2, 2}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_EXPAND, 0},
-    {{3, 1, 2}, {1, 1, 9}, {2, 3, 1}, {1, 0, 4}, {0, 0, 0}, VX_SET_EXPAND, 0},
-    {{1, 2, 1}, {1, 1024, 1}, {64, 1, 5}, {0, 351232, 2}, {0, 0, 0}, VX_SET_EXPAND, 0},
+    {{3, 1, 1},
+     {1, 1, 1},
+     {2, 1, 1},
+     {0, 0, 0},
+     {1 << 17, 1 << 17, 3},
+     VX_SET_SPCONV,
+     0,
+     0,
+     0},
+    {{2, 3, 2}, {2, 1, 3}, {1, 3, 2}, {1, 0, 3}, {50, 50, 50}, VX_SET_SPCONV, 0, 0, 0},
+    {{2, 2, 2}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_EXPAND, 0, 0, 0},
+    {{3, 1, 2}, {1, 1, 9}, {2, 3, 1}, {1, 0, 4}, {0, 0, 0}, VX_SET_EXPAND, 0, 0, 0},
+    {{1, 2, 1},
+     {1, 1024, 1},
+     {64, 1, 5},
+     {0, 351232, 2},
+     {0, 0, 0},
+     VX_SET_EXPAND,
+     0,
+     0,
+     0},
 };
 
 /* A set of every rule, and one more from that. */
 START_TEST(test_sets)
 {
     const struct cloud cloud = cloud_make(_i);
-    const struct vx_set_key again = {{1, 1, 1}, {1, 1, 1},    {2, 3, 2}, {0, 0, 0},
-                                     {0, 0, 0}, VX_SET_FLOOR, 1};
+    const struct vx_set_key again = {
+        {1, 1, 1}, {1, 1, 1}, {2, 3, 2}, {0, 0, 0}, {0, 0, 0}, VX_SET_FLOOR, 1, 0, 0};
     struct vx_brick_set sets[SETS] = {source_make(&cloud)};
     check_set(0, &sets[0]);
     for (size_t k = 0; k < VX_COUNT(rules); k++) {
