@@ -53,7 +53,8 @@ struct vx_item {
     i64 geometry_ns;    /* out: keys, hash, maps, or the cache look-up */
     i64 compute_ns;     /* out: layers */
     i64 output_ns;      /* out: output conversion */
-    i64 pairs;          /* out: (row, offset) pairs of the first convolution's map */
+    i64 pairs;          /* out: (row, offset) pairs of all maps, each map once */
+    i64 set_voxels;     /* out: voxels of all sets, the request's own among them */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
     enum vx_asking asking;    /* out */

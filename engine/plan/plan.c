@@ -258,6 +258,21 @@ vx_status vx_plan_outside(const struct vx_plan *plan, i64 row, struct vx_why *wh
                 which, shape[0] - 1, shape[1] - 1, shape[2] - 1);
 }
 
+i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows)
+{
+    i64 sum = 0;
+    for (i32 i = 0; i < plan->sets_count; i++) sum += rows[i];
+    return sum;
+}
+
+i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows)
+{
+    i64 sum = 0;
+    for (i32 i = 0; i < plan->maps_count; i++)
+        if (vx_map_is_one(&plan->maps[i])) sum += rows[plan->maps[i].to];
+    return sum;
+}
+
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
 {
     VX_ASSERT(tensor >= 0);

@@ -104,6 +104,10 @@ VX_MUST_USE vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64
  * spatial shape.  -1: some row. */
 VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, i64 row,
                                       struct vx_why *why);
+/* The rows of all sets together. */
+i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows);
+/* The pairs of the maps for which vx_map_is_one. */
+i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
 /* The offset of a tensor, in bytes, for these numbers of rows. */

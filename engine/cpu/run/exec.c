@@ -148,6 +148,16 @@ static vx_status job_shape(const struct vx_job *job)
     return row < 0 ? VX_OK : vx_plan_outside(job->plan, row, &job->item->why);
 }
 
+static void job_cost(const struct vx_job *job)
+{
+    const struct vx_plan *plan = job->plan;
+    i64 pairs = vx_plan_one_pairs(plan, job->rows);
+    for (i32 i = 0; i < plan->maps_count; i++)
+        if (!vx_map_is_one(&plan->maps[i])) pairs += job->maps[i]->pairs;
+    job->item->pairs = pairs;
+    job->item->set_voxels = vx_plan_set_voxels(plan, job->rows);
+}
+
 static vx_status job_geometry(struct vx_job *job)
 {
     struct vx_item *item = job->item;
@@ -158,7 +168,7 @@ static vx_status job_geometry(struct vx_job *job)
     VX_TRY(job_shape(job));
     VX_TRY(job_sets(job, job->plan->sets_count));
     VX_TRY(job_maps(job, job->plan->maps_count));
-    item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
+    job_cost(job);
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
     item->geometry_kept = vx_geometry_kept(job->geometry);
     return VX_OK;

@@ -424,8 +424,11 @@ static vx_status results(const struct work *work)
     if (!vx_gpu_round_asks(round)) return VX_OK;
     for (i32 i = 0; i < round->members_count; i++)
         differs[i] = round->members[i].compared ? &lane->differs[i] : NULL;
-    const struct vx_gpu_results results = {work->pieces, round->members_count, differs,
-                                           lane->results};
+    const struct vx_gpu_results results = {.pieces = work->pieces,
+                                           .pieces_count = round->members_count,
+                                           .maps_count = work->plan->maps_count,
+                                           .differs = differs,
+                                           .results = lane->results};
     VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, work->why));
     size_t bytes = (size_t)round->members_count * sizeof *lane->results;
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream,

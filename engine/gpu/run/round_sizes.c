@@ -98,7 +98,8 @@ static vx_status faults_send(struct vx_gpu_round *round,
         copy = (struct vx_gpu_copy){lane->answers[0].fault, pieces[0].fault,
                                     sizeof lane->answers[0].fault};
     } else {
-        const struct vx_gpu_results results = {pieces, count, NULL, lane->results};
+        const struct vx_gpu_results results = {
+            .pieces = pieces, .pieces_count = count, .results = lane->results};
         VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
     }
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);
