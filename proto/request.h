@@ -112,7 +112,8 @@ struct vx_reply_tensor {
  *   output_ns     converting and copying outputs
  *   total_ns      from the request's headers to its answer
  *   geometry_hit  bool: every map came from the cache
- *   pairs         pairs of the first map: the request's cost, beside N
+ *   pairs         pairs of all its maps: the request's cost
+ *   set_voxels    voxels of all its sets: N, without others
  *   batch_size    requests in its batch
  *   batch_voxels  voxels in its batch
  *   device        text: the device and its worker

@@ -123,9 +123,11 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
     struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
+    const struct vx_geometry_cost cost = {call->job.instance, end->done->pairs,
+                                          end->done->set_voxels};
     if (end->done->geometry_kept)
         vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
-                           end->done->pairs);
+                           &cost);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;
@@ -161,6 +163,7 @@ static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_d
         }
         if (item->code != VX_CODE_OK) end.device_ns = 0;
         end.pairs += item->pairs;
+        end.set_voxels += item->set_voxels;
     }
     return end;
 }

@@ -62,15 +62,23 @@ const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item)
     return why < 0 ? &none : done_why_at(done, why);
 }
 
+static bool is_within(i64 value, i64 min, i64 max)
+{
+    return value >= min && value <= max;
+}
+
 static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
 {
     if (bytes < offsetof(struct vx_message_done, items)) return false;
     if (done->items_count < 1 || done->items_count > VX_BATCH_ITEMS_MAX) return false;
     if (done->whys_count < 0 || done->whys_count > done->items_count) return false;
     if (bytes != vx_message_done_bytes(done)) return false;
-    for (i32 i = 0; i < done->items_count; i++)
-        if (done->items[i].why < -1 || done->items[i].why >= done->whys_count)
+    for (i32 i = 0; i < done->items_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        if (item->why < -1 || item->why >= done->whys_count) return false;
+        if (!is_within(item->set_voxels, 0, (i64)VX_SETS_MAX * VX_VOXELS_MAX))
             return false;
+    }
     for (i32 k = 0; k < done->whys_count; k++)
         if (!memchr(done_why_at(done, k)->text, 0, VX_WHY_BYTES)) return false;
     return true;
@@ -81,11 +89,6 @@ static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
     return bytes >= offsetof(struct vx_message_run, items) && run->items_count >= 1 &&
            run->items_count <= VX_BATCH_ITEMS_MAX &&
            bytes == vx_message_run_bytes(run->items_count);
-}
-
-static bool is_within(i64 value, i64 min, i64 max)
-{
-    return value >= min && value <= max;
 }
 
 /* ------- places of outputs ------- */

@@ -127,7 +127,7 @@ struct vx_done_item {
     i32 region_lost;
     bool ran; /* it was given to the device: not refused before */
     bool geometry_hit, geometry_kept;
-    i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
+    i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs, set_voxels;
 };
 struct vx_message_done {
     struct vx_message_head head;

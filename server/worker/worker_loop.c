@@ -142,6 +142,7 @@ static struct vx_done_item device_done_item(const struct vx_item *item)
         .compute_ns = item->compute_ns,
         .output_ns = item->output_ns,
         .pairs = item->pairs,
+        .set_voxels = item->set_voxels,
     };
 }
 

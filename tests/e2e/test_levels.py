@@ -71,6 +71,16 @@ class Model:
         write_safetensors(folder / "weights.safetensors", self.tensors)
 
 
+def reads(fine, coarse, kernel, stride, padding):
+    """The pairs of a map: how many voxels of `fine` the voxels of `coarse` read in all."""
+    out, pairs = np.argwhere(coarse), 0
+    for k in np.ndindex(*kernel):
+        at = out[:, 1:] * stride - np.array(padding) + k
+        inside = ((at >= 0) & (at < fine.shape[1:])).all(axis=1)
+        pairs += int(fine[(out[inside, 0], *at[inside].T)].sum())
+    return pairs
+
+
 class MinkUNet(Model):
     """Three levels: kernel 2, stride 2 down; transposed onto the skip up; concat."""
 
@@ -115,6 +125,14 @@ class MinkUNet(Model):
             at = self.after(f"dec{level}", dense.subm(at, *w[f"dec{level}"]))
         return out | {self.last: at}
 
+    def cost(self, coords, feats):
+        grids = self.grids(coords, feats)
+        sets = [grids[self.last].mask, grids["enc1_act"].mask, grids["enc2_act"].mask]
+        pairs = sum(reads(one, one, (3, 3, 3), (1, 1, 1), (1, 1, 1)) for one in sets)
+        for fine, coarse in zip(sets, sets[1:]):  # down, and back
+            pairs += 2 * reads(fine, coarse, (2, 2, 2), (2, 2, 2), (0, 0, 0))
+        return pairs, sum(int(one.sum()) for one in sets)
+
 
 class Encoder(Model):
     """spconv: k3 s2 p1, a max pool, (3, 1, 1) s (2, 1, 1), and inverse convolutions back."""
@@ -153,6 +171,16 @@ class Encoder(Model):
         at = dense.Grid(at.values + mid.values, mid.mask)
         at = self.after("up1", dense.up(at, *w["up1"], two, one, stem.mask))
         return {"mid1_act": mid, "pool": pool, "down2_act": coarse, self.last: at}
+
+    def cost(self, coords, feats):
+        grids, same = self.grids(coords, feats), ((3, 3, 3), (1, 1, 1), (1, 1, 1))
+        sets = [grids[name].mask for name in (self.last, "mid1_act", "pool", "down2_act")]
+        pairs = reads(sets[0], sets[0], *same) + reads(sets[1], sets[1], *same)
+        for fine, window in enumerate((((3, 3, 3), (2, 2, 2), (1, 1, 1)),
+                                       ((2, 2, 2), (2, 2, 2), (0, 0, 0)),
+                                       ((3, 1, 1), (2, 1, 1), (0, 0, 0)))):
+            pairs += 2 * reads(sets[fine], sets[fine + 1], *window)  # down, and back
+        return pairs, sum(int(one.sum()) for one in sets)
 
 
 MODELS = {"minkunet": MinkUNet, "encoder": Encoder}
@@ -210,6 +238,23 @@ def test_a_kept_geometry_gives_the_same_bits(client, name):
     again = client.infer(name, None, feats, coords_ref=first.coords_ref, timing=True)
     assert not first.parameters["geometry_hit"] and again.parameters["geometry_hit"]
     np.testing.assert_array_equal(first["out"], again["out"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("n, samples", [(1, 1), (2600, 2)])
+def test_the_cost_is_that_of_all_sets_and_maps(daemon, client, models, name, n, samples):
+    coords, feats = cloud(n + 5, n, samples)
+    pairs, voxels = models[name].cost(coords, feats)
+    labels = f'{{model="{name}",version="1"}}'
+    before = daemon.metrics()
+    first = client.infer(name, coords, feats, coords_ref="", timing=True)
+    kept = client.infer(name, None, feats, coords_ref=first.coords_ref, timing=True)
+    for answer in first, kept:
+        assert (answer.parameters["pairs"], answer.parameters["set_voxels"]) == (pairs, voxels)
+    after = daemon.metrics()
+    for metric, each in (("pairs", pairs), ("set_voxels", voxels), ("voxels", n)):
+        series = f"voxeld_model_{metric}_total{labels}"
+        assert after[series] - before[series] == 2 * each, series
 
 
 @pytest.mark.parametrize("name", MODELS)

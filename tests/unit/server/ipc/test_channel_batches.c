@@ -62,6 +62,9 @@ static const struct {
     {DONE(items[2].why), 2, false},
     {DONE(items[2].why), INT32_MAX, false},
     {DONE(items[2].why), INT32_MIN, false},
+    {DONE(items[0].set_voxels), INT32_MAX, true},
+    {DONE(items[0].set_voxels) + 4, INT32_MAX, false}, /* the high half */
+    {DONE(items[0].set_voxels) + 4, -1, false},
     {DONE(items_count), 0, false},
     {DONE(items_count), 2, false},
     {DONE(items_count), -1, false},
