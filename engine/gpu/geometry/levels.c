@@ -179,7 +179,7 @@ static void derive_args(struct vx_kernel_set *set, const struct vx_gpu_levels *l
     memcpy(args->dilation, key->dilation, sizeof args->dilation);
     memcpy(args->stride, key->stride, sizeof args->stride);
     memcpy(args->padding, key->padding, sizeof args->padding);
-    memcpy(args->shape, key->shape, sizeof args->shape);
+    for (int axis = 0; axis < 3; axis++) args->shape[axis] = vx_set_key_end(key, axis);
     vx_set_derive_plan(args);
     i64 steps = (i64)args->steps[0] * args->steps[1] * args->steps[2];
     args->blocks =
