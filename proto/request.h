@@ -86,6 +86,7 @@ struct vx_request {
     struct vx_request_region outputs_region[VX_REQUEST_OUTPUTS_MAX]; /* where each goes */
     u64 priority;      /* 0 = default, 1 = highest */
     i64 timeout_us;    /* 0 = none */
+    i32 shape[3];      /* parameter `spatial_shape`; zeros = not given */
     bool timing;       /* parameter `timing`: the answer has times and cost */
     bool coords_named; /* parameter `coords_ref` is there: the answer has it too */
     /* Its value if that is not "": the geometry to use, without an input coords. */

@@ -23,6 +23,7 @@ static struct vx_run_item infer_run_item(const struct vx_infer *infer,
         .asks = vx_infer_asks(infer, call),
     };
     if (admitted->coords) item.coords = admitted->coords->place;
+    memcpy(item.shape, admitted->shape, sizeof item.shape);
     memcpy(item.outputs, call->outputs, sizeof item.outputs);
     return item;
 }

@@ -84,11 +84,23 @@ static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
     return true;
 }
 
+/* Zeros, or three sizes. */
+static bool shape_is_sound(const i32 shape[3])
+{
+    const i64 least = shape[0] != 0, most = least ? VX_AXIS_MAX + 1 : 0;
+    for (int axis = 0; axis < 3; axis++)
+        if (!is_within(shape[axis], least, most)) return false;
+    return true;
+}
+
 static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
 {
-    return bytes >= offsetof(struct vx_message_run, items) && run->items_count >= 1 &&
-           run->items_count <= VX_BATCH_ITEMS_MAX &&
-           bytes == vx_message_run_bytes(run->items_count);
+    if (bytes < offsetof(struct vx_message_run, items)) return false;
+    if (!is_within(run->items_count, 1, VX_BATCH_ITEMS_MAX)) return false;
+    if (bytes != vx_message_run_bytes(run->items_count)) return false;
+    for (i32 i = 0; i < run->items_count; i++)
+        if (!shape_is_sound(run->items[i].shape)) return false;
+    return true;
 }
 
 /* ------- places of outputs ------- */
@@ -184,7 +196,8 @@ static bool signature_is_sound(const struct vx_signature *signature)
         i32 most = output->set ? signature->outputs_count - 1 : -1;
         if (!is_within(output->coords, least, most)) return false;
     }
-    return is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
+    return shape_is_sound(signature->shape) &&
+           is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
            signature->weights_bytes >= 0 && batching_is_sound(&signature->batching);
 }
 

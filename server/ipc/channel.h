@@ -88,6 +88,7 @@ struct vx_run_item {
     struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted, or asked for later */
     i64 voxels;
     i32 coords_columns;
+    i32 shape[3];    /* vx_item.shape */
     i32 feats_dtype; /* enum vx_dtype */
     u32 asks;        /* a bit for each output whose place comes later: vx_item.asks */
 };

@@ -61,6 +61,7 @@ static struct vx_item device_item(const struct vx_worker *worker,
     item.coords = vx_worker_at(worker, &in->coords, &coords, &item, uses);
     item.feats = vx_worker_at(worker, &in->feats, &feats, &item, uses);
     item.asks = in->asks;
+    memcpy(item.shape, in->shape, sizeof item.shape);
     for (i32 o = 0; o < signature->outputs_count; o++) {
         const struct vx_output *output = &signature->outputs[o];
         size_t element = vx_dtype_bytes(output->dtype);

@@ -26,6 +26,7 @@ class Model:
     def __init__(self, name, seed):
         self.name, self.rng = name, np.random.default_rng(seed)
         self.tensors, self.layers, self.weights = {}, [], {}
+        self.shape = SHAPE
         self.coords = "coords"
 
     def add(self, name, op, source, **keys):
@@ -111,7 +112,8 @@ class MinkUNet(Model):
 
     def grids(self, coords, feats):
         w, two, out = self.weights, (2, 2, 2), {}
-        at = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
+        at = self.after("stem", dense.subm(dense.grid_of(coords, feats, self.shape),
+                                           *w["stem"]))
         skips = [at]
         for level in (1, 2):
             at = self.after(f"down{level}", dense.down(at, *w[f"down{level}"], two))
@@ -160,7 +162,8 @@ class Encoder(Model):
 
     def grids(self, coords, feats):
         w, two, none, one = self.weights, (2, 2, 2), (0, 0, 0), (1, 1, 1)
-        stem = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
+        stem = self.after("stem", dense.subm(dense.grid_of(coords, feats, self.shape),
+                                             *w["stem"]))
         mid = self.after("down1", dense.spconv(stem, *w["down1"], two, one))
         mid = self.after("mid1", dense.subm(mid, *w["mid1"]))
         pool = dense.max_pool(mid, two, two, none)
@@ -297,6 +300,54 @@ def test_a_voxel_outside_of_the_spatial_shape_is_refused_alone(client, models, a
     coords, feats = cloud(14, 200)
     np.testing.assert_allclose(client.infer("encoder", coords, feats)["out"],
                                models["encoder"].answer(coords, feats), rtol=1e-4, atol=1e-4)
+
+
+# Smaller, larger and odd along an axis: other voxels on other sets than the request's.
+@pytest.mark.parametrize("shape", [(32, 32, 17), (33, 35, 16), (64, 32, 48), (40, 37, 19)])
+def test_a_request_may_have_a_spatial_shape_of_its_own(client, models, shape):
+    coords, feats = cloud(15, 1800, 2)
+    own = Encoder()
+    own.shape = shape
+    expected = own.answer(coords, feats)
+    first = client.infer("encoder", coords, feats, coords_ref="", spatial_shape=shape, timing=True)
+    model = client.infer("encoder", coords, feats, timing=True)  # the same coords, kept
+    for answer in (first, client.infer("encoder", None, feats, coords_ref=first.coords_ref,
+                                       spatial_shape="x".join(map(str, shape)), timing=True)):
+        np.testing.assert_allclose(answer["out"], expected, rtol=1e-4, atol=1e-4)
+        assert (answer.parameters["pairs"],
+                answer.parameters["set_voxels"]) == own.cost(coords, feats)
+    np.testing.assert_allclose(model["out"], models["encoder"].answer(coords, feats), rtol=1e-4,
+                               atol=1e-4)
+    assert model.parameters["pairs"] == models["encoder"].cost(coords, feats)[0]
+    assert model.parameters["pairs"] != first.parameters["pairs"]
+
+
+@pytest.mark.parametrize("name, shape, why", [
+    ("encoder", (32, 16, 16), "lies outside of the request's spatial_shape: expected 0 to 31, 0 "
+                              "to 15 and 0 to 15"),
+    ("encoder", (4, 32, 16), 'spatial_shape 4x32x16: along axis 0 layer "down2" reads 1 voxels'),
+    ("encoder", "32x32", "'spatial_shape': expected three sizes of 1 to 131072"),
+    ("minkunet", (32, 32, 16), "model 'minkunet' has no spatial_shape")])
+def test_a_spatial_shape_that_cannot_be_is_refused(client, name, shape, why):
+    coords, feats = cloud(16, 300)
+    if shape == (4, 32, 16):
+        kept = coords[:, 1] < 4
+        coords, feats = np.ascontiguousarray(coords[kept]), feats[kept]
+    with pytest.raises(InvalidArgument) as refused:
+        client.infer(name, coords, feats, spatial_shape=shape)
+    assert why in str(refused.value)
+
+
+def test_the_command_line_sends_a_spatial_shape(daemon, folder, tmp_path):
+    coords, feats = cloud(17, 400)
+    own = Encoder()
+    own.shape = (33, 35, 17)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats)
+    subprocess.run([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model", "encoder",
+                    tmp_path / "in.npz", "-o", tmp_path / "out.npz", "--spatial-shape",
+                    "33x35x17"], check=True)
+    with np.load(tmp_path / "out.npz") as got:
+        np.testing.assert_allclose(got["out"], own.answer(coords, feats), rtol=1e-4, atol=1e-4)
 
 
 def test_check_prints_the_sets(folder):

@@ -113,9 +113,12 @@ static vx_status job_sets(struct vx_job *job, i32 count)
 {
     const struct vx_plan *plan = job->plan;
     struct vx_why *why = &job->item->why;
+    i32 shapes[VX_SETS_MAX][3];
+    VX_TRY(vx_plan_shapes(plan, job->item->shape, why, shapes));
     job->rows[0] = job->item->voxels;
     for (i32 i = 1; i < count; i++) {
         struct vx_set_key key = plan->sets[i].key;
+        if (key.rule == VX_SET_SPCONV) memcpy(key.shape, shapes[i], sizeof key.shape);
         key.from = job->sets[key.from];
         job_tell(job, i - 1);
         VX_TRY(vx_geometry_set(job->geometry, job->exec->cpu, &key, why, &job->sets[i]));
@@ -141,11 +144,12 @@ static vx_status job_maps(struct vx_job *job, i32 count)
     return VX_OK;
 }
 
-/* Where the network has a spatial shape, every voxel must lie in it. */
+/* Where there is a spatial shape, every voxel must lie in it. */
 static vx_status job_shape(const struct vx_job *job)
 {
-    i64 row = vx_geometry_outside(job->geometry, job->plan->sets[0].shape);
-    return row < 0 ? VX_OK : vx_plan_outside(job->plan, row, &job->item->why);
+    struct vx_item *item = job->item;
+    i64 row = vx_geometry_outside(job->geometry, vx_plan_shape(job->plan, item->shape));
+    return row < 0 ? VX_OK : vx_plan_outside(job->plan, item->shape, row, &item->why);
 }
 
 static void job_cost(const struct vx_job *job)

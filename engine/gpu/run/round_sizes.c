@@ -56,7 +56,10 @@ static vx_status pieces_make(struct vx_gpu_round *round,
             .rows = kept ? vx_gpu_kept_piece(kept)
                          : (void *)(round->block + places->perms[i]),
             .fault = kept ? vx_gpu_kept_fault(kept) : round->lane->faults[i]};
-        memcpy(piece->shape, plan->sets[0].shape, sizeof piece->shape);
+        memcpy(piece->shape, vx_plan_shape(plan, member->item->shape),
+               sizeof piece->shape);
+        VX_TRY(vx_plan_shapes(plan, member->item->shape, why,
+                              made->shapes + (i64)count * plan->sets_count));
         VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
         vx_sets_rows_max(plan->sets, plan->sets_count, piece->n,
                          made->bounds + (i64)count * plan->sets_count);
@@ -65,6 +68,7 @@ static vx_status pieces_make(struct vx_gpu_round *round,
     made->levels = (struct vx_gpu_levels){.keys = round->model->gpu->choices->keys,
                                           .sets_count = plan->sets_count,
                                           .requests_count = count,
+                                          .shapes = made->shapes,
                                           .rows_max = made->bounds,
                                           .sets = made->sets};
     return VX_OK;
