@@ -201,7 +201,6 @@ struct voxel_request {
     int32_t outputs_count;
     const struct voxel_place *places;
     int32_t places_count;
-
     uint64_t priority;   /* 0 = the server's default, 1 = highest */
     int64_t timeout_us;  /* longest wait in the server's queue; 0 = no limit */
     int64_t deadline_us; /* until the answer has come; 0 = the client's default */
