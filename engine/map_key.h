@@ -44,4 +44,10 @@ static inline i32 vx_map_offsets(const struct vx_map_key *key)
     return key->kernel[0] * key->kernel[1] * key->kernel[2];
 }
 
+/* A map that names one row for each of its own: what counts as its pairs is its rows. */
+static inline bool vx_map_is_one(const struct vx_map_key *key)
+{
+    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+}
+
 #endif

@@ -1,6 +1,6 @@
 /* sched_turn - the order in which clients are served.
  *
- * Virtual time counts the voxels that each client could have had of the devices so far:
+ * Virtual time counts the voxels, of all sets, that each client could have had of the devices so far:
  * when a batch begins, it advances by the batch's cost divided by the number of clients
  * that wait.  The turn of a job is the virtual time at which it would end if its client
  * had exactly its share of the devices: the turn of the client's job before it, or the
@@ -26,7 +26,7 @@
 
 static u64 cost_of(const struct vx_job *job)
 {
-    return (u64)job->voxels + JOB_VOXELS;
+    return (u64)job->set_voxels + JOB_VOXELS;
 }
 
 /* The current virtual time.  When no job waits it is the latest turn given, so that a

@@ -25,16 +25,11 @@ static size_t take(size_t *bytes, size_t count, size_t each)
  * maps are joined four entries at a time. */
 #define ONE_STRIDE 4
 
-static bool one_each(const struct vx_map_key *key)
-{
-    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
-}
-
 size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 {
     size_t bytes = 0;
     if (rows < 1) rows = 1;
-    if (!one_each(key)) return vx_gpu_map_bytes(rows, key);
+    if (!vx_map_is_one(key)) return vx_gpu_map_bytes(rows, key);
     (void)take(&bytes, (size_t)rows, ONE_STRIDE * sizeof(i32));
     return bytes;
 }
@@ -42,7 +37,7 @@ size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 void vx_gpu_level_map_place(i64 rows, const struct vx_map_key *key, void *memory,
                             struct vx_gpu_map *map)
 {
-    if (one_each(key))
+    if (vx_map_is_one(key))
         *map = (struct vx_gpu_map){
             .v = 1, .nbr_stride = ONE_STRIDE, .groups = 1, .nbr = memory};
     else

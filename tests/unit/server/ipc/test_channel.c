@@ -84,6 +84,8 @@ static const struct {
     {FIELD(outputs[1].set), -1},
     {FIELD(outputs[1].set), VX_SETS_MAX},
     {FIELD(outputs[1].set), 0},
+    {FIELD(shape[0]), 8}, /* the others are 0 */
+    {FIELD(shape[2]), 8},
     {FIELD(voxels_max), -1},
     {FIELD(voxels_max), (i64)VX_VOXELS_MAX + 1},
     {FIELD(weights_bytes), -1},
