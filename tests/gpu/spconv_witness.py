@@ -22,8 +22,8 @@ import.  Nothing is compiled on import.  The wheels bring CUDA's runtime and NVR
 compiles kernels for a GPU that they do not know.
 
 A step of a chain is compared by itself: spconv computes it from what voxeld answered for the step
-before, so that errors do not add up.  Coordinates must be equal as sets, and the sample, rows and
-bounds are in compare().
+before, so that errors do not add up.  Coordinates must be equal as sets; how far numbers may be
+apart is derived in bound_of().
 """
 import argparse
 import contextlib
@@ -164,9 +164,10 @@ class Chain:
         if wide and algo is self.algos.MaskSplitImplicitGemm:
             algo = self.algos.MaskImplicitGemm
         if step.kind == "max":
-            return spconv.SparseMaxPool3d(step.k, step.s, step.p, indice_key=step.name, algo=algo)
+            return spconv.SparseMaxPool3d(step.k, step.s, step.p, indice_key=step.name,
+                                          algo=algo).eval()
         if step.kind == "avg":
-            return spconv.SparseAvgPool3d(step.k, step.s, step.p, indice_key=step.name)
+            return spconv.SparseAvgPool3d(step.k, step.s, step.p, indice_key=step.name).eval()
         # FP16 sums in f32, as voxeld's, where spconv lets one choose.
         more = {"algo": algo, "fp32_accum": True}
         if step.kind == "subm":
@@ -195,13 +196,15 @@ class Chain:
         self.x = self.x.replace_feature(self.tensor(rows))
 
 
-def bound_of(step, precision, sizes, numbers):
+def bound_of(step, precision, sizes, numbers, bias):
     """The largest difference of each number.  sizes: the step with absolute values of rows, weights
-    and bias, so the sum of what was added up; numbers: the results.
+    and bias, which is the sum of the sizes of what was added up; numbers: the results; bias: the
+    largest.
 
-    A sum of n products in f32 is off by at most 8 * sqrt(n) * 2^-24 of that sum, but with a
-    probability of 1e-13 (Higham and Mary 2019, lambda = 8), on each of the two sides.  FP16 then
-    rounds the result on each side, and spconv adds the bias in FP16.  Its mean adds in FP16."""
+    A sum of n products in f32 is off by more than 8 * sqrt(n) * 2^-24 of that sum only with a
+    probability of 1e-13 (Higham and Mary 2019, lambda = 8), on each of the two sides.  In FP16 each
+    side rounds its result by 2^-11, and spconv may round once more, before it adds the bias.  Its
+    mean is summed in FP16, a rounding for each term.  2^-23: below FP16's normal numbers."""
     if step.kind == "max":
         return np.zeros_like(sizes)
     count = math.prod(step.k) * (step.ci if step.kind != "avg" else 1) + 1
@@ -210,7 +213,7 @@ def bound_of(step, precision, sizes, numbers):
         return f32
     if step.kind == "avg":
         return f32 + (count + 2) * 2.0 ** -11 * sizes + 2.0 ** -23
-    return f32 + 3 * 2.0 ** -11 * (np.abs(numbers) + 1) + 2.0 ** -23
+    return f32 + 2.0 ** -11 * (3 * np.abs(numbers) + bias) + 2.0 ** -23
 
 
 def load_answer(path, name, cloud):
@@ -239,7 +242,8 @@ def compare(arguments, model, steps, cloud, precision, algo):
         size = sizes.step(index)[1]
         if step.relu:
             numbers = np.maximum(numbers, 0)
-        off, bound = np.abs(ours - numbers), bound_of(step, precision, size, numbers)
+        bias = absolute.get(f"{step.name}.bias", np.zeros(1)).max()
+        off, bound = np.abs(ours - numbers), bound_of(step, precision, size, numbers, bias)
         share = (off / np.maximum(bound, 1e-30)).max()   # 0 / 0 is no difference
         if not np.isfinite(ours).all() or not share <= 1:
             row = np.unravel_index(np.argmax(off - bound), off.shape)
