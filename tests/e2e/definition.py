@@ -211,6 +211,34 @@ def coarse_set(old, w):
     return floor_set(old, w.stride) if w.rule == "floor" else spconv_set(old, w)
 
 
+def sample_set(old):
+    """One voxel for each sample that has any."""
+    one = np.zeros(3, int), np.ones((1, 1, 1), bool)
+    return Set({s: one for s, (_, mask) in old.boxes.items() if mask.any()}, None,
+               (Fraction(0),) * 3)
+
+
+def subset(old, stays):
+    """The voxels where stays {sample: booleans} is True."""
+    return Set({s: (first, mask & stays[s]) for s, (first, mask) in old.boxes.items()}, old.shape,
+               old.stride)
+
+
+def positive(logits):
+    return {s: value[..., 0] > 0 for s, value in logits.values.items()}
+
+
+def largest_logits(logits, top):
+    """The `top` voxels of each sample; of equal logits the first by (x, y, z)."""
+    out = {}
+    for s, value in logits.values.items():
+        voxels = np.argwhere(logits.on.boxes[s][1])   # ascending
+        order = np.argsort(-value[tuple(voxels.T)][:, 0], kind="stable")
+        out[s] = np.zeros(value.shape[:-1], bool)
+        out[s][tuple(voxels[order[:top]].T)] = True
+    return out
+
+
 def same_set(a, b):
     """Whether two sets have the same voxels; boxes may differ."""
     return a is b or (a.stride == b.stride and np.array_equal(a.rows(), b.rows()))
@@ -308,6 +336,38 @@ def from_channels(x, on, stride):
     return tensor_on(on, out)
 
 
+def occupied_set(logits, window):
+    """Children whose logit, a channel of their parent, is above 0."""
+    children = expanded_set(logits.on, window)
+    return subset(children, positive(from_channels(logits, children, window.stride)))
+
+
+def moved_onto(x, on):
+    """x on a subset of its voxels."""
+    return tensor_on(on, x.values)
+
+
+def sample_pool(x, on, mode):
+    reduce = {"max": np.max, "avg": np.mean, "sum": np.sum}[mode]
+    return Tensor(on, {s: reduce(x.values[s][x.on.boxes[s][1]], axis=0).reshape(1, 1, 1, -1)
+                       for s in on.boxes})
+
+
+def from_samples(x, on):
+    """The row of its sample for each voxel."""
+    return tensor_on(on, {s: np.broadcast_to(x.values[s], (*mask.shape, x.channels()))
+                          for s, (_, mask) in on.boxes.items()})
+
+
+def dense(x, shape, samples, fold):
+    """[B, C, X, Y, Z], or with `fold` [B, C * X, Y, Z]."""
+    out = np.zeros((samples, x.channels(), *shape))
+    where = [np.arange(n) for n in shape]
+    for s, (first, _) in x.on.boxes.items():
+        out[s] = np.moveaxis(look(x.values[s], first, where), -1, 0)
+    return out.reshape(samples, -1, *shape[1:]) if fold else out
+
+
 def statistics(rows, axes):
     centred = rows - rows.mean(axis=axes, keepdims=True)
     return centred, (centred ** 2).mean(axis=axes, keepdims=True)
@@ -352,4 +412,5 @@ CURVES = {
     "tanh": np.tanh,
     "softplus": lambda v: np.log1p(np.exp(-np.abs(v))) + np.maximum(v, 0.0),
     "softmax": lambda v: softmax(v),
+    "argmax": lambda v: np.argmax(v, axis=-1)[..., None].astype(float),
 }

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of every operation, and clouds of voxels, for test_ops_definition.py."""
+import os
+import pathlib
+
 import numpy as np
 
 from definition import AXIS_MAX, AXIS_MIN
 from definition_network import Network
+
+ROOT = pathlib.Path(os.environ.get("VX_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+OPS = (ROOT / "engine/network/ops.def").read_text()
 
 CHANNELS = 4
 SHAPE = (11, 9, 12)   # odd and even: windows of spconv lose a voxel at some upper ends
@@ -325,10 +331,76 @@ def autoencoder():
     return n
 
 
-NETWORKS = {f.__name__: f for f in (
+def samples():
+    """All voxels of a sample as one, and back: a gate of squeeze and excitation."""
+    n = Network(CHANNELS)
+    n.add("down", "sparse_conv", "feats", channels=6, kernel=2, stride=2, rule="floor")
+    for mode in ("max", "avg", "sum"):
+        n.add(mode, "global_pool", "feats", mode=mode)
+    n.chain("avg", ("squeeze", "linear", {"channels": 2}), ("r", "relu", {}),
+            ("excite", "linear", {"channels": 4}), ("gate", "sigmoid", {}))
+    n.add("everywhere", "unpool", "gate", of="avg")
+    n.add("gated", "mul", ["feats", "everywhere"])
+    n.add("coarse", "global_pool", "down", mode="max")
+    n.add("back", "unpool", "coarse", of="coarse")
+    n.add("both", "concat", ["coarse", "sum"])
+    n.outputs = ["max", "gated", "back", "both", "avg"]
+    return n
+
+
+def labels():
+    n = Network(CHANNELS)
+    n.add("label", "argmax", "feats")
+    n.chain("feats", ("down", "sparse_conv", {"channels": 7, "kernel": 3, "stride": 2,
+                                              "rule": "floor"}), ("coarse", "argmax", {}))
+    return n
+
+
+def dense_outputs():
+    n = Network(CHANNELS, SHAPE)
+    n.add("whole", "to_dense", "feats")
+    n.add("folded", "to_dense", "feats", fold=True)
+    n.add("wide", "to_dense", "feats", shape=[12, 9, 20])
+    n.add("down", "sparse_conv", "feats", channels=6, kernel=3, stride=2, padding=1, rule="spconv")
+    n.add("coarse", "to_dense", "down")
+    n.add("view", "to_dense", "down", fold=True, shape=[6, 6, 7])
+    n.outputs = ["whole", "folded", "wide", "coarse", "view"]
+    return n
+
+
+def predicted():
+    """Sets that follow from logits."""
+    n = Network(CHANNELS)
+    n.add("logit", "linear", "feats", channels=1)
+    n.add("kept", "prune", "feats", keep="logit")
+    n.chain("kept", ("conv", "subm_conv", {"channels": 5, "kernel": 3}), ("coarse", "sparse_conv", {
+        "channels": 5, "kernel": 2, "stride": 2, "rule": "floor"}))
+    n.add("best", "prune", "feats", keep="logit", top=7)
+    n.add("children", "linear", "feats", channels=8)
+    n.add("wide", "linear", "feats", channels=24)
+    n.add("split", "channel_to_space", "wide", stride=2, occupancy="children")
+    n.add("skip", "upsample", "feats", stride=2, occupancy="children")
+    n.add("narrow", "linear", "skip", channels=3)
+    n.add("sum", "add", ["split", "narrow"])
+    n.add("next", "subm_conv", "sum", channels=6, kernel=3)
+    n.add("flat", "linear", "feats", channels=3)
+    n.add("slabs", "upsample", "feats", stride=[1, 3, 1], occupancy="flat")
+    n.outputs = ["conv", "coarse", "best", "sum", "next", "slabs"]
+    return n
+
+
+def served(make):
+    """Whether this tree has the operations of a network that came later."""
+    word = {samples: '"global_pool"', labels: '"argmax"', dense_outputs: '"to_dense"',
+            predicted: '"prune"'}.get(make, "")
+    return word in OPS
+
+
+NETWORKS = {f.__name__: f for f in filter(served, (
     submanifold, strided_floor, strided_spconv, strided_groups, inverse, transposed, generative,
     pools_floor, pools_same, pools_spconv, blocks, unpool_spconv, curves, pairs, norms,
-    norms_coarse, flat, one_set_by_two_ways, unet, encoder, autoencoder)}
+    norms_coarse, flat, one_set_by_two_ways, unet, encoder, autoencoder,
+    samples, labels, dense_outputs, predicted))}
 
 
 # --- Clouds: voxels inside of `shape` where a network has one.

@@ -62,7 +62,8 @@ class Network:
                 self.tensors[f"{name}.running_var"] = \
                     self.rng.uniform(0.5, 2, ci).astype(np.float32)
         block = int(np.prod(axes(layer.get("stride", 1))))
-        return {"space_to_channel": co * block, "channel_to_space": co // block}.get(op, co)
+        return {"space_to_channel": co * block, "channel_to_space": co // block,
+                "argmax": 1}.get(op, co)
 
     def random(self, name, shape, middle, spread):
         self.tensors[name] = (middle + spread * self.rng.normal(size=shape)).astype(np.float32)
@@ -115,7 +116,21 @@ class Network:
             return d.each(x, lambda v: np.where(v < 0, v * layer.get("slope", 0.01), v))
         if op == "affine":
             return d.each(x, lambda v: v * layer.get("scale", 1) + layer.get("shift", 0))
+        if op in ("global_pool", "to_dense", "prune"):
+            return getattr(self, op)(layer, x, done)
         return self.block(layer, x, done)
+
+    def global_pool(self, layer, x, done):
+        return d.sample_pool(x, d.sample_set(x.on), layer["mode"])
+
+    def to_dense(self, layer, x, done):
+        shape = axes(layer["shape"]) if "shape" in layer else x.on.shape
+        return d.dense(x, shape, 1 + max(done["feats"].on.boxes), layer.get("fold", False))
+
+    def prune(self, layer, x, done):
+        logits = done[layer["keep"]]
+        stays = d.largest_logits(logits, layer["top"]) if "top" in layer else d.positive(logits)
+        return d.moved_onto(x, d.subset(x.on, stays))
 
     def window(self, layer):
         """The window of a layer that has a kernel."""
@@ -153,6 +168,8 @@ class Network:
         op = layer["op"]
         if op == "unpool":
             of = next(one for one in self.layers if one["name"] == layer["of"])
+            if of["op"] == "global_pool":
+                return d.from_samples(x, done[of["input"]].on)
             return d.parents(x, done[of["input"]].on, axes(of["stride"]))
         stride = axes(layer["stride"])
         window = d.Window(stride, stride, rule="floor")
@@ -160,7 +177,10 @@ class Network:
             on = d.coarse_set(x.on, window)
             return d.pool(x, on, window, "avg_pool") if op == "downsample" else \
                 d.to_channels(x, on, stride)
-        on = done[layer["onto"]].on if "onto" in layer else d.expanded_set(x.on, window)
+        if "occupancy" in layer:
+            on = d.occupied_set(done[layer["occupancy"]], window)
+        else:
+            on = done[layer["onto"]].on if "onto" in layer else d.expanded_set(x.on, window)
         return {"upsample": d.parents, "channel_to_space": d.from_channels}[op](x, on, stride)
 
     def pointwise(self, layer, x):
