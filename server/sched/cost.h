@@ -2,10 +2,10 @@
  *
  * A device's time for a batch is nearly linear: launches and copies cost the same for any
  * batch, the rest grows with the (row, offset) pairs of its neighbour maps, which for one
- * model are always the same maps.  The line is fitted by least squares.  Older measurements lose weight with each new one, so that the
- * prediction follows a device that slows down after some tens of batches.  Building
- * geometries is predicted separately, per voxel, because a batch whose geometries are
- * cached builds none.
+ * model are always the same maps.  The line is fitted by least squares.  Older
+ * measurements lose weight with each new one, so that the prediction follows a device
+ * that slows down after some tens of batches.  Building geometries is predicted
+ * separately, per voxel, because a batch whose geometries are cached builds none.
  *
  *   vx_cost_learn(&cost, &(struct vx_cost_seen){.ns = ns, .pairs = pairs, ...});
  *   i64 ns = vx_cost_predict_ns(&cost, pairs, build_voxels);      0 = not known yet

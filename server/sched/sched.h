@@ -14,9 +14,10 @@
  * order, as long as voxels, pairs and requests fit; a job that does not fit is passed
  * over and keeps its place (look-ahead).  Voxels are those of all sets that the network
  * makes of the request's, pairs those of all its maps: what a job brings is known if its
- * geometry is, and otherwise expected from recent jobs of the instance.  An idle worker waits for further jobs for at
- * most delay_us after the first job was submitted, and does not wait once the batch is
- * full.  For a busy worker no such wait is needed: jobs gather while it is busy.
+ * geometry is, and otherwise expected from recent jobs of the instance.  An idle worker
+ * waits for further jobs for at most delay_us after the first job was submitted, and does
+ * not wait once the batch is full.  For a busy worker no such wait is needed: jobs gather
+ * while it is busy.
  *
  * Within a level clients take turns: each gets the same share of the devices, measured in
  * voxels, however many of its requests wait (weighted fair queueing: Demers, Keshav,
