@@ -9,7 +9,7 @@ VX_KERNEL(VX_WEIGHT_TILE_THREADS, 4) weight_tile(const struct vx_weight_tile_arg
     int32_t chunk = (int32_t)(id / args.co % 8);
     int64_t block = id / args.co / 8; /* of 64 channels, over all offsets */
     int32_t blocks = vx_weight_tile_blocks(args.ci);
-    if (block >= (int64_t)args.v * blocks) return;
+    if (block >= args.v * blocks) return;
     int64_t v = block / blocks;
     int32_t first = (int32_t)(block % blocks) * VX_WEIGHT_TILE_CHANNELS + chunk * 8;
     uint16_t *out = args.out + (block * args.co + column) * VX_WEIGHT_TILE_CHANNELS +

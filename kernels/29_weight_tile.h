@@ -27,7 +27,8 @@
 #define VX_WEIGHT_TILE_CHANNELS 64
 
 struct vx_weight_tile_args {
-    int32_t v, ci, co;
+    int64_t v;
+    int32_t ci, co;
     const uint16_t *in; /* (V, ci, co) */
     uint16_t *out;      /* (V, K, co, 64) */
 };

@@ -153,10 +153,10 @@ static void weight_tile_cases(struct vx_rig *rig, const struct vx_jit_wanted *ke
     for (size_t s = 0; s < VX_COUNT(shapes); s++) {
         struct vx_weight_tile_args args = {
             .v = shapes[s][0], .ci = shapes[s][1], .co = shapes[s][2]};
-        const i64 count = (i64)args.v * args.ci * args.co;
+        const i64 count = args.v * args.ci * args.co;
         struct vx_trial trial;
         vx_trial_init(&trial, kernel, &args);
-        vx_trial_label(&trial, "V=%d Ci=%d Co=%d", args.v, args.ci, args.co);
+        vx_trial_label(&trial, "V=%d Ci=%d Co=%d", shapes[s][0], args.ci, args.co);
         vx_trial_in(&trial, &args.in, vx_rig_reals(rig, VX_NUMBER_F16, count, 1),
                     (size_t)count * 2);
         vx_trial_out(rig, &trial, &args.out,

@@ -111,6 +111,7 @@ START_TEST(what_does_not_fit_is_refused_with_the_numbers)
                            .feats = feats,
                            .feats_dtype = VX_DTYPE_F32,
                            .outputs = {out}};
+    vx_gpu_rig_run(model, &item); /* uploads the weights */
     i64 launches = vx_fake_launches();
     vx_gpu_rig_run(model, &item);
     ck_assert_int_eq(vx_status_code(item.status), VX_CODE_RESOURCE_EXHAUSTED);
@@ -148,10 +149,11 @@ START_TEST(weights_that_do_not_fit_are_refused)
                               "\"outputs\":[{\"layer\":\"z\"}]}";
     struct vx_why why = {{0}};
     vx_engine_close(&vx_gpu_rig_engine);
-    vx_fake_set(&(struct vx_fake_settings){.memory_bytes = 12 << 20});
+    vx_fake_set(&(struct vx_fake_settings){.memory_bytes = 14 << 20});
     vx_gpu_rig_cache_bytes = 256 << 10;
     vx_gpu_rig_reopen(8 << 20, NULL);
-    vx_gpu_rig_write("fp16", json, 1); /* 2 MiB and more, of 3 that are free */
+    /* 4 MiB and more, half of them tiled, of 5 that are free */
+    vx_gpu_rig_write("fp16", json, 1);
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
     struct vx_model *second = vx_gpu_rig_load(vx_rig_root);
     ck_assert(!vx_engine_warm(vx_gpu_rig_engine, model, &why).fault);
