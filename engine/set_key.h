@@ -8,6 +8,7 @@
  *   SPCONV   (p + padding - k * dilation) / stride, for every k for which every axis
  *            divides and the result lies in 0 .. shape - 1        spconv
  *   EXPAND   p * stride - padding + k * dilation, for every k     a generative layer
+ *   SAMPLES  0, 0, 0                                              a global pool
  *
  * each of them once, in the sample of p.  A voxel beyond the range of coordinates
  * (VX_AXIS_MIN, VX_AXIS_MAX) does not exist.
@@ -27,7 +28,8 @@ enum vx_set_rule {
     VX_SET_REQUEST, /* set 0; every other field is 0 */
     VX_SET_FLOOR,   /* kernel and dilation 1, padding and shape 0 */
     VX_SET_SPCONV,
-    VX_SET_EXPAND, /* shape 0 */
+    VX_SET_EXPAND,  /* shape 0 */
+    VX_SET_SAMPLES, /* kernel, dilation and stride 1, padding and shape 0 */
 };
 
 struct vx_set_key {

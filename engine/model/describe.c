@@ -81,7 +81,8 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
 /* The rule of a set: "floor", "spconv 3x3x3 stride 2x2x2 padding 1x1x1". */
 static void rule_text(const struct vx_set *set, char *out, size_t bytes)
 {
-    static const char *const names[] = {"the request", "floor", "spconv", "children"};
+    static const char *const names[] = {"the request", "floor", "spconv", "children",
+                                        "samples"};
     struct vx_page page = {out, bytes, 0};
     const struct vx_set_key *key = &set->key;
     vx_page_add(&page, "%s", names[key->rule]);

@@ -25,6 +25,7 @@
 #include "engine/base/memory/arena.h"
 #include "engine/network/sets.h"
 #include "engine/signature.h"
+#include "kernels/17_pool.h"
 
 /* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */
 #define VX_NETWORK_BYTES_MAX (512 << 10)
@@ -97,14 +98,15 @@ struct vx_layer {
     i32 of;     /* the layer that this one undoes, or NONE */
     i32 onto;   /* a layer on the set that this one computes, FEATS, or NONE = children */
     i32 groups; /* of channels: convolutions and GROUP_NORM; 1 = dense */
-    enum vx_layout layout; /* convolutions */
-    bool layout_said;      /* network.json sets it */
-    bool bias;             /* convolutions, LINEAR: has a bias tensor */
-    f64 slope;             /* LEAKY_RELU: of negative numbers */
-    f64 scale, shift;      /* AFFINE */
-    bool affine;           /* norms: has weight and bias tensors */
-    f64 eps;               /* norms */
-    bool eps_said;         /* network.json sets it */
+    enum vx_layout layout;  /* convolutions */
+    bool layout_said;       /* network.json sets it */
+    bool bias;              /* convolutions, LINEAR: has a bias tensor */
+    enum vx_pool_mode mode; /* GLOBAL_POOL */
+    f64 slope;              /* LEAKY_RELU: of negative numbers */
+    f64 scale, shift;       /* AFFINE */
+    bool affine;            /* norms: has weight and bias tensors */
+    f64 eps;                /* norms */
+    bool eps_said;          /* network.json sets it */
     const char *tensors[VX_TENSORS_PER_LAYER]; /* names in the file; NULL = has none */
 };
 

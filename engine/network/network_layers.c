@@ -19,9 +19,9 @@
 #define REAL_MAX 3.40282346638528859812e+38
 
 static const char *const key_names[] = {
-    "name", "op",     "input",   "inputs", "channels", "kernel", "dilation",
-    "bias", "layout", "tensors", "affine", "eps",      "stride", "padding",
-    "rule", "of",     "onto",    "groups", "slope",    "scale",  "shift"};
+    "name",   "op",      "input",  "inputs", "channels", "kernel",  "dilation", "bias",
+    "layout", "tensors", "affine", "eps",    "stride",   "padding", "rule",     "of",
+    "onto",   "groups",  "slope",  "scale",  "shift",    "mode"};
 
 static const struct op_row {
     i32 inputs_min, inputs_max;
@@ -333,6 +333,23 @@ static vx_status layer_channels(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+/* What a global pool makes of the rows of a sample: it has no usual value. */
+static vx_status layer_mode(const struct vx_layer_reader *reader,
+                            const struct vx_json *object, struct vx_layer *layer)
+{
+    static const char *const words[] = {
+        [VX_POOL_MAX] = "max", [VX_POOL_AVG] = "avg", [VX_POOL_SUM] = "sum"};
+    const struct vx_json *value;
+    VX_TRY(vx_network_need(object, "mode", VX_JSON_TEXT, reader->why, &value));
+    for (enum vx_pool_mode mode = VX_POOL_MAX; mode <= VX_POOL_SUM; mode++) {
+        layer->mode = mode;
+        if (!strcmp(value->text, words[mode])) return VX_OK;
+    }
+    VX_FAIL_WHY(reader->why, INVALID_ARGUMENT, "a mode is not known",
+                "line %d: \"mode\": expected \"max\", \"avg\" or \"sum\", got \"%.*s\"",
+                value->line, VX_NAME_SHOWN, value->text);
+}
+
 /* Reads the keys that only some ops have; layer_keys has refused all others. */
 static vx_status layer_attributes(const struct vx_layer_reader *reader,
                                   const struct vx_json *object, struct vx_layer *layer)
@@ -341,6 +358,7 @@ static vx_status layer_attributes(const struct vx_layer_reader *reader,
     const struct vx_json *value;
     VX_TRY(layer_channels(reader, object, layer));
     VX_TRY(vx_layer_parse_kernel(reader, object, layer));
+    if (keys & KEY_MODE) VX_TRY(layer_mode(reader, object, layer));
     if (keys & KEY_LAYOUT)
         VX_TRY(layer_layout(reader, vx_json_find(object, "layout"), layer));
     layer->bias = keys & KEY_BIAS;

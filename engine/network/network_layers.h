@@ -39,6 +39,7 @@ enum vx_layer_key {
     KEY_SLOPE = 1 << 18,
     KEY_SCALE = 1 << 19,
     KEY_SHIFT = 1 << 20,
+    KEY_MODE = 1 << 21,
 };
 #define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
 #define KEYS_WINDOW (KEY_KERNEL | KEY_STRIDE | KEY_PADDING | KEY_DILATION | KEY_RULE)

@@ -142,6 +142,10 @@ static void plan_order(struct vx_plan *plan)
         const struct vx_launch *launch = &plan->launches[i];
         if (launch->op == VX_OP_GROUP_NORM || launch->op == VX_OP_INSTANCE_NORM)
             plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op != VX_OP_GLOBAL_POOL) continue;
+        /* Its result has the samples of its input in the same order. */
+        plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
+        plan_ordered(plan, launch->set)->samples = true;
     }
 }
 

@@ -231,9 +231,9 @@ static void sums_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     struct norm norm;
     norm_begin(rig, kernel, shape, channels, &norm);
     struct vx_group_norm_device_args *args = &norm.args;
-    const i64 slots = vx_group_norm_slots(args->n, args->samples_max);
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 width = args->c / args->groups;
-    const f64 terms = (f64)(VX_GROUP_NORM_ROWS * width);
+    const f64 terms = (f64)(VX_SAMPLE_CHUNK * width);
     vx_trial_in(&norm.trial, &args->in, rows_make(rig, &norm), rows_bytes(&norm));
     args->squares = turn % 2;
     if (args->squares)
@@ -244,8 +244,9 @@ static void sums_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                           (size_t)(slots * args->c) * sizeof(f64));
     field->kind = VX_FIELD_MINE;
     vx_trial_run(rig, &norm.trial);
+    const struct vx_sample_rows rows = vx_group_norm_rows(args);
     for (i64 slot = 0; slot < slots && args->n > 0; slot++) {
-        struct vx_group_norm_part chunk = vx_group_norm_chunk(args, slot);
+        struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
         for (i64 g = 0; chunk.begin < chunk.end && g < args->groups; g++)
             near_check(rig, field, slot * args->c + g * width,
                        64 * terms * terms * 0x1p-53);
@@ -258,7 +259,7 @@ static void means_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     struct norm norm;
     norm_begin(rig, kernel, shape, channels, &norm);
     struct vx_group_norm_device_args *args = &norm.args;
-    const i64 slots = vx_group_norm_slots(args->n, args->samples_max);
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 count = (i64)norm.samples * args->groups;
     args->squares = turn % 2;
     doubles_in(&norm.trial, &args->partial,

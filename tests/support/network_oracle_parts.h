@@ -27,6 +27,7 @@ struct vx_oracle_step {
 };
 
 /* network_oracle_rows.c: each of them fills y and bound, false for another op. */
+bool vx_oracle_global_pool(const struct vx_oracle_step *step);
 bool vx_oracle_norm(const struct vx_oracle_step *step);
 bool vx_oracle_pointwise(const struct vx_oracle_step *step);
 

@@ -129,6 +129,38 @@ bool vx_oracle_norm(const struct vx_oracle_step *step)
     return true;
 }
 
+/* One channel of one sample: as a pool in network_oracle.c, of all its rows. */
+static void global_pool_cell(const struct vx_oracle_step *step, i32 sample, i64 cell)
+{
+    i32 c = step->layer->channels, count = 0;
+    f64 sum = 0, size = 0, error = 0, most = 0, most_error = 0;
+    for (i64 row = 0; row < step->from->rows; row++) {
+        f64 x = step->x[0][row * c + cell % c], e = step->e[0][row * c + cell % c];
+        if (step->from->voxels[row][0] != sample) continue;
+        if (!count++ || x > most) most = x;
+        most_error = fmax(most_error, e);
+        sum += x;
+        size += fabs(x);
+        error += e;
+    }
+    f64 share = step->layer->mode == VX_POOL_AVG ? 1.0 / count : 1;
+    step->y[cell] = sum * share;
+    step->bound[cell] = share * (error + (count + 2) * (U * size + TINY));
+    if (step->layer->mode != VX_POOL_MAX) return;
+    step->y[cell] = most;
+    step->bound[cell] = most_error;
+}
+
+bool vx_oracle_global_pool(const struct vx_oracle_step *step)
+{
+    if (step->layer->op != VX_OP_GLOBAL_POOL) return false;
+    for (i64 cell = 0; cell < cells_of(step); cell++) {
+        i64 row = cell / step->layer->channels;
+        global_pool_cell(step, step->to->voxels[row][0], cell);
+    }
+    return true;
+}
+
 static f64 curve(enum vx_op op, f64 x)
 {
     switch (op) {

@@ -90,6 +90,29 @@ out:
     return status;
 }
 
+/* The sample of each voxel, which ascend: each of them is found by bisection. */
+static vx_status samples_build(struct vx_geometry *geometry, i32 from, struct vx_why *why,
+                               struct vx_active_set *active)
+{
+    const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
+    struct vx_geometry_samples samples;
+    vx_geometry_samples_get(geometry, from, &samples);
+    VX_TRY(vx_geometry_take_keys(geometry->cache, samples.count, why, &active->offset,
+                                 &active->set));
+    struct vx_keys *set = &active->set;
+    for (i32 i = 0; i < samples.count; i++) {
+        set->keys[i] = vx_key_pack(vx_key_sample(keys[samples.starts[i]]), 0, 0, 0);
+        set->rows[i] = i;
+    }
+    set->keys[set->n] = VX_KEY_EMPTY;
+    set->rows[set->n] = 0;
+    active->scan = (struct vx_keys_scan){.n = set->n, .sorted = true};
+    if (!set->n) return VX_OK;
+    active->scan.least[0] = vx_key_sample(set->keys[0]);
+    active->scan.most[0] = vx_key_sample(set->keys[set->n - 1]);
+    return VX_OK;
+}
+
 static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                           const struct vx_set_key *key, struct vx_why *why, i32 *index)
 {
@@ -100,7 +123,10 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
                   VX_GEOMETRY_SETS_MAX);
-    VX_TRY(set_build(geometry, cpu, key, why, &active));
+    if (key->rule == VX_SET_SAMPLES)
+        VX_TRY(samples_build(geometry, key->from, why, &active));
+    else
+        VX_TRY(set_build(geometry, cpu, key, why, &active));
     *index = cache->sets_free;
     struct vx_set_entry *made = &cache->sets[*index];
     cache->sets_free = made->next;

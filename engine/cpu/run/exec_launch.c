@@ -170,6 +170,36 @@ static void launch_pool(const struct vx_job *job, const struct vx_launch *launch
     vx_cpu_pool(job->exec->cpu, &args);
 }
 
+/* Row i of the result is that of the i-th sample: both sets ascend by samples. */
+static void launch_global_pool(const struct vx_job *job, const struct vx_launch *launch)
+{
+    const struct vx_layer *layer = launch->node->layer;
+    const i32 from = job->plan->tensor_sets[launch->inputs[0]];
+    f32 *out = job->tensors[launch->output];
+    struct vx_geometry_samples samples;
+    vx_geometry_samples_get(job->geometry, job->sets[from], &samples);
+    VX_ASSERT(samples.count == job->rows[launch->set]);
+    const struct vx_global_pool_args args = {
+        .samples = samples.count,
+        .c = layer->channels,
+        .mode = layer->mode,
+        .starts = samples.starts,
+        .rows = samples.rows,
+        .in = job_input(job, launch, 0),
+        .out = out,
+    };
+    vx_cpu_global_pool(job->exec->cpu, &args);
+    if (launch->node->activation == VX_ACTIVATION_NONE) return;
+    const struct vx_activation_args activation = {
+        .n = samples.count,
+        .c = layer->channels,
+        .activation = launch->node->activation,
+        .in = out,
+        .out = out,
+    };
+    vx_cpu_activation(job->exec->cpu, &activation);
+}
+
 static void launch_group_norm(const struct vx_job *job, const struct vx_launch *launch,
                               const struct vx_node_weights *weights)
 {
@@ -262,6 +292,7 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_SUM_POOL: launch_pool(job, launch, VX_POOL_SUM); return;
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: launch_pool(job, launch, VX_POOL_AVG); return;
+    case VX_OP_GLOBAL_POOL: launch_global_pool(job, launch); return;
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:

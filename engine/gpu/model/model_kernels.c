@@ -34,6 +34,8 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_AFFINE] = "affine",
         [VX_GPU_CURVE] = "curve",
         [VX_GPU_MUL] = "mul",
+        [VX_GPU_SAMPLE_CHUNKS] = "sample_chunks",
+        [VX_GPU_SAMPLE_POOL] = "sample_pool",
         [VX_GPU_SOFTMAX] = "softmax",
         [VX_GPU_CONV_GROUP] = "conv_group",
         [VX_GPU_POOL] = "pool",
@@ -73,6 +75,7 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_SUM_POOL:
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: return VX_GPU_POOL;
+    case VX_OP_GLOBAL_POOL: return VX_GPU_SAMPLE_POOL;
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
@@ -133,6 +136,8 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
             VX_TRY(wanted_pass(wanted, pass, choices->type, why));
             if (pass == VX_GPU_GROUP_APPLY)
                 VX_TRY(wanted_pass(wanted, VX_GPU_GROUP_SUMS, choices->type, why));
+            if (pass == VX_GPU_SAMPLE_POOL)
+                VX_TRY(wanted_pass(wanted, VX_GPU_SAMPLE_CHUNKS, choices->type, why));
             continue;
         }
         const i64 most = rows[launch->set];

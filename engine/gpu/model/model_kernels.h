@@ -43,6 +43,8 @@ enum vx_gpu_pass {
     VX_GPU_MUL,
     VX_GPU_POOL,
     VX_GPU_ROW_GATHER,
+    VX_GPU_SAMPLE_CHUNKS,
+    VX_GPU_SAMPLE_POOL,
     VX_GPU_SOFTMAX,
     VX_GPU_PASSES_COUNT
 };

@@ -289,6 +289,7 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SOFTMAX: return launch_softmax(forward, index, why);
     case VX_OP_GROUP_NORM:
     case VX_OP_INSTANCE_NORM: return vx_gpu_norm_launch(forward, index, why);
+    case VX_OP_GLOBAL_POOL: return vx_gpu_sample_pool_launch(forward, index, why);
     case VX_OP_MAX_POOL: return launch_pool(forward, index, VX_POOL_MAX, why);
     case VX_OP_SUM_POOL: return launch_pool(forward, index, VX_POOL_SUM, why);
     case VX_OP_AVG_POOL:

@@ -241,7 +241,7 @@ struct norm {
  * large beside them, so that squares would lose everything. */
 static void norm_make(struct norm *norm, enum vx_number type, void *in)
 {
-    static const i32 starts[] = {0, 600, 601, 601 + VX_GROUP_NORM_ROWS, ROWS};
+    static const i32 starts[] = {0, 600, 601, 601 + VX_SAMPLE_CHUNK, ROWS};
     struct voxels_random random = {5};
     memcpy(norm->starts, starts, sizeof starts);
     norm->count = 4;
@@ -336,7 +336,7 @@ START_TEST(test_group_norm)
                                              .weight = _i % 3 ? weight : NULL,
                                              .bias = _i % 3 ? bias : NULL,
                                              .out = in};
-    const size_t slots = (size_t)vx_group_norm_slots(args.n, args.samples_max);
+    const size_t slots = (size_t)vx_sample_slots(args.n, args.samples_max);
     const size_t groups = (size_t)norm->count * (size_t)args.groups;
     args.partial = vx_alloc(slots * (size_t)args.c * sizeof(f64));
     args.mean = vx_alloc(groups * sizeof(f64));
@@ -362,16 +362,17 @@ START_TEST(test_chunks)
         starts[s + 1] = starts[s] + sizes[voxels_between(&random, 0, 6)];
     const struct vx_group_norm_device_args args = {
         .n = starts[count], .samples_max = count, .starts = starts, .count = &count};
-    const i64 slots = vx_group_norm_slots(args.n, args.samples_max);
+    const i64 slots = vx_sample_slots(args.n, args.samples_max);
+    const struct vx_sample_rows rows = vx_group_norm_rows(&args);
     for (i64 slot = 0; slot < slots; slot++) {
-        const struct vx_group_norm_part chunk = vx_group_norm_chunk(&args, slot);
+        const struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
         if (chunk.begin >= chunk.end) continue;
         ck_assert_int_eq(chunk.begin, covered);
         ck_assert_int_ge(chunk.begin, starts[chunk.sample]);
         ck_assert_int_le(chunk.end, starts[chunk.sample + 1]);
-        ck_assert_int_eq((chunk.begin - starts[chunk.sample]) % VX_GROUP_NORM_ROWS, 0);
+        ck_assert_int_eq((chunk.begin - starts[chunk.sample]) % VX_SAMPLE_CHUNK, 0);
         ck_assert(chunk.end == starts[chunk.sample + 1] ||
-                  chunk.end - chunk.begin == VX_GROUP_NORM_ROWS);
+                  chunk.end - chunk.begin == VX_SAMPLE_CHUNK);
         covered = (i32)chunk.end;
     }
     ck_assert_int_eq(covered, starts[count]);
