@@ -143,6 +143,10 @@ static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
     i32 producer = layer->inputs[0];
     bool alone = producer != VX_LAYER_FEATS && fuse->uses[producer] == 1;
     i32 at = fuse_node(fuse, producer);
+    if (layer->op == VX_OP_TO_DENSE) { /* the output reads its input */
+        graph->node_of[fuse->layers_done] = at;
+        return;
+    }
     if (alone && fuse_into(&graph->nodes[at], layer, fuse->options)) {
         graph->node_of[fuse->layers_done] = at;
         return;

@@ -129,7 +129,7 @@ static vx_status parse_layer(const struct vx_layer_reader *reader,
                   "line %d: \"%s\": \"%.*s\" is %s; expected a layer above this one",
                   name->line, name->key, VX_NAME_SHOWN, name->text,
                   *found == self ? "the layer itself" : "a later layer");
-    return VX_OK;
+    return vx_layer_check_read(reader, name, *found);
 }
 
 /* Takes over the kernel of the layer that this one undoes. */

@@ -12,6 +12,7 @@
 #define DEPTHWISE   " (\"groups\": its channels; with a stride: \"sparse_conv\")"
 #define GENERATIVE  " (without \"onto\")"
 #define MODE(word_) " (\"mode\": \"" word_ "\")"
+#define FOLD        " (\"fold\": true)"
 #define NOT_YET     "; it is not served yet"
 #define EXACT       "; only the exact gelu, with erf, is served"
 #define NOTHING     "; it does nothing in inference: leave the layer out"

@@ -89,6 +89,7 @@ static void plan_outputs(struct vx_plan *plan)
         plan->tensors[plan->outputs[i]].last = last;
         if (!plan->options.staged) continue;
         const struct vx_network_output *output = &network->outputs[i];
+        if (network->layers[output->layer].op == VX_OP_TO_DENSE) continue;
         size_t bytes = vx_dtype_bytes(output->dtype) *
                        (size_t)vx_network_channels(network, output->layer);
         plan->staged_outputs[i] = plan->tensors_count++;

@@ -302,7 +302,7 @@ static void oracle_layer(struct vx_network_oracle *oracle, struct vx_oracle_step
         oracle_reads(step);
     else if (step->layer->op == VX_OP_LINEAR)
         oracle_conv(step, NULL, 1);
-    else if (!vx_oracle_norm(step) && !vx_oracle_global_pool(step))
+    else if (!vx_oracle_norm(step) && !vx_oracle_samples(step))
         VX_ASSERT(vx_oracle_pointwise(step));
     for (size_t i = 0; i < count; i++) step->bound[i] *= SLACK;
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) vx_free(step->tensors[role]);

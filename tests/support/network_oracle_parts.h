@@ -27,7 +27,8 @@ struct vx_oracle_step {
 };
 
 /* network_oracle_rows.c: each of them fills y and bound, false for another op. */
-bool vx_oracle_global_pool(const struct vx_oracle_step *step);
+/* GLOBAL_POOL, ARGMAX, and TO_DENSE as rows. */
+bool vx_oracle_samples(const struct vx_oracle_step *step);
 bool vx_oracle_norm(const struct vx_oracle_step *step);
 bool vx_oracle_pointwise(const struct vx_oracle_step *step);
 

@@ -151,14 +151,30 @@ static void global_pool_cell(const struct vx_oracle_step *step, i32 sample, i64 
     step->bound[cell] = most_error;
 }
 
-bool vx_oracle_global_pool(const struct vx_oracle_step *step)
+/* The first of the largest; its neighbours in f32 are vx_network_oracle_is_largest's. */
+static void oracle_argmax(const struct vx_oracle_step *step)
 {
-    if (step->layer->op != VX_OP_GLOBAL_POOL) return false;
-    for (i64 cell = 0; cell < cells_of(step); cell++) {
-        i64 row = cell / step->layer->channels;
-        global_pool_cell(step, step->to->voxels[row][0], cell);
+    i32 c = step->channels[0];
+    for (i64 row = 0; row < step->to->rows; row++) {
+        const f64 *x = step->x[0] + row * c;
+        i32 best = 0;
+        for (i32 i = 1; i < c; i++)
+            if (x[i] > x[best]) best = i;
+        step->y[row] = best;
     }
-    return true;
+}
+
+bool vx_oracle_samples(const struct vx_oracle_step *step)
+{
+    enum vx_op op = step->layer->op;
+    if (op == VX_OP_ARGMAX) oracle_argmax(step);
+    for (i64 cell = 0; cell < cells_of(step) && op == VX_OP_GLOBAL_POOL; cell++)
+        global_pool_cell(step, step->to->voxels[cell / step->layer->channels][0], cell);
+    for (i64 cell = 0; cell < cells_of(step) && op == VX_OP_TO_DENSE; cell++) {
+        step->y[cell] = step->x[0][cell]; /* where it goes is the output's business */
+        step->bound[cell] = step->e[0][cell];
+    }
+    return op == VX_OP_ARGMAX || op == VX_OP_GLOBAL_POOL || op == VX_OP_TO_DENSE;
 }
 
 static f64 curve(enum vx_op op, f64 x)

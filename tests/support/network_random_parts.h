@@ -28,8 +28,10 @@ struct vx_grammar_set {
     i32 down[3], up[3]; /* its stride, against the request's voxels */
     i64 rows_max;
 };
+enum vx_grammar_last { VX_GRAMMAR_PLAIN, VX_GRAMMAR_ARGMAX, VX_GRAMMAR_DENSE };
 struct vx_grammar_layer {
     i32 input, set, channels;
+    enum vx_grammar_last last;       /* not PLAIN: only an output reads it */
     struct vx_grammar_window window; /* layers that another one can undo */
     bool positive;                   /* no value below 0 */
 };

@@ -202,19 +202,37 @@ void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
     }
 }
 
-i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+i64 vx_geometry_set_outside(const struct vx_geometry *geometry, i32 set,
+                            const i32 shape[3])
 {
-    const struct vx_active_set *request = &geometry->request;
+    const struct vx_active_set *active = vx_geometry_active(geometry, set);
     bool bad = false;
-    for (int axis = 0; axis < 3 && request->scan.n; axis++)
-        bad = bad || (shape[axis] && (request->scan.least[axis + 1] < 0 ||
-                                      request->scan.most[axis + 1] >= shape[axis]));
-    for (i64 i = 0; bad && i < request->set.n; i++)
+    for (int axis = 0; axis < 3 && active->scan.n; axis++)
+        bad = bad || (shape[axis] && (active->scan.least[axis + 1] < 0 ||
+                                      active->scan.most[axis + 1] >= shape[axis]));
+    for (i64 i = 0; bad && i < active->set.n; i++)
         for (int axis = 0; axis < 3; axis++) {
-            i32 at = vx_key_axis(request->set.keys[i], axis);
-            if (shape[axis] && (at < 0 || at >= shape[axis])) return request->set.rows[i];
+            i32 at = vx_key_axis(active->set.keys[i], axis);
+            if (shape[axis] && (at < 0 || at >= shape[axis])) return i;
         }
     return -1;
+}
+
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+{
+    i64 place = vx_geometry_set_outside(geometry, 0, shape);
+    return place < 0 ? -1 : geometry->request.set.rows[place];
+}
+
+const struct vx_keys *vx_geometry_keys(const struct vx_geometry *geometry, i32 set)
+{
+    return &vx_geometry_active(geometry, set)->set;
+}
+
+i32 vx_geometry_samples(const struct vx_geometry *geometry)
+{
+    const struct vx_keys *set = &geometry->request.set;
+    return set->n ? vx_key_sample(set->keys[set->n - 1]) + 1 : 0;
 }
 
 /* --- maps --- */

@@ -37,6 +37,7 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_SAMPLE_CHUNKS] = "sample_chunks",
         [VX_GPU_SAMPLE_POOL] = "sample_pool",
         [VX_GPU_SOFTMAX] = "softmax",
+        [VX_GPU_ARGMAX] = "argmax",
         [VX_GPU_CONV_GROUP] = "conv_group",
         [VX_GPU_POOL] = "pool",
         [VX_GPU_ROW_GATHER] = "row_gather",
@@ -66,6 +67,7 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_SOFTPLUS:
     case VX_OP_TANH: return VX_GPU_CURVE;
     case VX_OP_SOFTMAX: return VX_GPU_SOFTMAX;
+    case VX_OP_ARGMAX: return VX_GPU_ARGMAX;
     case VX_OP_CONCAT: return VX_GPU_CONCAT;
     case VX_OP_SUBM_CONV:
     case VX_OP_SPARSE_CONV:

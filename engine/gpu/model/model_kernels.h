@@ -33,6 +33,7 @@ enum vx_gpu_pass {
     VX_GPU_ACTIVATION,
     VX_GPU_ADD,
     VX_GPU_AFFINE,
+    VX_GPU_ARGMAX,
     VX_GPU_BATCH_NORM,
     VX_GPU_CONCAT,
     VX_GPU_CONV_GROUP,

@@ -5,6 +5,7 @@
 #include "kernels/05_mask_order.h"
 #include "kernels/18_group_norm.h"
 #include "kernels/23_key_order.h"
+#include "kernels/27_sample_pool.h"
 #include "kernels/kernel.h"
 #include "tests/support/voxels.h"
 
@@ -351,6 +352,67 @@ START_TEST(test_group_norm)
 }
 END_TEST
 
+/* --- 27 --- */
+
+static f64 pool_of(const struct norm *norm, i32 sample, i32 c, enum vx_pool_mode mode)
+{
+    long double sum = norm_sum(norm, sample, c, 1, NULL);
+    i32 count = norm->starts[sample + 1] - norm->starts[sample];
+    f64 most = -(f64)INFINITY;
+    for (i32 p = norm->starts[sample]; p < norm->starts[sample + 1]; p++)
+        most = fmax(most, norm->values[norm->rows[p] * CP + c]);
+    if (mode == VX_POOL_MAX) return most;
+    return (f64)(mode == VX_POOL_AVG ? sum / count : sum);
+}
+
+/* The samples go to rows in another order than their own.  A NaN in a chunk behind the first wins
+ * over what is larger, and an average of it is NaN. */
+START_TEST(test_sample_pool)
+{
+    static const i32 places[] = {2, 0, 3, 1};
+    const enum vx_number type = types[_i % TYPES];
+    const enum vx_pool_mode mode = (enum vx_pool_mode)(_i / TYPES);
+    struct norm *norm = vx_alloc(sizeof *norm);
+    void *in = vx_alloc((size_t)(ROWS * CP) * (size_t)vx_number_bytes(type));
+    f32 out[5 * CP];
+    norm_make(norm, type, in);
+    vx_number_ref_write(in, type, norm->rows[300] * CP + 7, (f64)NAN);
+    for (i32 e = 0; e < 5 * CP; e++) vx_number_ref_write(out, type, e, 99);
+    struct vx_sample_pool_args args = {.n = ROWS,
+                                       .samples_max = 6,
+                                       .c = 20,
+                                       .cp = CP,
+                                       .mode = (i32)mode,
+                                       .activation = VX_ACTIVATION_RELU,
+                                       .starts = norm->starts,
+                                       .count = &norm->count,
+                                       .rows = norm->rows,
+                                       .places = places,
+                                       .in = in,
+                                       .out = out};
+    const size_t slots = (size_t)vx_sample_slots(args.n, args.samples_max);
+    args.partial = vx_alloc(slots * (size_t)args.c * sizeof(f64));
+    run("sample_chunks", &args, type);
+    run("sample_pool", &args, type);
+    for (i32 sample = 0; sample < 4; sample++)
+        for (i32 c = 0; c < CP; c++) {
+            f64 got = vx_number_ref_read(out, type, places[sample] * CP + c);
+            f64 y = c < args.c ? pool_of(norm, sample, c, mode) : 0;
+            if (sample == 0 && c == 7)
+                ck_assert(isnan(got));
+            else if (type == VX_NUMBER_F16 && y > 65504)
+                ck_assert(isinf(got));
+            else
+                ck_assert_double_eq_tol(got, y, norm_bound(type, y));
+        }
+    for (i32 c = 0; c < CP; c++)
+        ck_assert_double_eq(vx_number_ref_read(out, type, 4 * CP + c), 99);
+    vx_free(args.partial);
+    vx_free(in);
+    vx_free(norm);
+}
+END_TEST
+
 /* Samples of 1, 255, 256, 257 and 1000 rows one after the other, in many orders: each of their chunks
  * has one slot, no slot has two, and together they are all rows. */
 START_TEST(test_chunks)
@@ -389,6 +451,7 @@ int main(void)
     tcase_add_loop_test(cases, test_passes, 0, 8);
     tcase_add_loop_test(cases, test_starts, 0, 2);
     tcase_add_loop_test(cases, test_group_norm, 0, 5 * TYPES);
+    tcase_add_loop_test(cases, test_sample_pool, 0, 3 * TYPES);
     tcase_add_loop_test(cases, test_chunks, 0, 20);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
