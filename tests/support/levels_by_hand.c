@@ -365,6 +365,14 @@ const struct vx_hand_case vx_hand_cases[] = {
      .answers = {{"d", VALUES(3, -4), VOXELS(X(0), X(1))},
                  {"j", VALUES(5), VOXELS(X(0))},
                  {"u", VALUES(5, 5, 5)}}},
+    {.name = "argmax: the first of equal ones, of what is behind a linear layer",
+     .layers = LAYER("l", "linear", "feats") ",\"channels\":3,\"bias\":false}," PLAIN(
+         "a", "argmax", "l") "," PLAIN("b", "argmax", "feats"),
+     COORDS(X(3), X(1), X(2)),
+     FEATS(1, 1, 2, -1, -4, 5),
+     .tensors = {{"l.weight", "F32", {3, 2}, 2, (const f32[]){1, 0, 0, 1, 1, 1}}},
+     /* 1 1 2; 2 -1 1; -4 5 1 */
+     .answers = {{"a", VALUES(2, 0, 1)}, {"b", VALUES(0, 0, 1)}}},
     {.name = "linear and concat",
      .layers =
          LAYER("l", "linear",
