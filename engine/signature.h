@@ -61,8 +61,8 @@ struct vx_output {
     i32 set;      /* 0 = the request's; DENSE; else a number of the network's sets */
     /* The output with the coordinates of its set, itself too; -1 on set 0 and of DENSE. */
     i32 coords;
-    i32 dims_count, dims[VX_OUTPUT_DIMS_MAX]; /* DENSE: C X Y Z, or C*X Y Z; else none */
     char stride[VX_SET_STRIDE_BYTES]; /* of its set, "2x2x2"; "" on set 0 and of DENSE */
+    i32 dims_count, dims[VX_OUTPUT_DIMS_MAX]; /* DENSE: C X Y Z, or C*X Y Z; else none */
 };
 /* Writes the shape with so many rows; returns the number of dimensions. */
 static inline i32 vx_output_shape(const struct vx_output *output, i64 rows,

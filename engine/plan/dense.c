@@ -21,13 +21,6 @@ bool vx_plan_is_dense(const struct vx_plan *plan, i32 output)
            layer_of(plan, output)->op == VX_OP_TO_DENSE;
 }
 
-bool vx_plan_has_dense(const struct vx_plan *plan)
-{
-    for (i32 o = 0; o < plan->graph->network->outputs_count; o++)
-        if (vx_plan_is_dense(plan, o)) return true;
-    return false;
-}
-
 vx_status vx_plan_dense_outside(const struct vx_plan *plan, i32 output,
                                 const struct vx_plan_voxel *voxel, struct vx_why *why)
 {

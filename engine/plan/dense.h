@@ -17,8 +17,6 @@
 
 /* True for an output of the network that is a dense tensor. */
 bool vx_plan_is_dense(const struct vx_plan *plan, i32 output);
-/* True if any output is one. */
-bool vx_plan_has_dense(const struct vx_plan *plan);
 
 /* A voxel that lies outside of a dense tensor's shape. */
 struct vx_plan_voxel {
