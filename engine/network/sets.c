@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two steps of FLOOR are one of the product of their strides. */
+/* Two steps of FLOOR are one of the product of their strides.  FLOOR loses no sample. */
 static struct vx_set_key key_in_one(const struct vx_set *sets,
                                     const struct vx_set_key *key)
 {
     struct vx_set_key one = *key;
+    while (one.rule == VX_SET_SAMPLES && sets[one.from].key.rule == VX_SET_FLOOR)
+        one.from = sets[one.from].key.from;
     while (one.rule == VX_SET_FLOOR && sets[one.from].key.rule == VX_SET_FLOOR) {
         const struct vx_set_key *from = &sets[one.from].key;
         for (int axis = 0; axis < 3; axis++) one.stride[axis] *= from->stride[axis];
@@ -55,6 +57,7 @@ static void set_stride(struct vx_set *set, const struct vx_set *from)
         i32 common = common_divisor(down, up);
         set->down[axis] = down / common;
         set->up[axis] = up / common;
+        if (key->rule == VX_SET_SAMPLES) set->down[axis] = 0, set->up[axis] = 1;
     }
 }
 
@@ -70,6 +73,7 @@ static void set_shape(struct vx_set *set, const struct vx_set *from)
         if (set->key.rule == VX_SET_SPCONV) size = set->key.shape[axis];
         if (set->key.rule == VX_SET_FLOOR) size = (i32)divide_up(size, stride);
         if (makes_children(&set->key)) size = 0;
+        if (set->key.rule == VX_SET_SAMPLES) size = 1;
         set->shape[axis] = size;
     }
 }
@@ -131,6 +135,8 @@ static i64 rows_each(const struct vx_set_key *key)
 
 i64 vx_set_candidates_max(const struct vx_set *set, i64 rows)
 {
+    bool samples = set->key.rule == VX_SET_SAMPLES;
+    if (samples && rows > VX_SAMPLE_MAX + 1) return VX_SAMPLE_MAX + 1;
     return rows_times(rows, rows_each(&set->key));
 }
 

@@ -25,16 +25,11 @@ static size_t take(size_t *bytes, size_t count, size_t each)
  * maps are joined four entries at a time. */
 #define ONE_STRIDE 4
 
-static bool one_each(const struct vx_map_key *key)
-{
-    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
-}
-
 size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 {
     size_t bytes = 0;
     if (rows < 1) rows = 1;
-    if (!one_each(key)) return vx_gpu_map_bytes(rows, key);
+    if (!vx_map_is_one(key->kind)) return vx_gpu_map_bytes(rows, key);
     (void)take(&bytes, (size_t)rows, ONE_STRIDE * sizeof(i32));
     return bytes;
 }
@@ -42,7 +37,7 @@ size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 void vx_gpu_level_map_place(i64 rows, const struct vx_map_key *key, void *memory,
                             struct vx_gpu_map *map)
 {
-    if (one_each(key))
+    if (vx_map_is_one(key->kind))
         *map = (struct vx_gpu_map){
             .v = 1, .nbr_stride = ONE_STRIDE, .groups = 1, .nbr = memory};
     else
@@ -76,7 +71,8 @@ static bool level_args(struct vx_kernel_set *set, const struct vx_map_key *key,
     static const i32 kinds[] = {[VX_MAP_DOWN] = VX_LEVEL_DOWN,
                                 [VX_MAP_UP] = VX_LEVEL_UP,
                                 [VX_MAP_PARENT] = VX_LEVEL_PARENT,
-                                [VX_MAP_CHILD] = VX_LEVEL_CHILD};
+                                [VX_MAP_CHILD] = VX_LEVEL_CHILD,
+                                [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE};
     struct vx_brick_map_args common;
     subm_args(set, key, it, &common);
     *args = (struct vx_level_map_args){.n = it->rows,
