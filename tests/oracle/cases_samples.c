@@ -340,11 +340,11 @@ struct pool {
     struct vx_sample_pool_args args;
     struct vx_trial trial;
     i32 samples;
+    i32 turn; /* of three modes, and five activations */
 };
 
 static void pool_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                       const struct shape *shape, i32 channels, i32 turn,
-                       struct pool *pool)
+                       const struct shape *shape, i32 channels, struct pool *pool)
 {
     struct round round = round_make(rig, shape);
     i32 *starts = vx_rig_take(rig, (size_t)(shape->n + 1) * sizeof *starts);
@@ -359,11 +359,11 @@ static void pool_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                      .samples_max = *count + 1 + (i32)(shape->n % 3),
                                      .c = channels,
                                      .cp = vx_channels_padded(channels),
-                                     .mode = turn % 3,
-                                     .activation = turn / 3 % 5};
+                                     .mode = pool->turn % 3,
+                                     .activation = pool->turn / 3 % 5};
     vx_trial_init(&pool->trial, kernel, &pool->args);
     vx_trial_label(&pool->trial, "N=%lld, %d samples, C=%d, mode %d", (long long)shape->n,
-                   *count, channels, turn % 3);
+                   *count, channels, pool->turn % 3);
     vx_trial_in(&pool->trial, &pool->args.starts, starts,
                 (size_t)(*count + 1) * sizeof *starts);
     vx_trial_in(&pool->trial, &pool->args.count, count, sizeof *count);
@@ -376,8 +376,8 @@ static void pool_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
 static void pool_chunks_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                              const struct shape *shape, i32 channels, i32 turn)
 {
-    struct pool pool;
-    pool_begin(rig, kernel, shape, channels, turn, &pool);
+    struct pool pool = {.turn = turn};
+    pool_begin(rig, kernel, shape, channels, &pool);
     struct vx_sample_pool_args *args = &pool.args;
     const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 count = args->n * args->cp;
@@ -400,8 +400,8 @@ static void pool_chunks_case(struct vx_rig *rig, const struct vx_jit_wanted *ker
 static void pool_join_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                            const struct shape *shape, i32 channels, i32 turn)
 {
-    struct pool pool;
-    pool_begin(rig, kernel, shape, channels, turn, &pool);
+    struct pool pool = {.turn = turn};
+    pool_begin(rig, kernel, shape, channels, &pool);
     struct vx_sample_pool_args *args = &pool.args;
     const i64 slots = vx_sample_slots(args->n, args->samples_max);
     i32 *places = vx_rig_take(rig, (size_t)pool.samples * sizeof *places);
