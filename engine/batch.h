@@ -37,6 +37,7 @@ struct vx_item {
     struct vx_coords_ref coords_ref; /* coords_ref; zeros = none, do not keep it */
     i32 coords_columns;              /* 4: sample x y z; 3: x y z, all of sample 0 */
     i64 voxels;                      /* N, 0 .. VX_VOXELS_MAX */
+    i32 shape[3];                    /* its own spatial_shape; zeros: the network's */
     const void *feats;               /* (voxels, feats_channels), aligned to an element */
     enum vx_dtype feats_dtype;       /* F32, F16 or BF16 */
     void *outputs[VX_OUTPUTS_MAX];   /* (rows, channels) each; NULL = not wanted */
@@ -53,7 +54,8 @@ struct vx_item {
     i64 geometry_ns;    /* out: keys, hash, maps, or the cache look-up */
     i64 compute_ns;     /* out: layers */
     i64 output_ns;      /* out: output conversion */
-    i64 pairs;          /* out: (row, offset) pairs of the first convolution's map */
+    i64 pairs;          /* out: (row, offset) pairs of all maps, each map once */
+    i64 set_voxels;     /* out: voxels of all sets, the request's own among them */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
     enum vx_asking asking;    /* out */

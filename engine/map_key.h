@@ -52,10 +52,12 @@ static inline i32 vx_map_offsets(const struct vx_map_key *key)
     return key->kernel[0] * key->kernel[1] * key->kernel[2];
 }
 
-/* True for the kinds with one row each, whatever the stride is: all of them have V = 1. */
-static inline bool vx_map_is_one(enum vx_map_kind kind)
+/* A map that names one row for each of its own, whatever the stride is: V = 1, and what
+ * counts as its pairs is its rows. */
+static inline bool vx_map_is_one(const struct vx_map_key *key)
 {
-    return kind == VX_MAP_PARENT || kind == VX_MAP_CHILD || kind == VX_MAP_SAMPLE;
+    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD ||
+           key->kind == VX_MAP_SAMPLE;
 }
 
 #endif

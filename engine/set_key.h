@@ -31,6 +31,7 @@
 #ifndef VX_ENGINE_SET_KEY_H
 #define VX_ENGINE_SET_KEY_H
 
+#include "engine/base/limits.h"
 #include "engine/base/types.h"
 
 enum vx_set_rule {
@@ -59,6 +60,12 @@ struct vx_set_key {
 static inline bool vx_set_is_predicted(const struct vx_set_key *key)
 {
     return key->rule == VX_SET_LIVE || key->rule == VX_SET_KEEP;
+}
+/* SPCONV: where the coordinates along an axis end.  With padding, the shape may be larger
+ * than the range of coordinates. */
+static inline i32 vx_set_key_end(const struct vx_set_key *key, int axis)
+{
+    return key->shape[axis] <= VX_AXIS_MAX ? key->shape[axis] : VX_AXIS_MAX + 1;
 }
 
 #endif

@@ -84,6 +84,7 @@ struct vx_signature {
     /* As network.json names them; behind them the coordinates of their sets. */
     struct vx_output outputs[VX_OUTPUTS_MAX];
     i64 voxels_max;    /* in one request */
+    i32 shape[3];      /* spatial_shape; zeros = it has none, nor may a request */
     i64 weights_bytes; /* on the device */
     i32 layers_count;  /* as written in network.json */
     struct vx_batching batching;

@@ -161,17 +161,35 @@ VX_KERNEL(VX_JOIN_THREADS, 4) words_differ(const struct vx_words_differ_args arg
 
 /* --- reported --- */
 
+/* The sum of a piece's pairs, for lane 0 of those that add them up; a single map is its
+ * own. */
+VX_DEVICE uint64_t pairs_sum(const struct vx_piece_results_args *args, int64_t piece,
+                             uint32_t lane)
+{
+    const uint64_t *const *pairs = args->pairs + piece * args->maps;
+    uint64_t sum = 0;
+    for (int64_t m = lane; m < args->maps; m += VX_RESULT_LANES)
+        if (pairs[m]) sum += *pairs[m];
+    for (uint32_t step = 1; args->maps > 1 && step < VX_RESULT_LANES; step *= 2) {
+        uint64_t high = vx_shuffle_xor((uint32_t)(sum >> 32), step);
+        sum += high << 32 | vx_shuffle_xor((uint32_t)sum, step);
+    }
+    return sum;
+}
+
 VX_KERNEL(VX_JOIN_THREADS, 1) piece_results(const struct vx_piece_results_args args)
 {
-    int64_t at = (int64_t)vx_block_x() * VX_JOIN_THREADS + vx_thread();
+    int64_t thread = (int64_t)vx_block_x() * VX_JOIN_THREADS + vx_thread();
+    int64_t at = thread / VX_RESULT_LANES;
+    uint32_t lane = (uint32_t)(thread % VX_RESULT_LANES);
     if (at >= args.count) return;
+    struct vx_piece_result result = {{0, 0}, 0, 0, pairs_sum(&args, at, lane)};
+    if (lane) return;
     struct vx_piece_places places = args.places[at];
-    struct vx_piece_result result = {{0, 0}, 0, 0, 0};
     if (places.fault) {
         result.fault[0] = places.fault[0];
         result.fault[1] = places.fault[1];
     }
     if (places.differs) result.differs = *places.differs;
-    if (places.pairs) result.pairs = *places.pairs;
     args.results[at] = result;
 }

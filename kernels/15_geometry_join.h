@@ -5,7 +5,8 @@
  *                                             else -1
  *                         masks[base_p + r] = masks_p[r]
  *          words_differ   differs_p         = 1 if a_p[i] != b_p[i] for any i, else 0
- *          piece_results  results[p]        = the fault, differs and pairs of piece p
+ *          piece_results  results[p]        = the fault and differs of piece p, and the sum of
+ *                                             its pairs
  * Shapes   piece p: rows_p (N_p), nbr_p (N_p,S), masks_p (N_p,W), a_p, b_p (N_p words)
  *          whole: out (N), nbr (N,S), masks (N,W), N = sum of N_p; results (pieces)
  * Types    i32 rows, u32 masks and words, u64 pairs.
@@ -23,7 +24,7 @@
  *          word; the last writes the answer and leaves zero.
  * Tiles    VX_JOIN_CHUNK units to a block at a time; a unit is 16 bytes of a map or of
  *          words, or one row.
- * Cost     bytes: 8*N rows; 8*N*(S+W) map; 8*N_p compared; 68 each result.
+ * Cost     bytes: 8*N rows; 8*N*(S+W) map; 8*N_p compared; 60 + 16*maps each result.
  * Limits   S a multiple of 4; nbr, nbr_p at multiples of 16 bytes; N <= 2^30.  words are
  *          compared 16 bytes at a time where a_p and b_p are at multiples of 16, else one
  *          by one.  Shares follow each other from block 0 on; a share has at most one
@@ -104,13 +105,16 @@ struct vx_piece_result {
 struct vx_piece_places {
     const uint32_t *fault;   /* (2) */
     const uint32_t *differs; /* (1) */
-    const uint64_t *pairs;   /* (1) */
 };
 struct vx_piece_results_args {
     int64_t count;
+    int64_t maps;                         /* of each piece; >= 0 */
     const struct vx_piece_places *places; /* (count) */
+    const uint64_t *const *pairs;         /* (count, maps) the pairs of a map; NULL = 0 */
     struct vx_piece_result *results;      /* (count) out */
 };
+/* Threads that add up the pairs of one piece: no more than a wave has lanes. */
+#define VX_RESULT_LANES 32
 
 void vx_join_rows_ref(const struct vx_join_rows_args *args);
 void vx_join_map_ref(const struct vx_join_map_args *args);

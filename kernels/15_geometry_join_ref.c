@@ -46,7 +46,10 @@ void vx_piece_results_ref(const struct vx_piece_results_args *args)
         struct vx_piece_result result = {{0, 0}, 0, 0, 0};
         for (int i = 0; at->fault && i < 2; i++) result.fault[i] = at->fault[i];
         if (at->differs) result.differs = *at->differs;
-        if (at->pairs) result.pairs = *at->pairs;
+        for (int64_t m = 0; m < args->maps; m++) {
+            const uint64_t *pairs = args->pairs[p * args->maps + m];
+            if (pairs) result.pairs += *pairs;
+        }
         args->results[p] = result;
     }
 }

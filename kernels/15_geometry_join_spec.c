@@ -39,8 +39,9 @@ static struct vx_grid piece_results_grid(const struct vx_tile *tile, const void 
 {
     (void)tile;
     const struct vx_piece_results_args *it = args;
-    return (struct vx_grid){
-        (uint32_t)((it->count + VX_JOIN_THREADS - 1) / VX_JOIN_THREADS), 1, 1};
+    const int64_t threads = it->count * VX_RESULT_LANES;
+    return (struct vx_grid){(uint32_t)((threads + VX_JOIN_THREADS - 1) / VX_JOIN_THREADS),
+                            1, 1};
 }
 
 static void join_rows_ref(const void *args, enum vx_number type)

@@ -38,6 +38,8 @@
 /* Entries of a parameter map.  The protocol knows 8 keys, and stock clients send no more.
  * Small, because each key is compared with those behind it. */
 #define VX_PARAMETERS_MAX 64
+/* Voxels of a spatial_shape along an axis: the range of coordinates from 0 on. */
+#define VX_SHAPE_AXIS_MAX 131072
 
 /* Dimensions of a shape: ours have 2; stock clients' tests send up to 4. */
 #define VX_RANK_MAX 8

@@ -90,6 +90,36 @@ static vx_status parameter_geometry(const struct place *place, const Parameter *
     return VX_OK;
 }
 
+/* Three sizes as in "1440x1440x40", the way strides are written in answers. */
+static vx_status parameter_shape(const struct place *place, const Parameter *value,
+                                 struct vx_why *why, i32 shape[3])
+{
+    VX_ENSURE_WHY(value_kind(value) == CASE(STRING_PARAM), why, INVALID_ARGUMENT,
+                  "a parameter has the wrong type",
+                  PLACE_FORMAT ": expected string_param, got %s", PLACE_TEXT(place),
+                  value_kind_name(value));
+    const char *at = value->string_param;
+    bool good = true;
+    for (int axis = 0; axis < 3; axis++) {
+        i64 size = 0;
+        size_t digits = strspn(at, "0123456789");
+        for (size_t i = 0; i < digits && size <= VX_SHAPE_AXIS_MAX; i++)
+            size = size * 10 + (at[i] - '0');
+        at += digits;
+        good = good && size >= 1 && size <= VX_SHAPE_AXIS_MAX;
+        good = good && *at == (axis < 2 ? 'x' : '\0');
+        if (!good) break;
+        shape[axis] = (i32)size;
+        at++;
+    }
+    VX_ENSURE_WHY(
+        good, why, INVALID_ARGUMENT, "a parameter is not a shape",
+        PLACE_FORMAT
+        ": expected three sizes of 1 to %d, as in \"1440x1440x40\", got '%.60s'",
+        PLACE_TEXT(place), VX_SHAPE_AXIS_MAX, value->string_param);
+    return VX_OK;
+}
+
 static bool starts_with(const char *text, const char *prefix)
 {
     return !strncmp(text, prefix, strlen(prefix));
@@ -140,6 +170,8 @@ static vx_status parameter_read(const char *key, const Parameter *value,
         return parameter_flag(&place, value, why, &request->timing);
     if (!strcmp(key, "coords_ref"))
         return parameter_geometry(&place, value, why, request);
+    if (!strcmp(key, "spatial_shape"))
+        return parameter_shape(&place, value, why, request->shape);
     if (!strcmp(key, "timeout")) {
         u64 timeout_us;
         VX_TRY(parameter_count(&place, value, why, &timeout_us));

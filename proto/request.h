@@ -86,6 +86,7 @@ struct vx_request {
     struct vx_request_region outputs_region[VX_REQUEST_OUTPUTS_MAX]; /* where each goes */
     u64 priority;      /* 0 = default, 1 = highest */
     i64 timeout_us;    /* 0 = none */
+    i32 shape[3];      /* parameter `spatial_shape`; zeros = not given */
     bool timing;       /* parameter `timing`: the answer has times and cost */
     bool coords_named; /* parameter `coords_ref` is there: the answer has it too */
     /* Its value if that is not "": the geometry to use, without an input coords. */
@@ -112,7 +113,8 @@ struct vx_reply_tensor {
  *   output_ns     converting and copying outputs
  *   total_ns      from the request's headers to its answer
  *   geometry_hit  bool: every map came from the cache
- *   pairs         pairs of the first map: the request's cost, beside N
+ *   pairs         pairs of all its maps: the request's cost
+ *   set_voxels    voxels of all its sets: N, without others
  *   batch_size    requests in its batch
  *   batch_voxels  voxels in its batch
  *   device        text: the device and its worker

@@ -20,7 +20,7 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
-        *id, *coords_ref, *feats;
+        *id, *coords_ref, *feats, *shape;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
     bool isometric, quiet, name_geometry, resend, shm, raw_feats, one_sample;
@@ -350,7 +350,8 @@ static enum voxel_code run_request(const struct infer_options *options,
         .places = sending->shm.places,
         .places_count = sending->shm.outputs_count,
         .priority = (uint64_t)options->priority,
-        .timing = true};
+        .timing = true,
+        .spatial_shape = options->shape};
     cli_progress("waiting for the answer");
     code = send_request(options, sending->client, &request, answer, error);
     if (!code) code = answer_check_model(*answer, sending->info, error);

@@ -14,7 +14,7 @@ void vx_item_begin(struct vx_item *item)
     VX_ASSERT(item->voxels <= VX_VOXELS_MAX);
     VX_ASSERT(item->coords_columns == 3 || item->coords_columns == 4);
     item->convert_ns = item->geometry_ns = item->compute_ns = item->output_ns = 0;
-    item->pairs = 0;
+    item->pairs = item->set_voxels = 0;
     item->geometry_hit = item->geometry_kept = false;
     item->asking = VX_ASKING_NONE;
     memset(item->rows, 0, sizeof item->rows);

@@ -87,6 +87,7 @@ static void model_sign(struct vx_model *model)
     memcpy(signature->coords_name, network->coords_name, VX_NAME_BYTES);
     memcpy(signature->feats_name, network->feats_name, VX_NAME_BYTES);
     signature->feats_channels = network->feats_channels;
+    memcpy(signature->shape, network->sets[0].shape, sizeof signature->shape);
     i32 features = network->outputs_count;
     signature->outputs_count = features + network->coords_count;
     for (i32 o = 0; o < features; o++) {

@@ -300,7 +300,7 @@ bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer
                                .from = vx_network_set(network, layer->inputs[0]),
                                .to = layer->set};
     if (!layer->v) return false;
-    bool one = vx_map_is_one(key->kind);
+    bool one = vx_map_is_one(key);
     if (key->kind == VX_MAP_DOWN && key->from == key->to && is_centred(layer))
         key->kind = VX_MAP_SUBM;
     /* A dense convolution of one offset is a product of its own row. */

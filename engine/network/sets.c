@@ -66,16 +66,24 @@ static i64 divide_up(i64 a, i64 b)
     return (a + b - 1) / b;
 }
 
+i32 vx_set_size(const struct vx_set_key *key, int axis, i32 from)
+{
+    const i32 stride = key->stride[axis];
+    if (key->rule == VX_SET_FLOOR) return (i32)divide_up(from, stride);
+    if (makes_children(key)) return 0;
+    if (key->rule == VX_SET_SAMPLES) return 1;
+    if (key->rule != VX_SET_SPCONV) return from;
+    const i64 reach = (i64)key->dilation[axis] * (key->kernel[axis] - 1);
+    const i64 left = from + 2 * (i64)key->padding[axis] - reach - 1;
+    return left < 0 ? -1 : (i32)(left / stride) + 1;
+}
+
 static void set_shape(struct vx_set *set, const struct vx_set *from)
 {
-    for (int axis = 0; axis < 3; axis++) {
-        i32 size = from->shape[axis], stride = set->key.stride[axis];
-        if (set->key.rule == VX_SET_SPCONV) size = set->key.shape[axis];
-        if (set->key.rule == VX_SET_FLOOR) size = (i32)divide_up(size, stride);
-        if (makes_children(&set->key)) size = 0;
-        if (set->key.rule == VX_SET_SAMPLES) size = 1;
-        set->shape[axis] = size;
-    }
+    for (int axis = 0; axis < 3; axis++)
+        set->shape[axis] = set->key.rule == VX_SET_SPCONV
+                               ? set->key.shape[axis]
+                               : vx_set_size(&set->key, axis, from->shape[axis]);
 }
 
 /* A voxel of a chain of windows depends on a window of voxels of its base: of `reach`,

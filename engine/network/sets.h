@@ -44,6 +44,9 @@ i32 vx_sets_find(const struct vx_set *sets, i32 count, const struct vx_set_key *
  * left to the caller, who knows the layer. */
 void vx_set_init(struct vx_set *set, const struct vx_set *sets,
                  const struct vx_set_key *key, i32 layer);
+/* How far a set reaches along an axis (coordinates are 0 to that - 1) if the set that it is
+ * made from reaches to `from`; 0 = not bounded, -1: its kernel is larger. */
+i32 vx_set_size(const struct vx_set_key *key, int axis, i32 from);
 /* The most rows that each set can have when set 0 has n: at most VX_VOXELS_MAX, and at
  * most its rows_max if that is set. */
 void vx_sets_rows_max(const struct vx_set *sets, i32 count, i64 n, i64 rows[VX_SETS_MAX]);

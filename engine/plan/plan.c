@@ -280,15 +280,57 @@ vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows, bool 
     return VX_OK;
 }
 
-vx_status vx_plan_outside(const struct vx_plan *plan, i64 row, struct vx_why *why)
+const i32 *vx_plan_shape(const struct vx_plan *plan, const i32 own[3])
 {
-    const i32 *shape = plan->sets[0].shape;
+    return own[0] ? own : plan->sets[0].shape;
+}
+
+vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3], struct vx_why *why,
+                         i32 shapes[VX_SETS_MAX][3])
+{
+    memcpy(shapes[0], vx_plan_shape(plan, own), sizeof shapes[0]);
+    for (i32 s = 1; s < plan->sets_count; s++)
+        for (int axis = 0; axis < 3; axis++) {
+            const struct vx_set *set = &plan->sets[s];
+            const i32 from = shapes[set->key.from][axis];
+            shapes[s][axis] = vx_set_size(&set->key, axis, from);
+            VX_ENSURE_WHY(shapes[s][axis] >= 0, why, INVALID_ARGUMENT,
+                          "a kernel is larger than the spatial shape",
+                          "spatial_shape %dx%dx%d: along axis %d layer \"%.*s\" reads %d "
+                          "voxels, which is less than its kernel reaches over",
+                          shapes[0][0], shapes[0][1], shapes[0][2], axis, VX_NAME_SHOWN,
+                          plan->graph->network->layers[set->layer].name, from);
+        }
+    return VX_OK;
+}
+
+vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3], i64 row,
+                          struct vx_why *why)
+{
+    const i32 *shape = vx_plan_shape(plan, own);
     char which[32] = "a row of coords";
     if (row >= 0) snprintf(which, sizeof which, "coords row %lld", (long long)row);
-    VX_FAIL_WHY(why, INVALID_ARGUMENT, "a voxel lies outside of the spatial shape",
-                "%s lies outside of the network's spatial_shape: expected 0 to %d, 0 to "
-                "%d and 0 to %d in the last three columns",
-                which, shape[0] - 1, shape[1] - 1, shape[2] - 1);
+    VX_FAIL_WHY(
+        why, INVALID_ARGUMENT, "a voxel lies outside of the spatial shape",
+        "%s lies outside of the %s's spatial_shape: expected 0 to %d, 0 to %d and 0 "
+        "to %d in the last three columns",
+        which, shape == own ? "request" : "network", shape[0] - 1, shape[1] - 1,
+        shape[2] - 1);
+}
+
+i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows)
+{
+    i64 sum = 0;
+    for (i32 i = 0; i < plan->sets_count; i++) sum += rows[i];
+    return sum;
+}
+
+i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows)
+{
+    i64 sum = 0;
+    for (i32 i = 0; i < plan->maps_count; i++)
+        if (vx_map_is_one(&plan->maps[i])) sum += rows[plan->maps[i].to];
+    return sum;
 }
 
 vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set, const i32 voxel[4],

@@ -108,10 +108,21 @@ const char *vx_plan_need_text(const struct vx_plan *plan, char out[VX_PLAN_NEED_
  * `exact`: it has so many, else at least so many. */
 VX_MUST_USE vx_status vx_plan_check_set(const struct vx_plan *plan, i32 set, i64 rows,
                                         bool exact, struct vx_why *why);
-/* Fails with INVALID_ARGUMENT: this row of the request lies outside of the network's
- * spatial shape.  -1: some row. */
-VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, i64 row,
-                                      struct vx_why *why);
+/* The spatial shape of a request: its own, or if that is zeros the network's; zeros: none.
+ */
+const i32 *vx_plan_shape(const struct vx_plan *plan, const i32 own[3]);
+/* The shape of each set for a request with that spatial shape of its own.  Fails with
+ * INVALID_ARGUMENT if a kernel is larger than what it reads. */
+VX_MUST_USE vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3],
+                                     struct vx_why *why, i32 shapes[VX_SETS_MAX][3]);
+/* Fails with INVALID_ARGUMENT: this row of the request lies outside of its spatial shape.
+ * -1: some row. */
+VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3],
+                                      i64 row, struct vx_why *why);
+/* The rows of all sets together. */
+i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows);
+/* The pairs of the maps for which vx_map_is_one. */
+i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows);
 /* Fails with INVALID_ARGUMENT: the logit of this voxel of the set that `set` is made from,
  * sample x y z, is not a number; `child`: which of them, 0 for KEEP. */
 VX_MUST_USE vx_status vx_plan_not_a_number(const struct vx_plan *plan, i32 set,

@@ -8,6 +8,7 @@
 
 _Static_assert(VX_OUTPUTS_MAX == VX_REQUEST_OUTPUTS_MAX,
                "a request can name every output a model can have");
+_Static_assert(VX_SHAPE_AXIS_MAX == VX_AXIS_MAX + 1, "coordinates and shapes end alike");
 _Static_assert(VX_NAME_BYTES == VX_WIRE_NAME_BYTES, "names fit both sides of the codec");
 
 static enum vx_dtype admit_feats_dtype(enum vx_wire_type type)
@@ -195,6 +196,23 @@ static vx_status admit_outputs(const char *model, const struct vx_signature *sig
     return VX_OK;
 }
 
+/* A shape of its own replaces the network's.  Where that has none, its answers do not
+ * depend on one, and a client that sends one expects something else. */
+static vx_status admit_shape(const char *model, const struct vx_signature *signature,
+                             const struct vx_request *request, struct vx_why *why,
+                             struct vx_admitted *admitted)
+{
+    if (!request->shape[0]) return VX_OK;
+    VX_ENSURE_WHY(signature->shape[0], why, INVALID_ARGUMENT,
+                  "the model has no spatial shape",
+                  "parameter 'spatial_shape': model '%.60s' has no spatial_shape that a "
+                  "request could replace",
+                  model);
+    if (memcmp(request->shape, signature->shape, sizeof signature->shape) != 0)
+        memcpy(admitted->shape, request->shape, sizeof admitted->shape);
+    return VX_OK;
+}
+
 void vx_admit_rows(const struct vx_signature *signature, struct vx_admitted *admitted)
 {
     for (i32 o = 0; o < signature->outputs_count; o++) {
@@ -218,6 +236,7 @@ vx_status vx_admit(const char *model, const struct vx_signature *signature,
                   "more voxels than the model serves in one request",
                   "model '%.60s' serves at most %lld voxels in one request, got %lld",
                   model, (long long)signature->voxels_max, (long long)admitted->voxels);
+    VX_TRY(admit_shape(model, signature, request, why, admitted));
     return admit_outputs(model, signature, request, why, admitted);
 }
 

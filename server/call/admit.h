@@ -23,6 +23,7 @@ struct vx_admitted {
     const struct vx_request_tensor *coords, *feats;
     i64 voxels;         /* N */
     i32 coords_columns; /* 3 or 4; 0 without coords */
+    i32 shape[3];       /* spatial_shape in place of the network's; zeros: that */
     enum vx_dtype feats_dtype;
     i32 outputs_count;
     i32 outputs[VX_OUTPUTS_MAX]; /* numbers in the signature, in the answer's order */

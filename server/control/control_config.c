@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     4
+#define CONFIG_LIMITS     5
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
@@ -93,6 +93,16 @@ static void config_add_limit(struct config_answer *answer, char *name, i64 value
     VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
     snprintf(text, VX_CONTROL_NUMBER_BYTES, "%lld", (long long)value);
     config_add_text(answer, name, text);
+}
+
+/* "1440x1440x40", as a request may send one of its own; nothing where there is none. */
+static void config_add_shape(struct config_answer *answer, const i32 shape[3])
+{
+    char *text = answer->parameter_texts[answer->config.n_parameters];
+    if (!shape[0]) return;
+    VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
+    snprintf(text, VX_CONTROL_NUMBER_BYTES, "%dx%dx%d", shape[0], shape[1], shape[2]);
+    config_add_text(answer, "spatial_shape", text);
 }
 
 /* "coords.NAME" and "stride.NAME" of outputs whose rows are not the request's: ModelOutput
@@ -260,6 +270,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_add_limit(answer, "batch_voxels_max", signature->batching.voxels_max);
     config_add_limit(answer, "batch_requests_max", signature->batching.requests_max);
     config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
+    config_add_shape(answer, signature->shape);
     config_add_outputs(answer, signature);
     question->answer = &answer->response.base;
     return VX_OK;

@@ -96,7 +96,7 @@ static i32 row_add(struct vx_geometries *g, struct vx_coords_ref coords_ref)
 }
 
 void vx_geometries_kept(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        i32 worker, i64 voxels, i64 pairs)
+                        i32 worker, i64 voxels, const struct vx_geometry_cost *cost)
 {
     VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
     if (!vx_coords_ref_there(coords_ref)) return; /* a worker may report anything */
@@ -111,9 +111,9 @@ void vx_geometries_kept(struct vx_geometries *geometries, struct vx_coords_ref c
     struct vx_geometry_fact *fact = &g->rows[r].fact;
     fact->workers |= 1u << worker;
     fact->voxels = voxels;
-    /* A model without a neighbour map reports 0 and does not change another model's
-     * count. */
-    if (pairs > 0) fact->pairs = pairs;
+    /* A model without a neighbour map reports 0 and does not replace what another one
+     * costs. */
+    if (cost->pairs > 0) fact->cost = *cost;
 }
 
 bool vx_geometries_find(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,

@@ -6,7 +6,7 @@
  * removed from the entry; the request tries another holder or is answered
  * FAILED_PRECONDITION.
  *
- *   vx_geometries_kept(geometries, content, worker, voxels, pairs);
+ *   vx_geometries_kept(geometries, content, worker, voxels, &cost);
  *   if (vx_geometries_find(geometries, content, &fact)) job->holders = fact.workers;
  *   vx_geometries_gone(geometries, content, worker);
  *   vx_geometries_worker_down(geometries, worker);
@@ -29,10 +29,16 @@
 /* As many as sixteen workers keep when each is full of small geometries. */
 #define VX_GEOMETRIES_MAX 65536
 
+/* What a request with the geometry costs one model: others make other sets and maps. */
+struct vx_geometry_cost {
+    i32 instance;   /* the model version */
+    i64 pairs;      /* of all neighbour maps; 0 = the model has none */
+    i64 set_voxels; /* of all sets */
+};
 struct vx_geometry_fact {
     u32 workers; /* a bit per worker that reported to hold it */
     i64 voxels;
-    i64 pairs; /* of the first neighbour map; 0 = the model has none */
+    struct vx_geometry_cost cost; /* as reported last */
 };
 
 struct vx_geometries;
@@ -42,7 +48,7 @@ void vx_geometries_close(struct vx_geometries **geometries);
 
 /* Does nothing for a geometry without a coords_ref. */
 void vx_geometries_kept(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        i32 worker, i64 voxels, i64 pairs);
+                        i32 worker, i64 voxels, const struct vx_geometry_cost *cost);
 /* False when the front does not know it.  Counts as a use. */
 bool vx_geometries_find(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
                         struct vx_geometry_fact *fact);

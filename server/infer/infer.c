@@ -42,6 +42,7 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
     reply_add(reply, "geometry_hit", end->done->geometry_hit);
     reply->parameters[reply->parameters_count - 1].kind = VX_PARAMETER_BOOL;
     reply_add(reply, "pairs", end->done->pairs);
+    reply_add(reply, "set_voxels", end->done->set_voxels);
     reply_add(reply, "batch_size", end->batch_items);
     reply_add(reply, "batch_voxels", end->batch_voxels);
     reply_add(reply, "device", 0);
@@ -194,12 +195,13 @@ static vx_status infer_check_voxels(const struct vx_infer *infer,
                                     const struct vx_call *call, struct vx_why *why)
 {
     i64 most = infer->config->voxels_max, now = vx_sched_voxels(infer->sched);
+    i64 more = vx_sched_set_voxels(infer->sched, &call->job);
     char hint[HINT_BYTES];
-    VX_ENSURE_WHY(!most || now + call->job.voxels <= most || !now, why,
-                  RESOURCE_EXHAUSTED, "too many voxels are in flight",
+    VX_ENSURE_WHY(!most || now + more <= most || !now, why, RESOURCE_EXHAUSTED,
+                  "too many voxels are in flight",
                   "%lld voxels are in flight and %lld more would exceed the server's "
                   "voxels_max of %lld; %s",
-                  (long long)now, (long long)call->job.voxels, (long long)most,
+                  (long long)now, (long long)more, (long long)most,
                   infer_hint(infer, call, hint));
     return VX_OK;
 }
@@ -223,7 +225,10 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     if (vx_coords_ref_there(coords_ref) &&
         vx_geometries_find(infer->geometries, coords_ref, &fact)) {
         call->job.holders = fact.workers;
-        call->job.pairs = fact.pairs;
+        if (fact.cost.instance == call->job.instance) {
+            call->job.pairs = fact.cost.pairs;
+            call->job.set_voxels = fact.cost.set_voxels;
+        }
     }
     call->job.must_hold = vx_coords_ref_there(call->request.coords_ref);
     if (!call->job.must_hold) return VX_OK;

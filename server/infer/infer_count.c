@@ -70,6 +70,7 @@ static void infer_count_run(struct vx_instance_stats *stats, const struct vx_cal
     stats->last_inference_ms = (u64)vx_clock_wall_ms();
     stats->voxels += (u64)call->job.voxels;
     stats->pairs += (u64)done->pairs;
+    stats->set_voxels += (u64)done->set_voxels;
     duration_add(&stats->success, steps->end_ns - steps->decoded_ns);
     duration_add(&stats->queue, infer_queue_ns(steps));
     duration_add(&stats->compute_input, steps->input_end_ns - steps->compute_ns);
@@ -260,7 +261,7 @@ struct vx_infer_times vx_infer_times_make(const struct vx_message_done *done)
 /* Sums over the items that ran, without those that were sent back before. */
 struct batch_ran {
     i32 items, well;
-    i64 voxels;
+    i64 voxels, set_voxels;
 };
 static struct batch_ran batch_ran_make(const struct vx_infer_batch *batch)
 {
@@ -271,6 +272,7 @@ static struct batch_ran batch_ran_make(const struct vx_infer_batch *batch)
         ran.items++;
         ran.well += item->code == VX_CODE_OK;
         ran.voxels += batch->plan->jobs[i]->voxels;
+        ran.set_voxels += item->set_voxels;
     }
     return ran;
 }
@@ -299,6 +301,7 @@ void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *b
     struct vx_metrics_batch sample = {
         .requests = ran.items,
         .voxels = ran.voxels,
+        .set_voxels = ran.set_voxels,
         .voxels_max = row->signature.batching.voxels_max,
         .device_ns = done->device_ns,
         .predicted_ns = plan->predicted_ns,

@@ -23,6 +23,7 @@ static struct vx_run_item infer_run_item(const struct vx_infer *infer,
         .asks = vx_infer_asks(infer, call),
     };
     if (admitted->coords) item.coords = admitted->coords->place;
+    memcpy(item.shape, admitted->shape, sizeof item.shape);
     memcpy(item.outputs, call->outputs, sizeof item.outputs);
     return item;
 }
@@ -123,9 +124,11 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
     struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
+    const struct vx_geometry_cost cost = {call->job.instance, end->done->pairs,
+                                          end->done->set_voxels};
     if (end->done->geometry_kept)
         vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
-                           end->done->pairs);
+                           &cost);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;
@@ -161,6 +164,7 @@ static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_d
         }
         if (item->code != VX_CODE_OK) end.device_ns = 0;
         end.pairs += item->pairs;
+        end.set_voxels += item->set_voxels;
     }
     return end;
 }

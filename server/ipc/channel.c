@@ -62,30 +62,45 @@ const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item)
     return why < 0 ? &none : done_why_at(done, why);
 }
 
+static bool is_within(i64 value, i64 min, i64 max)
+{
+    return value >= min && value <= max;
+}
+
 static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
 {
     if (bytes < offsetof(struct vx_message_done, items)) return false;
     if (done->items_count < 1 || done->items_count > VX_BATCH_ITEMS_MAX) return false;
     if (done->whys_count < 0 || done->whys_count > done->items_count) return false;
     if (bytes != vx_message_done_bytes(done)) return false;
-    for (i32 i = 0; i < done->items_count; i++)
-        if (done->items[i].why < -1 || done->items[i].why >= done->whys_count)
+    for (i32 i = 0; i < done->items_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        if (item->why < -1 || item->why >= done->whys_count) return false;
+        if (!is_within(item->set_voxels, 0, (i64)VX_SETS_MAX * VX_VOXELS_MAX))
             return false;
+    }
     for (i32 k = 0; k < done->whys_count; k++)
         if (!memchr(done_why_at(done, k)->text, 0, VX_WHY_BYTES)) return false;
     return true;
 }
 
-static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
+/* Zeros, or three sizes. */
+static bool shape_is_sound(const i32 shape[3])
 {
-    return bytes >= offsetof(struct vx_message_run, items) && run->items_count >= 1 &&
-           run->items_count <= VX_BATCH_ITEMS_MAX &&
-           bytes == vx_message_run_bytes(run->items_count);
+    const i64 least = shape[0] != 0, most = least ? VX_AXIS_MAX + 1 : 0;
+    for (int axis = 0; axis < 3; axis++)
+        if (!is_within(shape[axis], least, most)) return false;
+    return true;
 }
 
-static bool is_within(i64 value, i64 min, i64 max)
+static bool run_is_whole(const struct vx_message_run *run, size_t bytes)
 {
-    return value >= min && value <= max;
+    if (bytes < offsetof(struct vx_message_run, items)) return false;
+    if (!is_within(run->items_count, 1, VX_BATCH_ITEMS_MAX)) return false;
+    if (bytes != vx_message_run_bytes(run->items_count)) return false;
+    for (i32 i = 0; i < run->items_count; i++)
+        if (!shape_is_sound(run->items[i].shape)) return false;
+    return true;
 }
 
 /* ------- places of outputs ------- */
@@ -197,7 +212,8 @@ static bool signature_is_sound(const struct vx_signature *signature)
         if (!has_end(output->stride, VX_SET_STRIDE_BYTES)) return false;
         if (!output_is_sound(signature, output)) return false;
     }
-    return is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
+    return shape_is_sound(signature->shape) &&
+           is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
            signature->weights_bytes >= 0 && batching_is_sound(&signature->batching);
 }
 

@@ -88,6 +88,7 @@ struct vx_run_item {
     struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted, or asked for later */
     i64 voxels;
     i32 coords_columns;
+    i32 shape[3];    /* vx_item.shape */
     i32 feats_dtype; /* enum vx_dtype */
     u32 asks;        /* a bit for each output whose place comes later: vx_item.asks */
 };
@@ -127,7 +128,7 @@ struct vx_done_item {
     i32 region_lost;
     bool ran; /* it was given to the device: not refused before */
     bool geometry_hit, geometry_kept;
-    i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs;
+    i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs, set_voxels;
 };
 struct vx_message_done {
     struct vx_message_head head;

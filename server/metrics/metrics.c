@@ -133,13 +133,13 @@ void vx_metrics_observe_batch(struct vx_metrics *metrics,
                               const struct vx_metrics_batch *batch)
 {
     vx_metrics_turn(metrics, vx_clock_ns());
-    u64 voxels = not_negative(batch->voxels);
+    u64 set_voxels = not_negative(batch->set_voxels);
     observe(metrics, VX_HISTOGRAM_BATCH_REQUESTS, not_negative(batch->requests));
-    observe(metrics, VX_HISTOGRAM_BATCH_VOXELS, voxels);
+    observe(metrics, VX_HISTOGRAM_BATCH_VOXELS, not_negative(batch->voxels));
     observe(metrics, VX_HISTOGRAM_BORDER, not_negative(batch->border_ns));
     if (batch->voxels_max > 0)
         observe(metrics, VX_HISTOGRAM_BATCH_FILL,
-                (u64)((f64)voxels / (f64)batch->voxels_max * 1e9));
+                (u64)((f64)set_voxels / (f64)batch->voxels_max * 1e9));
     if (batch->predicted_ns > 0 && batch->device_ns > 0)
         observe(metrics, VX_HISTOGRAM_BATCH_PREDICTION,
                 (u64)llabs(batch->device_ns - batch->predicted_ns));

@@ -77,6 +77,7 @@ void vx_metrics_observe_request(struct vx_metrics *metrics,
 /* One device batch that has ended. */
 struct vx_metrics_batch {
     i64 requests, voxels;
+    i64 set_voxels; /* of all sets */
     i64 voxels_max; /* the model's budget */
     i64 border_ns;  /* in the IPC channel, both ways: RUN to the worker, DONE back */
     i64 device_ns;

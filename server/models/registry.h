@@ -56,7 +56,7 @@ struct vx_instance_stats {
     u64 execution_count;   /* device batches with at least one successful request */
     u64 last_inference_ms; /* since 1970 */
     u64 voxels;            /* of successful requests */
-    u64 pairs;
+    u64 pairs, set_voxels; /* of all their neighbour maps; of all their sets */
     struct vx_duration success, fail;
     struct vx_duration queue;          /* until the device began with the request */
     struct vx_duration compute_input;  /* features copied to the device and converted */

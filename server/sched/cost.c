@@ -117,14 +117,15 @@ i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
     return ns > 0 ? ns : 1;
 }
 
-void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 pairs, i64 voxels)
+void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 needed, i64 voxels)
 {
-    if (pairs <= 0 || voxels <= 0) return;
-    ratio->pairs = ratio->pairs * KEEP + (f64)pairs;
+    if (needed <= 0 || voxels <= 0) return;
+    ratio->needed = ratio->needed * KEEP + (f64)needed;
     ratio->voxels = ratio->voxels * KEEP + (f64)voxels;
 }
 
-f64 vx_cost_ratio_pairs(const struct vx_cost_ratio *ratio, i64 voxels)
+f64 vx_cost_ratio_expect(const struct vx_cost_ratio *ratio, i64 voxels)
 {
-    return ratio->voxels > 0 ? (f64)voxels * (ratio->pairs / ratio->voxels) : (f64)voxels;
+    return ratio->voxels > 0 ? (f64)voxels * (ratio->needed / ratio->voxels)
+                             : (f64)voxels;
 }

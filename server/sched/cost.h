@@ -1,11 +1,11 @@
 /* cost - predicts how long a batch will take, from the times of earlier batches.
  *
  * A device's time for a batch is nearly linear: launches and copies cost the same for any
- * batch, the rest grows with the (row, offset) pairs of its neighbour maps.  The line is
- * fitted by least squares.  Older measurements lose weight with each new one, so that the
- * prediction follows a device that slows down after some tens of batches.  Building
- * geometries is predicted separately, per voxel, because a batch whose geometries are
- * cached builds none.
+ * batch, the rest grows with the (row, offset) pairs of its neighbour maps, which for one
+ * model are always the same maps.  The line is fitted by least squares.  Older
+ * measurements lose weight with each new one, so that the prediction follows a device
+ * that slows down after some tens of batches.  Building geometries is predicted
+ * separately, per voxel, because a batch whose geometries are cached builds none.
  *
  *   vx_cost_learn(&cost, &(struct vx_cost_seen){.ns = ns, .pairs = pairs, ...});
  *   i64 ns = vx_cost_predict_ns(&cost, pairs, build_voxels);      0 = not known yet
@@ -60,12 +60,13 @@ i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs);
 /* Time to build the geometries of that many voxels; `otherwise_ns` until one was seen. */
 i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns);
 
-/* Recent pairs per voxel of one model. */
+/* What recent requests of one model needed for each of their voxels: pairs, or voxels of
+ * all sets. */
 struct vx_cost_ratio {
-    f64 pairs, voxels;
+    f64 needed, voxels;
 };
-void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 pairs, i64 voxels);
-/* The expected pairs of `voxels` voxels; `voxels` itself until pairs were measured. */
-f64 vx_cost_ratio_pairs(const struct vx_cost_ratio *ratio, i64 voxels);
+void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 needed, i64 voxels);
+/* What is expected of `voxels` voxels; `voxels` itself until something was learned. */
+f64 vx_cost_ratio_expect(const struct vx_cost_ratio *ratio, i64 voxels);
 
 #endif

@@ -51,7 +51,7 @@ void vx_sched_instance_set(struct vx_sched *sched, i32 instance,
     struct sched_instance *i = vx_sched_instance(sched, instance);
     i->batching = *batching;
     if (!fresh) return;
-    i->ratio = (struct vx_cost_ratio){0};
+    i->ratio = i->set_ratio = (struct vx_cost_ratio){0};
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) i->costs[w] = (struct vx_cost){0};
 }
 
@@ -142,7 +142,7 @@ static bool job_is_poison(struct vx_sched *sched, struct vx_job *job, i32 worker
     job->next = NULL;
     job->state = VX_JOB_NEW;
     sched->running--;
-    sched->running_voxels -= job->voxels;
+    sched->running_voxels -= job->set_voxels;
     job->deaths += deaths;
     if (job->deaths >= VX_JOB_DEATHS_MAX) {
         vx_sched_job_leaves(sched, job);
@@ -200,6 +200,7 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                                                        : end->geometry_ns;
     instance->learned_ns = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
+    vx_cost_ratio_learn(&instance->set_ratio, end->set_voxels, voxels);
     vx_cost_learn(&instance->costs[end->worker],
                   &(struct vx_cost_seen){
                       .ns = end->device_ns - build_ns,
@@ -255,6 +256,7 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
     plan->batch = end->batch;
     plan->jobs_count = 0;
     plan->voxels = batch->voxels;
+    plan->set_voxels = batch->set_voxels;
     plan->pairs = end->pairs > 0 ? end->pairs : batch->pairs;
     plan->predicted_ns = batch->predicted_ns;
     struct vx_job *next;
@@ -266,7 +268,7 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
         plan->jobs[plan->jobs_count++] = job;
     }
     sched->running -= plan->jobs_count;
-    sched->running_voxels -= plan->voxels;
+    sched->running_voxels -= plan->set_voxels;
     batch_remove(w, at, end->now_ns);
     return true;
 }

@@ -12,9 +12,12 @@
  * All jobs of a batch are of one instance.  A batch begins with the first job of the
  * queue that a worker can run now, and takes further jobs of that instance in their
  * order, as long as voxels, pairs and requests fit; a job that does not fit is passed
- * over and keeps its place (look-ahead).  An idle worker waits for further jobs for at
- * most delay_us after the first job was submitted, and does not wait once the batch is
- * full.  For a busy worker no such wait is needed: jobs gather while it is busy.
+ * over and keeps its place (look-ahead).  Voxels are those of all sets that the network
+ * makes of the request's, pairs those of all its maps: what a job brings is known if its
+ * geometry is, and otherwise expected from recent jobs of the instance.  An idle worker
+ * waits for further jobs for at most delay_us after the first job was submitted, and does
+ * not wait once the batch is full.  For a busy worker no such wait is needed: jobs gather
+ * while it is busy.
  *
  * Within a level clients take turns: each gets the same share of the devices, measured in
  * voxels, however many of its requests wait (weighted fair queueing: Demers, Keshav,
@@ -78,7 +81,8 @@ struct vx_job {
     enum vx_job_state state;
     i32 instance;    /* which model version: its number in the registry */
     i64 voxels;      /* N */
-    i64 pairs;       /* of the first neighbour map; 0 = not known: they are estimated */
+    i64 pairs;       /* of all its neighbour maps; 0 = not known: they are estimated */
+    i64 set_voxels;  /* of all its sets; 0 = not known: submit writes what is expected */
     u64 client;      /* its connection, which takes turns with others; 0 = not known */
     u64 priority;    /* 1 is highest; 0 = not set */
     i64 deadline_ns; /* gRPC's; VX_NEVER when none */
@@ -106,6 +110,7 @@ struct vx_batch_plan {
     i32 jobs_count;
     struct vx_job *jobs[VX_BATCH_ITEMS_MAX];
     i64 voxels;       /* sum */
+    i64 set_voxels;   /* sum, as pairs */
     i64 pairs;        /* sum, estimated where it is not known */
     i64 predicted_ns; /* on the device; 0 = no prediction yet */
 };
@@ -114,9 +119,9 @@ struct vx_batch_end {
     i32 worker;
     u64 batch;
     i64 now_ns;
-    i64 device_ns;   /* 0: not measured, nothing is learned */
-    i64 geometry_ns; /* the part of device_ns that built geometries */
-    i64 pairs;       /* sum over its items; 0 = not known */
+    i64 device_ns;         /* 0: not measured, nothing is learned */
+    i64 geometry_ns;       /* the part of device_ns that built geometries */
+    i64 pairs, set_voxels; /* sums over its items; 0 = not known */
     /* A bit per job, in the batch's order: the worker refused it before it ran. */
     u64 refused;
 };
@@ -210,8 +215,11 @@ i64 vx_sched_next_ns(const struct vx_sched *sched);
 i32 vx_sched_worker_batches(const struct vx_sched *sched, i32 worker);
 i32 vx_sched_queued(const struct vx_sched *sched);
 i32 vx_sched_running(const struct vx_sched *sched);
+/* Voxels of all sets of the jobs that wait, or that wait or run. */
 i64 vx_sched_queued_voxels(const struct vx_sched *sched);
-i64 vx_sched_voxels(const struct vx_sched *sched); /* of all jobs, waiting or running */
+i64 vx_sched_voxels(const struct vx_sched *sched);
+/* Voxels of all sets of a job that may be submitted: as the job says, or as expected. */
+i64 vx_sched_set_voxels(const struct vx_sched *sched, const struct vx_job *job);
 /* Jobs of one instance, waiting or running: a version is unloaded only at zero. */
 i32 vx_sched_instance_jobs(const struct vx_sched *sched, i32 instance);
 

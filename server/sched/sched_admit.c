@@ -67,7 +67,7 @@ static f64 load_batches(const struct sched_instance *instance,
     const struct vx_batching *batching = &instance->batching;
     f64 most = (f64)load->jobs / sched_requests_max(batching);
     if (batching->voxels_max > 0) {
-        f64 voxels = (f64)load->voxels / (f64)batching->voxels_max;
+        f64 voxels = (f64)load->set_voxels / (f64)batching->voxels_max;
         if (voxels > most) most = voxels;
     }
     if (batching->pairs_max > 0) {
@@ -95,7 +95,7 @@ static f64 shared_ns(const struct sched_instance *instance, u32 workers, f64 bat
 static void load_sum(struct sched_load *sum, const struct sched_load *load, i32 sign)
 {
     sum->jobs += sign * load->jobs;
-    sum->voxels += sign * load->voxels;
+    sum->set_voxels += sign * load->set_voxels;
     sum->pairs += sign * load->pairs;
     sum->pairless_voxels += sign * load->pairless_voxels;
 }
@@ -134,7 +134,7 @@ static struct sched_load load_ahead(const struct sched_instance *instance,
     }
     if (share->part < share->whole) {
         ahead.jobs = (i32)((i64)ahead.jobs * share->part / share->whole);
-        ahead.voxels = ahead.voxels / share->whole * share->part;
+        ahead.set_voxels = ahead.set_voxels / share->whole * share->part;
         ahead.pairs = ahead.pairs / share->whole * share->part;
         ahead.pairless_voxels = ahead.pairless_voxels / share->whole * share->part;
     }
@@ -210,7 +210,8 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     const struct sched_instance *instance = &sched->instances[job->instance];
     struct vx_job last = *job; /* as if it were submitted now */
     last.level = job_level(&instance->batching, job->priority);
-    last.turn = vx_sched_turn(sched, job);
+    last.set_voxels = vx_sched_set_voxels(sched, job);
+    last.turn = vx_sched_turn(sched, &last);
     last.sequence = sched->sequence + 1;
     struct expected expected = job_expect(sched, &last, now_ns);
     return expected.run_ns ? expected.wait_ns + expected.run_ns : 0;
@@ -292,6 +293,16 @@ bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job)
     return check_room(sched, job, level, NULL).fault != NULL;
 }
 
+i64 vx_sched_set_voxels(const struct vx_sched *sched, const struct vx_job *job)
+{
+    VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    /* The request's own are among them, whatever a worker said. */
+    if (job->set_voxels >= job->voxels) return job->set_voxels;
+    f64 expected = vx_cost_ratio_expect(&instance->set_ratio, job->voxels);
+    return expected > (f64)job->voxels ? (i64)expected : job->voxels;
+}
+
 vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns,
                           struct vx_why *why)
 {
@@ -305,6 +316,7 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
               "no device holds the geometry that the request names");
     VX_TRY(check_room(sched, job, job->level, why));
     job->queued_ns = now_ns;
+    job->set_voxels = vx_sched_set_voxels(sched, job);
     job->turn = vx_sched_turn(sched, job);
     job->sequence = ++sched->sequence;
     job->deaths = 0;

@@ -25,6 +25,7 @@ static void forming_add(const struct sched_instance *instance, struct forming *f
 {
     plan->jobs[plan->jobs_count++] = job;
     plan->voxels += job->voxels;
+    plan->set_voxels += job->set_voxels;
     forming->pairs += sched_job_pairs(instance, job);
     if (!sched_holds(job, plan->worker)) forming->build_voxels += job->voxels;
     if (job->queued_ns < forming->first_ns) forming->first_ns = job->queued_ns;
@@ -35,7 +36,7 @@ static bool forming_fits(const struct sched_instance *instance,
                          const struct vx_job *job)
 {
     const struct vx_batching *batching = &instance->batching;
-    if (job->voxels > batching->voxels_max - plan->voxels) return false;
+    if (job->set_voxels > batching->voxels_max - plan->set_voxels) return false;
     f64 pairs = forming->pairs + sched_job_pairs(instance, job);
     if (batching->pairs_max > 0 && pairs > (f64)batching->pairs_max) return false;
     const struct vx_cost *cost = &instance->costs[plan->worker];
@@ -93,7 +94,7 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
             forming_add(instance, forming, plan, job);
     }
     const struct vx_batching *batching = &instance->batching;
-    if (plan->jobs_count == most || plan->voxels >= batching->voxels_max)
+    if (plan->jobs_count == most || plan->set_voxels >= batching->voxels_max)
         forming->full = true;
     if (batching->pairs_max > 0 && forming->pairs >= (f64)batching->pairs_max)
         forming->full = true;
@@ -114,6 +115,7 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         .since_ns = now_ns,
         .voxels = plan->voxels,
         .build_voxels = forming->build_voxels,
+        .set_voxels = plan->set_voxels,
         .pairs = plan->pairs,
         .predicted_ns = plan->predicted_ns,
     };
@@ -128,7 +130,7 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         end = &job->next;
     }
     sched->running += plan->jobs_count;
-    sched->running_voxels += plan->voxels;
+    sched->running_voxels += plan->set_voxels;
 }
 
 static void plan_begin(const struct vx_job *first, i32 worker, struct forming *forming,
@@ -138,7 +140,7 @@ static void plan_begin(const struct vx_job *first, i32 worker, struct forming *f
     plan->worker = worker;
     plan->instance = first->instance;
     plan->jobs_count = 0;
-    plan->voxels = 0;
+    plan->voxels = plan->set_voxels = 0;
 }
 
 /* ------- solo jobs ------- */

@@ -52,7 +52,7 @@ static bool second_place_pays(const struct sched_instance *instance,
     const struct vx_batching *batching = &instance->batching;
     const struct sched_load *waiting = &instance->waiting;
     if (2 * waiting->jobs >= sched_requests_max(batching)) return true;
-    if (2 * waiting->voxels >= batching->voxels_max) return true;
+    if (2 * waiting->set_voxels >= batching->voxels_max) return true;
     if (batching->pairs_max > 0 &&
         2 * sched_load_pairs(instance, waiting) >= (f64)batching->pairs_max)
         return true;
@@ -133,7 +133,7 @@ static f64 job_share(const struct vx_batching *batching, const struct vx_job *jo
 {
     f64 share = 1.0 / sched_requests_max(batching);
     f64 voxels =
-        (f64)job->voxels / (f64)(batching->voxels_max > 0 ? batching->voxels_max : 1);
+        (f64)job->set_voxels / (f64)(batching->voxels_max > 0 ? batching->voxels_max : 1);
     if (voxels > share) share = voxels;
     return share < 1 ? share : 1;
 }

@@ -36,7 +36,7 @@ enum { SCHED_LINE_DELAYED = VX_PRIORITY_LEVELS_MAX, SCHED_LINES };
 /* A sum over jobs.  `pairless_voxels` are those of jobs whose pairs are not known. */
 struct sched_load {
     i32 jobs;
-    i64 voxels, pairs, pairless_voxels;
+    i64 set_voxels, pairs, pairless_voxels;
 };
 struct sched_line {
     struct vx_job *first, *last; /* in order of service: vx_sched_before */
@@ -53,7 +53,7 @@ struct sched_batch {
     /* Since when it has the device for itself: sent, or end of the batch before it. */
     i64 since_ns;
     i64 voxels, build_voxels; /* of all its jobs; of those whose geometry is not held */
-    i64 pairs;
+    i64 set_voxels, pairs;
     i64 predicted_ns;
 };
 struct sched_worker {
@@ -67,8 +67,8 @@ struct sched_instance {
     i32 jobs;          /* waiting or running */
     struct vx_batching batching;
     struct sched_line lines[SCHED_LINES];
-    struct sched_load waiting; /* sum of the lines */
-    struct vx_cost_ratio ratio;
+    struct sched_load waiting;             /* sum of the lines */
+    struct vx_cost_ratio ratio, set_ratio; /* of pairs; of voxels of all sets */
     struct vx_cost costs[VX_WORKERS_MAX];
     i64 learned_ns; /* when a batch was last learned from */
 };
@@ -83,7 +83,7 @@ struct sched_client {
 
 struct vx_sched {
     i32 queued, running, queue_max;
-    i64 queued_voxels, running_voxels;
+    i64 queued_voxels, running_voxels; /* of all sets */
     u64 sequence, batch_id;
     struct vx_instance_set instances_waiting; /* that have a job in their lines */
     i64 wake_ns;            /* when the last pick's decision changes by time; VX_NEVER */
@@ -182,13 +182,13 @@ static inline f64 sched_job_pairs(const struct sched_instance *instance,
                                   const struct vx_job *job)
 {
     return job->pairs > 0 ? (f64)job->pairs
-                          : vx_cost_ratio_pairs(&instance->ratio, job->voxels);
+                          : vx_cost_ratio_expect(&instance->ratio, job->voxels);
 }
 static inline f64 sched_load_pairs(const struct sched_instance *instance,
                                    const struct sched_load *load)
 {
     return (f64)load->pairs +
-           vx_cost_ratio_pairs(&instance->ratio, load->pairless_voxels);
+           vx_cost_ratio_expect(&instance->ratio, load->pairless_voxels);
 }
 static inline i32 sched_requests_max(const struct vx_batching *batching)
 {

@@ -69,7 +69,7 @@ static void heap_remove(struct vx_sched *sched, struct vx_job *job)
 void vx_sched_load_add(struct sched_load *load, const struct vx_job *job, i32 sign)
 {
     load->jobs += sign;
-    load->voxels += sign * job->voxels;
+    load->set_voxels += sign * job->set_voxels;
     load->pairs += sign * job->pairs;
     if (job->pairs <= 0) load->pairless_voxels += sign * job->voxels;
 }
@@ -116,7 +116,7 @@ void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
     job->state = VX_JOB_QUEUED;
     vx_sched_turn_waits(sched, job, 1);
     sched->queued++;
-    sched->queued_voxels += job->voxels;
+    sched->queued_voxels += job->set_voxels;
 }
 
 void vx_sched_remove(struct vx_sched *sched, struct vx_job *job)
@@ -135,7 +135,7 @@ void vx_sched_remove(struct vx_sched *sched, struct vx_job *job)
     job->state = VX_JOB_NEW;
     vx_sched_turn_waits(sched, job, -1);
     sched->queued--;
-    sched->queued_voxels -= job->voxels;
+    sched->queued_voxels -= job->set_voxels;
 }
 
 static struct vx_job *first_from(const struct sched_instance *instance, i32 line)

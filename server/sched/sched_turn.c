@@ -1,12 +1,12 @@
 /* sched_turn - the order in which clients are served.
  *
- * Virtual time counts the voxels that each client could have had of the devices so far:
- * when a batch begins, it advances by the batch's cost divided by the number of clients
- * that wait.  The turn of a job is the virtual time at which it would end if its client
- * had exactly its share of the devices: the turn of the client's job before it, or the
- * current virtual time if that is later, plus the job's own cost.  The job with the
- * earliest turn goes first.  So a small job of a client with few waiting jobs passes the
- * many of another client, and the jobs of one client keep their order.
+ * Virtual time counts the voxels, of all sets, that each client could have had of the
+ * devices so far: when a batch begins, it advances by the batch's cost divided by the
+ * number of clients that wait.  The turn of a job is the virtual time at which it would
+ * end if its client had exactly its share of the devices: the turn of the client's job
+ * before it, or the current virtual time if that is later, plus the job's own cost.  The
+ * job with the earliest turn goes first.  So a small job of a client with few waiting
+ * jobs passes the many of another client, and the jobs of one client keep their order.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,7 +26,7 @@
 
 static u64 cost_of(const struct vx_job *job)
 {
-    return (u64)job->voxels + JOB_VOXELS;
+    return (u64)job->set_voxels + JOB_VOXELS;
 }
 
 /* The current virtual time.  When no job waits it is the latest turn given, so that a

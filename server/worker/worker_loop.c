@@ -61,6 +61,7 @@ static struct vx_item device_item(const struct vx_worker *worker,
     item.coords = vx_worker_at(worker, &in->coords, &coords, &item, uses);
     item.feats = vx_worker_at(worker, &in->feats, &feats, &item, uses);
     item.asks = in->asks;
+    memcpy(item.shape, in->shape, sizeof item.shape);
     for (i32 o = 0; o < signature->outputs_count; o++) {
         const struct vx_output *output = &signature->outputs[o];
         size_t element = vx_dtype_bytes(output->dtype);
@@ -142,6 +143,7 @@ static struct vx_done_item device_done_item(const struct vx_item *item)
         .compute_ns = item->compute_ns,
         .output_ns = item->output_ns,
         .pairs = item->pairs,
+        .set_voxels = item->set_voxels,
     };
 }
 

@@ -252,6 +252,7 @@ def test_the_stock_client_reads_them(daemon, client):
         assert config["coords.coarse"].string_value == "coarse_coords"
         assert config["stride.coarse"].string_value == "2x2x2"
         assert "coords.same" not in config and "coords.coarse_coords" not in config
+        assert config["spatial_shape"].string_value == "x".join(map(str, SHAPE))
 
 
 def test_streams(daemon, client):

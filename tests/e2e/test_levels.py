@@ -26,6 +26,7 @@ class Model:
     def __init__(self, name, seed):
         self.name, self.rng = name, np.random.default_rng(seed)
         self.tensors, self.layers, self.weights = {}, [], {}
+        self.shape = SHAPE
         self.coords = "coords"
 
     def add(self, name, op, source, **keys):
@@ -71,6 +72,16 @@ class Model:
         write_safetensors(folder / "weights.safetensors", self.tensors)
 
 
+def reads(fine, coarse, kernel, stride, padding):
+    """The pairs of a map: how many voxels of `fine` the voxels of `coarse` read in all."""
+    out, pairs = np.argwhere(coarse), 0
+    for k in np.ndindex(*kernel):
+        at = out[:, 1:] * stride - np.array(padding) + k
+        inside = ((at >= 0) & (at < fine.shape[1:])).all(axis=1)
+        pairs += int(fine[(out[inside, 0], *at[inside].T)].sum())
+    return pairs
+
+
 class MinkUNet(Model):
     """Three levels: kernel 2, stride 2 down; transposed onto the skip up; concat."""
 
@@ -101,7 +112,8 @@ class MinkUNet(Model):
 
     def grids(self, coords, feats):
         w, two, out = self.weights, (2, 2, 2), {}
-        at = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
+        at = self.after("stem", dense.subm(dense.grid_of(coords, feats, self.shape),
+                                           *w["stem"]))
         skips = [at]
         for level in (1, 2):
             at = self.after(f"down{level}", dense.down(at, *w[f"down{level}"], two))
@@ -114,6 +126,14 @@ class MinkUNet(Model):
             at = dense.concat(at, skips[level])
             at = self.after(f"dec{level}", dense.subm(at, *w[f"dec{level}"]))
         return out | {self.last: at}
+
+    def cost(self, coords, feats):
+        grids = self.grids(coords, feats)
+        sets = [grids[self.last].mask, grids["enc1_act"].mask, grids["enc2_act"].mask]
+        pairs = sum(reads(one, one, (3, 3, 3), (1, 1, 1), (1, 1, 1)) for one in sets)
+        for fine, coarse in zip(sets, sets[1:]):  # down, and back
+            pairs += 2 * reads(fine, coarse, (2, 2, 2), (2, 2, 2), (0, 0, 0))
+        return pairs, sum(int(one.sum()) for one in sets)
 
 
 class Encoder(Model):
@@ -142,7 +162,8 @@ class Encoder(Model):
 
     def grids(self, coords, feats):
         w, two, none, one = self.weights, (2, 2, 2), (0, 0, 0), (1, 1, 1)
-        stem = self.after("stem", dense.subm(dense.grid_of(coords, feats, SHAPE), *w["stem"]))
+        stem = self.after("stem", dense.subm(dense.grid_of(coords, feats, self.shape),
+                                             *w["stem"]))
         mid = self.after("down1", dense.spconv(stem, *w["down1"], two, one))
         mid = self.after("mid1", dense.subm(mid, *w["mid1"]))
         pool = dense.max_pool(mid, two, two, none)
@@ -153,6 +174,16 @@ class Encoder(Model):
         at = dense.Grid(at.values + mid.values, mid.mask)
         at = self.after("up1", dense.up(at, *w["up1"], two, one, stem.mask))
         return {"mid1_act": mid, "pool": pool, "down2_act": coarse, self.last: at}
+
+    def cost(self, coords, feats):
+        grids, same = self.grids(coords, feats), ((3, 3, 3), (1, 1, 1), (1, 1, 1))
+        sets = [grids[name].mask for name in (self.last, "mid1_act", "pool", "down2_act")]
+        pairs = reads(sets[0], sets[0], *same) + reads(sets[1], sets[1], *same)
+        for fine, window in enumerate((((3, 3, 3), (2, 2, 2), (1, 1, 1)),
+                                       ((2, 2, 2), (2, 2, 2), (0, 0, 0)),
+                                       ((3, 1, 1), (2, 1, 1), (0, 0, 0)))):
+            pairs += 2 * reads(sets[fine], sets[fine + 1], *window)  # down, and back
+        return pairs, sum(int(one.sum()) for one in sets)
 
 
 MODELS = {"minkunet": MinkUNet, "encoder": Encoder}
@@ -213,6 +244,23 @@ def test_a_kept_geometry_gives_the_same_bits(client, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("n, samples", [(1, 1), (2600, 2)])
+def test_the_cost_is_that_of_all_sets_and_maps(daemon, client, models, name, n, samples):
+    coords, feats = cloud(n + 5, n, samples)
+    pairs, voxels = models[name].cost(coords, feats)
+    labels = f'{{model="{name}",version="1"}}'
+    before = daemon.metrics()
+    first = client.infer(name, coords, feats, coords_ref="", timing=True)
+    kept = client.infer(name, None, feats, coords_ref=first.coords_ref, timing=True)
+    for answer in first, kept:
+        assert (answer.parameters["pairs"], answer.parameters["set_voxels"]) == (pairs, voxels)
+    after = daemon.metrics()
+    for metric, each in (("pairs", pairs), ("set_voxels", voxels), ("voxels", n)):
+        series = f"voxeld_model_{metric}_total{labels}"
+        assert after[series] - before[series] == 2 * each, series
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_rows_come_in_the_order_of_the_request(client, name):
     coords, feats = cloud(12, 1500, 2)
     got = client.infer(name, coords, feats)["out"]
@@ -252,6 +300,52 @@ def test_a_voxel_outside_of_the_spatial_shape_is_refused_alone(client, models, a
     coords, feats = cloud(14, 200)
     np.testing.assert_allclose(client.infer("encoder", coords, feats)["out"],
                                models["encoder"].answer(coords, feats), rtol=1e-4, atol=1e-4)
+
+
+# Smaller, larger and odd along an axis: other voxels on other sets than the request's.
+@pytest.mark.parametrize("shape", [(32, 35, 17), (33, 32, 16), (40, 37, 15)])
+def test_a_request_may_have_a_spatial_shape_of_its_own(client, models, shape):
+    coords, feats = cloud(15, 1800, 2)
+    own = Encoder()
+    own.shape = shape
+    expected, cost = own.answer(coords, feats), own.cost(coords, feats)
+    first = client.infer("encoder", coords, feats, coords_ref="", spatial_shape=shape, timing=True)
+    model = client.infer("encoder", coords, feats, timing=True)  # the same coords, kept
+    for answer in (first, client.infer("encoder", None, feats, coords_ref=first.coords_ref,
+                                       spatial_shape="x".join(map(str, shape)), timing=True)):
+        np.testing.assert_allclose(answer["out"], expected, rtol=1e-4, atol=1e-4)
+        assert (answer.parameters["pairs"], answer.parameters["set_voxels"]) == cost
+    np.testing.assert_allclose(model["out"], models["encoder"].answer(coords, feats), rtol=1e-4,
+                               atol=1e-4)
+    assert model.parameters["pairs"] != first.parameters["pairs"]
+
+
+@pytest.mark.parametrize("name, shape, why", [
+    ("encoder", (32, 16, 16), "lies outside of the request's spatial_shape: expected 0 to 31, 0 "
+                              "to 15 and 0 to 15"),
+    ("encoder", (4, 32, 16), 'spatial_shape 4x32x16: along axis 0 layer "down2" reads 1 voxels'),
+    ("encoder", "32x32", "'spatial_shape': expected three sizes of 1 to 131072"),
+    ("minkunet", (32, 32, 16), "model 'minkunet' has no spatial_shape")])
+def test_a_spatial_shape_that_cannot_be_is_refused(client, name, shape, why):
+    coords, feats = cloud(16, 300)
+    if shape == (4, 32, 16):
+        kept = coords[:, 1] < 4
+        coords, feats = np.ascontiguousarray(coords[kept]), feats[kept]
+    with pytest.raises(InvalidArgument) as refused:
+        client.infer(name, coords, feats, spatial_shape=shape)
+    assert why in str(refused.value)
+
+
+def test_the_command_line_sends_a_spatial_shape(daemon, folder, tmp_path):
+    coords, feats = cloud(17, 400)
+    own = Encoder()
+    own.shape = (33, 35, 17)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats)
+    subprocess.run([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model", "encoder",
+                    tmp_path / "in.npz", "-o", tmp_path / "out.npz", "--spatial-shape",
+                    "33x35x17"], check=True)
+    with np.load(tmp_path / "out.npz") as got:
+        np.testing.assert_allclose(got["out"], own.answer(coords, feats), rtol=1e-4, atol=1e-4)
 
 
 def test_check_prints_the_sets(folder):

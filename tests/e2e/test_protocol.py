@@ -170,7 +170,8 @@ def test_timing_says_what_a_request_cost(client):
     answer = client.infer("conv", coords, feats, timing=True)
     said = answer.parameters
     assert {"queue_ns", "convert_ns", "geometry_ns", "compute_ns", "output_ns", "total_ns",
-            "geometry_hit", "pairs", "batch_size", "batch_voxels", "device"} <= set(said)
+            "geometry_hit", "pairs", "set_voxels", "batch_size", "batch_voxels",
+            "device"} <= set(said)
     assert said["pairs"] >= 400 and said["compute_ns"] > 0
     stages = sum(said[f"{stage}_ns"] for stage in ("queue", "convert", "geometry", "compute",
                                                     "output"))

@@ -32,6 +32,8 @@ static void compare(const struct parse *one, const struct parse *other)
     VX_ASSERT(vx_coords_ref_equal(one->request.coords_ref, other->request.coords_ref));
     VX_ASSERT(one->request.coords_named ||
               !vx_coords_ref_there(one->request.coords_ref)); /* only with the flag */
+    VX_ASSERT(
+        !memcmp(one->request.shape, other->request.shape, sizeof one->request.shape));
     VX_ASSERT(one->request.inputs_count == other->request.inputs_count);
     for (i32 i = 0; i < one->request.inputs_count; i++) {
         u64 length = one->request.inputs[i].place.bytes;

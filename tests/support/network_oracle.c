@@ -364,6 +364,36 @@ void vx_network_oracle_close(struct vx_network_oracle *oracle)
     vx_free(oracle->made);
 }
 
+static i64 map_pairs(const struct vx_map_key *key, const struct vx_oracle_set *from,
+                     const struct vx_oracle_set *to)
+{
+    struct vx_oracle_window window;
+    i64 offsets = (i64)key->kernel[0] * key->kernel[1] * key->kernel[2], pairs = 0;
+    if (key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD) return to->rows;
+    memcpy(window.kernel, key->kernel, sizeof window.kernel);
+    memcpy(window.dilation, key->dilation, sizeof window.dilation);
+    memcpy(window.stride, key->stride, sizeof window.stride);
+    memcpy(window.padding, key->padding, sizeof window.padding);
+    i32 *map = vx_oracle_map(key->kind, &window, from, to);
+    for (i64 i = 0; i < to->rows * offsets; i++) pairs += map[i] >= 0;
+    vx_free(map);
+    return pairs;
+}
+
+struct vx_oracle_cost vx_network_oracle_cost(const struct vx_network_oracle *oracle,
+                                             const struct vx_map_key *keys, i32 count)
+{
+    const struct vx_network *network = oracle->input->network;
+    const struct vx_oracle_set *sets[VX_SETS_MAX] = {&oracle->made[0]};
+    struct vx_oracle_cost cost = {0};
+    for (i32 i = 0; i < network->layers_count; i++)
+        sets[network->layers[i].set] = oracle->sets[i];
+    for (i32 s = 0; s < network->sets_count; s++) cost.set_voxels += sets[s]->rows;
+    for (i32 k = 0; k < count; k++)
+        cost.pairs += map_pairs(&keys[k], sets[keys[k].from], sets[keys[k].to]);
+    return cost;
+}
+
 f64 vx_network_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound)
 {
     /* Half a unit of the last place, and half the smallest subnormal. */

@@ -52,6 +52,14 @@ void vx_network_oracle_open(const struct vx_network_oracle_input *input,
                             struct vx_network_oracle *oracle);
 void vx_network_oracle_close(struct vx_network_oracle *oracle);
 
+/* What the request costs with maps of these keys: their pairs, of a map that names one row
+ * each its rows; and the voxels of all sets. */
+struct vx_oracle_cost {
+    i64 pairs, set_voxels;
+};
+struct vx_oracle_cost vx_network_oracle_cost(const struct vx_network_oracle *oracle,
+                                             const struct vx_map_key *keys, i32 count);
+
 /* The bound after rounding to the datatype of an output. */
 f64 vx_network_oracle_output_bound(enum vx_dtype dtype, f64 value, f64 bound);
 

@@ -251,7 +251,7 @@ static bool reads(enum vx_map_kind kind, struct offset k, i64 out, i64 *at)
 i32 *vx_oracle_map(enum vx_map_kind kind, const struct vx_oracle_window *window,
                    const struct vx_oracle_set *from, const struct vx_oracle_set *to)
 {
-    bool one = vx_map_is_one(kind);
+    bool one = kind == VX_MAP_PARENT || kind == VX_MAP_CHILD || kind == VX_MAP_SAMPLE;
     i32 ones[3] = {1, 1, 1}, k[3];
     const i32 *kernel = one ? ones : window->kernel;
     size_t v = (size_t)kernel[0] * (size_t)kernel[1] * (size_t)kernel[2];

@@ -85,7 +85,8 @@ class Client:
 
         Options: version (1 or more; default the highest), id, outputs (names; default all),
         priority (1 is the highest), timing (stage times in the answer's parameters),
-        queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats).
+        queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats),
+        spatial_shape (X, Y, Z: in place of the model's, if it has one).
 
         Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords;
         a dense output is [B, C, X, Y, Z] or [B, C * X, Y, Z], B = 1 + the largest sample.

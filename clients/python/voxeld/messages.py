@@ -19,7 +19,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 
 # The keyword arguments of Client.infer beside timeout and metadata.
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
-           "priority", "queue_timeout_us", "resend", "timing", "version")
+           "priority", "queue_timeout_us", "resend", "spatial_shape", "timing", "version")
 
 # A name, an IPv4 address, or an IPv6 address in brackets.
 _HOST = re.compile(r"\[[^\]]+\]|[^\[:/][^:/]*")
@@ -184,6 +184,19 @@ def _count(what, value):
     return value
 
 
+def _shape(value):
+    """Three sizes as the text "1440x1440x40"; a text is sent as it is."""
+    if isinstance(value, str):
+        return value
+    try:
+        sizes = [operator.index(size) for size in value]
+    except TypeError:
+        sizes = []
+    if len(sizes) != 3:
+        raise TypeError(f"spatial_shape: expected three integers, got {value!r}")
+    return "x".join(map(str, sizes))
+
+
 def version_text(value):
     """The version as text for the wire; "" for None and "", which mean the highest."""
     if value is None or isinstance(value, str):
@@ -209,6 +222,8 @@ def _head(model, options):
     timeout = _count("queue_timeout_us", options.get("queue_timeout_us"))
     if timeout:
         parameters["timeout"] = timeout
+    if options.get("spatial_shape") is not None:
+        parameters["spatial_shape"] = _shape(options["spatial_shape"])
     if options.get("coords_ref") is not None:
         parameters["coords_ref"] = options["coords_ref"]
     parts += [wire.message(4, _parameter(*item)) for item in parameters.items()]

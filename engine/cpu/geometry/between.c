@@ -35,7 +35,7 @@ static struct offset offset_make(const struct between_job *job, i32 v)
     const struct vx_map_key *key = &map->key;
     i32 at[3] = {v / job->kernel[2] / job->kernel[1], v / job->kernel[2] % job->kernel[1],
                  v % job->kernel[2]};
-    bool one = vx_map_is_one(key->kind);
+    bool one = vx_map_is_one(key);
     struct offset offset = {.nbr = map->nbr + (one ? 0 : v * map->to.n), .times = 1};
     for (int axis = 0; axis < 3; axis++) {
         i32 far = at[axis] * job->dilation[axis] - key->padding[axis];
@@ -122,7 +122,7 @@ void vx_map_build_between(struct vx_cpu *cpu, struct vx_map_between *between)
 {
     const struct vx_map_key *key = &between->key;
     struct between_job job = {.map = between, .offsets = 1};
-    bool one = vx_map_is_one(key->kind);
+    bool one = vx_map_is_one(key);
     VX_ASSERT(key->kind != VX_MAP_SUBM);
     between->pairs = 0;
     for (int axis = 0; axis < 3; axis++) {

@@ -31,9 +31,9 @@ static int candidates_of(const struct vx_set_key *key, int axis, i32 p,
         bool good = value >= VX_AXIS_MIN && value <= VX_AXIS_MAX;
         if (key->rule == VX_SET_SPCONV) {
             value = p + padding - k * key->dilation[axis];
-            good = value >= 0 && value % stride == 0;
-            value /= stride; /* padding may move the shape beyond the range */
-            good = good && value < key->shape[axis] && value <= VX_AXIS_MAX;
+            good = value >= 0 && value % stride == 0 &&
+                   value / stride < vx_set_key_end(key, axis);
+            value /= stride;
         }
         if (good) values[count++] = value;
     }

@@ -96,6 +96,17 @@ static i32 last_stage(const struct vx_job *job)
     return job->plan->stages_count - 1;
 }
 
+/* The work of all sets. */
+static void job_cost(const struct vx_job *job)
+{
+    const struct vx_plan *plan = job->plan;
+    i64 pairs = vx_plan_one_pairs(plan, job->rows);
+    for (i32 i = 0; i < plan->maps_count; i++)
+        if (!vx_map_is_one(&plan->maps[i])) pairs += job->maps[i]->pairs;
+    job->item->pairs = pairs;
+    job->item->set_voxels = vx_plan_set_voxels(plan, job->rows);
+}
+
 /* The sets and maps of a stage, and whether they fit its dense outputs and the block. */
 static vx_status job_geometry(struct vx_job *job, i32 stage)
 {
@@ -131,7 +142,7 @@ static vx_status job_begin(struct vx_job *job)
         job_layers(job, stage - 1);
         VX_TRY(job_geometry(job, stage));
     }
-    item->pairs = job->plan->maps_count ? job->maps[0]->pairs : 0;
+    job_cost(job);
     item->geometry_hit = vx_geometry_was_hit(job->geometry);
     item->geometry_kept = vx_geometry_kept(job->geometry);
     return VX_OK;

@@ -4,6 +4,8 @@
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/run/exec_job.h"
 
+#include <string.h>
+
 struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
                           const struct vx_weights *weights, struct vx_item *item)
 {
@@ -109,6 +111,7 @@ static vx_status make_set(struct vx_job *job, i32 set)
 {
     struct vx_set_key key = job->plan->sets[set].key;
     key.from = job->sets[key.from];
+    if (key.rule == VX_SET_SPCONV) memcpy(key.shape, job->shapes[set], sizeof key.shape);
     if (!vx_set_is_predicted(&key))
         return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why,
                                &job->sets[set]);
@@ -159,11 +162,13 @@ vx_status vx_job_stage(struct vx_job *job, i32 stage)
     return stage_maps(job, stage);
 }
 
-/* Where the network has a spatial shape, every voxel must lie in it. */
-static vx_status job_shape(const struct vx_job *job)
+/* Where there is a spatial shape, every voxel must lie in it. */
+static vx_status job_shape(struct vx_job *job)
 {
-    i64 row = vx_geometry_outside(job->geometry, job->plan->sets[0].shape);
-    return row < 0 ? VX_OK : vx_plan_outside(job->plan, row, &job->item->why);
+    struct vx_item *item = job->item;
+    i64 row = vx_geometry_outside(job->geometry, vx_plan_shape(job->plan, item->shape));
+    if (row >= 0) return vx_plan_outside(job->plan, item->shape, row, &item->why);
+    return vx_plan_shapes(job->plan, item->shape, &item->why, job->shapes);
 }
 
 vx_status vx_job_hold(struct vx_job *job)

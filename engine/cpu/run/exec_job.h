@@ -27,11 +27,12 @@ struct vx_job {
     size_t bytes;
     struct vx_progress running; /* report NULL for a warm-up */
     struct vx_geometry *geometry;
-    bool made_up;          /* a warm-up: sets by logits have stand-ins */
-    i64 parts;             /* sets and maps that are still wanted */
-    i64 told;              /* reports of progress so far */
-    i32 sets[VX_SETS_MAX]; /* the geometry's number of each set of the network */
-    i64 rows[VX_SETS_MAX]; /* 0 for sets of later stages */
+    bool made_up;               /* a warm-up: sets by logits have stand-ins */
+    i64 parts;                  /* sets and maps that are still wanted */
+    i64 told;                   /* reports of progress so far */
+    i32 sets[VX_SETS_MAX];      /* the geometry's number of each set of the network */
+    i64 rows[VX_SETS_MAX];      /* 0 for sets of later stages */
+    i32 shapes[VX_SETS_MAX][3]; /* of the request */
     const struct vx_map *maps[VX_LAYERS_MAX];
     const f32 *feats; /* tensor 0, or the caller's features if they are f32 */
     f32 *tensors[VX_MEMORY_TENSORS_MAX];

@@ -101,7 +101,8 @@ static bool name_equal(const struct vx_gpu_store_name *a,
                        const struct vx_gpu_store_name *b)
 {
     return vx_coords_ref_equal(a->coords_ref, b->coords_ref) &&
-           vx_coords_ref_equal(a->maps, b->maps);
+           vx_coords_ref_equal(a->maps, b->maps) &&
+           !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
 static i32 *chain_of(struct vx_gpu_store *store, const struct vx_gpu_store_name *name)

@@ -48,6 +48,7 @@ struct vx_gpu_store;
 struct vx_gpu_store_name {
     struct vx_coords_ref coords_ref; /* the coords_ref of the coordinates */
     struct vx_coords_ref maps;       /* the hash of the list of map keys */
+    i32 shape[3];                    /* the request's own; zeros: the network's */
 };
 /* Borrowed from hold or make until drop.  The caller writes `sized`, `rows`,
  * `writers`, `settled` and `pairs`; the store writes the other fields. */

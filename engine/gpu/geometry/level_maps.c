@@ -29,7 +29,7 @@ size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 {
     size_t bytes = 0;
     if (rows < 1) rows = 1;
-    if (!vx_map_is_one(key->kind)) return vx_gpu_map_bytes(rows, key);
+    if (!vx_map_is_one(key)) return vx_gpu_map_bytes(rows, key);
     (void)take(&bytes, (size_t)rows, ONE_STRIDE * sizeof(i32));
     return bytes;
 }
@@ -37,7 +37,7 @@ size_t vx_gpu_level_map_bytes(i64 rows, const struct vx_map_key *key)
 void vx_gpu_level_map_place(i64 rows, const struct vx_map_key *key, void *memory,
                             struct vx_gpu_map *map)
 {
-    if (vx_map_is_one(key->kind))
+    if (vx_map_is_one(key))
         *map = (struct vx_gpu_map){
             .v = 1, .nbr_stride = ONE_STRIDE, .groups = 1, .nbr = memory};
     else

@@ -124,6 +124,10 @@ static void derive_args(struct vx_kernel_set *set, const struct vx_gpu_levels *l
                                 [VX_SET_EXPAND] = VX_DERIVE_EXPAND,
                                 [VX_SET_SAMPLES] = VX_DERIVE_SAMPLES};
     const struct vx_set_key *key = &levels->keys[index];
+    struct vx_set_key own = *key;
+    if (levels->shapes && key->rule == VX_SET_SPCONV)
+        memcpy(own.shape, levels->shapes[(i64)request * levels->sets_count + index],
+               sizeof own.shape);
     const struct vx_brick_set *sets = sets_of(levels, request);
     VX_ASSERT(key->rule != VX_SET_REQUEST);
     VX_ASSERT(key->from >= 0);
@@ -136,7 +140,7 @@ static void derive_args(struct vx_kernel_set *set, const struct vx_gpu_levels *l
     memcpy(args->dilation, key->dilation, sizeof args->dilation);
     memcpy(args->stride, key->stride, sizeof args->stride);
     memcpy(args->padding, key->padding, sizeof args->padding);
-    memcpy(args->shape, key->shape, sizeof args->shape);
+    for (int axis = 0; axis < 3; axis++) args->shape[axis] = vx_set_key_end(&own, axis);
     vx_set_derive_plan(args);
     i64 steps = (i64)args->steps[0] * args->steps[1] * args->steps[2];
     args->blocks = vx_gpu_level_blocks(set, args->from.rows_max * steps, VX_SET_THREADS,

@@ -63,6 +63,8 @@ struct vx_gpu_levels {
     const struct vx_set_key *keys; /* (sets_count) of every request; keys[0]: not used */
     i32 sets_count, requests_count;
     struct vx_gpu_levels_stage stage;
+    /* (requests_count, sets_count): in place of SPCONV's shapes of keys; NULL: those. */
+    const i32 (*shapes)[3];
     /* (requests_count, sets_count): the most rows of each set, exactly the rows of set 0. */
     const i64 *rows_max;
     /* (requests_count, sets_count) out of place: set 0 lies in the request's index. */

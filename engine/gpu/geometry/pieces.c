@@ -467,19 +467,22 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
                                 const struct vx_gpu_results *results, struct vx_why *why)
 {
     const size_t from = upload->used, count = (size_t)results->pieces_count;
-    struct part places;
+    const size_t maps = (size_t)results->maps_count;
+    struct part places, pairs;
     VX_ASSERT(results->pieces_count <= VX_BATCH_ITEMS_MAX);
     if (!count) return VX_OK;
     VX_TRY(part_take(upload, count * sizeof(struct vx_piece_places), why, &places));
+    VX_TRY(part_take(upload, count * maps * sizeof(u64 *), why, &pairs));
     for (i32 i = 0; i < results->pieces_count; i++) {
         const struct vx_gpu_piece *piece = &results->pieces[i];
         ((struct vx_piece_places *)places.host)[i] = (struct vx_piece_places){
-            piece->fault, results->differs ? results->differs[i] : NULL,
-            piece->maps ? piece->maps[0].pairs : NULL};
+            piece->fault, results->differs ? results->differs[i] : NULL};
+        for (size_t m = 0; m < maps; m++)
+            ((const u64 **)pairs.host)[(size_t)i * maps + m] = piece->maps[m].pairs;
     }
     VX_TRY(parts_send(queue, upload, from, why));
     const struct vx_piece_results_args args = {
-        results->pieces_count, places.device,
+        results->pieces_count, results->maps_count, places.device, pairs.device,
         (struct vx_piece_result *)(void *)results->results};
     return vx_gpu_map_launch(queue, "piece_results", &args, why);
 }

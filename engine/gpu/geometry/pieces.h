@@ -113,11 +113,12 @@ struct vx_gpu_piece_result {
     u32 fault[2];
     u32 differs;
     u32 unused;
-    u64 pairs; /* of the first map; 0 without maps */
+    u64 pairs; /* of all maps that count them */
 };
 struct vx_gpu_results {
     const struct vx_gpu_piece *pieces;
     i32 pieces_count;
+    i32 maps_count;      /* of each piece, whose pairs are wanted */
     u32 *const *differs; /* one per piece: where compare wrote; NULL = not compared */
     struct vx_gpu_piece_result *results; /* (pieces_count) device out */
 };

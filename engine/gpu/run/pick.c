@@ -24,6 +24,17 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                 (long long)n, places->bytes, room->bytes, (long long)fits);
 }
 
+/* What can be known before the item's voxels are: its number of them, and that its spatial
+ * shape holds what reads it. */
+static vx_status item_check(const struct vx_gpu_room *room, const struct vx_model *model,
+                            struct vx_item *item)
+{
+    i32 shapes[VX_SETS_MAX][3];
+    if (item->voxels > model->signature.voxels_max)
+        return too_large(room, model, item->voxels, &item->why);
+    return vx_plan_shapes(model->plan, item->shape, &item->why, shapes);
+}
+
 /* The descriptions of a join of M pieces with K maps and lists take at most K * (M * 64 + 576)
  * bytes.  This part of the room of an upload is for them. */
 #define JOIN_BYTES (96 << 10)
@@ -58,8 +69,8 @@ static i32 pick_members(const struct vx_gpu_room *room, struct vx_gpu_slot *slot
     for (i32 i = 0; i < slot->batch->items_count && count < count_max; i++) {
         struct vx_item *item = &slot->batch->items[i];
         if (slot->states[i] == VX_GPU_ITEM_DONE) continue;
-        if (item->voxels > most) {
-            item->status = too_large(room, slot->model, item->voxels, &item->why);
+        item->status = item_check(room, slot->model, item);
+        if (item->status.fault) {
             slot->states[i] = VX_GPU_ITEM_DONE;
             continue;
         }

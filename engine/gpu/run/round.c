@@ -108,6 +108,18 @@ static void times_write(const i64 times[VX_GPU_MARKS_COUNT], struct vx_item *ite
     item->output_ns = times[VX_GPU_MARK_END];
 }
 
+/* result: NULL if the geometry is kept, and settled. */
+static void member_cost(const struct vx_gpu_round *round, i32 index,
+                        const struct vx_gpu_piece_result *result)
+{
+    const struct vx_gpu_member *member = &round->members[index];
+    const struct vx_plan *plan = round->model->plan;
+    const i64 *rows = round->rows + (i64)index * plan->sets_count;
+    member->item->set_voxels = vx_plan_set_voxels(plan, rows);
+    member->item->pairs =
+        result ? (i64)result->pairs + vx_plan_one_pairs(plan, rows) : member->kept->pairs;
+}
+
 /* Answers a member of a round that has succeeded; asked: the lane has answers for it. */
 static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
 {
@@ -118,7 +130,6 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     struct vx_gpu_piece_result result =
         asked ? round->lane->answers[index] : nothing_wrong;
     if (item->status.fault) return; /* in a stage of the round */
-    if (!asked) result.pairs = (u64)kept->pairs;
     if (member->compared && result.differs) {
         member->again = true;
         return;
@@ -128,7 +139,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
         item->status = vx_gpu_bad_coords(round, &result, item);
         return;
     }
-    item->pairs = (i64)result.pairs;
+    member_cost(round, index, asked ? &result : NULL);
     item->geometry_hit = !member->built || member->known;
     if (!kept) return;
     kept->settled = true;

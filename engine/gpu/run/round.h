@@ -69,6 +69,7 @@ struct vx_gpu_round_levels {
     i32 of[VX_BATCH_ITEMS_MAX];
     struct vx_gpu_index indices[VX_BATCH_ITEMS_MAX];
     i64 bounds[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
+    i32 shapes[VX_BATCH_ITEMS_MAX * VX_SETS_MAX][3];
     struct vx_brick_set sets[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
     struct vx_gpu_logits logits[VX_SETS_MAX];
 };

@@ -9,12 +9,20 @@
 
 /* --- which geometry --- */
 
+static struct vx_gpu_store_name member_name(const struct vx_gpu_round *round,
+                                            const struct vx_item *item)
+{
+    struct vx_gpu_store_name name = {item->coords_ref, round->model->gpu->maps_name, {0}};
+    memcpy(name.shape, item->shape, sizeof name.shape);
+    return name;
+}
+
 static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     const struct vx_item *item = member->item;
     size_t coords = vx_gpu_kept_coords_bytes(item->voxels, item->coords_columns);
     const struct vx_gpu_store_want want = {
-        .name = {item->coords_ref, round->model->gpu->maps_name},
+        .name = member_name(round, item),
         .n = item->voxels,
         .columns = item->coords_columns,
         .bytes = VX_GPU_LINE_BYTES + coords +
@@ -39,9 +47,8 @@ static vx_status other_size(const struct vx_gpu_geometry *found, struct vx_item 
 static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member)
 {
     struct vx_item *item = member->item;
-    struct vx_gpu_geometry *found = vx_gpu_store_hold(
-        round->room->store,
-        &(struct vx_gpu_store_name){item->coords_ref, round->model->gpu->maps_name});
+    const struct vx_gpu_store_name name = member_name(round, item);
+    struct vx_gpu_geometry *found = vx_gpu_store_hold(round->room->store, &name);
     if (!found) return false;
     bool same = found->n == item->voxels;
     if (!found->sized && !(found->writers & round->lane->bit)) {
@@ -190,7 +197,8 @@ static void place_pieces(struct work *work)
                                        .columns = member->item->coords_columns,
                                        .maps = maps_of(work, i),
                                        .ordered = ordered_of(work, i)};
-        memcpy(piece->shape, work->plan->sets[0].shape, sizeof piece->shape);
+        memcpy(piece->shape, vx_plan_shape(work->plan, member->item->shape),
+               sizeof piece->shape);
         if (kept && !vx_gpu_round_staged(round)) {
             piece->columns = kept->columns;
             piece->coords = vx_gpu_kept_coords(kept);
@@ -464,8 +472,11 @@ static vx_status results(const struct work *work)
     if (!vx_gpu_round_asks(round)) return VX_OK;
     for (i32 i = 0; i < round->members_count; i++)
         differs[i] = round->members[i].compared ? &lane->differs[i] : NULL;
-    const struct vx_gpu_results results = {work->pieces, round->members_count, differs,
-                                           lane->results};
+    const struct vx_gpu_results results = {.pieces = work->pieces,
+                                           .pieces_count = round->members_count,
+                                           .maps_count = work->plan->maps_count,
+                                           .differs = differs,
+                                           .results = lane->results};
     VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, work->why));
     size_t bytes = (size_t)round->members_count * sizeof *lane->results;
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream,

@@ -89,7 +89,10 @@ static vx_status pieces_make(struct vx_gpu_round *round,
             .rows = mine ? (void *)(round->block + places->perms[i])
                          : vx_gpu_kept_piece(kept),
             .fault = mine ? round->lane->faults[i] : vx_gpu_kept_fault(kept)};
-        memcpy(piece->shape, plan->sets[0].shape, sizeof piece->shape);
+        memcpy(piece->shape, vx_plan_shape(plan, member->item->shape),
+               sizeof piece->shape);
+        VX_TRY(vx_plan_shapes(plan, member->item->shape, why,
+                              made->shapes + (i64)count * plan->sets_count));
         if (member->item->coords) VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
         vx_sets_rows_max(plan->sets, plan->sets_count, piece->n,
                          made->bounds + (i64)count * plan->sets_count);
@@ -98,6 +101,7 @@ static vx_status pieces_make(struct vx_gpu_round *round,
     made->levels = (struct vx_gpu_levels){.keys = round->model->gpu->choices->keys,
                                           .sets_count = plan->sets_count,
                                           .requests_count = count,
+                                          .shapes = made->shapes,
                                           .rows_max = made->bounds,
                                           .sets = made->sets};
     if (!vx_gpu_round_staged(round)) return VX_OK;
@@ -139,7 +143,10 @@ static vx_status faults_send(struct vx_gpu_round *round,
         copy = (struct vx_gpu_copy){lane->answers[0].fault, pieces[0].fault,
                                     sizeof lane->answers[0].fault};
     } else {
-        const struct vx_gpu_results results = {pieces, count, differs, lane->results};
+        const struct vx_gpu_results results = {.pieces = pieces,
+                                               .pieces_count = count,
+                                               .differs = differs,
+                                               .results = lane->results};
         VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
     }
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);

@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
+#include "engine/model/model.h"
 #include "tests/support/gpu_rig.h"
 #include "tests/support/network_random.h"
 
@@ -175,8 +176,21 @@ static void compare_coords(const struct vx_random_request *request, i32 number,
                     (int)set->voxels[j / 4][j % 4]);
 }
 
+/* The pairs of all maps of the model's plan, and the voxels of all sets. */
+static void compare_cost(const struct vx_item *item, const struct vx_model *model,
+                         const struct vx_network_oracle *oracle)
+{
+    const struct vx_plan *plan = model->plan;
+    const struct vx_oracle_cost cost =
+        vx_network_oracle_cost(oracle, plan->maps, plan->maps_count);
+    FAIL_UNLESS(item->pairs == cost.pairs && item->set_voxels == cost.set_voxels,
+                "N=%d: %lld pairs and %lld voxels, not %lld and %lld", (int)item->voxels,
+                (long long)item->pairs, (long long)item->set_voxels,
+                (long long)cost.pairs, (long long)cost.set_voxels);
+}
+
 static void compare(const struct vx_random_request *request,
-                    const struct vx_rig_files *files)
+                    const struct vx_rig_files *files, const struct vx_model *model)
 {
     const struct vx_network *network = files->network;
     const struct vx_item *item = &request->item;
@@ -184,6 +198,7 @@ static void compare(const struct vx_random_request *request,
     struct vx_network_oracle oracle;
     oracle_open(files, request, &input, &oracle);
     if (!oracle.unsure) check_sets(&oracle);
+    if (!oracle.unsure) compare_cost(item, model, &oracle);
     for (i32 i = 0; i < network->outputs_count && !oracle.unsure; i++) {
         const struct vx_network_output *output = &network->outputs[i];
         const struct vx_oracle_set *set = oracle.sets[output->layer];
@@ -238,6 +253,9 @@ static void check_status(const struct vx_item *item)
 static void check_bits(const struct vx_random_request *first,
                        const struct vx_random_request *again, const char *when)
 {
+    FAIL_UNLESS(first->item.pairs == again->item.pairs &&
+                    first->item.set_voxels == again->item.set_voxels,
+                "N=%d: another cost %s", (int)first->item.voxels, when);
     for (i32 i = 0; i < VX_OUTPUTS_MAX; i++)
         FAIL_UNLESS(first->bytes[i] == again->bytes[i] &&
                         !memcmp(first->item.outputs[i] ? first->item.outputs[i] : "",
@@ -267,8 +285,8 @@ static void check_again(struct vx_model *model, const struct vx_random_network *
     run(vx_rig_engine, model, requests, BATCH);
     for (i32 i = 0; i < BATCH; i++) check_status(&requests[i]->item);
     check_bits(first, requests[1], "in a batch");
-    compare(requests[0], files);
-    compare(requests[2], files);
+    compare(requests[0], files, model);
+    compare(requests[2], files, model);
     for (i32 i = 0; i < BATCH; i++) vx_random_request_close(&requests[i]);
     vx_random_request_close(&again);
 }
@@ -292,7 +310,7 @@ static void check_gpu(const struct vx_random_network *network,
     run(vx_gpu_rig_engine, load.model, &kept, 1);
     check_status(&first->item);
     check_status(&kept->item);
-    compare(first, files);
+    compare(first, files, load.model);
     check_bits(first, kept, "from another build on a GPU");
     for (i32 i = 0; i < BATCH; i++) {
         u64 mine = i == 1 ? seed : seed + 3 + (u64)i;
@@ -304,8 +322,8 @@ static void check_gpu(const struct vx_random_network *network,
     FAIL_UNLESS(requests[1]->item.geometry_hit, "N=%d: the store did not have it",
                 (int)first->item.voxels);
     check_bits(first, requests[1], "from the store in a batch on a GPU");
-    compare(requests[0], files);
-    compare(requests[2], files);
+    compare(requests[0], files, load.model);
+    compare(requests[2], files, load.model);
     for (i32 i = 0; i < BATCH; i++) vx_random_request_close(&requests[i]);
     vx_random_request_close(&kept);
     vx_random_request_close(&first);
@@ -354,7 +372,7 @@ static void check_seed(void)
     vx_rig_name(&first->item);
     run(vx_rig_engine, load.model, &first, 1);
     check_status(&first->item);
-    compare(first, &files);
+    compare(first, &files, load.model);
     check_again(load.model, network, &files, first);
     check_gpu(network, &files);
     vx_random_request_close(&first);

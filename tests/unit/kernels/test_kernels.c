@@ -311,24 +311,27 @@ START_TEST(test_pieces_told_by_hand)
 {
     static const u32 a[] = {7, 8, 9}, b[] = {7, 8, 9}, c[] = {7, 8, 10};
     static const u32 fault[2] = {0, 1};
-    static const u64 many = (u64)5 << 40;
+    static const u64 many = (u64)5 << 40, few = 3;
+    const u64 *counts[] = {&few, NULL, &many, NULL, NULL, &few}; /* three maps each */
     u32 differs[2] = {77, 77};
     struct vx_words_pair pairs[] = {{.n = 3, .a = a, .b = b, .differs = &differs[0]},
                                     {.n = 3, .a = a, .b = c, .differs = &differs[1]}};
-    const struct vx_piece_places places[] = {{fault, NULL, &many},
-                                             {NULL, &differs[1], NULL}};
+    const struct vx_piece_places places[] = {{fault, NULL}, {NULL, &differs[1]}};
     struct vx_piece_result results[2];
     vx_words_differ_ref(&(struct vx_words_differ_args){.count = 2, .pairs = pairs});
     ck_assert_uint_eq(differs[0], 0);
     ck_assert_uint_eq(differs[1], 1);
-    vx_piece_results_ref(&(struct vx_piece_results_args){2, places, results});
+    vx_piece_results_ref(&(struct vx_piece_results_args){2, 3, places, counts, results});
     ck_assert_uint_eq(results[0].fault[0], 0);
     ck_assert_uint_eq(results[0].fault[1], 1);
     ck_assert_uint_eq(results[0].differs, 0);
-    ck_assert_uint_eq(results[0].pairs, many);
+    ck_assert_uint_eq(results[0].pairs, many + few);
     ck_assert_uint_eq(results[1].fault[0] | results[1].fault[1], 0);
     ck_assert_uint_eq(results[1].differs, 1);
-    ck_assert_uint_eq(results[1].pairs, 0);
+    ck_assert_uint_eq(results[1].pairs, few);
+    vx_piece_results_ref(&(struct vx_piece_results_args){
+        .count = 2, .places = places, .results = results});
+    ck_assert_uint_eq(results[0].pairs, 0);
 }
 END_TEST
 

@@ -106,7 +106,7 @@ static void check_map(const struct vx_map_key *key, const struct vx_brick_set se
                                 [VX_MAP_PARENT] = VX_LEVEL_PARENT,
                                 [VX_MAP_CHILD] = VX_LEVEL_CHILD,
                                 [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE};
-    const bool one = vx_map_is_one(key->kind);
+    const bool one = vx_map_is_one(key);
     const i64 n = truths[key->to].n;
     const i32 v = vx_map_offsets(key);
     u64 pairs = 1;

@@ -181,12 +181,27 @@ static bool judge_ref(const char *text)
                        strspn(text, "0") < 32);
 }
 
+/* Three sizes, 1 to the range of coordinates, with an x between them. */
+static bool judge_shape(const char *text)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        char *end;
+        if (*text < '0' || *text > '9') return false;
+        unsigned long long size = strtoull(text, &end, 10);
+        if (size < 1 || size > 131072 || *end != (axis < 2 ? 'x' : 0)) return false;
+        text = end + 1;
+    }
+    return true;
+}
+
 static bool judge_parameter(const char *key, const Parameter *value)
 {
     int kind = value ? (int)value->parameter_choice_case : 0;
     if (!strcmp(key, "priority") || !strcmp(key, "timeout")) return judge_count(value);
     if (!strcmp(key, "timing")) return kind == 1;
     if (!strcmp(key, "coords_ref")) return kind == 3 && judge_ref(value->string_param);
+    if (!strcmp(key, "spatial_shape"))
+        return kind == 3 && judge_shape(value->string_param);
     if (!strcmp(key, "triton_enable_empty_final_response")) return kind == 1;
     if (!strncmp(key, "triton_", 7)) return false;
     if (!strcmp(key, "sequence_id")) return kind == 2 || kind == 3 || kind == 5;

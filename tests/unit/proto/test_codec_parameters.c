@@ -172,6 +172,22 @@ static const struct {
     {GOOD "4{1'coords_ref' 2{3'00000000000000000000000000000000'}}", INVALID,
      "got 32 zeros, which is never one"},
     {GOOD "4{1'coords_ref' 2{3@3000}}", INVALID, "coords_ref"},
+    {GOOD "4{1'spatial_shape' 2{2:8}}", INVALID,
+     "'spatial_shape': expected string_param"},
+    {GOOD "4{1'spatial_shape'}", INVALID, "'spatial_shape': expected string_param"},
+    {GOOD "4{1'spatial_shape' 2{3''}}", INVALID,
+     "'spatial_shape': expected three sizes of 1 to 131072, as in \"1440x1440x40\", got "
+     "''"},
+    {GOOD "4{1'spatial_shape' 2{3'8x8'}}", INVALID, "got '8x8'"},
+    {GOOD "4{1'spatial_shape' 2{3'8x8x'}}", INVALID, "got '8x8x'"},
+    {GOOD "4{1'spatial_shape' 2{3'8x8x8x8'}}", INVALID, "got '8x8x8x8'"},
+    {GOOD "4{1'spatial_shape' 2{3'8x8x8 '}}", INVALID, "got '8x8x8 '"},
+    {GOOD "4{1'spatial_shape' 2{3'8,8,8'}}", INVALID, "got '8,8,8'"},
+    {GOOD "4{1'spatial_shape' 2{3'8x-8x8'}}", INVALID, "got '8x-8x8'"},
+    {GOOD "4{1'spatial_shape' 2{3'0x8x8'}}", INVALID, "got '0x8x8'"},
+    {GOOD "4{1'spatial_shape' 2{3'8x8x131073'}}", INVALID, "got '8x8x131073'"},
+    {GOOD "4{1'spatial_shape' 2{3'18446744073709551624x8x8'}}", INVALID, "got '18446744"},
+    {GOOD "4{1'spatial_shape' 2{3@3000}}", INVALID, "spatial_shape"},
     {GOOD "4{1'triton_final_response' 2{1:1}}", INVALID, "triton_final_response"},
     {GOOD "4{1'triton_' 2{1:1}}", INVALID, "'triton_'"},
     {GOOD "4{1'sequence_id' 2{1:1}}", INVALID,
@@ -289,6 +305,18 @@ START_TEST(counts_are_what_was_said)
 }
 END_TEST
 
+START_TEST(a_request_may_have_a_shape_of_its_own)
+{
+    static const i32 zeros[3] = {0}, given[3] = {1, 131072, 40};
+    parse_good(GOOD);
+    ck_assert(!memcmp(parse.request.shape, zeros, sizeof zeros));
+    parse_end(&parse);
+    parse_good(GOOD "4{1'spatial_shape' 2{3'1x131072x40'}}");
+    ck_assert(!memcmp(parse.request.shape, given, sizeof given));
+    parse_end(&parse);
+}
+END_TEST
+
 START_TEST(there_is_a_largest_number_of_parameters)
 {
     char notation[4096];
@@ -357,6 +385,7 @@ int main(void)
     tcase_add_test(tcase, regions_go_with_typed_contents_and_with_nothing);
     tcase_add_loop_test(tcase, a_geometry_may_be_named, 0, VX_COUNT(refs));
     tcase_add_loop_test(tcase, counts_are_what_was_said, 0, VX_COUNT(counts));
+    tcase_add_test(tcase, a_request_may_have_a_shape_of_its_own);
     tcase_add_test(tcase, there_is_a_largest_number_of_parameters);
     tcase_add_test(tcase, the_rest_has_a_largest_size);
     suite_add_tcase(suite, tcase);

@@ -273,6 +273,32 @@ START_TEST(rows_of_other_sets_are_not_known)
 }
 END_TEST
 
+/* The model's, another, and one for a model that has none. */
+START_TEST(a_shape_of_its_own_replaces_the_models)
+{
+    static const i32 zeros[3] = {0}, shape[3] = {8, 9, 10}, other[3] = {8, 9, 11};
+    struct vx_signature signature = signature_make();
+    struct vx_request request = request_make();
+    struct vx_admitted admitted;
+    struct vx_why why = {""};
+    memcpy(signature.shape, shape, sizeof shape);
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert(!memcmp(admitted.shape, zeros, sizeof zeros));
+    memcpy(request.shape, shape, sizeof shape);
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert(!memcmp(admitted.shape, zeros, sizeof zeros));
+    memcpy(request.shape, other, sizeof other);
+    ck_assert(!vx_admit("m", &signature, &request, NULL, &admitted).fault);
+    ck_assert(!memcmp(admitted.shape, other, sizeof other));
+    memset(signature.shape, 0, sizeof signature.shape);
+    vx_status status = vx_admit("m", &signature, &request, &why, &admitted);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_str_eq(why.text,
+                     "parameter 'spatial_shape': model 'm' has no spatial_shape "
+                     "that a request could replace");
+}
+END_TEST
+
 START_TEST(a_name_stands_for_coords)
 {
     struct vx_signature signature = signature_make();
@@ -315,6 +341,7 @@ int main(void)
     tcase_add_loop_test(tcase, all_outputs_are_named_that_have_room, 0,
                         sizeof outputs / sizeof *outputs);
     tcase_add_test(tcase, rows_of_other_sets_are_not_known);
+    tcase_add_test(tcase, a_shape_of_its_own_replaces_the_models);
     tcase_add_test(tcase, a_name_stands_for_coords);
     tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
     suite_add_tcase(suite, tcase);

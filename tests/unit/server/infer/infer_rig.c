@@ -290,7 +290,8 @@ void rig_done(const struct rig_run *run)
                                                   .geometry_ns = 200,
                                                   .compute_ns = 300,
                                                   .output_ns = 400,
-                                                  .pairs = 27 * (i + 1)};
+                                                  .pairs = 27 * (i + 1),
+                                                  .set_voxels = 15 * (i + 1)};
 }
 
 void rig_end(const struct rig_run *run)
@@ -322,6 +323,12 @@ struct rig_answer *rig_expect(const struct vx_call *call, enum vx_code code)
     ck_assert_msg(answer->code == code, "%s: %s: %s", call->request.id,
                   vx_code_name(answer->code), answer->why.text);
     return answer;
+}
+
+void rig_kept(struct vx_coords_ref coords_ref, i32 worker)
+{
+    vx_geometries_kept(rig.infer.geometries, coords_ref, worker, 10,
+                       &(struct vx_geometry_cost){0, 270, 41});
 }
 
 u64 rig_used(void)

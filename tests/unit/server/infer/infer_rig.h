@@ -81,5 +81,7 @@ struct rig_answer *rig_answer_of(const struct vx_call *call);
 /* Returns the call's answer; fails the test when there is none or it has another code. */
 struct rig_answer *rig_expect(const struct vx_call *call, enum vx_code code);
 u64 rig_used(void); /* of the arena, in bytes */
+/* The worker has kept this geometry of 10 voxels, 270 pairs and 41 voxels of all sets. */
+void rig_kept(struct vx_coords_ref coords_ref, i32 worker);
 
 #endif

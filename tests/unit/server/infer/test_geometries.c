@@ -27,17 +27,31 @@ static struct vx_coords_ref name(u64 k)
     return (struct vx_coords_ref){.low = k / 8, .high = k + 1};
 }
 
+/* Of model 4, with half as many voxels on another set. */
+static void kept(struct vx_coords_ref coords_ref, i32 worker, i64 voxels, i64 pairs)
+{
+    vx_geometries_kept(geometries, coords_ref, worker, voxels,
+                       &(struct vx_geometry_cost){4, pairs, voxels + voxels / 2});
+}
+
 START_TEST(what_a_worker_kept_is_found)
 {
     struct vx_geometry_fact fact;
     ck_assert(!vx_geometries_find(geometries, name(1), &fact));
-    vx_geometries_kept(geometries, name(1), 3, 100, 900);
-    vx_geometries_kept(geometries, name(1), 0, 100, 0);
+    kept(name(1), 3, 100, 900);
+    kept(name(1), 0, 100, 0);
     ck_assert(!vx_geometries_find(geometries, name(2), &fact));
     ck_assert(vx_geometries_find(geometries, name(1), &fact));
     ck_assert_uint_eq(fact.workers, 1u << 3 | 1u);
     ck_assert_int_eq(fact.voxels, 100);
-    ck_assert_int_eq(fact.pairs, 900);
+    ck_assert_int_eq(fact.cost.instance, 4);
+    ck_assert_int_eq(fact.cost.pairs, 900);
+    ck_assert_int_eq(fact.cost.set_voxels, 150);
+    vx_geometries_kept(geometries, name(1), 0, 100,
+                       &(struct vx_geometry_cost){5, 40, 100});
+    ck_assert(vx_geometries_find(geometries, name(1), &fact));
+    ck_assert_int_eq(fact.cost.instance, 5); /* the latest that has maps */
+    ck_assert_int_eq(fact.cost.pairs, 40);
     vx_geometries_gone(geometries, name(1), 3);
     vx_geometries_gone(geometries, name(1), 3);
     ck_assert(vx_geometries_find(geometries, name(1), &fact));
@@ -50,7 +64,7 @@ END_TEST
 
 START_TEST(what_has_no_name_is_not_kept)
 {
-    vx_geometries_kept(geometries, (struct vx_coords_ref){0}, 3, 100, 900);
+    kept((struct vx_coords_ref){0}, 3, 100, 900);
     ck_assert_int_eq(vx_geometries_count(geometries), 0);
 }
 END_TEST
@@ -59,8 +73,8 @@ START_TEST(a_worker_that_is_down_holds_nothing)
 {
     struct vx_geometry_fact fact;
     for (u64 k = 0; k < 1000; k++) {
-        vx_geometries_kept(geometries, name(k), (i32)(k % 3), 1, 1);
-        if (k % 2) vx_geometries_kept(geometries, name(k), 5, 1, 1);
+        kept(name(k), (i32)(k % 3), 1, 1);
+        if (k % 2) kept(name(k), 5, 1, 1);
     }
     vx_geometries_worker_down(geometries, 1);
     for (u64 k = 0; k < 1000; k++) {
@@ -76,12 +90,11 @@ END_TEST
 START_TEST(the_one_longest_unused_goes)
 {
     struct vx_geometry_fact fact;
-    for (u64 k = 0; k < VX_GEOMETRIES_MAX; k++)
-        vx_geometries_kept(geometries, name(k), 1, (i64)k, 1);
+    for (u64 k = 0; k < VX_GEOMETRIES_MAX; k++) kept(name(k), 1, (i64)k, 1);
     ck_assert_int_eq(vx_geometries_count(geometries), VX_GEOMETRIES_MAX);
     ck_assert(vx_geometries_find(geometries, name(0), &fact)); /* a use */
-    vx_geometries_kept(geometries, name(1), 1, 1, 1);          /* and another */
-    vx_geometries_kept(geometries, name(VX_GEOMETRIES_MAX), 1, 7, 1);
+    kept(name(1), 1, 1, 1);                                    /* and another */
+    kept(name(VX_GEOMETRIES_MAX), 1, 7, 1);
     ck_assert_int_eq(vx_geometries_count(geometries), VX_GEOMETRIES_MAX);
     ck_assert(!vx_geometries_find(geometries, name(2), &fact));
     ck_assert(vx_geometries_find(geometries, name(0), &fact));
@@ -171,8 +184,7 @@ START_TEST(any_order_of_words_agrees_with_a_list)
     u64 state = (u64)_i * UINT64_C(0x9e3779b97f4a7c15) + 1;
     model.count = 0;
     /* Filled with geometries of worker 15, which are used now and then and stay. */
-    for (u64 k = 0; k < VX_GEOMETRIES_MAX - ROOM; k++)
-        vx_geometries_kept(geometries, name(NAMES + k), 15, 1, 1);
+    for (u64 k = 0; k < VX_GEOMETRIES_MAX - ROOM; k++) kept(name(NAMES + k), 15, 1, 1);
     for (int step = 0; step < 4000; step++) {
         state ^= state << 13;
         state ^= state >> 7;
@@ -182,9 +194,9 @@ START_TEST(any_order_of_words_agrees_with_a_list)
         i32 worker = (i32)(state >> 40) & 3;
         if (step % ROOM == 0) /* the fillers are the most recently used again */
             for (u64 f = 0; f < VX_GEOMETRIES_MAX - ROOM; f++)
-                vx_geometries_kept(geometries, name(NAMES + f), 15, 1, 1);
+                kept(name(NAMES + f), 15, 1, 1);
         if (what < 8) {
-            vx_geometries_kept(geometries, name(k), worker, (i64)k, 1);
+            kept(name(k), worker, (i64)k, 1);
             model_kept(k, worker);
         } else if (what < 11) {
             vx_geometries_gone(geometries, name(k), worker);

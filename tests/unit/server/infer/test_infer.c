@@ -113,6 +113,7 @@ START_TEST(timing_says_what_the_worker_said)
     ck_assert_int_eq(number(answer, "output_ns"), 400);
     ck_assert_int_ge(number(answer, "total_ns"), 5000);
     ck_assert_int_eq(number(answer, "pairs"), 27);
+    ck_assert_int_eq(number(answer, "set_voxels"), 15);
     ck_assert_int_eq(number(answer, "batch_size"), 2);
     ck_assert_int_eq(number(answer, "batch_voxels"), 40);
     ck_assert_int_eq(parameter(answer, "geometry_hit")->kind, VX_PARAMETER_BOOL);
@@ -150,8 +151,8 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
 {
     struct vx_instance *row = vx_registry_row(infer->registry, 0);
     const struct vx_coords_ref geometry = {42, 0};
-    vx_geometries_kept(infer->geometries, geometry, 0, 10, 270);
-    vx_geometries_kept(infer->geometries, geometry, 1, 10, 270);
+    rig_kept(geometry, 0);
+    rig_kept(geometry, 1);
     row->workers_loaded = 2;
     struct vx_call *call = rig_call_named(0, 10, 42);
     struct rig_run *run = rig_start(call);
@@ -161,6 +162,7 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
     ck_assert_int_eq(run->run.items[0].coords_columns, 4);
     ck_assert_uint_eq(run->run.items[0].coords_ref.low, 42);
     ck_assert_int_eq(call->job.pairs, 270);
+    ck_assert_int_eq(call->job.set_voxels, 41);
     rig_done(run);
     rig_end(run);
     rig_expect(call, VX_CODE_OK);
@@ -189,7 +191,7 @@ END_TEST
 
 START_TEST(a_name_has_its_own_number_of_rows)
 {
-    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
+    rig_kept((struct vx_coords_ref){42, 0}, 0);
     struct vx_call *call = rig_call_named(0, 11, 42);
     vx_infer_on_call(infer, call);
     ck_assert_ptr_nonnull(
@@ -202,10 +204,29 @@ END_TEST
 /* ------- limits ------- */
 
 /* voxels in flight, voxels of the request; whether they fit a limit of 100 */
+/* What a geometry costs is known for the model that reported it alone. */
+START_TEST(a_geometry_costs_what_its_model_said)
+{
+    const struct vx_coords_ref geometry = {42, 0};
+    struct vx_geometry_cost cost = {_i, 270, 41};
+    vx_geometries_kept(infer->geometries, geometry, 0, 10, &cost);
+    struct vx_call *call = rig_call(0, 10);
+    call->request.sent_ref = geometry;
+    nobody_serves();
+    vx_infer_on_call(infer, call);
+    ck_assert_uint_eq(call->job.holders, 1);
+    ck_assert_int_eq(call->job.pairs, _i ? 0 : 270);
+    ck_assert_int_eq(call->job.set_voxels, _i ? 10 : 41);
+    vx_infer_on_gone(infer, call);
+}
+END_TEST
+
+/* 10 voxels are those of rig_kept, which are 41 on all sets. */
 static const struct {
     i64 before, voxels;
     bool fits;
-} voxels_rows[] = {{0, 100, true}, {0, 101, true}, {60, 40, true}, {60, 41, false}};
+} voxels_rows[] = {{0, 100, true},  {0, 101, true}, {60, 40, true},
+                   {60, 41, false}, {59, 10, true}, {60, 10, false}};
 
 START_TEST(voxels_in_flight_are_limited)
 {
@@ -214,6 +235,8 @@ START_TEST(voxels_in_flight_are_limited)
     if (voxels_rows[_i].before)
         vx_infer_on_call(infer, rig_call(0, voxels_rows[_i].before));
     struct vx_call *call = rig_call(1, voxels_rows[_i].voxels);
+    call->request.sent_ref = (struct vx_coords_ref){42, 0};
+    if (voxels_rows[_i].voxels == 10) rig_kept(call->request.sent_ref, 0);
     vx_infer_on_call(infer, call);
     ck_assert_int_eq(rig_answer_of(call) == NULL, voxels_rows[_i].fits);
     if (voxels_rows[_i].fits) return;
@@ -435,6 +458,7 @@ int main(void)
     tcase_add_loop_test(tests, a_geometry_that_was_not_kept_has_no_name, 0, 2);
     tcase_add_test(tests, a_name_goes_to_who_holds_it_and_has_the_model);
     tcase_add_test(tests, a_name_has_its_own_number_of_rows);
+    tcase_add_loop_test(tests, a_geometry_costs_what_its_model_said, 0, 2);
     tcase_add_loop_test(tests, voxels_in_flight_are_limited, 0,
                         (int)VX_COUNT(voxels_rows));
     tcase_add_test(tests, no_room_for_an_answer_gives_back_all);

@@ -171,9 +171,8 @@ END_TEST
 /* 0: another worker holds it; 1: none does; 2: another does, but the client has left. */
 START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
 {
-    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
-    if (_i != 1)
-        vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 1, 10, 270);
+    rig_kept((struct vx_coords_ref){42, 0}, 0);
+    if (_i != 1) rig_kept((struct vx_coords_ref){42, 0}, 1);
     struct vx_call *call = rig_call_named(0, 10, 42);
     struct rig_run *run = rig_start(call);
     if (_i == 2) vx_infer_on_gone(infer, call);
@@ -207,8 +206,8 @@ END_TEST
 START_TEST(elsewhere_is_where_the_model_is)
 {
     struct vx_instance *row = vx_registry_row(infer->registry, 0);
-    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 0, 10, 270);
-    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){42, 0}, 1, 10, 270);
+    rig_kept((struct vx_coords_ref){42, 0}, 0);
+    rig_kept((struct vx_coords_ref){42, 0}, 1);
     struct vx_call *call = rig_call_named(0, 10, 42);
     struct rig_run *run = rig_start(call);
     row->workers_loaded = 1u << run->worker;
@@ -227,7 +226,7 @@ START_TEST(who_sent_coordinates_is_told_what_the_worker_said)
     struct vx_call *call = rig_call(0, 10);
     struct rig_run *run = rig_start(call);
     rig_done(run);
-    vx_geometries_kept(infer->geometries, (struct vx_coords_ref){1, 0}, 1, 10, 270);
+    rig_kept((struct vx_coords_ref){1, 0}, 1);
     rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
     vx_done_add_why(&rig_said, 0, "as the test wants");
     rig_end(run);
@@ -336,6 +335,7 @@ START_TEST(requests_and_batches_are_counted)
     ck_assert_uint_eq(s->execution_count, 1);
     ck_assert_uint_eq(s->voxels, 10);
     ck_assert_uint_eq(s->pairs, 27);
+    ck_assert_uint_eq(s->set_voxels, 15);
     ck_assert_uint_gt(s->last_inference_ms, 0);
     ck_assert_uint_eq(s->success.count, 1);
     ck_assert_uint_ge(s->success.ns, 1000 * VX_NS_PER_S);

@@ -88,6 +88,8 @@ static const struct {
     {FIELD(outputs[0].set), VX_OUTPUT_DENSE}, /* without dimensions */
     {FIELD(outputs[1].dims_count), 3},        /* not dense */
     {FIELD(outputs[1].dims_count), -1},
+    {FIELD(shape[0]), 8}, /* the others are 0 */
+    {FIELD(shape[2]), 8},
     {FIELD(voxels_max), -1},
     {FIELD(voxels_max), (i64)VX_VOXELS_MAX + 1},
     {FIELD(weights_bytes), -1},

@@ -62,6 +62,9 @@ static const struct {
     {DONE(items[2].why), 2, false},
     {DONE(items[2].why), INT32_MAX, false},
     {DONE(items[2].why), INT32_MIN, false},
+    {DONE(items[0].set_voxels), INT32_MAX, true},
+    {DONE(items[0].set_voxels) + 4, INT32_MAX, false}, /* the high half */
+    {DONE(items[0].set_voxels) + 4, -1, false},
     {DONE(items_count), 0, false},
     {DONE(items_count), 2, false},
     {DONE(items_count), -1, false},
@@ -277,6 +280,30 @@ START_TEST(a_run_has_the_size_that_it_says)
 }
 END_TEST
 
+static const struct {
+    i32 shape[3];
+    bool sound;
+} run_shapes[] = {
+    {{0, 0, 0}, true},
+    {{1, VX_AXIS_MAX + 1, 40}, true},
+    {{0, 1, 1}, false},
+    {{1, 0, 1}, false},
+    {{1, 1, 0}, false},
+    {{-1, 1, 1}, false},
+    {{1, 1, VX_AXIS_MAX + 2}, false},
+};
+
+START_TEST(a_run_has_three_sizes_or_none)
+{
+    memset(&said, 0, sizeof said);
+    said.head.kind = VX_MESSAGE_RUN;
+    said.run.items_count = 2;
+    memcpy(said.run.items[1].shape, run_shapes[_i].shape, sizeof run_shapes[_i].shape);
+    ck_assert_int_eq(sent(vx_message_run_bytes(2)),
+                     run_shapes[_i].sound ? VX_CODE_OK : VX_CODE_INTERNAL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("channel_batches");
@@ -290,6 +317,8 @@ int main(void)
     tcase_add_test(tests, last_words_come_behind_a_reset);
     tcase_add_loop_test(tests, a_sentence_without_an_end_is_refused, 0, 2);
     tcase_add_loop_test(tests, a_run_has_the_size_that_it_says, 0, 5);
+    tcase_add_loop_test(tests, a_run_has_three_sizes_or_none, 0,
+                        (int)VX_COUNT(run_shapes));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

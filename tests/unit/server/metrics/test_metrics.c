@@ -165,6 +165,7 @@ START_TEST(models_are_said)
     expect("nv_model_load_duration_secs{model=\"normals\",version=\"1\"}", "0.34");
     expect("nv_inference_pending_request_count{model=\"normals\",version=\"1\"}", "0");
     expect("voxeld_model_ready{model=\"segment\",version=\"4\"}", "0");
+    expect("voxeld_model_set_voxels_total{model=\"normals\",version=\"2\"}", "360000000");
     /* Of two instances of one name and version, the one that serves. */
     expect("nv_inference_count{model=\"normals\",version=\"2\"}", "9000");
     expect("voxeld_model_ready{model=\"we\\\"ird\\\\<b>\\n\",version=\"1\"}", "0");
@@ -232,7 +233,8 @@ START_TEST(histograms_add_up)
         metrics, &(struct vx_metrics_batch){.requests = 64, .voxels = 12345678901});
     vx_metrics_observe_batch(metrics,
                              &(struct vx_metrics_batch){.requests = 2,
-                                                        .voxels = 250,
+                                                        .voxels = 150,
+                                                        .set_voxels = 250,
                                                         .voxels_max = 1000,
                                                         .border_ns = 20001,
                                                         .device_ns = 2000000,
@@ -257,7 +259,7 @@ START_TEST(histograms_add_up)
     expect("voxeld_queue_seconds_count", "0"); /* none of them ran */
     expect("voxeld_batch_requests_bucket{le=\"2\"}", "1");
     expect("voxeld_batch_requests_bucket{le=\"64\"}", "2");
-    expect("voxeld_batch_voxels_sum", "12345679151");
+    expect("voxeld_batch_voxels_sum", "12345679051");
     expect("voxeld_border_seconds_bucket{le=\"0.00002\"}", "1");
     expect("voxeld_border_seconds_bucket{le=\"0.00005\"}", "2");
     /* Without a budget no share of it is reported, without a prediction no error. */

@@ -206,12 +206,12 @@ END_TEST
 START_TEST(pairs_are_estimated_by_what_was_seen)
 {
     struct vx_cost_ratio ratio = {0};
-    ck_assert(vx_cost_ratio_pairs(&ratio, 50) == 50);
+    ck_assert(vx_cost_ratio_expect(&ratio, 50) == 50);
     vx_cost_ratio_learn(&ratio, 0, 100);
     vx_cost_ratio_learn(&ratio, 100, 0);
-    ck_assert(vx_cost_ratio_pairs(&ratio, 50) == 50);
+    ck_assert(vx_cost_ratio_expect(&ratio, 50) == 50);
     for (int k = 1; k < 50; k++) vx_cost_ratio_learn(&ratio, 900 * k, 100 * k);
-    ck_assert(is_near((i64)vx_cost_ratio_pairs(&ratio, 1000), 9000, 0.001));
+    ck_assert(is_near((i64)vx_cost_ratio_expect(&ratio, 1000), 9000, 0.001));
 }
 END_TEST
 

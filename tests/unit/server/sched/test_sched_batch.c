@@ -109,6 +109,47 @@ START_TEST(pairs_that_are_not_known_are_estimated)
 }
 END_TEST
 
+/* A network with coarser sets: what a job brings is said, or expected from batches of its
+ * model that ended, and fills the batch. */
+START_TEST(voxels_of_all_sets_fill_a_batch)
+{
+    const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 64};
+    struct vx_sched *sched = rig_open(&batching, 1);
+    struct vx_job jobs[6], other = rig_job(100);
+    struct vx_batch_plan plan;
+    vx_sched_instance_set(sched, 1, &batching, true);
+    vx_sched_instance_ready(sched, 1, 0, true);
+    jobs[0] = rig_job(200);
+    rig_submit(sched, &jobs[0], 0);
+    ck_assert_int_eq(jobs[0].set_voxels, 200); /* nothing is known yet */
+    rig_pick(sched, 0, &plan);
+    const struct vx_batch_end end = {
+        .batch = plan.batch, .device_ns = 1000, .pairs = 200, .set_voxels = 300};
+    ck_assert(vx_sched_finish(sched, &end, &plan));
+    for (int i = 1; i < 6; i++) {
+        jobs[i] = rig_job(100);
+        if (i == 2) jobs[i].set_voxels = 851; /* does not fit beside the first */
+        if (i == 3) jobs[i].set_voxels = 40;  /* a worker said so: its own are 100 */
+        if (i == 4) jobs[i].set_voxels = 700;
+        rig_submit(sched, &jobs[i], 0);
+    }
+    other.instance = 1; /* nothing is known of this model */
+    rig_submit(sched, &other, 0);
+    ck_assert_int_eq(jobs[3].set_voxels, 150);
+    ck_assert_int_eq(other.set_voxels, 100);
+    ck_assert_int_eq(vx_sched_queued_voxels(sched), 150 + 851 + 150 + 700 + 150 + 100);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_eq(plan.jobs_count, 3); /* 1, 3 and 4 */
+    ck_assert_int_eq(plan.voxels, 300);
+    ck_assert_int_eq(plan.set_voxels, 1000);
+    ck_assert_int_eq(vx_sched_queued_voxels(sched), 851 + 150 + 100);
+    ck_assert_int_eq(vx_sched_voxels(sched), 1000 + 851 + 150 + 100);
+    rig_finish(sched, &plan, 0);
+    ck_assert_int_eq(vx_sched_voxels(sched), 851 + 150 + 100);
+    rig_close(&sched);
+}
+END_TEST
+
 /* ------- when it goes ------- */
 
 static const struct vx_batching delayed = {
@@ -366,6 +407,7 @@ int main(void)
     tcase_add_loop_test(table, a_batch_takes_what_fits, 0, (int)VX_COUNT(forming_rows));
     tcase_add_test(table, a_batch_is_of_one_instance);
     tcase_add_test(table, pairs_that_are_not_known_are_estimated);
+    tcase_add_test(table, voxels_of_all_sets_fill_a_batch);
     tcase_add_loop_test(table, pairs_are_of_those_that_ran, 0, 4);
     tcase_add_test(table, an_idle_worker_waits_for_company);
     tcase_add_test(table, a_delay_is_cut_short_for_a_deadline);

@@ -44,10 +44,10 @@ static void sim_leave(struct sim *sim, struct vx_job *job)
     HOLDS(job->state == VX_JOB_NEW);
     if (slot->is == WAITS) {
         sim->waiting--;
-        sim->waiting_voxels -= job->voxels;
+        sim->waiting_voxels -= job->set_voxels;
     } else {
         sim->running--;
-        sim->running_voxels -= job->voxels;
+        sim->running_voxels -= job->set_voxels;
     }
     sim->of_instance[job->instance]--;
     sim->ended++;
@@ -84,6 +84,12 @@ static void on_poison(void *context, struct vx_job *job)
 
 /* ------- what happens ------- */
 
+/* Voxels of all sets for each of a request: some models have several sets. */
+static i64 sets_of(i32 instance)
+{
+    return 1 + instance % 3;
+}
+
 static void sim_submit(struct sim *sim)
 {
     i32 s = 0;
@@ -92,10 +98,13 @@ static void sim_submit(struct sim *sim)
     struct slot *slot = &sim->slots[s];
     i32 geometry = (i32)sim_random(sim, GEOMETRIES);
     i64 voxels = (i64)sim_random(sim, sim_random(sim, 4) ? 1500 : 12000);
+    i32 instance = (i32)sim_random(sim, INSTANCES);
+    i64 known = (i64)sim_random(sim, 2), more = sets_of(instance);
     *slot = (struct slot){.geometry = geometry,
-                          .job = {.instance = (i32)sim_random(sim, INSTANCES),
+                          .job = {.instance = instance,
                                   .voxels = voxels,
-                                  .pairs = sim_random(sim, 2) ? voxels * 9 : 0,
+                                  .pairs = known ? voxels * 9 * more : 0,
+                                  .set_voxels = known ? voxels * more : 0,
                                   .priority = sim_random(sim, 5),
                                   .deadline_ns = VX_NEVER,
                                   .holders = sim->plain ? 0 : sim->holders[geometry]}};
@@ -123,7 +132,8 @@ static void sim_submit(struct sim *sim)
     }
     slot->is = WAITS;
     sim->waiting++;
-    sim->waiting_voxels += voxels;
+    HOLDS(job->set_voxels >= voxels);
+    sim->waiting_voxels += job->set_voxels;
     sim->of_instance[job->instance]++;
 }
 
@@ -134,8 +144,8 @@ static void sim_moves(struct sim *sim, struct slot *slot, i32 is)
     slot->is = is;
     sim->running += sign;
     sim->waiting -= sign;
-    sim->running_voxels += sign * slot->job.voxels;
-    sim->waiting_voxels -= sign * slot->job.voxels;
+    sim->running_voxels += sign * slot->job.set_voxels;
+    sim->waiting_voxels -= sign * slot->job.set_voxels;
 }
 
 static void sim_down(struct sim *sim, i32 w)
@@ -235,12 +245,17 @@ static void sim_finish(struct sim *sim, i32 w)
 {
     struct device *device = &sim->devices[w];
     struct vx_batch_plan plan;
-    const struct vx_batch_end end = {.worker = w,
-                                     .batch = device->batch[0],
-                                     .now_ns = sim->now,
-                                     .device_ns = device->took_ns[0],
-                                     .geometry_ns = device->took_ns[0] / 3};
+    struct vx_batch_end end = {.worker = w,
+                               .batch = device->batch[0],
+                               .now_ns = sim->now,
+                               .device_ns = device->took_ns[0],
+                               .geometry_ns = device->took_ns[0] / 3};
     i32 jobs = vx_sched_batch_jobs(sim->sched, w, end.batch);
+    for (i32 j = 0; j < jobs; j++) {
+        const struct vx_job *job = vx_sched_batch_job(sim->sched, w, end.batch, j);
+        end.set_voxels += job->voxels * sets_of(job->instance);
+        end.pairs += job->voxels * sets_of(job->instance) * 9;
+    }
     HOLDS(vx_sched_finish(sim->sched, &end, &plan) && plan.jobs_count == jobs);
     HOLDS(!vx_sched_finish(sim->sched, &end, &plan));
     for (i32 j = 0; j < plan.jobs_count; j++) {
@@ -288,7 +303,7 @@ static void check_batch(struct sim *sim, const struct vx_batch_plan *plan)
 {
     const struct vx_batching *batching = &batchings[plan->instance];
     struct device *device = &sim->devices[plan->worker];
-    i64 voxels = 0;
+    i64 voxels = 0, set_voxels = 0;
     HOLDS(device->up && !device->leaving && !device->solo &&
           device->count < VX_WORKER_DEPTH);
     HOLDS(sim->ready[plan->instance] & 1u << plan->worker);
@@ -302,13 +317,14 @@ static void check_batch(struct sim *sim, const struct vx_batch_plan *plan)
         HOLDS(!job->deaths || plan->jobs_count + device->count + device->loading == 1);
         HOLDS(!j || comes_before(plan->jobs[j - 1], job));
         voxels += job->voxels;
+        set_voxels += job->set_voxels;
         slot_of(job)->deaths = job->deaths;
         slot_of(job)->undelivered = false;
         sim_moves(sim, slot_of(job), RUNS);
     }
-    HOLDS(plan->voxels == voxels);
+    HOLDS(plan->voxels == voxels && plan->set_voxels == set_voxels);
     HOLDS(plan->jobs_count == 1 ||
-          (voxels <= batching->voxels_max &&
+          (set_voxels <= batching->voxels_max &&
            (!batching->pairs_max || plan->pairs <= batching->pairs_max)));
     if (!plan->jobs[0]->deaths) check_overtaken(sim, plan);
 }

@@ -213,6 +213,7 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     ck_assert_int_eq(done->items_count, 3);
     ck_assert_int_eq(done->items[0].code, VX_CODE_OK);
     ck_assert_int_eq(done->items[0].pairs, 4242);
+    ck_assert_int_eq(done->items[0].set_voxels, 2 * first[0]);
     ck_assert(!done->items[0].geometry_kept);
     ck_assert_str_eq(vx_done_why(done, 0)->text, "");
     ck_assert_int_eq(done->items[1].code, VX_CODE_INVALID_ARGUMENT);

@@ -114,6 +114,7 @@ static void item_end(struct vx_item *item)
     if (item->status.fault) return; /* refused */
     item->status = VX_OK;
     item->pairs = item->coords ? item->coords[0] : -1;
+    item->set_voxels = 2 * item->voxels;
     item->geometry_kept = vx_coords_ref_there(item->coords_ref);
     item->geometry_hit = !item->coords;
     if (item->voxels != 13) return;

@@ -42,7 +42,7 @@ static void tear_down(void)
 
 static struct vx_gpu_store_name name_of(u64 number)
 {
-    return (struct vx_gpu_store_name){{number, 1}, {5, 6}};
+    return (struct vx_gpu_store_name){{number, 1}, {5, 6}, {0}};
 }
 
 static struct vx_gpu_geometry *make(u64 number, size_t units)
