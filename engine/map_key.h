@@ -12,6 +12,7 @@
  *                                                           from's voxels; V = 1
  *   CHILD   PARENT's row * C + c, with C the voxels of a block of stride x * y * z and c
  *           the one that out is: x + stride_x * (y + stride_y * z), counted in the block
+ *   SAMPLE  0, 0, 0                                         from is one of SAMPLES; V = 1
  *
  * UP is DOWN transposed: row p of a fine set has q at offset k if and only if, in the map
  * DOWN of the same numbers, q has p there.
@@ -27,13 +28,20 @@
 
 #include "engine/base/types.h"
 
-enum vx_map_kind { VX_MAP_SUBM, VX_MAP_DOWN, VX_MAP_UP, VX_MAP_PARENT, VX_MAP_CHILD };
+enum vx_map_kind {
+    VX_MAP_SUBM,
+    VX_MAP_DOWN,
+    VX_MAP_UP,
+    VX_MAP_PARENT,
+    VX_MAP_CHILD,
+    VX_MAP_SAMPLE,
+};
 
 struct vx_map_key {
-    i32 kernel[3];   /* along x y z; SUBM: odd; PARENT, CHILD: 1 */
+    i32 kernel[3];   /* along x y z; SUBM: odd; PARENT, CHILD, SAMPLE: 1 */
     i32 dilation[3]; /* >= 1 */
-    i32 stride[3];   /* >= 1; SUBM: 0 */
-    i32 padding[3];  /* SUBM, PARENT, CHILD: 0 */
+    i32 stride[3];   /* >= 1; SUBM: 0; SAMPLE: 1 */
+    i32 padding[3];  /* SUBM, PARENT, CHILD, SAMPLE: 0 */
     enum vx_map_kind kind;
     i32 from, to; /* sets of the network: the rows that it names, the rows that it has */
 };
@@ -44,10 +52,12 @@ static inline i32 vx_map_offsets(const struct vx_map_key *key)
     return key->kernel[0] * key->kernel[1] * key->kernel[2];
 }
 
-/* A map that names one row for each of its own: what counts as its pairs is its rows. */
+/* A map that names one row for each of its own, whatever the stride is: V = 1, and what
+ * counts as its pairs is its rows. */
 static inline bool vx_map_is_one(const struct vx_map_key *key)
 {
-    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+    return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD ||
+           key->kind == VX_MAP_SAMPLE;
 }
 
 #endif

@@ -12,6 +12,7 @@
  *   KEEP     p, if its logit is above 0; with top > 0: if it is among the `top` voxels of
  *            its sample with the largest logits, whatever their sign.  Of equal logits
  *            those of the voxels first by (x, y, z) count as larger.
+ *   SAMPLES  0, 0, 0                                              a global pool
  *
  * each of them once, in the sample of p.  A voxel beyond the range of coordinates
  * (VX_AXIS_MIN, VX_AXIS_MAX) does not exist.
@@ -37,9 +38,10 @@ enum vx_set_rule {
     VX_SET_REQUEST, /* set 0; every other field is 0 */
     VX_SET_FLOOR,   /* kernel and dilation 1, padding and shape 0 */
     VX_SET_SPCONV,
-    VX_SET_EXPAND, /* shape 0 */
-    VX_SET_LIVE,   /* kernel as wide as the stride; dilation 1, padding and shape 0 */
-    VX_SET_KEEP,   /* kernel, dilation and stride 1, padding and shape 0 */
+    VX_SET_EXPAND,  /* shape 0 */
+    VX_SET_LIVE,    /* kernel as wide as the stride; dilation 1, padding and shape 0 */
+    VX_SET_KEEP,    /* kernel, dilation and stride 1, padding and shape 0 */
+    VX_SET_SAMPLES, /* kernel, dilation and stride 1, padding and shape 0 */
 };
 
 struct vx_set_key {

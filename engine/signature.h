@@ -46,18 +46,33 @@ struct vx_batching {
     struct vx_queue_policy policies[VX_PRIORITY_LEVELS_MAX + 1];
 };
 
+/* In place of a set: the output is a dense tensor. */
+#define VX_OUTPUT_DENSE (-1)
+
 /* One output of a model: (rows, channels) row-major.  Its rows are those of the request,
  * in its order, or those of another set, ascending by (sample, x, y, z): how many, and at
  * which coordinates, is known only when a request runs.  Such a set has an output with its
- * coordinates: I32, 4 channels, sample x y z in voxels of the set. */
+ * coordinates: I32, 4 channels, sample x y z in voxels of the set.  A dense tensor has a
+ * row for each sample, 1 + the largest number of one: also known only then. */
 struct vx_output {
     char name[VX_NAME_BYTES];
     enum vx_dtype dtype;
-    i32 channels;
-    i32 set;    /* 0 = the request's; else a number of the network's sets */
-    i32 coords; /* the output with the coordinates of its set, itself too; -1 on set 0 */
-    char stride[VX_SET_STRIDE_BYTES]; /* of its set, "2x2x2"; "" on set 0 */
+    i32 channels; /* of a row; of a dense tensor: all its numbers, the product of dims */
+    i32 set;      /* 0 = the request's; DENSE; else a number of the network's sets */
+    /* The output with the coordinates of its set, itself too; -1 on set 0 and of DENSE. */
+    i32 coords;
+    char stride[VX_SET_STRIDE_BYTES]; /* of its set, "2x2x2"; "" on set 0 and of DENSE */
+    i32 dims_count, dims[VX_OUTPUT_DIMS_MAX]; /* DENSE: C X Y Z, or C*X Y Z; else none */
 };
+/* Writes the shape with so many rows; returns the number of dimensions. */
+static inline i32 vx_output_shape(const struct vx_output *output, i64 rows,
+                                  i64 shape[1 + VX_OUTPUT_DIMS_MAX])
+{
+    shape[0] = rows;
+    shape[1] = output->channels;
+    for (i32 d = 0; d < output->dims_count; d++) shape[1 + d] = output->dims[d];
+    return 1 + (output->dims_count ? output->dims_count : 1);
+}
 /* The inputs, outputs and limits of a model: all that the front needs to know.  Plain
  * data; it crosses the process border in one message.  Every model takes coords (N, 4) or
  * (N, 3) INT32 and feats (N, feats_channels) FP32, FP16 or BF16. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/18_group_norm.h"
 #include "kernels/activation.cuh"
-#include "kernels/vector.cuh"
+#include "kernels/sample_walk.cuh"
 
 #define WAVES (VX_POINTWISE_THREADS / VX_WAVE)
 
@@ -51,58 +51,6 @@ VX_DEVICE double wave_sum(double value)
     return value;
 }
 
-/* --- the way of a block over its chunk --- */
-
-/* A thread has a column, 16 bytes of channels, and rows at equal distances. */
-struct chunk_walk {
-    struct vx_group_norm_part chunk;
-    int32_t columns; /* of a row */
-    int32_t wide;    /* columns that are passed over together */
-    int32_t first;   /* the first of the thread, counted from those */
-    int32_t above;   /* its first row, counted from the chunk's; step: none */
-    int32_t step;
-};
-
-VX_DEVICE struct chunk_walk chunk_begin(const struct vx_group_norm_device_args *args)
-{
-    struct chunk_walk walk;
-    walk.chunk = vx_group_norm_chunk(args, vx_block_x());
-    walk.columns = args->cp / VX_LANES;
-    walk.wide = walk.columns < VX_POINTWISE_THREADS ? walk.columns : VX_POINTWISE_THREADS;
-    walk.step = VX_POINTWISE_THREADS / walk.wide;
-    walk.above = (int32_t)vx_thread() / walk.wide;
-    walk.first = (int32_t)vx_thread() - walk.above * walk.wide;
-    return walk;
-}
-
-/* A column of up to VX_ROUNDS rows. */
-struct chunk_rows {
-    struct vx_words4 words[VX_ROUNDS];
-    int64_t vectors[VX_ROUNDS]; /* where they are, in vectors */
-    int32_t count;
-};
-
-/* The rows from place `at` on that the thread passes over. */
-VX_DEVICE struct chunk_rows chunk_load(const struct vx_group_norm_device_args *args,
-                                       const struct chunk_walk *walk, int64_t at,
-                                       int32_t column)
-{
-    struct chunk_rows rows;
-    rows.count = 0;
-    VX_UNROLL
-    for (int32_t k = 0; k < VX_ROUNDS; k++) {
-        int64_t place = at + k * walk->step;
-        if (place >= walk->chunk.end) break;
-        rows.vectors[k] = (int64_t)args->rows[place] * walk->columns + column;
-        rows.count++;
-    }
-    VX_UNROLL
-    for (int32_t k = 0; k < VX_ROUNDS; k++)
-        rows.words[k] =
-            k < rows.count ? vx_vector_load(args->in, rows.vectors[k]) : vx_vector_zero();
-    return rows;
-}
-
 /* The group's place in mean and scale, for a channel. */
 VX_DEVICE int64_t group_of(const struct vx_group_norm_device_args *args, int32_t sample,
                            int32_t channel)
@@ -128,7 +76,7 @@ VX_DEVICE void chunk_sums(const struct vx_group_norm_device_args *args,
     }
     for (int64_t at = walk->chunk.begin + walk->above; at < walk->chunk.end;
          at += VX_ROUNDS * walk->step) {
-        struct chunk_rows rows = chunk_load(args, walk, at, column);
+        struct chunk_rows rows = chunk_load(walk, at, column);
         VX_UNROLL
         for (int32_t k = 0; k < VX_ROUNDS; k++) {
             float x[VX_LANES];
@@ -159,7 +107,7 @@ VX_DEVICE void group_join(const struct vx_group_norm_device_args *args, double *
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_sums(struct vx_group_norm_device_args args)
 {
     VX_SHARED double shared[VX_POINTWISE_THREADS * VX_LANES];
-    struct chunk_walk walk = chunk_begin(&args);
+    struct chunk_walk walk = chunk_begin(vx_group_norm_rows(&args), args.in, args.cp);
     double *partial = args.partial + walk.chunk.slot * args.c;
     if (walk.chunk.begin >= walk.chunk.end) return; /* all threads of the block */
     for (int32_t left = 0; left < walk.columns; left += walk.wide) {
@@ -204,14 +152,15 @@ VX_DEVICE double block_sum(double value)
 VX_KERNEL(VX_POINTWISE_THREADS, 4) group_means(struct vx_group_norm_device_args args)
 {
     int64_t groups = (int64_t)*args.count * args.groups;
+    struct vx_sample_rows rows_of = vx_group_norm_rows(&args);
     int32_t width = args.c / args.groups;
     double *to = args.squares ? args.scale : args.mean;
     for (int64_t at = vx_block_x(); at < groups; at += vx_group_norm_blocks(&args)) {
         int32_t sample = (int32_t)(at / args.groups);
         int32_t channel = (int32_t)(at - (int64_t)sample * args.groups) * width;
-        struct vx_group_norm_part part = vx_group_norm_sample(&args, sample);
+        struct vx_sample_part part = vx_sample_part(&rows_of, sample);
         int64_t rows = part.end - part.begin;
-        int64_t chunks = (rows + VX_GROUP_NORM_ROWS - 1) / VX_GROUP_NORM_ROWS;
+        int64_t chunks = (rows + VX_SAMPLE_CHUNK - 1) / VX_SAMPLE_CHUNK;
         double sum = 0.0;
         for (int64_t chunk = vx_thread(); chunk < chunks; chunk += VX_POINTWISE_THREADS)
             sum += args.partial[(part.slot + chunk) * args.c + channel];
@@ -248,7 +197,7 @@ group_affine_load(const struct vx_group_norm_device_args *args, int32_t sample,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args args)
 {
-    struct chunk_walk walk = chunk_begin(&args);
+    struct chunk_walk walk = chunk_begin(vx_group_norm_rows(&args), args.in, args.cp);
     if (walk.above >= walk.step) return;
     for (int32_t column = walk.first; column < walk.columns; column += walk.wide) {
         int32_t real = args.c - column * VX_LANES;
@@ -257,7 +206,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args 
         affine = group_affine_load(&args, walk.chunk.sample, column * VX_LANES);
         for (int64_t at = walk.chunk.begin + walk.above; at < walk.chunk.end;
              at += VX_ROUNDS * walk.step) {
-            struct chunk_rows rows = chunk_load(&args, &walk, at, column);
+            struct chunk_rows rows = chunk_load(&walk, at, column);
             VX_UNROLL
             for (int32_t k = 0; k < VX_ROUNDS; k++) {
                 float x[VX_LANES];

@@ -10,7 +10,7 @@
  *          rows[starts[s]] .. rows[starts[s+1] - 1]
  *          Device: rows of Cp channels; starts i32 and count (1) i32, S, as 23_key_order
  *          makes them; partial (T,C) f64, a row for each chunk: chunk j of sample s is in
- *          row starts[s] / VX_GROUP_NORM_ROWS + s + j; mean, scale (S,groups) f64
+ *          row starts[s] / VX_SAMPLE_CHUNK + s + j; mean, scale (S,groups) f64
  * Types    f32 in and out; sums and differences in f64, one rounding at the end (and one
  *          more by an activation).  Device: in and out VX_TYPE (F32, F16, BF16; TF32 as
  *          F32), sums and differences f64, the rest f32.
@@ -26,12 +26,12 @@
  * Steps    1 sums   2 means   3 sums of squares   4 scales   5 multiply-add, activation
  *          Device: group_sums, group_means; both again with squares = 1; group_apply.
  * Tiles    chunks of rows, whose number follows from C and from the rows of the sample.
- *          Device: chunks of VX_GROUP_NORM_ROWS rows, counted from a sample's first.
+ *          Device: chunks of VX_SAMPLE_CHUNK rows, counted from a sample's first.
  * Cost     flops 6 per element; bytes 4*N*C read three times and written once, 12*N of
  *          row numbers.  Device: 16*C bytes more for each chunk, twice.
  * Limits   C a multiple of groups >= 1; eps >= 0; starts begins with 0 and never falls;
  *          no row twice.  Device: no sample without rows, S <= samples_max,
- *          T = vx_group_norm_slots; padding of in is not used, that of out is 0.
+ *          T = vx_sample_slots; padding of in is not used, that of out is 0.
  * Order    rows of a chunk in the order of `rows`, then chunks, then the channels of a
  *          group: the bits of a sample depend on its own rows and their order.  Device: a
  *          thread has rows of a chunk at equal distances, threads are added in their order,
@@ -48,6 +48,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/both.h"
+#include "kernels/sample_rows.h"
 
 #include <stdint.h>
 
@@ -64,9 +65,6 @@ struct vx_group_norm_args {
     float *out; /* (N, C); may be in */
 };
 
-/* Rows of a chunk.  Of 2 bytes and 64 channels a block reads 32 KB; its row of `partial`
- * is a 64th of that. */
-#define VX_GROUP_NORM_ROWS 256
 /* The most blocks of group_means, each with one group of one sample after the other. */
 #define VX_GROUP_NORM_BLOCKS 2048
 
@@ -83,19 +81,13 @@ struct vx_group_norm_device_args {
     const int32_t *count;  /* (1): S */
     const int32_t *rows;   /* (N) row numbers, sample by sample */
     const void *in;        /* (N, cp) */
-    double *partial;       /* (vx_group_norm_slots, c); sums: first channels of groups */
+    double *partial;       /* (vx_sample_slots, c); sums: first channels of groups */
     double *mean;          /* (S, groups); means with squares 0 */
     double *scale;         /* (S, groups); means with squares 1 */
     const float *weight;   /* (c) or NULL: 1 */
     const float *bias;     /* (c) or NULL: 0 */
     void *out;             /* (N, cp); apply; may be in */
 };
-
-/* Rows of `partial`. */
-VX_BOTH int64_t vx_group_norm_slots(int64_t n, int32_t samples_max)
-{
-    return n / VX_GROUP_NORM_ROWS + samples_max;
-}
 
 /* Blocks of group_means. */
 VX_BOTH int32_t vx_group_norm_blocks(const struct vx_group_norm_device_args *args)
@@ -104,45 +96,13 @@ VX_BOTH int32_t vx_group_norm_blocks(const struct vx_group_norm_device_args *arg
     return (int32_t)(groups < VX_GROUP_NORM_BLOCKS ? groups : VX_GROUP_NORM_BLOCKS);
 }
 
-/* Some rows of one sample. */
-struct vx_group_norm_part {
-    int32_t sample;
-    int64_t begin, end; /* places in rows */
-    int64_t slot;       /* of its first chunk */
-};
-
-VX_BOTH struct vx_group_norm_part
-vx_group_norm_sample(const struct vx_group_norm_device_args *args, int32_t sample)
+/* The samples of the arguments. */
+VX_BOTH struct vx_sample_rows
+vx_group_norm_rows(const struct vx_group_norm_device_args *args)
 {
-    struct vx_group_norm_part part;
-    int64_t end = args->starts[sample + 1];
-    part.sample = sample;
-    part.begin = args->starts[sample];
-    part.end = end < args->n ? end : args->n;
-    part.slot = part.begin / VX_GROUP_NORM_ROWS + sample;
-    return part;
-}
-
-/* The chunk of a slot; begin >= end: there is none. */
-VX_BOTH struct vx_group_norm_part
-vx_group_norm_chunk(const struct vx_group_norm_device_args *args, int64_t slot)
-{
-    struct vx_group_norm_part part = {0, 0, 0, 0};
-    int32_t low = 0, high = *args->count; /* of low the first slot is not above */
-    if (high == 0) return part;
-    while (high - low > 1) {
-        int32_t middle = (low + high) / 2;
-        if (args->starts[middle] / VX_GROUP_NORM_ROWS + (int64_t)middle <= slot)
-            low = middle;
-        else
-            high = middle;
-    }
-    part = vx_group_norm_sample(args, low);
-    part.begin += (slot - part.slot) * VX_GROUP_NORM_ROWS;
-    part.slot = slot;
-    if (part.end > part.begin + VX_GROUP_NORM_ROWS)
-        part.end = part.begin + VX_GROUP_NORM_ROWS;
-    return part;
+    struct vx_sample_rows rows = {args->n, args->samples_max, args->starts, args->count,
+                                  args->rows};
+    return rows;
 }
 
 void vx_group_norm_ref(const struct vx_group_norm_args *args);

@@ -6,7 +6,7 @@
 
 /* Channels of one group, from the first on. */
 static double chunk_sum(const struct vx_group_norm_device_args *args, enum vx_number type,
-                        const struct vx_group_norm_part *chunk, int64_t group)
+                        const struct vx_sample_part *chunk, int64_t group)
 {
     int64_t width = args->c / args->groups;
     double sum = 0.0;
@@ -26,9 +26,10 @@ static double chunk_sum(const struct vx_group_norm_device_args *args, enum vx_nu
 void vx_group_sums_ref(const void *pointer, enum vx_number type)
 {
     const struct vx_group_norm_device_args *args = pointer;
-    int64_t slots = vx_group_norm_slots(args->n, args->samples_max);
+    const struct vx_sample_rows rows = vx_group_norm_rows(args);
+    int64_t slots = vx_sample_slots(args->n, args->samples_max);
     for (int64_t slot = 0; slot < slots; slot++) {
-        struct vx_group_norm_part chunk = vx_group_norm_chunk(args, slot);
+        struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
         for (int64_t group = 0; chunk.begin < chunk.end && group < args->groups; group++)
             args->partial[slot * args->c + group * (args->c / args->groups)] =
                 chunk_sum(args, type, &chunk, group);
@@ -38,11 +39,12 @@ void vx_group_sums_ref(const void *pointer, enum vx_number type)
 static void group_mean(const struct vx_group_norm_device_args *args, int32_t sample,
                        int64_t group)
 {
-    struct vx_group_norm_part part = vx_group_norm_sample(args, sample);
+    const struct vx_sample_rows samples = vx_group_norm_rows(args);
+    struct vx_sample_part part = vx_sample_part(&samples, sample);
     int64_t width = args->c / args->groups, rows = part.end - part.begin;
     double *to = args->squares ? args->scale : args->mean;
     double sum = 0.0;
-    for (int64_t chunk = 0; chunk * VX_GROUP_NORM_ROWS < rows; chunk++)
+    for (int64_t chunk = 0; chunk * VX_SAMPLE_CHUNK < rows; chunk++)
         sum += args->partial[(part.slot + chunk) * args->c + group * width];
     sum /= (double)(rows * width);
     if (args->squares) sum = 1.0 / sqrt(sum + (double)args->eps);
@@ -79,8 +81,9 @@ static void apply_row(const struct vx_group_norm_device_args *args, enum vx_numb
 void vx_group_apply_ref(const void *pointer, enum vx_number type)
 {
     const struct vx_group_norm_device_args *args = pointer;
+    const struct vx_sample_rows rows = vx_group_norm_rows(args);
     for (int32_t sample = 0; sample < *args->count; sample++) {
-        struct vx_group_norm_part part = vx_group_norm_sample(args, sample);
+        struct vx_sample_part part = vx_sample_part(&rows, sample);
         for (int64_t p = part.begin; p < part.end; p++)
             apply_row(args, type, sample, (int64_t)args->rows[p] * args->cp);
     }

@@ -7,8 +7,7 @@ static struct vx_grid slots_grid(const struct vx_tile *tile, const void *pointer
     const struct vx_group_norm_device_args *args = pointer;
     (void)tile;
     if (args->n == 0) return (struct vx_grid){0, 1, 1};
-    return (struct vx_grid){(uint32_t)vx_group_norm_slots(args->n, args->samples_max), 1,
-                            1};
+    return (struct vx_grid){(uint32_t)vx_sample_slots(args->n, args->samples_max), 1, 1};
 }
 
 static struct vx_grid means_grid(const struct vx_tile *tile, const void *pointer)

@@ -124,5 +124,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) argmax(struct vx_softmax_device_args args)
             (int32_t)vx_shuffle_xor((uint32_t)best.channel, mask)};
         best = argmax_join(best, other);
     }
-    if (row.lane == 0 && index < args.n) ((int32_t *)args.out)[index] = best.channel;
+    if (row.lane == 0 && index < args.n) {
+        int64_t to = args.rows ? args.rows[index] : index;
+        ((int32_t *)args.out)[to] = best.channel;
+    }
 }

@@ -4,7 +4,8 @@
  *                   m        = max over d of in[i,d]
  *          argmax   out[i]   = the least c with in[i,c] = m; the least c where in[i,c] is
  *                              NaN, if any is
- * Shapes   softmax in, out (N,C)  argmax in (N,C), out (N) i32
+ * Shapes   softmax in, out (N,C)  argmax in (N,C), out (N) i32, on a device also
+ *          rows (N), and then out[rows[i]] is that of row i
  * Types    f32; the reference of softmax computes in f64 and rounds once.  Device: in and
  *          out of softmax VX_TYPE (F32, F16, BF16; TF32 as F32) in rows of Cp channels, C of
  *          them real; computed in f32, one rounding.
@@ -51,6 +52,8 @@ struct vx_softmax_device_args {
     int32_t c, cp;  /* real channels, and those of a row */
     const void *in; /* (N, Cp) */
     void *out;      /* softmax: (N, Cp), may be in; argmax: (N) i32 */
+    /* argmax: the row of out for each row of in, (N), none twice; NULL: the same */
+    const int32_t *rows;
 };
 
 void vx_softmax_ref(const struct vx_softmax_args *args);

@@ -41,5 +41,6 @@ void vx_argmax_device_ref(const void *pointer, enum vx_number type)
 {
     const struct vx_softmax_device_args *args = pointer;
     int32_t *out = args->out;
-    for (int64_t i = 0; i < args->n; i++) out[i] = argmax_at(args, type, i * args->cp);
+    for (int64_t i = 0; i < args->n; i++)
+        out[args->rows ? args->rows[i] : i] = argmax_at(args, type, i * args->cp);
 }

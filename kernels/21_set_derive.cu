@@ -117,6 +117,16 @@ VX_DEVICE uint64_t apply_brick(const struct vx_set_derive_args *args, uint64_t *
     return mask;
 }
 
+/* SAMPLES: a brick becomes the voxel of its sample.  Most bricks of a wave are of one
+ * sample, of which one lane tells, so that not every brick writes to the same slot. */
+VX_DEVICE void sample_brick(struct vx_brick_slot *it)
+{
+    uint32_t sample = it->mask ? (uint32_t)vx_brick_sample(it->key) : ~0u;
+    uint32_t before = vx_shuffle(sample, vx_lane() ? vx_lane() - 1 : 0);
+    it->key = vx_brick_key((int32_t)(sample & 511u), 0, 0, 0);
+    it->mask = sample == ~0u || (vx_lane() && before == sample) ? 0 : 1;
+}
+
 VX_DEVICE void derive(const struct vx_set_derive_args *args, uint32_t block,
                       uint32_t blocks)
 {
@@ -127,12 +137,14 @@ VX_DEVICE void derive(const struct vx_set_derive_args *args, uint32_t block,
     for (; first < tasks; first += (uint64_t)blocks * VX_SET_THREADS) {
         uint64_t task = first + vx_lane();
         struct vx_brick_slot it = {0, 0};
-        if (task < tasks) {
-            it = from->slots[from->list[task / steps]];
+        int samples = args->rule == VX_DERIVE_SAMPLES;
+        if (task < tasks) it = from->slots[from->list[task / steps]];
+        if (samples)
+            sample_brick(&it);
+        else if (task < tasks)
             it.mask = args->folds
                           ? fold_brick(args, &it.key, it.mask)
                           : apply_brick(args, &it.key, it.mask, (uint32_t)(task % steps));
-        }
         vx_brick_insert(&args->to, args->seed, it.mask ? it.key : 0, it.mask);
     }
 }

@@ -6,6 +6,7 @@
  *          SPCONV   (p + padding - k * dilation) / stride for every k for which every axis
  *                   divides and the result lies in 0 .. shape - 1
  *          EXPAND   p * stride - padding + k * dilation for every k
+ *          SAMPLES  0, 0, 0
  *          row(voxel) as in 03_brick_index; coords[row] = vx_key_pack(voxel)
  * Shapes   slots, base (S)  list (rows_max)  keys (N)
  * Types    u64 keys and masks, i32 rows.
@@ -62,7 +63,12 @@ struct vx_brick_set {
 #define VX_APART_OFFSETS 1
 #define VX_APART_VOXELS  2
 
-enum vx_derive_rule { VX_DERIVE_FLOOR, VX_DERIVE_SPCONV, VX_DERIVE_EXPAND };
+enum vx_derive_rule {
+    VX_DERIVE_FLOOR,
+    VX_DERIVE_SPCONV,
+    VX_DERIVE_EXPAND,
+    VX_DERIVE_SAMPLES, /* kernel, dilation and stride 1, padding 0 */
+};
 
 struct vx_set_derive_args {
     struct vx_brick_set to;

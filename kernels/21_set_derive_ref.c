@@ -25,6 +25,10 @@ static int follows(const struct vx_set_derive_args *args, int32_t axis, int32_t 
                    int32_t k, int32_t *q)
 {
     int32_t stride = args->stride[axis], far = k * args->dilation[axis];
+    if (args->rule == VX_DERIVE_SAMPLES) {
+        *q = 0;
+        return 1;
+    }
     if (args->rule == VX_DERIVE_FLOOR) {
         *q = p / stride;
         while (*q * stride > p) --*q;

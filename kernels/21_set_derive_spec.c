@@ -71,7 +71,9 @@ void vx_set_derive_plan(struct vx_set_derive_args *args)
 {
     args->folds = args->rule == VX_DERIVE_FLOOR;
     for (int32_t axis = 0; axis < 3; axis++) {
-        plan_axis(args, axis);
+        args->apart[axis] = 0;
+        args->spans[axis] = args->steps[axis] = 1;
+        if (args->rule != VX_DERIVE_SAMPLES) plan_axis(args, axis);
         if (args->stride[axis] & (args->stride[axis] - 1)) args->folds = 0;
     }
 }

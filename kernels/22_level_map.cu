@@ -144,6 +144,7 @@ VX_DEVICE uint64_t key_near(const struct vx_level_map_args *args, uint64_t key,
             middle = vx_floor_div(to, stride);
             first = 4 * (to - middle * stride);
         }
+        if (args->kind == VX_LEVEL_SAMPLE) middle = 0;
         places[axis] = (uint16_t)first;
         moved[axis] = middle - to + args->low[axis] + (int32_t)which % near;
         which /= (uint32_t)near;
@@ -269,7 +270,7 @@ VX_DEVICE uint32_t write_word(const struct vx_level_map_args *args,
     return pairs;
 }
 
-/* PARENT, CHILD: a lane writes a row. */
+/* PARENT, CHILD, SAMPLE: a lane writes a row. */
 VX_DEVICE void write_ones(const struct vx_level_map_args *args,
                           const struct tables *tables, const struct wave_part *part,
                           uint32_t rows)

@@ -8,12 +8,13 @@
  *          PARENT   floor(out / stride)
  *          CHILD    as PARENT, and then row * C + c: C = stride_x * stride_y * stride_z,
  *                   c = x + stride_x * (y + stride_y * z) with x y z = out mod stride
+ *          SAMPLE   0, 0, 0
  *          or -1 if there is none
  *          masks[i]   has bit v set when nbr[i,v] >= 0
  *          pairs    = number of entries >= 0
  * Shapes   from, to: 21_set_derive
- *          nbr (N,S), S = V rounded up to 4, entries past V are -1; PARENT, CHILD: any S
- *          masks (N,W), W = V/32 rounded up; PARENT, CHILD: no masks, no pairs
+ *          nbr (N,S), S = V rounded up to 4, entries past V are -1; V = 1: any S
+ *          masks (N,W), W = V/32 rounded up; PARENT, CHILD, SAMPLE: no masks, no pairs
  * Types    u64 masks of bricks in, i32 rows, u32 masks of rows out.
  * Idea     As 03_brick_map: a voxel that is read is a bit in one of a few bricks of
  *          `from`, which are looked up once for each brick of `to`.  Where a place and an
@@ -56,7 +57,13 @@
 #define VX_LEVEL_NEAR_MAX  64
 #define VX_LEVEL_TABLE_MAX 1024
 
-enum vx_level_kind { VX_LEVEL_DOWN, VX_LEVEL_UP, VX_LEVEL_PARENT, VX_LEVEL_CHILD };
+enum vx_level_kind {
+    VX_LEVEL_DOWN,
+    VX_LEVEL_UP,
+    VX_LEVEL_PARENT,
+    VX_LEVEL_CHILD,
+    VX_LEVEL_SAMPLE, /* stride 1 */
+};
 
 struct vx_level_map_args {
     int64_t n;                /* rows of nbr: of `to`, or more */
@@ -64,7 +71,7 @@ struct vx_level_map_args {
     uint64_t seed;            /* of both */
     struct vx_brick_set from; /* its list and rows_max are not used */
     struct vx_brick_set to;   /* its slots_count and rows_max are not used */
-    int32_t kernel[3];        /* along x y z; PARENT, CHILD: 1 */
+    int32_t kernel[3];        /* along x y z; PARENT, CHILD, SAMPLE: 1 */
     int32_t dilation[3];      /* >= 1 */
     int32_t stride[3];        /* >= 1 */
     int32_t padding[3];
@@ -74,12 +81,13 @@ struct vx_level_map_args {
     int32_t nbr_stride;
     uint32_t blocks; /* of the launch; 1 .. 65535 */
     /* vx_level_map_plan sets these: along each axis a brick of `to` at b reads the bricks
-     * of `from` from low on, relative to b * stride for DOWN, else to floor(b / stride). */
+     * of `from` from low on, relative to b * stride for DOWN, to 0 for SAMPLE, else to
+     * floor(b / stride). */
     int32_t low[3];
     int32_t near[3];
     int32_t *nbr;    /* (N, nbr_stride) out */
-    uint32_t *masks; /* (N, words) out; NULL: PARENT, CHILD */
-    uint64_t *pairs; /* (1) out; NULL: PARENT, CHILD */
+    uint32_t *masks; /* (N, words) out; NULL: PARENT, CHILD, SAMPLE */
+    uint64_t *pairs; /* (1) out; NULL: where masks is */
 };
 
 /* Independent sets in one launch, as in 03_brick_map. */
@@ -100,6 +108,10 @@ VX_BOTH int vx_level_at(const struct vx_level_map_args *args, int32_t axis, int3
                         int32_t k, int32_t *at)
 {
     int32_t stride = args->stride[axis], far = k * args->dilation[axis];
+    if (args->kind == VX_LEVEL_SAMPLE) {
+        *at = 0;
+        return 1;
+    }
     if (args->kind == VX_LEVEL_DOWN) {
         *at = out * stride - args->padding[axis] + far;
         return 1;

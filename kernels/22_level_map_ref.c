@@ -28,6 +28,7 @@ static int reads(const struct vx_level_map_args *args, int32_t axis, int32_t out
     case VX_LEVEL_UP:
         *at = (out + padding - far) / stride;
         return (out + padding - far) % stride == 0;
+    case VX_LEVEL_SAMPLE: *at = 0; return 1;
     default:
         *at = out / stride;
         while (*at * stride > out) --*at;

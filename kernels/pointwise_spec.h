@@ -46,6 +46,8 @@ void vx_conv_group_ref(const void *pointer, enum vx_number type);
 void vx_group_sums_ref(const void *pointer, enum vx_number type);
 void vx_group_means_ref(const void *pointer, enum vx_number type);
 void vx_group_apply_ref(const void *pointer, enum vx_number type);
+void vx_sample_chunks_ref(const void *pointer, enum vx_number type);
+void vx_sample_pool_ref(const void *pointer, enum vx_number type);
 void vx_softmax_device_ref(const void *pointer, enum vx_number type);
 void vx_argmax_device_ref(const void *pointer, enum vx_number type);
 void vx_rows_in_ref(const void *pointer, enum vx_number type);

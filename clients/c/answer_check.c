@@ -82,7 +82,7 @@ bool voxel_stride_read(const char *text, double stride[3])
             if (end[1] < '1' || end[1] > '9') return false;
             up = strtol(end + 1, &end, 10);
         }
-        if (down < 1 || *end != (axis < 2 ? 'x' : '\0')) return false;
+        if (down < 0 || *end != (axis < 2 ? 'x' : '\0')) return false;
         stride[axis] = (double)down / (double)up;
         text = end + 1;
     }
@@ -129,7 +129,7 @@ enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
                                    "the answer has output '%s' twice", output->name);
         if (output->stride)
             code = sparse_check(answer, output, error);
-        else if (wanted->voxels)
+        else if (wanted->voxels && output->rank <= 2) /* more: a dense tensor */
             code = rows_check(output, wanted->rows, error);
     }
     return code;

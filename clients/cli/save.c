@@ -207,12 +207,38 @@ static enum voxel_code save_npy(const char *path, const struct cloud *cloud,
     return code;
 }
 
+/* A dense tensor has no voxels: it is written alone, as the array that it is. */
+static enum voxel_code save_dense(const char *path, const struct voxel_tensor *output,
+                                  struct voxel_error *error)
+{
+    const struct voxel_tensor *arrays[] = {output};
+    bool npz = strcmp(ending_of(path), ".npz") == 0, written = true;
+    struct out out;
+    if (!npz && strcmp(ending_of(path), ".npy") != 0)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s: output '%s' is a dense tensor: write a .npy or .npz",
+                               path, output->name);
+    enum voxel_code code = out_open(&out, path, error);
+    if (code) return code;
+    if (npz)
+        written = npz_write(out.file, arrays, 1);
+    else
+        npy_write(out.file, output);
+    if (written) return out_close(&out, error);
+    out_drop(&out);
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s: an array of 4 GiB does not fit in a .npz: write a .npy",
+                           path);
+}
+
 enum voxel_code save_output(const char *path, const struct cloud *cloud,
                             const struct voxel_tensor *output, struct save_beside *beside,
                             struct voxel_error *error)
 {
     const char *ending = ending_of(path);
     beside->path[0] = '\0';
+    if (output->type != VOXEL_BYTES && output->rank > 2)
+        return save_dense(path, output, error);
     if (output->type == VOXEL_BYTES || output->rank < 1 ||
         output->shape[0] != cloud->count)
         return voxel_error_set(

@@ -39,7 +39,10 @@ static enum voxel_code plan_places(const struct shm_plan *plan, struct shm_reque
     /* A model with coordinates among its outputs does not tell which of the others are on
      * them, and so how many rows they have: its outputs come in the answer. */
     for (int32_t i = 0; i < plan->info->outputs_count; i++)
-        if (sparse_is_coords(&plan->info->outputs[i])) return VOXEL_OK;
+        if (sparse_is_coords(&plan->info->outputs[i]) ||
+            plan->info->outputs[i].rank >
+                2) /* dense: how many samples it does not tell */
+            return VOXEL_OK;
     for (int32_t i = 0; i < plan->info->outputs_count; i++) {
         const struct voxel_tensor_info *output = &plan->info->outputs[i];
         size_t bytes;

@@ -24,6 +24,7 @@ enum voxel_code sparse_cloud(const struct cloud *cloud, const struct voxel_answe
     own->channels = 0;
     own->feats = NULL;
     own->stride = output->stride;
+    if (stride[0] == 0) return VOXEL_OK; /* one voxel for a whole sample */
     if (stride[0] == stride[1] && stride[1] == stride[2])
         own->size *= stride[0];
     else

@@ -72,6 +72,6 @@ void summary_print(const char *file, const struct cloud *cloud,
         const struct voxel_tensor *output = &answer->outputs[i];
         printf("output %s %s\n", output->name,
                cli_shape(voxel_type_name(output->type), output->shape, output->rank));
-        if (output->type != VOXEL_BYTES) print_channels(output);
+        if (output->type != VOXEL_BYTES && output->rank <= 2) print_channels(output);
     }
 }

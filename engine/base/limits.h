@@ -55,6 +55,13 @@
 /* The stride of a set as text, "1/2x1/2x1/2", with its NUL: 36 for the longest. */
 #define VX_SET_STRIDE_BYTES 64
 
+/* Numbers of a dense tensor for one sample: 1 GiB of FP32, eight times the largest view of a
+ * detector that we know, 512 channels of 180 x 180 at full resolution. */
+#define VX_DENSE_NUMBERS_MAX (1 << 28)
+
+/* Dimensions of an output behind the first: channels, or channels x y z. */
+#define VX_OUTPUT_DIMS_MAX 4
+
 /* Padding of one layer along an axis: the reach of its kernel. */
 #define VX_PADDING_MAX (VX_KERNEL_AXIS_MAX * VX_DILATION_MAX)
 

@@ -33,6 +33,11 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
         if (layer->rule == VX_SET_SPCONV) axes_add(&page, "padding", layer->padding, 0);
         axes_add(&page, "dilated", layer->dilation, 1);
     }
+    if (layer->op == VX_OP_GLOBAL_POOL)
+        vx_page_add(&page, "%s", vx_pool_mode_name(layer->mode));
+    if (layer->op == VX_OP_TO_DENSE)
+        vx_page_add(&page, "%dx%dx%d%s", layer->shape[0], layer->shape[1],
+                    layer->shape[2], layer->fold ? " folded" : "");
     bool conv = vx_op_is_conv(layer->op);
     if (layer->groups > 1 && (conv || layer->op == VX_OP_GROUP_NORM))
         vx_page_add(&page, " groups %d", layer->groups);
@@ -61,7 +66,8 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
                        const struct widths *widths)
 {
     const struct vx_layer *layer = &graph->network->layers[index];
-    const struct vx_layer *runs = graph->nodes[graph->node_of[index]].layer;
+    const struct vx_layer *runs = layer; /* to_dense is part of its output */
+    if (layer->op != VX_OP_TO_DENSE) runs = graph->nodes[graph->node_of[index]].layer;
     char kernel[KERNEL_BYTES], shape[32], set[16] = "";
     i64 channels_in = 0;
     for (i32 i = 0; i < layer->inputs_count; i++)
@@ -84,8 +90,11 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
 static void rule_text(const struct vx_network *network, const struct vx_set *set,
                       char *out, size_t bytes)
 {
-    static const char *const names[] = {"the request", "floor",     "spconv",
-                                        "children",    "occupancy", "keep"};
+    static const char *const names[] = {
+        [VX_SET_REQUEST] = "the request", [VX_SET_FLOOR] = "floor",
+        [VX_SET_SPCONV] = "spconv",       [VX_SET_EXPAND] = "children",
+        [VX_SET_LIVE] = "occupancy",      [VX_SET_KEEP] = "keep",
+        [VX_SET_SAMPLES] = "samples"};
     struct vx_page page = {out, bytes, 0};
     const struct vx_set_key *key = &set->key;
     vx_page_add(&page, "%s", names[key->rule]);
@@ -197,6 +206,13 @@ static void page_output(struct vx_page *page, const struct vx_signature *signatu
 {
     const struct vx_output *output = &signature->outputs[index];
     vx_page_add(page, "  %-24s %s ", output->name, vx_dtype_name(output->dtype));
+    if (output->set == VX_OUTPUT_DENSE) {
+        vx_page_add(page, "(samples");
+        for (i32 d = 0; d < output->dims_count; d++)
+            vx_page_add(page, ", %d", output->dims[d]);
+        vx_page_add(page, "): 1 + the largest sample; 0 where there is no voxel\n");
+        return;
+    }
     if (!output->set)
         vx_page_add(page, "(N, %d)\n", output->channels);
     else if (output->coords == index)

@@ -43,6 +43,14 @@ static vx_status paths_make(const struct vx_model_source *source, struct vx_why 
     return VX_OK;
 }
 
+static void sign_dense(const struct vx_layer *layer, struct vx_output *output)
+{
+    output->set = VX_OUTPUT_DENSE;
+    output->dims_count = vx_layer_dense_dims(layer, output->dims);
+    output->channels = 1; /* the network's reader has checked the product */
+    for (i32 d = 0; d < output->dims_count; d++) output->channels *= output->dims[d];
+}
+
 /* Output `o`, the features of a set, and number `coords`, their coordinates; -1 = none. */
 static void sign_output(struct vx_model *model, i32 o, i32 coords)
 {
@@ -52,8 +60,12 @@ static void sign_output(struct vx_model *model, i32 o, i32 coords)
     memcpy(output->name, from->name, VX_NAME_BYTES);
     output->dtype = from->dtype;
     output->channels = vx_network_channels(network, from->layer);
-    output->set = vx_network_set(network, from->layer);
     output->coords = coords;
+    if (network->layers[from->layer].op == VX_OP_TO_DENSE) {
+        sign_dense(&network->layers[from->layer], output);
+        return;
+    }
+    output->set = vx_network_set(network, from->layer);
     if (output->set) vx_set_stride_text(&network->sets[output->set], output->stride);
 }
 
@@ -147,6 +159,18 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     return status;
 }
 
+static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
+{
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        VX_ENSURE_WHY(layer->op != VX_OP_TO_DENSE, why, UNIMPLEMENTED,
+                      "a layer runs on the CPU device only",
+                      "%s: layer \"%.*s\": %s runs on the CPU device only, not on a GPU",
+                      network->label, VX_NAME_SHOWN, layer->name, vx_op_name(layer->op));
+    }
+    return VX_OK;
+}
+
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
@@ -157,6 +181,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
+    if (gpu) VX_TRY(model_check_gpu(model->network, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));

@@ -144,6 +144,10 @@ static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
     i32 producer = layer->inputs[0];
     bool alone = producer != VX_LAYER_FEATS && fuse->uses[producer] == 1;
     i32 at = fuse_node(fuse, producer);
+    if (layer->op == VX_OP_TO_DENSE) { /* the output reads its input */
+        graph->node_of[fuse->layers_done] = at;
+        return;
+    }
     if (alone && fuse_into(&graph->nodes[at], layer, fuse->options)) {
         graph->node_of[fuse->layers_done] = at;
         return;
@@ -196,7 +200,8 @@ static vx_status fuse_order(struct vx_graph *graph, struct vx_arena *arena)
             if (ordered[i].inputs[j] != VX_LAYER_FEATS)
                 ordered[i].inputs[j] = places[ordered[i].inputs[j]];
     for (i32 i = 0; i < graph->network->layers_count; i++)
-        graph->node_of[i] = places[graph->node_of[i]];
+        if (graph->node_of[i] != VX_LAYER_FEATS)
+            graph->node_of[i] = places[graph->node_of[i]];
     graph->nodes = ordered;
     return VX_OK;
 }

@@ -9,6 +9,7 @@
  *                    W' = W s
  *                    b' = (b - mean) s + beta
  *   activation   after any node but a concat: is applied while its rows are written
+ *   to_dense     of any node: is how an output of it is written
  *   add          after a convolution or linear layer: becomes that node's residual, which
  *                is read while the rows are written (GPUs only)
  *
@@ -56,7 +57,9 @@ struct vx_graph {
     const struct vx_network *network;
     struct vx_node *nodes;
     i32 nodes_count;
-    i32 *node_of;                /* by layer: the node it became, or is part of */
+    /* By layer: the node it became, or is part of.  Of TO_DENSE, which is no node: its
+     * input's, or VX_LAYER_FEATS. */
+    i32 *node_of;
     i32 outputs[VX_OUTPUTS_MAX]; /* the node of each output of the network */
 };
 

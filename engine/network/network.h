@@ -25,6 +25,7 @@
 #include "engine/base/memory/arena.h"
 #include "engine/network/sets.h"
 #include "engine/signature.h"
+#include "kernels/17_pool.h"
 
 /* VX_LAYERS_MAX layers of 400 characters, plus a quarter. */
 #define VX_NETWORK_BYTES_MAX (512 << 10)
@@ -73,6 +74,7 @@ enum vx_tensor_role {
     VX_TENSOR_RUNNING_VAR,
     VX_TENSORS_PER_LAYER,
 };
+const char *vx_pool_mode_name(enum vx_pool_mode mode);     /* "max" */
 const char *vx_tensor_role_name(enum vx_tensor_role role); /* "running_mean" */
 
 /* In place of a layer: the features of the request; and no layer at all. */
@@ -87,8 +89,9 @@ struct vx_layer {
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* earlier layers, or VX_LAYER_FEATS */
     i32 channels_in;                 /* of the first input */
     i32 channels;                    /* of the result */
-    i32 set;                         /* of the result: index in network->sets */
-    i32 stage;                       /* of its set and its inputs, the largest: sets.h */
+    /* Of the result: index in network->sets.  Of TO_DENSE: of its input. */
+    i32 set;
+    i32 stage; /* of its set and its inputs, the largest: sets.h */
     /* Convolutions, pools and ops between children and parents, else 0.  An INVERSE_CONV
      * has those of the layer that it undoes. */
     i32 kernel[3], dilation[3], stride[3], padding[3];
@@ -100,16 +103,24 @@ struct vx_layer {
     i32 by;     /* LIVE, KEEP: the layer of the logits, else NONE */
     i32 top;    /* KEEP: the voxels of a sample that stay; 0 = those above 0 */
     i32 groups; /* of channels: convolutions and GROUP_NORM; 1 = dense */
-    enum vx_layout layout; /* convolutions */
-    bool layout_said;      /* network.json sets it */
-    bool bias;             /* convolutions, LINEAR: has a bias tensor */
-    f64 slope;             /* LEAKY_RELU: of negative numbers */
-    f64 scale, shift;      /* AFFINE */
-    bool affine;           /* norms: has weight and bias tensors */
-    f64 eps;               /* norms */
-    bool eps_said;         /* network.json sets it */
+    enum vx_layout layout;  /* convolutions */
+    bool layout_said;       /* network.json sets it */
+    bool bias;              /* convolutions, LINEAR: has a bias tensor */
+    enum vx_pool_mode mode; /* GLOBAL_POOL */
+    i32 shape[3];           /* TO_DENSE */
+    bool fold;              /* TO_DENSE: channels and x are one dimension */
+    f64 slope;              /* LEAKY_RELU: of negative numbers */
+    f64 scale, shift;       /* AFFINE */
+    bool affine;            /* norms: has weight and bias tensors */
+    f64 eps;                /* norms */
+    bool eps_said;          /* network.json sets it */
     const char *tensors[VX_TENSORS_PER_LAYER]; /* names in the file; NULL = has none */
 };
+
+/* True for ARGMAX and TO_DENSE, whose results only outputs read. */
+bool vx_op_is_last(enum vx_op op);
+/* The dimensions of a TO_DENSE behind the samples; returns how many: 4, folded 3. */
+i32 vx_layer_dense_dims(const struct vx_layer *layer, i32 dims[VX_OUTPUT_DIMS_MAX]);
 
 /* The type in which a GPU multiplies, as network.json sets it; the CPU computes in f32.
  * AUTO follows the weights: FP16 for F16, BF16 for BF16, TF32 for F32 or a mixture. */
@@ -126,7 +137,7 @@ struct vx_network_output {
     char name[VX_NAME_BYTES];
     i32 layer;
     enum vx_dtype dtype;
-    i32 coords; /* index in network->coords; -1 on set 0 */
+    i32 coords; /* index in network->coords; -1 on set 0, and of a dense tensor */
 };
 /* An output with the coordinates of a set: behind the others in a model's signature. */
 struct vx_network_coords {

@@ -130,7 +130,7 @@ static vx_status parse_layer(const struct vx_layer_reader *reader,
                   "line %d: \"%s\": \"%.*s\" is %s; expected a layer above this one",
                   name->line, name->key, VX_NAME_SHOWN, name->text,
                   *found == self ? "the layer itself" : "a later layer");
-    return VX_OK;
+    return vx_layer_check_read(reader, name, *found);
 }
 
 /* Takes over the kernel of the layer that this one undoes. */
@@ -146,8 +146,9 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
                   "\"%.*s\" is an input",
                   name->line, VX_NAME_SHOWN, name->text);
     const struct vx_layer *of = &reader->network->layers[layer->of];
+    bool samples = of->rule == VX_SET_SAMPLES && layer->op == VX_OP_UNPOOL;
     VX_ENSURE_WHY(
-        of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV, reader->why,
+        of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV || samples, reader->why,
         INVALID_ARGUMENT, "a layer undoes one that is not strided",
         "line %d: \"of\": expected a strided convolution or a pool, and \"%.*s\" "
         "is %s",
@@ -156,7 +157,7 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
     memcpy(layer->stride, of->stride, sizeof layer->stride);
     memcpy(layer->padding, of->padding, sizeof layer->padding);
     memcpy(layer->dilation, of->dilation, sizeof layer->dilation);
-    layer->v = of->v;
+    layer->v = samples ? 1 : of->v;
     return VX_OK;
 }
 
@@ -185,6 +186,14 @@ static vx_status parse_occupancy(const struct vx_layer_reader *reader,
         name->line);
     layer->rule = VX_SET_LIVE;
     return parse_by(reader, name, layer);
+}
+
+/* A global pool reads the rows of a sample, and so has no kernel to count. */
+static void parse_samples(struct vx_layer *layer)
+{
+    layer->rule = VX_SET_SAMPLES;
+    for (int axis = 0; axis < 3; axis++)
+        layer->kernel[axis] = layer->stride[axis] = layer->dilation[axis] = 1;
 }
 
 /* Ops between the children and the parents of a block of `stride` voxels. */
@@ -228,6 +237,7 @@ vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
     layer->of = layer->onto = layer->by = VX_LAYER_NONE;
     if (keys & KEY_KEEP) return parse_prune(reader, object, layer);
     if (keys & KEY_OF) return parse_of(reader, object, layer);
+    if (layer->op == VX_OP_GLOBAL_POOL) parse_samples(layer);
     if (!(keys & (KEY_KERNEL | KEY_STRIDE))) return VX_OK;
     for (int axis = 0; axis < 3; axis++) layer->stride[axis] = layer->dilation[axis] = 1;
     if (keys & KEY_STRIDE) VX_TRY(need_axes(reader, object, &stride, layer->stride));

@@ -19,9 +19,10 @@
 #define REAL_MAX 3.40282346638528859812e+38
 
 static const char *const key_names[] = {
-    "name",   "op",      "input",  "inputs", "channels", "kernel",    "dilation", "bias",
-    "layout", "tensors", "affine", "eps",    "stride",   "padding",   "rule",     "of",
-    "onto",   "groups",  "slope",  "scale",  "shift",    "occupancy", "keep",     "top"};
+    "name",      "op",     "input",   "inputs", "channels", "kernel", "dilation",
+    "bias",      "layout", "tensors", "affine", "eps",      "stride", "padding",
+    "rule",      "of",     "onto",    "groups", "slope",    "scale",  "shift",
+    "occupancy", "keep",   "top",     "mode",   "shape",    "fold"};
 
 static const struct op_row {
     i32 inputs_min, inputs_max;
@@ -55,6 +56,13 @@ bool vx_op_is_norm(enum vx_op op)
 {
     return op == VX_OP_BATCH_NORM || op == VX_OP_LAYER_NORM || op == VX_OP_GROUP_NORM ||
            op == VX_OP_INSTANCE_NORM;
+}
+
+const char *vx_pool_mode_name(enum vx_pool_mode mode)
+{
+    static const char *const words[] = {
+        [VX_POOL_MAX] = "max", [VX_POOL_AVG] = "avg", [VX_POOL_SUM] = "sum"};
+    return words[mode];
 }
 
 const char *vx_tensor_role_name(enum vx_tensor_role role)
@@ -218,6 +226,7 @@ static vx_status layer_input(const struct vx_layer_reader *reader,
             "line %d: input \"%.*s\" is %s; a layer may only use layers above it",
             name->line, VX_NAME_SHOWN, name->text,
             found == self ? "the layer itself" : "a later layer");
+        VX_TRY(vx_layer_check_read(reader, name, found));
     }
     layer->inputs[layer->inputs_count++] = found;
     return VX_OK;
@@ -333,6 +342,21 @@ static vx_status layer_channels(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+/* What a global pool makes of the rows of a sample: it has no usual value. */
+static vx_status layer_mode(const struct vx_layer_reader *reader,
+                            const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *value;
+    VX_TRY(vx_network_need(object, "mode", VX_JSON_TEXT, reader->why, &value));
+    for (enum vx_pool_mode mode = VX_POOL_MAX; mode <= VX_POOL_SUM; mode++) {
+        layer->mode = mode;
+        if (!strcmp(value->text, vx_pool_mode_name(mode))) return VX_OK;
+    }
+    VX_FAIL_WHY(reader->why, INVALID_ARGUMENT, "a mode is not known",
+                "line %d: \"mode\": expected \"max\", \"avg\" or \"sum\", got \"%.*s\"",
+                value->line, VX_NAME_SHOWN, value->text);
+}
+
 /* Reads the keys that only some ops have; layer_keys has refused all others. */
 static vx_status layer_attributes(const struct vx_layer_reader *reader,
                                   const struct vx_json *object, struct vx_layer *layer)
@@ -341,6 +365,8 @@ static vx_status layer_attributes(const struct vx_layer_reader *reader,
     const struct vx_json *value;
     VX_TRY(layer_channels(reader, object, layer));
     VX_TRY(vx_layer_parse_kernel(reader, object, layer));
+    if (keys & KEY_SHAPE) VX_TRY(vx_layer_parse_dense(reader, object, layer));
+    if (keys & KEY_MODE) VX_TRY(layer_mode(reader, object, layer));
     if (keys & KEY_LAYOUT)
         VX_TRY(layer_layout(reader, vx_json_find(object, "layout"), layer));
     layer->bias = keys & KEY_BIAS;
@@ -375,6 +401,7 @@ static vx_status layer_attributes(const struct vx_layer_reader *reader,
 static i64 channels_of(const struct vx_layer *layer, i64 sum)
 {
     if (layer->op == VX_OP_CONCAT) return sum;
+    if (layer->op == VX_OP_ARGMAX) return 1;
     if (layer->op == VX_OP_SPACE_TO_CHANNEL) return sum * layer->v;
     if (layer->op == VX_OP_CHANNEL_TO_SPACE) return sum / layer->v;
     return layer->channels ? layer->channels : layer->channels_in;
@@ -433,7 +460,8 @@ static vx_status layer_parse(struct vx_layer_reader *reader, const struct vx_jso
     VX_TRY(layer_inputs(reader, object, layer));
     VX_TRY(layer_attributes(reader, object, layer));
     VX_TRY(layer_shape(reader, layer));
-    return vx_layer_settle_set(reader, layer);
+    VX_TRY(vx_layer_settle_set(reader, layer));
+    return layer->op == VX_OP_TO_DENSE ? vx_layer_settle_dense(reader, layer) : VX_OK;
 }
 
 vx_status vx_network_parse_layers(struct vx_network *network, const struct vx_json *list,

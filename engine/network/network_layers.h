@@ -42,6 +42,9 @@ enum vx_layer_key {
     KEY_OCCUPANCY = 1 << 21,
     KEY_KEEP = 1 << 22,
     KEY_TOP = 1 << 23,
+    KEY_MODE = 1 << 24,
+    KEY_SHAPE = 1 << 25,
+    KEY_FOLD = 1 << 26,
 };
 #define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
 #define KEYS_WINDOW (KEY_KERNEL | KEY_STRIDE | KEY_PADDING | KEY_DILATION | KEY_RULE)
@@ -84,6 +87,16 @@ VX_MUST_USE vx_status vx_network_parse_axes(const struct vx_json *value,
  * known (network_sets.c). */
 VX_MUST_USE vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
                                           struct vx_layer *layer);
+
+/* Ops whose result only an output reads (network_dense.c): fails if `layer` is one. */
+VX_MUST_USE vx_status vx_layer_check_read(const struct vx_layer_reader *reader,
+                                          const struct vx_json *name, i32 layer);
+/* Reads what TO_DENSE has; fills and checks its shape, once its set is known. */
+VX_MUST_USE vx_status vx_layer_parse_dense(const struct vx_layer_reader *reader,
+                                           const struct vx_json *object,
+                                           struct vx_layer *layer);
+VX_MUST_USE vx_status vx_layer_settle_dense(const struct vx_layer_reader *reader,
+                                            struct vx_layer *layer);
 
 /* A list of known words. */
 struct vx_words {

@@ -11,6 +11,20 @@
     (&(struct vx_words){(const char *const[]){__VA_ARGS__},                              \
                         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)})
 
+/* Numbers of channels: only INT32 has them all. */
+static vx_status argmax_dtype(const struct vx_json *value, struct vx_why *why,
+                              enum vx_dtype *dtype)
+{
+    const char *text = vx_dtype_name(VX_DTYPE_I32);
+    *dtype = VX_DTYPE_I32;
+    if (value) VX_TRY(vx_json_read_text(value, why, &text));
+    VX_ENSURE_WHY(!strcmp(text, vx_dtype_name(VX_DTYPE_I32)), why, INVALID_ARGUMENT,
+                  "an output of argmax has another datatype than INT32",
+                  "line %d: \"datatype\": expected \"INT32\" for an argmax, got \"%.*s\"",
+                  value->line, VX_NAME_SHOWN, text);
+    return VX_OK;
+}
+
 static vx_status output_dtype(const struct vx_json *value, struct vx_why *why,
                               enum vx_dtype *dtype)
 {
@@ -69,7 +83,10 @@ static vx_status parse_output(struct vx_network *network, const struct vx_json *
     VX_TRY(vx_json_read_name(name ? name : layer, why, output->name, VX_NAME_BYTES));
     VX_TRY(check_name(network, output->name, object->line, why));
     network->outputs_count++;
-    return output_dtype(vx_json_find(object, "datatype"), why, &output->dtype);
+    const struct vx_json *dtype = vx_json_find(object, "datatype");
+    if (network->layers[output->layer].op == VX_OP_ARGMAX)
+        return argmax_dtype(dtype, why, &output->dtype);
+    return output_dtype(dtype, why, &output->dtype);
 }
 
 /* The coordinates of a set, which is not 0; new ones have no name yet. */
@@ -89,12 +106,18 @@ static vx_status parse_coords(struct vx_network *network, i32 number,
     const struct vx_layer *layer = &network->layers[output->layer];
     const struct vx_json *value = vx_json_find(object, "coords");
     char name[VX_NAME_BYTES];
+    bool dense = layer->op == VX_OP_TO_DENSE;
+    VX_ENSURE_WHY(!value || !dense, why, INVALID_ARGUMENT,
+                  "coordinates of a dense output",
+                  "line %d: \"coords\": \"%.*s\" is a dense tensor: expected no name for "
+                  "coordinates",
+                  value ? value->line : 0, VX_NAME_SHOWN, layer->name);
     VX_ENSURE_WHY(!value || layer->set, why, INVALID_ARGUMENT,
                   "coordinates of an output on the voxels of the request",
                   "line %d: \"coords\": the result of \"%.*s\" lies on the voxels of the "
                   "request, in its order: expected no name for their coordinates",
                   value ? value->line : 0, VX_NAME_SHOWN, layer->name);
-    if (!layer->set) return VX_OK;
+    if (!layer->set || dense) return VX_OK;
     output->coords = coords_of(network, layer->set);
     struct vx_network_coords *coords = &network->coords[output->coords];
     if (!value) return VX_OK;

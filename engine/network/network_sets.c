@@ -160,7 +160,8 @@ static bool all_are(const i32 axes[3], i32 value)
 /* True if the set of the result is that of the input: every voxel makes itself. */
 static bool keeps_set(const struct vx_layer *layer)
 {
-    if (!all_are(layer->stride, 1) || layer->by != VX_LAYER_NONE) return false;
+    if (layer->rule == VX_SET_SAMPLES || layer->by != VX_LAYER_NONE) return false;
+    if (!all_are(layer->stride, 1)) return false;
     if (layer->rule == VX_SET_FLOOR) return true;
     return all_are(layer->kernel, 1) && all_are(layer->padding, 0);
 }
@@ -223,6 +224,24 @@ static vx_status settle_rule(const struct vx_layer_reader *reader, struct vx_lay
     return set_add(reader, layer, &key);
 }
 
+/* A voxel that stands for a whole sample has no parent and no children. */
+static vx_status check_samples(const struct vx_layer_reader *reader,
+                               const struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    bool samples = network->sets[layer->set].key.rule == VX_SET_SAMPLES;
+    bool leaves = layer->rule && !keeps_set(layer);
+    if (layer->onto != VX_LAYER_NONE)
+        leaves = vx_network_set(network, layer->onto) != layer->set;
+    char text[TEXT_BYTES];
+    VX_ENSURE_WHY(!samples || !leaves, reader->why, INVALID_ARGUMENT,
+                  "a layer makes a set from that of a global pool",
+                  "line %d: %s has one voxel for each sample, and no set follows from "
+                  "it: expected a layer that stays on it, or unpool",
+                  layer->line, set_text(network, layer->set, text));
+    return VX_OK;
+}
+
 static vx_status settle(const struct vx_layer_reader *reader, struct vx_layer *layer)
 {
     if (layer->of != VX_LAYER_NONE) return settle_of(reader, layer);
@@ -235,6 +254,7 @@ vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
 {
     layer->set = vx_network_set(reader->network, layer->inputs[0]);
     VX_TRY(check_inputs(reader, layer));
+    VX_TRY(check_samples(reader, layer));
     VX_TRY(settle(reader, layer));
     layer->stage = reader->network->sets[layer->set].stage;
     for (i32 i = 0; i < layer->inputs_count; i++) {
@@ -245,13 +265,16 @@ vx_status vx_layer_settle_set(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
-static enum vx_map_kind kind_of(const struct vx_layer *layer)
+static enum vx_map_kind kind_of(const struct vx_network *network,
+                                const struct vx_layer *layer)
 {
     switch (layer->op) {
     case VX_OP_INVERSE_CONV:
     case VX_OP_TRANSPOSED_CONV: return VX_MAP_UP;
-    case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
+        return network->layers[layer->of].rule == VX_SET_SAMPLES ? VX_MAP_SAMPLE
+                                                                 : VX_MAP_PARENT;
+    case VX_OP_PRUNE:
     case VX_OP_UPSAMPLE: return VX_MAP_PARENT;
     case VX_OP_CHANNEL_TO_SPACE: return VX_MAP_CHILD;
     case VX_OP_SUBM_CONV: return VX_MAP_SUBM;
@@ -273,11 +296,11 @@ static bool is_centred(const struct vx_layer *layer)
 bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer,
                   struct vx_map_key *key)
 {
-    *key = (struct vx_map_key){.kind = kind_of(layer),
+    *key = (struct vx_map_key){.kind = kind_of(network, layer),
                                .from = vx_network_set(network, layer->inputs[0]),
                                .to = layer->set};
     if (!layer->v) return false;
-    bool one = key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+    bool one = vx_map_is_one(key);
     if (key->kind == VX_MAP_DOWN && key->from == key->to && is_centred(layer))
         key->kind = VX_MAP_SUBM;
     /* A dense convolution of one offset is a product of its own row. */

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SUBM       " (stride 1; with a stride: \"sparse_conv\")"
-#define DEPTHWISE  " (\"groups\": its channels; with a stride: \"sparse_conv\")"
-#define GENERATIVE " (without \"onto\")"
-#define NOT_YET    "; it is not served yet"
-#define EXACT      "; only the exact gelu, with erf, is served"
-#define NOTHING    "; it does nothing in inference: leave the layer out"
+#define SUBM        " (stride 1; with a stride: \"sparse_conv\")"
+#define DEPTHWISE   " (\"groups\": its channels; with a stride: \"sparse_conv\")"
+#define GENERATIVE  " (without \"onto\")"
+#define MODE(word_) " (\"mode\": \"" word_ "\")"
+#define FOLD        " (\"fold\": true)"
+#define NOT_YET     "; it is not served yet"
+#define EXACT       "; only the exact gelu, with erf, is served"
+#define NOTHING     "; it does nothing in inference: leave the layer out"
 
 static const struct hint {
     const char *word, *op, *text;

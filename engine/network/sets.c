@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two steps of FLOOR are one of the product of their strides. */
+/* Two steps of FLOOR are one of the product of their strides.  FLOOR loses no sample. */
 static struct vx_set_key key_in_one(const struct vx_set *sets,
                                     const struct vx_set_key *key)
 {
     struct vx_set_key one = *key;
+    while (one.rule == VX_SET_SAMPLES && sets[one.from].key.rule == VX_SET_FLOOR)
+        one.from = sets[one.from].key.from;
     while (one.rule == VX_SET_FLOOR && sets[one.from].key.rule == VX_SET_FLOOR) {
         const struct vx_set_key *from = &sets[one.from].key;
         for (int axis = 0; axis < 3; axis++) one.stride[axis] *= from->stride[axis];
@@ -55,6 +57,7 @@ static void set_stride(struct vx_set *set, const struct vx_set *from)
         i32 common = common_divisor(down, up);
         set->down[axis] = down / common;
         set->up[axis] = up / common;
+        if (key->rule == VX_SET_SAMPLES) set->down[axis] = 0, set->up[axis] = 1;
     }
 }
 
@@ -68,6 +71,7 @@ i32 vx_set_size(const struct vx_set_key *key, int axis, i32 from)
     const i32 stride = key->stride[axis];
     if (key->rule == VX_SET_FLOOR) return (i32)divide_up(from, stride);
     if (makes_children(key)) return 0;
+    if (key->rule == VX_SET_SAMPLES) return 1;
     if (key->rule != VX_SET_SPCONV) return from;
     const i64 reach = (i64)key->dilation[axis] * (key->kernel[axis] - 1);
     const i64 left = from + 2 * (i64)key->padding[axis] - reach - 1;
@@ -139,6 +143,8 @@ static i64 rows_each(const struct vx_set_key *key)
 
 i64 vx_set_candidates_max(const struct vx_set *set, i64 rows)
 {
+    bool samples = set->key.rule == VX_SET_SAMPLES;
+    if (samples && rows > VX_SAMPLE_MAX + 1) return VX_SAMPLE_MAX + 1;
     return rows_times(rows, rows_each(&set->key));
 }
 

@@ -23,7 +23,8 @@
 struct vx_set {
     struct vx_set_key key;
     i32 layer; /* the first one that makes it, -1 for set 0 */
-    /* One step of this set is down / up voxels of the request, in lowest terms. */
+    /* One step of this set is down / up voxels of the request, in lowest terms; 0 / 1:
+     * a voxel is a whole sample. */
     i32 down[3], up[3];
     i32 shape[3]; /* coordinates are 0 .. shape - 1; 0 = not bounded */
     i64 rows_max; /* limits.sets; 0 = not set */
@@ -36,7 +37,8 @@ struct vx_set {
     i64 reach[3], pace[3];
 };
 
-/* The set with the voxels of that key, or -1: two steps of FLOOR count as one. */
+/* The set with the voxels of that key, or -1: two steps of FLOOR count as one, and those
+ * before SAMPLES as none. */
 i32 vx_sets_find(const struct vx_set *sets, i32 count, const struct vx_set_key *key);
 /* Fills *set, which is not yet in `sets`; key->from is.  The stage of a set by logits is
  * left to the caller, who knows the layer. */
@@ -51,7 +53,7 @@ void vx_sets_rows_max(const struct vx_set *sets, i32 count, i64 n, i64 rows[VX_S
 /* The most voxels, equal ones counted each time, that follow from `rows` of the set that
  * this one is made from; at most VX_VOXELS_MAX. */
 i64 vx_set_candidates_max(const struct vx_set *set, i64 rows);
-/* Writes "2x2x2" or "1/2x1/2x1/2": the stride of the set. */
+/* Writes "2x2x2" or "1/2x1/2x1/2": the stride of the set; "0x0x0" of SAMPLES. */
 const char *vx_set_stride_text(const struct vx_set *set, char out[VX_SET_STRIDE_BYTES]);
 
 #endif

@@ -116,6 +116,7 @@ static void plan_outputs(struct vx_plan *plan)
         plan->tensors[plan->outputs[i]].last = last;
         if (!plan->options.staged) continue;
         const struct vx_network_output *output = &network->outputs[i];
+        if (network->layers[output->layer].op == VX_OP_TO_DENSE) continue;
         size_t bytes = vx_dtype_bytes(output->dtype) *
                        (size_t)vx_network_channels(network, output->layer);
         plan->staged_outputs[i] = plan->tensors_count++;
@@ -169,6 +170,10 @@ static void plan_order(struct vx_plan *plan)
         const struct vx_launch *launch = &plan->launches[i];
         if (launch->op == VX_OP_GROUP_NORM || launch->op == VX_OP_INSTANCE_NORM)
             plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op != VX_OP_GLOBAL_POOL) continue;
+        /* Its result has the samples of its input in the same order. */
+        plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
+        plan_ordered(plan, launch->set)->samples = true;
     }
 }
 

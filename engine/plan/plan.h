@@ -61,7 +61,7 @@ struct vx_launch {
 struct vx_plan_ordered {
     i32 set;
     bool output;  /* network->coords of the same index is about it */
-    bool samples; /* a layer has sums over the voxels of a sample */
+    bool samples; /* a layer has sums over the voxels of a sample, or lies on samples */
 };
 
 struct vx_plan {

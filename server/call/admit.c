@@ -248,12 +248,12 @@ struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signatur
     const struct vx_output *output = &signature->outputs[o];
     struct vx_reply_tensor tensor = {
         .type = admit_wire_type(output->dtype),
-        .rank = 2,
-        .shape = {rows, output->channels},
         .bytes = (u64)rows * (u64)output->channels * vx_dtype_bytes(output->dtype),
-        .stride = output->set ? output->stride : NULL,
+        .stride = output->set > 0 ? output->stride : NULL,
     };
-    if (output->set && output->coords != o)
+    _Static_assert(VX_RANK_MAX > VX_OUTPUT_DIMS_MAX, "every output has a shape");
+    tensor.rank = vx_output_shape(output, rows, tensor.shape);
+    if (output->set > 0 && output->coords != o)
         tensor.coords = signature->outputs[output->coords].name;
     memcpy(tensor.name, output->name, sizeof tensor.name);
     return tensor;

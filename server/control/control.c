@@ -125,7 +125,7 @@ struct metadata_answer {
     Inference__ModelMetadataResponse response;
     Inference__ModelMetadataResponse__TensorMetadata tensors[2 + VX_OUTPUTS_MAX];
     Inference__ModelMetadataResponse__TensorMetadata *tensor_list[2 + VX_OUTPUTS_MAX];
-    int64_t shapes[2 + VX_OUTPUTS_MAX][2];
+    i64 shapes[2 + VX_OUTPUTS_MAX][1 + VX_OUTPUT_DIMS_MAX];
     char versions[VX_INSTANCES_MAX][VX_CONTROL_NUMBER_BYTES];
     char *version_list[VX_INSTANCES_MAX];
 };
@@ -142,6 +142,14 @@ static void metadata_set_tensor(struct metadata_answer *answer, i32 tensor, char
     metadata->datatype = (char *)(uintptr_t)vx_control_dtype_get(dtype).name;
     metadata->n_shape = 2;
     metadata->shape = answer->shapes[tensor];
+}
+
+static void metadata_set_output(struct metadata_answer *answer, i32 tensor,
+                                struct vx_output *output)
+{
+    metadata_set_tensor(answer, tensor, output->name, output->dtype, output->channels);
+    answer->tensors[tensor].n_shape =
+        (size_t)vx_output_shape(output, -1, answer->shapes[tensor]);
 }
 
 static void metadata_set_versions(struct metadata_answer *answer,
@@ -178,8 +186,7 @@ static vx_status control_model_metadata(struct vx_control_question *question)
     metadata_set_tensor(answer, 1, signature->feats_name, VX_DTYPE_F32,
                         signature->feats_channels);
     for (i32 i = 0; i < signature->outputs_count; i++)
-        metadata_set_tensor(answer, 2 + i, signature->outputs[i].name,
-                            signature->outputs[i].dtype, signature->outputs[i].channels);
+        metadata_set_output(answer, 2 + i, &signature->outputs[i]);
     response->n_inputs = 2;
     response->inputs = answer->tensor_list;
     response->n_outputs = (size_t)signature->outputs_count;

@@ -35,7 +35,7 @@ struct config_answer {
     Inference__ModelInput *input_list[2];
     Inference__ModelOutput outputs[VX_OUTPUTS_MAX];
     Inference__ModelOutput *output_list[VX_OUTPUTS_MAX];
-    int64_t dims[2 + VX_OUTPUTS_MAX][2];
+    i64 dims[2 + VX_OUTPUTS_MAX][1 + VX_OUTPUT_DIMS_MAX];
     Inference__ModelConfig__ParametersEntry entries[CONFIG_PARAMETERS];
     Inference__ModelConfig__ParametersEntry *entry_list[CONFIG_PARAMETERS];
     Inference__ModelParameter parameters[CONFIG_PARAMETERS];
@@ -64,12 +64,11 @@ static void config_set_outputs(struct config_answer *answer,
         Inference__ModelOutput *output = &answer->outputs[i];
         inference__model_output__init(output);
         answer->output_list[i] = output;
-        answer->dims[2 + i][0] = -1;
-        answer->dims[2 + i][1] = signature->outputs[i].channels;
         output->name = signature->outputs[i].name;
         output->data_type =
             (Inference__DataType)vx_control_dtype_get(signature->outputs[i].dtype).config;
-        output->n_dims = 2;
+        output->n_dims =
+            (size_t)vx_output_shape(&signature->outputs[i], -1, answer->dims[2 + i]);
         output->dims = answer->dims[2 + i];
     }
     answer->config.n_output = (size_t)signature->outputs_count;
@@ -114,7 +113,7 @@ static void config_add_outputs(struct config_answer *answer,
     char(*names)[VX_NAME_BYTES + 8] = answer->parameter_names;
     for (i32 o = 0; o < signature->outputs_count; o++) {
         struct vx_output *output = &signature->outputs[o];
-        if (!output->set) continue;
+        if (output->set <= 0) continue;
         snprintf(*names, sizeof *names, "stride.%s", output->name);
         config_add_text(answer, *names++, output->stride);
         if (output->coords == o) continue;

@@ -179,6 +179,26 @@ static bool batching_is_sound(const struct vx_batching *batching)
            is_within(batching->default_priority_level, 0, batching->priority_levels);
 }
 
+/* The shape of an output, and where it lies. */
+static bool output_is_sound(const struct vx_signature *signature,
+                            const struct vx_output *output)
+{
+    bool dense = output->set == VX_OUTPUT_DENSE, coords = output->set > 0;
+    i64 product = 1;
+    if (!is_within(output->set, VX_OUTPUT_DENSE, VX_SETS_MAX - 1)) return false;
+    if (!is_within(output->dims_count, dense, dense ? VX_OUTPUT_DIMS_MAX : 0))
+        return false;
+    for (i32 d = 0; d < output->dims_count; d++) {
+        if (!is_within(output->dims[d], 1, VX_DENSE_NUMBERS_MAX)) return false;
+        product *= output->dims[d];
+        if (product > VX_DENSE_NUMBERS_MAX) return false;
+    }
+    if (dense && product != output->channels) return false;
+    if (!dense && !is_within(output->channels, 1, VX_CHANNELS_MAX)) return false;
+    return is_within(output->coords, coords ? 0 : -1,
+                     coords ? signature->outputs_count - 1 : -1);
+}
+
 static bool signature_is_sound(const struct vx_signature *signature)
 {
     if (!has_end(signature->coords_name, VX_NAME_BYTES)) return false;
@@ -189,12 +209,8 @@ static bool signature_is_sound(const struct vx_signature *signature)
         const struct vx_output *output = &signature->outputs[o];
         if (!has_end(output->name, VX_NAME_BYTES)) return false;
         if (!vx_dtype_bytes(output->dtype)) return false;
-        if (!is_within(output->channels, 1, VX_CHANNELS_MAX)) return false;
         if (!has_end(output->stride, VX_SET_STRIDE_BYTES)) return false;
-        if (!is_within(output->set, 0, VX_SETS_MAX - 1)) return false;
-        i32 least = output->set ? 0 : -1;
-        i32 most = output->set ? signature->outputs_count - 1 : -1;
-        if (!is_within(output->coords, least, most)) return false;
+        if (!output_is_sound(signature, output)) return false;
     }
     return shape_is_sound(signature->shape) &&
            is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&

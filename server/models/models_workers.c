@@ -275,12 +275,15 @@ static bool signature_same(const struct vx_signature *a, const struct vx_signatu
                 a->feats_channels == b->feats_channels &&
                 a->outputs_count == b->outputs_count;
     for (i32 o = 0; same && o < a->outputs_count; o++)
-        same = !strcmp(a->outputs[o].name, b->outputs[o].name) &&
-               a->outputs[o].dtype == b->outputs[o].dtype &&
-               a->outputs[o].channels == b->outputs[o].channels &&
-               a->outputs[o].set == b->outputs[o].set &&
-               a->outputs[o].coords == b->outputs[o].coords &&
-               !strcmp(a->outputs[o].stride, b->outputs[o].stride);
+        same =
+            !strcmp(a->outputs[o].name, b->outputs[o].name) &&
+            a->outputs[o].dtype == b->outputs[o].dtype &&
+            a->outputs[o].channels == b->outputs[o].channels &&
+            a->outputs[o].set == b->outputs[o].set &&
+            a->outputs[o].dims_count == b->outputs[o].dims_count &&
+            !memcmp(a->outputs[o].dims, b->outputs[o].dims, sizeof a->outputs[o].dims) &&
+            a->outputs[o].coords == b->outputs[o].coords &&
+            !strcmp(a->outputs[o].stride, b->outputs[o].stride);
     return same;
 }
 

@@ -24,6 +24,7 @@ vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
 vx_e2e_test(NAME e2e_level_outputs FILE tests/e2e/test_level_outputs.py SECONDS 20)
+vx_e2e_test(NAME e2e_dense_outputs FILE tests/e2e/test_dense_outputs.py SECONDS 12)
 vx_e2e_test(NAME e2e_layouts_levels FILE tests/e2e/test_layouts_levels.py SECONDS 20 LABELS words)
 vx_e2e_test(NAME e2e_ops_definition FILE tests/e2e/test_ops_definition.py SECONDS 20)
 vx_e2e_test(NAME e2e_readme FILE tests/e2e/test_readme.py SECONDS 20 LABELS install ONLY)

@@ -35,6 +35,7 @@ static const struct shape shapes[] = {
     {VX_LEVEL_UP, {343, 1, 1}, {1, 1, 1}, {2, 1, 1}, {171, 0, 0}, true},
     {VX_LEVEL_CHILD, {1, 1, 1}, {1, 1, 1}, {64, 64, 64}, {0, 0, 0}, false},
     {VX_LEVEL_DOWN, {1, 1, 3}, {1, 1, 1024}, {64, 1, 2}, {0, 0, 1024}, true},
+    {VX_LEVEL_SAMPLE, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, false},
 };
 
 static struct vx_brick_set set_make(struct vx_rig *rig, i64 rows_max)
@@ -76,6 +77,7 @@ static void sets_make(struct vx_rig *rig, const struct vx_cloud *cloud,
                                         .to = set_make(rig, cloud->n),
                                         .seed = seed};
     memcpy(derive.stride, shape->stride, sizeof derive.stride);
+    if (shape->kind == VX_LEVEL_SAMPLE) derive.rule = VX_DERIVE_SAMPLES;
     vx_set_derive_plan(&derive);
     vx_set_derive_many_ref(&(struct vx_set_derive_many_args){1, 1, &derive});
     sets[1] = derive.to;

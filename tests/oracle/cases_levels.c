@@ -84,6 +84,7 @@ static const struct vx_set_derive_args rules[] = {
      .stride = {2, 2, 2},
      .padding = {1, 0, 1},
      .shape = {1 << 20, 19, 1 << 20}},
+    {.rule = VX_DERIVE_SAMPLES, .stride = {1, 1, 1}},
 };
 
 static struct vx_set_derive_args derive_make(size_t rule, const struct vx_brick_set *from,
@@ -93,7 +94,8 @@ static struct vx_set_derive_args derive_make(size_t rule, const struct vx_brick_
     args.from = *from;
     args.seed = seed;
     args.blocks = BLOCKS;
-    for (int axis = 0; axis < 3 && args.rule == VX_DERIVE_FLOOR; axis++)
+    bool each = args.rule == VX_DERIVE_FLOOR || args.rule == VX_DERIVE_SAMPLES;
+    for (int axis = 0; axis < 3 && each; axis++)
         args.kernel[axis] = args.dilation[axis] = 1;
     vx_set_derive_plan(&args);
     return args;

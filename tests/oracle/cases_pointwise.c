@@ -213,7 +213,11 @@ static void softmax_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     if (kernel->spec == vx_kernel_find("argmax")) {
+        i32 *rows = vx_rig_take(rig, (size_t)shape->n * sizeof *rows);
+        for (i64 i = 0; i < shape->n; i++) rows[i] = (i32)(shape->n - 1 - i);
         vx_trial_in(&trial, &args.in, in, row_bytes(shape, type));
+        if (variant % 2)
+            vx_trial_in(&trial, &args.rows, rows, (size_t)shape->n * sizeof *rows);
         vx_trial_out(rig, &trial, &args.out, (size_t)shape->n * sizeof(i32));
     } else {
         field = vx_trial_both(&trial, &args.out, in, row_bytes(shape, type));

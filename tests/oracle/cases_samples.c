@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/18_group_norm.h"
 #include "kernels/23_key_order.h"
+#include "kernels/30_sample_pool.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>
@@ -231,9 +232,9 @@ static void sums_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     struct norm norm;
     norm_begin(rig, kernel, shape, channels, &norm);
     struct vx_group_norm_device_args *args = &norm.args;
-    const i64 slots = vx_group_norm_slots(args->n, args->samples_max);
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 width = args->c / args->groups;
-    const f64 terms = (f64)(VX_GROUP_NORM_ROWS * width);
+    const f64 terms = (f64)(VX_SAMPLE_CHUNK * width);
     vx_trial_in(&norm.trial, &args->in, rows_make(rig, &norm), rows_bytes(&norm));
     args->squares = turn % 2;
     if (args->squares)
@@ -244,8 +245,9 @@ static void sums_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                           (size_t)(slots * args->c) * sizeof(f64));
     field->kind = VX_FIELD_MINE;
     vx_trial_run(rig, &norm.trial);
+    const struct vx_sample_rows rows = vx_group_norm_rows(args);
     for (i64 slot = 0; slot < slots && args->n > 0; slot++) {
-        struct vx_group_norm_part chunk = vx_group_norm_chunk(args, slot);
+        struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
         for (i64 g = 0; chunk.begin < chunk.end && g < args->groups; g++)
             near_check(rig, field, slot * args->c + g * width,
                        64 * terms * terms * 0x1p-53);
@@ -258,7 +260,7 @@ static void means_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     struct norm norm;
     norm_begin(rig, kernel, shape, channels, &norm);
     struct vx_group_norm_device_args *args = &norm.args;
-    const i64 slots = vx_group_norm_slots(args->n, args->samples_max);
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 count = (i64)norm.samples * args->groups;
     args->squares = turn % 2;
     doubles_in(&norm.trial, &args->partial,
@@ -332,8 +334,123 @@ static void norm_cases(struct vx_rig *rig)
                 }
 }
 
+/* --- 27 --- */
+
+struct pool {
+    struct vx_sample_pool_args args;
+    struct vx_trial trial;
+    i32 samples;
+    i32 turn; /* of three modes, and five activations */
+};
+
+static void pool_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                       const struct shape *shape, i32 channels, struct pool *pool)
+{
+    struct round round = round_make(rig, shape);
+    i32 *starts = vx_rig_take(rig, (size_t)(shape->n + 1) * sizeof *starts);
+    i32 *count = vx_rig_take(rig, sizeof *count);
+    round.order.keys = round.keys;
+    round.order.rows = round.rows;
+    round.order.starts = starts;
+    round.order.count = count;
+    vx_key_starts_ref(&round.order, 0);
+    pool->args =
+        (struct vx_sample_pool_args){.n = shape->n,
+                                     .samples_max = *count + 1 + (i32)(shape->n % 3),
+                                     .c = channels,
+                                     .cp = vx_channels_padded(channels),
+                                     .mode = pool->turn % 3,
+                                     .activation = pool->turn / 3 % 5};
+    vx_trial_init(&pool->trial, kernel, &pool->args);
+    vx_trial_label(&pool->trial, "N=%lld, %d samples, C=%d, mode %d", (long long)shape->n,
+                   *count, channels, pool->turn % 3);
+    vx_trial_in(&pool->trial, &pool->args.starts, starts,
+                (size_t)(*count + 1) * sizeof *starts);
+    vx_trial_in(&pool->trial, &pool->args.count, count, sizeof *count);
+    vx_trial_in(&pool->trial, &pool->args.rows, round.rows,
+                (size_t)shape->n * sizeof(i32));
+    pool->samples = *count;
+}
+
+/* Sums of up to 256 numbers of size SCALE in f64, in two orders; the largest is exact. */
+static void pool_chunks_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                             const struct shape *shape, i32 channels, i32 turn)
+{
+    struct pool pool = {.turn = turn};
+    pool_begin(rig, kernel, shape, channels, &pool);
+    struct vx_sample_pool_args *args = &pool.args;
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
+    const i64 count = args->n * args->cp;
+    vx_trial_in(&pool.trial, &args->in, vx_rig_reals(rig, kernel->type, count, SCALE),
+                (size_t)(count * vx_number_bytes(kernel->type)));
+    struct vx_field *field = vx_trial_out(rig, &pool.trial, &args->partial,
+                                          (size_t)(slots * args->c) * sizeof(f64));
+    field->kind = VX_FIELD_MINE;
+    vx_trial_run(rig, &pool.trial);
+    const struct vx_sample_rows rows = vx_sample_pool_rows(args);
+    for (i64 slot = 0; slot < slots && args->n > 0; slot++) {
+        struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
+        for (i64 c = 0; chunk.begin < chunk.end && c < args->c; c++)
+            near_check(rig, field, slot * args->c + c,
+                       VX_SAMPLE_CHUNK * VX_SAMPLE_CHUNK * SCALE * 0x1p-53);
+    }
+}
+
+/* At most 400 chunks of numbers of size SCALE, a rounding to f32 and four of its curve. */
+static void pool_join_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                           const struct shape *shape, i32 channels, i32 turn)
+{
+    struct pool pool = {.turn = turn};
+    pool_begin(rig, kernel, shape, channels, &pool);
+    struct vx_sample_pool_args *args = &pool.args;
+    const i64 slots = vx_sample_slots(args->n, args->samples_max);
+    i32 *places = vx_rig_take(rig, (size_t)pool.samples * sizeof *places);
+    for (i32 i = 0; i < pool.samples; i++) places[i] = pool.samples - 1 - i;
+    vx_trial_in(&pool.trial, &args->places, places,
+                (size_t)pool.samples * sizeof *places);
+    doubles_in(&pool.trial, &args->partial,
+               doubles_make(rig, slots * args->c, SCALE, false), slots * args->c);
+    const size_t bytes =
+        (size_t)pool.samples * (size_t)args->cp * (size_t)vx_number_bytes(kernel->type);
+    struct vx_field *field = vx_trial_out(rig, &pool.trial, &args->out, bytes);
+    field->kind = VX_FIELD_REAL;
+    field->type = kernel->type;
+    field->absolute = 8 * 400 * SCALE * 0x1p-24;
+    vx_trial_run(rig, &pool.trial);
+}
+
+static void pool_cases(struct vx_rig *rig)
+{
+    static const struct shape shapes[] = {
+        {33, 3, 2, 7},    {1, 1, 1, 1},     {1000, 1, 1, 1},   {600, 2, 40, 3},
+        {0, 1, 1, 1},     {257, 1, 1, 511}, {10007, 5, 2, 1},  {512, 1, 2, 100},
+        {3000, 64, 9, 5}, {90000, 1, 1, 1}, {40000, 64, 3, 1},
+    };
+    static const i32 channels[] = {16, 1, 20, 64, 96, 300, 48, 256, 1040};
+    static const struct {
+        const char *name;
+        void (*run)(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                    const struct shape *shape, i32 channels, i32 turn);
+    } kernels[] = {{"sample_chunks", pool_chunks_case}, {"sample_pool", pool_join_case}};
+    const i64 most = rig->size == VX_RIG_FULL   ? 3000000
+                     : rig->size == VX_RIG_FAKE ? 40000
+                                                : 20000;
+    const struct vx_jit_wanted *kernel = NULL;
+    i32 turn = 0;
+    for (size_t k = 0; k < VX_COUNT(kernels); k++)
+        while ((kernel = vx_rig_next(rig, kernels[k].name, kernel)))
+            for (size_t s = 0; s < VX_COUNT(shapes); s++)
+                for (size_t c = 0; c < VX_COUNT(channels); c++) {
+                    if (shapes[s].n * channels[c] > most) continue;
+                    if (rig->size == VX_RIG_SMALL && (s + c) % 3) continue;
+                    kernels[k].run(rig, kernel, &shapes[s], channels[c], turn++);
+                    vx_rig_reset(rig);
+                }
+}
+
 void vx_cases_samples(struct vx_rig *rig)
 {
     order_cases(rig);
     norm_cases(rig);
+    pool_cases(rig);
 }

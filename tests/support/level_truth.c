@@ -58,6 +58,8 @@ static bool makes(const struct vx_set_key *key, int axis, i64 p, i64 k, i64 *q)
 {
     const i64 stride = key->stride[axis], padding = key->padding[axis];
     const i64 far = k * key->dilation[axis];
+    *q = 0;
+    if (key->rule == VX_SET_SAMPLES) return true;
     *q = floor_of(p, stride);
     if (key->rule == VX_SET_FLOOR) return true;
     *q = p * stride - padding + far;
@@ -120,6 +122,7 @@ static bool reads(const struct vx_map_key *key, int axis, i64 out, i64 k, i64 *a
     case VX_MAP_UP:
         *at = floor_of(out + padding - far, stride);
         return *at * stride - padding + far == out;
+    case VX_MAP_SAMPLE: *at = 0; return true;
     default: *at = floor_of(out, stride); return true;
     }
 }

@@ -426,6 +426,44 @@ const struct vx_hand_case vx_hand_cases[] = {
                  {"b", VALUES(2, 5, 11, 11)},
                  {"c", VALUES(1, 6, 28, 28)},
                  {"d", VALUES(0.26894142136999512, 0.73105857863000488, 0.5, 0.5)}}},
+    {.name = "global_pool: all rows of a sample; a gate of it on every voxel",
+     .layers = LAYER("m", "global_pool", "feats") ",\"mode\":\"max\"}," LAYER(
+         "a", "global_pool",
+         "feats") ",\"mode\":\"avg\"}," LAYER("s", "global_pool",
+                                              "feats") ",\"mode\":"
+                                                       "\"sum\"},"
+                                                       "{\"name\":\"j\",\"op\":"
+                                                       "\"concat\",\"inputs\":[\"m\","
+                                                       "\"a\",\"s\"]}," LAYER(
+                                                           "u", "unpool",
+                                                           "j") ",\"of\":\"a\"}",
+     COORDS({7, 5, 5, -5}, {2, 0, 0, 0}, {7, -9, 0, 0}, {2, 0, 0, 1}, {7, 0, 0, 0}),
+     FEATS(-1, 10, -2, 30, -6),
+     .answers = {{"j", VALUES(30, 20, 40, -1, -3, -9),
+                  VOXELS({2, 0, 0, 0}, {7, 0, 0, 0})},
+                 {"u",
+                  VALUES(-1, -3, -9, 30, 20, 40, -1, -3, -9, 30, 20, 40, -1, -3, -9)}}},
+    {.name = "global_pool behind a coarse set shares the samples of the request",
+     .layers = LAYER("d", "sum_pool", "feats") ALONG("2", "2") FLOOR
+     "}," LAYER("m", "global_pool", "d") ",\"mode\":\"max\"}," LAYER(
+         "n", "global_pool",
+         "feats") ",\"mode\":"
+                  "\"max\"},"
+                  "{\"name\":\"j\",\"op\":\"add\",\"inputs\":[\"m\",\"n\"]}," LAYER(
+                      "u", "unpool", "j") ",\"of\":\"n\"}",
+     COORDS(X(0), X(1), X(2)),
+     FEATS(1, 2, -4),
+     .answers = {{"d", VALUES(3, -4), VOXELS(X(0), X(1))},
+                 {"j", VALUES(5), VOXELS(X(0))},
+                 {"u", VALUES(5, 5, 5)}}},
+    {.name = "argmax: the first of equal ones, of what is behind a linear layer",
+     .layers = LAYER("l", "linear", "feats") ",\"channels\":3,\"bias\":false}," PLAIN(
+         "a", "argmax", "l") "," PLAIN("b", "argmax", "feats"),
+     COORDS(X(3), X(1), X(2)),
+     FEATS(1, 1, 2, -1, -4, 5),
+     .tensors = {{"l.weight", "F32", {3, 2}, 2, (const f32[]){1, 0, 0, 1, 1, 1}}},
+     /* 1 1 2; 2 -1 1; -4 5 1 */
+     .answers = {{"a", VALUES(2, 0, 1)}, {"b", VALUES(0, 0, 1)}}},
     {.name = "linear and concat",
      .layers =
          LAYER("l", "linear",

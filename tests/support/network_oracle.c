@@ -67,6 +67,9 @@ static bool window_of(const struct vx_network *network, const struct vx_layer *l
                  is_block_pool(layer);
     *window = (struct vx_oracle_window){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}};
     if (op == VX_OP_PRUNE) return true;
+    *window = (struct vx_oracle_window){{0}, {1, 1, 1}, {1, 1, 1}, {0}};
+    if (op == VX_OP_UNPOOL && network->layers[layer->of].op == VX_OP_GLOBAL_POOL)
+        return true;
     if (op == VX_OP_INVERSE_CONV || op == VX_OP_UNPOOL)
         return window_of(network, &network->layers[layer->of], window);
     if (!block && !is_window(op) && !is_conv(op)) return false;
@@ -124,6 +127,10 @@ static const struct vx_oracle_set *set_settle(struct vx_network_oracle *oracle,
         break;
     case VX_OP_DOWNSAMPLE:
     case VX_OP_SPACE_TO_CHANNEL: break;
+    case VX_OP_GLOBAL_POOL:
+        rule = VX_SET_SAMPLES;
+        keeps = false;
+        break;
     default:
         if (!is_window(layer->op)) return step->from;
         rule = layer->rule == VX_SET_FLOOR ? VX_SET_FLOOR : VX_SET_SPCONV;
@@ -284,10 +291,11 @@ static void oracle_reads(const struct vx_oracle_step *step)
     if (op == VX_OP_UNPOOL || op == VX_OP_UPSAMPLE || op == VX_OP_CHANNEL_TO_SPACE ||
         op == VX_OP_PRUNE)
         kind = VX_MAP_PARENT;
+    if (op == VX_OP_UNPOOL && !v_count) kind = VX_MAP_SAMPLE;
     i32 *map = vx_oracle_map(kind, window, step->from, step->to);
     if (is_conv(op))
         oracle_conv(step, map, v_count);
-    else if (kind == VX_MAP_PARENT)
+    else if (kind == VX_MAP_PARENT || kind == VX_MAP_SAMPLE)
         oracle_parent(step, map);
     else if (op == VX_OP_SPACE_TO_CHANNEL)
         oracle_space_to_channel(step, map, v_count);
@@ -311,7 +319,7 @@ static void oracle_layer(struct vx_network_oracle *oracle, struct vx_oracle_step
         oracle_reads(step);
     else if (step->layer->op == VX_OP_LINEAR)
         oracle_conv(step, NULL, 1);
-    else if (!vx_oracle_norm(step))
+    else if (!vx_oracle_norm(step) && !vx_oracle_samples(step))
         VX_ASSERT(vx_oracle_pointwise(step));
     for (size_t i = 0; i < count; i++) step->bound[i] *= SLACK;
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) vx_free(step->tensors[role]);

@@ -36,6 +36,8 @@ void vx_oracle_predict(struct vx_network_oracle *oracle,
                        const struct vx_oracle_logits *by, struct vx_oracle_set *set);
 
 /* network_oracle_rows.c: each of them fills y and bound, false for another op. */
+/* GLOBAL_POOL, ARGMAX, and TO_DENSE as rows. */
+bool vx_oracle_samples(const struct vx_oracle_step *step);
 bool vx_oracle_norm(const struct vx_oracle_step *step);
 bool vx_oracle_pointwise(const struct vx_oracle_step *step);
 

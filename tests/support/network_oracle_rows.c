@@ -129,6 +129,54 @@ bool vx_oracle_norm(const struct vx_oracle_step *step)
     return true;
 }
 
+/* One channel of one sample: as a pool in network_oracle.c, of all its rows. */
+static void global_pool_cell(const struct vx_oracle_step *step, i32 sample, i64 cell)
+{
+    i32 c = step->layer->channels, count = 0;
+    f64 sum = 0, size = 0, error = 0, most = 0, most_error = 0;
+    for (i64 row = 0; row < step->from->rows; row++) {
+        f64 x = step->x[0][row * c + cell % c], e = step->e[0][row * c + cell % c];
+        if (step->from->voxels[row][0] != sample) continue;
+        if (!count++ || x > most) most = x;
+        most_error = fmax(most_error, e);
+        sum += x;
+        size += fabs(x);
+        error += e;
+    }
+    f64 share = step->layer->mode == VX_POOL_AVG ? 1.0 / count : 1;
+    step->y[cell] = sum * share;
+    step->bound[cell] = share * (error + (count + 2) * (U * size + TINY));
+    if (step->layer->mode != VX_POOL_MAX) return;
+    step->y[cell] = most;
+    step->bound[cell] = most_error;
+}
+
+/* The first of the largest; its neighbours in f32 are vx_network_oracle_is_largest's. */
+static void oracle_argmax(const struct vx_oracle_step *step)
+{
+    i32 c = step->channels[0];
+    for (i64 row = 0; row < step->to->rows; row++) {
+        const f64 *x = step->x[0] + row * c;
+        i32 best = 0;
+        for (i32 i = 1; i < c; i++)
+            if (x[i] > x[best]) best = i;
+        step->y[row] = best;
+    }
+}
+
+bool vx_oracle_samples(const struct vx_oracle_step *step)
+{
+    enum vx_op op = step->layer->op;
+    if (op == VX_OP_ARGMAX) oracle_argmax(step);
+    for (i64 cell = 0; cell < cells_of(step) && op == VX_OP_GLOBAL_POOL; cell++)
+        global_pool_cell(step, step->to->voxels[cell / step->layer->channels][0], cell);
+    for (i64 cell = 0; cell < cells_of(step) && op == VX_OP_TO_DENSE; cell++) {
+        step->y[cell] = step->x[0][cell]; /* where it goes is the output's business */
+        step->bound[cell] = step->e[0][cell];
+    }
+    return op == VX_OP_ARGMAX || op == VX_OP_GLOBAL_POOL || op == VX_OP_TO_DENSE;
+}
+
 static f64 curve(enum vx_op op, f64 x)
 {
     switch (op) {

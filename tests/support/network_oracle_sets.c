@@ -151,6 +151,7 @@ static bool made(enum vx_set_rule rule, struct offset k, i64 p, i32 shape, i64 *
     switch (rule) {
     case VX_SET_FLOOR: *at = floor_div(p, k.stride); return true;
     case VX_SET_EXPAND: *at = p * k.stride - k.padding + k.reach; return true;
+    case VX_SET_SAMPLES: *at = 0; return true;
     default: break;
     }
     VX_ASSERT(rule == VX_SET_SPCONV);
@@ -166,6 +167,7 @@ static void shape_make(enum vx_set_rule rule, const struct vx_oracle_window *win
         i64 d = from->shape[axis], s = window->stride[axis];
         i64 reach = (i64)window->dilation[axis] * (window->kernel[axis] - 1);
         if (rule == VX_SET_EXPAND) d = 0;
+        if (rule == VX_SET_SAMPLES) d = 1;
         if (rule == VX_SET_FLOOR) d = floor_div(d + s - 1, s);
         if (rule == VX_SET_SPCONV) {
             VX_ASSERT(d > 0);
@@ -180,7 +182,8 @@ void vx_oracle_set_make(enum vx_set_rule rule, const struct vx_oracle_window *wi
                         const struct vx_oracle_set *from, struct vx_oracle_set *set)
 {
     i32 one[3] = {1, 1, 1}, k[3];
-    const i32 *kernel = rule == VX_SET_FLOOR ? one : window->kernel;
+    bool each = rule == VX_SET_FLOOR || rule == VX_SET_SAMPLES;
+    const i32 *kernel = each ? one : window->kernel;
     *set = (struct vx_oracle_set){0};
     shape_make(rule, window, from, set);
     hash_init(set, from->rows);
@@ -240,6 +243,7 @@ static bool reads(enum vx_map_kind kind, struct offset k, i64 out, i64 *at)
     case VX_MAP_SUBM: *at = out + k.reach - k.middle; return true;
     case VX_MAP_DOWN: *at = out * k.stride - k.padding + k.reach; return true;
     case VX_MAP_UP: *at = floor_div(up, k.stride); return *at * k.stride == up;
+    case VX_MAP_SAMPLE: *at = 0; return true;
     default: *at = floor_div(out, k.stride); return true; /* PARENT, CHILD */
     }
 }
@@ -247,7 +251,7 @@ static bool reads(enum vx_map_kind kind, struct offset k, i64 out, i64 *at)
 i32 *vx_oracle_map(enum vx_map_kind kind, const struct vx_oracle_window *window,
                    const struct vx_oracle_set *from, const struct vx_oracle_set *to)
 {
-    bool one = kind == VX_MAP_PARENT || kind == VX_MAP_CHILD;
+    bool one = kind == VX_MAP_PARENT || kind == VX_MAP_CHILD || kind == VX_MAP_SAMPLE;
     i32 ones[3] = {1, 1, 1}, k[3];
     const i32 *kernel = one ? ones : window->kernel;
     size_t v = (size_t)kernel[0] * (size_t)kernel[1] * (size_t)kernel[2];

@@ -42,7 +42,7 @@ struct vx_oracle_window {
 /* coords (n, columns); 3 columns are voxels of sample 0. */
 void vx_oracle_set_request(const i32 *coords, i32 columns, i64 n, const i32 shape[3],
                            struct vx_oracle_set *set);
-/* A new set by rule FLOOR, SPCONV or EXPAND. */
+/* A new set by any rule but REQUEST. */
 void vx_oracle_set_make(enum vx_set_rule rule, const struct vx_oracle_window *window,
                         const struct vx_oracle_set *from, struct vx_oracle_set *set);
 /* A new set of children: child c of row r is there if picked[r * children + c]. */

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define DEPTH_MAX 6
+/* Numbers of a dense output for one sample, of which a request may have 512. */
+#define DENSE_MAX 600
 /* A head from far below copies over so many voxels at most, along an axis. */
 #define HEAD_STRIDE_MAX 8
 
@@ -109,20 +111,54 @@ static i32 coords_of(struct vx_random_network *network, i32 set, bool *is_new)
     return at;
 }
 
+/* Numbers of a dense tensor of the layer for one sample; 0: it has no small shape. */
+static i32 dense_numbers(const struct vx_grammar *g, i32 value)
+{
+    const struct vx_grammar_layer *layer = vx_grammar_at(g, value);
+    i64 numbers = layer->channels;
+    for (int axis = 0; axis < 3 && numbers <= DENSE_MAX; axis++)
+        numbers *= g->sets[layer->set].shape[axis];
+    return numbers <= DENSE_MAX ? (i32)numbers : 0;
+}
+
+/* Puts one of the ops that only outputs read behind the layer of an output, or neither. */
+static i32 say_last(struct vx_grammar *g, i32 value)
+{
+    const struct vx_grammar_layer input = *vx_grammar_at(g, value);
+    if (input.last != VX_GRAMMAR_PLAIN || !vx_grammar_chance(g, 30)) return value;
+    bool dense = dense_numbers(g, value) && vx_grammar_chance(g, 70);
+    vx_grammar_begin(g, dense ? "to_dense" : "argmax", &value, 1);
+    if (dense && vx_grammar_chance(g, 50)) /* else it is that of the set */
+        vx_grammar_say_axes(g, "shape", g->sets[input.set].shape);
+    if (dense && vx_grammar_chance(g, 40)) vx_grammar_say(g, ",\"fold\":true");
+    i32 made = vx_grammar_end(g, input.set, dense ? input.channels : 1, false);
+    g->layers[made].last = dense ? VX_GRAMMAR_DENSE : VX_GRAMMAR_ARGMAX;
+    return made;
+}
+
 static void say_output(struct vx_grammar *g, i32 value, i32 number)
 {
     static const char *const dtypes[] = {"FP32", "FP32", "FP16", "BF16"};
     struct vx_random_network *network = g->network;
     i32 set = vx_grammar_at(g, value)->set;
+    const enum vx_grammar_last last = vx_grammar_at(g, value)->last;
     bool is_new = false;
     network->channels[number] = vx_grammar_at(g, value)->channels;
     network->sets[number] = set;
+    network->labels[number] = last == VX_GRAMMAR_ARGMAX;
+    if (last == VX_GRAMMAR_DENSE) {
+        network->channels[number] = dense_numbers(g, value);
+        network->sets[number] = VX_OUTPUT_DENSE;
+        set = 0; /* has no coordinates */
+    }
     vx_grammar_say(g, "%s{\"layer\":\"l%d\",\"name\":\"out%d\"", number ? "," : "", value,
                    number);
     if (set) coords_of(network, set, &is_new);
     if (is_new && vx_grammar_chance(g, 50))
         vx_grammar_say(g, ",\"coords\":\"xyz%d\"", set);
-    vx_grammar_say(g, ",\"datatype\":\"%s\"}", dtypes[vx_grammar_below(g, 4)]);
+    const char *dtype = dtypes[vx_grammar_below(g, 4)];
+    if (last == VX_GRAMMAR_ARGMAX) dtype = "INT32";
+    vx_grammar_say(g, ",\"datatype\":\"%s\"}", dtype);
 }
 
 static void say_outputs(struct vx_grammar *g, i32 last)
@@ -135,6 +171,8 @@ static void say_outputs(struct vx_grammar *g, i32 last)
     while (count < VX_RANDOM_OUTPUTS_MAX && vx_grammar_chance(g, 45))
         values[count++] = vx_grammar_below(g, g->layers_count);
     g->network->outputs_count = count;
+    for (i32 i = 0; i < count; i++)
+        if (g->layers_count < VX_RANDOM_LAYERS_MAX) values[i] = say_last(g, values[i]);
     vx_grammar_say(g, "],\n\"outputs\":[");
     for (i32 i = 0; i < count; i++) say_output(g, values[i], i);
     vx_grammar_say(g, "],\n\"limits\":{\"voxels_max\":%d}}\n",

@@ -45,7 +45,9 @@ struct vx_random_network {
     i32 feats_channels;
     i32 outputs_count, coords_count; /* features, then the coordinates of their sets */
     i32 channels[VX_OUTPUTS_MAX];
-    i32 sets[VX_OUTPUTS_MAX]; /* 0 = the request's, others by the grammar's numbers */
+    /* 0 = the request's, VX_OUTPUT_DENSE, others by the grammar's numbers. */
+    i32 sets[VX_OUTPUTS_MAX];
+    bool labels[VX_OUTPUTS_MAX]; /* of an argmax */
     bool positive;
     bool predicts; /* some of its sets follow from logits */
     i32 shape[3];  /* spatial shape; 0 = none, and coordinates of both signs */

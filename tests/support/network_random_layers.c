@@ -257,10 +257,10 @@ static i32 pair(struct vx_grammar *g, const char *op, i32 a, i32 b)
 }
 
 /* x, times numbers between -1 and 1, so that products of products stay small. */
-static i32 gate(struct vx_grammar *g, i32 x)
+static i32 gate(struct vx_grammar *g, i32 x, i32 from)
 {
     static const char *const ops[] = {"sigmoid", "tanh", "softmax"};
-    i32 from = other(g, x, true), op = vx_grammar_below(g, 3);
+    i32 op = vx_grammar_below(g, 3);
     const struct vx_grammar_layer input = *vx_grammar_at(g, from);
     vx_grammar_begin(g, ops[op], &from, 1);
     i32 factor = vx_grammar_end(g, input.set, input.channels, op != 1 || input.positive);
@@ -281,6 +281,14 @@ i32 vx_grammar_join(struct vx_grammar *g, i32 a, i32 b)
     return pair(g, "add", a, b);
 }
 
+i32 vx_grammar_excite(struct vx_grammar *g, i32 x, i32 y)
+{
+    if (vx_grammar_chance(g, 30)) return vx_grammar_join(g, x, y);
+    if (vx_grammar_at(g, y)->channels != vx_grammar_at(g, x)->channels)
+        y = vx_grammar_linear(g, y, vx_grammar_at(g, x)->channels);
+    return gate(g, x, y);
+}
+
 i32 vx_grammar_same(struct vx_grammar *g, i32 x)
 {
     const struct vx_grammar_layer *layer = vx_grammar_at(g, x);
@@ -293,7 +301,8 @@ i32 vx_grammar_same(struct vx_grammar *g, i32 x)
     if (pick < 54) return norm(g, x);
     if (pick < 74) return activation(g, x, false);
     if (pick < 81) return pair(g, "add", x, other(g, x, true));
-    if (pick < 87) return gate(g, x);
+    if (pick < 87) return gate(g, x, other(g, x, true));
     if (pick < 93) return concat(g, x);
+    if (pick < 96) return vx_grammar_squeeze(g, x);
     return vx_grammar_stay(g, x);
 }

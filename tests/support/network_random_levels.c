@@ -59,6 +59,9 @@ static void set_fill(struct vx_grammar_set *set, const struct vx_grammar_set *fr
             while (down % f == 0 && up % f == 0) down /= f, up /= f;
         set->down[axis] = down;
         set->up[axis] = up;
+        if (set->rule != VX_SET_SAMPLES) continue;
+        set->shape[axis] = set->up[axis] = 1;
+        set->down[axis] = 0;
     }
 }
 
@@ -80,7 +83,10 @@ static i32 set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
 {
     struct vx_grammar_set set = {.rule = rule, .from = from, .window = *window};
     bool itself = all_are(window->kernel, 1) && all_are(window->padding, 0);
+    if (rule == VX_SET_SAMPLES) itself = false;
     if (all_are(window->stride, 1) && (rule == VX_SET_FLOOR || itself)) return from;
+    while (rule == VX_SET_SAMPLES && g->sets[set.from].rule == VX_SET_FLOOR)
+        set.from = g->sets[set.from].from; /* it loses no sample */
     if (rule == VX_SET_FLOOR) {
         set.window = plain_window;
         memcpy(set.window.stride, window->stride, sizeof window->stride);
@@ -389,4 +395,21 @@ i32 vx_grammar_stay(struct vx_grammar *g, i32 x)
     pick_window(g, x, VX_SET_FLOOR, &window);
     if (vx_grammar_chance(g, 50)) return pool(g, x, VX_SET_FLOOR, &window);
     return sparse_conv(g, x, VX_SET_FLOOR, &window);
+}
+
+i32 vx_grammar_squeeze(struct vx_grammar *g, i32 x)
+{
+    static const char *const modes[] = {"max", "avg", "sum"};
+    const struct vx_grammar_layer input = *vx_grammar_at(g, x);
+    if (g->sets[input.set].rule == VX_SET_SAMPLES) return vx_grammar_stay(g, x);
+    i32 set = set_make(g, VX_SET_SAMPLES, input.set, &plain_window);
+    vx_grammar_begin(g, "global_pool", &x, 1);
+    vx_grammar_say(g, ",\"mode\":\"%s\"", modes[vx_grammar_below(g, 3)]);
+    i32 pool = vx_grammar_end(g, set, input.channels, input.positive), y = pool;
+    for (i32 i = vx_grammar_below(g, 3); i > 0; i--) y = vx_grammar_same(g, y);
+    const struct vx_grammar_layer squeezed = *vx_grammar_at(g, y);
+    vx_grammar_begin(g, "unpool", &y, 1);
+    vx_grammar_say(g, ",\"of\":\"l%d\"", pool);
+    y = vx_grammar_end(g, input.set, squeezed.channels, squeezed.positive);
+    return vx_grammar_excite(g, x, y);
 }

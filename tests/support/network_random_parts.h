@@ -29,8 +29,10 @@ struct vx_grammar_set {
     i32 down[3], up[3]; /* its stride, against the request's voxels */
     i64 rows_max;
 };
+enum vx_grammar_last { VX_GRAMMAR_PLAIN, VX_GRAMMAR_ARGMAX, VX_GRAMMAR_DENSE };
 struct vx_grammar_layer {
     i32 input, set, channels;
+    enum vx_grammar_last last;       /* not PLAIN: only an output reads it */
     struct vx_grammar_window window; /* layers that another one can undo */
     bool positive;                   /* no value below 0 */
 };
@@ -67,6 +69,8 @@ void vx_grammar_tensor(struct vx_grammar *g, const struct vx_grammar_tensor *ten
 i32 vx_grammar_same(struct vx_grammar *g, i32 x); /* any op that stays on its set */
 i32 vx_grammar_linear(struct vx_grammar *g, i32 x, i32 channels);
 i32 vx_grammar_join(struct vx_grammar *g, i32 a, i32 b); /* add or concat */
+/* x, times numbers made of y, or joined with it: both lie on one set. */
+i32 vx_grammar_excite(struct vx_grammar *g, i32 x, i32 y);
 /* Any layer on the set, or -1. */
 i32 vx_grammar_on(struct vx_grammar *g, i32 set);
 
@@ -82,6 +86,8 @@ i32 vx_grammar_expand(struct vx_grammar *g, i32 x, const i32 stride[3]);
 i32 vx_grammar_down_by(struct vx_grammar *g, i32 y, const i32 stride[3]);
 /* Onto a set that `stride` leads to, with a layer on it; -1 when it has none. */
 i32 vx_grammar_onto(struct vx_grammar *g, i32 y, i32 set, const i32 stride[3]);
+/* To one voxel for each sample and back: a squeeze-and-excite block. */
+i32 vx_grammar_squeeze(struct vx_grammar *g, i32 x);
 /* Windows that stay on their set: stride 1. */
 i32 vx_grammar_stay(struct vx_grammar *g, i32 x);
 

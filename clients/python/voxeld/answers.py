@@ -51,7 +51,8 @@ class Sparse(NamedTuple):
 
     coords    int32 [M, 4]: sample, x, y, z in voxels of the set; ascending, each once
     features  [M, C]
-    stride    how many voxels of the request one step along x, y, z is: ints, or Fractions
+    stride    how many voxels of the request one step along x, y, z is: ints, or Fractions; 0 of
+              voxels that stand for a whole sample
     """
     coords: np.ndarray
     features: np.ndarray
@@ -60,7 +61,8 @@ class Sparse(NamedTuple):
 
 @dataclass
 class Answer(Mapping):
-    """A mapping from the name of an output to its array [N, C], with these attributes:
+    """A mapping from the name of an output to its array [N, C] (dense: [B, C, X, Y, Z], or
+    [B, C * X, Y, Z]), with these attributes:
 
     model_name, model_version   the version that answered
     id                          the request's id
@@ -158,7 +160,7 @@ def _stride(text):
     return tuple(int(f) if f.denominator == 1 else f for f in map(Fraction, text.split("x")))
 
 
-_STRIDE = re.compile("[1-9][0-9]*(/[1-9][0-9]*)?(x[1-9][0-9]*(/[1-9][0-9]*)?){2}")
+_STRIDE = re.compile("[0-9]+(/[1-9][0-9]*)?(x[0-9]+(/[1-9][0-9]*)?){2}")
 
 
 def _read_tensor(data):
@@ -203,15 +205,15 @@ def _cells(tensor, typed):
 def misplaced(tensor, place, rows=None):
     """Why an output cannot go to the array `place`; "" if it can.
 
-    A first dimension of -1 is `rows`; any other -1 is any size.  The array may have more rows than
-    the output."""
+    A first dimension of -1 is `rows`, but not of a dense tensor; any other -1 is any size.  The
+    array may have more rows than the output."""
     dtype = np.dtype(_NUMPY_OF.get(tensor.datatype, np.void))
     narrow = tensor.datatype == "BF16" and place.dtype.itemsize == dtype.itemsize
     if place.dtype != dtype and not narrow:
         return (f"output '{tensor.name}' is {tensor.datatype}, its array in outputs_in is "
                 f"{place.dtype}")
     shape = list(tensor.shape)
-    if rows is not None and shape[:1] == [-1]:
+    if rows is not None and shape[:1] == [-1] and len(shape) <= 2:
         shape[0] = rows
     if len(shape) != place.ndim or (shape and shape[0] > place.shape[0]) or any(
             n not in (-1, here) for n, here in zip(shape[1:], place.shape[1:])):
@@ -286,8 +288,8 @@ def _check_names(answer, tensors, wanted):
     if not tensors:
         raise _wrong("the answer has no output")
     for tensor in tensors:
-        if "stride" in answer.output_parameters.get(tensor.name, {}):
-            continue
+        if "stride" in answer.output_parameters.get(tensor.name, {}) or len(tensor.shape) > 2:
+            continue   # rows of another set, or of a dense tensor
         if tensor.shape[:1] != (wanted.rows,):
             rows = f"{tensor.shape[0]} rows" if tensor.shape else "no rows"
             raise _wrong(f"output '{tensor.name}' has {rows}; expected {wanted.rows}, one for each "

@@ -88,7 +88,8 @@ class Client:
         queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats),
         spatial_shape (X, Y, Z: in place of the model's, if it has one).
 
-        Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords.
+        Returns an Answer: a mapping from output name to array [N, C], rows in the order of coords;
+        a dense output is [B, C, X, Y, Z] or [B, C * X, Y, Z], B = 1 + the largest sample.
         The arrays are read-only; bfloat16 comes as float32.  answer.sparse(name) is (coords,
         features, stride) of an output on voxels of its own.
         Raises ValueError for arrays that cannot be sent, TypeError for an unknown option, and a

@@ -35,7 +35,7 @@ static struct offset offset_make(const struct between_job *job, i32 v)
     const struct vx_map_key *key = &map->key;
     i32 at[3] = {v / job->kernel[2] / job->kernel[1], v / job->kernel[2] % job->kernel[1],
                  v % job->kernel[2]};
-    bool one = key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+    bool one = vx_map_is_one(key);
     struct offset offset = {.nbr = map->nbr + (one ? 0 : v * map->to.n), .times = 1};
     for (int axis = 0; axis < 3; axis++) {
         i32 far = at[axis] * job->dilation[axis] - key->padding[axis];
@@ -86,11 +86,29 @@ static i64 walk_offset(const struct between_job *job, i32 v, i64 begin, i64 end)
     return found;
 }
 
+/* SAMPLE: the row of a voxel's sample. */
+static i64 walk_samples(const struct vx_map_between *map, i64 begin, i64 end)
+{
+    const struct vx_keys *from = &map->from;
+    i64 place = -1, found = 0;
+    for (i64 i = begin; i < end; i++) {
+        u64 key = vx_key_pack(vx_key_sample(map->to.keys[i]), 0, 0, 0);
+        if (place < 0) place = vx_keys_place(from, 0, key);
+        while (from->keys[place] < key) place++;
+        if (from->keys[place] != key) continue;
+        map->nbr[map->to.rows[i]] = from->rows[place];
+        found++;
+    }
+    return found;
+}
+
 static void walk_task(void *context, i64 begin, i64 end)
 {
     struct between_job *job = context;
-    i64 found = 0;
-    for (i32 v = 0; v < job->offsets; v++) found += walk_offset(job, v, begin, end);
+    bool samples = job->map->key.kind == VX_MAP_SAMPLE;
+    i64 found = samples ? walk_samples(job->map, begin, end) : 0;
+    for (i32 v = 0; v < job->offsets && !samples; v++)
+        found += walk_offset(job, v, begin, end);
     atomic_fetch_add_explicit(&job->found, found, memory_order_relaxed);
 }
 
@@ -104,7 +122,7 @@ void vx_map_build_between(struct vx_cpu *cpu, struct vx_map_between *between)
 {
     const struct vx_map_key *key = &between->key;
     struct between_job job = {.map = between, .offsets = 1};
-    bool one = key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+    bool one = vx_map_is_one(key);
     VX_ASSERT(key->kind != VX_MAP_SUBM);
     between->pairs = 0;
     for (int axis = 0; axis < 3; axis++) {

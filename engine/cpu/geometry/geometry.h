@@ -125,6 +125,13 @@ void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
 /* The first row of the request, in the order of keys, that lies outside of 0 .. shape - 1
  * along an axis, or -1.  An axis of 0 is not bounded. */
 i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3]);
+/* The same for any set: the place of a voxel in its keys, or -1. */
+i64 vx_geometry_set_outside(const struct vx_geometry *geometry, i32 set,
+                            const i32 shape[3]);
+/* The voxels of a set in canonical order, and their rows; valid until drop. */
+const struct vx_keys *vx_geometry_keys(const struct vx_geometry *geometry, i32 set);
+/* 1 + the largest sample of the request; 0 if it has no voxels. */
+i32 vx_geometry_samples(const struct vx_geometry *geometry);
 /* Finds or builds a map of a held geometry, whose key names sets by their numbers; valid
  * until drop. */
 VX_MUST_USE vx_status vx_geometry_map(struct vx_geometry *geometry, struct vx_cpu *cpu,

@@ -126,6 +126,29 @@ out:
     return status;
 }
 
+/* The sample of each voxel, which ascend: each of them is found by bisection. */
+static vx_status samples_build(struct vx_geometry *geometry, i32 from, struct vx_why *why,
+                               struct vx_active_set *active)
+{
+    const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
+    struct vx_geometry_samples samples;
+    vx_geometry_samples_get(geometry, from, &samples);
+    VX_TRY(vx_geometry_take_keys(geometry->cache, samples.count, why, &active->offset,
+                                 &active->set));
+    struct vx_keys *set = &active->set;
+    for (i32 i = 0; i < samples.count; i++) {
+        set->keys[i] = vx_key_pack(vx_key_sample(keys[samples.starts[i]]), 0, 0, 0);
+        set->rows[i] = i;
+    }
+    set->keys[set->n] = VX_KEY_EMPTY;
+    set->rows[set->n] = 0;
+    active->scan = (struct vx_keys_scan){.n = set->n, .sorted = true};
+    if (!set->n) return VX_OK;
+    active->scan.least[0] = vx_key_sample(set->keys[0]);
+    active->scan.most[0] = vx_key_sample(set->keys[set->n - 1]);
+    return VX_OK;
+}
+
 /* Whether a set depends on features. */
 static bool set_passes(const struct vx_geometry *geometry, i32 number)
 {
@@ -145,7 +168,10 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
                   VX_GEOMETRY_SETS_MAX);
-    VX_TRY(set_build(cache, cpu, &source, why, &active));
+    if (key->rule == VX_SET_SAMPLES)
+        VX_TRY(samples_build(geometry, key->from, why, &active));
+    else
+        VX_TRY(set_build(cache, cpu, &source, why, &active));
     *index = cache->sets_free;
     struct vx_set_entry *made = &cache->sets[*index];
     cache->sets_free = made->next;
@@ -265,19 +291,37 @@ void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
     }
 }
 
-i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+i64 vx_geometry_set_outside(const struct vx_geometry *geometry, i32 set,
+                            const i32 shape[3])
 {
-    const struct vx_active_set *request = &geometry->request;
+    const struct vx_active_set *active = vx_geometry_active(geometry, set);
     bool bad = false;
-    for (int axis = 0; axis < 3 && request->scan.n; axis++)
-        bad = bad || (shape[axis] && (request->scan.least[axis + 1] < 0 ||
-                                      request->scan.most[axis + 1] >= shape[axis]));
-    for (i64 i = 0; bad && i < request->set.n; i++)
+    for (int axis = 0; axis < 3 && active->scan.n; axis++)
+        bad = bad || (shape[axis] && (active->scan.least[axis + 1] < 0 ||
+                                      active->scan.most[axis + 1] >= shape[axis]));
+    for (i64 i = 0; bad && i < active->set.n; i++)
         for (int axis = 0; axis < 3; axis++) {
-            i32 at = vx_key_axis(request->set.keys[i], axis);
-            if (shape[axis] && (at < 0 || at >= shape[axis])) return request->set.rows[i];
+            i32 at = vx_key_axis(active->set.keys[i], axis);
+            if (shape[axis] && (at < 0 || at >= shape[axis])) return i;
         }
     return -1;
+}
+
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+{
+    i64 place = vx_geometry_set_outside(geometry, 0, shape);
+    return place < 0 ? -1 : geometry->request.set.rows[place];
+}
+
+const struct vx_keys *vx_geometry_keys(const struct vx_geometry *geometry, i32 set)
+{
+    return &vx_geometry_active(geometry, set)->set;
+}
+
+i32 vx_geometry_samples(const struct vx_geometry *geometry)
+{
+    const struct vx_keys *set = &geometry->request.set;
+    return set->n ? vx_key_sample(set->keys[set->n - 1]) + 1 : 0;
 }
 
 /* --- maps --- */

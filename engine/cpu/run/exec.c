@@ -64,21 +64,13 @@ size_t vx_exec_used_max(const struct vx_exec *exec)
     return exec->used_max;
 }
 
-/* Both enums have the same values (cpu.h asserts it). */
-static enum vx_number number_of(enum vx_dtype dtype)
-{
-    bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
-    VX_ASSERT(known);
-    return (enum vx_number)dtype;
-}
-
 static void job_convert_feats(const struct vx_job *job)
 {
     const struct vx_item *item = job->item;
     if (job->feats != job->tensors[0]) return; /* read in the caller's memory */
     const struct vx_convert_args args = {
         .count = item->voxels * job->plan->graph->network->feats_channels,
-        .from_type = number_of(item->feats_dtype),
+        .from_type = vx_job_number_of(item->feats_dtype),
         .from = item->feats,
         .to_type = VX_NUMBER_F32,
         .to = job->tensors[0],
@@ -99,37 +91,6 @@ static void job_launch(struct vx_job *job, i32 stage)
     if (plan->stage_ends[stage] == plan->launches_count) vx_job_tell(job);
 }
 
-/* Writes the wanted coordinates of sets; a set without rows has none to write. */
-static void job_write_coords(const struct vx_job *job)
-{
-    const struct vx_network *network = job->plan->graph->network;
-    for (i32 c = 0; c < network->coords_count; c++) {
-        i32 *wanted = job->item->outputs[network->outputs_count + c];
-        i32 set = job->sets[network->coords[c].set];
-        if (wanted) vx_geometry_coords(job->geometry, job->exec->cpu, set, wanted);
-    }
-}
-
-/* Converts the wanted outputs that are not in the caller's memory already. */
-static void job_convert_outputs(const struct vx_job *job)
-{
-    const struct vx_network *network = job->plan->graph->network;
-    for (i32 i = 0; i < network->outputs_count; i++) {
-        i32 tensor = job->plan->outputs[i];
-        void *wanted = job->item->outputs[i];
-        if (!wanted || wanted == (void *)job->tensors[tensor]) continue;
-        i64 rows = job->rows[job->plan->tensor_sets[tensor]];
-        const struct vx_convert_args args = {
-            .count = rows * vx_plan_channels(job->plan, tensor),
-            .from_type = VX_NUMBER_F32,
-            .from = job->tensors[tensor],
-            .to_type = number_of(network->outputs[i].dtype),
-            .to = wanted,
-        };
-        vx_cpu_convert(job->exec->cpu, &args);
-    }
-}
-
 static i32 last_stage(const struct vx_job *job)
 {
     return job->plan->stages_count - 1;
@@ -146,13 +107,14 @@ static void job_cost(const struct vx_job *job)
     job->item->set_voxels = vx_plan_set_voxels(plan, job->rows);
 }
 
-/* The sets and maps of a stage, and whether its tensors fit. */
+/* The sets and maps of a stage, and whether they fit its dense outputs and the block. */
 static vx_status job_geometry(struct vx_job *job, i32 stage)
 {
     i64 start = vx_clock_ns();
     vx_status status = stage ? VX_OK : vx_job_hold(job);
     if (!status.fault) status = vx_job_stage(job, stage);
     job->item->geometry_ns += vx_clock_ns() - start;
+    if (!status.fault) status = vx_job_dense_check(job, stage);
     return status.fault ? status : vx_job_place(job, stage);
 }
 
@@ -189,8 +151,7 @@ static vx_status job_begin(struct vx_job *job)
 static void job_outputs(const struct vx_job *job)
 {
     i64 start = vx_clock_ns();
-    job_convert_outputs(job);
-    job_write_coords(job);
+    vx_job_write_outputs(job);
     job->item->output_ns = vx_clock_ns() - start;
 }
 
@@ -217,14 +178,6 @@ void vx_exec_run(struct vx_exec *exec, const struct vx_plan *plan,
 
 /* ------- a request that asks for the places of its outputs ------- */
 
-/* The set of output `o`, in the numbers of the model's signature. */
-static i32 output_set(const struct vx_plan *plan, i32 o)
-{
-    const struct vx_network *network = plan->graph->network;
-    if (o < network->outputs_count) return plan->tensor_sets[plan->outputs[o]];
-    return network->coords[o - network->outputs_count].set;
-}
-
 bool vx_exec_ask(struct vx_exec *exec, const struct vx_plan *plan,
                  const struct vx_weights *weights, struct vx_item *item)
 {
@@ -239,10 +192,7 @@ bool vx_exec_ask(struct vx_exec *exec, const struct vx_plan *plan,
     exec->launched = false;
     item->status = job_begin(job);
     for (i32 o = 0; o < outputs && !item->status.fault; o++)
-        if (item->asks >> o & 1) {
-            VX_ASSERT(output_set(plan, o));
-            item->rows[o] = job->rows[output_set(plan, o)];
-        }
+        if (item->asks >> o & 1) item->rows[o] = vx_job_output_rows(job, o);
     if (item->status.fault) {
         job_end(job);
         job->item = NULL;

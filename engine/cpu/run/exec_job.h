@@ -67,4 +67,17 @@ void vx_job_tell(struct vx_job *job);
 /* Carries out one launch of the plan: geometry and tensors are there. */
 void vx_job_launch(const struct vx_job *job, i32 index);
 
+/* exec_outputs.c */
+enum vx_number vx_job_number_of(enum vx_dtype dtype);
+/* True for an output that is a tensor of the plan as it is. */
+bool vx_job_output_is_plain(const struct vx_plan *plan, i32 output);
+/* The rows of output `o`, in the numbers of the model's signature, if it is not on set 0;
+ * its sets are there. */
+i64 vx_job_output_rows(const struct vx_job *job, i32 o);
+/* Fails with INVALID_ARGUMENT where a voxel of a set of this stage lies outside of a dense
+ * output that the request wants. */
+VX_MUST_USE vx_status vx_job_dense_check(const struct vx_job *job, i32 stage);
+/* Writes all that are wanted, once the launches are done. */
+void vx_job_write_outputs(const struct vx_job *job);
+
 #endif

@@ -170,6 +170,36 @@ static void launch_pool(const struct vx_job *job, const struct vx_launch *launch
     vx_cpu_pool(job->exec->cpu, &args);
 }
 
+/* Row i of the result is that of the i-th sample: both sets ascend by samples. */
+static void launch_global_pool(const struct vx_job *job, const struct vx_launch *launch)
+{
+    const struct vx_layer *layer = launch->node->layer;
+    const i32 from = job->plan->tensor_sets[launch->inputs[0]];
+    f32 *out = job->tensors[launch->output];
+    struct vx_geometry_samples samples;
+    vx_geometry_samples_get(job->geometry, job->sets[from], &samples);
+    VX_ASSERT(samples.count == job->rows[launch->set]);
+    const struct vx_global_pool_args args = {
+        .samples = samples.count,
+        .c = layer->channels,
+        .mode = layer->mode,
+        .starts = samples.starts,
+        .rows = samples.rows,
+        .in = job_input(job, launch, 0),
+        .out = out,
+    };
+    vx_cpu_global_pool(job->exec->cpu, &args);
+    if (launch->node->activation == VX_ACTIVATION_NONE) return;
+    const struct vx_activation_args activation = {
+        .n = samples.count,
+        .c = layer->channels,
+        .activation = launch->node->activation,
+        .in = out,
+        .out = out,
+    };
+    vx_cpu_activation(job->exec->cpu, &activation);
+}
+
 static void launch_group_norm(const struct vx_job *job, const struct vx_launch *launch,
                               const struct vx_node_weights *weights)
 {
@@ -217,6 +247,19 @@ static void launch_softmax(const struct vx_job *job, const struct vx_launch *lau
     vx_cpu_softmax(job->exec->cpu, &args);
 }
 
+/* The tensor holds numbers of channels, of as many bytes. */
+static void launch_argmax(const struct vx_job *job, const struct vx_launch *launch)
+{
+    _Static_assert(sizeof(i32) == sizeof(f32), "the plan counts f32");
+    const struct vx_argmax_args args = {
+        .n = job->rows[launch->set],
+        .c = launch->node->layer->channels_in,
+        .in = job_input(job, launch, 0),
+        .out = (i32 *)(void *)job->tensors[launch->output],
+    };
+    vx_cpu_argmax(job->exec->cpu, &args);
+}
+
 static void launch_affine(const struct vx_job *job, const struct vx_launch *launch)
 {
     const struct vx_layer *layer = launch->node->layer;
@@ -254,6 +297,7 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_SOFTPLUS: launch_curve(job, launch, VX_CURVE_SOFTPLUS); return;
     case VX_OP_TANH: launch_curve(job, launch, VX_CURVE_TANH); return;
     case VX_OP_SOFTMAX: launch_softmax(job, launch); return;
+    case VX_OP_ARGMAX: launch_argmax(job, launch); return;
     case VX_OP_AFFINE: launch_affine(job, launch); return;
     case VX_OP_MUL: launch_pair(job, launch, vx_cpu_mul); return;
     case VX_OP_ADD: launch_pair(job, launch, vx_cpu_add); return;
@@ -262,12 +306,14 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_SUM_POOL: launch_pool(job, launch, VX_POOL_SUM); return;
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: launch_pool(job, launch, VX_POOL_AVG); return;
+    case VX_OP_GLOBAL_POOL: launch_global_pool(job, launch); return;
     case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: launch_gather(job, launch); return;
+    case VX_OP_TO_DENSE: break; /* is no node */
     case VX_OPS_COUNT: break;
     }
-    VX_ASSERT(launch->op < VX_OPS_COUNT);
+    VX_ASSERT(false);
 }

@@ -121,7 +121,8 @@ static void derive_args(struct vx_kernel_set *set, const struct vx_gpu_levels *l
 {
     static const i32 rules[] = {[VX_SET_FLOOR] = VX_DERIVE_FLOOR,
                                 [VX_SET_SPCONV] = VX_DERIVE_SPCONV,
-                                [VX_SET_EXPAND] = VX_DERIVE_EXPAND};
+                                [VX_SET_EXPAND] = VX_DERIVE_EXPAND,
+                                [VX_SET_SAMPLES] = VX_DERIVE_SAMPLES};
     const struct vx_set_key *key = &levels->keys[index];
     struct vx_set_key own = *key;
     if (levels->shapes && key->rule == VX_SET_SPCONV)

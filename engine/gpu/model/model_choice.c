@@ -175,6 +175,8 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     places->sorted_of[launch] = -1;
     if (at->op == VX_OP_GROUP_NORM || at->op == VX_OP_INSTANCE_NORM)
         return vx_gpu_norm_bytes(choices, launch, places);
+    if (at->op == VX_OP_GLOBAL_POOL)
+        return vx_gpu_sample_pool_bytes(choices, launch, places);
     if (!vx_gpu_is_conv(at) || !n) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n);
     vx_gpu_problem_make(choices, launch, n, &problem);

@@ -35,7 +35,10 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_AFFINE] = "affine",
         [VX_GPU_CURVE] = "curve",
         [VX_GPU_MUL] = "mul",
+        [VX_GPU_SAMPLE_CHUNKS] = "sample_chunks",
+        [VX_GPU_SAMPLE_POOL] = "sample_pool",
         [VX_GPU_SOFTMAX] = "softmax",
+        [VX_GPU_ARGMAX] = "argmax",
         [VX_GPU_CONV_GROUP] = "conv_group",
         [VX_GPU_POOL] = "pool",
         [VX_GPU_ROW_GATHER] = "row_gather",
@@ -65,6 +68,7 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_SOFTPLUS:
     case VX_OP_TANH: return VX_GPU_CURVE;
     case VX_OP_SOFTMAX: return VX_GPU_SOFTMAX;
+    case VX_OP_ARGMAX: return VX_GPU_ARGMAX;
     case VX_OP_CONCAT: return VX_GPU_CONCAT;
     case VX_OP_SUBM_CONV:
     case VX_OP_SPARSE_CONV:
@@ -74,6 +78,7 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_SUM_POOL:
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: return VX_GPU_POOL;
+    case VX_OP_GLOBAL_POOL: return VX_GPU_SAMPLE_POOL;
     case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
@@ -141,6 +146,8 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
             VX_TRY(wanted_pass(wanted, pass, choices->type, why));
             if (pass == VX_GPU_GROUP_APPLY)
                 VX_TRY(wanted_pass(wanted, VX_GPU_GROUP_SUMS, choices->type, why));
+            if (pass == VX_GPU_SAMPLE_POOL)
+                VX_TRY(wanted_pass(wanted, VX_GPU_SAMPLE_CHUNKS, choices->type, why));
             continue;
         }
         const i64 most = rows[launch->set];

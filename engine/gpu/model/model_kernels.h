@@ -33,6 +33,7 @@ enum vx_gpu_pass {
     VX_GPU_ACTIVATION,
     VX_GPU_ADD,
     VX_GPU_AFFINE,
+    VX_GPU_ARGMAX,
     VX_GPU_BATCH_NORM,
     VX_GPU_CONCAT,
     VX_GPU_CONV_GROUP,
@@ -43,6 +44,8 @@ enum vx_gpu_pass {
     VX_GPU_MUL,
     VX_GPU_POOL,
     VX_GPU_ROW_GATHER,
+    VX_GPU_SAMPLE_CHUNKS,
+    VX_GPU_SAMPLE_POOL,
     VX_GPU_SOFTMAX,
     VX_GPU_PASSES_COUNT
 };

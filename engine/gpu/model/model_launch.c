@@ -137,13 +137,16 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
         .n = forward->places->rows[set],
         .c = c,
         .cp = vx_gpu_padded(forward, tensor),
-        .number = number_of(dtype),
+        .number = dtype == VX_DTYPE_I32 ? 0 : number_of(dtype),
         .rows = output_rows(forward, output),
         .in = vx_gpu_tensor(forward, tensor),
         .out = staged,
     };
     if (!args.n) return VX_OK;
-    VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_OUT, &args, why));
+    if (dtype == VX_DTYPE_I32) /* an argmax, which is as the outputs want it */
+        staged = vx_gpu_tensor(forward, tensor);
+    else
+        VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_OUT, &args, why));
     for (i32 i = 0; i < forward->items_count; i++) {
         const struct vx_item *item = forward->items[i];
         size_t rows = (size_t)item_rows(forward, i, set);

@@ -184,6 +184,32 @@ static vx_status launch_softmax(const struct vx_gpu_forward *forward, i32 index,
     return vx_gpu_pass_launch(forward, VX_GPU_SOFTMAX, &args, why);
 }
 
+/* The rows that an output on a set goes to: it is ordered, or the request's. */
+static const i32 *rows_out_of(const struct vx_gpu_forward *forward, i32 set)
+{
+    const struct vx_network *network = forward->choices->plan->graph->network;
+    for (i32 c = 0; c < network->coords_count; c++)
+        if (network->coords[c].set == set) return forward->ranks[c];
+    VX_ASSERT(!set);
+    return forward->rows;
+}
+
+/* Written as the outputs want it, as i32 in the order of their rows: only they read it. */
+static vx_status launch_argmax(const struct vx_gpu_forward *forward, i32 index,
+                               struct vx_why *why)
+{
+    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_softmax_device_args args = {
+        .n = rows_of(forward, index),
+        .c = launch->node->layer->channels_in,
+        .cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .out = vx_gpu_tensor(forward, launch->output),
+        .rows = rows_out_of(forward, launch->set),
+    };
+    return vx_gpu_pass_launch(forward, VX_GPU_ARGMAX, &args, why);
+}
+
 /* Each row is one or several rows of the input, put side by side. */
 static vx_status launch_gather(const struct vx_gpu_forward *forward, i32 index,
                                struct vx_why *why)
@@ -288,8 +314,10 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SOFTPLUS: return launch_curve(forward, index, VX_CURVE_SOFTPLUS, why);
     case VX_OP_TANH: return launch_curve(forward, index, VX_CURVE_TANH, why);
     case VX_OP_SOFTMAX: return launch_softmax(forward, index, why);
+    case VX_OP_ARGMAX: return launch_argmax(forward, index, why);
     case VX_OP_GROUP_NORM:
     case VX_OP_INSTANCE_NORM: return vx_gpu_norm_launch(forward, index, why);
+    case VX_OP_GLOBAL_POOL: return vx_gpu_sample_pool_launch(forward, index, why);
     case VX_OP_MAX_POOL: return launch_pool(forward, index, VX_POOL_MAX, why);
     case VX_OP_SUM_POOL: return launch_pool(forward, index, VX_POOL_SUM, why);
     case VX_OP_AVG_POOL:
@@ -299,6 +327,7 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: return launch_gather(forward, index, why);
+    case VX_OP_TO_DENSE:
     case VX_OPS_COUNT: break;
     }
     VX_FAIL(INTERNAL, "a layer has no kernel");

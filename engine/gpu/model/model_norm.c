@@ -6,12 +6,13 @@
 #include "engine/gpu/model/model_parts.h"
 #include "kernels/18_group_norm.h"
 #include "kernels/23_key_order.h"
+#include "kernels/30_sample_pool.h"
 
-/* The ordered set of a launch. */
-static i32 ordered_of(const struct vx_plan *plan, i32 launch)
+/* The number of an ordered set. */
+static i32 ordered_of(const struct vx_plan *plan, i32 set)
 {
     for (i32 o = 0; o < plan->ordered_count; o++)
-        if (plan->ordered[o].set == plan->launches[launch].set) return o;
+        if (plan->ordered[o].set == set) return o;
     VX_ASSERT(false);
     return -1;
 }
@@ -24,7 +25,7 @@ struct layout {
 static struct layout layout_make(i64 n, i32 samples, const struct vx_layer *layer)
 {
     struct layout layout;
-    const size_t slots = (size_t)vx_group_norm_slots(n, samples);
+    const size_t slots = (size_t)vx_sample_slots(n, samples);
     const size_t each = vx_round_up((size_t)samples * (size_t)layer->groups * sizeof(f64),
                                     VX_GPU_LINE_BYTES);
     layout.mean =
@@ -38,7 +39,7 @@ size_t vx_gpu_norm_bytes(const struct vx_gpu_choices *choices, i32 launch,
                          const struct vx_gpu_places *places)
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
-    const i32 samples = places->samples_max[ordered_of(choices->plan, launch)];
+    const i32 samples = places->samples_max[ordered_of(choices->plan, at->set)];
     return layout_make(places->rows[at->set], samples, at->node->layer).bytes;
 }
 
@@ -91,7 +92,7 @@ vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,
     const struct vx_launch *launch = &plan->launches[index];
     const struct vx_layer *layer = launch->node->layer;
     const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
-    const i32 ordered = ordered_of(plan, index);
+    const i32 ordered = ordered_of(plan, launch->set);
     const i64 n = forward->places->rows[launch->set];
     const i32 samples = forward->places->samples_max[ordered];
     const struct layout layout = layout_make(n, samples, layer);
@@ -118,4 +119,49 @@ vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,
     VX_TRY(sums(forward, &args, 0, why));
     VX_TRY(sums(forward, &args, 1, why));
     return vx_gpu_pass_launch(forward, VX_GPU_GROUP_APPLY, &args, why);
+}
+
+/* --- pools --- */
+
+/* The set of what a global pool reads. */
+static i32 pooled_of(const struct vx_plan *plan, i32 launch)
+{
+    return plan->tensor_sets[plan->launches[launch].inputs[0]];
+}
+
+size_t vx_gpu_sample_pool_bytes(const struct vx_gpu_choices *choices, i32 launch,
+                                const struct vx_gpu_places *places)
+{
+    const i32 set = pooled_of(choices->plan, launch);
+    const i32 samples = places->samples_max[ordered_of(choices->plan, set)];
+    const i32 channels = choices->plan->launches[launch].node->layer->channels;
+    return (size_t)vx_sample_slots(places->rows[set], samples) * (size_t)channels *
+           sizeof(f64);
+}
+
+/* The canonical order of the result's set says where each sample's row is: both sets have
+ * the same samples. */
+vx_status vx_gpu_sample_pool_launch(const struct vx_gpu_forward *forward, i32 index,
+                                    struct vx_why *why)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    const struct vx_launch *launch = &plan->launches[index];
+    const i32 set = pooled_of(plan, index), from = ordered_of(plan, set);
+    const struct vx_sample_pool_args args = {
+        .n = forward->places->rows[set],
+        .samples_max = forward->places->samples_max[from],
+        .c = launch->node->layer->channels,
+        .cp = vx_gpu_padded(forward, launch->output),
+        .mode = (i32)launch->node->layer->mode,
+        .activation = (i32)launch->node->activation,
+        .starts = starts_of(forward, from),
+        .count = count_of(forward, from),
+        .rows = forward->ordered[from].order,
+        .places = forward->ordered[ordered_of(plan, launch->set)].order,
+        .in = vx_gpu_tensor(forward, launch->inputs[0]),
+        .partial = (void *)(forward->block + forward->places->workspace),
+        .out = vx_gpu_tensor(forward, launch->output),
+    };
+    VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_SAMPLE_CHUNKS, &args, why));
+    return vx_gpu_pass_launch(forward, VX_GPU_SAMPLE_POOL, &args, why);
 }

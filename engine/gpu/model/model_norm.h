@@ -1,4 +1,4 @@
-/* model_norm - group norm and instance norm over the voxels of a sample.
+/* model_norm - norms over the voxels of a sample, and pools of them.
  *
  * Sums run over the rows of a sample in canonical order (ranks.h), so that the bits of a
  * sample depend on nothing else.
@@ -26,5 +26,10 @@ VX_MUST_USE vx_status vx_gpu_norm_samples(const struct vx_gpu_forward *forward, 
                                           struct vx_why *why);
 VX_MUST_USE vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 launch,
                                          struct vx_why *why);
+/* The same for a global pool. */
+size_t vx_gpu_sample_pool_bytes(const struct vx_gpu_choices *choices, i32 launch,
+                                const struct vx_gpu_places *places);
+VX_MUST_USE vx_status vx_gpu_sample_pool_launch(const struct vx_gpu_forward *forward,
+                                                i32 launch, struct vx_why *why);
 
 #endif

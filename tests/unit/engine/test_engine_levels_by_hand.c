@@ -114,12 +114,13 @@ START_TEST(the_engine_agrees)
     vx_rig_run(model, &item);
     ck_assert_msg(!item.status.fault, "%s: %s", it->name, item.why.text);
     for (i32 j = 0; j < outputs; j++) {
-        const f32 *got = item.outputs[j];
+        const bool labels = vx_model_signature(model)->outputs[j].dtype == VX_DTYPE_I32;
         for (size_t i = 0; i < answers[j]->values_count; i++) {
-            f64 value = answers[j]->values[i];
-            ck_assert_msg(fabs((f64)got[i] - value) <= 1e-6 * (1 + fabs(value)),
+            f64 value = answers[j]->values[i], got = ((const i32 *)item.outputs[j])[i];
+            if (!labels) got = (f64)((const f32 *)item.outputs[j])[i];
+            ck_assert_msg(fabs(got - value) <= 1e-6 * (1 + fabs(value)),
                           "%s: %s[%zu]: %.9g, by hand %.9g", it->name, answers[j]->layer,
-                          i, (f64)got[i], value);
+                          i, got, value);
         }
         vx_free(item.outputs[j]);
     }
@@ -127,12 +128,13 @@ START_TEST(the_engine_agrees)
 }
 END_TEST
 
-/* An op that no case has is an op that was never worked out. */
+/* An op that no case has is an op that was never worked out.  to_dense, whose output has
+ * another size, is worked out in test_cpu_dense. */
 START_TEST(every_op_has_a_case)
 {
     for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) {
         char word[64];
-        bool found = false;
+        bool found = op == VX_OP_TO_DENSE;
         snprintf(word, sizeof word, "\"op\":\"%s\"", vx_op_name(op));
         for (size_t i = 0; i < vx_hand_cases_count && !found; i++)
             found = strstr(vx_hand_cases[i].layers, word) != NULL;

@@ -69,7 +69,8 @@ static struct vx_set_derive_args derive_make(const struct vx_set_key *key,
 {
     static const i32 rules[] = {[VX_SET_FLOOR] = VX_DERIVE_FLOOR,
                                 [VX_SET_SPCONV] = VX_DERIVE_SPCONV,
-                                [VX_SET_EXPAND] = VX_DERIVE_EXPAND};
+                                [VX_SET_EXPAND] = VX_DERIVE_EXPAND,
+                                [VX_SET_SAMPLES] = VX_DERIVE_SAMPLES};
     struct vx_set_derive_args args = {
         .to = *to, .from = *from, .seed = SEED, .blocks = 1};
     args.rule = rules[key->rule];
@@ -103,8 +104,9 @@ static void check_map(const struct vx_map_key *key, const struct vx_brick_set se
     static const i32 kinds[] = {[VX_MAP_DOWN] = VX_LEVEL_DOWN,
                                 [VX_MAP_UP] = VX_LEVEL_UP,
                                 [VX_MAP_PARENT] = VX_LEVEL_PARENT,
-                                [VX_MAP_CHILD] = VX_LEVEL_CHILD};
-    const bool one = key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD;
+                                [VX_MAP_CHILD] = VX_LEVEL_CHILD,
+                                [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE};
+    const bool one = vx_map_is_one(key);
     const i64 n = truths[key->to].n;
     const i32 v = vx_map_offsets(key);
     u64 pairs = 1;
@@ -151,7 +153,7 @@ static void check_maps(const struct vx_set_key *rule, i32 made,
 {
     const bool expands = rule->rule == VX_SET_EXPAND;
     struct vx_map_key key;
-    for (i32 kind = VX_MAP_DOWN; kind <= VX_MAP_CHILD; kind++) {
+    for (i32 kind = VX_MAP_DOWN; kind <= VX_MAP_SAMPLE; kind++) {
         bool one = kind >= VX_MAP_PARENT, down = kind == VX_MAP_DOWN;
         i32 coarse = expands ? rule->from : made, fine = expands ? made : rule->from;
         key = (struct vx_map_key){.kernel = {1, 1, 1},
@@ -160,6 +162,8 @@ static void check_maps(const struct vx_set_key *rule, i32 made,
                                   .from = down ? fine : coarse,
                                   .to = down ? coarse : fine};
         memcpy(key.stride, rule->stride, sizeof key.stride);
+        for (int axis = 0; axis < 3 && kind == VX_MAP_SAMPLE; axis++)
+            key.stride[axis] = 1;
         if (!one && rule->rule != VX_SET_FLOOR) {
             memcpy(key.kernel, rule->kernel, sizeof key.kernel);
             memcpy(key.dilation, rule->dilation, sizeof key.dilation);
@@ -211,6 +215,7 @@ static const struct vx_set_key rules[] = {
      0,
      0,
      0},
+    {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, VX_SET_SAMPLES, 0, 0, 0},
 };
 
 /* A set of every rule, and one more from that. */

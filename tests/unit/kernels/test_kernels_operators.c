@@ -121,7 +121,7 @@ START_TEST(test_softmax)
                             no,      no,      no,      no,      no,      no};
     const enum vx_number type = types[_i];
     void *rows = rows_of(in, 12, 3, type);
-    run("softmax", &(struct vx_softmax_device_args){4, 3, CP, rows, rows}, type);
+    run("softmax", &(struct vx_softmax_device_args){4, 3, CP, rows, rows, NULL}, type);
     /* In f16 and bf16 200 + log 2 is rounded by up to half a unit, which exp makes relative. */
     for (i32 e = 0; e < 3; e++) {
         f64 unit = type == VX_NUMBER_F16 ? 0.0625 : type == VX_NUMBER_BF16 ? 0.5 : 2e-5;
@@ -158,9 +158,13 @@ START_TEST(test_argmax)
     const enum vx_number type = types[_i];
     void *rows = rows_of(in, 18, 3, type);
     i32 out[7] = {-7, -7, -7, -7, -7, -7, -7};
-    run("argmax", &(struct vx_softmax_device_args){6, 3, CP, rows, out}, type);
+    run("argmax", &(struct vx_softmax_device_args){6, 3, CP, rows, out, NULL}, type);
     for (i32 i = 0; i < 6; i++) ck_assert_int_eq(out[i], expected[i]);
     ck_assert_int_eq(out[6], -7);
+    /* Each to a row of its own. */
+    static const i32 to[] = {3, 0, 5, 1, 2, 4};
+    run("argmax", &(struct vx_softmax_device_args){6, 3, CP, rows, out, to}, type);
+    for (i32 i = 0; i < 6; i++) ck_assert_int_eq(out[to[i]], expected[i]);
     vx_free(rows);
 }
 END_TEST

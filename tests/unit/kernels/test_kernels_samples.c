@@ -5,6 +5,7 @@
 #include "kernels/05_mask_order.h"
 #include "kernels/18_group_norm.h"
 #include "kernels/23_key_order.h"
+#include "kernels/30_sample_pool.h"
 #include "kernels/kernel.h"
 #include "tests/support/voxels.h"
 
@@ -241,7 +242,7 @@ struct norm {
  * large beside them, so that squares would lose everything. */
 static void norm_make(struct norm *norm, enum vx_number type, void *in)
 {
-    static const i32 starts[] = {0, 600, 601, 601 + VX_GROUP_NORM_ROWS, ROWS};
+    static const i32 starts[] = {0, 600, 601, 601 + VX_SAMPLE_CHUNK, ROWS};
     struct voxels_random random = {5};
     memcpy(norm->starts, starts, sizeof starts);
     norm->count = 4;
@@ -336,7 +337,7 @@ START_TEST(test_group_norm)
                                              .weight = _i % 3 ? weight : NULL,
                                              .bias = _i % 3 ? bias : NULL,
                                              .out = in};
-    const size_t slots = (size_t)vx_group_norm_slots(args.n, args.samples_max);
+    const size_t slots = (size_t)vx_sample_slots(args.n, args.samples_max);
     const size_t groups = (size_t)norm->count * (size_t)args.groups;
     args.partial = vx_alloc(slots * (size_t)args.c * sizeof(f64));
     args.mean = vx_alloc(groups * sizeof(f64));
@@ -346,6 +347,67 @@ START_TEST(test_group_norm)
     vx_free(args.partial);
     vx_free(args.mean);
     vx_free(args.scale);
+    vx_free(in);
+    vx_free(norm);
+}
+END_TEST
+
+/* --- 27 --- */
+
+static f64 pool_of(const struct norm *norm, i32 sample, i32 c, enum vx_pool_mode mode)
+{
+    long double sum = norm_sum(norm, sample, c, 1, NULL);
+    i32 count = norm->starts[sample + 1] - norm->starts[sample];
+    f64 most = -(f64)INFINITY;
+    for (i32 p = norm->starts[sample]; p < norm->starts[sample + 1]; p++)
+        most = fmax(most, norm->values[norm->rows[p] * CP + c]);
+    if (mode == VX_POOL_MAX) return most;
+    return (f64)(mode == VX_POOL_AVG ? sum / count : sum);
+}
+
+/* The samples go to rows in another order than their own.  A NaN in a chunk behind the first wins
+ * over what is larger, and an average of it is NaN. */
+START_TEST(test_sample_pool)
+{
+    static const i32 places[] = {2, 0, 3, 1};
+    const enum vx_number type = types[_i % TYPES];
+    const enum vx_pool_mode mode = (enum vx_pool_mode)(_i / TYPES);
+    struct norm *norm = vx_alloc(sizeof *norm);
+    void *in = vx_alloc((size_t)(ROWS * CP) * (size_t)vx_number_bytes(type));
+    f32 out[5 * CP];
+    norm_make(norm, type, in);
+    vx_number_ref_write(in, type, norm->rows[300] * CP + 7, (f64)NAN);
+    for (i32 e = 0; e < 5 * CP; e++) vx_number_ref_write(out, type, e, 99);
+    struct vx_sample_pool_args args = {.n = ROWS,
+                                       .samples_max = 6,
+                                       .c = 20,
+                                       .cp = CP,
+                                       .mode = (i32)mode,
+                                       .activation = VX_ACTIVATION_RELU,
+                                       .starts = norm->starts,
+                                       .count = &norm->count,
+                                       .rows = norm->rows,
+                                       .places = places,
+                                       .in = in,
+                                       .out = out};
+    const size_t slots = (size_t)vx_sample_slots(args.n, args.samples_max);
+    args.partial = vx_alloc(slots * (size_t)args.c * sizeof(f64));
+    run("sample_chunks", &args, type);
+    run("sample_pool", &args, type);
+    for (i32 sample = 0; sample < 4; sample++)
+        for (i32 c = 0; c < CP; c++) {
+            f64 got = vx_number_ref_read(out, type, places[sample] * CP + c);
+            f64 y = c < args.c ? pool_of(norm, sample, c, mode) : 0;
+            if (sample == 0 && c == 7)
+                ck_assert(isnan(got));
+            else if (type == VX_NUMBER_F16 && y > 65504)
+                ck_assert(isinf(got));
+            else
+                ck_assert_double_eq_tol(got, y, norm_bound(type, y));
+        }
+    for (i32 c = 0; c < CP; c++)
+        ck_assert_double_eq(vx_number_ref_read(out, type, 4 * CP + c), 99);
+    vx_free(args.partial);
     vx_free(in);
     vx_free(norm);
 }
@@ -362,16 +424,17 @@ START_TEST(test_chunks)
         starts[s + 1] = starts[s] + sizes[voxels_between(&random, 0, 6)];
     const struct vx_group_norm_device_args args = {
         .n = starts[count], .samples_max = count, .starts = starts, .count = &count};
-    const i64 slots = vx_group_norm_slots(args.n, args.samples_max);
+    const i64 slots = vx_sample_slots(args.n, args.samples_max);
+    const struct vx_sample_rows rows = vx_group_norm_rows(&args);
     for (i64 slot = 0; slot < slots; slot++) {
-        const struct vx_group_norm_part chunk = vx_group_norm_chunk(&args, slot);
+        const struct vx_sample_part chunk = vx_sample_chunk(&rows, slot);
         if (chunk.begin >= chunk.end) continue;
         ck_assert_int_eq(chunk.begin, covered);
         ck_assert_int_ge(chunk.begin, starts[chunk.sample]);
         ck_assert_int_le(chunk.end, starts[chunk.sample + 1]);
-        ck_assert_int_eq((chunk.begin - starts[chunk.sample]) % VX_GROUP_NORM_ROWS, 0);
+        ck_assert_int_eq((chunk.begin - starts[chunk.sample]) % VX_SAMPLE_CHUNK, 0);
         ck_assert(chunk.end == starts[chunk.sample + 1] ||
-                  chunk.end - chunk.begin == VX_GROUP_NORM_ROWS);
+                  chunk.end - chunk.begin == VX_SAMPLE_CHUNK);
         covered = (i32)chunk.end;
     }
     ck_assert_int_eq(covered, starts[count]);
@@ -388,6 +451,7 @@ int main(void)
     tcase_add_loop_test(cases, test_passes, 0, 8);
     tcase_add_loop_test(cases, test_starts, 0, 2);
     tcase_add_loop_test(cases, test_group_norm, 0, 5 * TYPES);
+    tcase_add_loop_test(cases, test_sample_pool, 0, 3 * TYPES);
     tcase_add_loop_test(cases, test_chunks, 0, 20);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

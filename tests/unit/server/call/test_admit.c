@@ -17,8 +17,8 @@ static struct vx_signature signature_make(void)
                              .feats_channels = 4,
                              .outputs_count = 2,
                              .voxels_max = 1000};
-    s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, ""};
-    s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, ""};
+    s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}};
+    s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, "", 0, {0}};
     return s;
 }
 

@@ -148,8 +148,8 @@ static void model_open(void)
                               .feats_name = "feats",
                               .feats_channels = 4,
                               .outputs_count = 2,
-                              .outputs = {{"normals", VX_DTYPE_F32, 3, 0, -1, ""},
-                                          {"score", VX_DTYPE_F16, 1, 0, -1, ""}},
+                              .outputs = {{"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}},
+                                          {"score", VX_DTYPE_F16, 1, 0, -1, "", 0, {0}}},
                               .voxels_max = 1000,
                               .batching = {.voxels_max = 1000, .requests_max = 4}};
     row->state = VX_INSTANCE_READY;

@@ -35,8 +35,8 @@ static void set_up(void)
                                .feats_channels = 4,
                                .outputs_count = 2,
                                .voxels_max = 1000};
-    s->outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, ""};
-    s->outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, ""};
+    s->outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}};
+    s->outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, "", 0, {0}};
     model_workers = 7;
     why.text[0] = '\0';
     memset(&call, 0, sizeof call);

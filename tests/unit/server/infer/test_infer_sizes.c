@@ -28,9 +28,9 @@ static void set_up(void)
     struct vx_signature *signature = rig_signature();
     signature->outputs_count = 4;
     signature->outputs[FAR] =
-        (struct vx_output){"far", VX_DTYPE_F32, 2, 1, FAR_XYZ, "2x2x2"};
+        (struct vx_output){"far", VX_DTYPE_F32, 2, 1, FAR_XYZ, "2x2x2", 0, {0}};
     signature->outputs[FAR_XYZ] =
-        (struct vx_output){"far_xyz", VX_DTYPE_I32, 4, 1, FAR_XYZ, "2x2x2"};
+        (struct vx_output){"far_xyz", VX_DTYPE_I32, 4, 1, FAR_XYZ, "2x2x2", 0, {0}};
 }
 
 static struct vx_message_sizes sizes; /* that the worker says next */

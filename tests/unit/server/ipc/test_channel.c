@@ -29,8 +29,8 @@ static void say_nothing_odd(void)
         .feats_name = "feats",
         .feats_channels = 4,
         .outputs_count = 2,
-        .outputs = {{"a", VX_DTYPE_F32, 1, 0, -1, ""},
-                    {"b", VX_DTYPE_I32, VX_CHANNELS_MAX, 1, 1, "2x2x2"}},
+        .outputs = {{"a", VX_DTYPE_F32, 1, 0, -1, "", 0, {0}},
+                    {"b", VX_DTYPE_I32, VX_CHANNELS_MAX, 1, 1, "2x2x2", 0, {0}}},
         .voxels_max = VX_VOXELS_MAX,
         .weights_bytes = 1,
         .batching = {.voxels_max = VX_VOXELS_MAX,
@@ -84,6 +84,10 @@ static const struct {
     {FIELD(outputs[1].set), -1},
     {FIELD(outputs[1].set), VX_SETS_MAX},
     {FIELD(outputs[1].set), 0},
+    {FIELD(outputs[0].set), -2},
+    {FIELD(outputs[0].set), VX_OUTPUT_DENSE}, /* without dimensions */
+    {FIELD(outputs[1].dims_count), 3},        /* not dense */
+    {FIELD(outputs[1].dims_count), -1},
     {FIELD(shape[0]), 8}, /* the others are 0 */
     {FIELD(shape[2]), 8},
     {FIELD(voxels_max), -1},
@@ -348,12 +352,38 @@ START_TEST(descriptors_that_nobody_asked_for_are_closed)
 }
 END_TEST
 
+/* What a row has is the product of its dimensions, and not too much. */
+START_TEST(a_dense_output_is_checked)
+{
+    static const struct {
+        i32 channels, count, dims[VX_OUTPUT_DIMS_MAX];
+        enum vx_code code;
+    } rows[] = {{24, 3, {2, 3, 4}, VX_CODE_OK},
+                {VX_DENSE_NUMBERS_MAX, 2, {1 << 14, 1 << 14}, VX_CODE_OK},
+                {25, 3, {2, 3, 4}, VX_CODE_INTERNAL},
+                {0, 3, {2, 0, 4}, VX_CODE_INTERNAL},
+                {24, 4, {-1, -1, 6, 4}, VX_CODE_INTERNAL},
+                {24, 5, {2, 3, 4, 1}, VX_CODE_INTERNAL},
+                {0, 3, {1 << 16, 1 << 16, 1}, VX_CODE_INTERNAL}};
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        say_nothing_odd();
+        struct vx_output *output = &said.loaded.signature.outputs[0];
+        output->set = VX_OUTPUT_DENSE;
+        output->channels = rows[i].channels;
+        output->dims_count = rows[i].count;
+        memcpy(output->dims, rows[i].dims, sizeof output->dims);
+        ck_assert_int_eq(sent(sizeof said.loaded), rows[i].code);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("channel");
     TCase *tests = tcase_create("checks");
     tcase_add_loop_test(tests, a_signature_that_no_model_has_is_refused, 0,
                         (int)VX_COUNT(lies));
+    tcase_add_test(tests, a_dense_output_is_checked);
     tcase_add_loop_test(tests, a_text_without_an_end_is_refused, 0, (int)VX_COUNT(texts));
     tcase_add_loop_test(tests, a_region_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(regions));

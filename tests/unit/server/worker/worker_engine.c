@@ -56,11 +56,11 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
                                               .batching = {.requests_max = 1}}};
     (*model)->signature.outputs_count = 3;
     (*model)->signature.outputs[0] =
-        (struct vx_output){"out", VX_DTYPE_F32, 1, 0, -1, ""};
+        (struct vx_output){"out", VX_DTYPE_F32, 1, 0, -1, "", 0, {0}};
     (*model)->signature.outputs[1] =
-        (struct vx_output){"far", VX_DTYPE_F32, 1, 1, 2, "2x2x2"};
+        (struct vx_output){"far", VX_DTYPE_F32, 1, 1, 2, "2x2x2", 0, {0}};
     (*model)->signature.outputs[2] =
-        (struct vx_output){"far_coords", VX_DTYPE_I32, 4, 1, 2, "2x2x2"};
+        (struct vx_output){"far_coords", VX_DTYPE_I32, 4, 1, 2, "2x2x2", 0, {0}};
     return VX_OK;
 }
 

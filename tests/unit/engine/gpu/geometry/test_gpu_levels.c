@@ -209,7 +209,7 @@ static void maps_check_all(i32 made)
 {
     const struct vx_set_key *rule = &batch.keys[made];
     const bool expands = rule->rule == VX_SET_EXPAND;
-    for (i32 kind = VX_MAP_SUBM; kind <= VX_MAP_CHILD; kind++) {
+    for (i32 kind = VX_MAP_SUBM; kind <= VX_MAP_SAMPLE; kind++) {
         i32 coarse = expands ? rule->from : made, fine = expands ? made : rule->from;
         bool down = kind == VX_MAP_DOWN;
         struct vx_map_key key = {.kernel = {1, 1, 1},
@@ -218,6 +218,8 @@ static void maps_check_all(i32 made)
                                  .from = down ? fine : coarse,
                                  .to = down ? coarse : fine};
         memcpy(key.stride, rule->stride, sizeof key.stride);
+        for (int axis = 0; axis < 3 && kind == VX_MAP_SAMPLE; axis++)
+            key.stride[axis] = 1;
         if (kind == VX_MAP_DOWN || kind == VX_MAP_UP) {
             memcpy(key.kernel, rule->kernel, sizeof key.kernel);
             memcpy(key.dilation, rule->dilation, sizeof key.dilation);
@@ -242,10 +244,13 @@ static void maps_check_all(i32 made)
 static void rule_random(i32 index, struct vx_set_key *key)
 {
     memset(key, 0, sizeof *key);
-    key->rule = (enum vx_set_rule)voxels_between(&dice, VX_SET_FLOOR, VX_SET_EXPAND);
+    static const enum vx_set_rule rules[] = {VX_SET_FLOOR, VX_SET_SPCONV, VX_SET_EXPAND,
+                                             VX_SET_SAMPLES};
+    key->rule = rules[voxels_between(&dice, 0, (i32)VX_COUNT(rules) - 1)];
     key->from = voxels_between(&dice, 0, index - 1);
     for (int axis = 0; axis < 3; axis++) {
-        key->kernel[axis] = key->dilation[axis] = 1;
+        key->kernel[axis] = key->dilation[axis] = key->stride[axis] = 1;
+        if (key->rule == VX_SET_SAMPLES) continue;
         key->stride[axis] = voxels_between(&dice, 1, 3);
         if (key->rule == VX_SET_FLOOR && !voxels_between(&dice, 0, 5))
             key->stride[axis] = 1 << voxels_between(&dice, 0, 6);
