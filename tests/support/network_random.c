@@ -77,6 +77,7 @@ static i32 trip_pruned(struct vx_grammar *g, i32 x, i32 depth)
     i32 set = vx_grammar_at(g, x)->set;
     if (vx_grammar_on(g, set) < 0) return -1;
     i32 y = vx_grammar_prune(g, x);
+    if (left(g, depth) > 10 && vx_grammar_chance(g, 60)) y = vx_grammar_squeeze(g, y);
     y = left(g, depth) > 4 && vx_grammar_chance(g, 40) ? stage(g, y, depth + 1)
                                                        : some(g, y, depth);
     return vx_grammar_onto(g, y, set, one);

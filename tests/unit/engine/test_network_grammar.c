@@ -24,6 +24,7 @@ static struct {
     i32 far_outputs, finer_outputs, shared_coords;
     i32 keep, top, stages_deep, back, live_shared;
     i32 live[VX_OPS_COUNT];
+    i32 late[VX_OPS_COUNT]; /* on a set that depends on features */
 } seen;
 
 static void see_layer(const struct vx_layer *layer)
@@ -56,6 +57,7 @@ static void see_network(const struct vx_network *network)
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         see_layer(layer);
+        seen.late[layer->op] += network->sets[layer->set].stage > 0;
         seen.stages_deep += layer->stage >= 2;
         seen.back += layer->stage > network->sets[layer->set].stage;
         seen.live_shared += layer->rule == VX_SET_LIVE &&
@@ -84,7 +86,7 @@ START_TEST(the_grammar_has_everything)
                                        VX_OP_CHANNEL_TO_SPACE};
     static const enum vx_op windows[] = {VX_OP_SPARSE_CONV, VX_OP_MAX_POOL,
                                          VX_OP_AVG_POOL, VX_OP_SUM_POOL};
-    enum { EACH = 20 };
+    enum { EACH = 20, LATE = 8 };
     u8 *block = vx_alloc(VX_NETWORK_ARENA_BYTES);
     for (u64 seed = 0; seed < NETWORKS; seed++) {
         struct vx_random_network *made = vx_random_network_open(seed);
@@ -116,6 +118,9 @@ START_TEST(the_grammar_has_everything)
         ck_assert_int_ge(seen.spconv[windows[i]], EACH);
     }
     ck_assert_int_ge(seen.live[VX_OP_UPSAMPLE], EACH);
+    ck_assert_int_ge(seen.late[VX_OP_GLOBAL_POOL], LATE);
+    ck_assert_int_ge(seen.late[VX_OP_ARGMAX], LATE);
+    ck_assert_int_ge(seen.late[VX_OP_TO_DENSE], 1);
     ck_assert_int_ge(seen.live[VX_OP_CHANNEL_TO_SPACE], EACH);
     const i32 others[] = {
         seen.keep,        seen.top,         seen.stages_deep,   seen.back,

@@ -266,6 +266,27 @@ static size_t file_index(bool vio, int v, int ci, int co)
     return (size_t)(vio ? (v * CI + ci) * CO + co : (co * V + v) * CI + ci);
 }
 
+/* Nodes are put in the order of their stages, and a dense tensor of the features is none. */
+START_TEST(dense_outputs_read_their_input)
+{
+    const struct vx_network *network = network_of(
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":2}},\"layers\":["
+        "{\"name\":\"s\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":1},"
+        "{\"name\":\"p\",\"op\":\"prune\",\"input\":\"feats\",\"keep\":\"s\"},"
+        "{\"name\":\"t\",\"op\":\"tanh\",\"input\":\"s\"},"
+        "{\"name\":\"d\",\"op\":\"to_dense\",\"input\":\"feats\",\"shape\":[4,4,4]},"
+        "{\"name\":\"e\",\"op\":\"to_dense\",\"input\":\"p\",\"shape\":[4,4,4]}],"
+        "\"outputs\":[{\"layer\":\"d\"},{\"layer\":\"e\"},{\"layer\":\"t\"}]}");
+    const struct vx_graph *graph = graph_of(network, &all);
+    ck_assert_int_eq(graph->nodes_count, 3);
+    ck_assert_int_eq(graph->outputs[0], VX_LAYER_FEATS);
+    ck_assert_int_eq(graph->outputs[1], 2);
+    ck_assert_str_eq(graph->nodes[2].layer->name, "p");
+    ck_assert_int_eq(graph->outputs[2], 1);
+    ck_assert_str_eq(graph->nodes[1].layer->name, "t");
+}
+END_TEST
+
 /* With folding: row y = x W' + b' in double from the f32 W', b', against conv then norm
  * in double from the file's numbers.  W' and b' are each one rounding away from exact, so
  *   |difference| <= u * (sum |x W'| + |b'|) * (1 + u),  u = 2^-24;
@@ -451,6 +472,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, nodes_are_what_is_worth_running, 0, VX_COUNT(cases));
     tcase_add_loop_test(tcase, adds_become_residuals, 0, VX_COUNT(residual_cases));
+    tcase_add_test(tcase, dense_outputs_read_their_input);
     tcase_add_loop_test(tcase, folding_keeps_the_answer, 0, 4);
     tcase_add_test(tcase, a_negative_variance_is_refused);
     tcase_add_loop_test(tcase, tensors_must_fit_their_layers, 0, VX_COUNT(shapes));
