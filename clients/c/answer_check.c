@@ -74,15 +74,17 @@ static enum voxel_code rows_check(const struct voxel_tensor *output, int64_t row
 
 bool voxel_stride_read(const char *text, double stride[3])
 {
+    memset(stride, 0, 3 * sizeof *stride);
+    if (strcmp(text, "0x0x0") == 0) return true; /* one voxel for each sample */
     for (int axis = 0; axis < 3; axis++) {
         char *end;
-        if (*text < '0' || *text > '9') return false;
+        if (*text < '1' || *text > '9') return false;
         long down = strtol(text, &end, 10), up = 1;
         if (*end == '/') {
             if (end[1] < '1' || end[1] > '9') return false;
             up = strtol(end + 1, &end, 10);
         }
-        if (down < 0 || *end != (axis < 2 ? 'x' : '\0')) return false;
+        if (down < 1 || *end != (axis < 2 ? 'x' : '\0')) return false;
         stride[axis] = (double)down / (double)up;
         text = end + 1;
     }

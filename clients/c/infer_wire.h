@@ -79,7 +79,7 @@ enum voxel_code voxel_answer_check(const struct voxel_answer *answer,
                                    struct voxel_error *error);
 /* The version as a request spells it: decimal digits, "" for 0. */
 void voxel_version_text(int64_t version, char text[24]);
-/* Reads "2x2x2" or "1/2x1/2x1/2"; false for any other text. */
+/* Reads "2x2x2", "1/2x1/2x1/2" or "0x0x0"; false for any other text. */
 bool voxel_stride_read(const char *text, double stride[3]);
 
 #endif

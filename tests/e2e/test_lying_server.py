@@ -54,8 +54,8 @@ LIES = {
     "no shape": (head() + tensor(shape=()) + raw(bytes(4)), "no rows; expected 3"),
     "a stride of two axes": (head() + tensor(more=said(stride="2x2")) + raw(),
                              "has the stride '2x2'"),
-    "a stride of nothing": (head() + tensor(more=said(stride="0x0x0")) + raw(),
-                            "has the stride '0x0x0'"),
+    "a stride of nothing": (head() + tensor(more=said(stride="2x0x2")) + raw(),
+                            "has the stride '2x0x2'"),
     "too few coordinates": (head() + tensor(more=OWN)
                             + tensor("at", "INT32", (2, 4), said(stride="2x2x2")) + raw()
                             + raw(bytes(32)), "coordinates"),

@@ -160,7 +160,7 @@ def _stride(text):
     return tuple(int(f) if f.denominator == 1 else f for f in map(Fraction, text.split("x")))
 
 
-_STRIDE = re.compile("[0-9]+(/[1-9][0-9]*)?(x[0-9]+(/[1-9][0-9]*)?){2}")
+_STRIDE = re.compile("0x0x0|[1-9][0-9]*(/[1-9][0-9]*)?(x[1-9][0-9]*(/[1-9][0-9]*)?){2}")
 
 
 def _read_tensor(data):

@@ -20,6 +20,7 @@
 
 struct order {
     i32 map, groups;
+    size_t bytes;
     u64 offset;
     i32 next; /* of the same geometry, or next free */
 };
@@ -265,7 +266,8 @@ void *vx_gpu_store_order_find(const struct vx_gpu_store *store,
 {
     for (i32 i = geometry->orders; i != NONE; i = store->orders[i].next) {
         const struct order *it = &store->orders[i];
-        if (it->map == order->map && it->groups == order->groups)
+        if (it->map == order->map && it->groups == order->groups &&
+            it->bytes == order->bytes)
             return store->range + it->offset;
     }
     return NULL;
@@ -283,7 +285,8 @@ void *vx_gpu_store_order_make(struct vx_gpu_store *store,
     i32 index = store->orders_free;
     struct order *made = &store->orders[index];
     store->orders_free = made->next;
-    *made = (struct order){order->map, order->groups, offset, geometry->orders};
+    *made =
+        (struct order){order->map, order->groups, order->bytes, offset, geometry->orders};
     geometry->orders = index;
     return store->range + offset;
 }

@@ -13,6 +13,7 @@ _Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
 
 /* The fewest rows with lists of tiles: 64 of the larger ones. */
 #define TILES_ROWS_MIN 16384
+_Static_assert(TILES_ROWS_MIN > VX_ORDER_SMALL_ROWS, "small sorts make no lists");
 /* Orders that are built together; more are built one by one. */
 #define ORDERS_MAX 32
 

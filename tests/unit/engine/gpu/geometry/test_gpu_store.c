@@ -165,6 +165,10 @@ START_TEST(orders_live_with_their_geometry)
     void *memory = vx_gpu_store_order_make(store, it, &a);
     ck_assert_ptr_nonnull(memory);
     ck_assert_ptr_eq(vx_gpu_store_order_find(store, it, &a), memory);
+    /* Models of other precisions want more, or less, beside the same order. */
+    struct vx_gpu_store_order more = a;
+    more.bytes += 256;
+    ck_assert_ptr_null(vx_gpu_store_order_find(store, it, &more));
     ck_assert_ptr_null(vx_gpu_store_order_find(store, it, &b));
     ck_assert_ptr_null(vx_gpu_store_order_find(store, other, &a));
     ck_assert_ptr_ne(vx_gpu_store_order_make(store, it, &b), memory);
