@@ -48,10 +48,25 @@ void vx_item_ask(struct vx_batch *batch, struct vx_item *item)
     batch->open++;
 }
 
-void vx_warm_coords(i32 *rows, i64 n)
+static i64 sheet_edge(i64 n)
 {
     i64 edge = 1;
     while (edge * edge < n) edge++;
+    return edge;
+}
+
+void vx_warm_shape(const i32 own[3], i64 n, i32 shape[3])
+{
+    const i32 edge = (i32)sheet_edge(n);
+    for (int axis = 0; axis < 3; axis++) {
+        shape[axis] = own[axis];
+        if (own[axis] && axis < 2 && shape[axis] < edge) shape[axis] = edge;
+    }
+}
+
+void vx_warm_coords(i32 *rows, i64 n)
+{
+    const i64 edge = sheet_edge(n);
     for (i64 i = 0; i < n; i++, rows += 4) {
         rows[0] = 0;
         rows[1] = (i32)(i / edge);

@@ -84,6 +84,9 @@ void vx_warm_coords(i32 *rows, i64 n);
 /* The same in new memory: the caller frees it with vx_warm_coords_close(rows, n). */
 VX_MUST_USE vx_status vx_warm_coords_open(i64 n, struct vx_why *why, i32 **rows);
 void vx_warm_coords_close(i32 **rows, i64 n);
+/* The spatial shape of a request with that sheet: the network's (`own`), larger where the
+ * sheet is; zeros if the network has none. */
+void vx_warm_shape(const i32 own[3], i64 n, i32 shape[3]);
 /* The warm-up sizes that fit this device; returns their number. */
 i32 vx_warm_sizes(const struct vx_model *model, i64 sizes[VX_WARMUP_MAX]);
 

@@ -60,7 +60,8 @@ vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
     const struct vx_network *network = job->plan->graph->network;
     for (i32 o = 0; o < network->outputs_count; o++) {
         const struct vx_layer *layer = &network->layers[network->outputs[o].layer];
-        if (!(job->item->asks >> o & 1) || !vx_plan_is_dense(job->plan, o)) continue;
+        const bool wanted = job->item->asks >> o & 1 || job->item->outputs[o];
+        if (!wanted || !vx_plan_is_dense(job->plan, o)) continue;
         if (job->plan->sets[layer->set].stage != stage) continue;
         const i32 set = job->sets[layer->set];
         i64 place = vx_geometry_set_outside(job->geometry, set, layer->shape);

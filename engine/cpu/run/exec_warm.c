@@ -57,6 +57,8 @@ vx_status vx_exec_warm(struct vx_exec *exec, const struct vx_plan *plan,
     job.running = (struct vx_progress){0};
     job.made_up = true;
     i64 parts = (i64)plan->sets_count + plan->maps_count, launch = piece->index - parts;
+    vx_warm_shape(plan->sets[0].shape, item.voxels, item.shape);
+    VX_TRY(vx_plan_shapes(plan, item.shape, why, job.shapes));
     vx_status status = warm_geometry(&job, launch < 0 ? piece->index + 1 : parts);
     for (i32 s = 0; !status.fault && launch >= 0 && s < plan->stages_count; s++)
         status = vx_job_place(&job, s);

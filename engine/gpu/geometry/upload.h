@@ -28,6 +28,9 @@ struct vx_gpu_upload {
     size_t bytes, used;
 };
 #define VX_GPU_UPLOAD_BYTES (256 << 10)
+/* The part of it for a join: the descriptions of M pieces with K maps and lists take at most
+ * K * (M * 64 + 576) bytes. */
+#define VX_GPU_JOIN_UPLOAD (96 << 10)
 
 /* False if half of the room that is left is too little: the rest is for what follows. */
 bool vx_gpu_upload_fits(const struct vx_gpu_upload *upload, size_t bytes);

@@ -98,6 +98,13 @@ void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX])
         sets[i].rows_max = 0;
     }
     vx_sets_rows_max(sets, plan->sets_count, n, rows);
+    /* Its samples bound a request, too. */
+    for (i32 i = 1; i < plan->sets_count; i++) {
+        const struct vx_set_key *key = &plan->sets[i].key;
+        if (key->rule != VX_SET_SAMPLES) continue;
+        const i64 samples = (i64)VX_BATCH_ITEMS_MAX * (VX_SAMPLE_MAX + 1);
+        rows[i] = rows[key->from] < samples ? rows[key->from] : samples;
+    }
 }
 
 vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,

@@ -135,8 +135,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     vx_gpu_rows_max(plan, n, rows);
     VX_TRY(wanted_geometry(wanted, plan, choices->type, why));
     const struct vx_jit_wanted tile = vx_conv_tile_wanted();
-    if (choices->streams)
-        VX_TRY(wanted_add(wanted, &tile, why));
+    if (choices->streams) VX_TRY(wanted_add(wanted, &tile, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_IN, choices->type, why));
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {

@@ -35,10 +35,6 @@ static vx_status item_check(const struct vx_gpu_room *room, const struct vx_mode
     return vx_plan_shapes(model->plan, item->shape, &item->why, shapes);
 }
 
-/* The descriptions of a join of M pieces with K maps and lists take at most K * (M * 64 + 576)
- * bytes.  This part of the room of an upload is for them. */
-#define JOIN_BYTES (96 << 10)
-
 /* With stages, also the descriptions of the sets by logits of any stage must fit. */
 static i64 members_of_stage(const struct vx_plan *plan)
 {
@@ -53,7 +49,7 @@ static i32 members_max(const struct vx_plan *plan)
 {
     i64 keys = plan->maps_count + 3 * (i64)plan->ordered_count;
     if (!keys) keys = 1;
-    i64 most = (JOIN_BYTES / keys - 576) / 64;
+    i64 most = (VX_GPU_JOIN_UPLOAD / keys - 576) / 64;
     if (most > members_of_stage(plan)) most = members_of_stage(plan);
     if (most > VX_BATCH_ITEMS_MAX) return VX_BATCH_ITEMS_MAX;
     return most < 1 ? 1 : (i32)most;

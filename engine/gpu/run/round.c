@@ -151,8 +151,10 @@ static void member_fail(struct vx_gpu_round *round, i32 index, vx_status status,
                         const struct vx_why *why)
 {
     struct vx_gpu_member *member = &round->members[index];
-    member->item->status = status;
-    member->item->why = *why;
+    if (!member->item->status.fault) { /* else it has failed by itself, in a stage */
+        member->item->status = status;
+        member->item->why = *why;
+    }
     /* It is not known whether the device has written this geometry. */
     if (member->kept && member->kept->writers & round->lane->bit)
         vx_gpu_store_forget(round->room->store, member->kept);

@@ -119,7 +119,7 @@ static vx_status build_ordered(const struct work *work)
 }
 
 /* Maps between the sets that were made in the first part of the round. */
-static vx_status build_levels(const struct work *work)
+static vx_status build_maps(const struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
     const struct vx_gpu_round_levels *made = &round->made;
@@ -139,7 +139,18 @@ static vx_status build_levels(const struct work *work)
                                        &(struct vx_gpu_level_maps){key, maps, count},
                                        work->why));
     }
-    return build_ordered(work);
+    return VX_OK;
+}
+
+/* Many maps of many small requests leave the join its part of the upload: without room their
+ * maps are made one by one. */
+static vx_status build_levels(const struct work *work)
+{
+    struct vx_gpu_upload *upload = &work->round->lane->upload;
+    upload->bytes -= VX_GPU_JOIN_UPLOAD;
+    vx_status status = build_maps(work);
+    upload->bytes += VX_GPU_JOIN_UPLOAD;
+    return status.fault ? status : build_ordered(work);
 }
 
 /* Makes the stream wait for the geometries that the other lane is still writing. */
