@@ -5,8 +5,8 @@
  * (tile, present offset, 64 channels) and fills a ring of stages: rows by cp.async, 16
  * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
  * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
- * the same walk, multiply by wgmma what arrives, and store their sums from registers, while
- * the ring fills for the next tile.  A group of 64 rows that lacks an offset is neither
+ * the same walk, multiply by wgmma what arrives, and store their sums while the ring fills
+ * for the next tile.  A group of 64 rows that lacks an offset is neither
  * fetched nor multiplied: its zeros would change nothing.
  *
  * A stage is full when 128 threads' copies and the weights are there, and empty when each

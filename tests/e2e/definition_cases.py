@@ -389,18 +389,11 @@ def predicted():
     return n
 
 
-def served(make):
-    """Whether this tree has the operations of a network that came later."""
-    word = {samples: '"global_pool"', labels: '"argmax"', dense_outputs: '"to_dense"',
-            predicted: '"prune"'}.get(make, "")
-    return word in OPS
-
-
-NETWORKS = {f.__name__: f for f in filter(served, (
+NETWORKS = {f.__name__: f for f in (
     submanifold, strided_floor, strided_spconv, strided_groups, inverse, transposed, generative,
     pools_floor, pools_same, pools_spconv, blocks, unpool_spconv, curves, pairs, norms,
     norms_coarse, flat, one_set_by_two_ways, unet, encoder, autoencoder,
-    samples, labels, dense_outputs, predicted))}
+    samples, labels, dense_outputs, predicted)}
 
 
 # --- Clouds: voxels inside of `shape` where a network has one.

@@ -46,17 +46,6 @@ static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx
     return VX_OK;
 }
 
-/* Copies all that was taken since `used` was `from`. */
-static vx_status parts_send(const struct vx_gpu_queue *queue,
-                            const struct vx_gpu_upload *upload, size_t from,
-                            struct vx_why *why)
-{
-    return vx_gpu_copy_in(vx_kernel_set_gpu(queue->set), queue->stream,
-                          &(struct vx_gpu_copy){upload->device + from,
-                                                upload->host + from, upload->used - from},
-                          why);
-}
-
 /* Divides the blocks of a launch among the pieces by their chunks; returns the blocks. */
 static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
                        struct vx_join_share *shares)
@@ -200,7 +189,7 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
     for (size_t k = 0; k < keys; k++)
         blocks = many_maps(queue->set, many, build, (i32)k,
                            (struct vx_brick_map_args *)maps.host + k * count);
-    VX_TRY(parts_send(queue, upload, from, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     const struct vx_brick_small_many_args sets = {many->count, index.device};
     VX_TRY(vx_gpu_map_launch(queue, "brick_small_many", &sets, why));
     for (size_t k = 0; k < keys; k++) {
@@ -268,7 +257,7 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
     struct vx_words_differ_args args = {
         .count = count, .shares = shares.device, .pairs = pairs.device};
     args.blocks = shares_make(queue->set, chunks, count, shares.host);
-    VX_TRY(parts_send(queue, upload, from, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     return vx_gpu_map_launch(queue, "words_differ", &args, why);
 }
 
@@ -450,7 +439,7 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
             VX_TRY(join_map(queue->set, upload, &joining, k, why));
     for (i32 o = 0; o < join->ordered_count; o++)
         VX_TRY(join_keys(queue->set, upload, &joining, o, why));
-    VX_TRY(parts_send(queue, upload, from, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     for (i32 i = 0; i < joining.rows_count; i++)
         if (joining.rows[i].blocks)
             VX_TRY(vx_gpu_map_launch(queue, "join_rows", &joining.rows[i], why));
@@ -480,7 +469,7 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
         for (size_t m = 0; m < maps; m++)
             ((const u64 **)pairs.host)[(size_t)i * maps + m] = piece->maps[m].pairs;
     }
-    VX_TRY(parts_send(queue, upload, from, why));
+    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     const struct vx_piece_results_args args = {
         results->pieces_count, results->maps_count, places.device, pairs.device,
         (struct vx_piece_result *)(void *)results->results};

@@ -4,9 +4,11 @@
  * several; then features, layers and outputs run over the rows of all members.  The host
  * does not wait between the first copy and the end, but for one thing: the sizes of sets
  * that are made from set 0, if a member has sent coordinates of its own.  Then a round has
- * two parts.  The first makes all sets of all members and copies their sizes out.  A geometry of the store is therefore
- * used before its coordinates have been compared with the member's; if they differ, the
- * member gets `again` and runs in another round.
+ * two parts, of which the first makes all sets of all members and copies their sizes out;
+ * sets that depend on features add a part for each of their stages (round_stages.h).
+ *
+ * A geometry of the store is used before its coordinates have been compared with the
+ * member's; if they differ, the member gets `again` and runs in another round.
  *
  *   VX_TRY(vx_gpu_round_hold(&round, &refused));     geometries; some may be refused
  *   if (vx_gpu_round_sizes(&round)) {
