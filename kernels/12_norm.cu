@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/12_norm.h"
-#include "kernels/activation.cuh"
-#include "kernels/vector.cuh"
+#include "kernels/norm_row.cuh"
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args args)
 {
@@ -33,111 +32,6 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args a
             }
         }
     }
-}
-
-/* The sum of a vector whose first channel is `first`.  Channels from C on count as 0, so
- * that only real ones are in the sum. */
-VX_DEVICE float norm_sum(struct vx_words4 words, int32_t first, int32_t c)
-{
-    float x[VX_LANES], sum = 0.0f;
-    vx_vector_unpack(words, x);
-    VX_UNROLL
-    for (int32_t e = 0; e < VX_LANES; e++) sum += first + e < c ? x[e] : 0.0f;
-    return sum;
-}
-
-VX_DEVICE float norm_squares(struct vx_words4 words, int32_t first, int32_t c, float mean)
-{
-    float x[VX_LANES], sum = 0.0f;
-    vx_vector_unpack(words, x);
-    VX_UNROLL
-    for (int32_t e = 0; e < VX_LANES; e++)
-        sum += first + e < c ? (x[e] - mean) * (x[e] - mean) : 0.0f;
-    return sum;
-}
-
-/* Loads a vector of weight or bias.  They have C numbers, not Cp: a vector that reaches
- * over the end is read one by one. */
-VX_DEVICE void norm_load(const float *base, int32_t first, int32_t c, float none,
-                         float *to)
-{
-    if (base && first + VX_LANES <= c) {
-        vx_floats_load(base, first, to);
-        return;
-    }
-    VX_UNROLL
-    for (int32_t e = 0; e < VX_LANES; e++)
-        to[e] = base && first + e < c ? base[first + e] : none;
-}
-
-struct norm_affine {
-    float weight[VX_LANES], bias[VX_LANES];
-};
-
-VX_DEVICE struct norm_affine
-norm_affine_load(const struct vx_layer_norm_device_args *args, int32_t first)
-{
-    struct norm_affine affine;
-    norm_load(args->weight, first, args->c, 1.0f, affine.weight);
-    norm_load(args->bias, first, args->c, 0.0f, affine.bias);
-    return affine;
-}
-
-struct norm_row {
-    float mean, scale;
-};
-
-VX_DEVICE struct vx_words4 norm_apply(const struct vx_layer_norm_device_args *args,
-                                      struct vx_words4 words, int32_t first,
-                                      struct norm_row row,
-                                      const struct norm_affine *affine)
-{
-    float x[VX_LANES];
-    vx_vector_unpack(words, x);
-    VX_UNROLL
-    for (int32_t e = 0; e < VX_LANES; e++) {
-        float y = (x[e] - row.mean) * row.scale * affine->weight[e] + affine->bias[e];
-        x[e] = first + e < args->c ? vx_activate(args->activation, y) : 0.0f;
-    }
-    return vx_vector_pack(x);
-}
-
-/* The sum over an aligned group of `lanes`: a tree, and every lane gets the same bits. */
-VX_DEVICE float norm_group_sum(float value, uint32_t lanes)
-{
-    for (uint32_t mask = 1; mask < lanes; mask *= 2)
-        value += vx_shuffle_xor_float(value, mask);
-    return value;
-}
-
-/* A lane holds one unit of each of two rows, or up to four units of one row. */
-#define ROWS_MAX    2
-#define UNITS_MAX   4
-#define UNIT        (VX_LAYER_NORM_UNIT / VX_LANES) /* vectors of a unit */
-#define VECTORS_MAX (UNITS_MAX * UNIT)
-
-struct norm_held {
-    struct vx_words4 words[VECTORS_MAX];
-};
-
-VX_DEVICE struct norm_row norm_statistics(const struct vx_layer_norm_device_args *args,
-                                          const struct norm_held *held, int32_t vectors,
-                                          uint32_t lanes)
-{
-    struct norm_row row;
-    int32_t lane = (int32_t)(vx_thread() % lanes);
-    float sum = 0.0f, squares = 0.0f;
-    VX_UNROLL
-    for (int32_t k = 0; k < vectors; k++)
-        sum += norm_sum(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES, args->c);
-    row.mean = norm_group_sum(sum, lanes) / (float)args->c;
-    VX_UNROLL
-    for (int32_t k = 0; k < vectors; k++)
-        squares += norm_squares(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES,
-                                args->c, row.mean);
-    squares = norm_group_sum(squares, lanes) / (float)args->c;
-    row.scale = 1.0f / vx_sqrt(squares + args->eps);
-    return row;
 }
 
 /* A group of lanes computes a row.  `rows` and `vectors` are constants at each call, so

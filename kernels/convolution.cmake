@@ -8,4 +8,6 @@ target_sources(kernels PRIVATE
   24_conv_group_spec.c
   29_weight_tile_ref.c
   29_weight_tile_spec.c
+  33_mlp_ref.c
+  33_mlp_spec.c
 )

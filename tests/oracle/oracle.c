@@ -70,6 +70,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"windows", vx_cases_windows},
         {"samples", vx_cases_samples},
         {"convolution", vx_cases_conv},
+        {"mlp", vx_cases_mlp},
     };
     for (size_t area = 0; area < VX_COUNT(areas); area++) {
         i64 begin = vx_clock_ns(), trials = rig->trials, failures = rig->failures;

@@ -283,19 +283,20 @@ static vx_status launch(const struct job *job, i32 kernel, const void *args)
                             args, job->why);
 }
 
-static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
+void vx_conv_args_make(const struct vx_gpu_queue *device,
+                       const struct vx_conv_problem *problem,
+                       const struct vx_conv_operands *operands,
+                       struct vx_conv_device_args *args)
 {
-    const struct vx_conv_problem *problem = job->problem;
-    const struct vx_conv_operands *operands = job->operands;
     const struct vx_gpu_map *map = operands->map;
-    job->args = (struct vx_conv_device_args){
+    *args = (struct vx_conv_device_args){
         .n = problem->n,
         .v = problem->v,
         .words = vx_mask_words(problem->v),
         .nbr_stride = vx_nbr_stride(problem->v),
         .ci = problem->ci,
         .co = problem->co,
-        .groups = vx_conv_groups(problem, algorithm),
+        .groups = 1,
         .activation = (i32)operands->activation,
         .used = operands->channels,
         .in = operands->in,
@@ -304,13 +305,20 @@ static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
         .bias = operands->bias,
         .residual = operands->residual,
         .out = operands->out,
-        .blocks = vx_gpu_caps(vx_kernel_set_gpu(job->device->set))->processors,
+        .blocks = vx_gpu_caps(vx_kernel_set_gpu(device->set))->processors,
     };
     if (!map) return;
     VX_ASSERT(map->v == problem->v);
-    job->args.nbr = map->nbr;
-    job->args.masks = map->masks;
-    if (!vx_conv_sorted(algorithm)) return;
+    args->nbr = map->nbr;
+    args->masks = map->masks;
+}
+
+static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
+{
+    const struct vx_gpu_map *map = job->operands->map;
+    vx_conv_args_make(job->device, job->problem, job->operands, &job->args);
+    job->args.groups = vx_conv_groups(job->problem, algorithm);
+    if (!map || !vx_conv_sorted(algorithm)) return;
     VX_ASSERT(map->groups == job->args.groups && map->order);
     job->args.order = map->order;
     job->args.block_masks = map->block_masks;

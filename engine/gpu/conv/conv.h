@@ -32,6 +32,7 @@
 #include "engine/device.h"
 #include "engine/gpu/conv/blas.h"
 #include "engine/gpu/geometry/map.h"
+#include "kernels/06_conv_masked.h"
 
 enum vx_conv_order {
     VX_CONV_ORDER_CHAIN,
@@ -115,6 +116,12 @@ struct vx_conv_operands {
     i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */
     void *workspace;
 };
+/* What a launch of one offset, or of IMPLICIT, gets: for kernels that are more than a
+ * convolution. */
+void vx_conv_args_make(const struct vx_gpu_queue *device,
+                       const struct vx_conv_problem *problem,
+                       const struct vx_conv_operands *operands,
+                       struct vx_conv_device_args *args);
 /* The map must have been built with vx_conv_groups and vx_conv_sorted
  * of the algorithm. */
 VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,

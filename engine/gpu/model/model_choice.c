@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/geometry/top.h"
+#include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/sizes.h"
 #include "kernels/23_key_order.h"
@@ -134,6 +135,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     }
     choose(made, want->pick);
+    vx_gpu_mlp_find(made, want->pick->caps);
     *choices = made;
     return VX_OK;
 }

@@ -56,6 +56,7 @@ struct vx_gpu_choices {
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
     i32 stages[VX_SETS_MAX];        /* of each set (network/sets.h) */
+    u8 runs[VX_LAYERS_MAX];         /* by launch: launches of a run (model_mlp.h) */
     struct vx_conv_choice *choices; /* (sizes, launches) */
 };
 

@@ -4,6 +4,7 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/occupancy.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/model/model_mlp.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
 {
@@ -140,6 +141,8 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_launch *launch = &plan->launches[i];
+        struct vx_jit_wanted run;
+        if (vx_gpu_mlp_wanted(choices, i, &run)) VX_TRY(wanted_add(wanted, &run, why));
         if (!vx_gpu_is_conv(launch)) {
             enum vx_gpu_pass pass = pass_of(launch->op);
             VX_TRY(wanted_pass(wanted, pass, choices->type, why));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
+#include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_parts.h"
 #include "kernels/10_activation.h"
@@ -28,14 +29,12 @@ static const struct vx_gpu_map *map_of(const struct vx_gpu_forward *forward, i32
     return map < 0 ? NULL : &forward->maps[map];
 }
 
-static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
-                             struct vx_why *why)
+void vx_gpu_conv_operands(const struct vx_gpu_forward *forward, i32 index,
+                          struct vx_conv_operands *operands)
 {
     const struct vx_launch *launch = &forward->choices->plan->launches[index];
     const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
-    struct vx_conv_problem problem;
-    vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
-    struct vx_conv_operands operands = {
+    *operands = (struct vx_conv_operands){
         .map = map_of(forward, index),
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .weight = weight.weight,
@@ -47,7 +46,16 @@ static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
         .workspace = forward->block + forward->places->workspace,
     };
     if (launch->node->residual)
-        operands.residual = vx_gpu_tensor(forward, launch->inputs[1]);
+        operands->residual = vx_gpu_tensor(forward, launch->inputs[1]);
+}
+
+static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
+                             struct vx_why *why)
+{
+    struct vx_conv_problem problem;
+    struct vx_conv_operands operands;
+    vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
+    vx_gpu_conv_operands(forward, index, &operands);
     return vx_conv_launch(&forward->queue, &problem,
                           vx_gpu_choice_get(forward->choices, index, problem.n),
                           &operands, why);
@@ -70,12 +78,12 @@ static vx_status launch_batch_norm(const struct vx_gpu_forward *forward, i32 ind
     return vx_gpu_pass_launch(forward, VX_GPU_BATCH_NORM, &args, why);
 }
 
-static vx_status launch_layer_norm(const struct vx_gpu_forward *forward, i32 index,
-                                   struct vx_why *why)
+void vx_gpu_layer_norm_args(const struct vx_gpu_forward *forward, i32 index,
+                            struct vx_layer_norm_device_args *args)
 {
     const struct vx_launch *launch = &forward->choices->plan->launches[index];
     const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
-    const struct vx_layer_norm_device_args args = {
+    *args = (struct vx_layer_norm_device_args){
         .n = rows_of(forward, index),
         .c = vx_gpu_channels(forward, launch->output),
         .cp = vx_gpu_padded(forward, launch->output),
@@ -86,6 +94,13 @@ static vx_status launch_layer_norm(const struct vx_gpu_forward *forward, i32 ind
         .bias = weight.bias,
         .out = vx_gpu_tensor(forward, launch->output),
     };
+}
+
+static vx_status launch_layer_norm(const struct vx_gpu_forward *forward, i32 index,
+                                   struct vx_why *why)
+{
+    struct vx_layer_norm_device_args args;
+    vx_gpu_layer_norm_args(forward, index, &args);
     return vx_gpu_pass_launch(forward, VX_GPU_LAYER_NORM, &args, why);
 }
 
@@ -338,9 +353,14 @@ vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
 {
     const struct vx_plan *plan = forward->choices->plan;
     VX_TRY(vx_gpu_norm_samples(forward, stage, why));
-    for (i32 i = vx_plan_stage_begin(plan, stage); i < plan->stage_ends[stage]; i++) {
+    for (i32 i = vx_plan_stage_begin(plan, stage), count; i < plan->stage_ends[stage];
+         i += count) {
         vx_panic_note("launch", (u64)i);
-        if (rows_of(forward, i)) VX_TRY(launch_one(forward, i, why));
+        count = vx_gpu_mlp_count(forward, i);
+        if (count > 1)
+            VX_TRY(vx_gpu_mlp_launch(forward, i, why));
+        else if (rows_of(forward, i))
+            VX_TRY(launch_one(forward, i, why));
     }
     return VX_OK;
 }

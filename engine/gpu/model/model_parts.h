@@ -14,6 +14,7 @@
 #define VX_ENGINE_GPU_MODEL_PARTS_H
 
 #include "engine/gpu/model/model_launch.h"
+#include "kernels/12_norm.h"
 
 static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tensor)
 {
@@ -40,5 +41,11 @@ static inline vx_status vx_gpu_pass_launch(const struct vx_gpu_forward *forward,
     return vx_kernel_launch(forward->queue.set, forward->queue.stream, &kernel, args,
                             why);
 }
+
+/* What the launch of a convolution or linear layer, and of a layer norm, reads and writes. */
+void vx_gpu_conv_operands(const struct vx_gpu_forward *forward, i32 index,
+                          struct vx_conv_operands *operands);
+void vx_gpu_layer_norm_args(const struct vx_gpu_forward *forward, i32 index,
+                            struct vx_layer_norm_device_args *args);
 
 #endif
