@@ -2,6 +2,7 @@
 #include "engine/gpu/run/round_dense.h"
 
 #include "engine/gpu/geometry/map_parts.h"
+#include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/run/round_geometry.h"
 #include "engine/plan/dense.h"
 #include "kernels/28_to_dense_device.h"
@@ -98,6 +99,7 @@ vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round, struct vx_why *w
     const size_t jobs = (size_t)host.count * sizeof *host.jobs;
     const size_t found = (size_t)host.count * sizeof *host.found;
     i64 most = 0;
+    if (!vx_gpu_dense_bytes(round->model->plan)) return VX_OK;
     for (i32 i = 0; i < round->members_count; i++) {
         i64 mine = member_ask(round, i, &host);
         if (mine > most) most = mine;
