@@ -1,17 +1,19 @@
 /* Dense outputs on the fake GPU: the same bytes as on the CPU, which rounds the same numbers
  * in the same way, and the same sentence for a voxel outside of a shape; in a batch, from
- * the store, of sets that follow from logits, and of more samples than are made at a time.
+ * the store, of sets that follow from logits, in a client's memory, and when a call fails.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#define _GNU_SOURCE
 #include "engine/base/process/alloc.h"
-#include "engine/gpu/model/model_dense.h"
 #include "tests/support/gpu_rig.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h> /* memfd_create */
+#include <unistd.h>
 
 /* Layers that only move numbers: of set 0, of a coarser one, and of live children. */
 #define HEAD "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":8}},\"layers\":["
@@ -336,86 +338,68 @@ START_TEST(other_networks_keep_other_geometries)
 }
 END_TEST
 
-/* --- samples a few at a time --- */
-
-static const struct {
-    const char *shape;
-    i32 at[3], samples;
-    size_t device_bytes; /* less than the tensor */
-} parts[] = {
-    {"[8,16,16]", {8, 16, 16}, 40, VX_RIG_DEVICE_BYTES}, /* 14 at a time */
-    {"[16,32,128]", {16, 32, 128}, 12, 8 << 20},         /* each is more than a part */
-    {"[1,1,1]", {1, 1, 1}, VX_SAMPLE_MAX + 1, VX_RIG_DEVICE_BYTES},
-};
-
-/* One voxel in most samples, somewhere else in each: as on the CPU. */
-START_TEST(samples_a_few_at_a_time)
+/* Every call of the driver fails once: the request fails, and the next one is right. */
+START_TEST(a_failing_call_fails_one_request)
 {
-    const i32 *shape = parts[_i].at, samples = parts[_i].samples;
-    const size_t bytes =
-        (size_t)samples * 8 * (size_t)(shape[0] * shape[1] * shape[2]) * sizeof(f32);
-    char json[1024];
-    snprintf(json, sizeof json,
-             HEAD "{\"name\":\"z\",\"op\":\"to_dense\",\"input\":\"feats\",\"shape\":"
-                  "%s}],\"outputs\":[{\"layer\":\"z\"}],\"limits\":{\"voxels_max\":600}}",
-             parts[_i].shape);
-    vx_gpu_rig_reopen(parts[_i].device_bytes, NULL);
-    vx_gpu_rig_write("fp32", json, 3);
-    struct vx_model *models[] = {vx_rig_load(vx_rig_root), vx_gpu_rig_load(vx_rig_root)};
-    struct vx_engine *engines[] = {vx_rig_engine, vx_gpu_rig_engine};
-    i32 *coords = vx_alloc((size_t)samples * 4 * sizeof *coords), n = 0;
-    f32 *feats = vx_alloc((size_t)samples * 8 * sizeof *feats);
-    u8 *out[2];
-    for (i32 b = samples - 1; b >= 0; b--) {
-        if (b % 5 == 3 && b != samples - 1) continue;
-        for (i32 c = 0; c < 8; c++) feats[8 * n + c] = (f32)(1 + b * 8 + c);
-        const i32 at[4] = {b, b * 3 % shape[0], b * 7 % shape[1], b * 11 % shape[2]};
-        memcpy(coords + 4 * n++, at, sizeof at);
+    vx_gpu_rig_write("fp32", networks[_i].json, 3);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    struct request *first = request_open(GOOD, _i), *truth = request_open(GOOD, _i);
+    run(vx_gpu_rig_engine, model, &first, 1); /* uploads the weights */
+    const i64 before = vx_fake_calls();
+    run(vx_gpu_rig_engine, model, &truth, 1);
+    const i64 calls = vx_fake_calls() - before;
+    check_end(truth, GOOD, _i);
+    for (i64 nth = 1; nth <= calls; nth++) {
+        struct request *failed = request_open(GOOD, _i), *next = request_open(GOOD, _i);
+        vx_fake_set(&(struct vx_fake_settings){.fail_call = nth, .fail_code = 2});
+        run(vx_gpu_rig_engine, model, &failed, 1);
+        vx_fake_set(&(struct vx_fake_settings){0});
+        run(vx_gpu_rig_engine, model, &next, 1);
+        ck_assert_msg(failed->item.status.fault != NULL, "call %d", (int)nth);
+        check_bits(next, truth, true);
+        vx_free(failed);
+        vx_free(next);
     }
-    for (i32 device = 0; device < 2; device++) {
-        struct vx_item item = {.coords = coords,
-                               .coords_columns = 4,
-                               .voxels = n,
-                               .feats = feats,
-                               .feats_dtype = VX_DTYPE_F32,
-                               .asks = 1};
-        struct vx_batch batch = {.items = &item, .items_count = 1};
-        struct vx_asked asked;
-        out[device] = vx_alloc(bytes);
-        memset(out[device], UNTOUCHED, bytes);
-        vx_engine_submit(engines[device], models[device], &batch);
-        while (vx_engine_under_way(engines[device])) {
-            while (vx_engine_asked(engines[device], &asked)) {
-                ck_assert_int_eq(item.rows[0], samples);
-                item.outputs[0] = out[device];
-                vx_engine_place(engines[device], &batch, 0);
-            }
-            (void)vx_engine_collect(engines[device], true);
-        }
-        ck_assert_msg(!item.status.fault, "%s", item.why.text);
-    }
-    ck_assert(!memcmp(out[0], out[1], bytes));
-    for (i32 device = 0; device < 2; device++) {
-        vx_free(out[device]);
-        vx_engine_unload(engines[device], &models[device]);
-    }
-    vx_free(coords);
-    vx_free(feats);
+    vx_free(first);
+    vx_free(truth);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
 }
 END_TEST
 
-/* A sample must fit: it is part of what the smallest request needs. */
-START_TEST(a_tensor_that_does_not_fit_is_refused)
+/* Coordinates, features and outputs in memory of another process on the device: the host
+ * cannot say which row lies outside. */
+START_TEST(in_memory_of_a_client)
 {
-    vx_gpu_rig_reopen(4 << 20, NULL);
-    vx_gpu_rig_write("fp32",
-                     HEAD "{\"name\":\"z\",\"op\":\"to_dense\",\"input\":\"feats\","
-                          "\"shape\":[16,64,128]}],\"outputs\":[{\"layer\":\"z\"}]}",
-                     3);
-    struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
-    ck_assert_int_eq(vx_status_code(load.status), VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_msg(strstr(load.why.text, "the smallest request is 1 voxels") != NULL, "%s",
-                  load.why.text);
+    const size_t bytes = sizeof(struct request);
+    u8 handle[VX_IPC_HANDLE_BYTES];
+    struct vx_why why = {{0}};
+    void *memory;
+    int fd = memfd_create("client", MFD_CLOEXEC);
+    ck_assert(!ftruncate(fd, (off_t)bytes));
+    vx_fake_handle(getpid(), fd, bytes, handle);
+    vx_gpu_rig_write("fp32", networks[STAGES].json, 3);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    vx_status status = vx_engine_import(vx_gpu_rig_engine, handle, bytes, &why, &memory);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    for (i32 kind = GOOD; kind <= ABOVE; kind += ABOVE - GOOD) {
+        struct request *truth = request_open(kind, STAGES), *there = memory;
+        *there = *truth;
+        there->item.coords = there->coords;
+        there->item.feats = there->feats;
+        there->item.outputs[RELU] = there->out[RELU];
+        there->item.on_device = VX_ITEM_OUTPUT(OUTPUTS) - 1; /* all bits below */
+        there->item.coords_change = true;
+        run(vx_gpu_rig_engine, model, &truth, 1);
+        run(vx_gpu_rig_engine, model, &there, 1);
+        if (kind == GOOD) check_bits(there, truth, true);
+        if (kind == ABOVE)
+            ck_assert_ptr_nonnull(
+                strstr(there->item.why.text, "'z': voxel (4, 6, 0, 0) " OUTSIDE));
+        vx_free(truth);
+    }
+    vx_engine_release(vx_gpu_rig_engine, &memory);
+    close(fd);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
 }
 END_TEST
 
@@ -429,8 +413,8 @@ int main(void)
     tcase_add_loop_test(tcase, mates_are_answered, 0, NETWORKS * KINDS);
     tcase_add_test(tcase, what_is_kept_may_lie_outside);
     tcase_add_test(tcase, other_networks_keep_other_geometries);
-    tcase_add_loop_test(tcase, samples_a_few_at_a_time, 0, VX_COUNT(parts));
-    tcase_add_test(tcase, a_tensor_that_does_not_fit_is_refused);
+    tcase_add_loop_test(tcase, a_failing_call_fails_one_request, 0, NETWORKS);
+    tcase_add_test(tcase, in_memory_of_a_client);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
