@@ -86,8 +86,8 @@ vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round, struct vx_why *w
     const bool first = !round->stage, last = vx_gpu_round_stage_last(round);
     if (first) begin(round);
     VX_TRY(geometry_launch(round, why));
-    if (!first) VX_TRY(stage_mark(lane, round->stage, 1, why));
     if (last) VX_TRY(vx_gpu_round_dense_launch(round, why));
+    if (!first) VX_TRY(stage_mark(lane, round->stage, 1, why));
     if (last && vx_gpu_round_wants_places(round))
         VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
     if (first) {

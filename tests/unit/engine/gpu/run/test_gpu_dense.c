@@ -135,30 +135,54 @@ static struct request *request_open(i32 kind, i32 network)
     return it;
 }
 
+struct sent {
+    struct vx_item items[VX_BATCH_ITEMS_MAX];
+    struct vx_batch batch;
+    struct request *const *requests;
+};
+
+static void send(struct vx_engine *engine, struct vx_model *model, struct sent *sent,
+                 i32 count)
+{
+    sent->batch = (struct vx_batch){.items = sent->items, .items_count = count};
+    for (i32 i = 0; i < count; i++) sent->items[i] = sent->requests[i]->item;
+    vx_engine_submit(engine, model, &sent->batch);
+}
+
+static void place(struct vx_engine *engine, struct sent *sent, i32 at)
+{
+    struct vx_item *item = &sent->items[at];
+    for (i32 o = FEATS; o < OUTPUTS; o++) {
+        ck_assert_int_le(item->rows[o], SAMPLES);
+        if (item->asks >> o & 1) item->outputs[o] = sent->requests[at]->out[o];
+    }
+    vx_engine_place(engine, &sent->batch, at);
+}
+
+/* Until both batches have ended, of which the second may have no items. */
+static void await(struct vx_engine *engine, struct sent sent[2])
+{
+    const i32 count = sent[0].batch.items_count + sent[1].batch.items_count;
+    struct vx_asked asked;
+    for (i32 calls = 0; vx_engine_under_way(engine); calls++) {
+        ck_assert_int_le(calls, 5 * count);
+        while (vx_engine_asked(engine, &asked))
+            for (i32 i = 0; i < asked.count; i++)
+                place(engine, &sent[asked.batch == &sent[1].batch], asked.items[i]);
+        (void)vx_engine_collect(engine, true);
+    }
+    for (i32 b = 0; b < 2; b++)
+        for (i32 i = 0; i < sent[b].batch.items_count; i++)
+            sent[b].requests[i]->item = sent[b].items[i];
+}
+
 /* Runs them as one batch on the engine. */
 static void run(struct vx_engine *engine, struct vx_model *model,
                 struct request *const *requests, i32 count)
 {
-    struct vx_item items[VX_BATCH_ITEMS_MAX];
-    struct vx_batch batch = {.items = items, .items_count = count};
-    struct vx_asked asked;
-    for (i32 i = 0; i < count; i++) items[i] = requests[i]->item;
-    vx_engine_submit(engine, model, &batch);
-    for (i32 calls = 0; vx_engine_under_way(engine); calls++) {
-        ck_assert_int_le(calls, 5 * count);
-        while (vx_engine_asked(engine, &asked))
-            for (i32 i = 0; i < asked.count; i++) {
-                const i32 at = asked.items[i];
-                for (i32 o = FEATS; o < OUTPUTS; o++) {
-                    ck_assert_int_le(items[at].rows[o], SAMPLES);
-                    if (items[at].asks >> o & 1)
-                        items[at].outputs[o] = requests[at]->out[o];
-                }
-                vx_engine_place(engine, &batch, at);
-            }
-        (void)vx_engine_collect(engine, true);
-    }
-    for (i32 i = 0; i < count; i++) requests[i]->item = items[i];
+    struct sent sent[2] = {{.requests = requests}};
+    send(engine, model, &sent[0], count);
+    await(engine, sent);
 }
 
 static void check_end(const struct request *request, i32 kind, i32 network)
@@ -264,6 +288,34 @@ START_TEST(mates_are_answered)
         }
     }
     for (i32 k = 0; k < KINDS; k++) vx_free(lone[k]);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+}
+END_TEST
+
+/* Two batches of one model at once: each has its own voxels, questions and places. */
+START_TEST(two_lanes)
+{
+    static const i32 kinds[2][3] = {{ABOVE, GOOD, STORED},
+                                    {THREE_COLUMNS, CHILD, OWN_SHAPE}};
+    vx_gpu_rig_write("fp32", networks[_i].json, 3);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    struct request *lone[2][3], *requests[2][3];
+    struct sent sent[2] = {{.requests = requests[0]}, {.requests = requests[1]}};
+    for (i32 k = 0; k < 6; k++) {
+        lone[k / 3][k % 3] = request_open(kinds[k / 3][k % 3], _i);
+        requests[k / 3][k % 3] = request_open(kinds[k / 3][k % 3], _i);
+        run(vx_gpu_rig_engine, model, &lone[k / 3][k % 3], 1);
+    }
+    vx_fake_set(&(struct vx_fake_settings){.event_polls = 3}); /* work runs later */
+    for (i32 b = 0; b < 2; b++) send(vx_gpu_rig_engine, model, &sent[b], 3);
+    await(vx_gpu_rig_engine, sent);
+    vx_fake_set(&(struct vx_fake_settings){0});
+    for (i32 k = 0; k < 6; k++) {
+        check_end(requests[k / 3][k % 3], kinds[k / 3][k % 3], _i);
+        check_bits(requests[k / 3][k % 3], lone[k / 3][k % 3], true);
+        vx_free(requests[k / 3][k % 3]);
+        vx_free(lone[k / 3][k % 3]);
+    }
     vx_engine_unload(vx_gpu_rig_engine, &model);
 }
 END_TEST
@@ -411,6 +463,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, alone, 0, NETWORKS);
     tcase_add_loop_test(tcase, mates_are_answered, 0, NETWORKS * KINDS);
+    tcase_add_loop_test(tcase, two_lanes, 0, NETWORKS);
     tcase_add_test(tcase, what_is_kept_may_lie_outside);
     tcase_add_test(tcase, other_networks_keep_other_geometries);
     tcase_add_loop_test(tcase, a_failing_call_fails_one_request, 0, NETWORKS);
