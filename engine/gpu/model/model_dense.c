@@ -73,6 +73,7 @@ static vx_status cells_write(const struct dense *it, i32 first, i32 samples,
     return vx_gpu_map_launch(&forward->queue, "dense_cells", &args, why);
 }
 
+/* Memory of a client on the device is written in place. */
 static vx_status samples_write(const struct dense *it, i32 first, i32 samples,
                                struct vx_why *why)
 {
@@ -84,6 +85,8 @@ static vx_status samples_write(const struct dense *it, i32 first, i32 samples,
     const size_t row_bytes = (size_t)cp * (size_t)plan->options.element_bytes;
     u8 *cells = forward->block + forward->places->workspace;
     u8 *staged = cells + vx_add_line(0, staging->cells_bytes);
+    const bool there = item->on_device & VX_ITEM_OUTPUT(it->output);
+    u8 *to = (u8 *)item->outputs[it->output] + (size_t)first * staging->sample_bytes;
     struct vx_to_dense_device_args args = {
         .samples = samples,
         .c = staging->layer->channels,
@@ -91,17 +94,15 @@ static vx_status samples_write(const struct dense *it, i32 first, i32 samples,
         .number = vx_gpu_number_of(staging->dtype),
         .cells = (const void *)cells,
         .in = (const u8 *)vx_gpu_tensor(forward, tensor) + (size_t)it->row * row_bytes,
-        .out = staged,
+        .out = there ? to : staged,
     };
     memcpy(args.shape, staging->layer->shape, sizeof args.shape);
     VX_TRY(cells_write(it, first, samples, why));
     VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_TO_DENSE, &args, why));
-    return vx_gpu_item_out(
-        &forward->queue, item->on_device & VX_ITEM_OUTPUT(it->output),
-        &(struct vx_gpu_copy){(u8 *)item->outputs[it->output] +
-                                  (size_t)first * staging->sample_bytes,
-                              staged, (size_t)samples * staging->sample_bytes},
-        why);
+    if (there) return VX_OK;
+    return vx_gpu_copy_out(
+        forward->gpu, forward->queue.stream,
+        &(struct vx_gpu_copy){to, staged, (size_t)samples * staging->sample_bytes}, why);
 }
 
 /* The stream makes what comes next in the same memory when the copy has left. */

@@ -1,7 +1,8 @@
 /* model_dense - outputs that are dense tensors: written on the device, and copied out.
  *
  * A few samples of an item are made at a time, as many as fit VX_GPU_DENSE_BYTES, but at
- * least one, so that the memory depends neither on the request nor on its batch.
+ * least one, so that the memory depends neither on the request nor on its batch.  An output
+ * that lies on the device is written there, without a copy.
  *
  *   bytes = vx_gpu_dense_bytes(plan);                         (of the workspace)
  *   VX_TRY(vx_gpu_dense_output(&forward, output, &why));      (vx_gpu_forward_outputs)

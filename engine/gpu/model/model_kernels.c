@@ -118,8 +118,10 @@ static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_p
     count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->levels)
         count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
-    if (plan->ordered_count)
-        count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    bool sorted = false;
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        sorted = sorted || vx_plan_is_sorted(&plan->ordered[o]);
+    if (sorted) count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->stages_count > 1)
         count +=
             vx_gpu_occupancy_kernels(type, kernels + count, VX_GPU_WANTED_MAX - count);
