@@ -20,6 +20,8 @@ target_sources(kernels PRIVATE
   19_softmax_spec.c
   20_curve_device_ref.c
   20_curve_spec.c
+  28_to_dense_device_ref.c
+  28_to_dense_spec.c
   30_sample_pool_ref.c
   30_sample_pool_spec.c
 )

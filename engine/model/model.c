@@ -159,18 +159,6 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
     return status;
 }
 
-static vx_status model_check_gpu(const struct vx_network *network, struct vx_why *why)
-{
-    for (i32 i = 0; i < network->layers_count; i++) {
-        const struct vx_layer *layer = &network->layers[i];
-        VX_ENSURE_WHY(layer->op != VX_OP_TO_DENSE, why, UNIMPLEMENTED,
-                      "a layer runs on the CPU device only",
-                      "%s: layer \"%.*s\": %s runs on the CPU device only, not on a GPU",
-                      network->label, VX_NAME_SHOWN, layer->name, vx_op_name(layer->op));
-    }
-    return VX_OK;
-}
-
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
@@ -181,7 +169,6 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
-    if (gpu) VX_TRY(model_check_gpu(model->network, why));
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));

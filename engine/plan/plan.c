@@ -175,6 +175,10 @@ static void plan_order(struct vx_plan *plan)
         plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
         plan_ordered(plan, launch->set)->samples = true;
     }
+    for (i32 i = 0; plan->options.staged && i < network->outputs_count; i++) {
+        const struct vx_layer *layer = &network->layers[network->outputs[i].layer];
+        if (layer->op == VX_OP_TO_DENSE) plan_ordered(plan, layer->set)->dense = true;
+    }
 }
 
 vx_status vx_plan_build(const struct vx_graph *graph,

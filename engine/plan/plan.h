@@ -57,12 +57,19 @@ struct vx_launch {
     i32 output;                      /* index of a tensor */
 };
 
-/* A set whose rows are needed in canonical order: ascending by sample, x, y, z. */
+/* A set whose rows are needed in canonical order, ascending by sample, x, y, z; or whose
+ * voxels are needed. */
 struct vx_plan_ordered {
     i32 set;
     bool output;  /* network->coords of the same index is about it */
     bool samples; /* a layer has sums over the voxels of a sample, or lies on samples */
+    bool dense;   /* staged plan only: an output is a dense tensor of it */
 };
+/* False: only the voxels of its rows are needed, in any order. */
+static inline bool vx_plan_is_sorted(const struct vx_plan_ordered *ordered)
+{
+    return ordered->output || ordered->samples;
+}
 
 struct vx_plan {
     const struct vx_graph *graph;

@@ -6,6 +6,7 @@
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
 #include "kernels/14_rows.h"
+#include "kernels/28_to_dense_device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,10 +25,11 @@ union args {
     struct vx_add_device_args add;
     struct vx_layer_norm_device_args layer_norm;
     struct vx_rows_args rows;
+    struct vx_to_dense_device_args to_dense;
 };
-enum { ACTIVATION, ADD, LAYER_NORM, ROWS_IN, ROWS_OUT, KERNELS };
-static const char *const names[KERNELS] = {"activation", "add", "layer_norm", "rows_in",
-                                           "rows_out"};
+enum { ACTIVATION, ADD, LAYER_NORM, ROWS_IN, ROWS_OUT, TO_DENSE, KERNELS };
+static const char *const names[KERNELS] = {"activation", "add",      "layer_norm",
+                                           "rows_in",    "rows_out", "to_dense"};
 
 struct pointwise {
     struct vx_bench *bench;
@@ -47,6 +49,25 @@ static vx_status pointwise_run(void *context, struct vx_why *why)
     const struct vx_workbench *bench = &pointwise->bench->bench;
     return vx_kernel_launch(bench->set, bench->stream,
                             &pointwise->wanted[pointwise->kernel], &pointwise->args, why);
+}
+
+/* Requests have no TF32. */
+static i32 number_of(const struct pointwise *at)
+{
+    return (i32)(at->type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : at->type);
+}
+
+/* A voxel in every place, in the order of a request: all rows are read. */
+static void to_dense_args(struct pointwise *at)
+{
+    at->args.to_dense = (struct vx_to_dense_device_args){.samples = 1,
+                                                         .c = at->c,
+                                                         .cp = at->cp,
+                                                         .shape = {1, 1, (i32)at->n},
+                                                         .number = number_of(at),
+                                                         .cells = at->rows,
+                                                         .in = at->a,
+                                                         .out = at->out};
 }
 
 static void pointwise_args(struct pointwise *at)
@@ -69,11 +90,9 @@ static void pointwise_args(struct pointwise *at)
                                                               .bias = at->vector,
                                                               .out = at->out};
     if (at->kernel == ROWS_IN || at->kernel == ROWS_OUT)
-        args->rows = (struct vx_rows_args){
-            at->n,    at->c,
-            at->cp,   (i32)(at->type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : at->type),
-            at->rows, at->a,
-            at->out};
+        args->rows = (struct vx_rows_args){at->n,    at->c, at->cp, number_of(at),
+                                           at->rows, at->a, at->out};
+    if (at->kernel == TO_DENSE) to_dense_args(at);
 }
 
 static vx_status pointwise_alloc(struct pointwise *at, struct vx_why *why)

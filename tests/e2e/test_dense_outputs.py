@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Global pools, labels and dense tensors through the daemon, against numpy: over the wire, in
-shared memory, by the stock client, by the command line, in batches, and outside of the shape."""
+shared memory, by the stock client, by the command line, in batches, and outside of the shape; on
+the CPU and on the fake GPU."""
+import json
 import os
 import subprocess
 import threading
@@ -72,12 +74,17 @@ def model():
     return Ends()
 
 
-@pytest.fixture(scope="module")
-def daemon(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ends")
+@pytest.fixture(scope="module", params=["cpu", "fake:0"])
+def daemon(request, model, tmp_path_factory):
+    """Limits and a warm-up that are small enough for plain C on the fake GPU."""
+    folder, work = tmp_path_factory.mktemp("ends"), tmp_path_factory.mktemp("daemon")
     model.write(folder, model.OUTPUTS)
-    with Daemon(folder, tmp_path_factory.mktemp("daemon"), "--device", "cpu", "--client-shm",
-                "local", "--arena-bytes", "256M") as one:
+    path = folder / "ends" / "network.json"
+    small = {"precision": "fp32", "limits": {"voxels_max": 4000}, "warmup": [20]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | small))
+    gpu = ["--device-bytes", "256M", "--kernel-cache", str(work / "kernels")]
+    with Daemon(folder, work, "--device", request.param, "--client-shm", "local",
+                "--arena-bytes", "256M", *(gpu if request.param != "cpu" else [])) as one:
         yield one
 
 

@@ -69,6 +69,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"parts", vx_cases_parts},
         {"windows", vx_cases_windows},
         {"samples", vx_cases_samples},
+        {"dense", vx_cases_dense},
         {"convolution", vx_cases_conv},
         {"mlp", vx_cases_mlp},
     };

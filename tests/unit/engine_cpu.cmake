@@ -17,6 +17,7 @@ foreach(name geometry geometry_cache geometry_predict geometry_room geometry_set
 endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
+vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
 vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_levels LIBS kernels base m
   SOURCES tests/support/level_truth.c tests/support/kernel_cloud.c tests/support/voxels.c)

@@ -269,7 +269,7 @@ struct joining {
     const struct vx_gpu_join *join;
     struct vx_join_rows_args rows[1 + 2 * VX_SETS_MAX];
     i32 rows_count;
-    struct vx_join_map_args *maps; /* of maps, and of the keys of ordered sets */
+    struct vx_join_map_args *maps; /* of maps, and of both keys of ordered sets */
     i32 maps_count;
 };
 
@@ -348,27 +348,24 @@ static vx_status join_lists(struct vx_kernel_set *set, struct vx_gpu_upload *upl
     return VX_OK;
 }
 
-/* The keys of an ordered set: copied as the masks of a map are, two words to a row. */
+/* Keys, in a list of words: copied as the masks of a map are, two to a row. */
 static vx_status join_keys(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                           struct joining *joining, i32 ordered, struct vx_why *why)
+                           struct joining *joining, const struct list *list,
+                           struct vx_why *why)
 {
     const struct vx_gpu_join *join = joining->join;
     const size_t count = (size_t)join->pieces_count;
     i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
     struct part pieces, shares;
-    const i32 on = join->ordered_sets[ordered];
-    if (!join->ordered[ordered].sorted) return VX_OK;
-    if (join->skip && join->skip->ordered[ordered]) return VX_OK;
-    bases_make(join, on, bases);
+    if (!list->to) return VX_OK;
+    bases_make(join, list->set, bases);
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
     VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < join->pieces_count; i++) {
-        const i64 n = set_rows(&join->pieces[i], on);
+        const i64 n = set_rows(&join->pieces[i], list->set);
         chunks[i] = vx_join_chunks(2 * n);
         ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
-            .n = n,
-            .base = bases[i],
-            .masks = (const u32 *)(const void *)join->pieces[i].ordered[ordered].sorted};
+            .n = n, .base = bases[i], .masks = (const u32 *)list->of[i]};
     }
     joining->maps[joining->maps_count++] = (struct vx_join_map_args){
         .count = join->pieces_count,
@@ -376,8 +373,24 @@ static vx_status join_keys(struct vx_kernel_set *set, struct vx_gpu_upload *uplo
         .words = 2,
         .shares = shares.device,
         .pieces = pieces.device,
-        .masks = (u32 *)(void *)join->ordered[ordered].sorted};
+        .masks = (u32 *)list->to};
     return VX_OK;
+}
+
+static vx_status join_ordered(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
+                              struct joining *joining, i32 o, struct vx_why *why)
+{
+    const struct vx_gpu_join *join = joining->join;
+    const struct vx_gpu_ordered *whole = &join->ordered[o];
+    struct list sorted = {.set = join->ordered_sets[o], .to = (void *)whole->sorted};
+    struct list keys = {.set = sorted.set, .to = (void *)whole->keys};
+    if (join->skip && join->skip->ordered[o]) return VX_OK;
+    for (i32 i = 0; i < join->pieces_count; i++) {
+        sorted.of[i] = (void *)join->pieces[i].ordered[o].sorted;
+        keys.of[i] = (void *)join->pieces[i].ordered[o].keys;
+    }
+    VX_TRY(join_keys(set, upload, joining, &sorted, why));
+    return join_keys(set, upload, joining, &keys, why);
 }
 
 /* How many numbers a row of the set that a map reads has in it. */
@@ -426,7 +439,7 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
                              struct vx_why *why)
 {
     const size_t from = upload->used;
-    const size_t most = (size_t)join->keys_count + (size_t)join->ordered_count;
+    const size_t most = (size_t)join->keys_count + 2 * (size_t)join->ordered_count;
     struct joining joining = {.join = join};
     struct part maps;
     VX_ASSERT(join->pieces_count >= 1);
@@ -438,7 +451,7 @@ vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
         if (!join->skip || !join->skip->maps[k])
             VX_TRY(join_map(queue->set, upload, &joining, k, why));
     for (i32 o = 0; o < join->ordered_count; o++)
-        VX_TRY(join_keys(queue->set, upload, &joining, o, why));
+        VX_TRY(join_ordered(queue->set, upload, &joining, o, why));
     VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     for (i32 i = 0; i < joining.rows_count; i++)
         if (joining.rows[i].blocks)

@@ -30,12 +30,14 @@
 #include "engine/base/limits.h"
 #include "engine/gpu/geometry/upload.h"
 
-/* The canonical order of the rows of a set (ranks.h), on the device.  NULL: not needed. */
+/* The canonical order of the rows of a set (ranks.h), and their voxels, on the device.
+ * NULL: not needed. */
 struct vx_gpu_ordered {
     i32 *rank;   /* (rows) the place of a row */
     i32 *coords; /* (rows, 4) of the voxels; of a piece alone */
     i32 *order;  /* (rows) the row at a place */
     u64 *sorted; /* (rows) the keys of the voxels */
+    u64 *keys;   /* (rows) the key of each row's voxel */
 };
 
 struct vx_gpu_piece {
@@ -95,7 +97,8 @@ struct vx_gpu_join {
     const struct vx_map_key *keys;
     i32 keys_count;
     i32 *rows; /* (N) device out: first row of the piece + row in the piece */
-    /* The same for ranks, orders and keys: (ordered_count) sets, and where they go. */
+    /* The same for ranks and orders, and keys as they are: (ordered_count) sets, and where
+     * they go. */
     const i32 *ordered_sets;
     const struct vx_gpu_ordered *ordered;
     i32 ordered_count;

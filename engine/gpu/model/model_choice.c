@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/geometry/top.h"
+#include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/sizes.h"
@@ -350,6 +351,7 @@ static size_t places_ranks(const struct vx_plan *plan, const struct vx_gpu_place
 {
     size_t most = 0;
     for (i32 o = 0; o < plan->ordered_count; o++) {
+        if (!vx_plan_is_sorted(&plan->ordered[o])) continue;
         size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
         if (wanted > most) most = wanted;
     }
@@ -407,8 +409,9 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         places->sorted[i].offset = at;
         at = vx_add_line(at, vx_gpu_order_bytes(&want));
     }
-    const size_t ranks = places_ranks(plan, places);
+    const size_t ranks = places_ranks(plan, places), dense = vx_gpu_dense_bytes(plan);
     if (ranks > workspace) workspace = ranks;
+    if (dense > workspace) workspace = dense;
     at = places_samples(plan, at, places);
     places->workspace = at;
     places->bytes = vx_add_line(places->workspace, workspace);

@@ -18,7 +18,8 @@
  *   join       rows and maps of all pieces as one, if there are several pieces
  *   pieces     rows (of one set) and maps of the pieces that the store does not keep
  *   sorted     row orders
- *   workspace  the largest workspace of a convolution, or before that of ranks.h
+ *   workspace  the largest workspace of a convolution; before that of ranks.h, and after
+ *              the last layer of model_dense.h
  * With stages (plan.h) sets are made while tensors are alive: then the coordinates and the
  * scratch memory lie behind the tensors, that for sorting behind the indices, and all is laid
  * out by bounds, once.

@@ -4,6 +4,7 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/occupancy.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/model/model_mlp.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
@@ -39,6 +40,7 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_SAMPLE_CHUNKS] = "sample_chunks",
         [VX_GPU_SAMPLE_POOL] = "sample_pool",
         [VX_GPU_SOFTMAX] = "softmax",
+        [VX_GPU_TO_DENSE] = "to_dense",
         [VX_GPU_ARGMAX] = "argmax",
         [VX_GPU_CONV_GROUP] = "conv_group",
         [VX_GPU_POOL] = "pool",
@@ -117,11 +119,15 @@ static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_p
     count += vx_gpu_pieces_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->levels)
         count += vx_gpu_levels_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
-    if (plan->ordered_count)
-        count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
+    bool sorted = false;
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        sorted = sorted || vx_plan_is_sorted(&plan->ordered[o]);
+    if (sorted) count += vx_gpu_ranks_kernels(kernels + count, VX_GPU_WANTED_MAX - count);
     if (plan->stages_count > 1)
         count +=
             vx_gpu_occupancy_kernels(type, kernels + count, VX_GPU_WANTED_MAX - count);
+    if (vx_gpu_dense_bytes(plan))
+        count += vx_gpu_dense_kernels(type, kernels + count, VX_GPU_WANTED_MAX - count);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
 }

@@ -47,6 +47,7 @@ enum vx_gpu_pass {
     VX_GPU_SAMPLE_CHUNKS,
     VX_GPU_SAMPLE_POOL,
     VX_GPU_SOFTMAX,
+    VX_GPU_TO_DENSE,
     VX_GPU_PASSES_COUNT
 };
 /* The binary of a pass over tensors of `type`. */

@@ -2,16 +2,10 @@
 #include "engine/gpu/model/model_launch.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/model/model_parts.h"
+#include "engine/plan/dense.h"
 #include "kernels/14_rows.h"
-
-/* vx_dtype and vx_number have the same values (cpu.h asserts it). */
-static i32 number_of(enum vx_dtype dtype)
-{
-    bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
-    VX_ASSERT(known);
-    return (i32)dtype;
-}
 
 vx_status vx_gpu_item_in(const struct vx_gpu_queue *queue, bool on_device,
                          const struct vx_gpu_copy *copy, struct vx_why *why)
@@ -70,7 +64,7 @@ static vx_status feats_run(const struct vx_gpu_forward *forward, const struct ru
         .n = run->n,
         .c = c,
         .cp = cp,
-        .number = number_of(run->dtype),
+        .number = vx_gpu_number_of(run->dtype),
         .rows = forward->rows + run->row,
         .in = staged - first * row_bytes,
         .out = tensor + first * tensor_row,
@@ -137,7 +131,7 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
         .n = forward->places->rows[set],
         .c = c,
         .cp = vx_gpu_padded(forward, tensor),
-        .number = dtype == VX_DTYPE_I32 ? 0 : number_of(dtype),
+        .number = dtype == VX_DTYPE_I32 ? 0 : vx_gpu_number_of(dtype),
         .rows = output_rows(forward, output),
         .in = vx_gpu_tensor(forward, tensor),
         .out = staged,
@@ -182,9 +176,13 @@ static vx_status coords_run(const struct vx_gpu_forward *forward, i32 coords,
 /* One output after the other, because they may be staged in the same memory. */
 vx_status vx_gpu_forward_outputs(const struct vx_gpu_forward *forward, struct vx_why *why)
 {
-    const struct vx_network *network = forward->choices->plan->graph->network;
-    for (i32 i = 0; i < network->outputs_count; i++)
-        if (output_wanted(forward, i)) VX_TRY(output_run(forward, i, why));
+    const struct vx_plan *plan = forward->choices->plan;
+    const struct vx_network *network = plan->graph->network;
+    for (i32 i = 0; i < network->outputs_count; i++) {
+        if (!output_wanted(forward, i)) continue;
+        VX_TRY((vx_plan_is_dense(plan, i) ? vx_gpu_dense_output : output_run)(forward, i,
+                                                                              why));
+    }
     for (i32 i = 0; i < network->coords_count; i++) VX_TRY(coords_run(forward, i, why));
     return VX_OK;
 }

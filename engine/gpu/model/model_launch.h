@@ -44,6 +44,8 @@ struct vx_gpu_forward {
      * coordinates of each item. */
     const i32 *ranks[VX_NETWORK_OUTPUTS_MAX];
     const i32 *coords[VX_BATCH_ITEMS_MAX][VX_NETWORK_OUTPUTS_MAX];
+    /* By set, of those with a dense output: the voxel of each row. */
+    const u64 *keys[VX_SETS_MAX];
     const struct vx_gpu_ordered *ordered; /* one per ordered set of the plan */
     const struct vx_gpu_map *maps;   /* one per map of the plan, rows in brick order */
     const struct vx_gpu_map *sorted; /* one per entry of places->sorted */

@@ -91,7 +91,8 @@ static struct vx_coords_ref maps_name_of(const struct vx_plan *plan)
         vx_sha256_add(&sha, &plan->sets[i].key, sizeof plan->sets[i].key);
     for (i32 i = 0; i < plan->ordered_count; i++) {
         const struct vx_plan_ordered *ordered = &plan->ordered[i];
-        const i32 kept[] = {ordered->set, ordered->output, ordered->samples};
+        const i32 kept[] = {ordered->set, ordered->output, ordered->samples,
+                            ordered->dense};
         vx_sha256_add(&sha, kept, sizeof kept);
     }
     vx_sha256_add(&sha, plan->maps, (size_t)plan->maps_count * sizeof *plan->maps);

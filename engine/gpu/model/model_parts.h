@@ -13,8 +13,17 @@
 #ifndef VX_ENGINE_GPU_MODEL_PARTS_H
 #define VX_ENGINE_GPU_MODEL_PARTS_H
 
+#include "engine/base/process/check.h"
 #include "engine/gpu/model/model_launch.h"
 #include "kernels/12_norm.h"
+
+/* vx_dtype and vx_number have the same values (cpu.h asserts it). */
+static inline i32 vx_gpu_number_of(enum vx_dtype dtype)
+{
+    bool known = dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_F16 || dtype == VX_DTYPE_BF16;
+    VX_ASSERT(known);
+    return (i32)dtype;
+}
 
 static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tensor)
 {

@@ -14,7 +14,7 @@ size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, boo
                             void *memory, struct vx_gpu_ordered *to)
 {
     size_t bytes = 0;
-    void *parts[4] = {NULL};
+    void *parts[5] = {NULL};
     if (ordered->output) ordered_take(&bytes, memory, rows, sizeof(i32), &parts[0]);
     if (ordered->output && piece)
         ordered_take(&bytes, memory, rows, 4 * sizeof(i32), &parts[1]);
@@ -22,7 +22,9 @@ size_t vx_gpu_ordered_place(const struct vx_plan_ordered *ordered, i64 rows, boo
         ordered_take(&bytes, memory, rows, sizeof(i32), &parts[2]);
         ordered_take(&bytes, memory, rows, sizeof(u64), &parts[3]);
     }
-    if (to) *to = (struct vx_gpu_ordered){parts[0], parts[1], parts[2], parts[3]};
+    if (ordered->dense) ordered_take(&bytes, memory, rows, sizeof(u64), &parts[4]);
+    if (to)
+        *to = (struct vx_gpu_ordered){parts[0], parts[1], parts[2], parts[3], parts[4]};
     return bytes;
 }
 

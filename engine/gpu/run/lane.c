@@ -4,12 +4,13 @@
 #include "engine/base/limits.h"
 #include "engine/gpu/conv/blas.h"
 #include "kernels/03_brick_index.h"
+#include "kernels/28_to_dense_device.h"
 
 #include <string.h>
 
 /* Offsets in the lane's device memory and host memory, behind the descriptions. */
 struct layout {
-    size_t results, differs, faults, counts, bytes;
+    size_t results, differs, faults, counts, dense, bytes;
 };
 
 static size_t take(size_t *bytes, size_t each)
@@ -26,6 +27,9 @@ static struct layout layout_make(void)
     layout.differs = take(&layout.bytes, sizeof(u32));
     layout.faults = take(&layout.bytes, 2 * sizeof(u32));
     layout.counts = take(&layout.bytes, VX_SETS_MAX * sizeof(struct vx_brick_counts));
+    layout.dense =
+        take(&layout.bytes, VX_GPU_DENSE_EACH_MAX * (sizeof(struct vx_dense_job) +
+                                                     sizeof(struct vx_dense_found)));
     return layout;
 }
 
@@ -41,6 +45,8 @@ static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
     lane->differs = (void *)(device + layout.differs);
     lane->faults = (void *)(device + layout.faults);
     lane->counts = host + layout.counts;
+    lane->dense_host = host + layout.dense;
+    lane->dense_device = device + layout.dense;
     return VX_OK;
 }
 

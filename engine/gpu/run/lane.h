@@ -22,6 +22,9 @@
 #include "engine/base/limits.h"
 #include "engine/gpu/geometry/pieces.h"
 
+/* Questions about dense outputs: of each member its samples, and an output each. */
+#define VX_GPU_DENSE_EACH_MAX (1 + VX_NETWORK_OUTPUTS_MAX)
+
 /* The events that separate the parts of a round. */
 enum vx_gpu_mark {
     VX_GPU_MARK_BEGIN,
@@ -46,7 +49,9 @@ struct vx_gpu_lane {
     struct vx_gpu_piece_result *results, *answers;
     u32 *differs;
     u32 (*faults)[2];
-    u8 *counts;          /* host: the counts of the sets of a round (levels.h) */
+    u8 *counts; /* host: the counts of the sets of a round (levels.h) */
+    /* What is asked of the voxels of dense outputs, and found (round_dense.h). */
+    u8 *dense_host, *dense_device;
     void *host, *device; /* the two allocations that hold all of this */
 };
 

@@ -48,6 +48,7 @@ static i64 members_of_stage(const struct vx_plan *plan)
 static i32 members_max(const struct vx_plan *plan)
 {
     i64 keys = plan->maps_count + 3 * (i64)plan->ordered_count;
+    for (i32 o = 0; o < plan->ordered_count; o++) keys += plan->ordered[o].dense;
     if (!keys) keys = 1;
     i64 most = (VX_GPU_JOIN_UPLOAD / keys - 576) / 64;
     if (most > members_of_stage(plan)) most = members_of_stage(plan);

@@ -4,8 +4,10 @@
 #include "engine/base/process/check.h"
 #include "engine/model/backend.h"
 #include "engine/gpu/run/round_bad.h"
+#include "engine/gpu/run/round_dense.h"
 #include "engine/gpu/run/round_geometry.h"
 #include "engine/gpu/run/round_stages.h"
+#include "engine/plan/dense.h"
 
 bool vx_gpu_round_wants_places(const struct vx_gpu_round *round)
 {
@@ -42,6 +44,7 @@ vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
     if (!round->made.levels.requests_count)
         VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
     VX_TRY(vx_gpu_round_geometry(round, forward, why));
+    VX_TRY(vx_gpu_round_dense_launch(round, why));
     if (wants)
         VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
     VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
@@ -51,14 +54,14 @@ vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
     return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
 }
 
-/* The rows of the outputs that a member asks for. */
+/* The rows of the outputs that a member asks for; dense ones have samples instead. */
 static void rows_fill(const struct vx_gpu_round *round, i32 index)
 {
     const struct vx_network *network = round->model->network;
     const i64 *rows = round->rows + (i64)index * round->model->plan->sets_count;
     struct vx_item *item = round->members[index].item;
     for (i32 o = 0; o < network->outputs_count; o++)
-        if (item->asks >> o & 1)
+        if (item->asks >> o & 1 && !vx_plan_is_dense(round->model->plan, o))
             item->rows[o] = rows[vx_network_set(network, network->outputs[o].layer)];
     for (i32 c = 0; c < network->coords_count; c++) {
         i32 o = network->outputs_count + c;
@@ -73,6 +76,8 @@ void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch)
         const struct vx_gpu_member *member = &round->members[i];
         if (!member->item->asks || member->item->status.fault) continue;
         if (asked && member->compared && round->lane->answers[i].differs) continue;
+        member->item->status = vx_gpu_round_dense_read(round, i);
+        if (member->item->status.fault) continue;
         rows_fill(round, i);
         vx_item_ask(batch, member->item);
     }
@@ -129,7 +134,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
     struct vx_item *item = member->item;
     struct vx_gpu_piece_result result =
         asked ? round->lane->answers[index] : nothing_wrong;
-    if (item->status.fault) return; /* in a stage of the round */
+    if (item->status.fault) return; /* in a stage of the round, or of its dense outputs */
     if (member->compared && result.differs) {
         member->again = true;
         return;

@@ -116,7 +116,7 @@ VX_MUST_USE vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_
 /* True if a member asks for the places of outputs (vx_item.asks). */
 bool vx_gpu_round_wants_places(const struct vx_gpu_round *round);
 /* Fills the rows of those members, and asks (vx_item_ask); but not for one that must run
- * again, or has failed. */
+ * again, or has failed.  A member with a voxel outside of a dense output fails here. */
 void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch);
 /* Puts the outputs and the mark END on the lane's stream; fails as launch. */
 VX_MUST_USE vx_status vx_gpu_round_outputs(struct vx_gpu_round *round,

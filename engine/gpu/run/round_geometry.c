@@ -94,7 +94,24 @@ static void place_pieces(struct work *work)
     }
 }
 
-/* The canonical orders of the sets that need them. */
+/* The voxels of the rows of an ordered set. */
+static vx_status build_keys(const struct work *work, i32 o)
+{
+    const struct vx_gpu_round *round = work->round;
+    const struct vx_gpu_round_levels *made = &round->made;
+    const i32 set = work->plan->ordered[o].set, count = made->levels.requests_count;
+    struct vx_gpu_level_keys keys[VX_BATCH_ITEMS_MAX];
+    for (i32 r = 0; r < count; r++) {
+        const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
+        keys[r] =
+            (struct vx_gpu_level_keys){&made->sets[(i64)r * work->plan->sets_count + set],
+                                       piece->set_rows[set], piece->ordered[o].keys};
+    }
+    return vx_gpu_level_keys_build(&round->lane->queue, &round->lane->upload, keys, count,
+                                   work->why);
+}
+
+/* The canonical orders of the sets that need them, and their voxels. */
 static vx_status build_ordered(const struct work *work)
 {
     const struct vx_gpu_round *round = work->round;
@@ -103,6 +120,8 @@ static vx_status build_ordered(const struct work *work)
     for (i32 o = 0; count && o < work->plan->ordered_count; o++) {
         const i32 set = work->plan->ordered[o].set;
         if (work->plan->sets[set].stage != work->stage) continue;
+        if (work->plan->ordered[o].dense) VX_TRY(build_keys(work, o));
+        if (!vx_plan_is_sorted(&work->plan->ordered[o])) continue;
         struct vx_gpu_rank_member members[VX_BATCH_ITEMS_MAX];
         for (i32 r = 0; r < count; r++) {
             const struct vx_gpu_piece *piece = &work->pieces[made->of[r]];
@@ -164,6 +183,14 @@ static vx_status await_others(const struct work *work)
     if (!(writers & ~round->lane->bit)) return VX_OK;
     return vx_gpu_stream_after(round->room->gpu, round->lane->queue.stream,
                                round->other->marks[VX_GPU_MARK_GEOMETRY], work->why);
+}
+
+const i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns)
+{
+    const struct vx_gpu_member *member = &round->members[index];
+    *columns = member->kept ? member->kept->columns : member->item->coords_columns;
+    if (member->kept) return vx_gpu_kept_coords(member->kept);
+    return (const void *)(round->block + round->forward.places->coords[index]);
 }
 
 vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round, i32 index, void *to,
@@ -235,6 +262,7 @@ static void place_ordered(struct work *work, i32 sets[VX_SETS_MAX])
                                    round->block + work->places->joined_ordered[o],
                                    &joined[o]);
         if (round->members_count == 1) joined[o] = work->pieces[0].ordered[o];
+        work->forward->keys[it->set] = joined[o].keys;
         if (!it->output) continue;
         work->forward->ranks[o] = joined[o].rank;
         for (i32 i = 0; i < round->members_count; i++)

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/model/model_parts.h"
+#include "engine/gpu/run/round_dense.h"
 #include "engine/gpu/run/round_geometry.h"
 #include "kernels/26_set_occupancy.h"
 
@@ -85,6 +86,7 @@ vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round, struct vx_why *w
     const bool first = !round->stage, last = vx_gpu_round_stage_last(round);
     if (first) begin(round);
     VX_TRY(geometry_launch(round, why));
+    if (last) VX_TRY(vx_gpu_round_dense_launch(round, why));
     if (!first) VX_TRY(stage_mark(lane, round->stage, 1, why));
     if (last && vx_gpu_round_wants_places(round))
         VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));

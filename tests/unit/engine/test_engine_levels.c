@@ -299,8 +299,6 @@ static void check_gpu(const struct vx_random_network *network,
                       const struct vx_rig_files *files)
 {
     struct vx_random_request *first, *kept, *requests[BATCH];
-    for (i32 i = 0; i < files->network->layers_count; i++)
-        if (files->network->layers[i].op == VX_OP_TO_DENSE) return; /* CPU only */
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     FAIL_UNLESS(!load.status.fault, "GPU: %s", load.why.text);
     first = vx_random_request_open(network, seed, VOXELS);

@@ -175,22 +175,6 @@ START_TEST(weights_that_do_not_fit_are_refused)
 }
 END_TEST
 
-/* What no kernel of a device computes is refused when a model is loaded, with the layer. */
-START_TEST(what_runs_on_a_cpu_alone_is_refused)
-{
-    vx_gpu_rig_write("fp16",
-                     VX_RIG_HEAD "{\"name\":\"d\",\"op\":\"to_dense\",\"input\":"
-                                 "\"feats\",\"shape\":4}],\"outputs\":[{\"layer\":"
-                                 "\"d\"}]}",
-                     1);
-    struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
-    ck_assert_int_eq(vx_status_code(load.status), VX_CODE_UNIMPLEMENTED);
-    ck_assert_msg(
-        strstr(load.why.text, "layer \"d\": to_dense runs on the CPU device only"), "%s",
-        load.why.text);
-}
-END_TEST
-
 /* Memory for requests that the device does not have is refused at open, with the numbers. */
 START_TEST(a_block_that_does_not_fit_is_refused)
 {
@@ -458,7 +442,6 @@ int main(void)
     tcase_add_test(tcase, what_does_not_fit_is_refused_with_the_numbers);
     tcase_add_test(tcase, weights_that_do_not_fit_are_refused);
     tcase_add_test(tcase, a_block_that_does_not_fit_is_refused);
-    tcase_add_test(tcase, what_runs_on_a_cpu_alone_is_refused);
     tcase_add_loop_test(tcase, a_weight_that_is_no_number_of_the_precision_is_refused, 0,
                         5);
     tcase_add_test(tcase, an_infinity_stays_one_beside_padding);
