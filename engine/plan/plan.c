@@ -62,8 +62,9 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     const struct vx_node *node = &plan->graph->nodes[index];
     struct vx_launch *launch = &plan->launches[index];
     struct vx_map_key key;
-    *launch = (struct vx_launch){
-        .node = node, .op = node->layer->op, .map = -1, .set = node->layer->set};
+    *launch =
+        (struct vx_launch){.node = node, .op = node->layer->op, .map = -1, .order = -1};
+    launch->set = node->layer->set;
     launch->output = index + 1;
     plan->tensors[index + 1] =
         (struct vx_memory_tensor){plan_row(plan, node->layer->channels), index, index, 0};
@@ -76,6 +77,7 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
+    if (vx_layer_order(network, node->layer, &key)) launch->order = plan_map(plan, &key);
 }
 
 /* Where the launches of each stage end, and the order of the sets.  Logits live until their
@@ -177,11 +179,20 @@ static void plan_order(struct vx_plan *plan)
     }
 }
 
+/* The most maps that the nodes have: at most VX_LAYERS_MAX (network.c). */
+static size_t maps_max(const struct vx_graph *graph)
+{
+    size_t count = (size_t)graph->nodes_count;
+    for (i32 i = 0; i < graph->nodes_count; i++)
+        count += graph->nodes[i].layer->op == VX_OP_VOXELIZE;
+    return count;
+}
+
 vx_status vx_plan_build(const struct vx_graph *graph,
                         const struct vx_plan_options *options, struct vx_arena *arena,
                         const struct vx_plan **plan)
 {
-    size_t nodes = (size_t)graph->nodes_count;
+    size_t nodes = (size_t)graph->nodes_count, maps = maps_max(graph);
     size_t staged = options->staged ? 1 + (size_t)graph->network->outputs_count : 0;
     struct vx_plan *made = vx_arena_take(arena, sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a plan is full");
@@ -195,8 +206,8 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     made->tensors = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensors);
     made->tensor_sets =
         vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensor_sets);
-    made->maps = vx_arena_take_array(arena, nodes, sizeof *made->maps);
-    made->maps_by_size = vx_arena_take_array(arena, nodes, sizeof *made->maps_by_size);
+    made->maps = vx_arena_take_array(arena, maps, sizeof *made->maps);
+    made->maps_by_size = vx_arena_take_array(arena, maps, sizeof *made->maps_by_size);
     bool good = made->launches && made->tensors && made->tensor_sets && made->maps &&
                 made->maps_by_size;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");

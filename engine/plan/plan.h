@@ -32,7 +32,7 @@
 #include "engine/map_key.h"
 #include "engine/plan/memory.h"
 
-/* VX_LAYERS_MAX launches, tensors and maps of less than 64 bytes each. */
+/* VX_LAYERS_MAX launches, tensors and maps of 64 bytes each at most. */
 #define VX_PLAN_ARENA_BYTES (256 << 10)
 
 /* How a device wants its tensors. */
@@ -52,6 +52,7 @@ struct vx_launch {
     const struct vx_node *node;
     enum vx_op op; /* the node's; LINEAR for a convolution that needs no map */
     i32 map;       /* index in the plan's maps, or -1 */
+    i32 order;     /* VOXELIZE: of its second map (vx_layer_order), else -1 */
     i32 set;       /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */

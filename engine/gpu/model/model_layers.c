@@ -328,6 +328,8 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: return launch_gather(forward, index, why);
     case VX_OP_TO_DENSE:
+    case VX_OP_VOXELIZE:
+    case VX_OP_DEVOXELIZE:
     case VX_OPS_COUNT: break;
     }
     VX_FAIL(INTERNAL, "a layer has no kernel");
