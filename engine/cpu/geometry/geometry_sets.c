@@ -348,14 +348,15 @@ static vx_status order_fill(const struct vx_geometry *geometry, struct vx_cpu *c
     struct vx_set_key cells = {.rule = VX_SET_FLOOR};
     const size_t bytes = (size_t)set->n * sizeof *nbr;
     vx_status status;
+    map->nbr = nbr;
+    map->pairs = set->n;
+    if (!set->n) return VX_OK;
     memcpy(cells.stride, map->key.stride, sizeof cells.stride);
     VX_TRY_OR(status, out, candidates_take(geometry->cache, set->n, why, &candidates));
     vx_derive_fill(cpu, set, &cells, sorted, &candidates.scan);
     memcpy(sorted->rows, set->rows, bytes);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
     memcpy(nbr, sorted->rows, bytes);
-    map->nbr = nbr;
-    map->pairs = set->n;
 out:
     candidates_give(geometry->cache, &candidates);
     return status;

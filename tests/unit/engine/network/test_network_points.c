@@ -163,7 +163,7 @@ static const struct {
     {LAYER("y", "voxelize", "feats", ",\"stride\":2" NEAREST),
      "layer \"y\": line 2: the key \"mode\" does not belong to voxelize"},
     {LAYER("y", "voxelize", "feats", ONTO("s")),
-     "layer \"y\": line 2: \"onto\": unknown layer \"s\"; the nearest is \"feats\""},
+     "layer \"y\": line 2: \"onto\": unknown layer \"s\"; known: feats"},
     {DOWN("a", "feats", "2") AND LAYER("y", "voxelize", "a", ONTO("feats")),
      "layer \"y\": line 2: voxelize: along axis 0 the stride of the voxels, set 0 (the "
      "request's), is no multiple, 1 to 4096, of the stride of the points, set 1 (stride "
