@@ -163,8 +163,7 @@ static vx_status model_check_gpu(const struct vx_network *network, struct vx_why
 {
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
-        bool cpu_only = layer->op == VX_OP_TO_DENSE || vx_op_is_points(layer->op);
-        VX_ENSURE_WHY(!cpu_only, why, UNIMPLEMENTED,
+        VX_ENSURE_WHY(layer->op != VX_OP_TO_DENSE, why, UNIMPLEMENTED,
                       "a layer runs on the CPU device only",
                       "%s: layer \"%.*s\": %s runs on the CPU device only, not on a GPU",
                       network->label, VX_NAME_SHOWN, layer->name, vx_op_name(layer->op));

@@ -77,7 +77,9 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
-    if (vx_layer_order(network, node->layer, &key)) launch->order = plan_map(plan, &key);
+    /* A device with its own memory sorts when it runs (gpu/model/model_points.c). */
+    if (!plan->options.staged && vx_layer_order(network, node->layer, &key))
+        launch->order = plan_map(plan, &key);
 }
 
 /* Where the launches of each stage end, and the order of the sets.  Logits live until their
@@ -172,6 +174,10 @@ static void plan_order(struct vx_plan *plan)
         const struct vx_launch *launch = &plan->launches[i];
         if (launch->op == VX_OP_GROUP_NORM || launch->op == VX_OP_INSTANCE_NORM)
             plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op == VX_OP_DEVOXELIZE && launch->node->layer->trilinear)
+            plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op == VX_OP_VOXELIZE)
+            plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
         if (launch->op != VX_OP_GLOBAL_POOL) continue;
         /* Its result has the samples of its input in the same order. */
         plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
@@ -340,7 +346,8 @@ i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows)
 {
     i64 sum = 0;
     for (i32 i = 0; i < plan->maps_count; i++)
-        if (vx_map_is_one(&plan->maps[i])) sum += rows[plan->maps[i].to];
+        if (vx_map_is_one(&plan->maps[i]) && plan->maps[i].kind != VX_MAP_ORDER)
+            sum += rows[plan->maps[i].to];
     return sum;
 }
 

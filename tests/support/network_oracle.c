@@ -375,9 +375,8 @@ static i64 map_pairs(const struct vx_map_key *key, const struct vx_oracle_set *f
 {
     struct vx_oracle_window window;
     i64 offsets = (i64)key->kernel[0] * key->kernel[1] * key->kernel[2], pairs = 0;
-    if (key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD ||
-        key->kind == VX_MAP_ORDER)
-        return to->rows;
+    if (key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD) return to->rows;
+    if (key->kind == VX_MAP_ORDER) return 0;
     memcpy(window.kernel, key->kernel, sizeof window.kernel);
     memcpy(window.dilation, key->dilation, sizeof window.dilation);
     memcpy(window.stride, key->stride, sizeof window.stride);

@@ -13,6 +13,7 @@
 #ifndef VX_ENGINE_GPU_MODEL_PARTS_H
 #define VX_ENGINE_GPU_MODEL_PARTS_H
 
+#include "engine/base/process/check.h"
 #include "engine/gpu/model/model_launch.h"
 
 static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tensor)
@@ -30,6 +31,15 @@ static inline i32 vx_gpu_channels(const struct vx_gpu_forward *forward, i32 tens
 static inline i32 vx_gpu_padded(const struct vx_gpu_forward *forward, i32 tensor)
 {
     return vx_channels_padded(vx_gpu_channels(forward, tensor));
+}
+
+/* The number of an ordered set. */
+static inline i32 vx_gpu_ordered_of(const struct vx_plan *plan, i32 set)
+{
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        if (plan->ordered[o].set == set) return o;
+    VX_ASSERT(false);
+    return -1;
 }
 
 static inline vx_status vx_gpu_pass_launch(const struct vx_gpu_forward *forward,

@@ -300,9 +300,7 @@ static void check_gpu(const struct vx_random_network *network,
 {
     struct vx_random_request *first, *kept, *requests[BATCH];
     for (i32 i = 0; i < files->network->layers_count; i++)
-        if (files->network->layers[i].op == VX_OP_TO_DENSE ||
-            vx_op_is_points(files->network->layers[i].op))
-            return; /* CPU only */
+        if (files->network->layers[i].op == VX_OP_TO_DENSE) return; /* CPU only */
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     FAIL_UNLESS(!load.status.fault, "GPU: %s", load.why.text);
     first = vx_random_request_open(network, seed, VOXELS);

@@ -175,27 +175,19 @@ START_TEST(weights_that_do_not_fit_are_refused)
 }
 END_TEST
 
-static const struct {
-    const char *layer, *said;
-} cpu_only[] = {
-    {"to_dense\",\"shape\":4", "to_dense runs on the CPU device only"},
-    {"voxelize\",\"stride\":4", "voxelize runs on the CPU device only"},
-    {"devoxelize\",\"mode\":\"nearest\"", "devoxelize runs on the CPU device only"},
-};
-
 /* What no kernel of a device computes is refused when a model is loaded, with the layer. */
 START_TEST(what_runs_on_a_cpu_alone_is_refused)
 {
-    char network[512];
-    snprintf(network, sizeof network,
-             VX_RIG_HEAD "{\"name\":\"d\",\"input\":\"feats\",\"op\":\"%s}],"
-                         "\"outputs\":[{\"layer\":\"d\"}]}",
-             cpu_only[_i].layer);
-    vx_gpu_rig_write("fp16", network, 1);
+    vx_gpu_rig_write("fp16",
+                     VX_RIG_HEAD "{\"name\":\"d\",\"op\":\"to_dense\",\"input\":"
+                                 "\"feats\",\"shape\":4}],\"outputs\":[{\"layer\":"
+                                 "\"d\"}]}",
+                     1);
     struct vx_rig_load load = vx_gpu_rig_load_any(vx_rig_root);
     ck_assert_int_eq(vx_status_code(load.status), VX_CODE_UNIMPLEMENTED);
-    ck_assert_msg(strstr(load.why.text, "layer \"d\": "), "%s", load.why.text);
-    ck_assert_msg(strstr(load.why.text, cpu_only[_i].said), "%s", load.why.text);
+    ck_assert_msg(
+        strstr(load.why.text, "layer \"d\": to_dense runs on the CPU device only"), "%s",
+        load.why.text);
 }
 END_TEST
 
@@ -466,8 +458,7 @@ int main(void)
     tcase_add_test(tcase, what_does_not_fit_is_refused_with_the_numbers);
     tcase_add_test(tcase, weights_that_do_not_fit_are_refused);
     tcase_add_test(tcase, a_block_that_does_not_fit_is_refused);
-    tcase_add_loop_test(tcase, what_runs_on_a_cpu_alone_is_refused, 0,
-                        VX_COUNT(cpu_only));
+    tcase_add_test(tcase, what_runs_on_a_cpu_alone_is_refused);
     tcase_add_loop_test(tcase, a_weight_that_is_no_number_of_the_precision_is_refused, 0,
                         5);
     tcase_add_test(tcase, an_infinity_stays_one_beside_padding);
