@@ -272,8 +272,8 @@ END_TEST
 START_TEST(test_devoxelize)
 {
     static const f64 in[] = {7, 16, 28, 56};
-    static const u64 keys[] = {vx_key_pack(0, -1, 0, 5), vx_key_pack(0, 4, 7, 8),
-                               vx_key_pack(1, 0, 0, 0)};
+    const u64 keys[] = {vx_key_pack(0, -1, 0, 5), vx_key_pack(0, 4, 7, 8),
+                        vx_key_pack(1, 0, 0, 0)};
     static const i32 rows[] = {2, 0, 1};
     static const i32 nbr[] = {1, 0,  0,  0, 0, 0,  0, 0, 9, -1, -1, -1, -1, -1,
                               2, -1, -1, 9, 2, -1, 1, 1, 0, 3,  1,  1,  9};
