@@ -13,6 +13,14 @@
  *   CHILD   PARENT's row * C + c, with C the voxels of a block of stride x * y * z and c
  *           the one that out is: x + stride_x * (y + stride_y * z), counted in the block
  *   SAMPLE  0, 0, 0                                         from is one of SAMPLES; V = 1
+ *   CORNER  floor(out / stride) + k                         from is coarser; the kernel is
+ *                                                           2x2x2: the corners of a cell
+ *
+ * One kind is not about the voxel of its row:
+ *
+ *   ORDER   row i is the i-th of the rows of `from`, which is `to`, sorted by (sample,
+ *           floor(voxel / stride), voxel), each by x, y, z; V = 1.  So the rows of a
+ *           coarser voxel stand together.
  *
  * UP is DOWN transposed: row p of a fine set has q at offset k if and only if, in the map
  * DOWN of the same numbers, q has p there.
@@ -35,13 +43,15 @@ enum vx_map_kind {
     VX_MAP_PARENT,
     VX_MAP_CHILD,
     VX_MAP_SAMPLE,
+    VX_MAP_CORNER,
+    VX_MAP_ORDER,
 };
 
 struct vx_map_key {
-    i32 kernel[3];   /* along x y z; SUBM: odd; PARENT, CHILD, SAMPLE: 1 */
+    i32 kernel[3];   /* along x y z; SUBM: odd; vx_map_is_one: 1 */
     i32 dilation[3]; /* >= 1 */
     i32 stride[3];   /* >= 1; SUBM: 0; SAMPLE: 1 */
-    i32 padding[3];  /* SUBM, PARENT, CHILD, SAMPLE: 0 */
+    i32 padding[3];  /* DOWN, UP; else 0 */
     enum vx_map_kind kind;
     i32 from, to; /* sets of the network: the rows that it names, the rows that it has */
 };
@@ -57,7 +67,7 @@ static inline i32 vx_map_offsets(const struct vx_map_key *key)
 static inline bool vx_map_is_one(const struct vx_map_key *key)
 {
     return key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD ||
-           key->kind == VX_MAP_SAMPLE;
+           key->kind == VX_MAP_SAMPLE || key->kind == VX_MAP_ORDER;
 }
 
 #endif

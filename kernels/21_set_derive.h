@@ -25,7 +25,7 @@
  * Cost     bytes 16*S zeroed; 20 per source brick, 16 random per target brick and source
  *          brick; 20 per brick to number; 8*N keys.
  * Limits   those of 03_brick_index.  A voxel beyond the range of coordinates does not
- *          exist.  stride <= 64, kernel <= 343, dilation <= 1024, padding <= 343 * 1024;
+ *          exist.  stride <= 64, of FLOOR 4096, kernel <= 343, dilation <= 1024, padding <= 343 * 1024;
  *          rows_max <= 2^30; S a power of two >= 2 * rows_max and >= VX_BRICK_GROUP.
  *          set_derive needs slots and counts of zeros.  A set with more bricks or rows than
  *          rows_max gets fault[0], and then lacks voxels: its list has at most rows_max

@@ -9,6 +9,7 @@
  *          CHILD    as PARENT, and then row * C + c: C = stride_x * stride_y * stride_z,
  *                   c = x + stride_x * (y + stride_y * z) with x y z = out mod stride
  *          SAMPLE   0, 0, 0
+ *          CORNER   floor(out / stride) + k
  *          or -1 if there is none
  *          masks[i]   has bit v set when nbr[i,v] >= 0
  *          pairs    = number of entries >= 0
@@ -33,7 +34,7 @@
  *          level_map_many, level_map_far_many: the same for many sets, a row of blocks (y)
  *          to each.
  * Cost     bytes 4*N*S + 4*N*W written, 32 random for each brick looked up.
- * Limits   stride <= 64, V <= 343, padding and dilation as in 21_set_derive; level_map:
+ * Limits   stride <= 64, of PARENT and CORNER 4096, V <= 343, padding and dilation as in 21_set_derive; level_map:
  *          vx_level_map_plan.  A voxel beyond the coordinate range does not exist, nor does
  *          one in a brick whose rows are not all below from_n, nor any when `from` has
  *          fault[0].  Rows from `to`'s count on get no neighbours; rows from n on are not
@@ -63,6 +64,7 @@ enum vx_level_kind {
     VX_LEVEL_PARENT,
     VX_LEVEL_CHILD,
     VX_LEVEL_SAMPLE, /* stride 1 */
+    VX_LEVEL_CORNER, /* dilation 1, padding 0 */
 };
 
 struct vx_level_map_args {
@@ -118,6 +120,7 @@ VX_BOTH int vx_level_at(const struct vx_level_map_args *args, int32_t axis, int3
     }
     if (args->kind == VX_LEVEL_UP) out += args->padding[axis] - far;
     *at = vx_floor_div(out, stride);
+    if (args->kind == VX_LEVEL_CORNER) *at += k;
     return args->kind != VX_LEVEL_UP || *at * stride == out;
 }
 

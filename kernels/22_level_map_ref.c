@@ -32,6 +32,7 @@ static int reads(const struct vx_level_map_args *args, int32_t axis, int32_t out
     default:
         *at = out / stride;
         while (*at * stride > out) --*at;
+        if (args->kind == VX_LEVEL_CORNER) *at += k;
         return 1;
     }
 }

@@ -24,4 +24,8 @@ target_sources(kernels PRIVATE
   28_to_dense_spec.c
   30_sample_pool_ref.c
   30_sample_pool_spec.c
+  31_voxelize_device_ref.c
+  31_voxelize_spec.c
+  32_devoxelize_device_ref.c
+  32_devoxelize_spec.c
 )

@@ -52,6 +52,10 @@
 #define VX_STRIDE_MAX     64
 #define VX_SET_STRIDE_MAX (1 << 16)
 
+/* Points to voxels and back: points may lie on a grid much finer than voxels; SPVCNN's
+ * coarsest voxels are 16 of its points wide. */
+#define VX_POINT_STRIDE_MAX 4096
+
 /* The stride of a set as text, "1/2x1/2x1/2", with its NUL: 36 for the longest. */
 #define VX_SET_STRIDE_BYTES 64
 

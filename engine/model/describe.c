@@ -27,7 +27,10 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
     out[0] = '\0';
     if (vx_op_is_norm(layer->op)) vx_page_add(&page, "eps %g", layer->eps);
     if (layer->top) vx_page_add(&page, "top %d", layer->top);
-    if (layer->v && layer->op != VX_OP_PRUNE) {
+    if (layer->op == VX_OP_DEVOXELIZE)
+        vx_page_add(&page, layer->trilinear ? "trilinear" : "nearest");
+    if (vx_op_is_points(layer->op)) axes_add(&page, "stride", layer->stride, 1);
+    if (layer->v && layer->op != VX_OP_PRUNE && !vx_op_is_points(layer->op)) {
         vx_page_add(&page, "%dx%dx%d", k[0], k[1], k[2]);
         if (layer->op != VX_OP_SUBM_CONV) axes_add(&page, "stride", layer->stride, 1);
         if (layer->rule == VX_SET_SPCONV) axes_add(&page, "padding", layer->padding, 0);

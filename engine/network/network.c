@@ -105,6 +105,23 @@ static vx_status check_all_used(const struct vx_network *network, struct vx_why 
     return VX_OK;
 }
 
+/* A voxelize has two maps, every other layer one at most; there is room for as many as a
+ * network may have layers. */
+static vx_status check_maps(const struct vx_network *network, struct vx_why *why)
+{
+    i32 count = network->layers_count;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        count += layer->op == VX_OP_VOXELIZE;
+        VX_ENSURE_WHY(count <= VX_LAYERS_MAX, why, INVALID_ARGUMENT,
+                      "a network has too many layers",
+                      "line %d: layer \"%.*s\": expected at most %d layers, where a "
+                      "voxelize counts twice",
+                      layer->line, VX_NAME_SHOWN, layer->name, VX_LAYERS_MAX);
+    }
+    return VX_OK;
+}
+
 static vx_status parse_warmup(struct vx_network *network, const struct vx_json *root,
                               struct vx_why *why)
 {
@@ -173,6 +190,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(parse_inputs(network, root, why));
     VX_TRY(vx_network_need(root, "layers", VX_JSON_LIST, why, &layers));
     VX_TRY(vx_network_parse_layers(network, layers, arena, why));
+    VX_TRY(check_maps(network, why));
     VX_TRY(vx_network_parse_outputs(network, root, why));
     VX_TRY(check_all_used(network, why));
     VX_TRY(vx_network_parse_limits(network, root, why));

@@ -49,6 +49,9 @@ const char *vx_op_name(enum vx_op op); /* "subm_conv" */
 /* True for the four ops with a kernel of weights: SUBM_CONV, SPARSE_CONV, INVERSE_CONV,
  * TRANSPOSED_CONV. */
 bool vx_op_is_conv(enum vx_op op);
+/* True for VOXELIZE and DEVOXELIZE, between points and the voxels that they lie in: the
+ * stride leads from the set of the points to that of the voxels. */
+bool vx_op_is_points(enum vx_op op);
 /* True for BATCH_NORM, LAYER_NORM, GROUP_NORM and INSTANCE_NORM. */
 bool vx_op_is_norm(enum vx_op op);
 
@@ -92,8 +95,8 @@ struct vx_layer {
     /* Of the result: index in network->sets.  Of TO_DENSE: of its input. */
     i32 set;
     i32 stage; /* of its set and its inputs, the largest: sets.h */
-    /* Convolutions, pools and ops between children and parents, else 0.  An INVERSE_CONV
-     * has those of the layer that it undoes. */
+    /* Convolutions, pools, ops between children and parents or points and voxels, else 0.
+     * An INVERSE_CONV has those of the layer that it undoes. */
     i32 kernel[3], dilation[3], stride[3], padding[3];
     i32 v; /* number of kernel offsets */
     enum vx_set_rule
@@ -107,6 +110,7 @@ struct vx_layer {
     bool layout_said;       /* network.json sets it */
     bool bias;              /* convolutions, LINEAR: has a bias tensor */
     enum vx_pool_mode mode; /* GLOBAL_POOL */
+    bool trilinear;         /* DEVOXELIZE: else nearest */
     i32 shape[3];           /* TO_DENSE */
     bool fold;              /* TO_DENSE: channels and x are one dimension */
     f64 slope;              /* LEAKY_RELU: of negative numbers */
@@ -182,9 +186,12 @@ VX_MUST_USE vx_status vx_network_parse(const struct vx_network_text *source,
                                        const struct vx_network **network);
 
 /* The rows that a layer reads in place of its own row.  False: none, it reads the row that
- * it writes. */
+ * it writes.  Of VOXELIZE: the row of the result to which each row of its input goes. */
 bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer,
                   struct vx_map_key *key);
+/* The second map of VOXELIZE, the order in which it reads its rows.  False: another op. */
+bool vx_layer_order(const struct vx_network *network, const struct vx_layer *layer,
+                    struct vx_map_key *key);
 /* The set of a layer's result, or of the features. */
 i32 vx_network_set(const struct vx_network *network, i32 layer);
 /* Channels of a layer's result, or of the features. */

@@ -147,9 +147,10 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
                   name->line, VX_NAME_SHOWN, name->text);
     const struct vx_layer *of = &reader->network->layers[layer->of];
     bool samples = of->rule == VX_SET_SAMPLES && layer->op == VX_OP_UNPOOL;
+    bool strided = of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV;
     VX_ENSURE_WHY(
-        of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV || samples, reader->why,
-        INVALID_ARGUMENT, "a layer undoes one that is not strided",
+        (strided && of->op != VX_OP_VOXELIZE) || samples, reader->why, INVALID_ARGUMENT,
+        "a layer undoes one that is not strided",
         "line %d: \"of\": expected a strided convolution or a pool, and \"%.*s\" "
         "is %s",
         name->line, VX_NAME_SHOWN, of->name, vx_op_name(of->op));
@@ -225,6 +226,46 @@ static vx_status parse_prune(const struct vx_layer_reader *reader,
     return parse_by(reader, name, layer);
 }
 
+static vx_status parse_point_mode(const struct vx_layer_reader *reader,
+                                  const struct vx_json *object, struct vx_layer *layer)
+{
+    const struct vx_json *mode;
+    VX_TRY(vx_network_need(object, "mode", VX_JSON_TEXT, reader->why, &mode));
+    layer->trilinear = !strcmp(mode->text, "trilinear");
+    VX_ENSURE_WHY(layer->trilinear || !strcmp(mode->text, "nearest"), reader->why,
+                  INVALID_ARGUMENT, "a mode is not known",
+                  "line %d: \"mode\": expected \"trilinear\" or \"nearest\", got "
+                  "\"%.*s\"",
+                  mode->line, VX_NAME_SHOWN, mode->text);
+    if (!layer->trilinear) return VX_OK;
+    for (int axis = 0; axis < 3; axis++) layer->kernel[axis] = 2;
+    layer->v = 8;
+    return VX_OK;
+}
+
+/* Points to voxels and back.  With `onto` the stride follows from the sets, later. */
+static vx_status parse_points(const struct vx_layer_reader *reader,
+                              const struct vx_json *object, struct vx_layer *layer)
+{
+    static const struct vx_axes_key stride_key = {"stride", 1, VX_POINT_STRIDE_MAX};
+    const struct vx_json *stride = vx_json_find(object, "stride");
+    const struct vx_json *onto = vx_json_find(object, "onto");
+    bool back = layer->op == VX_OP_DEVOXELIZE;
+    for (int axis = 0; axis < 3; axis++)
+        layer->kernel[axis] = layer->stride[axis] = layer->dilation[axis] = 1;
+    layer->v = 1;
+    if (back) VX_TRY(parse_point_mode(reader, object, layer));
+    if (back) layer->onto = VX_LAYER_FEATS;
+    VX_ENSURE_WHY(back || !stride != !onto, reader->why, INVALID_ARGUMENT,
+                  "voxelize needs \"stride\" or \"onto\"",
+                  "line %d: expected either \"stride\" or \"onto\", got %s", object->line,
+                  stride ? "both" : "neither");
+    if (onto) return parse_layer(reader, onto, layer, &layer->onto);
+    if (back) return VX_OK;
+    layer->rule = VX_SET_FLOOR;
+    return vx_network_parse_axes(stride, &stride_key, reader->why, layer->stride);
+}
+
 vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
                                 const struct vx_json *object, struct vx_layer *layer)
 {
@@ -235,6 +276,7 @@ vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
     const struct vx_json *dilated = vx_json_find(object, "dilation");
     u32 keys = reader->keys;
     layer->of = layer->onto = layer->by = VX_LAYER_NONE;
+    if (vx_op_is_points(layer->op)) return parse_points(reader, object, layer);
     if (keys & KEY_KEEP) return parse_prune(reader, object, layer);
     if (keys & KEY_OF) return parse_of(reader, object, layer);
     if (layer->op == VX_OP_GLOBAL_POOL) parse_samples(layer);

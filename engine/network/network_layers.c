@@ -52,6 +52,11 @@ bool vx_op_is_conv(enum vx_op op)
            op == VX_OP_TRANSPOSED_CONV;
 }
 
+bool vx_op_is_points(enum vx_op op)
+{
+    return op == VX_OP_VOXELIZE || op == VX_OP_DEVOXELIZE;
+}
+
 bool vx_op_is_norm(enum vx_op op)
 {
     return op == VX_OP_BATCH_NORM || op == VX_OP_LAYER_NORM || op == VX_OP_GROUP_NORM ||
@@ -366,7 +371,7 @@ static vx_status layer_attributes(const struct vx_layer_reader *reader,
     VX_TRY(layer_channels(reader, object, layer));
     VX_TRY(vx_layer_parse_kernel(reader, object, layer));
     if (keys & KEY_SHAPE) VX_TRY(vx_layer_parse_dense(reader, object, layer));
-    if (keys & KEY_MODE) VX_TRY(layer_mode(reader, object, layer));
+    if (layer->op == VX_OP_GLOBAL_POOL) VX_TRY(layer_mode(reader, object, layer));
     if (keys & KEY_LAYOUT)
         VX_TRY(layer_layout(reader, vx_json_find(object, "layout"), layer));
     layer->bias = keys & KEY_BIAS;

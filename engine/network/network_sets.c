@@ -127,6 +127,34 @@ static vx_status settle_onto(const struct vx_layer_reader *reader, struct vx_lay
     return VX_OK;
 }
 
+/* Between the set of points and a coarser one: the stride is what leads there. */
+static vx_status settle_points(const struct vx_layer_reader *reader,
+                               struct vx_layer *layer)
+{
+    const struct vx_network *network = reader->network;
+    const bool down = layer->op == VX_OP_VOXELIZE;
+    const i32 onto = vx_network_set(network, layer->onto);
+    const i32 points = down ? layer->set : onto, voxels = down ? onto : layer->set;
+    const struct vx_set *fine = &network->sets[points], *coarse = &network->sets[voxels];
+    char from[TEXT_BYTES], to[TEXT_BYTES];
+    for (int axis = 0; axis < 3; axis++) {
+        /* One of the two is 0 for a voxel that stands for a whole sample. */
+        i64 steps = (i64)coarse->down[axis] * fine->up[axis];
+        i64 step = (i64)fine->down[axis] * coarse->up[axis];
+        bool whole = step && steps && steps % step == 0;
+        VX_ENSURE_WHY(
+            whole && steps / step <= VX_POINT_STRIDE_MAX, reader->why, INVALID_ARGUMENT,
+            "points do not lie in the voxels of a set",
+            "line %d: %s: along axis %d the stride of the voxels, %s, is no multiple, 1 "
+            "to %d, of the stride of the points, %s",
+            layer->line, vx_op_name(layer->op), axis, set_text(network, voxels, to),
+            VX_POINT_STRIDE_MAX, set_text(network, points, from));
+        layer->stride[axis] = (i32)(steps / step);
+    }
+    layer->set = onto;
+    return VX_OK;
+}
+
 /* spconv's shape of the output of a window. */
 static vx_status spconv_shape(const struct vx_layer_reader *reader,
                               const struct vx_layer *layer, i32 shape[3])
@@ -245,6 +273,8 @@ static vx_status check_samples(const struct vx_layer_reader *reader,
 static vx_status settle(const struct vx_layer_reader *reader, struct vx_layer *layer)
 {
     if (layer->of != VX_LAYER_NONE) return settle_of(reader, layer);
+    if (layer->onto != VX_LAYER_NONE && vx_op_is_points(layer->op))
+        return settle_points(reader, layer);
     if (layer->onto != VX_LAYER_NONE) return settle_onto(reader, layer);
     return layer->rule ? settle_rule(reader, layer) : VX_OK;
 }
@@ -274,6 +304,8 @@ static enum vx_map_kind kind_of(const struct vx_network *network,
     case VX_OP_UNPOOL:
         return network->layers[layer->of].rule == VX_SET_SAMPLES ? VX_MAP_SAMPLE
                                                                  : VX_MAP_PARENT;
+    case VX_OP_DEVOXELIZE: return layer->trilinear ? VX_MAP_CORNER : VX_MAP_PARENT;
+    case VX_OP_VOXELIZE:
     case VX_OP_PRUNE:
     case VX_OP_UPSAMPLE: return VX_MAP_PARENT;
     case VX_OP_CHANNEL_TO_SPACE: return VX_MAP_CHILD;
@@ -296,9 +328,11 @@ static bool is_centred(const struct vx_layer *layer)
 bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer,
                   struct vx_map_key *key)
 {
+    const i32 input = vx_network_set(network, layer->inputs[0]);
+    const bool back = layer->op == VX_OP_VOXELIZE;
     *key = (struct vx_map_key){.kind = kind_of(network, layer),
-                               .from = vx_network_set(network, layer->inputs[0]),
-                               .to = layer->set};
+                               .from = back ? layer->set : input,
+                               .to = back ? input : layer->set};
     if (!layer->v) return false;
     bool one = vx_map_is_one(key);
     if (key->kind == VX_MAP_DOWN && key->from == key->to && is_centred(layer))
@@ -314,5 +348,14 @@ bool vx_layer_map(const struct vx_network *network, const struct vx_layer *layer
         key->stride[axis] = layer->stride[axis];
         key->padding[axis] = layer->padding[axis];
     }
+    return true;
+}
+
+bool vx_layer_order(const struct vx_network *network, const struct vx_layer *layer,
+                    struct vx_map_key *key)
+{
+    if (layer->op != VX_OP_VOXELIZE || !vx_layer_map(network, layer, key)) return false;
+    key->kind = VX_MAP_ORDER;
+    key->from = key->to;
     return true;
 }

@@ -62,8 +62,9 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     const struct vx_node *node = &plan->graph->nodes[index];
     struct vx_launch *launch = &plan->launches[index];
     struct vx_map_key key;
-    *launch = (struct vx_launch){
-        .node = node, .op = node->layer->op, .map = -1, .set = node->layer->set};
+    *launch =
+        (struct vx_launch){.node = node, .op = node->layer->op, .map = -1, .order = -1};
+    launch->set = node->layer->set;
     launch->output = index + 1;
     plan->tensors[index + 1] =
         (struct vx_memory_tensor){plan_row(plan, node->layer->channels), index, index, 0};
@@ -76,6 +77,9 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
+    /* A device with its own memory sorts when it runs (gpu/model/model_points.c). */
+    if (!plan->options.staged && vx_layer_order(network, node->layer, &key))
+        launch->order = plan_map(plan, &key);
 }
 
 /* Where the launches of each stage end, and the order of the sets.  Logits live until their
@@ -170,6 +174,10 @@ static void plan_order(struct vx_plan *plan)
         const struct vx_launch *launch = &plan->launches[i];
         if (launch->op == VX_OP_GROUP_NORM || launch->op == VX_OP_INSTANCE_NORM)
             plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op == VX_OP_DEVOXELIZE && launch->node->layer->trilinear)
+            plan_ordered(plan, launch->set)->samples = true;
+        if (launch->op == VX_OP_VOXELIZE)
+            plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
         if (launch->op != VX_OP_GLOBAL_POOL) continue;
         /* Its result has the samples of its input in the same order. */
         plan_ordered(plan, plan->tensor_sets[launch->inputs[0]])->samples = true;
@@ -181,11 +189,20 @@ static void plan_order(struct vx_plan *plan)
     }
 }
 
+/* The most maps that the nodes have: at most VX_LAYERS_MAX (network.c). */
+static size_t maps_max(const struct vx_graph *graph)
+{
+    size_t count = (size_t)graph->nodes_count;
+    for (i32 i = 0; i < graph->nodes_count; i++)
+        count += graph->nodes[i].layer->op == VX_OP_VOXELIZE;
+    return count;
+}
+
 vx_status vx_plan_build(const struct vx_graph *graph,
                         const struct vx_plan_options *options, struct vx_arena *arena,
                         const struct vx_plan **plan)
 {
-    size_t nodes = (size_t)graph->nodes_count;
+    size_t nodes = (size_t)graph->nodes_count, maps = maps_max(graph);
     size_t staged = options->staged ? 1 + (size_t)graph->network->outputs_count : 0;
     struct vx_plan *made = vx_arena_take(arena, sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a plan is full");
@@ -199,8 +216,8 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     made->tensors = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensors);
     made->tensor_sets =
         vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensor_sets);
-    made->maps = vx_arena_take_array(arena, nodes, sizeof *made->maps);
-    made->maps_by_size = vx_arena_take_array(arena, nodes, sizeof *made->maps_by_size);
+    made->maps = vx_arena_take_array(arena, maps, sizeof *made->maps);
+    made->maps_by_size = vx_arena_take_array(arena, maps, sizeof *made->maps_by_size);
     bool good = made->launches && made->tensors && made->tensor_sets && made->maps &&
                 made->maps_by_size;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
@@ -333,7 +350,8 @@ i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows)
 {
     i64 sum = 0;
     for (i32 i = 0; i < plan->maps_count; i++)
-        if (vx_map_is_one(&plan->maps[i])) sum += rows[plan->maps[i].to];
+        if (vx_map_is_one(&plan->maps[i]) && plan->maps[i].kind != VX_MAP_ORDER)
+            sum += rows[plan->maps[i].to];
     return sum;
 }
 

@@ -32,7 +32,7 @@
 #include "engine/map_key.h"
 #include "engine/plan/memory.h"
 
-/* VX_LAYERS_MAX launches, tensors and maps of less than 64 bytes each. */
+/* VX_LAYERS_MAX launches, tensors and maps of 64 bytes each at most. */
 #define VX_PLAN_ARENA_BYTES (256 << 10)
 
 /* How a device wants its tensors. */
@@ -52,6 +52,7 @@ struct vx_launch {
     const struct vx_node *node;
     enum vx_op op; /* the node's; LINEAR for a convolution that needs no map */
     i32 map;       /* index in the plan's maps, or -1 */
+    i32 order;     /* VOXELIZE on the CPU: of its second map (vx_layer_order), else -1 */
     i32 set;       /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
@@ -61,9 +62,11 @@ struct vx_launch {
  * voxels are needed. */
 struct vx_plan_ordered {
     i32 set;
-    bool output;  /* network->coords of the same index is about it */
-    bool samples; /* a layer has sums over the voxels of a sample, or lies on samples */
-    bool dense;   /* staged plan only: an output is a dense tensor of it */
+    bool output; /* network->coords of the same index is about it */
+    /* A layer needs the order itself: it has sums over the voxels of a sample, lies on
+     * samples, or goes between points and voxels. */
+    bool samples;
+    bool dense; /* staged plan only: an output is a dense tensor of it */
 };
 /* False: only the voxels of its rows are needed, in any order. */
 static inline bool vx_plan_is_sorted(const struct vx_plan_ordered *ordered)
@@ -128,7 +131,8 @@ VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[
                                       i64 row, struct vx_why *why);
 /* The rows of all sets together. */
 i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows);
-/* The pairs of the maps for which vx_map_is_one. */
+/* The pairs of the maps for which vx_map_is_one; ORDER, which not every device has, has
+ * none. */
 i64 vx_plan_one_pairs(const struct vx_plan *plan, const i64 *rows);
 /* Fails with INVALID_ARGUMENT: the logit of this voxel of the set that `set` is made from,
  * sample x y z, is not a number; `child`: which of them, 0 for KEEP. */

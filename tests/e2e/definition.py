@@ -311,6 +311,57 @@ def parents(x, on, stride):
                           for s in on.boxes})
 
 
+def steps(fine, coarse):
+    """How many voxels of one set one step of the other is."""
+    found = [b / a for a, b in zip(fine.stride, coarse.stride)]
+    assert all(step.denominator == 1 for step in found)
+    return [int(step) for step in found]
+
+
+def voxel_means(points, on, stride):
+    """The mean of the points p with floor(p / stride) in each voxel, 0 without any."""
+    out = {}
+    for s, (first, mask) in on.boxes.items():
+        begin, there = points.on.boxes[s]
+        at = np.argwhere(there)
+        cells = floor_of(at + begin, np.array(stride)) - first
+        inside = ((cells >= 0) & (cells < mask.shape)).all(axis=1)
+        total, count = np.zeros((*mask.shape, points.channels())), np.zeros(mask.shape)
+        np.add.at(total, tuple(cells[inside].T), points.values[s][tuple(at[inside].T)])
+        np.add.at(count, tuple(cells[inside].T), 1)
+        out[s] = point_mean(total, count[..., None])
+    return tensor_on(on, out)
+
+
+def point_mean(total, count):
+    return total / np.maximum(count, 1)
+
+
+def nearness(p, cell, n):
+    return 1 - np.abs(p / n - cell)
+
+
+def weighted_mean(total, weights):
+    """TorchSparse's 1e-8: 0 where no corner has a voxel."""
+    return total / (weights + 1e-8)
+
+
+def trilinear(x, on, stride):
+    """For each voxel p of the set, the 8 voxels around p / stride that there are."""
+    out = {}
+    for s in on.boxes:
+        first, mask = x.on.boxes[s]
+        total, weights = 0.0, 0.0
+        for corner in itertools.product((0, 1), repeat=3):
+            cells = [floor_of(p, n) + k for p, n, k in zip(on.positions(s), stride, corner)]
+            near = [nearness(p, c, n) for p, c, n in zip(on.positions(s), cells, stride)]
+            weight = np.einsum("x,y,z->xyz", *near) * look(mask, first, cells)
+            total = total + weight[..., None] * look(x.values[s], first, cells)
+            weights = weights + weight
+        out[s] = weighted_mean(total, weights[..., None])
+    return tensor_on(on, out)
+
+
 def child_number(x, y, z, stride):
     return x + stride[0] * (y + stride[1] * z)
 

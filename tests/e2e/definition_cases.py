@@ -368,6 +368,41 @@ def dense_outputs():
     return n
 
 
+def points():
+    """SPVCNN's kind: the means of points in cells, and back."""
+    n = Network(CHANNELS)
+    n.add("cells", "voxelize", "feats", stride=[3, 1, 4])
+    n.chain("cells", ("conv", "subm_conv", {"channels": 5, "kernel": 3}), ("down", "sparse_conv", {
+        "channels": 6, "kernel": 2, "stride": 2, "rule": "floor"}))
+    n.add("again", "voxelize", "feats", onto="down")
+    n.add("both", "concat", ["down", "again"])
+    n.add("same", "voxelize", "feats", stride=1)
+    n.add("wide", "voxelize", "same", stride=4096)
+    n.add("between", "devoxelize", "both", mode="trilinear")
+    n.add("near", "devoxelize", "both", mode="nearest")
+    n.add("middle", "devoxelize", "both", mode="trilinear", onto="conv")
+    n.add("far", "devoxelize", "wide", mode="trilinear")
+    n.add("children", "upsample", "feats", stride=2)
+    n.add("parents", "voxelize", "children", onto="feats")
+    n.outputs = ["cells", "both", "wide", "between", "near", "middle", "far", "parents"]
+    return n
+
+
+def points_spconv():
+    """Voxels without points, and points without a voxel."""
+    n = Network(CHANNELS, SHAPE)
+    n.add("down", "sparse_conv", "feats", channels=6, kernel=3, stride=2, padding=1, rule="spconv")
+    n.add("odd", "sparse_conv", "feats", channels=6, kernel=1, stride=[2, 1, 2], rule="spconv")
+    n.add("mean", "voxelize", "feats", onto="down")
+    n.add("some", "voxelize", "feats", onto="odd")
+    n.chain("mean", ("shifted", "affine", {"shift": 0.5}), ("back", "devoxelize", {
+        "mode": "trilinear"}))
+    n.add("holes", "devoxelize", "some", mode="trilinear")
+    n.chain("some", ("near", "devoxelize", {"mode": "nearest"}), ("act", "sigmoid", {}))
+    n.outputs = ["mean", "some", "back", "holes", "act", "down"]
+    return n
+
+
 def predicted():
     """Sets that follow from logits."""
     n = Network(CHANNELS)
@@ -393,7 +428,7 @@ NETWORKS = {f.__name__: f for f in (
     submanifold, strided_floor, strided_spconv, strided_groups, inverse, transposed, generative,
     pools_floor, pools_same, pools_spconv, blocks, unpool_spconv, curves, pairs, norms,
     norms_coarse, flat, one_set_by_two_ways, unet, encoder, autoencoder,
-    samples, labels, dense_outputs, predicted)}
+    samples, labels, dense_outputs, points, points_spconv, predicted)}
 
 
 # --- Clouds: voxels inside of `shape` where a network has one.

@@ -116,7 +116,7 @@ class Network:
             return d.each(x, lambda v: np.where(v < 0, v * layer.get("slope", 0.01), v))
         if op == "affine":
             return d.each(x, lambda v: v * layer.get("scale", 1) + layer.get("shift", 0))
-        if op in ("global_pool", "to_dense", "prune"):
+        if op in ("global_pool", "to_dense", "prune", "voxelize", "devoxelize"):
             return getattr(self, op)(layer, x, done)
         return self.block(layer, x, done)
 
@@ -126,6 +126,16 @@ class Network:
     def to_dense(self, layer, x, done):
         shape = axes(layer["shape"]) if "shape" in layer else x.on.shape
         return d.dense(x, shape, 1 + max(done["feats"].on.boxes), layer.get("fold", False))
+
+    def voxelize(self, layer, x, done):
+        on = done[layer["onto"]].on if "onto" in layer else \
+            d.floor_set(x.on, axes(layer["stride"]))
+        return d.voxel_means(x, on, d.steps(x.on, on))
+
+    def devoxelize(self, layer, x, done):
+        on = done[layer.get("onto", "feats")].on
+        way = d.trilinear if layer["mode"] == "trilinear" else d.parents
+        return way(x, on, d.steps(on, x.on))
 
     def prune(self, layer, x, done):
         logits = done[layer["keep"]]

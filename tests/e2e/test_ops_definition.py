@@ -207,6 +207,18 @@ def folded_the_other_way(x, shape, samples, fold):
     return np.moveaxis(out, 1, 2).reshape(samples, -1, *shape[1:]) if fold else out
 
 
+def sum_of_points(total, count):
+    return total
+
+
+def count_of_all_corners(total, weights):
+    return total
+
+
+def next_corner(p, cell, n):
+    return 1 - np.abs((p + 0.5) / n - cell - 0.5)
+
+
 def rows_by_z(where):
     found = ORIGINAL_ROWS(where)
     return found[np.lexsort(found.T[[1, 2, 3, 0]])]
@@ -233,7 +245,9 @@ MISTAKES = [
     ("predicted", "child_number", z_first), ("predicted", "largest_logits", logits_by_size),
     ("predicted", "positive", logits_from_minus_a_tenth),
     ("samples", "sample_pool", mean_of_all_voxels),
-    ("dense_outputs", "dense", folded_the_other_way),
+    ("dense_outputs", "dense", folded_the_other_way), ("points", "floor_of", truncated),
+    ("points", "point_mean", sum_of_points), ("points_spconv", "point_mean", sum_of_points),
+    ("points", "weighted_mean", count_of_all_corners), ("points", "nearness", next_corner),
 ]
 MISTAKES = [mistake for mistake in MISTAKES if mistake[0] in NETWORKS]
 ORIGINAL = {name: getattr(d, name) for _, name, _ in MISTAKES}

@@ -25,6 +25,7 @@ void vx_cases_order(struct vx_rig *rig);        /* 05, 08 */
 void vx_cases_orders(struct vx_rig *rig);       /* 05: several orders at once */
 void vx_cases_pointwise(struct vx_rig *rig);    /* 10, 12, 13, 14, 19, 20 */
 void vx_cases_windows(struct vx_rig *rig);      /* 16, 17, 24: through a map */
+void vx_cases_points(struct vx_rig *rig);       /* 31, 32: points to voxels and back */
 void vx_cases_samples(struct vx_rig *rig);      /* 18, 23: orders and norms of samples */
 void vx_cases_dense(struct vx_rig *rig);        /* 28: dense outputs */
 void vx_cases_join(struct vx_rig *rig);         /* 15: pieces of a batch */

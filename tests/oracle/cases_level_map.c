@@ -36,7 +36,17 @@ static const struct shape shapes[] = {
     {VX_LEVEL_CHILD, {1, 1, 1}, {1, 1, 1}, {64, 64, 64}, {0, 0, 0}, false},
     {VX_LEVEL_DOWN, {1, 1, 3}, {1, 1, 1024}, {64, 1, 2}, {0, 0, 1024}, true},
     {VX_LEVEL_SAMPLE, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, false},
+    {VX_LEVEL_CORNER, {2, 2, 2}, {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, false},
+    {VX_LEVEL_CORNER, {2, 2, 2}, {1, 1, 1}, {1, 16, 3}, {0, 0, 0}, false},
+    {VX_LEVEL_CORNER, {2, 2, 2}, {1, 1, 1}, {64, 5, 4096}, {0, 0, 0}, true},
+    {VX_LEVEL_PARENT, {1, 1, 1}, {1, 1, 1}, {1000, 2, 4096}, {0, 0, 0}, true},
 };
+
+/* A map of one entry: it has no masks, and no pairs are counted. */
+static bool is_one(i32 kind)
+{
+    return kind == VX_LEVEL_PARENT || kind == VX_LEVEL_CHILD || kind == VX_LEVEL_SAMPLE;
+}
 
 static struct vx_brick_set set_make(struct vx_rig *rig, i64 rows_max)
 {
@@ -106,7 +116,7 @@ static struct vx_level_map_args map_make(struct vx_rig *rig, const struct vx_clo
     args.from_n = args.from.counts->rows;
     if (turn == 3) args.from_n /= 2;
     if (turn == 4) args.from.counts->fault[0] = 1;
-    if (shape->kind >= VX_LEVEL_PARENT && turn != 1) args.nbr_stride = 1;
+    if (is_one(shape->kind) && turn != 1) args.nbr_stride = 1;
     memcpy(args.kernel, shape->kernel, sizeof args.kernel);
     memcpy(args.dilation, shape->dilation, sizeof args.dilation);
     memcpy(args.stride, shape->stride, sizeof args.stride);
@@ -131,7 +141,7 @@ static void map_fields(struct vx_rig *rig, struct vx_trial *trial,
     vx_trial_in(trial, &args->to.list, to.list, (size_t)to.rows_max * sizeof *to.list);
     vx_trial_both(trial, &args->to.counts, to.counts, sizeof *to.counts);
     vx_trial_out(rig, trial, &args->nbr, n * (size_t)args->nbr_stride * sizeof(i32));
-    if (args->kind >= VX_LEVEL_PARENT) return;
+    if (is_one(args->kind)) return;
     vx_trial_out(rig, trial, &args->masks, n * (size_t)args->words * sizeof(u32));
     vx_trial_out(rig, trial, &args->pairs, sizeof(u64));
     /* Without rows nothing is launched, and the number of pairs is not written. */

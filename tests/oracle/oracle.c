@@ -68,6 +68,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"pointwise", vx_cases_pointwise},
         {"parts", vx_cases_parts},
         {"windows", vx_cases_windows},
+        {"points", vx_cases_points},
         {"samples", vx_cases_samples},
         {"dense", vx_cases_dense},
         {"convolution", vx_cases_conv},

@@ -123,6 +123,7 @@ static bool reads(const struct vx_map_key *key, int axis, i64 out, i64 k, i64 *a
         *at = floor_of(out + padding - far, stride);
         return *at * stride - padding + far == out;
     case VX_MAP_SAMPLE: *at = 0; return true;
+    case VX_MAP_CORNER: *at = floor_of(out, stride) + k; return true;
     default: *at = floor_of(out, stride); return true;
     }
 }

@@ -19,6 +19,17 @@
 #define LAYER(name_, op_, input_)                                                        \
     "{\"name\":\"" name_ "\",\"op\":\"" op_ "\",\"input\":\"" input_ "\""
 #define PLAIN(name_, op_, input_) LAYER(name_, op_, input_) "}"
+/* Before other layers, and behind them. */
+#define POOL(name_, in_, mode_)                                                          \
+    LAYER(name_, "global_pool", in_) ",\"mode\":\"" mode_ "\"},"
+#define JOIN(name_, op_, inputs_)                                                        \
+    "{\"name\":\"" name_ "\",\"op\":\"" op_ "\",\"inputs\":[" inputs_ "]},"
+#define MEAN(name_, onto_)                                                               \
+    "," LAYER(name_, "voxelize", "feats") ",\"onto\":\"" onto_ "\"}"
+#define TRILINEAR(name_, in_) BACK(name_, in_, "trilinear")
+#define NEAREST(name_, in_)   BACK(name_, in_, "nearest")
+#define BACK(name_, in_, mode_)                                                          \
+    "," LAYER(name_, "devoxelize", in_) ",\"mode\":\"" mode_ "\"}"
 /* Windows along x. */
 #define ALONG(k_, s_) ",\"kernel\":[" k_ ",1,1],\"stride\":[" s_ ",1,1]"
 #define STRIDE(s_)    ",\"stride\":[" s_ ",1,1]}"
@@ -427,16 +438,9 @@ const struct vx_hand_case vx_hand_cases[] = {
                  {"c", VALUES(1, 6, 28, 28)},
                  {"d", VALUES(0.26894142136999512, 0.73105857863000488, 0.5, 0.5)}}},
     {.name = "global_pool: all rows of a sample; a gate of it on every voxel",
-     .layers = LAYER("m", "global_pool", "feats") ",\"mode\":\"max\"}," LAYER(
-         "a", "global_pool",
-         "feats") ",\"mode\":\"avg\"}," LAYER("s", "global_pool",
-                                              "feats") ",\"mode\":"
-                                                       "\"sum\"},"
-                                                       "{\"name\":\"j\",\"op\":"
-                                                       "\"concat\",\"inputs\":[\"m\","
-                                                       "\"a\",\"s\"]}," LAYER(
-                                                           "u", "unpool",
-                                                           "j") ",\"of\":\"a\"}",
+     .layers = POOL("m", "feats", "max") POOL("a", "feats", "avg")
+         POOL("s", "feats", "sum") JOIN("j", "concat", "\"m\",\"a\",\"s\"")
+             LAYER("u", "unpool", "j") ",\"of\":\"a\"}",
      COORDS({7, 5, 5, -5}, {2, 0, 0, 0}, {7, -9, 0, 0}, {2, 0, 0, 1}, {7, 0, 0, 0}),
      FEATS(-1, 10, -2, 30, -6),
      .answers = {{"j", VALUES(30, 20, 40, -1, -3, -9),
@@ -445,12 +449,8 @@ const struct vx_hand_case vx_hand_cases[] = {
                   VALUES(-1, -3, -9, 30, 20, 40, -1, -3, -9, 30, 20, 40, -1, -3, -9)}}},
     {.name = "global_pool behind a coarse set shares the samples of the request",
      .layers = LAYER("d", "sum_pool", "feats") ALONG("2", "2") FLOOR
-     "}," LAYER("m", "global_pool", "d") ",\"mode\":\"max\"}," LAYER(
-         "n", "global_pool",
-         "feats") ",\"mode\":"
-                  "\"max\"},"
-                  "{\"name\":\"j\",\"op\":\"add\",\"inputs\":[\"m\",\"n\"]}," LAYER(
-                      "u", "unpool", "j") ",\"of\":\"n\"}",
+     "}," POOL("m", "d", "max") POOL("n", "feats", "max") JOIN("j", "add", "\"m\",\"n\"")
+         LAYER("u", "unpool", "j") ",\"of\":\"n\"}",
      COORDS(X(0), X(1), X(2)),
      FEATS(1, 2, -4),
      .answers = {{"d", VALUES(3, -4), VOXELS(X(0), X(1))},
@@ -464,6 +464,27 @@ const struct vx_hand_case vx_hand_cases[] = {
      .tensors = {{"l.weight", "F32", {3, 2}, 2, (const f32[]){1, 0, 0, 1, 1, 1}}},
      /* 1 1 2; 2 -1 1; -4 5 1 */
      .answers = {{"a", VALUES(2, 0, 1)}, {"b", VALUES(0, 0, 1)}}},
+    {.name = "points: the mean of a cell, and back between the two nearest along x",
+     .layers = LAYER("v", "voxelize", "feats") STRIDE("4") TRILINEAR("t", "v")
+         NEAREST("n", "v"),
+     COORDS(X(7), X(0), X(1), X(5)),
+     FEATS(20, 1, 3, 10),
+     /* At 1: 3/4 of 2 and 1/4 of 15.  There is no voxel at 8: all of 15, but for 1e-8. */
+     .answers = {{"v", VALUES(2, 15), VOXELS(X(0), X(1))},
+                 {"t", VALUES(15 * 0.25 / (0.25 + 1e-8), 2 / (1 + 1e-8),
+                              5.25 / (1 + 1e-8), 15 * 0.75 / (0.75 + 1e-8))},
+                 {"n", VALUES(15, 2, 2, 15)}}},
+    {.name = "points onto spconv's voxels: some points have none, some voxels no point",
+     SPACE("6"),
+     .layers = LAYER("d", "sum_pool", "feats") ALONG("1", "2") SPCONV("0") "}," LAYER(
+         "e", "sum_pool", "feats") ALONG("3", "2") SPCONV("1") "}" MEAN("a", "d")
+         MEAN("b", "e") NEAREST("s", "a") NEAREST("t", "b"),
+     COORDS(X(5), X(1), X(4)),
+     FEATS(5, 7, 3),
+     .answers = {{"a", VALUES(4), VOXELS(X(2))},
+                 {"b", VALUES(7, 0, 4), VOXELS(X(0), X(1), X(2))},
+                 {"s", VALUES(4, 0, 4)},
+                 {"t", VALUES(4, 7, 4)}}},
     {.name = "linear and concat",
      .layers =
          LAYER("l", "linear",

@@ -67,6 +67,7 @@ static bool window_of(const struct vx_network *network, const struct vx_layer *l
                  is_block_pool(layer);
     *window = (struct vx_oracle_window){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}};
     if (op == VX_OP_PRUNE) return true;
+    if (vx_oracle_points_window(network, layer, window)) return true;
     *window = (struct vx_oracle_window){{0}, {1, 1, 1}, {1, 1, 1}, {0}};
     if (op == VX_OP_UNPOOL && network->layers[layer->of].op == VX_OP_GLOBAL_POOL)
         return true;
@@ -124,6 +125,10 @@ static const struct vx_oracle_set *set_settle(struct vx_network_oracle *oracle,
     case VX_OP_CHANNEL_TO_SPACE:
         if (layer->onto != VX_LAYER_NONE) return set_of(oracle, layer->onto);
         rule = VX_SET_EXPAND;
+        break;
+    case VX_OP_DEVOXELIZE:
+    case VX_OP_VOXELIZE:
+        if (layer->onto != VX_LAYER_NONE) return set_of(oracle, layer->onto);
         break;
     case VX_OP_DOWNSAMPLE:
     case VX_OP_SPACE_TO_CHANNEL: break;
@@ -286,6 +291,7 @@ static void oracle_reads(const struct vx_oracle_step *step)
     i32 v_count = window->kernel[0] * window->kernel[1] * window->kernel[2];
     enum vx_map_kind kind = VX_MAP_DOWN;
     enum vx_op op = step->layer->op;
+    if (vx_oracle_points(step)) return;
     if (op == VX_OP_SUBM_CONV) kind = VX_MAP_SUBM;
     if (op == VX_OP_INVERSE_CONV || op == VX_OP_TRANSPOSED_CONV) kind = VX_MAP_UP;
     if (op == VX_OP_UNPOOL || op == VX_OP_UPSAMPLE || op == VX_OP_CHANNEL_TO_SPACE ||
@@ -370,6 +376,7 @@ static i64 map_pairs(const struct vx_map_key *key, const struct vx_oracle_set *f
     struct vx_oracle_window window;
     i64 offsets = (i64)key->kernel[0] * key->kernel[1] * key->kernel[2], pairs = 0;
     if (key->kind == VX_MAP_PARENT || key->kind == VX_MAP_CHILD) return to->rows;
+    if (key->kind == VX_MAP_ORDER) return 0;
     memcpy(window.kernel, key->kernel, sizeof window.kernel);
     memcpy(window.dilation, key->dilation, sizeof window.dilation);
     memcpy(window.stride, key->stride, sizeof window.stride);

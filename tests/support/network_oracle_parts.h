@@ -38,6 +38,11 @@ void vx_oracle_predict(struct vx_network_oracle *oracle,
 /* network_oracle_rows.c: each of them fills y and bound, false for another op. */
 /* GLOBAL_POOL, ARGMAX, and TO_DENSE as rows. */
 bool vx_oracle_samples(const struct vx_oracle_step *step);
+/* network_oracle_points.c: VOXELIZE and DEVOXELIZE. */
+bool vx_oracle_points(const struct vx_oracle_step *step);
+bool vx_oracle_points_window(const struct vx_network *network,
+                             const struct vx_layer *layer,
+                             struct vx_oracle_window *window);
 bool vx_oracle_norm(const struct vx_oracle_step *step);
 bool vx_oracle_pointwise(const struct vx_oracle_step *step);
 

@@ -244,6 +244,7 @@ static bool reads(enum vx_map_kind kind, struct offset k, i64 out, i64 *at)
     case VX_MAP_DOWN: *at = out * k.stride - k.padding + k.reach; return true;
     case VX_MAP_UP: *at = floor_div(up, k.stride); return *at * k.stride == up;
     case VX_MAP_SAMPLE: *at = 0; return true;
+    case VX_MAP_CORNER: *at = floor_div(out, k.stride) + k.reach; return true;
     default: *at = floor_div(out, k.stride); return true; /* PARENT, CHILD */
     }
 }

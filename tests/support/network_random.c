@@ -83,14 +83,29 @@ static i32 trip_pruned(struct vx_grammar *g, i32 x, i32 depth)
     return vx_grammar_onto(g, y, set, one);
 }
 
+/* To the voxels in which the rows of x lie as points, and back. */
+static i32 trip_points(struct vx_grammar *g, i32 x, i32 depth)
+{
+    i32 set = vx_grammar_at(g, x)->set;
+    if (set && vx_grammar_on(g, set) < 0) return -1;
+    if (g->sets[set].rule == VX_SET_SAMPLES) return -1;
+    i32 y = vx_grammar_voxelize(g, x);
+    y = left(g, depth) > 4 && vx_grammar_chance(g, 50) ? stage(g, y, depth + 1)
+                                                       : some(g, y, depth);
+    return vx_grammar_devoxelize(g, y, set);
+}
+
 /* Layers on the set of x, and trips to other sets between them. */
 static i32 stage(struct vx_grammar *g, i32 x, i32 depth)
 {
     x = some(g, x, depth);
     while (left(g, depth) >= 4 && depth < DEPTH_MAX && vx_grammar_chance(g, 85)) {
         bool predicts = g->network->predicts;
-        i32 made =
-            vx_grammar_chance(g, predicts ? 50 : 25) ? trip_finer(g, x, depth) : -1;
+        i32 made = -1;
+        if (g->network->points && vx_grammar_chance(g, 45))
+            made = trip_points(g, x, depth);
+        if (made < 0 && vx_grammar_chance(g, predicts ? 50 : 25))
+            made = trip_finer(g, x, depth);
         if (made < 0 && predicts && vx_grammar_chance(g, 50))
             made = trip_pruned(g, x, depth);
         x = some(g, made >= 0 ? made : trip_down(g, x, depth), depth);
@@ -220,6 +235,7 @@ struct vx_random_network *vx_random_network_open(u64 seed)
     g->random.state = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
     network->seed = seed;
     network->predicts = seed % 4 == 3;
+    network->points = seed % 9 == 4;
     network->positive = vx_grammar_chance(g, 60);
     network->feats_channels = 1 + vx_grammar_below(g, 6);
     pick_space(g);

@@ -50,6 +50,7 @@ struct vx_random_network {
     bool labels[VX_OUTPUTS_MAX]; /* of an argmax */
     bool positive;
     bool predicts; /* some of its sets follow from logits */
+    bool points;   /* it goes from points to voxels and back */
     i32 shape[3];  /* spatial shape; 0 = none, and coordinates of both signs */
     bool flat[3];  /* coordinates have one value along this axis */
     i64 voxels_max;

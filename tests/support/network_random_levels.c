@@ -78,8 +78,8 @@ i32 vx_grammar_set_find(struct vx_grammar *g, const struct vx_grammar_set *set)
     return g->sets_count++;
 }
 
-static i32 set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
-                    const struct vx_grammar_window *window)
+i32 vx_grammar_set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
+                        const struct vx_grammar_window *window)
 {
     struct vx_grammar_set set = {.rule = rule, .from = from, .window = *window};
     bool itself = all_are(window->kernel, 1) && all_are(window->padding, 0);
@@ -165,7 +165,7 @@ static i32 pool(struct vx_grammar *g, i32 x, enum vx_set_rule rule,
         memcpy(block.padding, plain_window.padding, sizeof block.padding);
         window = &block; /* its voxels, without dilation */
     }
-    i32 set = set_make(g, rule, input.set, window);
+    i32 set = vx_grammar_set_make(g, rule, input.set, window);
     vx_grammar_begin(g, ops[vx_grammar_below(g, 3)], &x, 1);
     vx_grammar_say_axes(g, "kernel", window->kernel);
     vx_grammar_say_axes(g, "stride", window->stride);
@@ -184,7 +184,7 @@ static i32 sparse_conv(struct vx_grammar *g, i32 x, enum vx_set_rule rule,
     const struct vx_grammar_conv conv = {
         .op = "sparse_conv",
         .input = x,
-        .set = set_make(g, rule, vx_grammar_at(g, x)->set, window),
+        .set = vx_grammar_set_make(g, rule, vx_grammar_at(g, x)->set, window),
         .window = window,
         .rule = rule == VX_SET_FLOOR ? "floor" : "spconv",
         .of = -1,
@@ -202,7 +202,7 @@ static i32 block_down(struct vx_grammar *g, i32 x, const i32 stride[3])
     bool mean = wide || vx_grammar_chance(g, 45);
     memcpy(window.stride, stride, sizeof window.stride);
     memcpy(window.kernel, stride, sizeof window.kernel);
-    i32 set = set_make(g, VX_SET_FLOOR, input.set, &window);
+    i32 set = vx_grammar_set_make(g, VX_SET_FLOOR, input.set, &window);
     vx_grammar_begin(g, mean ? "downsample" : "space_to_channel", &x, 1);
     vx_grammar_say_axes(g, "stride", stride);
     i32 made = vx_grammar_end(g, set, input.channels * (mean ? 1 : product(stride)),
@@ -288,7 +288,7 @@ static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
     if (live) made.by = vx_grammar_logits(g, y, children);
     i32 set = onto >= 0 ? g->layers[onto].set
               : live    ? vx_grammar_set_find(g, &made)
-                        : set_make(g, VX_SET_EXPAND, input.set, &window);
+                        : vx_grammar_set_make(g, VX_SET_EXPAND, input.set, &window);
     vx_grammar_begin(g, ops[op], &y, 1);
     vx_grammar_say_axes(g, "stride", stride);
     if (onto >= 0) vx_grammar_say(g, ",\"onto\":\"l%d\"", onto);
@@ -304,7 +304,8 @@ static i32 transposed(struct vx_grammar *g, i32 y, i32 onto,
     const struct vx_grammar_conv conv = {
         .op = "transposed_conv",
         .input = y,
-        .set = onto >= 0 ? g->layers[onto].set : set_make(g, VX_SET_EXPAND, from, window),
+        .set = onto >= 0 ? g->layers[onto].set
+                         : vx_grammar_set_make(g, VX_SET_EXPAND, from, window),
         .window = window,
         .of = -1,
         .onto = onto,
@@ -402,7 +403,7 @@ i32 vx_grammar_squeeze(struct vx_grammar *g, i32 x)
     static const char *const modes[] = {"max", "avg", "sum"};
     const struct vx_grammar_layer input = *vx_grammar_at(g, x);
     if (g->sets[input.set].rule == VX_SET_SAMPLES) return vx_grammar_stay(g, x);
-    i32 set = set_make(g, VX_SET_SAMPLES, input.set, &plain_window);
+    i32 set = vx_grammar_set_make(g, VX_SET_SAMPLES, input.set, &plain_window);
     vx_grammar_begin(g, "global_pool", &x, 1);
     vx_grammar_say(g, ",\"mode\":\"%s\"", modes[vx_grammar_below(g, 3)]);
     i32 pool = vx_grammar_end(g, set, input.channels, input.positive), y = pool;

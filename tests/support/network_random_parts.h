@@ -91,6 +91,14 @@ i32 vx_grammar_squeeze(struct vx_grammar *g, i32 x);
 /* Windows that stay on their set: stride 1. */
 i32 vx_grammar_stay(struct vx_grammar *g, i32 x);
 
+/* network_random_points.c */
+i32 vx_grammar_voxelize(struct vx_grammar *g, i32 x);
+/* Onto the set; -1 when no layer lies on it, or no stride leads there. */
+i32 vx_grammar_devoxelize(struct vx_grammar *g, i32 y, i32 set);
+
+/* The set that a window makes: `from` where every voxel makes itself. */
+i32 vx_grammar_set_make(struct vx_grammar *g, enum vx_set_rule rule, i32 from,
+                        const struct vx_grammar_window *window);
 /* The set that a rule makes: one that there is, or a new one. */
 i32 vx_grammar_set_find(struct vx_grammar *g, const struct vx_grammar_set *set);
 

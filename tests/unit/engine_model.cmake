@@ -1,6 +1,7 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json LIBS base)
-foreach(name safetensors network network_last network_limits network_outputs network_sets network_set_limits
+foreach(name safetensors network network_last network_limits network_outputs network_points network_sets
+    network_set_limits
     network_predicted layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/model_files.c)
@@ -15,14 +16,14 @@ endforeach()
 vx_unit_test(NAME test_engine_levels LIBS engine m SECONDS 40 LABELS mixes
   SOURCES tests/support/network_random.c tests/support/network_random_cloud.c
     tests/support/network_random_layers.c tests/support/network_random_levels.c
-    tests/support/network_random_predict.c
+    tests/support/network_random_points.c tests/support/network_random_predict.c
     tests/support/network_random_text.c tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c
     ${vx_network_oracle})
 vx_unit_test(NAME test_network_grammar LIBS engine m
   SOURCES tests/support/network_random.c tests/support/network_random_cloud.c
     tests/support/network_random_layers.c tests/support/network_random_levels.c
-    tests/support/network_random_predict.c
+    tests/support/network_random_points.c tests/support/network_random_predict.c
     tests/support/network_random_text.c tests/support/model_files.c)
 vx_unit_test(NAME test_engine_levels_by_hand LIBS engine m
   SOURCES tests/support/levels_by_hand.c tests/support/engine_rig.c tests/support/model_files.c

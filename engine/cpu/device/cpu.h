@@ -38,6 +38,8 @@
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
 #include "kernels/28_to_dense.h"
+#include "kernels/31_voxelize.h"
+#include "kernels/32_devoxelize.h"
 
 _Static_assert((int)VX_NUMBER_F32 == (int)VX_DTYPE_F32,
                "a dtype may be cast to a number");
@@ -79,6 +81,8 @@ void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args);
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args);
 void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args);
+void vx_cpu_voxelize(struct vx_cpu *cpu, const struct vx_voxelize_args *args);
+void vx_cpu_devoxelize(struct vx_cpu *cpu, const struct vx_devoxelize_args *args);
 void vx_cpu_global_pool(struct vx_cpu *cpu, const struct vx_global_pool_args *args);
 
 #endif

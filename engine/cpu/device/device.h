@@ -44,7 +44,8 @@ struct vx_work {
     i32 out_rows[VX_TILE_ROWS_MAX];
     _Alignas(64) f32 panel[VX_PANEL_ROWS * VX_PANEL_COLUMNS];
     _Alignas(64) f32 block[VX_TILE_ROWS_MAX * VX_PANEL_COLUMNS];
-    _Alignas(64) f32 blas[VX_BLAS_FLOATS]; /* pages are touched only when it is used */
+    _Alignas(64) f32 blas[VX_BLAS_FLOATS];  /* pages are touched only when it is used */
+    _Alignas(64) f64 sums[VX_CHANNELS_MAX]; /* of the points of a voxel; likewise */
 };
 
 /* Which code multiplies.  Serving uses AUTO; the others are for tests and benchmarks. */

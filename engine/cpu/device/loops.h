@@ -58,6 +58,7 @@ struct vx_gathered {
     const i32 *offsets; /* (count) of weight; depthwise only, as the next two */
     const f32 *weight;  /* (V, C) */
     const f32 *bias;    /* (C) or NULL: 0 */
+    const f32 *shares;  /* (count); blend only */
 };
 
 /* What is made of each column of some rows, row after row, in f64. */
@@ -97,6 +98,8 @@ struct vx_loops {
     void (*pool)(enum vx_pool_mode mode, const struct vx_gathered *gathered, f32 *out);
     /* out = bias + sum over rows of in[rows[p], :] * weight[offsets[p], :] */
     void (*depthwise)(const struct vx_gathered *gathered, f32 *out);
+    /* out = sum over rows of in[rows[p], :] * shares[p] */
+    void (*blend)(const struct vx_gathered *gathered, f32 *out);
     void (*columns)(const struct vx_columns *columns, f64 *out);
     void (*normalize)(const struct vx_normalized *row, const f32 *in, f32 *out);
     void (*f16_to_f32)(const u16 *from, f32 *to, i64 count);

@@ -474,6 +474,7 @@ const struct vx_loops VX_LOOPS = {
     .argmax = argmax,
     .pool = pool,
     .depthwise = depthwise,
+    .blend = blend,
     .columns = columns,
     .normalize = normalize,
     .f16_to_f32 = f16_to_f32,

@@ -108,6 +108,39 @@ static void depthwise(const struct vx_gathered *gathered, f32 *out)
         depthwise_columns(gathered, gather_next(e, c, VX_LANES), 1, out);
 }
 
+INLINE void blend_columns(const struct vx_gathered *gathered, i32 e, int vectors,
+                          f32 *out)
+{
+    vf sum[GATHER_VECTORS];
+    const int n = vectors ? vectors : 1;
+    const i64 count = vectors ? VX_LANES : gathered->c;
+#pragma GCC unroll 4
+    for (int k = 0; k < n; k++) sum[k] = (vf){0};
+    for (i32 p = 0; p < gathered->count; p++) {
+        const f32 *in = gathered->in + (i64)gathered->rows[p] * gathered->c + e;
+        const vf share = gathered->shares[p] - (vf){0};
+#pragma GCC unroll 4
+        for (int k = 0; k < n; k++)
+            sum[k] += vector_load(in + k * VX_LANES, count) * share;
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < n; k++) vector_store(out + e + k * VX_LANES, count, sum[k]);
+}
+
+static void blend(const struct vx_gathered *gathered, f32 *out)
+{
+    const i32 c = gathered->c;
+    i32 e = 0;
+    if (c < VX_LANES) {
+        blend_columns(gathered, 0, 0, out);
+        return;
+    }
+    for (; e + GATHER_VECTORS * VX_LANES <= c; e += GATHER_VECTORS * VX_LANES)
+        blend_columns(gathered, e, GATHER_VECTORS, out);
+    for (; e < c; e += VX_LANES)
+        blend_columns(gathered, gather_next(e, c, VX_LANES), 1, out);
+}
+
 /* A register of f64 holds half as many numbers as one of f32. */
 #define WIDE_LANES (VX_LANES / 2)
 typedef f32 hf __attribute__((vector_size(WIDE_LANES * 4), aligned(4), may_alias));

@@ -118,12 +118,25 @@ static void fill_task(void *context, i64 begin, i64 end)
     for (i64 i = begin; i < end; i++) job->map->nbr[i] = -1;
 }
 
+/* True for what a pass for each offset cannot make: a point's cell may have so many. */
+static bool by_cells(const struct vx_map_key *key)
+{
+    const i64 block = (i64)key->stride[0] * key->stride[1] * key->stride[2];
+    if (key->kind == VX_MAP_CORNER) return true;
+    return key->kind == VX_MAP_PARENT && block > VX_KERNEL_OFFSETS_MAX;
+}
+
 void vx_map_build_between(struct vx_cpu *cpu, struct vx_map_between *between)
 {
     const struct vx_map_key *key = &between->key;
     struct between_job job = {.map = between, .offsets = 1};
     bool one = vx_map_is_one(key);
     VX_ASSERT(key->kind != VX_MAP_SUBM);
+    VX_ASSERT(key->kind != VX_MAP_ORDER);
+    if (by_cells(key)) {
+        vx_map_build_cells(cpu, between);
+        return;
+    }
     between->pairs = 0;
     for (int axis = 0; axis < 3; axis++) {
         job.kernel[axis] = one ? key->stride[axis] : key->kernel[axis];

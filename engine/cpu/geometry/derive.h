@@ -26,8 +26,8 @@
 /* The candidates of all voxels of `from`, equal ones counted each time. */
 i64 vx_derive_count(struct vx_cpu *cpu, const struct vx_keys *from,
                     const struct vx_set_key *key);
-/* Writes them to `candidates`, whose n is their count, in any order that depends on the
- * voxels alone; rows are not set.  *scan gets their bounds. */
+/* Writes them to `candidates`, whose n is their count, those of each voxel behind those of
+ * the voxel before it; rows are not set.  *scan gets their bounds. */
 void vx_derive_fill(struct vx_cpu *cpu, const struct vx_keys *from,
                     const struct vx_set_key *key, const struct vx_keys *candidates,
                     struct vx_keys_scan *scan);

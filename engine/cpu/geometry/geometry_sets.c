@@ -337,6 +337,31 @@ static struct vx_map_entry *map_find(struct vx_geometry *geometry,
     return NULL;
 }
 
+/* ORDER: the rows sorted by the voxels in which they lie.  They come in the order of their
+ * own keys, and the sort is stable. */
+static vx_status order_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+                            struct vx_why *why, i32 *nbr, struct vx_map *map)
+{
+    const struct vx_keys *set = &vx_geometry_active(geometry, map->key.to)->set;
+    struct candidates candidates = {.taken = 0};
+    struct vx_keys *sorted = &candidates.sort.set;
+    struct vx_set_key cells = {.rule = VX_SET_FLOOR};
+    const size_t bytes = (size_t)set->n * sizeof *nbr;
+    vx_status status;
+    map->nbr = nbr;
+    map->pairs = set->n;
+    if (!set->n) return VX_OK;
+    memcpy(cells.stride, map->key.stride, sizeof cells.stride);
+    VX_TRY_OR(status, out, candidates_take(geometry->cache, set->n, why, &candidates));
+    vx_derive_fill(cpu, set, &cells, sorted, &candidates.scan);
+    memcpy(sorted->rows, set->rows, bytes);
+    vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
+    memcpy(nbr, sorted->rows, bytes);
+out:
+    candidates_give(geometry->cache, &candidates);
+    return status;
+}
+
 static void map_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu, i32 *nbr,
                      struct vx_map *map)
 {
@@ -388,8 +413,14 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                     "at most %d neighbour maps may be in use at once",
                     VX_GEOMETRY_MAPS_MAX);
     }
-    map_fill(geometry, cpu, map.n ? (i32 *)(void *)(cache->range + offset) : no_rows,
-             &map);
+    i32 *nbr = map.n ? (i32 *)(void *)(cache->range + offset) : no_rows;
+    if (key->kind == VX_MAP_ORDER) {
+        vx_status status = order_fill(geometry, cpu, why, nbr, &map);
+        if (status.fault && map.n) vx_buddy_give(cache->buddy, offset);
+        if (status.fault) return status;
+    } else {
+        map_fill(geometry, cpu, nbr, &map);
+    }
     i32 index = cache->maps_free;
     struct vx_map_entry *made = &cache->maps[index];
     cache->maps_free = made->next;

@@ -6,7 +6,7 @@
  * (equal x and y) share a cursor.
  *
  *   vx_map_build(cpu, &build);                (kind SUBM)
- *   vx_map_build_between(cpu, &between);      (every other kind)
+ *   vx_map_build_between(cpu, &between);      (every other kind but ORDER)
  *
  * Owner    the caller owns keys, which are read, and nbr, which is written.
  * Thread   one at a time; work is spread over the CPU device's threads.
@@ -37,5 +37,7 @@ struct vx_map_between {
     i64 pairs; /* out */
 };
 void vx_map_build_between(struct vx_cpu *cpu, struct vx_map_between *between);
+/* CORNER, and PARENT whatever the stride is (cells.c); vx_map_build_between calls it. */
+void vx_map_build_cells(struct vx_cpu *cpu, struct vx_map_between *between);
 
 #endif

@@ -63,6 +63,18 @@ static i32 map_stage(const struct vx_geometry_need *need, const struct vx_map_ke
     return from > to ? from : to;
 }
 
+/* A map; what ORDER sorts is given back. */
+static void room_map(struct room *room, const struct vx_geometry_need *need, i32 index)
+{
+    const struct vx_map_key *map = need->maps[index];
+    const i64 rows = need->rows[map->to];
+    room_take(room, vx_geometry_map_bytes(map, rows));
+    if (map->kind != VX_MAP_ORDER) return;
+    room_take(room, vx_geometry_set_bytes(rows));
+    room_take(room, vx_geometry_set_bytes(rows));
+    room->count -= 2;
+}
+
 size_t vx_geometry_room(const struct vx_geometry_need *need)
 {
     struct room room = {.count = 0};
@@ -77,9 +89,7 @@ size_t vx_geometry_room(const struct vx_geometry_need *need)
         for (i32 i = 1; i < need->sets_count; i++)
             if (set_stage(need, i) == stage) room_set(&room, need, i);
         for (i32 i = 0; i < need->maps_count; i++)
-            if (map_stage(need, need->maps[i]) == stage)
-                room_take(&room, vx_geometry_map_bytes(need->maps[i],
-                                                       need->rows[need->maps[i]->to]));
+            if (map_stage(need, need->maps[i]) == stage) room_map(&room, need, i);
     }
     return room.need;
 }

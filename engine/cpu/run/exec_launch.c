@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
 #include "engine/cpu/device/cpu.h"
+#include "engine/cpu/geometry/keys.h"
 #include "engine/cpu/run/exec_job.h"
 
 #include <string.h>
@@ -141,6 +142,55 @@ static void launch_gather(const struct vx_job *job, const struct vx_launch *laun
     VX_ASSERT(map->n == job->rows[launch->set]);
     memcpy(args.kernel, map->key.kernel, sizeof args.kernel);
     vx_cpu_row_gather(job->exec->cpu, &args);
+}
+
+/* Without points a voxel is 0 before the activation, too: it is applied to all. */
+static void launch_voxelize(const struct vx_job *job, const struct vx_launch *launch)
+{
+    const struct vx_map *voxels = job->maps[launch->map],
+                        *order = job->maps[launch->order];
+    f32 *out = job->tensors[launch->output];
+    const struct vx_voxelize_args args = {
+        .n = voxels->n,
+        .m = job->rows[launch->set],
+        .c = launch->node->layer->channels,
+        .order = order->nbr,
+        .voxels = voxels->nbr,
+        .in = job_input(job, launch, 0),
+        .out = out,
+    };
+    VX_ASSERT(order->n == voxels->n);
+    vx_cpu_voxelize(job->exec->cpu, &args);
+    if (launch->node->activation == VX_ACTIVATION_NONE) return;
+    const struct vx_activation_args activation = {
+        .n = args.m,
+        .c = args.c,
+        .activation = launch->node->activation,
+        .in = out,
+        .out = out,
+    };
+    vx_cpu_activation(job->exec->cpu, &activation);
+}
+
+static void launch_devoxelize(const struct vx_job *job, const struct vx_launch *launch)
+{
+    const struct vx_map *map = job->maps[launch->map];
+    const struct vx_keys *points =
+        vx_geometry_keys(job->geometry, job->sets[launch->set]);
+    struct vx_devoxelize_args args = {
+        .n = map->n,
+        .c = launch->node->layer->channels,
+        .keys = points->keys,
+        .rows = points->rows,
+        .voxels = map->nbr,
+        .in = job_input(job, launch, 0),
+        .activation = launch->node->activation,
+        .out = job->tensors[launch->output],
+    };
+    VX_ASSERT(map->n == points->n);
+    VX_ASSERT(map->v == VX_CORNERS);
+    memcpy(args.stride, map->key.stride, sizeof args.stride);
+    vx_cpu_devoxelize(job->exec->cpu, &args);
 }
 
 /* The maximum of spconv starts at 0: nothing below it comes out. */
@@ -312,6 +362,13 @@ void vx_job_launch(const struct vx_job *job, i32 index)
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: launch_gather(job, launch); return;
+    case VX_OP_VOXELIZE: launch_voxelize(job, launch); return;
+    case VX_OP_DEVOXELIZE:
+        if (launch->node->layer->trilinear)
+            launch_devoxelize(job, launch);
+        else
+            launch_gather(job, launch);
+        return;
     case VX_OP_TO_DENSE: break; /* is no node */
     case VX_OPS_COUNT: break;
     }

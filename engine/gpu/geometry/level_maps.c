@@ -68,11 +68,10 @@ static void subm_args(struct vx_kernel_set *set, const struct vx_map_key *key,
 static bool level_args(struct vx_kernel_set *set, const struct vx_map_key *key,
                        const struct vx_gpu_level_map *it, struct vx_level_map_args *args)
 {
-    static const i32 kinds[] = {[VX_MAP_DOWN] = VX_LEVEL_DOWN,
-                                [VX_MAP_UP] = VX_LEVEL_UP,
-                                [VX_MAP_PARENT] = VX_LEVEL_PARENT,
-                                [VX_MAP_CHILD] = VX_LEVEL_CHILD,
-                                [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE};
+    static const i32 kinds[] = {
+        [VX_MAP_DOWN] = VX_LEVEL_DOWN,     [VX_MAP_UP] = VX_LEVEL_UP,
+        [VX_MAP_PARENT] = VX_LEVEL_PARENT, [VX_MAP_CHILD] = VX_LEVEL_CHILD,
+        [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE, [VX_MAP_CORNER] = VX_LEVEL_CORNER};
     struct vx_brick_map_args common;
     subm_args(set, key, it, &common);
     *args = (struct vx_level_map_args){.n = it->rows,

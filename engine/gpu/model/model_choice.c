@@ -8,6 +8,7 @@
 #include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
+#include "engine/gpu/model/model_points.h"
 #include "engine/gpu/model/sizes.h"
 #include "kernels/23_key_order.h"
 
@@ -187,6 +188,7 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
         return vx_gpu_norm_bytes(choices, launch, places);
     if (at->op == VX_OP_GLOBAL_POOL)
         return vx_gpu_sample_pool_bytes(choices, launch, places);
+    if (at->op == VX_OP_VOXELIZE) return vx_gpu_voxelize_bytes(choices, launch, places);
     if (!vx_gpu_is_conv(at) || !n) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n);
     vx_gpu_problem_make(choices, launch, n, &problem);

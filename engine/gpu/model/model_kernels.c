@@ -2,6 +2,7 @@
 #include "engine/gpu/model/model_kernels.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/geometry/map_parts.h"
 #include "engine/gpu/geometry/occupancy.h"
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/model/model_dense.h"
@@ -36,6 +37,8 @@ struct vx_jit_wanted vx_gpu_pass_wanted(enum vx_gpu_pass pass, enum vx_number ty
         [VX_GPU_LAYER_NORM] = "layer_norm",
         [VX_GPU_AFFINE] = "affine",
         [VX_GPU_CURVE] = "curve",
+        [VX_GPU_DEVOXELIZE] = "devoxelize",
+        [VX_GPU_VOXEL_MEAN] = "voxel_mean",
         [VX_GPU_MUL] = "mul",
         [VX_GPU_SAMPLE_CHUNKS] = "sample_chunks",
         [VX_GPU_SAMPLE_POOL] = "sample_pool",
@@ -82,6 +85,8 @@ static enum vx_gpu_pass pass_of(enum vx_op op)
     case VX_OP_AVG_POOL:
     case VX_OP_DOWNSAMPLE: return VX_GPU_POOL;
     case VX_OP_GLOBAL_POOL: return VX_GPU_SAMPLE_POOL;
+    case VX_OP_VOXELIZE: return VX_GPU_VOXEL_MEAN;
+    case VX_OP_DEVOXELIZE: return VX_GPU_DEVOXELIZE;
     case VX_OP_PRUNE:
     case VX_OP_UNPOOL:
     case VX_OP_UPSAMPLE:
@@ -96,6 +101,20 @@ static vx_status wanted_pass(struct vx_gpu_wanted *wanted, enum vx_gpu_pass pass
 {
     struct vx_jit_wanted kernel = vx_gpu_pass_wanted(pass, type);
     return wanted_add(wanted, &kernel, why);
+}
+
+/* What a launch needs beside the kernel of its pass. */
+static vx_status wanted_beside(struct vx_gpu_wanted *wanted, enum vx_gpu_pass pass,
+                               enum vx_number type, struct vx_why *why)
+{
+    const struct vx_jit_wanted words = vx_gpu_map_wanted("voxel_words", 0);
+    if (pass == VX_GPU_GROUP_APPLY)
+        return wanted_pass(wanted, VX_GPU_GROUP_SUMS, type, why);
+    if (pass == VX_GPU_SAMPLE_POOL)
+        return wanted_pass(wanted, VX_GPU_SAMPLE_CHUNKS, type, why);
+    if (pass == VX_GPU_DEVOXELIZE) /* nearest */
+        return wanted_pass(wanted, VX_GPU_ROW_GATHER, type, why);
+    return pass == VX_GPU_VOXEL_MEAN ? wanted_add(wanted, &words, why) : VX_OK;
 }
 
 static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
@@ -152,10 +171,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
         if (!vx_gpu_is_conv(launch)) {
             enum vx_gpu_pass pass = pass_of(launch->op);
             VX_TRY(wanted_pass(wanted, pass, choices->type, why));
-            if (pass == VX_GPU_GROUP_APPLY)
-                VX_TRY(wanted_pass(wanted, VX_GPU_GROUP_SUMS, choices->type, why));
-            if (pass == VX_GPU_SAMPLE_POOL)
-                VX_TRY(wanted_pass(wanted, VX_GPU_SAMPLE_CHUNKS, choices->type, why));
+            VX_TRY(wanted_beside(wanted, pass, choices->type, why));
             continue;
         }
         const i64 most = rows[launch->set];

@@ -38,6 +38,7 @@ enum vx_gpu_pass {
     VX_GPU_CONCAT,
     VX_GPU_CONV_GROUP,
     VX_GPU_CURVE,
+    VX_GPU_DEVOXELIZE,
     VX_GPU_GROUP_APPLY,
     VX_GPU_GROUP_SUMS,
     VX_GPU_LAYER_NORM,
@@ -48,6 +49,7 @@ enum vx_gpu_pass {
     VX_GPU_SAMPLE_POOL,
     VX_GPU_SOFTMAX,
     VX_GPU_TO_DENSE,
+    VX_GPU_VOXEL_MEAN,
     VX_GPU_PASSES_COUNT
 };
 /* The binary of a pass over tensors of `type`. */

@@ -3,6 +3,7 @@
 #include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_parts.h"
+#include "engine/gpu/model/model_points.h"
 #include "kernels/10_activation.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
@@ -342,6 +343,11 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_UPSAMPLE:
     case VX_OP_CHANNEL_TO_SPACE:
     case VX_OP_SPACE_TO_CHANNEL: return launch_gather(forward, index, why);
+    case VX_OP_VOXELIZE: return vx_gpu_voxelize_launch(forward, index, why);
+    case VX_OP_DEVOXELIZE:
+        return launch->node->layer->trilinear
+                   ? vx_gpu_devoxelize_launch(forward, index, why)
+                   : launch_gather(forward, index, why);
     case VX_OP_TO_DENSE:
     case VX_OPS_COUNT: break;
     }

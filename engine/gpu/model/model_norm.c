@@ -8,15 +8,6 @@
 #include "kernels/23_key_order.h"
 #include "kernels/30_sample_pool.h"
 
-/* The number of an ordered set. */
-static i32 ordered_of(const struct vx_plan *plan, i32 set)
-{
-    for (i32 o = 0; o < plan->ordered_count; o++)
-        if (plan->ordered[o].set == set) return o;
-    VX_ASSERT(false);
-    return -1;
-}
-
 /* Offsets in the workspace: sums of chunks, then a mean and a scale for each group. */
 struct layout {
     size_t mean, scale, bytes;
@@ -39,7 +30,7 @@ size_t vx_gpu_norm_bytes(const struct vx_gpu_choices *choices, i32 launch,
                          const struct vx_gpu_places *places)
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
-    const i32 samples = places->samples_max[ordered_of(choices->plan, at->set)];
+    const i32 samples = places->samples_max[vx_gpu_ordered_of(choices->plan, at->set)];
     return layout_make(places->rows[at->set], samples, at->node->layer).bytes;
 }
 
@@ -92,7 +83,7 @@ vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,
     const struct vx_launch *launch = &plan->launches[index];
     const struct vx_layer *layer = launch->node->layer;
     const struct vx_gpu_weight weight = vx_gpu_weight_get(forward->weights, index);
-    const i32 ordered = ordered_of(plan, launch->set);
+    const i32 ordered = vx_gpu_ordered_of(plan, launch->set);
     const i64 n = forward->places->rows[launch->set];
     const i32 samples = forward->places->samples_max[ordered];
     const struct layout layout = layout_make(n, samples, layer);
@@ -133,7 +124,7 @@ size_t vx_gpu_sample_pool_bytes(const struct vx_gpu_choices *choices, i32 launch
                                 const struct vx_gpu_places *places)
 {
     const i32 set = pooled_of(choices->plan, launch);
-    const i32 samples = places->samples_max[ordered_of(choices->plan, set)];
+    const i32 samples = places->samples_max[vx_gpu_ordered_of(choices->plan, set)];
     const i32 channels = choices->plan->launches[launch].node->layer->channels;
     return (size_t)vx_sample_slots(places->rows[set], samples) * (size_t)channels *
            sizeof(f64);
@@ -146,7 +137,7 @@ vx_status vx_gpu_sample_pool_launch(const struct vx_gpu_forward *forward, i32 in
 {
     const struct vx_plan *plan = forward->choices->plan;
     const struct vx_launch *launch = &plan->launches[index];
-    const i32 set = pooled_of(plan, index), from = ordered_of(plan, set);
+    const i32 set = pooled_of(plan, index), from = vx_gpu_ordered_of(plan, set);
     const struct vx_sample_pool_args args = {
         .n = forward->places->rows[set],
         .samples_max = forward->places->samples_max[from],
@@ -157,7 +148,7 @@ vx_status vx_gpu_sample_pool_launch(const struct vx_gpu_forward *forward, i32 in
         .starts = starts_of(forward, from),
         .count = count_of(forward, from),
         .rows = forward->ordered[from].order,
-        .places = forward->ordered[ordered_of(plan, launch->set)].order,
+        .places = forward->ordered[vx_gpu_ordered_of(plan, launch->set)].order,
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .partial = (void *)(forward->block + forward->places->workspace),
         .out = vx_gpu_tensor(forward, launch->output),

@@ -42,6 +42,15 @@ static inline i32 vx_gpu_padded(const struct vx_gpu_forward *forward, i32 tensor
     return vx_channels_padded(vx_gpu_channels(forward, tensor));
 }
 
+/* The number of an ordered set. */
+static inline i32 vx_gpu_ordered_of(const struct vx_plan *plan, i32 set)
+{
+    for (i32 o = 0; o < plan->ordered_count; o++)
+        if (plan->ordered[o].set == set) return o;
+    VX_ASSERT(false);
+    return -1;
+}
+
 static inline vx_status vx_gpu_pass_launch(const struct vx_gpu_forward *forward,
                                            enum vx_gpu_pass pass, const void *args,
                                            struct vx_why *why)

@@ -24,6 +24,7 @@ static struct {
     i32 far_outputs, finer_outputs, shared_coords;
     i32 keep, top, stages_deep, back, live_shared;
     i32 live[VX_OPS_COUNT];
+    i32 trilinear, nearest, wide_points, onto_voxels;
     i32 late[VX_OPS_COUNT]; /* on a set that depends on features */
 } seen;
 
@@ -33,6 +34,12 @@ static void see_layer(const struct vx_layer *layer)
     bool strided = layer->rule == VX_SET_FLOOR || layer->rule == VX_SET_SPCONV;
     seen.ops[layer->op]++;
     if (layer->onto != VX_LAYER_NONE) seen.onto[layer->op]++;
+    seen.trilinear += layer->op == VX_OP_DEVOXELIZE && layer->trilinear;
+    seen.nearest += layer->op == VX_OP_DEVOXELIZE && !layer->trilinear;
+    seen.onto_voxels += layer->op == VX_OP_VOXELIZE && layer->onto != VX_LAYER_NONE;
+    seen.wide_points += vx_op_is_points(layer->op) &&
+                        (i64)layer->stride[0] * layer->stride[1] * layer->stride[2] >
+                            VX_KERNEL_OFFSETS_MAX;
     if (layer->onto == VX_LAYER_NONE && layer->rule == VX_SET_EXPAND)
         seen.all[layer->op]++;
     if (layer->rule == VX_SET_FLOOR) seen.floor[layer->op]++;
@@ -119,6 +126,8 @@ START_TEST(the_grammar_has_everything)
     }
     ck_assert_int_ge(seen.live[VX_OP_UPSAMPLE], EACH);
     ck_assert_int_ge(seen.late[VX_OP_GLOBAL_POOL], LATE);
+    ck_assert_int_ge(seen.late[VX_OP_VOXELIZE], 1);
+    ck_assert_int_ge(seen.late[VX_OP_DEVOXELIZE], 1);
     ck_assert_int_ge(seen.late[VX_OP_ARGMAX], LATE);
     ck_assert_int_ge(seen.late[VX_OP_TO_DENSE], 1);
     ck_assert_int_ge(seen.live[VX_OP_CHANNEL_TO_SPACE], EACH);
@@ -126,7 +135,8 @@ START_TEST(the_grammar_has_everything)
         seen.keep,        seen.top,         seen.stages_deep,   seen.back,
         seen.live_shared, seen.even,        seen.dilated,       seen.uneven,
         seen.padded,      seen.deep,        seen.long_ones,     seen.wide_outputs,
-        seen.shared,      seen.far_outputs, seen.finer_outputs, seen.shared_coords};
+        seen.shared,      seen.far_outputs, seen.finer_outputs, seen.shared_coords,
+        seen.trilinear,   seen.nearest,     seen.wide_points,   seen.onto_voxels};
     for (size_t i = 0; i < VX_COUNT(others); i++)
         ck_assert_msg(others[i] >= EACH, "%zu: %d", i, (int)others[i]);
 }

@@ -101,11 +101,10 @@ static void check_set(i32 which, const struct vx_brick_set *set)
 
 static void check_map(const struct vx_map_key *key, const struct vx_brick_set sets[SETS])
 {
-    static const i32 kinds[] = {[VX_MAP_DOWN] = VX_LEVEL_DOWN,
-                                [VX_MAP_UP] = VX_LEVEL_UP,
-                                [VX_MAP_PARENT] = VX_LEVEL_PARENT,
-                                [VX_MAP_CHILD] = VX_LEVEL_CHILD,
-                                [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE};
+    static const i32 kinds[] = {
+        [VX_MAP_DOWN] = VX_LEVEL_DOWN,     [VX_MAP_UP] = VX_LEVEL_UP,
+        [VX_MAP_PARENT] = VX_LEVEL_PARENT, [VX_MAP_CHILD] = VX_LEVEL_CHILD,
+        [VX_MAP_SAMPLE] = VX_LEVEL_SAMPLE, [VX_MAP_CORNER] = VX_LEVEL_CORNER};
     const bool one = vx_map_is_one(key);
     const i64 n = truths[key->to].n;
     const i32 v = vx_map_offsets(key);
@@ -153,7 +152,7 @@ static void check_maps(const struct vx_set_key *rule, i32 made,
 {
     const bool expands = rule->rule == VX_SET_EXPAND;
     struct vx_map_key key;
-    for (i32 kind = VX_MAP_DOWN; kind <= VX_MAP_SAMPLE; kind++) {
+    for (i32 kind = VX_MAP_DOWN; kind <= VX_MAP_CORNER; kind++) {
         bool one = kind >= VX_MAP_PARENT, down = kind == VX_MAP_DOWN;
         i32 coarse = expands ? rule->from : made, fine = expands ? made : rule->from;
         key = (struct vx_map_key){.kernel = {1, 1, 1},
@@ -171,6 +170,8 @@ static void check_maps(const struct vx_set_key *rule, i32 made,
         }
         if (!one && rule->rule == VX_SET_FLOOR)
             memcpy(key.kernel, (i32[]){3, 2, 3}, sizeof key.kernel);
+        if (kind == VX_MAP_CORNER)
+            memcpy(key.kernel, (i32[]){2, 2, 2}, sizeof key.kernel);
         check_map(&key, sets);
     }
 }

@@ -8,6 +8,9 @@
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
 #include "kernels/24_conv_group.h"
+#include "kernels/01_coord_hash.h"
+#include "kernels/31_voxelize.h"
+#include "kernels/32_devoxelize.h"
 #include "kernels/kernel.h"
 
 #include <check.h>
@@ -228,6 +231,74 @@ START_TEST(test_channel_to_space)
 }
 END_TEST
 
+/* Three points in voxel 1, in any order, and one in voxel 3; a point of none; sigmoid(0) of
+ * voxels without points. */
+START_TEST(test_voxelize)
+{
+    static const f64 in[] = {1, 2, 100, 200, 3, 4, 5, 6, 1000, -1000};
+    static const i32 nbr[] = {1, 9, -1, 9, 1, 9, 1, 9, 3, 9}, order[] = {3, 0, 2, 4, 1};
+    static const u64 words[] = {1, 4, 1, 1, 3};
+    static const f64 plain[] = {0, 0, 3, 4, 0, 0, 1000, -1000};
+    static const f64 curved[] = {0.5, 0.5, 0.952574126822433, 0.982013790037908, 0.5, 0.5,
+                                 1,   0};
+    const enum vx_number type = types[_i % TYPES];
+    const f64 *expected = _i < TYPES ? plain : curved;
+    void *from = rows_of(in, 10, 2, type), *to = rows_of(plain, 8, 2, type);
+    u64 made[6] = {9, 9, 9, 9, 9, 77};
+    run("voxel_words", &(struct vx_voxel_words_args){5, 4, 2, nbr, made}, type);
+    ck_assert_mem_eq(made, words, sizeof words);
+    ck_assert_uint_eq(made[5], 77);
+    for (i32 e = 0; e < 4 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("voxel_mean",
+        &(struct vx_voxelize_device_args){
+            .n = 5,
+            .m = 4,
+            .c = 2,
+            .cp = CP,
+            .activation = _i < TYPES ? VX_ACTIVATION_NONE : VX_ACTIVATION_SIGMOID,
+            .order = order,
+            .words = words,
+            .in = from,
+            .out = to},
+        type);
+    check_rows(to, expected, 8, 2, type);
+    vx_free(from);
+    vx_free(to);
+}
+END_TEST
+
+/* Stride 2x1x4: (-1, 0, 5) lies half way along x and 1/4 of the way along z, with 3/8 of row 2,
+ * 3/8 of row 0 and 1/8 of row 3, divided by 7/8; (4, 7, 8) lies on row 1; the third has none. */
+START_TEST(test_devoxelize)
+{
+    static const f64 in[] = {7, 16, 28, 56};
+    const u64 keys[] = {vx_key_pack(0, -1, 0, 5), vx_key_pack(0, 4, 7, 8),
+                        vx_key_pack(1, 0, 0, 0)};
+    static const i32 rows[] = {2, 0, 1};
+    static const i32 nbr[] = {1, 0,  0,  0, 0, 0,  0, 0, 9, -1, -1, -1, -1, -1,
+                              2, -1, -1, 9, 2, -1, 1, 1, 0, 3,  1,  1,  9};
+    static const f64 expected[] = {16, 0, (3 * 28 + 3 * 7 + 56) / 7.0};
+    const enum vx_number type = types[_i];
+    void *from = rows_of(in, 4, 1, type), *to = rows_of(expected, 3, 1, type);
+    for (i32 e = 0; e < 3 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("devoxelize",
+        &(struct vx_devoxelize_device_args){.n = 3,
+                                            .c = 1,
+                                            .cp = CP,
+                                            .nbr_stride = 9,
+                                            .stride = {2, 1, 4},
+                                            .keys = keys,
+                                            .rows = rows,
+                                            .nbr = nbr,
+                                            .in = from,
+                                            .out = to},
+        type);
+    check_rows(to, expected, 3, 1, type);
+    vx_free(from);
+    vx_free(to);
+}
+END_TEST
+
 /* Two neighbours, one, none, NaN. */
 START_TEST(test_pool)
 {
@@ -346,6 +417,8 @@ int main(void)
     tcase_add_loop_test(cases, test_space_to_channel, 0, TYPES);
     tcase_add_loop_test(cases, test_channel_to_space, 0, TYPES);
     tcase_add_loop_test(cases, test_pool, 0, 4 * TYPES);
+    tcase_add_loop_test(cases, test_voxelize, 0, 2 * TYPES);
+    tcase_add_loop_test(cases, test_devoxelize, 0, TYPES);
     tcase_add_loop_test(cases, test_conv_group, 0, TYPES);
     tcase_add_loop_test(cases, test_conv_depthwise, 0, TYPES);
     suite_add_tcase(suite, cases);

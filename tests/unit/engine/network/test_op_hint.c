@@ -48,6 +48,8 @@ static const struct {
     {"ReLU nn.ReLU torch.nn.functional.relu MinkowskiReLU", "relu"},
     {"GELU MinkowskiGELU", "gelu"},
     {"Sigmoid MinkowskiSigmoid", "sigmoid"},
+    {"point_to_voxel initial_voxelize spvoxelize F.spvoxelize Voxelize", "voxelize"},
+    {"voxel_to_point spdevoxelize F.spdevoxelize", "devoxelize"},
     {"residual skip shortcut sum Add", "add"},
     {"cat torch.cat ME.cat concatenate Concat", "concat"},
 };

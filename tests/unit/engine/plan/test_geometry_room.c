@@ -74,6 +74,56 @@ START_TEST(test_room_is_enough)
 }
 END_TEST
 
+/* Whether row b comes behind row a in an order by cells of 4 x 2 x 4 voxels. */
+static bool comes_behind(const i32 *a, const i32 *b)
+{
+    for (int axis = 1; axis < 4; axis++) {
+        i32 shift = axis == 2 ? 1 : 2; /* rounds towards minus infinity */
+        if (a[axis] >> shift != b[axis] >> shift)
+            return a[axis] >> shift < b[axis] >> shift;
+    }
+    for (int axis = 1; axis < 4; axis++)
+        if (a[axis] != b[axis]) return a[axis] < b[axis];
+    return false;
+}
+
+/* An order takes two blocks more while it is made, and then gives them back. */
+START_TEST(test_room_is_enough_to_sort)
+{
+    const struct vx_map_key key = {.kernel = {1, 1, 1},
+                                   .dilation = {1, 1, 1},
+                                   .stride = {4, 2, 4},
+                                   .kind = VX_MAP_ORDER};
+    const struct vx_map_key *const maps[] = {&key};
+    enum { N = 100 };
+    i32 coords[N * 4] = {0};
+    for (i32 i = 0; i < N; i++) { /* each of them once, mixed */
+        i32 at = i * 37 % N;
+        coords[i * 4 + 1] = at % 10 - 5;
+        coords[i * 4 + 2] = at / 10 - 7;
+        coords[i * 4 + 3] = at % 7;
+    }
+    size_t bytes = room_of(maps, 1, N);
+    ck_assert_uint_eq(bytes, 4 * 4096);
+    rig_close();
+    rig_open(3, bytes);
+    for (i32 again = 0; again < 2; again++) {
+        bool seen[N] = {false};
+        struct vx_geometry *geometry = rig_hold(coords, N);
+        const struct vx_map *map = rig_map(geometry, key);
+        ck_assert_int_eq(map->pairs, N);
+        for (i32 i = 0; i < N; i++) {
+            ck_assert(!seen[map->nbr[i]]);
+            seen[map->nbr[i]] = true;
+            if (i)
+                ck_assert(
+                    comes_behind(&coords[map->nbr[i - 1] * 4], &coords[map->nbr[i] * 4]));
+        }
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("geometry_room");
@@ -82,6 +132,7 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, rig_close);
     tcase_add_test(cases, test_refusal_adds_up);
     tcase_add_test(cases, test_room_is_enough);
+    tcase_add_test(cases, test_room_is_enough_to_sort);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -209,7 +209,7 @@ static void maps_check_all(i32 made)
 {
     const struct vx_set_key *rule = &batch.keys[made];
     const bool expands = rule->rule == VX_SET_EXPAND;
-    for (i32 kind = VX_MAP_SUBM; kind <= VX_MAP_SAMPLE; kind++) {
+    for (i32 kind = VX_MAP_SUBM; kind <= VX_MAP_CORNER; kind++) {
         i32 coarse = expands ? rule->from : made, fine = expands ? made : rule->from;
         bool down = kind == VX_MAP_DOWN;
         struct vx_map_key key = {.kernel = {1, 1, 1},
@@ -228,6 +228,8 @@ static void maps_check_all(i32 made)
                 memcpy(key.kernel, rule->stride, sizeof key.kernel);
             if (vx_map_offsets(&key) > VX_KERNEL_OFFSETS_MAX) continue;
         }
+        if (kind == VX_MAP_CORNER)
+            memcpy(key.kernel, (i32[]){2, 2, 2}, sizeof key.kernel);
         if (kind == VX_MAP_SUBM) {
             key.from = key.to = made;
             memset(key.stride, 0, sizeof key.stride);
