@@ -102,7 +102,7 @@ VX_DEVICE void pieces_add(const struct vx_conv_device_args *args,
         words[k] =
             *(const struct piece_words *)((const vx_element *)args->residual +
                                           (int64_t)(it->rows[k] < 0 ? 0 : it->rows[k]) *
-                                              args->co +
+                                              args->residual_stride +
                                           it->column);
 #pragma unroll
     for (int k = 0; k < PIECES; k++) {
@@ -153,7 +153,8 @@ VX_DEVICE void pieces_store(const struct vx_conv_device_args *args,
                                                             << 16;
         if (it->rows[k] >= 0)
             *(struct piece_words *)((vx_element *)args->out +
-                                    (int64_t)it->rows[k] * args->co + it->column) = words;
+                                    (int64_t)it->rows[k] * args->out_stride +
+                                    it->column) = words;
     }
 }
 

@@ -12,6 +12,9 @@ foreach(name gpu_exec gpu_exec_faults gpu_rounds gpu_sets gpu_shapes gpu_stages)
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})
 endforeach()
+vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
+  SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults gpu_foreign)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes

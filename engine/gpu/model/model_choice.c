@@ -18,8 +18,7 @@ static bool is_staged(const struct vx_plan *plan)
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
 {
-    if (launch->op == VX_OP_LINEAR) return true;
-    return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
+    return vx_launch_is_product(launch);
 }
 
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
@@ -35,7 +34,11 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
         .ci = vx_channels_padded(layer->channels_in),
         .co = vx_channels_padded(layer->channels),
         .type = choices->type,
+        .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
+                    .out = vx_plan_stride(choices->plan, at->output)},
     };
+    if (at->node->residual)
+        problem->strides.residual = vx_plan_stride(choices->plan, at->inputs[1]);
     if (at->map < 0) return;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
