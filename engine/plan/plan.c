@@ -66,6 +66,7 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     struct vx_map_key key;
     *launch = (struct vx_launch){
         .node = node, .op = node->layer->op, .map = -1, .set = node->layer->set};
+    if (node->gather) launch->op = VX_OP_SPARSE_CONV;
     launch->output = index + 1;
     plan->tensors[index + 1] =
         (struct vx_memory_tensor){plan_row(plan, node->layer->channels), index, index, 0};
@@ -74,7 +75,7 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->inputs[i] = node->inputs[i] == VX_LAYER_FEATS ? 0 : node->inputs[i] + 1;
         plan->tensors[launch->inputs[i]].last = index;
     }
-    if (vx_layer_map(network, node->layer, &key))
+    if (vx_layer_map(network, node->gather ? node->gather : node->layer, &key))
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */

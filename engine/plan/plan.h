@@ -52,9 +52,11 @@ struct vx_plan_options vx_plan_gpu(i32 element_bytes);
 /* One launch for each node, in the order of the nodes. */
 struct vx_launch {
     const struct vx_node *node;
-    enum vx_op op; /* the node's; LINEAR for a convolution that needs no map */
-    i32 map;       /* index in the plan's maps, or -1 */
-    i32 set;       /* of the result */
+    enum vx_op
+        op;  /* the node's; LINEAR for a convolution that needs no map, SPARSE_CONV for
+                      a product of gathered rows (fuse.h) */
+    i32 map; /* index in the plan's maps, or -1 */
+    i32 set; /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
 };
@@ -62,7 +64,7 @@ struct vx_launch {
  * groups. */
 static inline bool vx_launch_is_product(const struct vx_launch *launch)
 {
-    if (launch->op == VX_OP_LINEAR) return true;
+    if (launch->op == VX_OP_LINEAR || launch->node->gather) return true;
     return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
 }
 

@@ -25,13 +25,13 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
                          struct vx_conv_problem *problem)
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
-    const struct vx_layer *layer = at->node->layer;
+    const struct vx_layer *layer = at->node->layer, *gather = at->node->gather;
     VX_ASSERT(vx_gpu_is_conv(at));
     *problem = (struct vx_conv_problem){
         .n = n,
         .kernel = {1, 1, 1},
         .v = 1,
-        .ci = vx_channels_padded(layer->channels_in),
+        .ci = vx_channels_padded(vx_node_channels_in(at->node)),
         .co = vx_channels_padded(layer->channels),
         .type = choices->type,
         .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
@@ -40,6 +40,7 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
     if (at->node->residual)
         problem->strides.residual = vx_plan_stride(choices->plan, at->inputs[1]);
     if (at->map < 0) return;
+    if (gather) layer = gather;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
 }
