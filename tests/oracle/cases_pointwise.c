@@ -36,6 +36,22 @@ static struct vx_field *out_reals(struct vx_rig *rig, struct vx_trial *trial,
     return field;
 }
 
+/* An output in rows of shape->cp, more than the kernel's: what is behind its channels must not
+ * change. */
+static struct vx_field *out_rows(struct vx_rig *rig, struct vx_trial *trial,
+                                 const void *pointer, const struct shape *shape)
+{
+    const size_t bytes = row_bytes(shape, trial->kernel.type);
+    if (shape->cp == vx_channels_padded(shape->c))
+        return out_reals(rig, trial, pointer, bytes);
+    void *before = vx_rig_reals(rig, trial->kernel.type, shape->n * shape->cp, SCALE);
+    struct vx_field *field = vx_trial_both(trial, pointer, before, bytes);
+    field->kind = VX_FIELD_REAL;
+    field->type = trial->kernel.type;
+    field->absolute = CURVE;
+    return field;
+}
+
 static void label(struct vx_trial *trial, const struct shape *shape, i32 variant)
 {
     vx_trial_label(trial, "N=%lld C=%d of %d, variant %d", (long long)shape->n, shape->c,
@@ -47,17 +63,19 @@ static void activation_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
 {
     struct vx_activation_device_args args = {
         .n = shape->n, .cp = shape->cp, .activation = variant % 5};
-    const i64 count = shape->n * shape->cp;
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
+    const i64 count = shape->n * wide.cp;
     static const f64 odd[] = {0.0, -0.0, 1e-6, -1e-6, 30.0, -30.0, 200.0, -200.0};
     struct vx_trial trial;
     void *in = vx_rig_reals(rig, kernel->type, count, 2 * SCALE);
     for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
         vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
     if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
+    args.in_stride = args.out_stride = wide.cp;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     struct vx_field *field =
-        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
+        vx_trial_both(&trial, &args.out, in, row_bytes(&wide, kernel->type));
     field->kind = VX_FIELD_REAL;
     field->type = kernel->type;
     field->absolute = 200 * 0x1p-23;
@@ -82,17 +100,8 @@ static void batch_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
                 floats);
     vx_trial_in(&trial, &args.shift, vx_rig_reals(rig, VX_NUMBER_F32, shape->cp, SCALE),
                 floats);
-    if (variant % 2) {
-        args.out_stride = wide.cp;
-        struct vx_field *field = vx_trial_both(
-            &trial, &args.out, vx_rig_reals(rig, kernel->type, shape->n * wide.cp, SCALE),
-            row_bytes(&wide, kernel->type));
-        field->kind = VX_FIELD_REAL;
-        field->type = kernel->type;
-        field->absolute = CURVE;
-    } else {
-        out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
-    }
+    if (variant % 2) args.out_stride = wide.cp;
+    (void)out_rows(rig, &trial, &args.out, variant % 2 ? &wide : shape);
     vx_trial_run(rig, &trial);
 }
 
@@ -107,20 +116,23 @@ static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
                                              .cp = shape->cp,
                                              .activation = variant % 5,
                                              .eps = variant % 2 ? 1e-5f : 1e-3f};
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
+    args.in_stride = wide.cp;
+    if (variant % 2) args.out_stride = wide.cp;
     const size_t floats = (size_t)shape->c * sizeof(f32);
     struct vx_trial trial;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     vx_trial_in(&trial, &args.in,
-                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
-                row_bytes(shape, kernel->type));
+                vx_rig_reals(rig, kernel->type, shape->n * wide.cp, SCALE),
+                row_bytes(&wide, kernel->type));
     if (variant % 3)
         vx_trial_in(&trial, &args.weight, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
                     floats);
     if (variant % 3 != 1)
         vx_trial_in(&trial, &args.bias, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
                     floats);
-    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type))->absolute =
+    out_rows(rig, &trial, &args.out, variant % 2 ? &wide : shape)->absolute =
         CURVE + 16 * (shape->c / 32.0 + 16) * 0x1p-24;
     /* Few channels may lie close together, and dividing by their small spread magnifies errors. */
     if (shape->c < 8) trial.fields[trial.count - 1].absolute = 0x1p-12;
@@ -173,7 +185,8 @@ static void curve_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                         .cp = shape->cp,
                                         .curve = variant % 3,
                                         .slope = variant < 3 ? 0.01f : -1.5f};
-    const i64 count = shape->n * shape->cp;
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 2 * 16};
+    const i64 count = shape->n * wide.cp;
     static const f64 odd[] = {0.0,   -0.0,  1e-6,  -1e-6, 19.0,  20.0,
                               20.25, -20.0, 200.0, -80.0, 1e-39, -200.0};
     struct vx_trial trial;
@@ -181,10 +194,11 @@ static void curve_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
         vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
     if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
+    args.in_stride = args.out_stride = wide.cp;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     struct vx_field *field =
-        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
+        vx_trial_both(&trial, &args.out, in, row_bytes(&wide, kernel->type));
     field->kind = VX_FIELD_REAL;
     field->type = kernel->type;
     field->absolute = CURVE;
