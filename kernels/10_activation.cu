@@ -5,18 +5,13 @@
 VX_KERNEL(VX_POINTWISE_THREADS, 4) activation(struct vx_activation_device_args args)
 {
     struct vx_words4 words[VX_ROUNDS];
-    int32_t columns = args.cp / VX_LANES;
-    int32_t in_stride = vx_row_vectors(args.in_stride, args.cp);
-    int32_t out_stride = vx_row_vectors(args.out_stride, args.cp);
-    int64_t count = args.n * columns;
+    int64_t count = args.n * (args.cp / VX_LANES);
     int64_t first =
         (int64_t)vx_block_x() * (VX_ROUNDS * VX_POINTWISE_THREADS) + vx_thread();
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
         int64_t at = first + k * VX_POINTWISE_THREADS;
-        words[k] = at < count
-                       ? vx_vector_load(args.in, vx_row_vector(at, columns, in_stride))
-                       : vx_vector_zero();
+        words[k] = at < count ? vx_vector_load(args.in, at) : vx_vector_zero();
     }
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
@@ -26,7 +21,6 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) activation(struct vx_activation_device_args a
         vx_vector_unpack(words[k], x);
         VX_UNROLL
         for (int32_t e = 0; e < VX_LANES; e++) x[e] = vx_activate(args.activation, x[e]);
-        vx_vector_store(args.out, vx_row_vector(at, columns, out_stride),
-                        vx_vector_pack(x));
+        vx_vector_store(args.out, at, vx_vector_pack(x));
     }
 }

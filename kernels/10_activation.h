@@ -43,10 +43,9 @@ struct vx_activation_args {
 struct vx_activation_device_args {
     int64_t n;
     int32_t cp;
-    int32_t activation;            /* enum vx_activation */
-    const void *in;                /* (N, Cp) */
-    void *out;                     /* (N, Cp); may be in */
-    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Cp */
+    int32_t activation; /* enum vx_activation */
+    const void *in;     /* (N, Cp) */
+    void *out;          /* (N, Cp); may be in */
 };
 
 void vx_activation_ref(const struct vx_activation_args *args);

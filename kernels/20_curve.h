@@ -42,11 +42,10 @@ struct vx_curve_args {
 struct vx_curve_device_args {
     int64_t n;
     int32_t cp;
-    int32_t curve;                 /* enum vx_curve */
-    float slope;                   /* of leaky_relu below 0 */
-    const void *in;                /* (N, Cp) */
-    void *out;                     /* (N, Cp); may be in */
-    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Cp */
+    int32_t curve;  /* enum vx_curve */
+    float slope;    /* of leaky_relu below 0 */
+    const void *in; /* (N, Cp) */
+    void *out;      /* (N, Cp); may be in */
 };
 
 /* One element in double. */

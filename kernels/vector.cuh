@@ -58,14 +58,6 @@ VX_DEVICE int32_t vx_row_vectors(int32_t stride, int32_t cp)
     return (stride ? stride : cp) / VX_LANES;
 }
 
-/* Where vector `at` of rows of `columns` vectors is, if they are `stride` apart. */
-VX_DEVICE int64_t vx_row_vector(int64_t at, int32_t columns, int32_t stride)
-{
-    if (stride == columns) return at;
-    int64_t row = at / columns;
-    return row * stride + (at - row * columns);
-}
-
 VX_DEVICE struct vx_words4 vx_vector_zero(void)
 {
     struct vx_words4 words = {0, 0, 0, 0};

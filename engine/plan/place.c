@@ -7,13 +7,6 @@ static bool place_is_pass(enum vx_op op)
     switch (op) {
     case VX_OP_BATCH_NORM:
     case VX_OP_LAYER_NORM:
-    case VX_OP_RELU:
-    case VX_OP_SILU:
-    case VX_OP_GELU:
-    case VX_OP_SIGMOID:
-    case VX_OP_LEAKY_RELU:
-    case VX_OP_SOFTPLUS:
-    case VX_OP_TANH:
     case VX_OP_MAX_POOL:
     case VX_OP_SUM_POOL:
     case VX_OP_AVG_POOL:

@@ -55,7 +55,7 @@ static void pointwise_args(struct pointwise *at)
     memset(args, 0, sizeof *args);
     if (at->kernel == ACTIVATION)
         args->activation = (struct vx_activation_device_args){
-            .n = at->n, .cp = at->cp, .in = at->a, .out = at->out};
+            at->n, at->cp, VX_ACTIVATION_NONE, at->a, at->out};
     if (at->kernel == ADD)
         args->add = (struct vx_add_device_args){at->n, at->cp, VX_ACTIVATION_NONE,
                                                 at->a, at->b,  at->out};

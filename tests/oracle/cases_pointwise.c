@@ -63,19 +63,17 @@ static void activation_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
 {
     struct vx_activation_device_args args = {
         .n = shape->n, .cp = shape->cp, .activation = variant % 5};
-    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
-    const i64 count = shape->n * wide.cp;
+    const i64 count = shape->n * shape->cp;
     static const f64 odd[] = {0.0, -0.0, 1e-6, -1e-6, 30.0, -30.0, 200.0, -200.0};
     struct vx_trial trial;
     void *in = vx_rig_reals(rig, kernel->type, count, 2 * SCALE);
     for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
         vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
     if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
-    args.in_stride = args.out_stride = wide.cp;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     struct vx_field *field =
-        vx_trial_both(&trial, &args.out, in, row_bytes(&wide, kernel->type));
+        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
     field->kind = VX_FIELD_REAL;
     field->type = kernel->type;
     field->absolute = 200 * 0x1p-23;
@@ -185,8 +183,7 @@ static void curve_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                         .cp = shape->cp,
                                         .curve = variant % 3,
                                         .slope = variant < 3 ? 0.01f : -1.5f};
-    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 2 * 16};
-    const i64 count = shape->n * wide.cp;
+    const i64 count = shape->n * shape->cp;
     static const f64 odd[] = {0.0,   -0.0,  1e-6,  -1e-6, 19.0,  20.0,
                               20.25, -20.0, 200.0, -80.0, 1e-39, -200.0};
     struct vx_trial trial;
@@ -194,11 +191,10 @@ static void curve_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
         vx_number_ref_write(in, kernel->type, count - 1 - e, odd[e]);
     if (count > 100) vx_number_ref_write(in, kernel->type, 17, (f64)NAN);
-    args.in_stride = args.out_stride = wide.cp;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     struct vx_field *field =
-        vx_trial_both(&trial, &args.out, in, row_bytes(&wide, kernel->type));
+        vx_trial_both(&trial, &args.out, in, row_bytes(shape, kernel->type));
     field->kind = VX_FIELD_REAL;
     field->type = kernel->type;
     field->absolute = CURVE;

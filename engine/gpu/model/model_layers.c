@@ -103,8 +103,6 @@ static vx_status launch_activation(const struct vx_gpu_forward *forward, i32 ind
         .activation = (i32)launch->node->activation,
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .out = vx_gpu_tensor(forward, launch->output),
-        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
-        .out_stride = vx_gpu_stride(forward, launch->output),
     };
     return vx_gpu_pass_launch(forward, VX_GPU_ACTIVATION, &args, why);
 }
@@ -174,8 +172,6 @@ static vx_status launch_curve(const struct vx_gpu_forward *forward, i32 index,
         .slope = (f32)launch->node->layer->slope,
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .out = vx_gpu_tensor(forward, launch->output),
-        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
-        .out_stride = vx_gpu_stride(forward, launch->output),
     };
     return vx_gpu_pass_launch(forward, VX_GPU_CURVE, &args, why);
 }

@@ -6,13 +6,11 @@
 #include "engine/base/process/alloc.h"
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
-#include "kernels/10_activation.h"
 #include "kernels/12_norm.h"
 #include "kernels/13_elementwise.h"
 #include "kernels/16_row_gather.h"
 #include "kernels/17_pool.h"
 #include "kernels/18_group_norm.h"
-#include "kernels/20_curve.h"
 #include "kernels/30_sample_pool.h"
 #include "kernels/kernel.h"
 
@@ -222,32 +220,6 @@ static struct written run_layer_norm(const struct rows *rows)
     return (struct written){N, CI, rows->out_stride};
 }
 
-static struct written run_activation(const struct rows *rows)
-{
-    const struct vx_activation_device_args args = {.n = N,
-                                                   .cp = CI,
-                                                   .activation = VX_ACTIVATION_SILU,
-                                                   .in = rows->in,
-                                                   .out = rows->out,
-                                                   .in_stride = rows->in_stride,
-                                                   .out_stride = rows->out_stride};
-    run("activation", &args, rows->type);
-    return (struct written){N, CI, rows->out_stride};
-}
-
-static struct written run_curve(const struct rows *rows)
-{
-    const struct vx_curve_device_args args = {.n = N,
-                                              .cp = CI,
-                                              .curve = VX_CURVE_TANH,
-                                              .in = rows->in,
-                                              .out = rows->out,
-                                              .in_stride = rows->in_stride,
-                                              .out_stride = rows->out_stride};
-    run("curve", &args, rows->type);
-    return (struct written){N, CI, rows->out_stride};
-}
-
 /* One sample, of all rows, in the order of `order`. */
 static const i32 starts[] = {0, N}, count[] = {1}, order[N] = {3, 1, 0, 6, 5, 2, 4};
 #define SLOTS 4
@@ -302,9 +274,8 @@ static struct written run_sample_pool(const struct rows *rows)
 }
 
 static struct written (*const kernels[])(const struct rows *) = {
-    run_masked,     run_reduce,     run_pair_reduce, run_batch_norm,
-    run_layer_norm, run_activation, run_curve,       run_pool,
-    run_row_gather, run_group_norm, run_sample_pool};
+    run_masked, run_reduce,     run_pair_reduce, run_batch_norm, run_layer_norm,
+    run_pool,   run_row_gather, run_group_norm,  run_sample_pool};
 
 static bool same(const struct rows *a, i64 at, const struct rows *b, i64 there)
 {

@@ -84,7 +84,7 @@ static const struct {
     /* Columns: 20 channels are not the last, and what is behind them is not at a multiple. */
     {A B TWO("concat", "s", "b", "a") Y("s"), OUT("y"), 2},
     {A LINEAR("b", "a", "32") TWO("concat", "s", "b", "a") Y("s"), OUT("y"), 0},
-    /* Writers: not features, not a softmax, not a concat; a pool, a norm, a curve. */
+    /* Writers: not features, not a softmax, not a concat; a pool and a norm do. */
     {A TWO("concat", "s", "a", "feats") Y("s"), OUT("y"), 1},
     {A OP("softmax", "t", "a") LINEAR("b", "t", "16") TWO("concat", "s", "b", "t") Y("s"),
      OUT("y"), 1},
@@ -96,9 +96,7 @@ static const struct {
     {A POOL("p", "a") LINEAR("b", "p", "16") OP("instance_norm", "g", "b")
          TWO("concat", "s", "p", "g") Y("s"),
      OUT("y"), 1},
-    {A OP("layer_norm", "n", "a") OP("tanh", "t", "n") TWO("concat", "s", "n", "t")
-         Y("s"),
-     OUT("y"), 0},
+    {A OP("layer_norm", "n", "a") TWO("concat", "s", "n", "a") Y("s"), OUT("y"), 0},
     /* Readers: a layer that needs rows of its own; a pool, a residual and an output do not. */
     {A LINEAR("b", "a", "16") OP("softmax", "t", "a") TWO("concat", "s", "a", "b")
          TWO("concat", "u", "s", "t") Y("u"),

@@ -1,5 +1,5 @@
-/* A U-net on the fake GPU whose concats copy nothing: no kernel of a concat is loaded, and the
- * answers have the bits of the same network whose concats copy everything.
+/* A U-net on the fake GPU whose concats copy nothing: the answers have the bits of the same
+ * network whose concats copy everything.  A network whose concats copy some inputs.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -94,6 +94,52 @@ START_TEST(a_unet_copies_nothing)
 }
 END_TEST
 
+/* Outputs, a residual and several layers read parts of rows; "s" copies nothing, "u" what is between
+ * its first and its last input, "v" what is in "s" already. */
+#define TWO(op_, name_, a_, b_)                                                          \
+    "{\"name\":\"" name_ "\",\"op\":\"" op_ "\",\"inputs\":[\"" a_ "\",\"" b_ "\"]},"
+static const char mixed[] = VX_RIG_HEAD VX_RIG_LINEAR("a", "feats", "16") VX_RIG_CONV(
+    "b", "a", "20", ",\"kernel\":3") VX_RIG_OP("batch_norm", "bn",
+                                               "b") VX_RIG_OP("relu", "br", "bn")
+    TWO("concat", "s", "a", "br") VX_RIG_CONV("c", "s", "16", ",\"kernel\":[3,1,1]")
+        TWO("add", "r", "c", "a") VX_RIG_OP("layer_norm", "n", "br") VX_RIG_LINEAR(
+            "d", "r",
+            "13") "{\"name\":\"u\",\"op\":\"concat\",\"inputs\":[\"r\",\"d\",\"feats\","
+                  "\"n\"]}," TWO("concat", "v", "br", "a") VX_RIG_LINEAR("y", "u", "3")
+                      VX_RIG_LINEAR("z", "v", "5") VX_RIG_LINEAR(
+                          "w", "s",
+                          "7") "{\"name\":\"end\",\"op\":\"relu\",\"input\":\"feats\"}],"
+                               "\"outputs\":[{\"layer\":\"y\"},{\"layer\":\"z\"},{"
+                               "\"layer\":\"w\"},"
+                               "{\"layer\":\"br\",\"datatype\":\"FP16\"},{\"layer\":"
+                               "\"a\"},{\"layer\":\"end\"}]}";
+
+START_TEST(some_inputs_are_copied)
+{
+    static const struct {
+        const char *word;
+        enum vx_number type;
+    } precisions[] = {{"fp32", VX_NUMBER_F32},
+                      {"tf32", VX_NUMBER_TF32},
+                      {"fp16", VX_NUMBER_F16},
+                      {"bf16", VX_NUMBER_BF16}};
+    struct vx_rig_request *request = vx_rig_request(9, VOXELS, 4, VX_DTYPE_F32);
+    vx_fake_set(&(struct vx_fake_settings){.find = find});
+    vx_gpu_rig_write(precisions[_i].word, mixed, 7);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
+    memset(&seen, 0, sizeof seen);
+    vx_gpu_rig_run(model, &request->item);
+    ck_assert_msg(!request->item.status.fault, "%s", request->item.why.text);
+    ck_assert_int_eq(seen.launches, 2);
+    ck_assert_int_eq(seen.inputs, 2 + 2);
+    vx_gpu_rig_compare(request, &files, precisions[_i].type);
+    vx_rig_files_close(&files);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+    vx_free(request);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_concat");
@@ -101,6 +147,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, a_unet_copies_nothing, 0, 3);
+    tcase_add_loop_test(tcase, some_inputs_are_copied, 0, 4);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
