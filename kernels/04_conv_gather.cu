@@ -16,7 +16,8 @@ VX_KERNEL(VX_GATHER_THREADS, 1) conv_gather(struct vx_conv_gather_args args)
     int32_t from = args.nbr[(args.first + row) * args.nbr_stride + v];
     struct vx_words4 words = {0, 0, 0, 0};
     if (from >= 0)
-        words = *(const struct vx_words4 *)((const vx_element *)args.in +
-                                            (int64_t)from * args.ci + chunk * CHUNK);
+        words =
+            *(const struct vx_words4 *)((const vx_element *)args.in +
+                                        (int64_t)from * args.in_stride + chunk * CHUNK);
     ((struct vx_words4 *)args.panel)[at] = words;
 }

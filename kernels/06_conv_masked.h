@@ -8,7 +8,8 @@
  *          pairs:
  *          partial[p,:]   = in[in_rows[p],:] . weight[v,:,:] for each pair p of offset v;
  *                           pair_reduce (07_conv_reduce) adds them and does the rest
- * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co)  residual, out (N,Co)
+ * Shapes   in (N,Ci)  weight (V,Ci,Co)  bias (Co)  residual, out (N,Co); a row of in,
+ *          residual or out may be part of a longer one: each has a stride
  *          nbr (N,S) i32, S = V rounded up to 4, -1 empty
  *          masks (N,W) u32, W = V/32 rounded up
  *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up
@@ -36,8 +37,8 @@
  *          device runs is in 06_conv_masked_spec.c.
  * Cost     flops 2*Ci*Co*(rows x union of masks); bytes from the second-level cache: per
  *          tile and offset VX_TILE_N*Ci + Ci*VX_TILE_CO elements.
- * Limits   Ci, Co multiples of VX_CHANNELS_UNIT; V <= 343; N < 2^31.  Offsets of elements
- *          have 64 bits: N*Ci may exceed 2^31.
+ * Limits   Ci, Co and strides multiples of VX_CHANNELS_UNIT; V <= 343; N < 2^31.  Offsets
+ *          of elements have 64 bits: N*Ci may exceed 2^31.
  * Order    offsets in rising v, channels in rising ci, always in the same steps of one
  *          instruction (wgmma, mma or fma): the bits of a row depend on that, its own
  *          inputs, type, Ci, V and groups, and on nothing else.  An empty neighbour adds
@@ -65,8 +66,10 @@ struct vx_conv_device_args {
     int32_t words;      /* 32-bit words of one mask */
     int32_t nbr_stride; /* entries of one row of nbr: V rounded up to 4 */
     int32_t ci, co;     /* padded channels, multiples of VX_CHANNELS_UNIT */
-    int32_t groups;     /* divides V */
-    int32_t activation; /* enum vx_activation */
+    int32_t in_stride;  /* elements from a row to the next: ci, or more */
+    int32_t residual_stride, out_stride; /* the same: co, or more */
+    int32_t groups;                      /* divides V */
+    int32_t activation;                  /* enum vx_activation */
     int32_t used;   /* columns that are real, 0 = all; the rest of out becomes zeros */
     int32_t blocks; /* that stay, for tiles of VX_WGMMA 2 */
     const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1, a row its own neighbour */
@@ -76,13 +79,15 @@ struct vx_conv_device_args {
     /* For tiles that stream, of 128 and of 256 rows: (groups * tiles), those with the most
      * offsets first (order_tiles, 05_mask_order.h); NULL = as they are. */
     const int32_t *tiles[2];
-    const void *in;       /* (N, ci) */
+    const void *in;       /* (N, in_stride), ci of each row are read */
     const void *weight;   /* (V, ci, co) */
     const void *tiled;    /* the same as 29_weight_tile.h says; NULL = not there */
     const float *bias;    /* (co) or NULL */
-    const void *residual; /* (N, co) or NULL */
-    void *out;            /* (N, co); overlaps no input but may be residual */
-    float *partial;       /* (groups, N, co) when the sums are split, or NULL */
+    const void *residual; /* (N, residual_stride) or NULL */
+    /* (N, out_stride), co of each row are written: these overlap no input, but may be
+     * residual. */
+    void *out;
+    float *partial; /* (groups, N, co) when the sums are split, or NULL */
     /* For pairs (08_pair_list.h): groups is V, and row p of partial is that of pair p. */
     const int32_t *starts;  /* (V+1) or NULL: where each offset's pairs begin */
     const int32_t *in_rows; /* (pairs): the row of `in` of each pair */

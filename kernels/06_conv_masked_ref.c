@@ -26,7 +26,7 @@ static void product_add(const struct vx_conv_device_args *a, int32_t v, int64_t 
 {
     double sum[COLUMNS] = {0}, weight[COLUMNS];
     for (int32_t ci = 0; ci < a->ci; ci++) {
-        double in = vx_number_ref_read(a->in, columns->type, from * a->ci + ci);
+        double in = vx_number_ref_read(a->in, columns->type, from * a->in_stride + ci);
         int64_t at = ((int64_t)v * a->ci + ci) * a->co + columns->first;
         vx_number_ref_read_row(a->weight, columns->type, at, columns->count, weight);
         for (int32_t k = 0; k < columns->count; k++) sum[k] += in * weight[k];
@@ -48,12 +48,12 @@ static void group_add(const struct vx_conv_device_args *a, int64_t row, int32_t 
 static void column_finish(const struct vx_conv_device_args *a, enum vx_number type,
                           int64_t row, int32_t column, double sum)
 {
-    int64_t at = row * a->co + column;
     if (a->bias) sum += a->bias[column];
-    if (a->residual) sum += vx_number_ref_read(a->residual, type, at);
+    if (a->residual)
+        sum += vx_number_ref_read(a->residual, type, row * a->residual_stride + column);
     sum = vx_activation_ref_one((enum vx_activation)a->activation, sum);
     if (a->used && column >= a->used) sum = 0;
-    vx_number_ref_write(a->out, type, at, sum);
+    vx_number_ref_write(a->out, type, row * a->out_stride + column, sum);
 }
 
 static void partial_write(const struct vx_conv_device_args *a, int64_t row,

@@ -33,11 +33,12 @@ VX_DEVICE struct reduce_sum reduce_begin(void)
     return sum;
 }
 
-/* The epilogue of four channels of a row. */
+/* The epilogue of four channels, which are those at residual and out of row 0. */
 struct reduce_end {
     struct vx_floats4 bias;
     const struct reduce_four *residual;
     struct reduce_four *out;
+    int32_t residual_stride, out_stride; /* of rows, in fours */
     int32_t activation;
     int32_t real; /* real channels from here on; the rest of the four are padding */
 };
@@ -48,14 +49,20 @@ VX_DEVICE struct vx_floats4 reduce_bias(const float *bias, int32_t column)
     return bias ? ((const struct vx_floats4 *)bias)[column] : none;
 }
 
+/* Where these channels of row 0 are; NULL stays NULL. */
+VX_DEVICE struct reduce_four *reduce_at(const void *rows, int32_t column)
+{
+    return rows ? (struct reduce_four *)rows + column : 0;
+}
+
 VX_DEVICE void reduce_finish(const struct reduce_end *end, struct vx_floats4 sum,
-                             int64_t four)
+                             int64_t row)
 {
     struct vx_floats4 x = {sum.x + end->bias.x, sum.y + end->bias.y, sum.z + end->bias.z,
                            sum.w + end->bias.w};
     struct reduce_four out;
     if (end->residual) {
-        struct reduce_four residual = end->residual[four];
+        struct reduce_four residual = end->residual[row * end->residual_stride];
         x.x += vx_float_of(residual.x);
         x.y += vx_float_of(residual.y);
         x.z += vx_float_of(residual.z);
@@ -65,7 +72,7 @@ VX_DEVICE void reduce_finish(const struct reduce_end *end, struct vx_floats4 sum
     out.y = vx_element_of(end->real > 1 ? vx_activate(end->activation, x.y) : 0.0f);
     out.z = vx_element_of(end->real > 2 ? vx_activate(end->activation, x.z) : 0.0f);
     out.w = vx_element_of(end->real > 3 ? vx_activate(end->activation, x.w) : 0.0f);
-    end->out[four] = out;
+    end->out[row * end->out_stride] = out;
 }
 
 /* True when the row has an offset in [first, last).  A mask has one to eleven words. */
@@ -120,8 +127,11 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) conv_reduce(struct vx_conv_device_args args)
     struct vx_walk walk = vx_walk_begin(args.n, args.co, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         struct reduce_end end = {reduce_bias(args.bias, walk.column),
-                                 (const struct reduce_four *)args.residual,
-                                 (struct reduce_four *)args.out, args.activation,
+                                 reduce_at(args.residual, walk.column),
+                                 reduce_at(args.out, walk.column),
+                                 args.residual_stride / 4,
+                                 args.out_stride / 4,
+                                 args.activation,
                                  (args.used ? args.used : args.co) - walk.column * 4};
         for (int64_t row = walk.row; row < walk.last; row += ROUNDS * walk.step) {
             struct reduce_sum sums[ROUNDS];
@@ -131,8 +141,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) conv_reduce(struct vx_conv_device_args args)
             VX_UNROLL
             for (int32_t k = 0; k < ROUNDS; k++) {
                 int64_t at = row + k * walk.step;
-                if (at < walk.last)
-                    reduce_finish(&end, sums[k].value, at * columns + walk.column);
+                if (at < walk.last) reduce_finish(&end, sums[k].value, at);
             }
         }
     }
@@ -181,8 +190,11 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) pair_reduce(struct vx_pair_reduce_args args)
     struct vx_walk walk = vx_walk_begin(args.n, args.co, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         struct reduce_end end = {reduce_bias(args.bias, walk.column),
-                                 (const struct reduce_four *)args.residual,
-                                 (struct reduce_four *)args.out, args.activation,
+                                 reduce_at(args.residual, walk.column),
+                                 reduce_at(args.out, walk.column),
+                                 args.residual_stride / 4,
+                                 args.out_stride / 4,
+                                 args.activation,
                                  (args.used ? args.used : args.co) - walk.column * 4};
         for (int64_t row = walk.row; row < walk.last; row += ROUNDS * walk.step) {
             struct reduce_sum sums[ROUNDS];
@@ -192,8 +204,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) pair_reduce(struct vx_pair_reduce_args args)
             VX_UNROLL
             for (int32_t k = 0; k < ROUNDS; k++) {
                 int64_t at = row + k * walk.step;
-                if (at < walk.last)
-                    reduce_finish(&end, sums[k].value, at * columns + walk.column);
+                if (at < walk.last) reduce_finish(&end, sums[k].value, at);
             }
         }
     }

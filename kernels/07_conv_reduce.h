@@ -8,7 +8,7 @@
  *                                  partial[places[i,v],:]
  * Shapes   conv_reduce  partial (G,N,Co) f32  masks (N,W) u32, NULL: all groups are there
  *          pair_reduce  partial (pairs,Co) f32  places (N,S) i32, S = V rounded up to 4
- *          both         bias (Co) f32 or NULL  residual, out (N,Co)
+ *          both         bias (Co) f32 or NULL  residual, out (N,Co), each with a stride
  * Types    residual and out VX_TYPE (F32, F16, BF16; TF32 as F32); partial, bias and sums
  *          f32, one rounding at the end.
  * Idea     Splitting a convolution by groups of offsets gives more tiles, whose rows
@@ -38,20 +38,22 @@
 #include "kernels/06_conv_masked.h"
 
 /* conv_reduce takes a struct vx_conv_device_args and reads only n, v, words, co, groups,
- * activation, used, masks, bias, residual, out and partial. */
+ * activation, used, masks, bias, partial, and residual and out with their strides. */
 
 struct vx_pair_reduce_args {
     int64_t n;
-    int32_t v;             /* offsets of the kernel */
-    int32_t nbr_stride;    /* entries of one row of places: V rounded up to 4 */
-    int32_t co;            /* padded channels */
+    int32_t v;          /* offsets of the kernel */
+    int32_t nbr_stride; /* entries of one row of places: V rounded up to 4 */
+    int32_t co;         /* padded channels */
+    int32_t residual_stride,
+        out_stride;        /* elements from a row to the next: co, or more */
     int32_t activation;    /* enum vx_activation */
     int32_t used;          /* columns that are real, 0 = all: the rest become zeros */
     const int32_t *places; /* (N, nbr_stride): row of partial, or -1 */
     const float *partial;  /* (pairs, co) */
     const float *bias;     /* (co) or NULL */
-    const void *residual;  /* (N, co) or NULL */
-    void *out;             /* (N, co); may be residual */
+    const void *residual;  /* (N, residual_stride) or NULL */
+    void *out;             /* (N, out_stride); may be residual */
 };
 
 #endif

@@ -22,10 +22,11 @@ void vx_conv_reduce_ref(const void *pointer, enum vx_number type)
                     sum += (double)args->partial[(g * args->n + i) * args->co + c];
             if (args->bias) sum += (double)args->bias[c];
             if (args->residual)
-                sum += vx_number_ref_read(args->residual, type, i * args->co + c);
+                sum += vx_number_ref_read(args->residual, type,
+                                          i * args->residual_stride + c);
             sum = vx_activation_ref_one((enum vx_activation)args->activation, sum);
             if (args->used && c >= args->used) sum = 0.0;
-            vx_number_ref_write(args->out, type, i * args->co + c, sum);
+            vx_number_ref_write(args->out, type, i * args->out_stride + c, sum);
         }
     }
 }
@@ -42,10 +43,11 @@ void vx_pair_reduce_ref(const void *pointer, enum vx_number type)
             }
             if (args->bias) sum += (double)args->bias[c];
             if (args->residual)
-                sum += vx_number_ref_read(args->residual, type, i * args->co + c);
+                sum += vx_number_ref_read(args->residual, type,
+                                          i * args->residual_stride + c);
             sum = vx_activation_ref_one((enum vx_activation)args->activation, sum);
             if (args->used && c >= args->used) sum = 0.0;
-            vx_number_ref_write(args->out, type, i * args->co + c, sum);
+            vx_number_ref_write(args->out, type, i * args->out_stride + c, sum);
         }
     }
 }

@@ -5,6 +5,8 @@
 VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args args)
 {
     int32_t columns = args.cp / VX_LANES;
+    int32_t in_stride = vx_row_vectors(args.in_stride, args.cp);
+    int32_t out_stride = vx_row_vectors(args.out_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         float scale[VX_LANES], shift[VX_LANES];
@@ -16,7 +18,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args a
             for (int32_t k = 0; k < VX_ROUNDS; k++) {
                 int64_t at = row + k * walk.step;
                 words[k] = at < walk.last
-                               ? vx_vector_load(args.in, at * columns + walk.column)
+                               ? vx_vector_load(args.in, at * in_stride + walk.column)
                                : vx_vector_zero();
             }
             VX_UNROLL
@@ -28,7 +30,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args a
                 VX_UNROLL
                 for (int32_t e = 0; e < VX_LANES; e++)
                     x[e] = vx_activate(args.activation, x[e] * scale[e] + shift[e]);
-                vx_vector_store(args.out, at * columns + walk.column, vx_vector_pack(x));
+                vx_vector_store(args.out, at * out_stride + walk.column,
+                                vx_vector_pack(x));
             }
         }
     }
@@ -42,6 +45,8 @@ VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_
     struct norm_held held[ROWS_MAX];
     struct norm_row row[ROWS_MAX];
     int32_t columns = args->cp / VX_LANES;
+    int32_t in_stride = vx_row_vectors(args->in_stride, args->cp);
+    int32_t out_stride = vx_row_vectors(args->out_stride, args->cp);
     int32_t lane = (int32_t)(vx_thread() % lanes);
     int32_t groups = VX_POINTWISE_THREADS / (int32_t)lanes;
     int64_t first = (int64_t)vx_block_x() * (groups * rows) + vx_thread() / lanes;
@@ -52,7 +57,7 @@ VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_
         for (int32_t k = 0; k < vectors; k++) {
             int32_t column = k * (int32_t)lanes + lane;
             held[r].words[k] = at < args->n && column < columns
-                                   ? vx_vector_load(args->in, at * columns + column)
+                                   ? vx_vector_load(args->in, at * in_stride + column)
                                    : vx_vector_zero();
         }
     }
@@ -69,7 +74,7 @@ VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_
         for (int32_t r = 0; r < rows; r++) {
             int64_t at = first + r * groups;
             if (at < args->n)
-                vx_vector_store(args->out, at * columns + column,
+                vx_vector_store(args->out, at * out_stride + column,
                                 norm_apply(args, held[r].words[k], column * VX_LANES,
                                            row[r], &affine));
         }
@@ -95,7 +100,8 @@ VX_DEVICE void norm_block(const struct vx_layer_norm_device_args *args)
 {
     struct norm_row row;
     int32_t columns = args->cp / VX_LANES;
-    int64_t base = (int64_t)vx_block_x() * columns;
+    int64_t base = (int64_t)vx_block_x() * vx_row_vectors(args->in_stride, args->cp);
+    int64_t to = (int64_t)vx_block_x() * vx_row_vectors(args->out_stride, args->cp);
     int32_t lane = (int32_t)vx_thread();
     float sum = 0.0f, squares = 0.0f;
     for (int32_t column = lane; column < columns; column += VX_POINTWISE_THREADS)
@@ -110,7 +116,7 @@ VX_DEVICE void norm_block(const struct vx_layer_norm_device_args *args)
     for (int32_t column = lane; column < columns; column += VX_POINTWISE_THREADS) {
         struct norm_affine affine = norm_affine_load(args, column * VX_LANES);
         struct vx_words4 words = vx_vector_load(args->in, base + column);
-        vx_vector_store(args->out, base + column,
+        vx_vector_store(args->out, to + column,
                         norm_apply(args, words, column * VX_LANES, row, &affine));
     }
 }

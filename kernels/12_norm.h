@@ -63,11 +63,12 @@ struct vx_layer_norm_args {
 struct vx_batch_norm_device_args {
     int64_t n;
     int32_t cp;
-    int32_t activation; /* enum vx_activation */
-    const void *in;     /* (N, Cp) */
-    const float *scale; /* (Cp) */
-    const float *shift; /* (Cp) */
-    void *out;          /* (N, Cp); may be in */
+    int32_t activation;            /* enum vx_activation */
+    const void *in;                /* (N, Cp) */
+    const float *scale;            /* (Cp) */
+    const float *shift;            /* (Cp) */
+    void *out;                     /* (N, Cp); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Cp */
 };
 
 struct vx_layer_norm_device_args {
@@ -75,10 +76,11 @@ struct vx_layer_norm_device_args {
     int32_t c, cp;
     int32_t activation; /* enum vx_activation */
     float eps;
-    const void *in;      /* (N, Cp) */
-    const float *weight; /* (C) or NULL: 1 */
-    const float *bias;   /* (C) or NULL: 0 */
-    void *out;           /* (N, Cp); may be in */
+    const void *in;                /* (N, Cp) */
+    const float *weight;           /* (C) or NULL: 1 */
+    const float *bias;             /* (C) or NULL: 0 */
+    void *out;                     /* (N, Cp); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Cp */
 };
 
 void vx_batch_norm_ref(const struct vx_batch_norm_args *args);

@@ -73,7 +73,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) affine(struct vx_affine_device_args args)
     }
 }
 
-/* Where one channel of out comes from; data NULL = padding, zero. */
+/* Where one channel of out comes from; data NULL: left 0 = padding, zero, else it is there. */
 struct concat_source {
     const vx_element *data; /* of row 0 */
     int32_t stride;         /* elements from row to row */
@@ -88,7 +88,8 @@ VX_DEVICE struct concat_source concat_find(const struct vx_concat_device_args *a
     for (int32_t k = 0; k < VX_CONCAT_INPUTS_MAX; k++) {
         if (k >= args->inputs_count) break;
         if (channel >= 0 && channel < args->inputs[k].c) {
-            source.data = (const vx_element *)args->inputs[k].data + channel;
+            if (args->inputs[k].data)
+                source.data = (const vx_element *)args->inputs[k].data + channel;
             source.stride = args->inputs[k].cp;
             source.left = args->inputs[k].c - channel;
         }
@@ -147,6 +148,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 3) concat(struct vx_concat_device_args args)
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         struct concat_source source = concat_find(&args, walk.column * VX_LANES);
         int aligned = ((uint64_t)source.data & 15u) == 0;
+        if (source.left > 0 && !source.data) continue;
         if (source.left >= VX_LANES && aligned)
             concat_copy(args.out, columns, walk, source);
         else

@@ -18,7 +18,9 @@
  * Limits   at most VX_CONCAT_INPUTS_MAX inputs; concat and convert: out overlaps no
  *          input.  Device: Cp a multiple of 16; concat packs the real channels without
  *          the padding and writes 0 behind them, as affine does, whose shift might leave
- *          infinity there; convert is part of 14_rows.
+ *          infinity there; an input of concat that is already in out (data NULL) begins at
+ *          a multiple of 16 channels and ends at one, or is the last; convert is part of
+ *          14_rows.
  * Order    elements are independent.
  * Oracle   13_elementwise_ref.c, tests/unit/engine/cpu/device/test_cpu_ops.c (mul, affine:
  *          test_cpu_sets.c); device: 13_elementwise_device_ref.c.
@@ -86,8 +88,9 @@ struct vx_affine_device_args {
 };
 
 struct vx_concat_device_input {
-    const void *data; /* (N, cp) */
-    int32_t c, cp;    /* real channels, and those of a row */
+    const void
+        *data;     /* (N, cp); NULL: it is in its columns of out, which are left alone */
+    int32_t c, cp; /* real channels, and those of a row */
 };
 struct vx_concat_device_args {
     int64_t n;

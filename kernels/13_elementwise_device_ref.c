@@ -44,7 +44,8 @@ void vx_concat_device_ref(const void *pointer, enum vx_number type)
         int64_t to = i * args->cp;
         for (int32_t k = 0; k < args->inputs_count; k++) {
             const struct vx_concat_device_input *input = &args->inputs[k];
-            for (int32_t c = 0; c < input->c; c++)
+            if (!input->data) to += input->c;
+            for (int32_t c = 0; c < input->c && input->data; c++)
                 vx_number_ref_write(
                     args->out, type, to++,
                     vx_number_ref_read(input->data, type, i * input->cp + c));

@@ -42,7 +42,7 @@ VX_DEVICE int64_t gather_at(const struct vx_row_gather_device_args *args, int32_
 
 /* A vector lies in one block, and is aligned there. */
 VX_DEVICE void gather_copy(const struct vx_row_gather_device_args *args,
-                           struct vx_walk walk, int32_t columns)
+                           struct vx_walk walk, int32_t stride)
 {
     struct gather_source source = gather_find(args, walk.column * VX_LANES);
     const vx_element *in = (const vx_element *)args->in;
@@ -74,14 +74,14 @@ VX_DEVICE void gather_copy(const struct vx_row_gather_device_args *args,
                     x[e] = vx_activate(args->activation, x[e]);
                 words[k] = vx_vector_pack(x);
             }
-            vx_vector_store(args->out, at * columns + walk.column, words[k]);
+            vx_vector_store(args->out, at * stride + walk.column, words[k]);
         }
     }
 }
 
 /* A vector is joined from several blocks, from one that is not aligned, or with padding. */
 VX_DEVICE void gather_join(const struct vx_row_gather_device_args *args,
-                           struct vx_walk walk, int32_t columns)
+                           struct vx_walk walk, int32_t stride)
 {
     struct gather_source sources[VX_LANES];
     const vx_element *in = (const vx_element *)args->in;
@@ -98,18 +98,19 @@ VX_DEVICE void gather_join(const struct vx_row_gather_device_args *args,
                 x[e] = vx_float_of(in[gather_at(args, entry, sources[e].channel)]);
             if (sources[e].v >= 0) x[e] = vx_activate(args->activation, x[e]);
         }
-        vx_vector_store(args->out, row * columns + walk.column, vx_vector_pack(x));
+        vx_vector_store(args->out, row * stride + walk.column, vx_vector_pack(x));
     }
 }
 
 VX_KERNEL(VX_POINTWISE_THREADS, 3) row_gather(struct vx_row_gather_device_args args)
 {
     int32_t columns = args.cp / VX_LANES;
+    int32_t stride = vx_row_vectors(args.out_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         if (args.c % VX_LANES == 0)
-            gather_copy(&args, walk, columns);
+            gather_copy(&args, walk, stride);
         else
-            gather_join(&args, walk, columns);
+            gather_join(&args, walk, stride);
     }
 }

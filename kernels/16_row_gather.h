@@ -55,11 +55,13 @@ struct vx_row_gather_device_args {
     int32_t kernel[3];  /* along x y z */
     int32_t blocks;     /* blocks of a row of in: 1, or the children of a CHILD map */
     int32_t nbr_stride; /* entries of a row of nbr */
-    int32_t in_cp, cp;  /* channels of a row of in, and of out */
+    int32_t in_cp,
+        cp; /* elements from a row of in to the next; channels of a row of out */
     int32_t activation; /* enum vx_activation */
     const int32_t *nbr; /* (N, nbr_stride), -1 empty */
     const void *in;     /* (M, in_cp) */
     void *out;          /* (N, cp); never overlaps in */
+    int32_t out_stride; /* elements from a row of out to the next; 0: cp */
 };
 
 void vx_row_gather_ref(const struct vx_row_gather_args *args);

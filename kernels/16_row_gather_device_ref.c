@@ -11,6 +11,7 @@ static void gather_block(const struct vx_row_gather_device_args *args,
     int32_t z = w / kernel[0] / kernel[1];
     int32_t v = (x * kernel[1] + y) * kernel[2] + z;
     int64_t entry = args->nbr[i * args->nbr_stride + v];
+    int32_t stride = args->out_stride ? args->out_stride : args->cp;
     for (int32_t c = 0; c < args->c; c++) {
         int64_t channel = entry % args->blocks * args->c + c;
         double value = 0.0;
@@ -18,7 +19,7 @@ static void gather_block(const struct vx_row_gather_device_args *args,
             value = vx_number_ref_read(args->in, type,
                                        entry / args->blocks * args->in_cp + channel);
         value = vx_activation_ref_one((enum vx_activation)args->activation, value);
-        vx_number_ref_write(args->out, type, i * args->cp + (int64_t)w * args->c + c,
+        vx_number_ref_write(args->out, type, i * stride + (int64_t)w * args->c + c,
                             value);
     }
 }
@@ -26,9 +27,10 @@ static void gather_block(const struct vx_row_gather_device_args *args,
 void vx_row_gather_device_ref(const void *pointer, enum vx_number type)
 {
     const struct vx_row_gather_device_args *args = pointer;
+    int32_t stride = args->out_stride ? args->out_stride : args->cp;
     for (int64_t i = 0; i < args->n; i++) {
         for (int32_t w = 0; w < args->v; w++) gather_block(args, type, i, w);
         for (int32_t c = args->v * args->c; c < args->cp; c++)
-            vx_number_ref_write(args->out, type, i * args->cp + c, 0.0);
+            vx_number_ref_write(args->out, type, i * stride + c, 0.0);
     }
 }

@@ -30,7 +30,7 @@ VX_DEVICE void pool_row(const struct vx_pool_device_args *args, int64_t row,
                         int32_t column, struct pool_state *state)
 {
     const int32_t *entries = args->nbr + row * args->nbr_stride;
-    int32_t columns = args->cp / VX_LANES;
+    int32_t stride = vx_row_vectors(args->in_stride, args->cp);
     for (int32_t v = 0; v < args->v; v += PARTS) {
         struct vx_words4 words[PARTS];
         int32_t from[PARTS];
@@ -41,7 +41,7 @@ VX_DEVICE void pool_row(const struct vx_pool_device_args *args, int64_t row,
         for (int32_t k = 0; k < PARTS; k++) {
             words[k] = vx_vector_zero();
             if (from[k] >= 0)
-                words[k] = vx_vector_load(args->in, (int64_t)from[k] * columns + column);
+                words[k] = vx_vector_load(args->in, (int64_t)from[k] * stride + column);
         }
         VX_UNROLL
         for (int32_t k = 0; k < PARTS; k++)
@@ -52,6 +52,7 @@ VX_DEVICE void pool_row(const struct vx_pool_device_args *args, int64_t row,
 VX_KERNEL(VX_POINTWISE_THREADS, 4) pool(struct vx_pool_device_args args)
 {
     int32_t columns = args.cp / VX_LANES;
+    int32_t stride = vx_row_vectors(args.out_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
         int32_t real = args.c - walk.column * VX_LANES;
@@ -67,7 +68,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) pool(struct vx_pool_device_args args)
                 float y = vx_activate(args.activation, state.value[e] / parts);
                 state.value[e] = e < real ? y : 0.0f;
             }
-            vx_vector_store(args.out, row * columns + walk.column,
+            vx_vector_store(args.out, row * stride + walk.column,
                             vx_vector_pack(state.value));
         }
     }

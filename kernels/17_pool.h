@@ -65,13 +65,14 @@ struct vx_global_pool_args {
 
 struct vx_pool_device_args {
     int64_t n;
-    int32_t v, nbr_stride; /* offsets, and entries of a row of nbr */
-    int32_t c, cp;         /* real channels, and those of a row */
-    int32_t mode;          /* enum vx_pool_mode */
-    int32_t activation;    /* enum vx_activation */
-    const int32_t *nbr;    /* (N, nbr_stride), -1 empty */
-    const void *in;        /* (M, cp) */
-    void *out;             /* (N, cp); never overlaps in */
+    int32_t v, nbr_stride;         /* offsets, and entries of a row of nbr */
+    int32_t c, cp;                 /* real channels, and those of a row */
+    int32_t mode;                  /* enum vx_pool_mode */
+    int32_t activation;            /* enum vx_activation */
+    const int32_t *nbr;            /* (N, nbr_stride), -1 empty */
+    const void *in;                /* (M, cp) */
+    void *out;                     /* (N, cp); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: cp */
 };
 
 void vx_pool_ref(const struct vx_pool_args *args);

@@ -107,7 +107,8 @@ VX_DEVICE void group_join(const struct vx_group_norm_device_args *args, double *
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_sums(struct vx_group_norm_device_args args)
 {
     VX_SHARED double shared[VX_POINTWISE_THREADS * VX_LANES];
-    struct chunk_walk walk = chunk_begin(vx_group_norm_rows(&args), args.in, args.cp);
+    struct chunk_walk walk =
+        chunk_begin(vx_group_norm_rows(&args), args.in, args.cp, args.in_stride);
     double *partial = args.partial + walk.chunk.slot * args.c;
     if (walk.chunk.begin >= walk.chunk.end) return; /* all threads of the block */
     for (int32_t left = 0; left < walk.columns; left += walk.wide) {
@@ -197,7 +198,8 @@ group_affine_load(const struct vx_group_norm_device_args *args, int32_t sample,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args args)
 {
-    struct chunk_walk walk = chunk_begin(vx_group_norm_rows(&args), args.in, args.cp);
+    struct chunk_walk walk =
+        chunk_begin(vx_group_norm_rows(&args), args.in, args.cp, args.in_stride);
     if (walk.above >= walk.step) return;
     for (int32_t column = walk.first; column < walk.columns; column += walk.wide) {
         int32_t real = args.c - column * VX_LANES;
@@ -218,7 +220,8 @@ VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args 
                     y = y * affine.weight[e] + affine.bias[e];
                     x[e] = e < real ? vx_activate(args.activation, y) : 0.0f;
                 }
-                vx_vector_store(args.out, rows.vectors[k], vx_vector_pack(x));
+                vx_vector_store(args.out, (int64_t)rows.rows[k] * walk.columns + column,
+                                vx_vector_pack(x));
             }
         }
     }

@@ -87,6 +87,7 @@ struct vx_group_norm_device_args {
     const float *weight;   /* (c) or NULL: 1 */
     const float *bias;     /* (c) or NULL: 0 */
     void *out;             /* (N, cp); apply; may be in */
+    int32_t in_stride;     /* elements from a row of in to the next; 0: cp */
 };
 
 /* Blocks of group_means. */

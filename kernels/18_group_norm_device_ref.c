@@ -9,11 +9,11 @@ static double chunk_sum(const struct vx_group_norm_device_args *args, enum vx_nu
                         const struct vx_sample_part *chunk, int64_t group)
 {
     int64_t width = args->c / args->groups;
+    const int64_t stride = args->in_stride ? args->in_stride : args->cp;
     double sum = 0.0;
     for (int64_t p = chunk->begin; p < chunk->end; p++)
         for (int64_t c = group * width; c < group * width + width; c++) {
-            double x =
-                vx_number_ref_read(args->in, type, (int64_t)args->rows[p] * args->cp + c);
+            double x = vx_number_ref_read(args->in, type, args->rows[p] * stride + c);
             if (args->squares) {
                 x -= args->mean[(int64_t)chunk->sample * args->groups + group];
                 x *= x;
@@ -61,20 +61,21 @@ void vx_group_means_ref(const void *pointer, enum vx_number type)
 }
 
 static void apply_row(const struct vx_group_norm_device_args *args, enum vx_number type,
-                      int32_t sample, int64_t first)
+                      int32_t sample, int64_t row)
 {
+    const int64_t from = row * (args->in_stride ? args->in_stride : args->cp);
     int64_t width = args->c / args->groups;
     for (int64_t c = 0; c < args->cp; c++) {
         double y = 0.0;
         if (c < args->c) {
             int64_t at = (int64_t)sample * args->groups + c / width;
-            y = vx_number_ref_read(args->in, type, first + c) - args->mean[at];
+            y = vx_number_ref_read(args->in, type, from + c) - args->mean[at];
             y *= args->scale[at];
             if (args->weight) y *= (double)args->weight[c];
             if (args->bias) y += (double)args->bias[c];
             y = vx_activation_ref_one((enum vx_activation)args->activation, y);
         }
-        vx_number_ref_write(args->out, type, first + c, y);
+        vx_number_ref_write(args->out, type, row * args->cp + c, y);
     }
 }
 
@@ -85,6 +86,6 @@ void vx_group_apply_ref(const void *pointer, enum vx_number type)
     for (int32_t sample = 0; sample < *args->count; sample++) {
         struct vx_sample_part part = vx_sample_part(&rows, sample);
         for (int64_t p = part.begin; p < part.end; p++)
-            apply_row(args, type, sample, (int64_t)args->rows[p] * args->cp);
+            apply_row(args, type, sample, args->rows[p]);
     }
 }

@@ -46,7 +46,8 @@ VX_DEVICE void chunk_values(const struct vx_sample_pool_args *args,
 VX_KERNEL(VX_POINTWISE_THREADS, 2) sample_chunks(struct vx_sample_pool_args args)
 {
     VX_SHARED double shared[VX_POINTWISE_THREADS * VX_LANES];
-    struct chunk_walk walk = chunk_begin(vx_sample_pool_rows(&args), args.in, args.cp);
+    struct chunk_walk walk =
+        chunk_begin(vx_sample_pool_rows(&args), args.in, args.cp, args.in_stride);
     double *partial = args.partial + walk.chunk.slot * args.c;
     if (walk.chunk.begin >= walk.chunk.end) return; /* all threads of the block */
     for (int32_t left = 0; left < walk.columns; left += walk.wide) {

@@ -50,6 +50,7 @@ struct vx_sample_pool_args {
     const void *in;        /* (N, cp); chunks */
     double *partial;       /* (vx_sample_slots, c); chunks */
     void *out;             /* (S, cp); pool */
+    int32_t in_stride;     /* elements from a row of in to the next; 0: cp */
 };
 
 VX_BOTH struct vx_sample_rows vx_sample_pool_rows(const struct vx_sample_pool_args *args)

@@ -8,10 +8,10 @@
 static double rows_join(const struct vx_sample_pool_args *args, enum vx_number type,
                         const struct vx_sample_part *part, int64_t c)
 {
+    const int64_t stride = args->in_stride ? args->in_stride : args->cp;
     double most = -INFINITY, sum = 0.0;
     for (int64_t p = part->begin; p < part->end; p++) {
-        double x =
-            vx_number_ref_read(args->in, type, (int64_t)args->rows[p] * args->cp + c);
+        double x = vx_number_ref_read(args->in, type, args->rows[p] * stride + c);
         if (x > most || isnan(x)) most = x;
         sum += x;
     }

@@ -17,19 +17,21 @@ static void row_run(const struct vx_mlp_args *args, enum vx_number type, int64_t
     struct vx_layer_norm_device_args norm = args->norm;
     struct vx_conv_device_args up = args->up, down = args->down;
     norm.n = up.n = down.n = 1;
-    up.in = (const char *)up.in + row * up.ci * bytes;
+    up.in = (const char *)up.in + row * up.in_stride * bytes;
     if (norm.c) {
-        norm.in = (const char *)norm.in + row * norm.cp * bytes;
+        norm.in = (const char *)norm.in +
+                  row * (norm.in_stride ? norm.in_stride : norm.cp) * bytes;
         norm.out = normed;
+        norm.out_stride = 0;
         vx_layer_norm_device_ref(&norm, type);
         up.in = normed;
     }
     up.out = hidden;
     vx_conv_masked_ref(&up, type);
     down.in = hidden;
-    down.out = (char *)down.out + row * down.co * bytes;
+    down.out = (char *)down.out + row * down.out_stride * bytes;
     if (down.residual)
-        down.residual = (const char *)down.residual + row * down.co * bytes;
+        down.residual = (const char *)down.residual + row * down.residual_stride * bytes;
     vx_conv_masked_ref(&down, type);
 }
 

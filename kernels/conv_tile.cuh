@@ -269,7 +269,7 @@ VX_DEVICE void stage_load(const struct vx_conv_device_args *args,
         if (VX_TILE_N * A_CHUNKS % THREADS && id >= VX_TILE_N * A_CHUNKS) break;
         int row = id / A_CHUNKS, chunk = id % A_CHUNKS;
         int32_t from = nbr[row];
-        int64_t element = (int64_t)(from < 0 ? 0 : from) * args->ci;
+        int64_t element = (int64_t)(from < 0 ? 0 : from) * args->in_stride;
         vx_copy_async(stage + 16u * (uint32_t)chunk_place(row, chunk, A_CHUNKS),
                       in + element + chunk * VX_CHUNK_ELEMENTS, from >= 0);
     }
@@ -312,7 +312,7 @@ VX_DEVICE union chunk_floats chunk_read(const float *from)
 }
 
 VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float *sums,
-                            int64_t element, int column)
+                            int64_t row, int column)
 {
     union chunk_floats value = chunk_read(sums);
     union chunk_elements out;
@@ -324,7 +324,8 @@ VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float 
     if (args->residual) {
         union chunk_elements residual;
         residual.words =
-            *(const struct vx_words4 *)((const vx_element *)args->residual + element);
+            *(const struct vx_words4 *)((const vx_element *)args->residual +
+                                        row * args->residual_stride + column);
 #pragma unroll
         for (int i = 0; i < OUT_ELEMENTS; i++)
             value.floats[i] += vx_float_of(residual.elements[i]);
@@ -336,7 +337,8 @@ VX_DEVICE void chunk_finish(const struct vx_conv_device_args *args, const float 
         if (args->used && column + i >= args->used) x = 0.0f;
         out.elements[i] = vx_element_of(x);
     }
-    *(struct vx_words4 *)((vx_element *)args->out + element) = out.words;
+    *(struct vx_words4 *)((vx_element *)args->out + row * args->out_stride + column) =
+        out.words;
 }
 
 VX_DEVICE void tile_finish(const struct vx_conv_device_args *args,
@@ -348,8 +350,8 @@ VX_DEVICE void tile_finish(const struct vx_conv_device_args *args,
         int row = id / chunks, column = id % chunks * OUT_ELEMENTS;
         int at_column = place->first_column + column;
         if (memory->rows[row] < 0 || at_column >= args->co) continue;
-        int64_t element = (int64_t)memory->rows[row] * args->co + at_column;
-        chunk_finish(args, sums + row * SUM_STRIDE + column, element, at_column);
+        chunk_finish(args, sums + row * SUM_STRIDE + column, memory->rows[row],
+                     at_column);
     }
 }
 

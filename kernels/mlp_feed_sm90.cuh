@@ -106,10 +106,33 @@ VX_DEVICE uint32_t feed_place(const struct mlp *mlp, const struct feed *feed,
            (((feed->vector ^ row) & 7u) << 4);
 }
 
-VX_DEVICE struct vx_words4 feed_load(const struct feed *feed, int64_t row)
+/* Vectors from a row to the next. */
+VX_DEVICE int64_t feed_stride(const struct feed *feed)
 {
-    if (row >= feed->args->n || feed->vector >= feed->vectors) return vx_vector_zero();
-    return vx_vector_load(feed->args->in, row * feed->vectors + feed->vector);
+    return vx_row_vectors(feed->args->in_stride, feed->args->cp);
+}
+
+/* This lane's vectors of rows that lie one behind the other. */
+struct feed_rows {
+    const struct vx_words4 *first;
+    int32_t stride, count; /* of vectors; of rows that exist */
+};
+
+VX_DEVICE struct feed_rows rows_from(const struct feed *feed, int64_t row)
+{
+    const int64_t left = feed->args->n - row;
+    struct feed_rows rows;
+    rows.stride = (int32_t)feed_stride(feed);
+    rows.first =
+        (const struct vx_words4 *)feed->args->in + row * rows.stride + feed->vector;
+    rows.count = left < BATCH ? (int32_t)left : BATCH;
+    if (feed->vector >= feed->vectors) rows.count = 0;
+    return rows;
+}
+
+VX_DEVICE struct vx_words4 feed_load(const struct feed_rows *rows, const int32_t i)
+{
+    return i < rows->count ? rows->first[i * rows->stride] : vx_vector_zero();
 }
 
 /* Two lanes divide their rows and add what they have of them. */
@@ -140,18 +163,19 @@ VX_DEVICE float batch_sum(float *sums, uint32_t lanes)
 VX_DEVICE struct norm_row batch_measure(const struct feed *feed, int64_t row)
 {
     const int32_t channel = (int32_t)feed->vector * VX_LANES, c = feed->args->c;
+    const struct feed_rows rows = rows_from(feed, row);
     struct norm_row norm;
     float sums[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; i++)
-        sums[i] = 0.0f + norm_sum(feed_load(feed, row + i), channel, c);
+        sums[i] = 0.0f + norm_sum(feed_load(&rows, i), channel, c);
     norm.mean = batch_sum(sums, feed->lanes) / (float)c;
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const uint32_t lane = (vx_lane() & 16u) + (uint32_t)i;
         const float mean =
             vx_float_of_bits(vx_shuffle(vx_bits_of_float(norm.mean), lane));
-        sums[i] = 0.0f + norm_squares(feed_load(feed, row + i), channel, c, mean);
+        sums[i] = 0.0f + norm_squares(feed_load(&rows, i), channel, c, mean);
     }
     const float squares = batch_sum(sums, feed->lanes) / (float)c;
     norm.scale = 1.0f / vx_sqrt(squares + feed->args->eps);
@@ -180,7 +204,7 @@ VX_DEVICE void rows_send(const struct mlp *mlp, const struct feed *feed, int64_t
 #pragma unroll 4
             for (uint32_t row = first; row < first + BATCH; row++) {
                 const int64_t at = tile_row + row;
-                const int64_t from = at < feed->args->n ? at * feed->vectors : 0;
+                const int64_t from = at < feed->args->n ? at * feed_stride(feed) : 0;
                 vx_copy_async(feed_place(mlp, feed, row), in + from,
                               present && at < feed->args->n);
             }
@@ -208,11 +232,15 @@ VX_DEVICE void rows_norm(const struct mlp *mlp, const struct feed *feed)
 VX_DEVICE void residual_fetch(const struct vx_conv_device_args *down, int64_t tile_row,
                               uint32_t warp)
 {
-    const int64_t line = (int64_t)down->co * 2, end = down->n * line;
+    const uint32_t lines = ((uint32_t)down->co * 2 + LINE - 1) / LINE;
     if (!down->residual) return;
-    int64_t at = tile_row * line + (warp * 32 + vx_lane()) * LINE;
-    for (; at < (tile_row + VX_MLP_ROWS) * line && at < end; at += NORM_WARPS * 32 * LINE)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)down->residual + at));
+    for (uint32_t i = warp * 32 + vx_lane(); i < VX_MLP_ROWS * lines;
+         i += NORM_WARPS * 32) {
+        const int64_t row = tile_row + i / lines;
+        const char *at = (const char *)down->residual + row * down->residual_stride * 2 +
+                         i % lines * LINE;
+        if (row < down->n) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
 }
 
 VX_DEVICE void mlp_feed(const struct mlp *mlp, uint32_t warp, char *shared)

@@ -21,8 +21,8 @@
 #include "kernels/wgmma_left_sm90.cuh"
 
 /* Registers of a thread, together what the launch was given: 168 for each. */
-#define FEED_REGISTERS     "72"
-#define MULTIPLY_REGISTERS "216"
+#define FEED_REGISTERS     "88"
+#define MULTIPLY_REGISTERS "208"
 
 #define BLOCKS_LEAST (VX_MLP_NARROW / 64 + 1)
 #define BLOCKS_IN    (VX_MLP_CI / 64) /* of 64 channels */

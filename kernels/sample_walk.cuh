@@ -20,7 +20,8 @@
 struct chunk_walk {
     struct vx_sample_part chunk;
     const int32_t *rows;
-    const void *in;  /* (N, columns) vectors */
+    const void *in; /* (N, stride) vectors */
+    int32_t stride;
     int32_t columns; /* of a row */
     int32_t wide;    /* columns that are passed over together */
     int32_t first;   /* the first of the thread, counted from those */
@@ -28,13 +29,15 @@ struct chunk_walk {
     int32_t step;
 };
 
+/* stride: elements from a row of `in` to the next; 0: cp. */
 VX_DEVICE struct chunk_walk chunk_begin(struct vx_sample_rows samples, const void *in,
-                                        int32_t cp)
+                                        int32_t cp, int32_t stride)
 {
     struct chunk_walk walk;
     walk.chunk = vx_sample_chunk(&samples, vx_block_x());
     walk.rows = samples.rows;
     walk.in = in;
+    walk.stride = vx_row_vectors(stride, cp);
     walk.columns = cp / VX_LANES;
     walk.wide = walk.columns < VX_POINTWISE_THREADS ? walk.columns : VX_POINTWISE_THREADS;
     walk.step = VX_POINTWISE_THREADS / walk.wide;
@@ -46,7 +49,7 @@ VX_DEVICE struct chunk_walk chunk_begin(struct vx_sample_rows samples, const voi
 /* A column of up to VX_ROUNDS rows. */
 struct chunk_rows {
     struct vx_words4 words[VX_ROUNDS];
-    int64_t vectors[VX_ROUNDS]; /* where they are, in vectors */
+    int32_t rows[VX_ROUNDS];
     int32_t count;
 };
 
@@ -60,13 +63,15 @@ VX_DEVICE struct chunk_rows chunk_load(const struct chunk_walk *walk, int64_t at
     for (int32_t k = 0; k < VX_ROUNDS; k++) {
         int64_t place = at + k * walk->step;
         if (place >= walk->chunk.end) break;
-        rows.vectors[k] = (int64_t)walk->rows[place] * walk->columns + column;
+        rows.rows[k] = walk->rows[place];
         rows.count++;
     }
     VX_UNROLL
     for (int32_t k = 0; k < VX_ROUNDS; k++)
         rows.words[k] =
-            k < rows.count ? vx_vector_load(walk->in, rows.vectors[k]) : vx_vector_zero();
+            k < rows.count
+                ? vx_vector_load(walk->in, (int64_t)rows.rows[k] * walk->stride + column)
+                : vx_vector_zero();
     return rows;
 }
 

@@ -133,7 +133,7 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
                                           ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
         step->from[i] = vx_lane() % 8;
         if (row < 0) continue;
-        step->from[i] += (uint32_t)row * ((uint32_t)args->ci / 8);
+        step->from[i] += (uint32_t)row * ((uint32_t)args->in_stride / 8);
         step->there |= 1u << i;
     }
 }

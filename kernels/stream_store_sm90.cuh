@@ -55,32 +55,18 @@ VX_DEVICE void slab_put(float *slab, const float *sums)
 /* Pieces of rows that a lane finishes of a slab. */
 #define PIECES 4
 
-struct __attribute__((aligned(8))) piece_words {
-    uint32_t low, high;
-};
-
-/* What is added to a slab; loaded while the slab before it is finished. */
-struct slab_ahead {
-    struct vx_words4 bias;
-    struct piece_words residual[PIECES];
-};
-
 struct slab_pieces {
-    int32_t column;       /* the first of this lane's */
+    int32_t column;
     int32_t rows[PIECES]; /* -1 none */
     float values[PIECES * LANE_COLUMNS];
 };
 
-/* rows: lane l has the row of place l % 16. */
-VX_DEVICE void pieces_rows(int32_t rows, struct slab_pieces *it)
-{
-#pragma unroll
-    for (int k = 0; k < PIECES; k++)
-        it->rows[k] =
-            (int32_t)vx_shuffle((uint32_t)rows, (uint32_t)k * 4 + vx_lane() / 8);
-}
+struct __attribute__((aligned(8))) piece_words {
+    uint32_t low, high;
+};
 
-VX_DEVICE void pieces_get(const float *slab, struct slab_pieces *it)
+/* rows: lane l has the row of place l % 16. */
+VX_DEVICE void pieces_get(const float *slab, int32_t rows, struct slab_pieces *it)
 {
 #pragma unroll
     for (int k = 0; k < PIECES; k++) {
@@ -89,6 +75,7 @@ VX_DEVICE void pieces_get(const float *slab, struct slab_pieces *it)
             *(const struct vx_words4 *)(slab + place * SLAB_STRIDE +
                                         vx_lane() % 8 * LANE_COLUMNS);
         float *to = it->values + k * LANE_COLUMNS;
+        it->rows[k] = (int32_t)vx_shuffle((uint32_t)rows, place);
         to[0] = vx_float_of_bits(words.x);
         to[1] = vx_float_of_bits(words.y);
         to[2] = vx_float_of_bits(words.z);
@@ -96,40 +83,33 @@ VX_DEVICE void pieces_get(const float *slab, struct slab_pieces *it)
     }
 }
 
-VX_DEVICE void ahead_load(const struct vx_conv_device_args *args, const int32_t *rows,
-                          int32_t column, struct slab_ahead *ahead)
-{
-    if (column >= args->co) return;
-    if (args->bias) ahead->bias = *(const struct vx_words4 *)(args->bias + column);
-    if (!args->residual) return;
-#pragma unroll
-    for (int k = 0; k < PIECES; k++)
-        ahead->residual[k] = *(
-            const struct piece_words *)((const vx_element *)args->residual +
-                                        (int64_t)(rows[k] < 0 ? 0 : rows[k]) * args->co +
-                                        column);
-}
-
 VX_DEVICE void pieces_add(const struct vx_conv_device_args *args,
-                          const struct slab_ahead *ahead, struct slab_pieces *it)
+                          const struct vx_words4 *bias, struct slab_pieces *it)
 {
     if (args->bias) {
 #pragma unroll
         for (int k = 0; k < PIECES; k++) {
-            it->values[k * 4] += vx_float_of_bits(ahead->bias.x);
-            it->values[k * 4 + 1] += vx_float_of_bits(ahead->bias.y);
-            it->values[k * 4 + 2] += vx_float_of_bits(ahead->bias.z);
-            it->values[k * 4 + 3] += vx_float_of_bits(ahead->bias.w);
+            it->values[k * 4] += vx_float_of_bits(bias->x);
+            it->values[k * 4 + 1] += vx_float_of_bits(bias->y);
+            it->values[k * 4 + 2] += vx_float_of_bits(bias->z);
+            it->values[k * 4 + 3] += vx_float_of_bits(bias->w);
         }
     }
     if (!args->residual) return;
+    struct piece_words words[PIECES];
+#pragma unroll
+    for (int k = 0; k < PIECES; k++)
+        words[k] =
+            *(const struct piece_words *)((const vx_element *)args->residual +
+                                          (int64_t)(it->rows[k] < 0 ? 0 : it->rows[k]) *
+                                              args->residual_stride +
+                                          it->column);
 #pragma unroll
     for (int k = 0; k < PIECES; k++) {
-        const struct piece_words words = ahead->residual[k];
-        it->values[k * 4] += vx_float_of((vx_element)(words.low & 0xffffu));
-        it->values[k * 4 + 1] += vx_float_of((vx_element)(words.low >> 16));
-        it->values[k * 4 + 2] += vx_float_of((vx_element)(words.high & 0xffffu));
-        it->values[k * 4 + 3] += vx_float_of((vx_element)(words.high >> 16));
+        it->values[k * 4] += vx_float_of((vx_element)(words[k].low & 0xffffu));
+        it->values[k * 4 + 1] += vx_float_of((vx_element)(words[k].low >> 16));
+        it->values[k * 4 + 2] += vx_float_of((vx_element)(words[k].high & 0xffffu));
+        it->values[k * 4 + 3] += vx_float_of((vx_element)(words[k].high >> 16));
     }
 }
 
@@ -173,7 +153,8 @@ VX_DEVICE void pieces_store(const struct vx_conv_device_args *args,
                                                             << 16;
         if (it->rows[k] >= 0)
             *(struct piece_words *)((vx_element *)args->out +
-                                    (int64_t)it->rows[k] * args->co + it->column) = words;
+                                    (int64_t)it->rows[k] * args->out_stride +
+                                    it->column) = words;
     }
 }
 
@@ -190,15 +171,24 @@ VX_DEVICE void pieces_store_partial(const struct vx_conv_device_args *args, int3
     }
 }
 
+VX_DEVICE struct vx_words4 bias_load(const struct vx_conv_device_args *args,
+                                     int32_t column)
+{
+    struct vx_words4 words = {0, 0, 0, 0};
+    if (args->bias && column < args->co)
+        words = *(const struct vx_words4 *)(args->bias + column);
+    return words;
+}
+
 VX_DEVICE void slab_finish(const struct vx_conv_device_args *args, int32_t group,
-                           const struct slab_ahead *ahead, struct slab_pieces *it)
+                           const struct vx_words4 *bias, struct slab_pieces *it)
 {
     if (it->column >= args->co) return;
     if (args->partial) {
         pieces_store_partial(args, group, it);
         return;
     }
-    pieces_add(args, ahead, it);
+    pieces_add(args, bias, it);
     pieces_activate(args->activation, it);
     if (args->used && it->column + LANE_COLUMNS > args->used)
         pieces_clear(args->used, it);
@@ -212,22 +202,20 @@ VX_DEVICE void tile_store(const struct vx_conv_device_args *args,
     const int32_t column = tile->first_column + (int32_t)(vx_lane() % 8) * LANE_COLUMNS;
 #pragma unroll
     for (int m = 0; m < MINE; m++) {
-        struct slab_pieces pieces;
-        struct slab_ahead ahead, next;
-        pieces_rows(about->rows[m], &pieces);
-        ahead_load(args, pieces.rows, column, &next);
+        struct vx_words4 bias, next = bias_load(args, column);
 #pragma unroll 1
         for (int s = 0; s < VX_TILE_CO / SLAB; s++) {
-            ahead = next;
-            ahead_load(args, pieces.rows, column + (s + 1) * SLAB, &next);
+            struct slab_pieces pieces;
+            bias = next;
+            next = bias_load(args, column + (s + 1) * SLAB);
 #pragma unroll
             for (int constant = 0; constant < VX_TILE_CO / SLAB; constant++)
                 if (constant == s) slab_put(slab, it->sums[m] + constant * (SLAB / 2));
             vx_wave_barrier();
-            pieces_get(slab, &pieces);
+            pieces_get(slab, about->rows[m], &pieces);
             vx_wave_barrier();
             pieces.column = column + s * SLAB;
-            slab_finish(args, tile->group, &ahead, &pieces);
+            slab_finish(args, tile->group, &bias, &pieces);
         }
     }
 }

@@ -52,6 +52,12 @@ VX_DEVICE void vx_vector_store(void *base, int64_t vector, struct vx_words4 word
     ((struct vx_words4 *)base)[vector] = words;
 }
 
+/* Vectors from a row to the next, of so many elements; 0: as many as a row's cp channels. */
+VX_DEVICE int32_t vx_row_vectors(int32_t stride, int32_t cp)
+{
+    return (stride ? stride : cp) / VX_LANES;
+}
+
 VX_DEVICE struct vx_words4 vx_vector_zero(void)
 {
     struct vx_words4 words = {0, 0, 0, 0};

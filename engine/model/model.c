@@ -162,8 +162,10 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
                             i32 version, bool gpu, struct vx_why *why)
 {
-    const struct vx_fuse_options fuse = {
-        .fold_norms = true, .fuse_activations = true, .fuse_residuals = gpu};
+    const struct vx_fuse_options fuse = {.fold_norms = true,
+                                         .fuse_activations = true,
+                                         .fuse_residuals = gpu,
+                                         .fuse_gathers = gpu};
     struct vx_arena arena;
     model->block = vx_alloc(ARENA_BYTES);
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");

@@ -72,6 +72,30 @@ static bool fuse_into(struct vx_node *node, const struct vx_layer *layer,
     return false;
 }
 
+/* Fewer channels would be padded, in each of the rows. */
+#define GATHER_UNIT 16
+
+/* Tries to make a product read the rows that its space_to_channel would put side by side. */
+static bool fuse_gather(struct vx_node *node, const struct vx_layer *layer,
+                        const struct vx_fuse_options *options)
+{
+    const struct vx_layer *gather = node->layer;
+    bool product = layer->op == VX_OP_LINEAR ||
+                   (layer->op == VX_OP_SUBM_CONV && layer->v == 1 && layer->groups == 1);
+    if (!options->fuse_gathers || !product || gather->op != VX_OP_SPACE_TO_CHANNEL)
+        return false;
+    if (node->activation != VX_ACTIVATION_NONE || gather->v < 2) return false;
+    if (gather->channels / gather->v % GATHER_UNIT) return false;
+    node->gather = gather;
+    node->layer = layer;
+    return true;
+}
+
+i32 vx_node_channels_in(const struct vx_node *node)
+{
+    return node->layer->channels_in / (node->gather ? node->gather->v : 1);
+}
+
 /* A graph while it is built. */
 struct fuse {
     struct vx_graph *graph;
@@ -148,7 +172,8 @@ static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
         graph->node_of[fuse->layers_done] = at;
         return;
     }
-    if (alone && fuse_into(&graph->nodes[at], layer, fuse->options)) {
+    if (alone && (fuse_into(&graph->nodes[at], layer, fuse->options) ||
+                  fuse_gather(&graph->nodes[at], layer, fuse->options))) {
         graph->node_of[fuse->layers_done] = at;
         return;
     }

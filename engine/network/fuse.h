@@ -9,6 +9,9 @@
  *                    W' = W s
  *                    b' = (b - mean) s + beta
  *   activation   after any node but a concat: is applied while its rows are written
+ *   linear       (or a convolution of one offset) after space_to_channel: becomes a
+ *                convolution over that one's map, whose rows are never put side by side
+ *                (GPUs only, and of multiples of 16 channels: others would be padded)
  *   to_dense     of any node: is how an output of it is written
  *   add          after a convolution or linear layer: becomes that node's residual, which
  *                is read while the rows are written (GPUs only)
@@ -35,17 +38,21 @@
 /* VX_LAYERS_MAX nodes of less than 128 bytes, with an index each. */
 #define VX_FUSE_ARENA_BYTES (192 << 10)
 
-/* Serving uses the first two, and the third on devices whose convolutions take a
- * residual; tests switch them off to compare. */
+/* Serving uses the first two, and the others on devices whose convolutions take a
+ * residual, and any map; tests switch them off to compare. */
 struct vx_fuse_options {
     bool fold_norms;
     bool fuse_activations;
     bool fuse_residuals;
+    bool fuse_gathers;
 };
 
 struct vx_node {
     const struct vx_layer *layer; /* gives the op, the kernel and the weights */
     const struct vx_layer *norm;  /* the batch norm folded into its weights, or NULL */
+    /* The space_to_channel that it reads the rows of, or NULL: then its weights are those of
+     * a convolution with that layer's kernel. */
+    const struct vx_layer *gather;
     enum vx_activation activation;
     bool residual; /* the second input is added before the activation */
     i32 stage;     /* of its set and its inputs, the largest: sets.h */
@@ -67,6 +74,9 @@ VX_MUST_USE vx_status vx_fuse_build(const struct vx_network *network,
                                     const struct vx_fuse_options *options,
                                     struct vx_arena *arena,
                                     const struct vx_graph **graph);
+
+/* The channels of a row that a product reads: of one offset, if it has several. */
+i32 vx_node_channels_in(const struct vx_node *node);
 
 /* NONE for an op that is not an activation. */
 enum vx_activation vx_activation_of_op(enum vx_op op);

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
+#include "engine/plan/place.h"
 #include "kernels/kernel.h"
 
 #include <stdio.h>
@@ -19,7 +20,8 @@ struct vx_plan_options vx_plan_gpu(i32 element_bytes)
     return (struct vx_plan_options){.rows_unit = 64,
                                     .channels_unit = VX_CHANNELS_UNIT,
                                     .element_bytes = element_bytes,
-                                    .staged = true};
+                                    .staged = true,
+                                    .parts = true};
 }
 
 /* Channels of 4 bytes in a row of a tensor. */
@@ -65,6 +67,7 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     *launch =
         (struct vx_launch){.node = node, .op = node->layer->op, .map = -1, .order = -1};
     launch->set = node->layer->set;
+    if (node->gather) launch->op = VX_OP_SPARSE_CONV;
     launch->output = index + 1;
     plan->tensors[index + 1] =
         (struct vx_memory_tensor){plan_row(plan, node->layer->channels), index, index, 0};
@@ -73,7 +76,7 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->inputs[i] = node->inputs[i] == VX_LAYER_FEATS ? 0 : node->inputs[i] + 1;
         plan->tensors[launch->inputs[i]].last = index;
     }
-    if (vx_layer_map(network, node->layer, &key))
+    if (vx_layer_map(network, node->gather ? node->gather : node->layer, &key))
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
         launch->op = VX_OP_LINEAR; /* (1, Ci, Co) is (Ci, Co) */
@@ -141,21 +144,6 @@ static void plan_feats(struct vx_plan *plan)
     plan->tensors[plan->staged_feats] = (struct vx_memory_tensor){channels, -1, -1, 0};
 }
 
-/* Places the tensors of one set beside each other. */
-static void plan_place_set(struct vx_plan *plan, i32 set)
-{
-    struct vx_memory_tensor mine[VX_MEMORY_TENSORS_MAX];
-    i32 of[VX_MEMORY_TENSORS_MAX], count = 0;
-    for (i32 i = 0; i < plan->tensors_count; i++) {
-        if (plan->tensor_sets[i] != set) continue;
-        mine[count] = plan->tensors[i];
-        of[count++] = i;
-    }
-    plan->channels[set] =
-        (plan->options.staged ? vx_memory_plan_staged : vx_memory_plan)(mine, count);
-    for (i32 i = 0; i < count; i++) plan->tensors[of[i]].offset = mine[i].offset;
-}
-
 /* The entry of a set, made if there is none. */
 static struct vx_plan_ordered *plan_ordered(struct vx_plan *plan, i32 set)
 {
@@ -218,8 +206,9 @@ vx_status vx_plan_build(const struct vx_graph *graph,
         vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensor_sets);
     made->maps = vx_arena_take_array(arena, maps, sizeof *made->maps);
     made->maps_by_size = vx_arena_take_array(arena, maps, sizeof *made->maps_by_size);
+    made->parts = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->parts);
     bool good = made->launches && made->tensors && made->tensor_sets && made->maps &&
-                made->maps_by_size;
+                made->maps_by_size && made->parts;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     plan_feats(made);
     for (i32 i = 0; i < graph->nodes_count; i++) plan_launch(made, i);
@@ -230,7 +219,7 @@ vx_status vx_plan_build(const struct vx_graph *graph,
         made->levels = made->levels || made->maps[i].kind != VX_MAP_SUBM;
     plan_sort_maps(made);
     plan_outputs(made);
-    for (i32 set = 0; set < made->sets_count; set++) plan_place_set(made, set);
+    vx_plan_place(made);
     *plan = made;
     return VX_OK;
 }
@@ -393,10 +382,21 @@ i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
     return plan->graph->nodes[tensor - 1].layer->channels;
 }
 
+i32 vx_plan_stride(const struct vx_plan *plan, i32 tensor)
+{
+    const i32 whole = plan->parts[tensor].whole;
+    return (i32)vx_round_up((size_t)vx_plan_channels(plan, whole ? whole : tensor),
+                            (size_t)plan->options.channels_unit);
+}
+
 size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *rows)
 {
     VX_ASSERT(tensor >= 0);
     VX_ASSERT(tensor < plan->tensors_count);
+    const struct vx_plan_part *part = &plan->parts[tensor];
+    if (part->whole)
+        return vx_plan_tensor_offset(plan, part->whole, rows) +
+               (size_t)part->column * (size_t)plan->options.element_bytes;
     i32 set = plan->tensor_sets[tensor];
     size_t padded = vx_round_up((size_t)rows[set], (size_t)plan->options.rows_unit);
     size_t offset = (size_t)plan->tensors[tensor].offset * padded * sizeof(f32);

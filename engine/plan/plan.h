@@ -41,21 +41,38 @@ struct vx_plan_options {
     i32 channels_unit; /* channels are padded to a multiple of it; both powers of two */
     i32 element_bytes; /* 4 or 2 */
     bool staged;       /* also the features and outputs in the request's types */
+    bool parts; /* launches write and read rows that are parts of others: place.h */
 };
 /* f32, channels not padded, every tensor aligned to 64 bytes. */
 extern const struct vx_plan_options vx_plan_cpu;
-/* Staged, channels padded, 2 or 4 bytes an element, tensors aligned to 256 bytes. */
+/* Staged, channels padded, 2 or 4 bytes an element, tensors aligned to 256 bytes, and inputs
+ * of a concat in its rows, where they may be. */
 struct vx_plan_options vx_plan_gpu(i32 element_bytes);
 
 /* One launch for each node, in the order of the nodes. */
 struct vx_launch {
     const struct vx_node *node;
-    enum vx_op op; /* the node's; LINEAR for a convolution that needs no map */
-    i32 map;       /* index in the plan's maps, or -1 */
-    i32 order;     /* VOXELIZE on the CPU: of its second map (vx_layer_order), else -1 */
-    i32 set;       /* of the result */
+    /* The node's; LINEAR for a convolution that needs no map, SPARSE_CONV for a product of
+     * gathered rows (fuse.h). */
+    enum vx_op op;
+    i32 map;   /* index in the plan's maps, or -1 */
+    i32 order; /* VOXELIZE on the CPU: of its second map (vx_layer_order), else -1 */
+    i32 set;   /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
+};
+/* True for a matrix product over all channels: a linear layer, or a convolution that is not in
+ * groups. */
+static inline bool vx_launch_is_product(const struct vx_launch *launch)
+{
+    if (launch->op == VX_OP_LINEAR || launch->node->gather) return true;
+    return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
+}
+
+/* A tensor whose rows are part of the rows of a concat's result. */
+struct vx_plan_part {
+    i32 whole; /* the concat's tensor; 0 (the features, never a concat): it has its own rows */
+    i32 column; /* its first channel there */
 };
 
 /* A set whose rows are needed in canonical order, ascending by sample, x, y, z; or whose
@@ -82,7 +99,8 @@ struct vx_plan {
     i32 stages_count;            /* at least 1 */
     i32 stage_ends[VX_SETS_MAX]; /* launches of this stage and those before it */
     struct vx_memory_tensor *tensors;
-    i32 *tensor_sets; /* the set on which each tensor lies */
+    i32 *tensor_sets;           /* the set on which each tensor lies */
+    struct vx_plan_part *parts; /* of each tensor */
     i32 tensors_count;
     const struct vx_set *sets; /* the network's */
     i32 sets_count;
@@ -150,6 +168,14 @@ i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map);
 i32 vx_plan_logits(const struct vx_plan *plan, i32 set);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
+/* Elements from a row of a tensor of the graph to the next: its channels, padded, or those of
+ * what it is part of. */
+i32 vx_plan_stride(const struct vx_plan *plan, i32 tensor);
+/* True for an input of a concat that lies in the rows of its result: it is not copied. */
+bool vx_plan_in_place(const struct vx_plan *plan, const struct vx_launch *concat,
+                      i32 input);
+/* The inputs of a concat that are copied. */
+i32 vx_plan_copies(const struct vx_plan *plan, const struct vx_launch *concat);
 /* The offset of a tensor, in bytes, for these numbers of rows; those of sets of later stages
  * than the tensor's set are not read. */
 size_t vx_plan_tensor_offset(const struct vx_plan *plan, i32 tensor, const i64 *rows);

@@ -178,6 +178,7 @@ vx_status vx_harness_load(struct vx_harness *harness,
     VX_TRY(vx_gpu_stream_wait(harness->gpu, harness->queue.stream, why));
     harness_unload(harness);
     harness->problem = *problem;
+    harness->problem.strides = (struct vx_conv_strides){0}; /* tensors of its own */
     for (int axis = 0; axis < 3; axis++) {
         i32 dilation = geometry ? geometry->dilation[axis] : 1;
         harness->key.kernel[axis] = problem->kernel[axis];

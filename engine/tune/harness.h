@@ -34,7 +34,7 @@
 struct vx_harness {
     struct vx_gpu_queue queue; /* blas: opened when the explicit algorithm first runs */
     struct vx_gpu *gpu;
-    struct vx_conv_problem problem; /* fill is counted by load */
+    struct vx_conv_problem problem; /* fill is counted by load; no strides */
     struct vx_conv_choice choice;   /* the last one of vx_harness_use */
     struct vx_map_key key;
     bool own;   /* EXPLICIT uses our kernel even if there is a vendor's library */

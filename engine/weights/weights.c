@@ -131,19 +131,33 @@ static void matrix_lay_out(const struct matrix *m, struct vx_strides strides)
                 }
 }
 
-/* out (V, Ci / groups, Co) = `in`, in the file's layout, times scale[co]. */
-static void lay_out(const struct vx_layer *layer, const f32 *in, const f64 *scale,
-                    f32 *out)
+/* The block of a space_to_channel's row that has the voxel at offset v of its kernel: in a row
+ * x is fastest, among offsets z is. */
+static i32 gather_block(const struct vx_layer *gather, i32 v)
 {
+    const i32 *kernel = gather->kernel;
+    i32 z = v % kernel[2], y = v / kernel[2] % kernel[1], x = v / kernel[2] / kernel[1];
+    return x + kernel[0] * (y + kernel[1] * z);
+}
+
+/* out (V, Ci / groups, Co) = `in`, in the file's layout, times scale[co]. */
+static void lay_out(const struct vx_node *node, const f32 *in, const f64 *scale, f32 *out)
+{
+    const struct vx_layer *layer = node->layer, *gather = node->gather;
     bool kernel = vx_op_is_conv(layer->op); /* a linear weight is [Co, Ci] */
     size_t groups = kernel ? (size_t)layer->groups : 1;
-    size_t rows = (size_t)layer->channels_in / groups, pitch = (size_t)layer->channels;
-    size_t columns = pitch / groups;
+    size_t rows = (size_t)vx_node_channels_in(node) / groups;
+    size_t columns = (size_t)layer->channels / groups, pitch = (size_t)layer->channels;
+    i32 offsets = gather ? gather->v : kernel ? layer->v : 1;
     struct vx_strides strides =
-        kernel ? vx_layout_strides(layer) : (struct vx_strides){.ci = 1, .co = rows};
-    for (i32 v = 0; v < (kernel ? layer->v : 1); v++, out += rows * pitch) {
-        const f32 *from =
-            in + (kernel ? (size_t)vx_layout_offset(layer, v) : 0) * strides.v;
+        kernel ? vx_layout_strides(layer)
+               : (struct vx_strides){.ci = 1, .co = (size_t)layer->channels_in};
+    for (i32 v = 0; v < offsets; v++, out += rows * pitch) {
+        const f32 *from = in;
+        if (gather)
+            from += (size_t)gather_block(gather, v) * rows * strides.ci;
+        else if (kernel)
+            from += (size_t)vx_layout_offset(layer, v) * strides.v;
         for (size_t group = 0; group < groups; group++) {
             size_t co = group * columns;
             matrix_lay_out(
@@ -170,7 +184,7 @@ static vx_status build_conv(struct builder *builder, const struct vx_node *node,
     f32 *weight = builder_take(builder, weight_floats),
         *bias = builder_take(builder, bias_floats);
     VX_TRY(builder_read(builder, layer, VX_TENSOR_WEIGHT, builder->scratch));
-    lay_out(layer, builder->scratch, scale, weight);
+    lay_out(node, builder->scratch, scale, weight);
     memset(builder->scratch, 0, co * sizeof(f32));
     if (layer->bias)
         VX_TRY(builder_read(builder, layer, VX_TENSOR_BIAS, builder->scratch));

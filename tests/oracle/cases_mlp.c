@@ -36,6 +36,12 @@ struct job {
     f64 absolute;
 };
 
+/* Of every other job, the rows that it reads and writes are parts of longer ones. */
+static i32 stride_of(const struct job *job, i32 channels)
+{
+    return channels + (job->variant % 4 > 1 ? 16 * (1 + job->variant % 3) : 0);
+}
+
 static bool has_norm(const struct job *job)
 {
     return job->variant % 3 != 2;
@@ -90,7 +96,8 @@ static void job_make(struct job *job)
     const i32 cp = vx_channels_padded(shape->c);
     args->norm = (struct vx_layer_norm_device_args){
         .n = shape->n, .c = has_norm(job) ? shape->c : 0, .cp = cp, .eps = 1e-5f};
-    args->norm.in = vx_rig_reals(job->rig, job->type, shape->n * cp, 1);
+    args->norm.in_stride = stride_of(job, cp);
+    args->norm.in = vx_rig_reals(job->rig, job->type, shape->n * args->norm.in_stride, 1);
     if (has_norm(job)) {
         args->norm.weight = vx_rig_reals(job->rig, VX_NUMBER_F32, shape->c, 1);
         args->norm.bias = vx_rig_reals(job->rig, VX_NUMBER_F32, shape->c, 1);
@@ -104,10 +111,14 @@ static void job_make(struct job *job)
     layer_make(job, &args->up, shape->c, UP_SCALE);
     layer_make(job, &args->down, shape->hidden, DOWN_SCALE);
     args->up.in = args->norm.in;
+    args->up.in_stride = args->norm.in_stride;
+    args->down.in_stride = shape->hidden;
+    args->up.out_stride = shape->hidden;
+    args->down.residual_stride = args->down.out_stride = stride_of(job, args->down.co);
     if (job->variant % 4 == 3) args->up.bias = NULL;
     if (job->variant % 2)
         args->down.residual =
-            vx_rig_reals(job->rig, job->type, shape->n * args->down.co, 1);
+            vx_rig_reals(job->rig, job->type, shape->n * args->down.residual_stride, 1);
     /* A number in between that rounds to the other side is one step off: of the hidden ones,
      * a few in a row, each times a weight; of the normalised ones, less. */
     job->absolute = 32 * DOWN_SCALE * vx_trial_step(job->type);
@@ -123,7 +134,8 @@ static void layer_fields(struct vx_trial *trial, const struct vx_conv_device_arg
     if (layer->bias)
         vx_trial_in(trial, &layer->bias, layer->bias, (size_t)layer->co * sizeof(f32));
     if (layer->residual)
-        vx_trial_in(trial, &layer->residual, layer->residual, row_bytes(job, layer->co));
+        vx_trial_in(trial, &layer->residual, layer->residual,
+                    row_bytes(job, layer->residual_stride));
 }
 
 static void norm_fields(struct vx_trial *trial,
@@ -131,7 +143,7 @@ static void norm_fields(struct vx_trial *trial,
                         const struct job *job)
 {
     const size_t floats = (size_t)norm->c * sizeof(f32);
-    vx_trial_in(trial, &norm->in, norm->in, row_bytes(job, norm->cp));
+    vx_trial_in(trial, &norm->in, norm->in, row_bytes(job, norm->in_stride));
     if (norm->weight) vx_trial_in(trial, &norm->weight, norm->weight, floats);
     if (norm->bias) vx_trial_in(trial, &norm->bias, norm->bias, floats);
 }
@@ -165,7 +177,8 @@ static const void *fused_run(struct job *job, const struct vx_jit_wanted *kernel
     vx_trial_same(&trial, &args.up.in, &trial.fields[0]);
     layer_fields(&trial, &args.up, job);
     layer_fields(&trial, &args.down, job);
-    const struct vx_field *out = out_field(&trial, job, &args.down.out, args.down.co);
+    const struct vx_field *out =
+        out_field(&trial, job, &args.down.out, args.down.out_stride);
     return vx_trial_run(job->rig, &trial) ? out->back : NULL;
 }
 
@@ -185,7 +198,7 @@ static const void *norm_run(struct job *job)
 }
 
 static const void *layer_run(struct job *job, const struct vx_conv_device_args *layer,
-                             const void *in)
+                             const void *in, i32 in_stride)
 {
     const struct vx_jit_wanted *kernel = NULL;
     struct vx_conv_device_args args = *layer;
@@ -195,9 +208,10 @@ static const void *layer_run(struct job *job, const struct vx_conv_device_args *
     if (!kernel) return NULL;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, job);
-    vx_trial_in(&trial, &args.in, in, row_bytes(job, args.ci));
+    args.in_stride = in_stride;
+    vx_trial_in(&trial, &args.in, in, row_bytes(job, in_stride));
     layer_fields(&trial, &args, job);
-    const struct vx_field *out = out_field(&trial, job, &args.out, args.co);
+    const struct vx_field *out = out_field(&trial, job, &args.out, args.out_stride);
     return vx_trial_run(job->rig, &trial) ? out->back : NULL;
 }
 
@@ -206,10 +220,13 @@ static void mlp_case(struct job *job, const struct vx_jit_wanted *kernel)
     job_make(job);
     const void *fused = fused_run(job, kernel);
     const void *x = has_norm(job) ? norm_run(job) : job->args.norm.in;
-    const void *hidden = x ? layer_run(job, &job->args.up, x) : NULL;
-    const void *out = hidden ? layer_run(job, &job->args.down, hidden) : NULL;
+    const i32 stride = has_norm(job) ? job->args.norm.cp : job->args.norm.in_stride;
+    const i32 hidden_stride = job->args.down.in_stride;
+    const void *hidden = x ? layer_run(job, &job->args.up, x, stride) : NULL;
+    const void *out =
+        hidden ? layer_run(job, &job->args.down, hidden, hidden_stride) : NULL;
     if (!fused || !out) return; /* told, or the other kernels are not wanted */
-    if (memcmp(fused, out, row_bytes(job, job->args.down.co)) != 0)
+    if (memcmp(fused, out, row_bytes(job, job->args.down.out_stride)) != 0)
         vx_rig_fail(job->rig,
                     "mlp type %d, N=%lld C=%d to %d to %d, variant %d: expected "
                     "the bits of its three launches",

@@ -13,11 +13,12 @@
 struct shape {
     i64 n;
     i32 v, groups, co;
+    i32 stride; /* of features, residual and output: co, or more */
 };
 
 static size_t rows_bytes(const struct shape *shape, enum vx_number type)
 {
-    return (size_t)(shape->n * shape->co) * (size_t)vx_number_bytes(type);
+    return (size_t)(shape->n * shape->stride) * (size_t)vx_number_bytes(type);
 }
 
 /* Bias, residual and output of either kernel; a residual is sometimes in place. */
@@ -30,13 +31,18 @@ static void epilogue(struct vx_rig *rig, struct vx_trial *trial, const void *poi
     if (variant & 1)
         vx_trial_in(trial, pointers[0], vx_rig_reals(rig, VX_NUMBER_F32, shape->co, 1),
                     (size_t)shape->co * sizeof(f32));
-    void *residual = vx_rig_reals(rig, type, shape->n * shape->co, 1);
+    void *residual = vx_rig_reals(rig, type, shape->n * shape->stride, 1);
     if ((variant & 6) == 6) {
         out = vx_trial_both(trial, pointers[2], residual, bytes);
         vx_trial_same(trial, pointers[1], out);
     } else {
         if (variant & 2) vx_trial_in(trial, pointers[1], residual, bytes);
-        out = vx_trial_out(rig, trial, pointers[2], bytes);
+        /* What is between rows must not change. */
+        out = shape->stride == shape->co
+                  ? vx_trial_out(rig, trial, pointers[2], bytes)
+                  : vx_trial_both(trial, pointers[2],
+                                  vx_rig_reals(rig, type, shape->n * shape->stride, 2),
+                                  bytes);
     }
     out->kind = VX_FIELD_REAL;
     out->type = type;
@@ -51,6 +57,8 @@ static void reduce_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                        .v = shape->v,
                                        .words = vx_mask_words(shape->v),
                                        .co = shape->co,
+                                       .residual_stride = shape->stride,
+                                       .out_stride = shape->stride,
                                        .groups = shape->groups,
                                        .activation = variant % 5};
     const i64 rows = shape->n * shape->co;
@@ -86,6 +94,8 @@ static void pairs_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                                        .v = shape->v,
                                        .nbr_stride = vx_nbr_stride(shape->v),
                                        .co = shape->co,
+                                       .residual_stride = shape->stride,
+                                       .out_stride = shape->stride,
                                        .activation = variant % 5};
     const i64 entries = shape->n * args.nbr_stride;
     i32 *places = vx_rig_take(rig, (size_t)entries * 4);
@@ -114,7 +124,8 @@ static void gather_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     struct vx_conv_gather_args args = {.first = shape->n / 3 * (variant % 2),
                                        .v = shape->v,
                                        .nbr_stride = vx_nbr_stride(shape->v),
-                                       .ci = shape->co};
+                                       .ci = shape->co,
+                                       .in_stride = shape->stride};
     const i64 entries = shape->n * args.nbr_stride;
     i32 *nbr = vx_rig_take(rig, (size_t)entries * 4);
     struct vx_trial trial;
@@ -128,7 +139,7 @@ static void gather_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                    (long long)args.first, args.v, args.ci);
     vx_trial_in(&trial, &args.nbr, nbr, (size_t)entries * 4);
     vx_trial_in(&trial, &args.in,
-                vx_rig_reals(rig, kernel->type, shape->n * shape->co, 1),
+                vx_rig_reals(rig, kernel->type, shape->n * shape->stride, 1),
                 rows_bytes(shape, kernel->type));
     vx_trial_out(rig, &trial, &args.panel,
                  (size_t)(args.rows * args.v * args.ci) *
@@ -181,8 +192,9 @@ void vx_cases_parts(struct vx_rig *rig)
             for (size_t s = 0; s < count; s++)
                 for (size_t o = 0; o < VX_COUNT(offsets); o++)
                     for (size_t c = 0; c < VX_COUNT(channels); c++, turn++) {
-                        const struct shape shape = {sizes[s], offsets[o][0],
-                                                    offsets[o][1], channels[c]};
+                        const struct shape shape = {
+                            sizes[s], offsets[o][0], offsets[o][1], channels[c],
+                            channels[c] + (turn % 3 == 1) * 16 * (turn % 4)};
                         i64 work = shape.n * shape.v * shape.co;
                         if (work > most) continue;
                         if (rig->size == VX_RIG_SMALL && turn % 3) continue;

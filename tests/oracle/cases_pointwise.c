@@ -36,6 +36,22 @@ static struct vx_field *out_reals(struct vx_rig *rig, struct vx_trial *trial,
     return field;
 }
 
+/* An output in rows of shape->cp, more than the kernel's: what is behind its channels must not
+ * change. */
+static struct vx_field *out_rows(struct vx_rig *rig, struct vx_trial *trial,
+                                 const void *pointer, const struct shape *shape)
+{
+    const size_t bytes = row_bytes(shape, trial->kernel.type);
+    if (shape->cp == vx_channels_padded(shape->c))
+        return out_reals(rig, trial, pointer, bytes);
+    void *before = vx_rig_reals(rig, trial->kernel.type, shape->n * shape->cp, SCALE);
+    struct vx_field *field = vx_trial_both(trial, pointer, before, bytes);
+    field->kind = VX_FIELD_REAL;
+    field->type = trial->kernel.type;
+    field->absolute = CURVE;
+    return field;
+}
+
 static void label(struct vx_trial *trial, const struct shape *shape, i32 variant)
 {
     vx_trial_label(trial, "N=%lld C=%d of %d, variant %d", (long long)shape->n, shape->c,
@@ -68,20 +84,22 @@ static void activation_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
 static void batch_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                             const struct shape *shape, i32 variant)
 {
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
     struct vx_batch_norm_device_args args = {
-        .n = shape->n, .cp = shape->cp, .activation = variant % 5};
+        .n = shape->n, .cp = shape->cp, .activation = variant % 5, .in_stride = wide.cp};
     const size_t floats = (size_t)shape->cp * sizeof(f32);
     struct vx_trial trial;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     vx_trial_in(&trial, &args.in,
-                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
-                row_bytes(shape, kernel->type));
+                vx_rig_reals(rig, kernel->type, shape->n * wide.cp, SCALE),
+                row_bytes(&wide, kernel->type));
     vx_trial_in(&trial, &args.scale, vx_rig_reals(rig, VX_NUMBER_F32, shape->cp, SCALE),
                 floats);
     vx_trial_in(&trial, &args.shift, vx_rig_reals(rig, VX_NUMBER_F32, shape->cp, SCALE),
                 floats);
-    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+    if (variant % 2) args.out_stride = wide.cp;
+    (void)out_rows(rig, &trial, &args.out, variant % 2 ? &wide : shape);
     vx_trial_run(rig, &trial);
 }
 
@@ -96,20 +114,23 @@ static void layer_norm_case(struct vx_rig *rig, const struct vx_jit_wanted *kern
                                              .cp = shape->cp,
                                              .activation = variant % 5,
                                              .eps = variant % 2 ? 1e-5f : 1e-3f};
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
+    args.in_stride = wide.cp;
+    if (variant % 2) args.out_stride = wide.cp;
     const size_t floats = (size_t)shape->c * sizeof(f32);
     struct vx_trial trial;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, shape, variant);
     vx_trial_in(&trial, &args.in,
-                vx_rig_reals(rig, kernel->type, shape->n * shape->cp, SCALE),
-                row_bytes(shape, kernel->type));
+                vx_rig_reals(rig, kernel->type, shape->n * wide.cp, SCALE),
+                row_bytes(&wide, kernel->type));
     if (variant % 3)
         vx_trial_in(&trial, &args.weight, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
                     floats);
     if (variant % 3 != 1)
         vx_trial_in(&trial, &args.bias, vx_rig_reals(rig, VX_NUMBER_F32, shape->c, 2),
                     floats);
-    out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type))->absolute =
+    out_rows(rig, &trial, &args.out, variant % 2 ? &wide : shape)->absolute =
         CURVE + 16 * (shape->c / 32.0 + 16) * 0x1p-24;
     /* Few channels may lie close together, and dividing by their small spread magnifies errors. */
     if (shape->c < 8) trial.fields[trial.count - 1].absolute = 0x1p-12;
@@ -234,6 +255,8 @@ static void concat_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
 {
     static const i32 more[] = {0, 1, 3, 16, 7, 64, 33, 20};
     struct vx_concat_device_args args = {.n = shape->n, .inputs_count = 1 + variant % 8};
+    /* In every second variant, where it may be, the first input is in its place. */
+    const bool there = shape->c % 16 == 0 && variant % 2;
     struct vx_trial trial;
     i32 channels = 0;
     vx_trial_init(&trial, kernel, &args);
@@ -241,16 +264,23 @@ static void concat_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     for (i32 k = 0; k < args.inputs_count; k++) {
         struct vx_concat_device_input *input = &args.inputs[k];
         input->c = k ? more[(k + variant) % 8] + 1 : shape->c;
-        input->cp = vx_channels_padded(input->c);
+        input->cp = vx_channels_padded(input->c) + variant % 3 * 16;
+        channels += input->c;
+        if (there && !k) continue;
         const struct shape one = {shape->n, input->c, input->cp};
         vx_trial_in(&trial, &input->data,
                     vx_rig_reals(rig, kernel->type, shape->n * input->cp, SCALE),
                     row_bytes(&one, kernel->type));
-        channels += input->c;
     }
     args.cp = vx_channels_padded(channels);
     const struct shape all = {shape->n, channels, args.cp};
-    vx_trial_out(rig, &trial, &args.out, row_bytes(&all, kernel->type));
+    if (there) {
+        (void)vx_trial_both(&trial, &args.out,
+                            vx_rig_reals(rig, kernel->type, shape->n * args.cp, SCALE),
+                            row_bytes(&all, kernel->type));
+    } else {
+        vx_trial_out(rig, &trial, &args.out, row_bytes(&all, kernel->type));
+    }
     vx_trial_run(rig, &trial);
 }
 

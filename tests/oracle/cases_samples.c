@@ -204,16 +204,21 @@ static void norm_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     norm->samples = *count;
 }
 
+/* Elements of `in`. */
+static i64 rows_count(const struct norm *norm)
+{
+    const struct vx_group_norm_device_args *args = &norm->args;
+    return args->n * (args->in_stride ? args->in_stride : args->cp);
+}
+
 static size_t rows_bytes(const struct norm *norm)
 {
-    return (size_t)norm->args.n * (size_t)norm->args.cp *
-           (size_t)vx_number_bytes(norm->trial.kernel.type);
+    return (size_t)rows_count(norm) * (size_t)vx_number_bytes(norm->trial.kernel.type);
 }
 
 static void *rows_make(struct vx_rig *rig, const struct norm *norm)
 {
-    return vx_rig_reals(rig, norm->trial.kernel.type, norm->args.n * norm->args.cp,
-                        SCALE);
+    return vx_rig_reals(rig, norm->trial.kernel.type, rows_count(norm), SCALE);
 }
 
 static void near_check(struct vx_rig *rig, const struct vx_field *field, i64 at,
@@ -235,6 +240,7 @@ static void sums_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     const i64 slots = vx_sample_slots(args->n, args->samples_max);
     const i64 width = args->c / args->groups;
     const f64 terms = (f64)(VX_SAMPLE_CHUNK * width);
+    if (turn % 3 == 1) args->in_stride = args->cp + 32;
     vx_trial_in(&norm.trial, &args->in, rows_make(rig, &norm), rows_bytes(&norm));
     args->squares = turn % 2;
     if (args->squares)
@@ -292,12 +298,19 @@ static void apply_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     if (turn % 3)
         vx_trial_in(&norm.trial, &args->bias,
                     vx_rig_reals(rig, VX_NUMBER_F32, args->c, 2), floats);
-    struct vx_field *field =
-        vx_trial_both(&norm.trial, &args->out, rows_make(rig, &norm), rows_bytes(&norm));
+    struct vx_field *field;
+    if (turn % 3 == 1) { /* from rows that are parts of others */
+        field = vx_trial_out(rig, &norm.trial, &args->out, rows_bytes(&norm));
+        args->in_stride = args->cp + 16;
+        vx_trial_in(&norm.trial, &args->in, rows_make(rig, &norm), rows_bytes(&norm));
+    } else {
+        field = vx_trial_both(&norm.trial, &args->out, rows_make(rig, &norm),
+                              rows_bytes(&norm));
+        vx_trial_same(&norm.trial, &args->in, field);
+    }
     field->kind = VX_FIELD_REAL;
     field->type = kernel->type;
     field->absolute = APPLY;
-    vx_trial_same(&norm.trial, &args->in, field);
     vx_trial_run(rig, &norm.trial);
 }
 
@@ -380,7 +393,8 @@ static void pool_chunks_case(struct vx_rig *rig, const struct vx_jit_wanted *ker
     pool_begin(rig, kernel, shape, channels, &pool);
     struct vx_sample_pool_args *args = &pool.args;
     const i64 slots = vx_sample_slots(args->n, args->samples_max);
-    const i64 count = args->n * args->cp;
+    if (turn % 4 == 1) args->in_stride = args->cp + 16;
+    const i64 count = args->n * (args->in_stride ? args->in_stride : args->cp);
     vx_trial_in(&pool.trial, &args->in, vx_rig_reals(rig, kernel->type, count, SCALE),
                 (size_t)(count * vx_number_bytes(kernel->type)));
     struct vx_field *field = vx_trial_out(rig, &pool.trial, &args->partial,

@@ -57,6 +57,29 @@ static void out_reals(struct vx_rig *rig, struct vx_trial *trial, const void *po
     field->absolute = absolute;
 }
 
+/* An output in rows of `stride`, cp of them written: what is behind those must not change. */
+struct out {
+    i64 n;
+    i32 cp, stride;
+    f64 absolute;
+};
+
+static void out_rows(struct vx_rig *rig, struct vx_trial *trial, const void *pointer,
+                     const struct out *out)
+{
+    const enum vx_number type = trial->kernel.type;
+    const size_t bytes = rows_bytes(type, out->n, out->stride);
+    if (out->stride == out->cp) {
+        out_reals(rig, trial, pointer, bytes, out->absolute);
+        return;
+    }
+    void *before = vx_rig_reals(rig, type, out->n * out->stride, SCALE);
+    struct vx_field *field = vx_trial_both(trial, pointer, before, bytes);
+    field->kind = VX_FIELD_REAL;
+    field->type = type;
+    field->absolute = out->absolute;
+}
+
 /* References are slow: without a device the large shapes are left out. */
 static bool too_much(const struct vx_rig *rig, i64 work)
 {
@@ -86,6 +109,9 @@ static void gather_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
     args.v = args.kernel[0] * args.kernel[1] * args.kernel[2];
     args.in_cp = vx_channels_padded(args.blocks * args.c);
     args.cp = vx_channels_padded(args.v * args.c);
+    args.in_cp += turn % 3 * 16;
+    const i32 stride = args.cp + turn % 4 * 16;
+    if (stride > args.cp) args.out_stride = stride;
     if (too_much(rig, n * args.cp * 4)) return;
     const struct map map = {n, from * args.blocks, args.v, args.nbr_stride};
     struct vx_trial trial;
@@ -97,8 +123,8 @@ static void gather_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, 
                 rows_make(rig, type, from, args.blocks * args.c, args.in_cp),
                 rows_bytes(type, from, args.in_cp));
     /* Without an activation numbers are copied. */
-    out_reals(rig, &trial, &args.out, rows_bytes(type, n, args.cp),
-              args.activation ? CURVE : -1);
+    const struct out out = {n, args.cp, stride, args.activation ? CURVE : -1};
+    out_rows(rig, &trial, &args.out, &out);
     vx_trial_run(rig, &trial);
 }
 
@@ -135,6 +161,9 @@ static void pool_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i6
                                        .mode = turn % 3,
                                        .activation = turn % 5};
     args.cp = vx_channels_padded(args.c);
+    if (turn % 3 == 1) args.in_stride = args.cp + 32;
+    if (turn % 4 == 1) args.out_stride = args.cp + 16;
+    const i32 in_stride = args.in_stride ? args.in_stride : args.cp;
     if (too_much(rig, n * args.cp * v)) return;
     const struct map map = {n, from, v, args.nbr_stride};
     struct vx_trial trial;
@@ -142,9 +171,11 @@ static void pool_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i6
     vx_trial_label(&trial, "N=%lld V=%d C=%d mode %d activation %d", (long long)n, v,
                    args.c, args.mode, args.activation);
     vx_trial_in(&trial, &args.nbr, map_make(rig, &map), (size_t)(n * map.stride) * 4);
-    vx_trial_in(&trial, &args.in, rows_make(rig, type, from, args.c, args.cp),
-                rows_bytes(type, from, args.cp));
-    out_reals(rig, &trial, &args.out, rows_bytes(type, n, args.cp), pool_bound(v));
+    vx_trial_in(&trial, &args.in, rows_make(rig, type, from, args.c, in_stride),
+                rows_bytes(type, from, in_stride));
+    const struct out out = {n, args.cp, args.out_stride ? args.out_stride : args.cp,
+                            pool_bound(v)};
+    out_rows(rig, &trial, &args.out, &out);
     vx_trial_run(rig, &trial);
 }
 

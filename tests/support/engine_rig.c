@@ -130,7 +130,7 @@ const char *const vx_rig_networks[VX_RIG_NETWORKS] = {
 
 void vx_rig_write_model(const char *directory, const char *json, u64 seed)
 {
-    static struct vx_test_tensor tensors[64];
+    static struct vx_test_tensor tensors[128];
     static const char *const dtypes[] = {"F32", "F16", "BF16"};
     struct vx_test_random random = {seed};
     const struct vx_network *network;
@@ -147,7 +147,7 @@ void vx_rig_write_model(const char *directory, const char *json, u64 seed)
         for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
             if (!l->tensors[role]) continue;
             struct vx_test_tensor *t = &tensors[count++];
-            bool conv = l->op == VX_OP_SUBM_CONV, weight = role == VX_TENSOR_WEIGHT;
+            bool conv = vx_op_is_conv(l->op), weight = role == VX_TENSOR_WEIGHT;
             *t = (struct vx_test_tensor){l->tensors[role],
                                          dtypes[vx_test_next(&random) % 3],
                                          {l->channels},

@@ -14,6 +14,12 @@ foreach(name gpu_dense gpu_dense_parts gpu_exec gpu_exec_faults gpu_rounds gpu_s
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})
 endforeach()
+vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
+  SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
+vx_unit_test(NAME test_gpu_gather LIBS engine SECONDS 10 BUSY
+  SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
 # Batches and the geometry store.
 foreach(name gpu_batch gpu_batch_faults gpu_foreign)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes

@@ -166,13 +166,20 @@ static bool tile_streams(const struct vx_tile *tile)
     return tile->values[TILE_WGMMA] == 2;
 }
 
+static i32 stride_or(i32 stride, i32 channels)
+{
+    VX_ASSERT(!stride || stride >= channels);
+    return stride ? stride : channels;
+}
+
 static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
 {
     i64 blocks = (problem->n + tile->values[TILE_ROWS] - 1) / tile->values[TILE_ROWS];
     blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
     /* A stream ends with fewer channels, and counts 16 bytes of features in 32 bits. */
     if (tile_streams(tile)) {
-        if (problem->n * (problem->ci / 8) > UINT32_MAX) return false;
+        const i64 stride = stride_or(problem->strides.in, problem->ci);
+        if (problem->n * (stride / 8) > UINT32_MAX) return false;
     } else if (problem->ci % tile->values[TILE_CHANNELS]) {
         return false;
     }
@@ -296,6 +303,9 @@ void vx_conv_args_make(const struct vx_gpu_queue *device,
         .nbr_stride = vx_nbr_stride(problem->v),
         .ci = problem->ci,
         .co = problem->co,
+        .in_stride = stride_or(problem->strides.in, problem->ci),
+        .residual_stride = stride_or(problem->strides.residual, problem->co),
+        .out_stride = stride_or(problem->strides.out, problem->co),
         .groups = 1,
         .activation = (i32)operands->activation,
         .used = operands->channels,
@@ -356,6 +366,8 @@ static vx_status run_pairs(struct job *job)
         .v = problem->v,
         .nbr_stride = job->args.nbr_stride,
         .co = problem->co,
+        .residual_stride = job->args.residual_stride,
+        .out_stride = job->args.out_stride,
         .activation = job->args.activation,
         .used = job->args.used,
         .places = pairs.places,
@@ -392,7 +404,7 @@ static vx_status multiply_panel(struct job *job, struct vx_conv_device_args *arg
 static vx_status run_panel(struct job *job, i64 first, i64 rows)
 {
     const struct vx_conv_problem *problem = job->problem;
-    size_t bytes = (size_t)vx_number_bytes(problem->type) * (size_t)problem->co;
+    size_t before = (size_t)first * (size_t)vx_number_bytes(problem->type);
     void *panel = workspace_at(job, job->pieces.panel);
     const struct vx_conv_gather_args gather = {
         .first = first,
@@ -400,6 +412,7 @@ static vx_status run_panel(struct job *job, i64 first, i64 rows)
         .v = problem->v,
         .nbr_stride = job->args.nbr_stride,
         .ci = problem->ci,
+        .in_stride = job->args.in_stride,
         .nbr = job->args.nbr,
         .in = job->args.in,
         .panel = panel,
@@ -408,12 +421,13 @@ static vx_status run_panel(struct job *job, i64 first, i64 rows)
     struct vx_conv_device_args args = job->args;
     args.n = rows;
     args.v = args.words = 1;
-    args.ci = problem->v * problem->ci;
+    args.ci = args.in_stride = problem->v * problem->ci;
     args.nbr = NULL;
     args.masks = NULL;
     args.in = panel;
-    args.out = (u8 *)args.out + (size_t)first * bytes;
-    if (args.residual) args.residual = (const u8 *)args.residual + (size_t)first * bytes;
+    args.out = (u8 *)args.out + before * (size_t)args.out_stride;
+    if (args.residual)
+        args.residual = (const u8 *)args.residual + before * (size_t)args.residual_stride;
     return multiply_panel(job, &args);
 }
 

@@ -41,6 +41,11 @@ enum vx_conv_order {
     VX_CONV_ORDER_PAIRS,
 };
 
+/* Elements from a row of a tensor to the next, where rows are part of longer ones; 0: as many
+ * as the row has channels.  Multiples of VX_CHANNELS_UNIT. */
+struct vx_conv_strides {
+    i32 in, residual, out;
+};
 /* A convolution to compute, without its data. */
 struct vx_conv_problem {
     i64 n;
@@ -49,6 +54,7 @@ struct vx_conv_problem {
     i32 ci, co; /* padded */
     enum vx_number type;
     f64 fill; /* pairs / (N*V); 0 = not known; surfaces have 0.47 */
+    struct vx_conv_strides strides;
 };
 /* How to compute it. */
 struct vx_conv_choice {
@@ -103,7 +109,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
                     const struct vx_conv_choice *choice,
                     struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX]);
 
-/* The operands; tensors are (N, padded channels) of the problem's type. */
+/* The operands; tensors are (N, padded channels) of the problem's type, with its strides. */
 struct vx_conv_operands {
     const struct vx_gpu_map *map; /* NULL: V is 1 */
     const void *in;

@@ -21,25 +21,29 @@ static bool is_staged(const struct vx_plan *plan)
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
 {
-    if (launch->op == VX_OP_LINEAR) return true;
-    return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
+    return vx_launch_is_product(launch);
 }
 
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem)
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
-    const struct vx_layer *layer = at->node->layer;
+    const struct vx_layer *layer = at->node->layer, *gather = at->node->gather;
     VX_ASSERT(vx_gpu_is_conv(at));
     *problem = (struct vx_conv_problem){
         .n = n,
         .kernel = {1, 1, 1},
         .v = 1,
-        .ci = vx_channels_padded(layer->channels_in),
+        .ci = vx_channels_padded(vx_node_channels_in(at->node)),
         .co = vx_channels_padded(layer->channels),
         .type = choices->type,
+        .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
+                    .out = vx_plan_stride(choices->plan, at->output)},
     };
+    if (at->node->residual)
+        problem->strides.residual = vx_plan_stride(choices->plan, at->inputs[1]);
     if (at->map < 0) return;
+    if (gather) layer = gather;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
 }

@@ -166,6 +166,7 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
     VX_TRY(wanted_pass(wanted, VX_GPU_ROWS_OUT, choices->type, why));
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_launch *launch = &plan->launches[i];
+        if (launch->op == VX_OP_CONCAT && !vx_plan_copies(plan, launch)) continue;
         struct vx_jit_wanted run;
         if (vx_gpu_mlp_wanted(choices, i, &run)) VX_TRY(wanted_add(wanted, &run, why));
         if (!vx_gpu_is_conv(launch)) {

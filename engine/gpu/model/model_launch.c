@@ -130,7 +130,7 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
     const struct vx_rows_args args = {
         .n = forward->places->rows[set],
         .c = c,
-        .cp = vx_gpu_padded(forward, tensor),
+        .cp = vx_gpu_stride(forward, tensor),
         .number = dtype == VX_DTYPE_I32 ? 0 : vx_gpu_number_of(dtype),
         .rows = output_rows(forward, output),
         .in = vx_gpu_tensor(forward, tensor),

@@ -75,6 +75,8 @@ static vx_status launch_batch_norm(const struct vx_gpu_forward *forward, i32 ind
         .scale = weight.weight,
         .shift = weight.bias,
         .out = vx_gpu_tensor(forward, launch->output),
+        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
+        .out_stride = vx_gpu_stride(forward, launch->output),
     };
     return vx_gpu_pass_launch(forward, VX_GPU_BATCH_NORM, &args, why);
 }
@@ -94,6 +96,8 @@ void vx_gpu_layer_norm_args(const struct vx_gpu_forward *forward, i32 index,
         .weight = weight.weight,
         .bias = weight.bias,
         .out = vx_gpu_tensor(forward, launch->output),
+        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
+        .out_stride = vx_gpu_stride(forward, launch->output),
     };
 }
 
@@ -145,10 +149,12 @@ static vx_status launch_concat(const struct vx_gpu_forward *forward, i32 index,
         .cp = vx_gpu_padded(forward, launch->output),
         .out = vx_gpu_tensor(forward, launch->output),
     };
+    if (!vx_plan_copies(forward->choices->plan, launch)) return VX_OK;
     for (i32 i = 0; i < args.inputs_count; i++) {
-        args.inputs[i].data = vx_gpu_tensor(forward, launch->inputs[i]);
+        if (!vx_plan_in_place(forward->choices->plan, launch, i))
+            args.inputs[i].data = vx_gpu_tensor(forward, launch->inputs[i]);
         args.inputs[i].c = vx_gpu_channels(forward, launch->inputs[i]);
-        args.inputs[i].cp = vx_gpu_padded(forward, launch->inputs[i]);
+        args.inputs[i].cp = vx_gpu_stride(forward, launch->inputs[i]);
     }
     return vx_gpu_pass_launch(forward, VX_GPU_CONCAT, &args, why);
 }
@@ -218,7 +224,7 @@ static vx_status launch_argmax(const struct vx_gpu_forward *forward, i32 index,
     const struct vx_softmax_device_args args = {
         .n = rows_of(forward, index),
         .c = launch->node->layer->channels_in,
-        .cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .cp = vx_gpu_stride(forward, launch->inputs[0]),
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .out = vx_gpu_tensor(forward, launch->output),
         .rows = rows_out_of(forward, launch->set),
@@ -240,12 +246,13 @@ static vx_status launch_gather(const struct vx_gpu_forward *forward, i32 index,
         .c = launch->node->layer->channels / map->v,
         .blocks = 1,
         .nbr_stride = map->nbr_stride,
-        .in_cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .in_cp = vx_gpu_stride(forward, launch->inputs[0]),
         .cp = vx_gpu_padded(forward, launch->output),
         .activation = (i32)launch->node->activation,
         .nbr = map->nbr,
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .out = vx_gpu_tensor(forward, launch->output),
+        .out_stride = vx_gpu_stride(forward, launch->output),
     };
     memcpy(args.kernel, key->kernel, sizeof args.kernel);
     if (key->kind == VX_MAP_CHILD)
@@ -270,6 +277,8 @@ static vx_status launch_pool(const struct vx_gpu_forward *forward, i32 index,
         .nbr = map->nbr,
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .out = vx_gpu_tensor(forward, launch->output),
+        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
+        .out_stride = vx_gpu_stride(forward, launch->output),
     };
     /* The maximum of spconv starts at 0. */
     if (mode == VX_POOL_MAX && node->layer->rule == VX_SET_SPCONV)
@@ -291,7 +300,7 @@ static vx_status launch_conv_group(const struct vx_gpu_forward *forward, i32 ind
         .groups = layer->groups,
         .cig = layer->channels_in / layer->groups,
         .cog = layer->channels / layer->groups,
-        .in_cp = vx_gpu_padded(forward, launch->inputs[0]),
+        .in_cp = vx_gpu_stride(forward, launch->inputs[0]),
         .cp = vx_gpu_padded(forward, launch->output),
         .activation = (i32)launch->node->activation,
         .nbr = map->nbr,

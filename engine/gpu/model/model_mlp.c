@@ -28,8 +28,7 @@ static bool read_by(const struct vx_plan *plan, i32 launch, i32 reader)
 
 static bool is_linear(const struct vx_plan *plan, i32 launch)
 {
-    return launch < plan->launches_count &&
-           plan->launches[launch].node->layer->op == VX_OP_LINEAR;
+    return launch < plan->launches_count && plan->launches[launch].op == VX_OP_LINEAR;
 }
 
 static const struct vx_tile *tile_of(const struct vx_plan *plan, i32 up)
@@ -78,8 +77,8 @@ static bool in_place(const struct vx_gpu_forward *forward, i32 launch, i32 count
     const size_t rows = (size_t)forward->places->rows[plan->launches[launch].set];
     const size_t element = (size_t)plan->options.element_bytes;
     const u8 *from = vx_gpu_tensor(forward, in), *to = vx_gpu_tensor(forward, out);
-    const size_t from_row = (size_t)vx_gpu_padded(forward, in) * element;
-    const size_t to_row = (size_t)vx_gpu_padded(forward, out) * element;
+    const size_t from_row = (size_t)vx_gpu_stride(forward, in) * element;
+    const size_t to_row = (size_t)vx_gpu_stride(forward, out) * element;
     if (from == to && from_row == to_row) return true;
     return from + rows * from_row <= to || to + rows * to_row <= from;
 }
@@ -128,6 +127,7 @@ vx_status vx_gpu_mlp_launch(const struct vx_gpu_forward *forward, i32 launch,
     args.norm.n = rows;
     args.norm.cp = args.up.ci;
     args.norm.in = args.up.in;
+    args.norm.in_stride = args.up.in_stride;
     if (up > launch) vx_gpu_layer_norm_args(forward, launch, &args.norm);
     return vx_kernel_launch(forward->queue.set, forward->queue.stream, &kernel, &args,
                             why);

@@ -106,6 +106,7 @@ vx_status vx_gpu_norm_launch(const struct vx_gpu_forward *forward, i32 index,
         .weight = weight.weight,
         .bias = weight.bias,
         .out = vx_gpu_tensor(forward, launch->output),
+        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
     };
     VX_TRY(sums(forward, &args, 0, why));
     VX_TRY(sums(forward, &args, 1, why));
@@ -152,6 +153,7 @@ vx_status vx_gpu_sample_pool_launch(const struct vx_gpu_forward *forward, i32 in
         .in = vx_gpu_tensor(forward, launch->inputs[0]),
         .partial = (void *)(forward->block + forward->places->workspace),
         .out = vx_gpu_tensor(forward, launch->output),
+        .in_stride = vx_gpu_stride(forward, launch->inputs[0]),
     };
     VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_SAMPLE_CHUNKS, &args, why));
     return vx_gpu_pass_launch(forward, VX_GPU_SAMPLE_POOL, &args, why);

@@ -51,6 +51,12 @@ static inline i32 vx_gpu_ordered_of(const struct vx_plan *plan, i32 set)
     return -1;
 }
 
+/* Elements from a row of a tensor to the next. */
+static inline i32 vx_gpu_stride(const struct vx_gpu_forward *forward, i32 tensor)
+{
+    return vx_plan_stride(forward->choices->plan, tensor);
+}
+
 static inline vx_status vx_gpu_pass_launch(const struct vx_gpu_forward *forward,
                                            enum vx_gpu_pass pass, const void *args,
                                            struct vx_why *why)

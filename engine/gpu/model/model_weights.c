@@ -49,9 +49,9 @@ static struct shape shape_of(const struct vx_node *node,
     shape.weight = co * sizeof(f32);
     const bool conv = vx_op_is_conv(layer->op);
     if (!conv && layer->op != VX_OP_LINEAR) return shape;
-    shape.v = conv ? layer->v : 1;
+    shape.v = node->gather ? node->gather->v : conv ? layer->v : 1;
     const bool groups = conv && layer->groups > 1;
-    shape.ci = layer->channels_in / (groups ? layer->groups : 1);
+    shape.ci = vx_node_channels_in(node) / (groups ? layer->groups : 1);
     shape.rows = groups ? shape.ci : vx_channels_padded(shape.ci);
     shape.weight =
         (size_t)shape.v * (size_t)shape.rows * co * (size_t)vx_number_bytes(type);

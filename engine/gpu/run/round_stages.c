@@ -32,7 +32,7 @@ static void logits_find(struct vx_gpu_round *round)
         if (!vx_set_is_predicted(&plan->sets[set].key)) continue;
         const i32 tensor = vx_plan_logits(plan, set);
         round->made.logits[set] = (struct vx_gpu_logits){vx_gpu_tensor(forward, tensor),
-                                                         vx_gpu_padded(forward, tensor)};
+                                                         vx_gpu_stride(forward, tensor)};
     }
 }
 

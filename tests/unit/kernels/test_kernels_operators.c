@@ -319,7 +319,7 @@ START_TEST(test_pool)
     for (i32 e = 0; e < 4 * CP; e++) vx_number_ref_write(to, type, e, 99);
     run("pool",
         &(struct vx_pool_device_args){4, 3, 4, 2, CP, cases[_i % 4].mode,
-                                      cases[_i % 4].activation, nbr, from, to},
+                                      cases[_i % 4].activation, nbr, from, to, 0, 0},
         type);
     check_rows(to, expected, 8, 2, type);
     vx_free(from);

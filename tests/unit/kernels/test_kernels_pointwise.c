@@ -210,8 +210,8 @@ START_TEST(test_activation_rows)
     const enum vx_number type = types[_i % TYPES];
     const i32 activation = _i / TYPES, n = 5, cp = 16;
     void *in = tensor(n * cp, type, 1);
-    const struct vx_activation_device_args args = {n, cp, activation, in,
-                                                   in}; /* in place */
+    const struct vx_activation_device_args args = {
+        .n = n, .cp = cp, .activation = activation, .in = in, .out = in}; /* in place */
     run("activation", &args, type);
     for (i64 e = 0; e < n * cp; e++)
         check_near(in, type, e, curve(activation, value_at(e, 1)));
@@ -312,7 +312,7 @@ START_TEST(test_batch_norm)
     for (i32 k = 0; k < c; k++) scale[k] = (f32)(k - 3) / 2, shift[k] = (f32)k * 3 - 8;
     void *in = tensor(n * cp, type, 4);
     const struct vx_batch_norm_device_args args = {
-        n, cp, VX_ACTIVATION_RELU, in, scale, shift, in};
+        n, cp, VX_ACTIVATION_RELU, in, scale, shift, in, 0, 0};
     run("batch_norm", &args, type);
     for (i64 e = 0; e < n * cp; e++)
         check_near(in, type, e,
@@ -361,7 +361,9 @@ START_TEST(test_layer_norm)
                                                        in,
                                                        variant & 2 ? weight : NULL,
                                                        variant & 2 ? bias : NULL,
-                                                       in};
+                                                       in,
+                                                       0,
+                                                       0};
         f64 rows[3 * 33];
         for (i32 e = 0; e < n * c; e++) {
             rows[e] = vx_number_ref_read(in, type, e / c * cp + e % c);

@@ -88,6 +88,7 @@ static void product_run(const void *given, enum vx_number type)
     VX_ASSERT(a->v == 1);
     VX_ASSERT(!a->nbr);
     VX_ASSERT(!a->partial);
+    VX_ASSERT(a->in_stride == a->ci);
     for (i64 i = 0; i < a->n; i++) {
         f64 sums[COLUMNS] = {0};
         for (i64 c = 0; c < a->ci; c++) {
@@ -100,9 +101,11 @@ static void product_run(const void *given, enum vx_number type)
         }
         for (i32 o = 0; o < a->co; o++) {
             f64 sum = sums[o] + (f64)a->bias[o];
-            if (a->residual) sum += vx_number_ref_read(a->residual, type, i * a->co + o);
+            if (a->residual)
+                sum += vx_number_ref_read(a->residual, type, i * a->residual_stride + o);
             sum = vx_activation_ref_one((enum vx_activation)a->activation, sum);
-            vx_number_ref_write(a->out, type, i * a->co + o, o < a->used ? sum : 0);
+            vx_number_ref_write(a->out, type, i * a->out_stride + o,
+                                o < a->used ? sum : 0);
         }
     }
 }
