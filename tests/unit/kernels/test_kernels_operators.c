@@ -104,8 +104,7 @@ START_TEST(test_curves)
         should[e] = expected[_i % 3][e % 8];
     }
     void *rows = rows_of(full, CP, CP, type);
-    run("curve", &(struct vx_curve_device_args){1, CP, _i % 3, 0.25f, rows, rows},
-        type);
+    run("curve", &(struct vx_curve_device_args){1, CP, _i % 3, 0.25f, rows, rows}, type);
     check_rows(rows, should, CP, CP, type);
     vx_free(rows);
 }
