@@ -46,10 +46,14 @@ VX_PRINTF(2, 3) static void add(struct text *text, const char *format, ...)
         if (text->at[text->used] == '\'') text->at[text->used] = '"';
 }
 
+struct layer {
+    const char *name;
+    i32 channels;
+};
+
 /* A layer with weights, then batch norm. */
-VX_PRINTF(4, 5)
-static void add_normed(struct text *text, const char *name, i32 channels,
-                       const char *format, ...)
+VX_PRINTF(3, 4)
+static void add_normed(struct text *text, struct layer layer, const char *format, ...)
 {
     char rest[160];
     va_list args;
@@ -57,8 +61,9 @@ static void add_normed(struct text *text, const char *name, i32 channels,
     int length = vsnprintf(rest, sizeof rest, format, args);
     va_end(args);
     VX_ASSERT(length > 0 && (size_t)length < sizeof rest);
-    add(text, "{'name':'%s','channels':%d,'bias':false,%s},", name, channels, rest);
-    add(text, "{'name':'%s_n','op':'batch_norm','input':'%s'},", name, name);
+    add(text, "{'name':'%s','channels':%d,'bias':false,%s},", layer.name, layer.channels,
+        rest);
+    add(text, "{'name':'%s_n','op':'batch_norm','input':'%s'},", layer.name, layer.name);
 }
 
 /* Writes the name of its result to `last`, which has the name of its input. */
@@ -69,28 +74,29 @@ static void add_block(struct text *text, const char *name, i32 channels, bool wi
     name_set(around, "%s", last);
     if (widens) {
         name_set(part, "%s_l", name);
-        add_normed(text, part, channels, "'op':'linear','input':'%s'", last);
+        add_normed(text, (struct layer){part, channels}, "'op':'linear','input':'%s'",
+                   last);
         name_set(around, "%s_l_n", name);
     }
     name_set(part, "%s_a", name);
-    add_normed(text, part, channels,
+    add_normed(text, (struct layer){part, channels},
                "'op':'subm_conv','kernel':3,'layout':'vio','input':'%s'", last);
     add(text, "{'name':'%s_r','op':'relu','input':'%s_n'},", part, part);
     name_set(part, "%s_b", name);
-    add_normed(text, part, channels,
+    add_normed(text, (struct layer){part, channels},
                "'op':'subm_conv','kernel':3,'layout':'vio','input':'%s_a_r'", name);
     add(text, "{'name':'%s_s','op':'add','inputs':['%s_n','%s']},", name, part, around);
     add(text, "{'name':'%s','op':'relu','input':'%s_s'},", name, name);
     name_set(last, "%s", name);
 }
 
-static void add_blocks(struct text *text, const struct vx_unet *unet, const char *name,
-                       i32 channels, i32 given, char last[NAME])
+static void add_blocks(struct text *text, const struct vx_unet *unet, struct layer layer,
+                       i32 given, char last[NAME])
 {
     for (i32 b = 0; b < unet->blocks; b++) {
         char block[NAME];
-        name_set(block, "%s%d", name, b);
-        add_block(text, block, channels, !b && given != channels, last);
+        name_set(block, "%s%d", layer.name, b);
+        add_block(text, block, layer.channels, !b && given != layer.channels, last);
     }
 }
 
@@ -106,7 +112,7 @@ static void add_way_back(struct text *text, const struct vx_unet *unet,
         const i32 level = unet->levels - 1 - u, channels = unet->up[u];
         char name[NAME];
         name_set(name, "u%d", level);
-        add_normed(text, name, channels,
+        add_normed(text, (struct layer){name, channels},
                    "'op':'inverse_conv','layout':'vio','of':'d%d','input':'%s'", level,
                    last);
         add(text, "{'name':'%s_r','op':'relu','input':'%s_n'},", name, name);
@@ -118,8 +124,8 @@ static void add_way_back(struct text *text, const struct vx_unet *unet,
         }
         name_set(last, "c%d", level);
         name_set(name, "p%d", level);
-        add_blocks(text, unet, name, channels, channels + skip_channels(unet, level),
-                   last);
+        add_blocks(text, unet, (struct layer){name, channels},
+                   channels + skip_channels(unet, level), last);
     }
 }
 
@@ -130,7 +136,7 @@ void vx_unet_write(const struct vx_unet *unet, char out[VX_UNET_BYTES])
     VX_ASSERT(unet->levels <=
               (unet->apart ? VX_UNET_LEVELS_MAX - 1 : VX_UNET_LEVELS_MAX));
     add(&text, "{'format':1,'inputs':{'feats':{'channels':%d}},'layers':[", unet->feats);
-    add_normed(&text, "stem", unet->stem,
+    add_normed(&text, (struct layer){"stem", unet->stem},
                "'op':'subm_conv','kernel':3,'layout':'vio','input':'feats'");
     add(&text, "{'name':'stem_r','op':'relu','input':'stem_n'},");
     for (i32 level = 0; level < unet->levels; level++) {
@@ -138,14 +144,14 @@ void vx_unet_write(const struct vx_unet *unet, char out[VX_UNET_BYTES])
         char name[NAME];
         name_set(skips[level], "%s", last);
         name_set(name, "d%d", level);
-        add_normed(&text, name, before,
+        add_normed(&text, (struct layer){name, before},
                    "'op':'sparse_conv','kernel':2,'stride':2,'rule':'floor','layout':"
                    "'vio','input':'%s'",
                    last);
         add(&text, "{'name':'%s_r','op':'relu','input':'%s_n'},", name, name);
         name_set(last, "%s_r", name);
         name_set(name, "e%d", level);
-        add_blocks(&text, unet, name, unet->down[level], before, last);
+        add_blocks(&text, unet, (struct layer){name, unet->down[level]}, before, last);
     }
     add_way_back(&text, unet, skips, last);
     add(&text, "{'name':'y','op':'linear','channels':%d,'input':'%s'}],", unet->classes,
