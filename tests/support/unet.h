@@ -35,6 +35,6 @@ struct vx_unet {
 /* 3 features, planes 32, 64, 128, 256, 256, 128, 96, 96, two blocks each, 20 classes. */
 extern const struct vx_unet vx_unet_minkowski_18;
 
-void vx_unet_write(const struct vx_unet *unet, char text[VX_UNET_BYTES]);
+void vx_unet_write(const struct vx_unet *unet, char out[VX_UNET_BYTES]);
 
 #endif
