@@ -43,9 +43,10 @@
 /* The three launches that it stands for.  Only the first layer's `in` is read and only the
  * last one's `out` is written: the tensors in between may be NULL. */
 struct vx_mlp_args {
-    struct vx_layer_norm_device_args norm; /* c 0: there is none, and up.in is read */
-    struct vx_conv_device_args up,
-        down; /* V 1, no map; up: no residual, all columns used */
+    /* c 0: there is none, and its `in` passes as it is. */
+    struct vx_layer_norm_device_args norm;
+    /* V 1, no map; up: no residual, all columns used. */
+    struct vx_conv_device_args up, down;
 };
 
 #if !defined(VX_DEVICE) /* the host's */

@@ -38,5 +38,5 @@ static void row_run(const struct vx_mlp_args *args, enum vx_number type, int64_t
 void vx_mlp_ref(const void *args_given, enum vx_number type)
 {
     const struct vx_mlp_args *args = args_given;
-    for (int64_t row = 0; row < args->down.n; row++) row_run(args, type, row);
+    for (int64_t row = 0; row < args->norm.n; row++) row_run(args, type, row);
 }
