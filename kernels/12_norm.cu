@@ -37,6 +37,36 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args a
     }
 }
 
+/* A lane holds one unit of each of two rows, or up to four units of one row. */
+#define ROWS_MAX    2
+#define UNITS_MAX   4
+#define UNIT        (VX_LAYER_NORM_UNIT / VX_LANES) /* vectors of a unit */
+#define VECTORS_MAX (UNITS_MAX * UNIT)
+
+struct norm_held {
+    struct vx_words4 words[VECTORS_MAX];
+};
+
+VX_DEVICE struct norm_row norm_statistics(const struct vx_layer_norm_device_args *args,
+                                          const struct norm_held *held, int32_t vectors,
+                                          uint32_t lanes)
+{
+    struct norm_row row;
+    int32_t lane = (int32_t)(vx_thread() % lanes);
+    float sum = 0.0f, squares = 0.0f;
+    VX_UNROLL
+    for (int32_t k = 0; k < vectors; k++)
+        sum += norm_sum(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES, args->c);
+    row.mean = norm_group_sum(sum, lanes) / (float)args->c;
+    VX_UNROLL
+    for (int32_t k = 0; k < vectors; k++)
+        squares += norm_squares(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES,
+                                args->c, row.mean);
+    squares = norm_group_sum(squares, lanes) / (float)args->c;
+    row.scale = 1.0f / vx_sqrt(squares + args->eps);
+    return row;
+}
+
 /* A group of lanes computes a row.  `rows` and `vectors` are constants at each call, so
  * that what a lane holds stays in registers. */
 VX_DEVICE void norm_groups(const struct vx_layer_norm_device_args *args, uint32_t lanes,

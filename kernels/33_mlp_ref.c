@@ -5,14 +5,14 @@
 void vx_mlp_ref(const void *args, enum vx_number type);
 void vx_conv_masked_ref(const void *args, enum vx_number type);
 
-/* The most channels of a row in between. */
-#define CHANNELS_MAX 4096
+/* The most channels of a row in between: as many as a network may have. */
+#define CHANNELS_MAX 16384
 
 /* One row at a time, by the references of the three launches: what lies in between is
  * rounded to the type, as on the device. */
 static void row_run(const struct vx_mlp_args *args, enum vx_number type, int64_t row)
 {
-    static _Thread_local float normed[CHANNELS_MAX], hidden[CHANNELS_MAX];
+    static _Thread_local uint16_t normed[CHANNELS_MAX], hidden[CHANNELS_MAX];
     const int64_t bytes = vx_number_bytes(type);
     struct vx_layer_norm_device_args norm = args->norm;
     struct vx_conv_device_args up = args->up, down = args->down;

@@ -167,15 +167,14 @@ VX_DEVICE struct norm_row batch_measure(const struct feed *feed, int64_t row)
     struct norm_row norm;
     float sums[BATCH];
 #pragma unroll
-    for (int i = 0; i < BATCH; i++)
-        sums[i] = 0.0f + norm_sum(feed_load(&rows, i), channel, c);
+    for (int i = 0; i < BATCH; i++) sums[i] = norm_sum(feed_load(&rows, i), channel, c);
     norm.mean = batch_sum(sums, feed->lanes) / (float)c;
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const uint32_t lane = (vx_lane() & 16u) + (uint32_t)i;
         const float mean =
             vx_float_of_bits(vx_shuffle(vx_bits_of_float(norm.mean), lane));
-        sums[i] = 0.0f + norm_squares(feed_load(&rows, i), channel, c, mean);
+        sums[i] = norm_squares(feed_load(&rows, i), channel, c, mean);
     }
     const float squares = batch_sum(sums, feed->lanes) / (float)c;
     norm.scale = 1.0f / vx_sqrt(squares + feed->args->eps);

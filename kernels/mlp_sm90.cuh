@@ -6,7 +6,7 @@
  *
  * Measured (H200, 64,160 rows, 256 to 1024 to 256 channels): the rows of two tiles beside a
  * ring of three stages were no faster than those of one beside four, 167 and 163 us without
- * the norm.  Without norm, activation and the end of a tile the products take 91 us.
+ * the norm.  Without norm, activation and the end of a tile the products take 91 to 98 us.
  *
  * Owner    -
  * Thread   device code, every thread of the block.

@@ -1,7 +1,8 @@
-/* norm_row - layer norm of a row that lanes hold in registers, for every kernel that has it.
+/* norm_row - what the kernels that have layer norm do with a vector of a row.
  *
- * A row belongs to a group of VX_LAYER_NORM_LANES(cp) lanes; lane l holds the vectors
- * l, l + lanes, ...  All kernels that divide a row so give it the same bits.
+ * A row belongs to a group of VX_LAYER_NORM_LANES(cp) lanes; lane l has the vectors
+ * l, l + lanes, ...  The lanes' sums are added in a tree, neighbours first: who divides a row
+ * and adds so gives it the same bits.
  *
  * Owner    -
  * Thread   device code, every lane of the wave.
@@ -104,36 +105,6 @@ VX_DEVICE float norm_group_sum(float value, uint32_t lanes)
     for (uint32_t mask = 1; mask < lanes; mask *= 2)
         value += vx_shuffle_xor_float(value, mask);
     return value;
-}
-
-/* A lane holds one unit of each of two rows, or up to four units of one row. */
-#define ROWS_MAX    2
-#define UNITS_MAX   4
-#define UNIT        (VX_LAYER_NORM_UNIT / VX_LANES) /* vectors of a unit */
-#define VECTORS_MAX (UNITS_MAX * UNIT)
-
-struct norm_held {
-    struct vx_words4 words[VECTORS_MAX];
-};
-
-VX_DEVICE struct norm_row norm_statistics(const struct vx_layer_norm_device_args *args,
-                                          const struct norm_held *held, int32_t vectors,
-                                          uint32_t lanes)
-{
-    struct norm_row row;
-    int32_t lane = (int32_t)(vx_thread() % lanes);
-    float sum = 0.0f, squares = 0.0f;
-    VX_UNROLL
-    for (int32_t k = 0; k < vectors; k++)
-        sum += norm_sum(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES, args->c);
-    row.mean = norm_group_sum(sum, lanes) / (float)args->c;
-    VX_UNROLL
-    for (int32_t k = 0; k < vectors; k++)
-        squares += norm_squares(held->words[k], (k * (int32_t)lanes + lane) * VX_LANES,
-                                args->c, row.mean);
-    squares = norm_group_sum(squares, lanes) / (float)args->c;
-    row.scale = 1.0f / vx_sqrt(squares + args->eps);
-    return row;
 }
 
 #endif

@@ -3,41 +3,14 @@
 #include "kernels/31_voxelize.h"
 #include "kernels/32_devoxelize.h"
 #include "tests/oracle/cases.h"
+#include "tests/oracle/rows.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Points to voxels and back.  Values are SCALE at most. */
-#define SCALE 4.0
-/* What an activation adds to an error: four roundings of a number of size 20. */
-#define CURVE (4 * 20 * 0x1p-24)
+/* Points to voxels and back. */
 /* Of a weighted sum of 8: network_oracle_points.c. */
 #define BLEND (32 * SCALE * 0x1p-24)
-
-/* Numbers in rows of `cp`, of which `c` are real; NaN behind them, in row 5 too. */
-static void *rows_make(struct vx_rig *rig, enum vx_number type, i64 n, i32 c, i32 cp)
-{
-    void *made = vx_rig_reals(rig, type, n * cp, SCALE);
-    for (i64 i = 0; i < n; i++)
-        for (i32 e = c; e < cp; e++)
-            vx_number_ref_write(made, type, i * cp + e, (f64)NAN);
-    if (n > 5) vx_number_ref_write(made, type, 5 * (i64)cp + c / 2, (f64)NAN);
-    return made;
-}
-
-static size_t rows_bytes(enum vx_number type, i64 n, i32 cp)
-{
-    return (size_t)n * (size_t)cp * (size_t)vx_number_bytes(type);
-}
-
-static void out_reals(struct vx_rig *rig, struct vx_trial *trial, const void *pointer,
-                      size_t bytes, f64 absolute)
-{
-    struct vx_field *field = vx_trial_out(rig, trial, pointer, bytes);
-    field->kind = VX_FIELD_REAL;
-    field->type = trial->kernel.type;
-    field->absolute = absolute;
-}
 
 static i32 *shuffled(struct vx_rig *rig, i64 n)
 {

@@ -3,15 +3,13 @@
 #include "kernels/17_pool.h"
 #include "kernels/24_conv_group.h"
 #include "tests/oracle/cases.h"
+#include "tests/oracle/rows.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Operators that read rows of one set for each row of another, through a map.  Values are SCALE at
- * most, and weights 1. */
-#define SCALE 4.0
-/* What an activation adds to an error: four roundings of a number of size 20. */
-#define CURVE (4 * 20 * 0x1p-24)
+/* Operators that read rows of one set for each row of another, through a map.  Weights are 1
+ * at most. */
 
 /* A map from `n` rows to `from` others, entries of which below `v` are used. */
 struct map {
@@ -30,31 +28,6 @@ static i32 *map_make(struct vx_rig *rig, const struct map *map)
             if (v >= map->v) nbr[i * map->stride + v] = 0x70000000;
         }
     return nbr;
-}
-
-/* Numbers in rows of `cp`, of which `c` are real; NaN behind them, in row 5 too. */
-static void *rows_make(struct vx_rig *rig, enum vx_number type, i64 n, i32 c, i32 cp)
-{
-    void *made = vx_rig_reals(rig, type, n * cp, SCALE);
-    for (i64 i = 0; i < n; i++)
-        for (i32 e = c; e < cp; e++)
-            vx_number_ref_write(made, type, i * cp + e, (f64)NAN);
-    if (n > 5) vx_number_ref_write(made, type, 5 * (i64)cp + c / 2, (f64)NAN);
-    return made;
-}
-
-static size_t rows_bytes(enum vx_number type, i64 n, i32 cp)
-{
-    return (size_t)n * (size_t)cp * (size_t)vx_number_bytes(type);
-}
-
-static void out_reals(struct vx_rig *rig, struct vx_trial *trial, const void *pointer,
-                      size_t bytes, f64 absolute)
-{
-    struct vx_field *field = vx_trial_out(rig, trial, pointer, bytes);
-    field->kind = VX_FIELD_REAL;
-    field->type = trial->kernel.type;
-    field->absolute = absolute;
 }
 
 /* An output in rows of `stride`, cp of them written: what is behind those must not change. */
