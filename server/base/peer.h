@@ -10,6 +10,11 @@
 
 #include "engine/base/types.h"
 
+/* Connections are counted for each origin: an IPv4 address, an IPv6 network of 64 bits, or a
+ * process that connects over a Unix socket.  Different origins may share a number. */
+#define VX_PEER_ORIGIN_BITS 12
+#define VX_PEER_ORIGINS     (1 << VX_PEER_ORIGIN_BITS)
+
 enum vx_peer_kind {
     VX_PEER_REMOTE, /* TCP, from another host or not known */
     VX_PEER_LOCAL,  /* TCP over the loopback: some process of this host */
@@ -20,6 +25,7 @@ struct vx_peer {
     u64 connection; /* a number that no other connection of this process ever has; 0 = none */
     enum vx_peer_kind kind;
     u32 uid, gid; /* of VX_PEER_UNIX */
+    u16 origin;   /* less than VX_PEER_ORIGINS */
 };
 
 #endif

@@ -203,6 +203,12 @@ static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter 
     owner_pass(govern, before->finished);
 }
 
+static void count_fresh(const struct vx_rpc_govern *govern, i32 more)
+{
+    govern->governor->fresh += more;
+    govern->governor->fresh_of[govern->origin] += more;
+}
+
 /* Accounts for what a read brought. */
 static void account_read(struct vx_rpc_govern *govern, const struct msghdr *message,
                          size_t got)
@@ -216,7 +222,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     governor->calls += meter->calls - before.calls;
     vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
     govern->spent += meter->calls - before.calls + meter->work - before.work;
-    governor->fresh -= meter->calls && !before.calls;
+    if (meter->calls && !before.calls) count_fresh(govern, -1);
     govern->active_ns = vx_clock_ns();
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
@@ -319,15 +325,17 @@ void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
 
 /* ------- begin and end ------- */
 
-void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place)
+void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place,
+                         u16 origin)
 {
     struct vx_rpc_governor *governor = govern->governor;
-    VX_ASSERT(vx_rpc_govern_may_have(place.descriptor));
+    VX_ASSERT(vx_rpc_govern_may_have(place.descriptor) && origin < VX_PEER_ORIGINS);
     struct vx_h2_stream *streams = govern->streams;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     *govern = (struct vx_rpc_govern){.governor = governor,
                                      .streams = streams,
                                      .place = place,
+                                     .origin = origin,
                                      .next = governor->live,
                                      .epoll = -1};
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
@@ -338,7 +346,7 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
     if (!governor->live) governor->oldest = govern;
     governor->live = govern;
     governor->live_count++;
-    governor->fresh++;
+    count_fresh(govern, 1);
     vx_rpc_govern_bound_fresh(governor, govern->begun_ns);
     by_descriptor[place.descriptor] = govern;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -369,7 +377,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->answers -= govern->answers;
     /* Count again: gRPC frees them now, at the latest. */
     governor->bytes += govern->meter.bytes;
-    governor->fresh -= !govern->meter.calls;
+    if (!govern->meter.calls) count_fresh(govern, -1);
     if (governor->owner == govern) governor->owner = NULL;
     ring(governor);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

@@ -96,6 +96,7 @@ struct vx_rpc_govern {
     i64 filled_ns;
     enum vx_rpc_wait waits;
     i64 begun_ns;
+    u16 origin;                        /* struct vx_peer */
     i64 unfinished_since_ns;           /* since when none of its messages has ended */
     u64 bytes_seen, spent, spent_seen; /* at the last check */
     u64 calls_seen, finished_seen;
@@ -127,7 +128,8 @@ VX_MUST_USE vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options 
 void vx_rpc_governor_close(struct vx_rpc_governor **governor);
 /* The entry of one connection, 0 to connections_max - 1. */
 struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row);
-void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place);
+void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place,
+                         u16 origin);
 /* From now on gRPC reads the end.  Returns why we closed the connection, if we did. */
 enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
 /* Lets waiting connections read on if they may, and closes those that are too slow.

@@ -13,6 +13,7 @@
 #ifndef VX_SERVER_RPC_GOVERN_PRIVATE_H
 #define VX_SERVER_RPC_GOVERN_PRIVATE_H
 
+#include "server/base/peer.h"
 #include "server/govern/rpc_govern.h"
 
 #include <pthread.h>
@@ -46,9 +47,10 @@ struct vx_rpc_governor {
     i32 holders;                 /* connections that hold bytes of unfinished messages */
     i32 takers;                  /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;
-    u64 answers;                  /* bytes of answers in the heap, of all */
-    struct vx_rpc_govern *oldest; /* the end of `live` */
-    i32 fresh;                    /* connections that have begun no call */
+    u64 answers;                   /* bytes of answers in the heap, of all */
+    struct vx_rpc_govern *oldest;  /* the end of `live` */
+    i32 fresh;                     /* connections that have begun no call */
+    i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
 };
 
 extern pthread_mutex_t vx_rpc_govern_lock;

@@ -206,27 +206,32 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-/* First choice is a connection that has not completed the preface, second one that has
- * sent nothing since, last one whose bytes wait to be read. */
+/* The claim of a connection without a call to its place.  A client that waits for us, whose
+ * bytes are unread, has more than one that has only completed the preface. */
+static i32 claim_of(const struct vx_rpc_govern *govern)
+{
+    if (has_spoken(govern)) return 2;
+    return govern->meter.preface_left ? 0 : 1;
+}
+
+/* An origin that opens many connections loses its own: a client elsewhere keeps the time
+ * that its network takes.  Of one origin, the connection with the least claim is closed. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 {
-    struct vx_rpc_govern *greeted = NULL, *spoken = NULL, *going = NULL;
-    i32 most = governor->connections_max / FRESH_PART, looks = 0;
+    struct vx_rpc_govern *going = NULL;
+    i32 most = governor->connections_max / FRESH_PART, looks = 0, least = 0, from = 0;
     if (most < FRESH_MIN) most = FRESH_MIN;
     if (governor->fresh <= most) return;
     i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
-    for (struct vx_rpc_govern *one = governor->oldest; one && !going;
-         one = one->previous) {
+    for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
         if (one->meter.calls || one->cut) continue;
         if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
-        if (has_spoken(one))
-            spoken = spoken ? spoken : one;
-        else if (!one->meter.preface_left)
-            greeted = greeted ? greeted : one;
-        else
-            going = one;
+        i32 count = governor->fresh_of[one->origin], claim = claim_of(one);
+        if (going && (count < from || (count == from && claim >= least))) continue;
+        going = one;
+        from = count;
+        least = claim;
     }
-    if (!going) going = greeted ? greeted : spoken;
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
 }
 

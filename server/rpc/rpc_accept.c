@@ -55,11 +55,10 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 struct connection {
     int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
     int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
-    i64 since_ns;
     struct vx_peer peer;          /* (lock) */
     char name[VX_RPC_PEER_BYTES]; /* for the log; set when gRPC has the connection */
-    /* In the silent list, oldest first, or the free list. */
-    struct connection *next, *previous;
+    struct vx_rpc_silent silent;  /* in the list until gRPC has the connection */
+    struct connection *next;      /* in the free list */
 };
 
 struct vx_rpc_accept {
@@ -72,7 +71,8 @@ struct vx_rpc_accept {
     bool running;
 
     /* Used by the accept thread only, except a connection's (lock) fields. */
-    struct connection *rows, *free, *silent_first, *silent_last;
+    struct connection *rows, *free;
+    struct vx_rpc_silents silents;
     i32 rows_count;
     struct vx_rpc_window window; /* window.peers: (lock) */
     struct vx_rpc_governor *governor;
@@ -168,20 +168,9 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 
 /* ------- connections ------- */
 
-static void row_listen(struct vx_rpc_accept *accept, struct connection *row)
+static struct connection *row_of_silent(struct vx_rpc_silent *silent)
 {
-    row->since_ns = vx_clock_ns();
-    row->next = NULL;
-    row->previous = accept->silent_last;
-    *(row->previous ? &row->previous->next : &accept->silent_first) = row;
-    accept->silent_last = row;
-}
-
-static void row_spoke(struct vx_rpc_accept *accept, struct connection *row)
-{
-    *(row->previous ? &row->previous->next : &accept->silent_first) = row->next;
-    *(row->next ? &row->next->previous : &accept->silent_last) = row->previous;
-    row->next = row->previous = NULL;
+    return (struct connection *)((char *)silent - offsetof(struct connection, silent));
 }
 
 static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
@@ -194,7 +183,7 @@ static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
 static void row_end(struct vx_rpc_accept *accept, struct connection *row)
 {
     u64 connection = row->given ? row->peer.connection : 0;
-    if (!row->given) row_spoke(accept, row);
+    if (!row->given) vx_rpc_silent_remove(&accept->silents, &row->silent);
     if (row->given)
         vx_rpc_cut_note(&accept->cuts, row->name, connection,
                         vx_rpc_govern_end(row_govern(accept, row)));
@@ -232,7 +221,7 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
     pthread_mutex_lock(&accept->gate);
     bool gives = heard && !accept->stopping;
     if (gives) {
-        row_spoke(accept, row);
+        vx_rpc_silent_remove(&accept->silents, &row->silent);
         pthread_mutex_lock(&accept->lock);
         row->given = given;
         row->peer.connection = ++accept->connection_last;
@@ -240,7 +229,8 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
         pthread_mutex_unlock(&accept->lock);
         vx_rpc_peer_name(row->fd, &row->peer, row->name);
         vx_rpc_govern_begin(row_govern(accept, row),
-                            (struct vx_rpc_place){given, row->peer.connection});
+                            (struct vx_rpc_place){given, row->peer.connection},
+                            row->peer.origin);
         grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
     }
     pthread_mutex_unlock(&accept->gate);
@@ -270,16 +260,17 @@ static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u
 
 /* ------- accepted ------- */
 
-/* When all entries are taken, the oldest silent connection is closed.  When none is
+/* When all entries are taken, a silent connection is closed.  When none is
  * silent, the one idle longest is closed before the last entries are taken. */
 static void make_room(struct vx_rpc_accept *accept)
 {
     i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
     bool few = left < accept->rows_count / 16 + 1;
-    if (few && !accept->silent_first) vx_rpc_governor_crowded(accept->governor);
-    if (accept->free || !accept->silent_first) return;
+    struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
+    if (few && !least) vx_rpc_governor_crowded(accept->governor);
+    if (accept->free || !least) return;
     count_refused(accept);
-    row_end(accept, accept->silent_first);
+    row_end(accept, row_of_silent(least));
 }
 
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
@@ -299,7 +290,9 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
         close(fd);
         return;
     }
-    row_listen(accept, row);
+    row->silent =
+        (struct vx_rpc_silent){.since_ns = vx_clock_ns(), .origin = peer->origin};
+    vx_rpc_silent_add(&accept->silents, &row->silent);
     /* Edge-triggered: the bytes are only peeked at, and stay in the socket for gRPC. */
     if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
                    (u64)(row - accept->rows)))
@@ -346,7 +339,7 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
     if (!stopping) return false;
     vx_rpc_listeners_close(&accept->listeners); /* this removes them from the epoll set */
     accept->paused_until_ns = 0;
-    while (accept->silent_first) row_end(accept, accept->silent_first);
+    while (accept->silents.first) row_end(accept, row_of_silent(accept->silents.first));
     return closing;
 }
 
@@ -354,11 +347,10 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
 static int run_due(struct vx_rpc_accept *accept)
 {
     i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
-    while (accept->silent_first &&
-           now_ns - accept->silent_first->since_ns >= accept->silence_ns)
-        row_end(accept, accept->silent_first);
-    if (accept->silent_first)
-        next_ns = accept->silent_first->since_ns + accept->silence_ns;
+    const struct vx_rpc_silents *silents = &accept->silents;
+    while (silents->first && now_ns - silents->first->since_ns >= accept->silence_ns)
+        row_end(accept, row_of_silent(silents->first));
+    if (silents->first) next_ns = silents->first->since_ns + accept->silence_ns;
     if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {
         accept->paused_until_ns = 0;
         listeners_hear(accept, EPOLLIN);

@@ -294,6 +294,11 @@ void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners);
 void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners);
 /* The next connection and its peer; -1 and errno when there is none. */
 int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer);
+void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
+
+/* rpc_peer.c */
+/* A peer that the kernel does not report counts as remote. */
+struct vx_peer vx_rpc_peer_of(int fd, bool is_unix);
 /* N of "fd:N", as gRPC names a peer; -1 for anything else. */
 i32 vx_rpc_descriptor_of(const char *peer);
 /* Whether the process that opened the Unix connection has that supplementary group. */
@@ -301,7 +306,21 @@ bool vx_rpc_peer_in_group(int fd, u32 gid);
 /* "192.0.2.7:50312" or "unix uid 1000", for the log. */
 #define VX_RPC_PEER_BYTES 64
 void vx_rpc_peer_name(int fd, const struct vx_peer *peer, char name[VX_RPC_PEER_BYTES]);
-void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
+
+/* rpc_silent.c: connections that have sent nothing, oldest first */
+struct vx_rpc_silent {
+    struct vx_rpc_silent *next, *previous;
+    i64 since_ns;
+    u16 origin; /* struct vx_peer */
+};
+struct vx_rpc_silents {
+    struct vx_rpc_silent *first, *last;
+    i32 of[VX_PEER_ORIGINS];
+};
+void vx_rpc_silent_add(struct vx_rpc_silents *silents, struct vx_rpc_silent *one);
+void vx_rpc_silent_remove(struct vx_rpc_silents *silents, struct vx_rpc_silent *one);
+/* Which one goes for a new connection: of the oldest, one of the origin that has most. */
+struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents);
 
 /* rpc_window.c */
 struct vx_rpc_window {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/33_mlp.h"
+#include "engine/gpu/conv/conv.h"
 #include "kernels/29_weight_tile.h"
 #include "tests/oracle/cases.h"
 
@@ -197,14 +198,32 @@ static const void *norm_run(struct job *job)
     return vx_trial_run(job->rig, &trial) ? out->back : NULL;
 }
 
+/* The engine chooses no tile that does not suit the layer's channels. */
+static const struct vx_jit_wanted *layer_kernel(const struct job *job,
+                                                const struct vx_conv_device_args *layer)
+{
+    const struct vx_conv_problem problem = {.n = layer->n,
+                                            .kernel = {1, 1, 1},
+                                            .v = 1,
+                                            .ci = layer->ci,
+                                            .co = layer->co,
+                                            .type = job->type};
+    const struct vx_jit_wanted *kernel = NULL;
+    while ((kernel = vx_rig_next(job->rig, "conv_masked", kernel))) {
+        const struct vx_conv_choice choice = {VX_CONV_IMPLICIT,
+                                              (i32)(kernel->tile - kernel->spec->tiles)};
+        if (kernel->type == job->type && vx_conv_fits(&problem, &choice, job->rig->caps))
+            return kernel;
+    }
+    return NULL;
+}
+
 static const void *layer_run(struct job *job, const struct vx_conv_device_args *layer,
                              const void *in, i32 in_stride)
 {
-    const struct vx_jit_wanted *kernel = NULL;
+    const struct vx_jit_wanted *kernel = layer_kernel(job, layer);
     struct vx_conv_device_args args = *layer;
     struct vx_trial trial;
-    do kernel = vx_rig_next(job->rig, "conv_masked", kernel);
-    while (kernel && kernel->type != job->type);
     if (!kernel) return NULL;
     vx_trial_init(&trial, kernel, &args);
     label(&trial, job);

@@ -39,7 +39,7 @@ static void setup(void)
     scratch_block = malloc(ARENA_BYTES);
     vx_arena_init(&scratch, scratch_block, ARENA_BYTES);
     vx_config_defaults(&config);
-    peer = (struct vx_peer){1, VX_PEER_LOCAL, 0, 0};
+    peer = (struct vx_peer){.connection = 1, .kind = VX_PEER_LOCAL};
     view = (struct vx_front_view){
         .config = &config, .registry = registry, .tracing = tracing};
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = 2}, "test");
@@ -381,7 +381,10 @@ START_TEST(the_setting_says_who_may_change_them)
     Inference__TraceSettingResponse *trace;
     snprintf(config.client_settings, sizeof config.client_settings, "%s",
              changers[_i].setting);
-    peer = (struct vx_peer){changers[_i].connection, changers[_i].kind, 7, 8};
+    peer = (struct vx_peer){.connection = changers[_i].connection,
+                            .kind = changers[_i].kind,
+                            .uid = 7,
+                            .gid = 8};
     enum vx_code expected = changers[_i].may ? VX_CODE_OK : VX_CODE_PERMISSION_DENIED;
     vx_status st = log_set("log_error", BOOL(0), NULL, BOOL(0), &log);
     ck_assert_int_eq(vx_status_code(st), expected);
@@ -409,7 +412,10 @@ START_TEST(the_log_says_who_changed_them)
     int ends[2];
     ck_assert(!pipe(ends));
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = ends[1]}, "test");
-    peer = (struct vx_peer){77, _i ? VX_PEER_UNIX : VX_PEER_LOCAL, 1234, 5};
+    peer = (struct vx_peer){.connection = 77,
+                            .kind = _i ? VX_PEER_UNIX : VX_PEER_LOCAL,
+                            .uid = 1234,
+                            .gid = 5};
     ck_assert(!log_set("log_warning", BOOL(0), NULL, BOOL(0), &answer).fault);
     VX_LOG(SETTINGS, VX_LOG_TEXT("what", "not shown"));
     VX_LOG(ACCESS, VX_LOG_TEXT("what", "shown"));

@@ -41,13 +41,18 @@ struct vx_rpc_place rig_place(i32 i)
 
 i32 rig_connect(void)
 {
+    return rig_connect_from(0);
+}
+
+i32 rig_connect_from(u16 origin)
+{
     int pair[2];
     ck_assert_int_eq(
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     rig_ours[rig_count] = pair[0];
     rig_theirs[rig_count] = pair[1];
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, rig_count),
-                        rig_place(rig_count));
+                        rig_place(rig_count), origin);
     return rig_count++;
 }
 

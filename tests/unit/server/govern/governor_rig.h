@@ -22,6 +22,7 @@ void rig_open(u64 arena_bytes);
 void rig_close(void);
 /* The number of a new connection. */
 i32 rig_connect(void);
+i32 rig_connect_from(u16 origin);
 /* No time limit gives its bytes back within RIG_HELD_NS, however slow the test is. */
 #define RIG_HELD_NS (30 * VX_NS_PER_S)
 void rig_hold_time(i32 i);

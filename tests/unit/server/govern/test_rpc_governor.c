@@ -200,6 +200,30 @@ START_TEST(of_fresh_connections_the_least_goes)
 }
 END_TEST
 
+/* Of 513 connections those of the origin that has most go, though others are older and
+ * have sent nothing since the preface. */
+START_TEST(of_fresh_connections_the_crowd_goes)
+{
+    enum { FIRST, SECOND, CROWD, OTHER };
+    static const u16 origins[] = {FIRST, SECOND, SECOND, CROWD, OTHER};
+    rig_open(0);
+    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2; i++) {
+        rig_connect_from(i < (i32)VX_COUNT(origins) ? origins[i] : CROWD);
+        make(i, i == 3 ? SPOKEN : GREETED);
+    }
+    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 4; i++) {
+        rig_connect_from(OTHER);
+        make(rig_count - 1, GREETED);
+    }
+    for (i32 i = 0; i < 5; i++)
+        ck_assert_msg(!rig_is_closed(i), "connection %d of origin %d", i, origins[i]);
+    i32 closed = 0;
+    for (i32 i = 5; i < RIG_CONNECTIONS_MAX / 2; i++) closed += rig_is_closed(i);
+    ck_assert_int_eq(closed, RIG_CONNECTIONS_MAX / 4);
+    rig_close();
+}
+END_TEST
+
 /* ------- parts of the arena ------- */
 
 START_TEST(arena_has_a_part_for_each)
@@ -228,7 +252,7 @@ START_TEST(arena_has_a_part_for_each)
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 0));
     vx_rpc_govern_give(rig_place(0), 1200);
     ck_assert(vx_rpc_govern_take(rig_place(3), 1200));
-    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0), 0);
     rig_close();
 }
 END_TEST
@@ -242,7 +266,7 @@ START_TEST(an_ended_connection_is_known_as_such)
     ck_assert(!vx_rpc_govern_lives((struct vx_rpc_place){rig_place(0).descriptor, 0}));
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 0));
     ck_assert(!vx_rpc_govern_lives(rig_place(0)));
-    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0), 0);
     ck_assert(vx_rpc_govern_lives(rig_place(0)));
     rig_close();
 }
@@ -273,7 +297,7 @@ START_TEST(answers_that_nobody_reads_are_bounded)
     vx_rpc_govern_answer_give(rig_place(1), 8 * MB); /* its call ends later: no effect */
     ck_assert(vx_rpc_govern_answer_take(rig_place(5), 8 * MB));
     ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
-    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 1), rig_place(1));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 1), rig_place(1), 0);
     rig_close();
 }
 END_TEST
@@ -393,6 +417,7 @@ int main(void)
     tcase_add_test(tests, ended_calls_keep_no_place);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
+    tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);

@@ -87,7 +87,7 @@ START_TEST(calls_that_never_arrive_are_their_own)
     vx_rpc_governor_turn(rig_governor, vx_clock_ns() + RIG_HELD_NS + 20 * VX_NS_PER_S);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, good)->unseen, 0);
     ck_assert_int_eq(vx_rpc_governor_row(rig_governor, many)->unseen, 0);
-    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, cut), rig_place(cut));
+    vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, cut), rig_place(cut), 0);
     rig_close();
 }
 END_TEST

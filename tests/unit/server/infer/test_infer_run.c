@@ -246,7 +246,8 @@ START_TEST(a_region_that_a_worker_lost_is_refused_from_then_on)
     int object = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert_int_ge(object, 0);
     ck_assert(!ftruncate(object, 4096));
-    struct vx_peer peer = {1, VX_PEER_UNIX, geteuid(), getegid()};
+    struct vx_peer peer = {
+        .connection = 1, .kind = VX_PEER_UNIX, .uid = geteuid(), .gid = getegid()};
     const struct vx_region_wanted wanted = {.name = "r", .key = key, .bytes = 4096};
     struct vx_why why = {""};
     vx_status st = vx_regions_add_system(infer->regions, &peer, &wanted, &why);

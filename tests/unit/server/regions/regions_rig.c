@@ -190,7 +190,10 @@ void rig_tear_down(void)
 
 struct vx_peer rig_peer(u64 connection)
 {
-    return (struct vx_peer){connection, VX_PEER_UNIX, geteuid(), getegid()};
+    return (struct vx_peer){.connection = connection,
+                            .kind = VX_PEER_UNIX,
+                            .uid = geteuid(),
+                            .gid = getegid()};
 }
 
 const char *rig_object(const char *name, u64 bytes)

@@ -96,7 +96,7 @@ START_TEST(on_a_unix_socket_the_mode_says_who_may)
                                                      : VX_CODE_PERMISSION_DENIED);
             vx_regions_remove(rig_regions, &peer, VX_REGION_SYSTEM, "");
         }
-        struct vx_peer root = {2, VX_PEER_UNIX, 0, 0};
+        struct vx_peer root = {.connection = 2, .kind = VX_PEER_UNIX, .uid = 0, .gid = 0};
         ck_assert(!vx_regions_add_system(rig_regions, &root, &wanted, &rig_why).fault);
     }
     close(fd);

@@ -42,7 +42,11 @@ START_TEST(groups_beside_its_own_count)
         printf("SKIPPED groups of peers: not root\n");
         return;
     }
-    struct vx_peer has = {1, VX_PEER_UNIX, 4001, 4002}, has_not = has;
+    struct vx_peer has = {.connection = 1,
+                          .kind = VX_PEER_UNIX,
+                          .uid = 4001,
+                          .gid = 4002},
+                   has_not = has;
     has_not.connection = 2;
     ck_assert_int_eq(add_as(has, 0060, 4003, RIG_GROUP), VX_CODE_OK);
     ck_assert_int_eq(add_as(has_not, 0060, 4003, RIG_GROUP), VX_CODE_PERMISSION_DENIED);
@@ -58,9 +62,12 @@ START_TEST(users_of_another_namespace_may_nothing)
         printf("SKIPPED users of another namespace: not root\n");
         return;
     }
-    struct vx_peer one = {1, VX_PEER_UNIX, 4001, 4002};
-    struct vx_peer user = {1, VX_PEER_UNIX, 65534, 4002};
-    struct vx_peer group = {1, VX_PEER_UNIX, 4001, 65534};
+    struct vx_peer one = {
+        .connection = 1, .kind = VX_PEER_UNIX, .uid = 4001, .gid = 4002};
+    struct vx_peer user = {
+        .connection = 1, .kind = VX_PEER_UNIX, .uid = 65534, .gid = 4002};
+    struct vx_peer group = {
+        .connection = 1, .kind = VX_PEER_UNIX, .uid = 4001, .gid = 65534};
     ck_assert_int_eq(add_as(user, 0666, 65534, 4002), VX_CODE_PERMISSION_DENIED);
     ck_assert_int_eq(add_as(group, 0666, 4003, 65534), VX_CODE_PERMISSION_DENIED);
     ck_assert_int_eq(add_as(one, 0666, 4003, 65534), VX_CODE_PERMISSION_DENIED);
@@ -87,8 +94,10 @@ START_TEST(an_object_with_a_list_is_its_owners)
     if (fsetxattr(fd, "system.posix_acl_access", &list, sizeof list, 0)) {
         printf("SKIPPED lists of users: this kernel's shared memory has none: %m\n");
     } else {
-        struct vx_peer other = {1, VX_PEER_UNIX, 4001, 4002};
-        struct vx_peer owner = {1, VX_PEER_UNIX, geteuid(), getegid()};
+        struct vx_peer other = {
+            .connection = 1, .kind = VX_PEER_UNIX, .uid = 4001, .gid = 4002};
+        struct vx_peer owner = {
+            .connection = 1, .kind = VX_PEER_UNIX, .uid = geteuid(), .gid = getegid()};
         vx_status st = vx_regions_add_system(rig_regions, &other, &wanted, &rig_why);
         ck_assert_int_eq(vx_status_code(st), VX_CODE_PERMISSION_DENIED);
         if (!geteuid()) {

@@ -4,15 +4,19 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "server/rpc/rpc_private.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/rpc/rpc_harness.h"
 
+#include <arpa/inet.h>
 #include <grp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct {
@@ -49,6 +53,76 @@ static struct rpc_server *server_open(char *file, size_t room)
     return rpc_server_open(
         &(struct rpc_server_options){.address = list, .on_call = on_call});
 }
+
+/* Over TCP an origin is an address; two connections of the test's own, to a listener. */
+static u16 origin_from(int listener, const struct sockaddr_in *to, const char *from)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    ck_assert_int_eq(inet_pton(AF_INET, from, &here.sin_addr), 1);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(client, (const struct sockaddr *)&here, sizeof here), 0);
+    ck_assert_int_eq(connect(client, (const struct sockaddr *)to, sizeof *to), 0);
+    int ours = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    ck_assert_int_ge(ours, 0);
+    u16 origin = vx_rpc_peer_of(ours, false).origin;
+    ck_assert_uint_lt(origin, VX_PEER_ORIGINS);
+    close(ours);
+    close(client);
+    return origin;
+}
+
+START_TEST(an_origin_is_an_address_or_a_process)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), pair[2];
+    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(listen(listener, 4), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+    u16 first = origin_from(listener, &at, "127.0.0.1");
+    ck_assert_uint_eq(origin_from(listener, &at, "127.0.0.1"), first);
+    ck_assert_uint_ne(origin_from(listener, &at, "127.0.0.2"), first);
+    ck_assert_uint_ne(origin_from(listener, &at, "127.1.0.1"), first);
+    close(listener);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    u16 own = vx_rpc_peer_of(pair[0], true).origin;
+    ck_assert_uint_eq(vx_rpc_peer_of(pair[1], true).origin, own);
+    close(pair[0]);
+    close(pair[1]);
+    pid_t child = fork();
+    if (!child) { /* its own pair has its own credentials */
+        bool same = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) ||
+                    vx_rpc_peer_of(pair[0], true).origin == own;
+        _exit(same);
+    }
+    int code = 1;
+    ck_assert_int_eq(waitpid(child, &code, 0), child);
+    ck_assert_int_eq(code, 0);
+}
+END_TEST
+
+/* Which silent connection goes: of the oldest, the first of the origin that has most. */
+START_TEST(of_silent_connections_the_crowd_goes)
+{
+    static const u16 origins[] = {7, 3, 5, 3, 5, 3};
+    static struct vx_rpc_silents silents;
+    struct vx_rpc_silent all[VX_COUNT(origins)];
+    ck_assert_ptr_null(vx_rpc_silent_least(&silents));
+    for (size_t i = 0; i < VX_COUNT(origins); i++) {
+        all[i] = (struct vx_rpc_silent){.origin = origins[i]};
+        vx_rpc_silent_add(&silents, &all[i]);
+    }
+    static const i32 order[] = {1, 2, 0, 3, 4, 5}; /* of as many, the older one */
+    for (size_t i = 0; i < VX_COUNT(order); i++) {
+        struct vx_rpc_silent *least = vx_rpc_silent_least(&silents);
+        ck_assert_msg(least == &all[order[i]], "%zu: %d", i, (int)(least - all));
+        vx_rpc_silent_remove(&silents, least);
+    }
+    ck_assert_ptr_null(silents.first);
+    ck_assert_ptr_null(silents.last);
+}
+END_TEST
 
 START_TEST(groups_are_the_kernels_word)
 {
@@ -123,6 +197,8 @@ int main(void)
     TCase *tests = tcase_create("rpc_peers");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, groups_are_the_kernels_word);
+    tcase_add_test(tests, an_origin_is_an_address_or_a_process);
+    tcase_add_test(tests, of_silent_connections_the_crowd_goes);
     tcase_add_test(tests, any_thread_may_ask);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
