@@ -9,7 +9,9 @@ import contextlib
 import csv
 import os
 import pathlib
+import platform
 import re
+import shutil
 import subprocess
 import time
 
@@ -22,7 +24,7 @@ FOLDER = pathlib.Path(os.environ.get(
     "VX_PERF_ANALYZER", pathlib.Path(__file__).resolve().parents[2] / "build" / "perf-analyzer"))
 PROGRAM = FOLDER / "bin" / "perf_analyzer"
 CHANNELS = 16
-# Nothing is in flight and no request thread exists for so long: it has lost count.
+# Nothing is in flight and no request thread waits for so long: it has lost count.
 SILENT_SECONDS = 30
 STAGES = {"queue": "Server Queue", "compute_input": "Server Compute Input",
           "compute_infer": "Server Compute Infer", "compute_output": "Server Compute Output"}
@@ -81,19 +83,39 @@ def mixed(daemon, tmp_path_factory):
                      "848,4000,8600", "--count", "9")
 
 
-def has_requests(pid):
-    """Request threads have the program's name, as the main thread has; gRPC names its own."""
-    names = []
+NANOSLEEP = {"x86_64": "230"}.get(platform.machine())  # clock_nanosleep; it runs on x86_64 only
+
+
+def threads(pid):
+    """(name, number of the system call it is in) of each; "running" in place of the number."""
+    found = []
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # the process ends meanwhile
-            names.append((task / "comm").read_text())
-    return names.count("perf_analyzer\n") > 1
+            call = (task / "syscall").read_text().split()
+            found.append(((task / "comm").read_text().strip(), call[0] if call else "running"))
+    return found
+
+
+def has_requests(pid):
+    """Request threads have the program's name, as the main thread has; gRPC names its own.  One
+    that sleeps until its next request is due waits for no answer."""
+    own = [call for name, call in threads(pid) if name == "perf_analyzer"]
+    return len(own) - own.count(NANOSLEEP) > 0
+
+
+def stacks(pid):
+    """Where all its threads are, for a failure's report."""
+    if not shutil.which("gdb"):
+        return f"threads and their system calls: {threads(pid)}"
+    return subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 12"],
+                          capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 def run_program(daemon, arguments):
-    """Its CompletedProcess, or None when it has lost count of its requests: now and then its
+    """Its CompletedProcess, or None when it has lost count of its requests: in one run of 600 its
     threads have ended, no connection has a byte to send or to read, and its main thread sleeps for
-    ever (seen with gdb, in the open loop).  A request that never ended would have a thread."""
+    ever (seen with gdb, in the open loop).  A request that never ended would have a thread that
+    waits for it."""
     with subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
         silent = 0
@@ -108,8 +130,10 @@ def run_program(daemon, arguments):
             if silent == SILENT_SECONDS:
                 process.kill()
                 return None
+        where = stacks(process.pid)
         process.kill()
-        raise subprocess.TimeoutExpired(arguments, PATIENCE, process.communicate()[0])
+        out = f"{process.communicate()[0]}\n{where}"
+        raise subprocess.TimeoutExpired(arguments, PATIENCE, out)
 
 
 class Report:
