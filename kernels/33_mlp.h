@@ -21,8 +21,9 @@
  *          those that exist are read; VX_STAGES of the ring.
  * Cost     flops 2*N*H*(Ci + Co); bytes 2*N*(Ci + 2*Co) and, from the second-level cache, all
  *          weights for each tile.
- * Limits   sm_90a; VX_MLP_NARROW < Ci <= VX_MLP_CI, Co <= VX_TILE_CO, multiples of VX_CHANNELS_UNIT; H a
- *          multiple of VX_MLP_HIDDEN, none of it padding.
+ * Limits   sm_90a; VX_MLP_NARROW < Ci <= VX_MLP_CI, Co <= VX_TILE_CO, multiples of
+ *          VX_CHANNELS_UNIT; H a multiple of VX_MLP_HIDDEN up to VX_MLP_HIDDEN_MAX, none of
+ *          it padding.
  * Order    as layer norm (12_norm.h), then as a convolution of one offset, twice.
  * Oracle   33_mlp_ref.c; tests/oracle also compares all bits with the three launches.
  * Source   Dao 2023 (FlashAttention-2: one product's result as the next one's operand in
@@ -36,9 +37,10 @@
 #include "kernels/06_conv_masked.h"
 #include "kernels/12_norm.h"
 
-#define VX_MLP_ROWS   128
-#define VX_MLP_HIDDEN 64 /* columns that are in work at a time */
-#define VX_MLP_NARROW 64 /* rows of so few channels have fewer lanes in layer norm */
+#define VX_MLP_ROWS       128
+#define VX_MLP_HIDDEN     64   /* columns that are in work at a time */
+#define VX_MLP_HIDDEN_MAX 3072 /* their biases stay in shared memory */
+#define VX_MLP_NARROW     64 /* rows of so few channels have fewer lanes in layer norm */
 
 /* The three launches that it stands for.  Only the first layer's `in` is read and only the
  * last one's `out` is written: the tensors in between may be NULL. */

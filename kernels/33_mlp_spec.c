@@ -27,14 +27,16 @@ static int32_t threads(const struct vx_tile *tile)
     return 384;
 }
 
-/* The rows of a tile, and the ring of weights. */
+/* The rows of a tile, the ring of weights, and the hidden columns' biases; with the widest
+ * tile all of a processor's memory. */
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;
     const int32_t up = t[CI] / 64 * VX_MLP_HIDDEN * LINE, down = t[CO] * LINE;
     (void)type;
     return t[CI] / 64 * VX_MLP_ROWS * LINE + t[STAGES] * (up > down ? up : down) +
-           VX_STREAM_SLABS_BYTES + VX_MLP_ROWS * NORM + BARRIERS;
+           VX_STREAM_SLABS_BYTES + VX_MLP_ROWS * NORM + BARRIERS +
+           VX_MLP_HIDDEN_MAX * (int32_t)sizeof(float);
 }
 
 static bool fits(const struct vx_tile *tile, enum vx_number type,
@@ -55,7 +57,8 @@ static struct vx_grid grid(const struct vx_tile *tile, const void *args_given)
 
 const struct vx_tile *vx_mlp_tile(int32_t ci, int32_t hidden, int32_t co)
 {
-    if (ci <= VX_MLP_NARROW || hidden % VX_MLP_HIDDEN) return NULL;
+    if (ci <= VX_MLP_NARROW) return NULL;
+    if (hidden % VX_MLP_HIDDEN || hidden > VX_MLP_HIDDEN_MAX) return NULL;
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
         if (ci <= tiles[i].values[CI] && co <= tiles[i].values[CO]) return &tiles[i];
     return NULL;

@@ -112,27 +112,18 @@ VX_DEVICE int64_t feed_stride(const struct feed *feed)
     return vx_row_vectors(feed->args->in_stride, feed->args->cp);
 }
 
-/* This lane's vectors of rows that lie one behind the other. */
-struct feed_rows {
-    const struct vx_words4 *first;
-    int32_t stride, count; /* of vectors; of rows that exist */
-};
-
-VX_DEVICE struct feed_rows rows_from(const struct feed *feed, int64_t row)
+/* This lane's vectors of a batch of rows.  Every address exists: where a row or a vector does
+ * not, another one's is read, so that no load waits for a branch.  A row behind the last one
+ * is not used; channels from C on count as 0. */
+VX_DEVICE void batch_load(const struct feed *feed, int64_t row,
+                          struct vx_words4 words[BATCH])
 {
-    const int64_t left = feed->args->n - row;
-    struct feed_rows rows;
-    rows.stride = (int32_t)feed_stride(feed);
-    rows.first =
-        (const struct vx_words4 *)feed->args->in + row * rows.stride + feed->vector;
-    rows.count = left < BATCH ? (int32_t)left : BATCH;
-    if (feed->vector >= feed->vectors) rows.count = 0;
-    return rows;
-}
-
-VX_DEVICE struct vx_words4 feed_load(const struct feed_rows *rows, const int32_t i)
-{
-    return i < rows->count ? rows->first[i * rows->stride] : vx_vector_zero();
+    const int64_t left = feed->args->n - row, stride = feed_stride(feed);
+    const uint32_t vector = feed->vector < feed->vectors ? feed->vector : 0;
+    const struct vx_words4 *first = (const struct vx_words4 *)feed->args->in + vector;
+    if (left > 0) first += row * stride;
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) words[i] = first[i < left ? i * stride : 0];
 }
 
 /* Two lanes divide their rows and add what they have of them. */
@@ -163,18 +154,19 @@ VX_DEVICE float batch_sum(float *sums, uint32_t lanes)
 VX_DEVICE struct norm_row batch_measure(const struct feed *feed, int64_t row)
 {
     const int32_t channel = (int32_t)feed->vector * VX_LANES, c = feed->args->c;
-    const struct feed_rows rows = rows_from(feed, row);
+    struct vx_words4 words[BATCH];
     struct norm_row norm;
     float sums[BATCH];
+    batch_load(feed, row, words);
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) sums[i] = norm_sum(feed_load(&rows, i), channel, c);
+    for (int i = 0; i < BATCH; i++) sums[i] = norm_sum(words[i], channel, c);
     norm.mean = batch_sum(sums, feed->lanes) / (float)c;
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const uint32_t lane = (vx_lane() & 16u) + (uint32_t)i;
         const float mean =
             vx_float_of_bits(vx_shuffle(vx_bits_of_float(norm.mean), lane));
-        sums[i] = norm_squares(feed_load(&rows, i), channel, c, mean);
+        sums[i] = norm_squares(words[i], channel, c, mean);
     }
     const float squares = batch_sum(sums, feed->lanes) / (float)c;
     norm.scale = 1.0f / vx_sqrt(squares + feed->args->eps);
@@ -242,9 +234,20 @@ VX_DEVICE void residual_fetch(const struct vx_conv_device_args *down, int64_t ti
     }
 }
 
+/* Sends for the hidden columns' biases; they are there with the first tile's rows. */
+VX_DEVICE void biases_send(const struct mlp *mlp, uint32_t warp)
+{
+    const struct vx_conv_device_args *up = &mlp->args->up;
+    if (!mlp->biases) return;
+    for (int32_t i = (int32_t)(warp * 32 + vx_lane()) * 4; i < up->co;
+         i += NORM_WARPS * 32 * 4)
+        vx_copy_async(vx_shared_address(mlp->biases + i * 4), up->bias + i, 1);
+}
+
 VX_DEVICE void mlp_feed(const struct mlp *mlp, uint32_t warp, char *shared)
 {
     const struct feed feed = feed_of(mlp, warp, shared);
+    biases_send(mlp, warp);
     for (uint32_t round = 0; mlp_tile(mlp, round) < mlp->tiles; round++) {
         const int64_t tile_row = (int64_t)mlp_tile(mlp, round) * VX_MLP_ROWS;
         if (feed.args->c) rows_measure(&feed, tile_row);

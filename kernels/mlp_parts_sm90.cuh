@@ -35,6 +35,7 @@
 #define SLABS_AT     (RING_AT + VX_STAGES * RING_BYTES)
 #define NORMS_AT     (SLABS_AT + VX_STREAM_SLABS_BYTES)
 #define BARRIERS_AT  (NORMS_AT + VX_MLP_ROWS * 8)
+#define BIASES_AT    (BARRIERS_AT + 256) /* of the hidden columns */
 #define HIDDEN_SUMS  (VX_MLP_HIDDEN / 2) /* of a thread */
 
 #define NORM_WARPS 3
@@ -45,6 +46,7 @@ static_assert(VX_LAYER_NORM_UNIT == VX_LANES, "a lane of layer norm has one vect
 struct mlp {
     const struct vx_mlp_args *args;
     struct ring ring;
+    char *biases; /* in shared memory; NULL = there are none */
     uint32_t rows, rows_full, rows_empty;
     uint32_t tiles, blocks, chunks; /* of rows; of channels; of hidden columns */
 };

@@ -7,9 +7,9 @@
 
 /* From so many rows on a run is one kernel: with fewer, blocks of 128 rows leave most
  * processors without work, while the layers by themselves are divided by columns, too.
- * Measured (H200, four runs of 256 to 1024 to 256 channels): 205 us for 320 at 16,000 rows,
- * and 187 us by themselves at 8,000, where one kernel takes as long as for 16,000. */
-#define ROWS_MIN 16000
+ * Measured (H200, four runs of 256 to 1024 to 256 channels), us as one kernel and by
+ * themselves: 178 and 164 at 4,000 rows, 180 and 190 at 8,000, 188 and 339 at 16,000. */
+#define ROWS_MIN 8000
 
 /* True if `reader` is the only one that reads what a launch writes, as its first input. */
 static bool read_by(const struct vx_plan *plan, i32 launch, i32 reader)

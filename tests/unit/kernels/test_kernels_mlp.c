@@ -142,6 +142,8 @@ START_TEST(test_tiles)
     ck_assert_ptr_null(vx_mlp_tile(64, 64, 64));
     ck_assert_ptr_null(vx_mlp_tile(272, 64, 16));
     ck_assert_ptr_null(vx_mlp_tile(128, 80, 16));
+    ck_assert(vx_mlp_tile(128, VX_MLP_HIDDEN_MAX, 16) == small);
+    ck_assert_ptr_null(vx_mlp_tile(128, VX_MLP_HIDDEN_MAX + VX_MLP_HIDDEN, 16));
     ck_assert_ptr_null(vx_mlp_tile(128, 64, 272));
 }
 END_TEST
