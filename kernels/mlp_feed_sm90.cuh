@@ -150,6 +150,12 @@ VX_DEVICE float batch_sum(float *sums, uint32_t lanes)
     return sums[0];
 }
 
+/* The compiler keeps the words, not the twice as many numbers that it made of them. */
+VX_DEVICE void words_keep(struct vx_words4 *words)
+{
+    asm volatile("" : "+r"(words->x), "+r"(words->y), "+r"(words->z), "+r"(words->w));
+}
+
 /* Mean and scale of the rows of a batch; lane l has those of row l % 8 of its group. */
 VX_DEVICE struct norm_row batch_measure(const struct feed *feed, int64_t row)
 {
@@ -164,6 +170,7 @@ VX_DEVICE struct norm_row batch_measure(const struct feed *feed, int64_t row)
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const uint32_t lane = (vx_lane() & 16u) + (uint32_t)i;
+        words_keep(&words[i]);
         const float mean =
             vx_float_of_bits(vx_shuffle(vx_bits_of_float(norm.mean), lane));
         sums[i] = norm_squares(words[i], channel, c, mean);
@@ -241,7 +248,7 @@ VX_DEVICE void biases_send(const struct mlp *mlp, uint32_t warp)
     if (!mlp->biases) return;
     for (int32_t i = (int32_t)(warp * 32 + vx_lane()) * 4; i < up->co;
          i += NORM_WARPS * 32 * 4)
-        vx_copy_async(vx_shared_address(mlp->biases + i * 4), up->bias + i, 1);
+        vx_copy_async(mlp->biases + (uint32_t)i * 4, up->bias + i, 1);
 }
 
 VX_DEVICE void mlp_feed(const struct mlp *mlp, uint32_t warp, char *shared)

@@ -46,8 +46,8 @@ static_assert(VX_LAYER_NORM_UNIT == VX_LANES, "a lane of layer norm has one vect
 struct mlp {
     const struct vx_mlp_args *args;
     struct ring ring;
-    char *biases; /* in shared memory; NULL = there are none */
     uint32_t rows, rows_full, rows_empty;
+    uint32_t biases; /* 0 = there are none */
     uint32_t tiles, blocks, chunks; /* of rows; of channels; of hidden columns */
 };
 

@@ -107,11 +107,14 @@ VX_DEVICE void hidden_finish(const struct mlp *mlp, uint32_t chunk,
 {
     const struct vx_conv_device_args *up = &mlp->args->up;
     if (mlp->biases) {
-        const float *bias =
-            (const float *)mlp->biases + chunk * VX_MLP_HIDDEN + 2 * (vx_lane() % 4);
+        const uint32_t bias =
+            mlp->biases + (chunk * VX_MLP_HIDDEN + 2 * (vx_lane() % 4)) * 4;
 #pragma unroll
         for (int j = 0; j < HIDDEN_SUMS / 4; j++) {
-            const float first = bias[8 * j], second = bias[8 * j + 1];
+            float first, second;
+            asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
+                         : "=f"(first), "=f"(second)
+                         : "r"(bias + (uint32_t)j * 32));
             hidden[4 * j] += first, hidden[4 * j + 1] += second;
             hidden[4 * j + 2] += first, hidden[4 * j + 3] += second;
         }
@@ -213,7 +216,7 @@ VX_DEVICE void mlp_open(struct mlp *mlp, const struct vx_mlp_args *args, char *s
 {
     const uint32_t base = vx_shared_address(shared);
     mlp->args = args;
-    mlp->biases = args->up.bias ? shared + BIASES_AT : 0;
+    mlp->biases = args->up.bias ? base + BIASES_AT : 0;
     mlp->rows = base;
     mlp->ring.stages = base + RING_AT;
     mlp->ring.full = base + BARRIERS_AT;
