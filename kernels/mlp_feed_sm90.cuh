@@ -200,7 +200,8 @@ VX_DEVICE void rows_send(const struct mlp *mlp, const struct feed *feed, int64_t
     if (feed->vector < 8 * mlp->blocks)
         for (uint32_t first = feed->first; first < VX_MLP_ROWS; first += feed->step)
 #pragma unroll 4
-            for (uint32_t row = first; row < first + BATCH; row++) {
+            for (uint32_t i = 0; i < BATCH; i++) {
+                const uint32_t row = first + i;
                 const int64_t at = tile_row + row;
                 const int64_t from = at < feed->args->n ? at * feed_stride(feed) : 0;
                 vx_copy_async(feed_place(mlp, feed, row), in + from,
@@ -219,10 +220,10 @@ VX_DEVICE void rows_norm(const struct mlp *mlp, const struct feed *feed)
     affine.activation = VX_ACTIVATION_NONE;
     for (uint32_t first = feed->first; first < VX_MLP_ROWS; first += feed->step)
 #pragma unroll 4
-        for (uint32_t row = first; row < first + BATCH; row++) {
-            const uint32_t place = feed_place(mlp, feed, row);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            const uint32_t place = feed_place(mlp, feed, first + i);
             vx_store_shared4(place, norm_apply(feed->args, vx_load_shared4(place),
-                                               channel, feed->norms[row], &affine));
+                                               channel, feed->norms[first + i], &affine));
         }
 }
 
@@ -245,10 +246,10 @@ VX_DEVICE void residual_fetch(const struct vx_conv_device_args *down, int64_t ti
 VX_DEVICE void biases_send(const struct mlp *mlp, uint32_t warp)
 {
     const struct vx_conv_device_args *up = &mlp->args->up;
-    if (!mlp->biases) return;
+    if (!up->bias) return;
     for (int32_t i = (int32_t)(warp * 32 + vx_lane()) * 4; i < up->co;
          i += NORM_WARPS * 32 * 4)
-        vx_copy_async(mlp->biases + (uint32_t)i * 4, up->bias + i, 1);
+        vx_copy_async(mlp->rows + BIASES_AT + (uint32_t)i * 4, up->bias + i, 1);
 }
 
 VX_DEVICE void mlp_feed(const struct mlp *mlp, uint32_t warp, char *shared)

@@ -47,7 +47,6 @@ struct mlp {
     const struct vx_mlp_args *args;
     struct ring ring;
     uint32_t rows, rows_full, rows_empty;
-    uint32_t biases; /* 0 = there are none */
     uint32_t tiles, blocks, chunks; /* of rows; of channels; of hidden columns */
 };
 

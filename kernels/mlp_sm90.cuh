@@ -106,9 +106,9 @@ VX_DEVICE void hidden_finish(const struct mlp *mlp, uint32_t chunk,
                              float hidden[HIDDEN_SUMS])
 {
     const struct vx_conv_device_args *up = &mlp->args->up;
-    if (mlp->biases) {
+    if (up->bias) {
         const uint32_t bias =
-            mlp->biases + (chunk * VX_MLP_HIDDEN + 2 * (vx_lane() % 4)) * 4;
+            mlp->rows + BIASES_AT + (chunk * VX_MLP_HIDDEN + 2 * (vx_lane() % 4)) * 4;
 #pragma unroll
         for (int j = 0; j < HIDDEN_SUMS / 4; j++) {
             float first, second;
@@ -216,7 +216,6 @@ VX_DEVICE void mlp_open(struct mlp *mlp, const struct vx_mlp_args *args, char *s
 {
     const uint32_t base = vx_shared_address(shared);
     mlp->args = args;
-    mlp->biases = args->up.bias ? base + BIASES_AT : 0;
     mlp->rows = base;
     mlp->ring.stages = base + RING_AT;
     mlp->ring.full = base + BARRIERS_AT;
