@@ -18,10 +18,10 @@ def call_hook(name, result, arguments):
     """Lines that call a hook; its result is %r."""
     begin = "" if result == "void" else "%r = "
     return (
-        f"%t = load ptr, ptr {HOOKS_VARIABLE}\n"
-        f"%p = getelementptr ptr, ptr %t, i64 {HOOKS.index(name)}\n"
-        f"%f = load ptr, ptr %p\n"
-        f"{begin}call {result} %f({arguments})"
+        f"%.t = load ptr, ptr {HOOKS_VARIABLE}\n"
+        f"%.p = getelementptr ptr, ptr %.t, i64 {HOOKS.index(name)}\n"
+        f"%.f = load ptr, ptr %.p\n"
+        f"{begin}call {result} %.f({arguments})"
     )
 
 
