@@ -29,7 +29,7 @@
 
 #define FILL_DEFAULT 0.47 /* pairs / (N*V) of surfaces */
 
-enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA };
+enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, MULTIPLY };
 
 /* How many rows a tile computes for each row that has the offset; fitted to measured
  * counts.  The waste is large while there are fewer rows than different masks; it falls
@@ -61,7 +61,7 @@ static f64 offsets_run(const struct vx_conv_problem *problem,
 static f64 flops_per_ns(const struct vx_conv_problem *problem, const struct vx_tile *tile)
 {
     if (problem->type == VX_NUMBER_F32) return FMA_FLOPS_PER_NS;
-    if (tile->values[WGMMA]) return WGMMA_FLOPS_PER_NS;
+    if (tile->values[MULTIPLY] != VX_MULTIPLY_MMA) return WGMMA_FLOPS_PER_NS;
     return problem->type == VX_NUMBER_TF32 ? MMA_FLOPS_PER_NS / 2 : MMA_FLOPS_PER_NS;
 }
 
@@ -118,7 +118,7 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     i64 tiles_co = (problem->co + t[TILE_CO] - 1) / t[TILE_CO];
     f64 tiles = (f64)(tiles_n * tiles_co) * groups;
     f64 stages = offsets_run(problem, choice, tile) / groups * problem->ci / t[TILE_CI];
-    if (t[WGMMA] == 2) {
+    if (t[MULTIPLY] == VX_MULTIPLY_STREAM) {
         if (problem->ci % t[TILE_CI])
             stages += offsets_run(problem, choice, tile) / groups;
         return LAUNCH_NS + stream_ns(tile, tiles, stages, processors) / speed +
@@ -131,7 +131,7 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 shared = spec->shared(tile, problem->type) + 20000.0;
     f64 resident = larger(1, (f64)(i64)(caps->shared_processor / shared));
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);
-    f64 depth = t[STAGES] - (t[WGMMA] ? 2 : 1);
+    f64 depth = t[STAGES] - (t[MULTIPLY] != VX_MULTIPLY_MMA ? 2 : 1);
     f64 rounds = (f64)(i64)((busy + resident - 1) / resident);
     /* The larger bound counts: in `through` the blocks of a processor compete for it, in
      * `alone` each block waits for its own stages. */
