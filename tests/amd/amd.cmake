@@ -36,3 +36,5 @@ endfunction()
 
 vx_amd_test(NAME test_amd_faults SECONDS 6)
 vx_amd_test(NAME test_amd_matrix SECONDS 4)
+vx_amd_test(NAME test_amd_kernels SECONDS 10)
+vx_amd_test(NAME test_amd_standin SECONDS 2)

@@ -5,7 +5,8 @@
 
 #include "tests/amd/faults.h"
 
-#define KERNEL(name_) VX_KERNEL(AMD_FAULT_THREADS, 1) name_(const struct amd_fault_args args)
+#define KERNEL(name_)                                                                    \
+    VX_KERNEL(AMD_FAULT_THREADS, 1) name_(const struct amd_fault_args args)
 
 VX_DEVICE uint32_t far_thread(void)
 {
@@ -65,7 +66,8 @@ KERNEL(two_barriers)
 /* How many lanes of the wave said yes. */
 KERNEL(wave_count)
 {
-    args.out[vx_thread()] = (uint32_t)vx_count_bits64(vx_ballot(args.in[vx_thread()] & 1));
+    args.out[vx_thread()] =
+        (uint32_t)vx_count_bits64(vx_ballot(args.in[vx_thread()] & 1));
 }
 
 /* The same by 32 lanes, as if every wave had so many: wrong where it has 64. */

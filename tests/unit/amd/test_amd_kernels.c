@@ -168,9 +168,9 @@ START_TEST(test_order)
     device_open(_i);
     for (u32 i = 0; i < N; i++) masks[i] = i * 2654435761u >> 5 & (i % 3 ? ~0u : 0x1ffu);
     struct sort here = sort_of(masks, keys, rows, counts);
-    struct sort there = sort_of(to_device(masks, sizeof masks), amd_rig_memory(&rig, sizeof keys),
-                                amd_rig_memory(&rig, sizeof rows),
-                                amd_rig_memory(&rig, sizeof counts));
+    struct sort there =
+        sort_of(to_device(masks, sizeof masks), amd_rig_memory(&rig, sizeof keys),
+                amd_rig_memory(&rig, sizeof rows), amd_rig_memory(&rig, sizeof counts));
     vx_order_count_ref(&here.args, VX_NUMBER_F32);
     vx_count_scan_ref(&here.scan, VX_NUMBER_F32);
     vx_order_scatter_ref(&here.args, VX_NUMBER_F32);
