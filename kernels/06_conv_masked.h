@@ -30,7 +30,7 @@
  *          4 epilogue through `order`
  *          On Hopper 16-bit types are multiplied by wgmma (tile_wgmma_sm90.cuh), all
  *          else by mma.sync (tile_mma.cuh); the rest is one text (conv_tile.cuh).  Tiles
- *          of VX_WGMMA 2 are one stream for blocks that stay (tile_stream_sm90.cuh): the
+ *          of VX_MULTIPLY_STREAM are one stream for blocks that stay (tile_stream_sm90.cuh): the
  *          same products in the same order, fetched by warps of their own.
  * Tiles    VX_TILE_N rows x VX_TILE_CO columns x VX_TILE_CI of the sum, VX_STAGES,
  *          VX_WARPS_N x VX_WARPS_CO warps, VX_BLOCKS on one processor; which of them a
@@ -57,6 +57,14 @@
 #include "kernels/activation.h"
 #include "kernels/mask.h"
 
+/* What a tile multiplies with: values of the macro VX_MULTIPLY. */
+#define VX_MULTIPLY_MMA    0 /* NVIDIA: mma.sync, of f32 fused multiply-adds */
+#define VX_MULTIPLY_WGMMA  1 /* Hopper */
+#define VX_MULTIPLY_STREAM 2 /* Hopper: wgmma by blocks that stay */
+#define VX_MULTIPLY_MFMA   3 /* AMD CDNA, waves of 64 lanes */
+#define VX_MULTIPLY_WMMA   4 /* AMD RDNA 3 and 4, waves of 32 lanes */
+#define VX_MULTIPLY_FMA    5 /* AMD without a matrix instruction for the type */
+
 /* The arguments of every convolution on a device.  `groups` divides the offsets: 1 = all
  * together; Kx = planes of equal kx; Kx*Ky = columns of equal kx and ky.  Group g has the
  * offsets [g*V/groups, (g+1)*V/groups). */
@@ -71,7 +79,7 @@ struct vx_conv_device_args {
     int32_t groups;                      /* divides V */
     int32_t activation;                  /* enum vx_activation */
     int32_t used;   /* columns that are real, 0 = all; the rest of out becomes zeros */
-    int32_t blocks; /* that stay, for tiles of VX_WGMMA 2 */
+    int32_t blocks; /* that stay, for tiles that stream */
     const int32_t *nbr;    /* (N, nbr_stride); NULL = V is 1, a row its own neighbour */
     const uint32_t *masks; /* (N, words) */
     const int32_t *order;  /* (groups, N); NULL = rows as they are */

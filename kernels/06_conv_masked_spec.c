@@ -4,10 +4,10 @@
 
 void vx_conv_masked_ref(const void *args, enum vx_number type);
 
-static const char *const macros[] = {"VX_TILE_N", "VX_TILE_CO", "VX_TILE_CI",
-                                     "VX_STAGES", "VX_WARPS_N", "VX_WARPS_CO",
-                                     "VX_WGMMA",  "VX_BLOCKS"};
-enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA, BLOCKS, MACROS };
+static const char *const macros[] = {"VX_TILE_N",   "VX_TILE_CO", "VX_TILE_CI",
+                                     "VX_STAGES",   "VX_WARPS_N", "VX_WARPS_CO",
+                                     "VX_MULTIPLY", "VX_BLOCKS"};
+enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, MULTIPLY, BLOCKS, MACROS };
 
 /* Tiles of many columns reuse what they load and need many rows; tiles of few rows fill a
  * device when rows are few; tiles of few columns waste nothing on a layer of few
@@ -51,12 +51,39 @@ static const struct vx_tile tiles[] = {
     {{32, 32, 32, 6, 1, 2, 0, 1}},
     {{64, 64, 16, 4, 2, 2, 0, 1}},
     {{128, 16, 16, 4, 4, 1, 0, 1}},
+    /* AMD, waves of 64 lanes; not measured: sizes that leave room for two blocks in the
+     * 64 KB of a processor, or that reuse more */
+    {{128, 64, 32, 2, 4, 1, 3, 1}},
+    {{64, 128, 32, 2, 2, 2, 3, 1}},
+    {{64, 64, 64, 2, 2, 2, 3, 1}},
+    {{64, 64, 32, 2, 2, 2, 3, 1}},
+    {{32, 64, 64, 2, 1, 2, 3, 1}},
+    {{64, 32, 32, 2, 2, 1, 3, 1}},
+    {{64, 64, 16, 2, 2, 2, 3, 1}},
+    {{64, 32, 16, 2, 2, 1, 3, 1}},
+    {{64, 16, 16, 2, 2, 1, 3, 1}},
+    /* AMD, waves of 32 lanes */
+    {{128, 64, 32, 2, 4, 2, 4, 1}},
+    {{64, 128, 32, 2, 2, 4, 4, 1}},
+    {{64, 64, 64, 2, 2, 2, 4, 1}},
+    {{64, 64, 32, 2, 2, 2, 4, 1}},
+    {{32, 64, 64, 2, 1, 4, 4, 1}},
+    {{64, 32, 32, 2, 2, 1, 4, 1}},
+    {{64, 64, 16, 2, 2, 2, 4, 1}},
+    {{64, 32, 16, 2, 2, 1, 4, 1}},
+    {{64, 16, 16, 2, 2, 1, 4, 1}},
+    /* AMD, fused multiply-adds */
+    {{64, 64, 32, 2, 2, 2, 5, 1}},
+    {{64, 32, 32, 2, 2, 1, 5, 1}},
+    {{64, 64, 16, 2, 2, 2, 5, 1}},
+    {{64, 32, 16, 2, 2, 1, 5, 1}},
+    {{64, 16, 16, 2, 2, 1, 5, 1}},
 };
 
 /* A tile of blocks that stay. */
 static bool streams(const struct vx_tile *tile)
 {
-    return tile->values[WGMMA] == 2;
+    return tile->values[MULTIPLY] == VX_MULTIPLY_STREAM;
 }
 
 /* The stages begin behind it. */
@@ -69,7 +96,8 @@ static int32_t memory_bytes(const struct vx_tile *tile)
 
 static int32_t threads(const struct vx_tile *tile)
 {
-    return 32 * tile->values[WARPS_N] * tile->values[WARPS_CO];
+    int32_t lanes = tile->values[MULTIPLY] == VX_MULTIPLY_MFMA ? 64 : 32;
+    return lanes * tile->values[WARPS_N] * tile->values[WARPS_CO];
 }
 
 /* The stages; at the end the sums take their place, or behind them lie barriers and
@@ -84,11 +112,31 @@ static int32_t shared(const struct vx_tile *tile, enum vx_number type)
     return stages > sums ? stages : sums;
 }
 
-/* On Hopper 16-bit types use wgmma and nothing else: with one instruction the order of
- * sums is the same for every tile. */
-static bool wgmma(enum vx_number type, const struct vx_caps *caps)
+/* CDNA: MFMA takes every type.  gfx908 lacks that of bf16 with 16 terms. */
+static bool has_mfma(int32_t arch)
 {
-    return caps->arch == 90 && vx_number_bytes(type) == 2;
+    return arch == 90010 || (arch >= 90400 && arch <= 90402) || arch == 90500;
+}
+
+/* RDNA 3 and 4. */
+static bool has_wmma(int32_t arch)
+{
+    return arch >= 110000 && arch < 130000;
+}
+
+/* Whether tiles of such a VX_MULTIPLY are for the device.  On Hopper 16-bit types use wgmma
+ * and nothing else: with one instruction the order of sums is the same for every tile. */
+static bool multiplies(int32_t multiply, enum vx_number type, const struct vx_caps *caps)
+{
+    const bool halves = vx_number_bytes(type) == 2;
+    if (caps->arch >= VX_ARCH_AMD) {
+        if (has_mfma(caps->arch)) return multiply == VX_MULTIPLY_MFMA;
+        return multiply ==
+               (halves && has_wmma(caps->arch) ? VX_MULTIPLY_WMMA : VX_MULTIPLY_FMA);
+    }
+    if (caps->arch == 90 && halves)
+        return multiply == VX_MULTIPLY_WGMMA || multiply == VX_MULTIPLY_STREAM;
+    return multiply == VX_MULTIPLY_MMA;
 }
 
 /* The most sums of one thread: with more, the operands no longer fit in registers beside
@@ -106,7 +154,7 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
                  const struct vx_caps *caps)
 {
     const int32_t *t = tile->values;
-    if ((t[WGMMA] != 0) != wgmma(type, caps)) return false;
+    if (!multiplies(t[MULTIPLY], type, caps)) return false;
     if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type)) return false;
     /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;

@@ -7,46 +7,14 @@
 
 /* --- f64 --- */
 
-#if VX_CUDA
-VX_DEVICE uint64_t bits_of_double(double value)
-{
-    return (uint64_t)__double_as_longlong(value);
-}
-VX_DEVICE double double_of_bits(uint64_t bits)
-{
-    return __longlong_as_double((long long)bits);
-}
-VX_DEVICE double square_root(double x)
-{
-    return sqrt(x);
-}
-#else
-VX_DEVICE uint64_t bits_of_double(double value)
-{
-    uint64_t bits;
-    __builtin_memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-VX_DEVICE double double_of_bits(uint64_t bits)
-{
-    double value;
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
-}
-VX_DEVICE double square_root(double x)
-{
-    return __builtin_sqrt(x);
-}
-#endif
-
 /* The sum over a wave, a tree: every lane gets the same bits. */
 VX_DEVICE double wave_sum(double value)
 {
     for (uint32_t mask = 1; mask < VX_WAVE; mask *= 2) {
-        uint64_t bits = bits_of_double(value);
+        uint64_t bits = vx_bits_of_double(value);
         uint64_t low = vx_shuffle_xor((uint32_t)bits, mask);
         uint64_t high = vx_shuffle_xor((uint32_t)(bits >> 32), mask);
-        value += double_of_bits(high << 32 | low);
+        value += vx_double_of_bits(high << 32 | low);
     }
     return value;
 }
@@ -166,7 +134,7 @@ VX_KERNEL(VX_POINTWISE_THREADS, 4) group_means(struct vx_group_norm_device_args 
         for (int64_t chunk = vx_thread(); chunk < chunks; chunk += VX_POINTWISE_THREADS)
             sum += args.partial[(part.slot + chunk) * args.c + channel];
         sum = block_sum(sum) / (double)(rows * width);
-        if (args.squares) sum = 1.0 / square_root(sum + (double)args.eps);
+        if (args.squares) sum = 1.0 / vx_sqrt_double(sum + (double)args.eps);
         if (vx_thread() == 0) to[at] = sum;
     }
 }

@@ -6,32 +6,12 @@
 /* Beyond it torch's softplus is x itself. */
 #define SOFTPLUS_THRESHOLD 20.0f
 
-#if VX_CUDA
-VX_DEVICE float curve_log1p(float x)
-{
-    return log1pf(x);
-}
-VX_DEVICE float curve_tanh(float x)
-{
-    return tanhf(x);
-}
-#else
-VX_DEVICE float curve_log1p(float x)
-{
-    return __builtin_log1pf(x);
-}
-VX_DEVICE float curve_tanh(float x)
-{
-    return __builtin_tanhf(x);
-}
-#endif
-
 VX_DEVICE float curve_one(const struct vx_curve_device_args *args, float x)
 {
     switch (args->curve) {
     case VX_CURVE_LEAKY_RELU: return x > 0.0f ? x : args->slope * x;
-    case VX_CURVE_SOFTPLUS: return x > SOFTPLUS_THRESHOLD ? x : curve_log1p(vx_exp(x));
-    default: return curve_tanh(x);
+    case VX_CURVE_SOFTPLUS: return x > SOFTPLUS_THRESHOLD ? x : vx_log1p(vx_exp(x));
+    default: return vx_tanh(x);
     }
 }
 

@@ -12,8 +12,10 @@
 
 #include "kernels/conv_tile.cuh"
 
-#if VX_WGMMA
+#if VX_MULTIPLY == VX_MULTIPLY_WGMMA
 #include "kernels/tile_wgmma_sm90.cuh"
+#elif VX_MULTIPLY == VX_MULTIPLY_MFMA || VX_MULTIPLY == VX_MULTIPLY_WMMA
+#include "kernels/tile_amd.cuh"
 #else
 #include "kernels/tile_mma.cuh"
 #endif

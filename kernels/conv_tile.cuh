@@ -25,7 +25,7 @@
 #define VX_STAGES   3
 #define VX_WARPS_N  2
 #define VX_WARPS_CO 2
-#define VX_WGMMA    0
+#define VX_MULTIPLY VX_MULTIPLY_MMA
 #define VX_BLOCKS   1 /* per processor, at least */
 #endif
 
@@ -34,7 +34,10 @@
 #define VX_PAIRS 0
 #endif
 
-#define THREADS (32 * VX_WARPS_N * VX_WARPS_CO)
+/* Lanes that multiply together: a wave, and where waves of 64 lanes multiply without a
+ * matrix instruction, half of one. */
+#define WARP    (VX_MULTIPLY == VX_MULTIPLY_MFMA ? 64 : 32)
+#define THREADS (WARP * VX_WARPS_N * VX_WARPS_CO)
 #define BLOCKS  (VX_TILE_N / VX_MASK_BLOCK) /* of 32 rows in the tile */
 
 #define WALK VX_CONV_WALK
@@ -140,14 +143,14 @@ VX_DEVICE uint32_t union_word(const struct vx_conv_device_args *args,
     return all;
 }
 
-/* For the first warp.  Lane w lists the offsets in word w, after those of lower words. */
+/* For the first wave.  Lane w lists the offsets in word w, after those of lower words. */
 VX_DEVICE void present_list(const struct vx_conv_device_args *args,
                             const struct tile_place *place, struct tile_memory *memory)
 {
     int lane = (int)vx_lane();
     int per_group = args->v / args->groups;
     if (!args->block_masks) {
-        for (int j = lane; j < per_group; j += 32)
+        for (int j = lane; j < per_group; j += VX_WAVE)
             memory->present[j] = (uint16_t)(place->group * per_group + j);
         if (lane == 0) memory->present_count = per_group;
         return;
@@ -200,7 +203,7 @@ VX_DEVICE void rows_load(const struct vx_conv_device_args *args,
 }
 
 /* Loads the tile's neighbour rows for the next WALK present offsets from `from` on.  A
- * warp reads the entries of one row at a time, which lie together. */
+ * wave reads the entries of one row at a time, which lie together. */
 VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
                          struct tile_memory *memory)
 {
@@ -218,7 +221,7 @@ VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
 #endif
     int32_t *to = memory->nbr + lane * NBR_STRIDE;
 #pragma unroll 8
-    for (int r = (int)vx_wave(); r < VX_TILE_N; r += THREADS / 32) {
+    for (int r = (int)vx_wave(); r < VX_TILE_N; r += THREADS / VX_WAVE) {
         int32_t row = memory->rows[r];
         if (row >= 0 && nbr)
             vx_copy_async4(to + r, nbr + (int64_t)row * stride);
@@ -233,7 +236,7 @@ VX_DEVICE void walk_load(const struct vx_conv_device_args *args, int from,
 #define PANEL_CHUNKS (B_CHUNKS < 8 ? B_CHUNKS : 8)
 VX_DEVICE int weight_place(int row, int chunk)
 {
-#if VX_WGMMA
+#if VX_MULTIPLY == VX_MULTIPLY_WGMMA || VX_MULTIPLY == VX_MULTIPLY_STREAM
     int panel = chunk / PANEL_CHUNKS * VX_TILE_CI * PANEL_CHUNKS;
     return panel + chunk_place(row, chunk % PANEL_CHUNKS, PANEL_CHUNKS);
 #else
@@ -242,8 +245,6 @@ VX_DEVICE int weight_place(int row, int chunk)
     return chunk_place(row, chunk, B_CHUNKS);
 #endif
 }
-
-/* --- one stage: gathered rows and their weights, copied asynchronously --- */
 
 /* A place on the walk over (present offset, block of channels). */
 struct walk_place {
@@ -255,39 +256,6 @@ VX_DEVICE void walk_step(struct walk_place *walk, int channels)
 {
     walk->channel += VX_TILE_CI;
     if (walk->channel == channels) walk->channel = 0, walk->offset++;
-}
-
-VX_DEVICE void stage_load(const struct vx_conv_device_args *args,
-                          const struct tile_memory *memory, uint32_t stage,
-                          const struct walk_place *walk, int first_column)
-{
-    const vx_element *in = (const vx_element *)args->in + walk->channel;
-    const int32_t *nbr = memory->nbr + walk->offset * NBR_STRIDE;
-#pragma unroll
-    for (int at = 0; at < VX_TILE_N * A_CHUNKS; at += THREADS) {
-        int id = at + (int)vx_thread();
-        if (VX_TILE_N * A_CHUNKS % THREADS && id >= VX_TILE_N * A_CHUNKS) break;
-        int row = id / A_CHUNKS, chunk = id % A_CHUNKS;
-        int32_t from = nbr[row];
-        int64_t element = (int64_t)(from < 0 ? 0 : from) * args->in_stride;
-        vx_copy_async(stage + 16u * (uint32_t)chunk_place(row, chunk, A_CHUNKS),
-                      in + element + chunk * VX_CHUNK_ELEMENTS, from >= 0);
-    }
-    const vx_element *weight =
-        (const vx_element *)args->weight +
-        ((int64_t)memory->present[memory->from + walk->offset] * args->ci +
-         walk->channel) *
-            args->co;
-#pragma unroll
-    for (int at = 0; at < VX_TILE_CI * B_CHUNKS; at += THREADS) {
-        int id = at + (int)vx_thread();
-        if (VX_TILE_CI * B_CHUNKS % THREADS && id >= VX_TILE_CI * B_CHUNKS) break;
-        int row = id / B_CHUNKS, chunk = id % B_CHUNKS;
-        int column = first_column + chunk * VX_CHUNK_ELEMENTS;
-        int inside = column < args->co;
-        vx_copy_async(stage + A_BYTES + 16u * (uint32_t)weight_place(row, chunk),
-                      weight + (int64_t)row * args->co + (inside ? column : 0), inside);
-    }
 }
 
 /* Elements in one store of 16 bytes. */

@@ -1,16 +1,18 @@
 /* device - blocks, waves, atomics and 16-bit numbers, for every vendor.
  *
  * Device code is the common subset of C and C++: no templates, no vendor headers, sizes
- * as macros with defaults, one struct of arguments by value.  Only this file and both.h
- * look at a compiler's own macros; other texts test VX_CUDA at most.  Every .cu and
- * .cuh includes it, host code never does.  Block sizes are macros too (VX_THREADS and
+ * as macros with defaults, one struct of arguments by value.  All that differs between
+ * vendors is in this file, in math.cuh (exp, erf, ...) and in matrix.cuh (matrix
+ * instructions, copies): each function stands there once for each vendor, with the same
+ * contract.  Only this file and both.h look at a compiler's own macros; other texts test
+ * VX_CUDA at most.  Every .cu and .cuh includes it, host code never does.  Block sizes are macros too (VX_THREADS and
  * the like): a kernel never asks for blockDim or gridDim, because on AMD those are
  * hidden arguments.
  *
  * Owner    -
  * Thread   device code.
- * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD compiles everything here; a kernel
- *          that uses matrix instructions names the vendor it is for.
+ * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD: waves of 64 lanes up to gfx9, of 32
+ *          from gfx10 on.
  * Fails    #error for an unknown compiler.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -39,7 +41,7 @@
     extern "C" __global__ void __launch_bounds__(threads_, blocks_)
 #elif defined(__AMDGCN__) || defined(__HIP__)
 #define VX_HIP 1
-#if defined(__gfx1100__) || defined(__gfx1200__) || defined(__gfx1201__)
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
 #define VX_WAVE 32
 #else
 #define VX_WAVE 64
@@ -103,9 +105,12 @@ VX_DEVICE void vx_barrier(void)
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+/* The lanes of a wave go together: only the compiler must not move accesses across. */
 VX_DEVICE void vx_wave_barrier(void)
 {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 #endif
 VX_DEVICE uint32_t vx_lane(void)
@@ -132,6 +137,11 @@ VX_DEVICE uint32_t vx_shuffle_xor(uint32_t value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
 }
+/* `value` is the same in all lanes; the compiler is told so. */
+VX_DEVICE uint32_t vx_uniform(uint32_t value)
+{
+    return value;
+}
 #else
 VX_DEVICE uint64_t vx_ballot(int said)
 {
@@ -149,6 +159,10 @@ VX_DEVICE uint32_t vx_shuffle_xor(uint32_t value, uint32_t mask)
 {
     return vx_shuffle(value, vx_lane() ^ mask);
 }
+VX_DEVICE uint32_t vx_uniform(uint32_t value)
+{
+    return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
+}
 #endif
 
 #if VX_CUDA /* NVRTC does not know __builtin_memcpy */
@@ -160,6 +174,14 @@ VX_DEVICE uint32_t vx_bits_of_float(float value)
 {
     return __float_as_uint(value);
 }
+VX_DEVICE double vx_double_of_bits(uint64_t bits)
+{
+    return __longlong_as_double((long long)bits);
+}
+VX_DEVICE uint64_t vx_bits_of_double(double value)
+{
+    return (uint64_t)__double_as_longlong(value);
+}
 #else
 VX_DEVICE float vx_float_of_bits(uint32_t bits)
 {
@@ -170,6 +192,18 @@ VX_DEVICE float vx_float_of_bits(uint32_t bits)
 VX_DEVICE uint32_t vx_bits_of_float(float value)
 {
     uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+VX_DEVICE double vx_double_of_bits(uint64_t bits)
+{
+    double value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+}
+VX_DEVICE uint64_t vx_bits_of_double(double value)
+{
+    uint64_t bits;
     __builtin_memcpy(&bits, &value, sizeof bits);
     return bits;
 }

@@ -35,10 +35,14 @@ struct vx_grid {
     uint32_t x, y, z; /* blocks; any of them 0 = nothing to launch */
 };
 
+/* Architectures of AMD are numbers from here on. */
+#define VX_ARCH_AMD 10000
+
 /* What a device can do.  Read once from the driver; to compile without a device, taken
  * from a table by architecture. */
 struct vx_caps {
-    int32_t arch;             /* CUDA: 10 * major + minor: 80, 86, 89, 90, 100 */
+    int32_t arch;             /* CUDA: 10 * major + minor: 80, 86, 89, 90, 100.  AMD: its
+                               * target version: 90010 is gfx90a, 110000 gfx1100 */
     int32_t processors;       /* SMs or CUs */
     int32_t shared_block;     /* bytes one block may have, with opt-in */
     int32_t shared_processor; /* bytes of one processor */

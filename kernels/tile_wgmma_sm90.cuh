@@ -16,7 +16,7 @@
 #ifndef VX_KERNELS_TILE_WGMMA_SM90_CUH
 #define VX_KERNELS_TILE_WGMMA_SM90_CUH
 
-#include "kernels/conv_tile.cuh"
+#include "kernels/stage_async.cuh"
 #include "kernels/wgmma_sm90.cuh"
 
 /* The part of the tile that a warpgroup computes. */

@@ -11,7 +11,7 @@
 #ifndef VX_KERNELS_VECTOR_CUH
 #define VX_KERNELS_VECTOR_CUH
 
-#include "kernels/device.h"
+#include "kernels/math.cuh"
 #include "kernels/pointwise.h"
 
 #if VX_TYPE == VX_TYPE_F16 || VX_TYPE == VX_TYPE_BF16
@@ -29,18 +29,6 @@
 struct __attribute__((aligned(16))) vx_floats4 {
     float x, y, z, w;
 };
-
-#if VX_CUDA
-VX_DEVICE float vx_sqrt(float x)
-{
-    return sqrtf(x);
-}
-#else
-VX_DEVICE float vx_sqrt(float x)
-{
-    return __builtin_sqrtf(x);
-}
-#endif
 
 VX_DEVICE struct vx_words4 vx_vector_load(const void *base, int64_t vector)
 {

@@ -158,12 +158,12 @@ static const struct vx_tile *tile_of(const struct vx_conv_choice *choice)
 }
 
 /* Values of a tile of 06_conv_masked. */
-enum { TILE_ROWS, TILE_COLUMNS, TILE_CHANNELS, TILE_WGMMA = 6 };
+enum { TILE_ROWS, TILE_COLUMNS, TILE_CHANNELS, TILE_MULTIPLY = 6 };
 
 /* A tile of blocks that stay. */
 static bool tile_streams(const struct vx_tile *tile)
 {
-    return tile->values[TILE_WGMMA] == 2;
+    return tile->values[TILE_MULTIPLY] == VX_MULTIPLY_STREAM;
 }
 
 static i32 stride_or(i32 stride, i32 channels)

@@ -70,7 +70,7 @@ static const struct chip *chip_of(const struct vx_caps *caps)
 
 #define FILL_DEFAULT 0.47 /* pairs / (N*V) of surfaces */
 
-enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, WGMMA };
+enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, MULTIPLY };
 
 /* How many rows a tile computes for each row that has the offset; fitted to measured
  * counts.  The waste is large while there are fewer rows than different masks; it falls
@@ -99,11 +99,18 @@ static f64 offsets_run(const struct vx_conv_problem *problem,
     return run < problem->v ? run : problem->v;
 }
 
+static bool is_wgmma(const struct vx_tile *tile)
+{
+    const i32 multiply = tile->values[MULTIPLY];
+    return multiply == VX_MULTIPLY_WGMMA || multiply == VX_MULTIPLY_STREAM;
+}
+
 static f64 flops_per_ns(const struct vx_conv_problem *problem, const struct vx_tile *tile,
                         const struct chip *chip)
 {
-    if (problem->type == VX_NUMBER_F32) return chip->fma;
-    if (tile->values[WGMMA]) return chip->wgmma;
+    const i32 multiply = tile->values[MULTIPLY];
+    if (problem->type == VX_NUMBER_F32 || multiply == VX_MULTIPLY_FMA) return chip->fma;
+    if (is_wgmma(tile)) return chip->wgmma;
     return problem->type == VX_NUMBER_TF32 ? chip->tf32 : chip->mma;
 }
 
@@ -177,7 +184,7 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     i64 tiles_co = (problem->co + t[TILE_CO] - 1) / t[TILE_CO];
     f64 tiles = (f64)(tiles_n * tiles_co) * groups;
     f64 stages = offsets_run(problem, choice, tile) / groups * problem->ci / t[TILE_CI];
-    if (t[WGMMA] == 2) {
+    if (t[MULTIPLY] == VX_MULTIPLY_STREAM) {
         if (problem->ci % t[TILE_CI])
             stages += offsets_run(problem, choice, tile) / groups;
         return LAUNCH_NS + stream_ns(tile, tiles, stages, processors) / speed +
@@ -189,7 +196,7 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 stage = larger(bytes / chip->cache, flops / flops_per_ns(problem, tile, chip));
     f64 resident = resident_blocks(problem, spec, tile, caps);
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);
-    f64 depth = t[STAGES] - (t[WGMMA] ? 2 : 1);
+    f64 depth = t[STAGES] - (is_wgmma(tile) ? 2 : 1);
     f64 rounds = (f64)(i64)((busy + resident - 1) / resident);
     /* The larger bound counts: in `through` the blocks of a processor compete for it, in
      * `alone` each block waits for its own stages. */
