@@ -34,7 +34,7 @@ struct bits {
 };
 
 static const char usage[] = "bits [--device cuda:0|hip:0|fake] [--seed N] [--cache DIR]\n"
-                            "     [--compiler LIB] [--texts DIR]\n";
+                            "     [--driver LIB] [--compiler FILE] [--texts DIR]\n";
 
 static size_t row_bytes(const struct bits *bits, i32 channels)
 {
@@ -279,6 +279,7 @@ int main(int argc, char **argv)
     const struct vx_flag flags[] = {
         {"--device", &wanted.device.device},
         {"--cache", &wanted.device.cache},
+        {"--driver", &wanted.device.driver},
         {"--compiler", &wanted.device.compiler},
         {"--texts", &wanted.device.texts},
         {"--seed", &wanted.seed},

@@ -8,7 +8,7 @@
 static const char usage[] =
     "oracle [--device cuda:0|hip:0|fake] [--only NAME] [--seed N] [--size "
     "full|small|big]\n"
-    "       [--cache DIR] [--compiler LIB] [--texts DIR]\n"
+    "       [--cache DIR] [--driver LIB] [--compiler FILE] [--texts DIR]\n"
     "\n"
     "Every kernel with every tile and type that the device runs, beside its reference.\n"
     "  --size   small: tiny shapes, for the sanitizers; big: one convolution beyond "
@@ -28,6 +28,7 @@ static bool parse(int count, char **arguments, struct options *options)
     const struct vx_flag flags[] = {
         {"--device", &options->wanted.device.device},
         {"--cache", &options->wanted.device.cache},
+        {"--driver", &options->wanted.device.driver},
         {"--compiler", &options->wanted.device.compiler},
         {"--texts", &options->wanted.device.texts},
         {"--only", &options->wanted.only},
