@@ -51,7 +51,8 @@ def processor_seconds(pid):
 
 def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_again(tmp_path):
     repository = tmp_path / "repository"
-    ConvModel(ci=64, hidden=1024).write(repository, "slow")  # many seconds for 200,000 voxels
+    hidden = 128 if SANITIZED else 1024
+    ConvModel(ci=64, hidden=hidden).write(repository, "slow")  # many seconds for 200,000 voxels
     ConvModel().write(repository)
     with Daemon(repository, tmp_path, "--threads", "1") as daemon, \
             Client(daemon.grpc) as client:
