@@ -11,6 +11,11 @@ vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py SECONDS 12)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py SECONDS 8)
 vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py SECONDS 30)
 vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py SECONDS 6)
+# Over tests/amd's stand-ins, which compile every kernel that a model launches.
+if(NOT VX_SANITIZE)
+  vx_e2e_test(NAME e2e_amd FILE tests/e2e/test_amd.py SECONDS 120 BUSY LABELS amd
+    ENVIRONMENT "VX_HIP_CLANG=${VX_HIP_CLANG}")
+endif()
 vx_e2e_test(NAME e2e_demo FILE tests/e2e/test_demo.py SECONDS 25 BUSY LABELS words)
 vx_e2e_test(NAME e2e_health_reflection FILE tests/e2e/test_health_reflection.py)
 vx_e2e_test(NAME e2e_perf_data FILE tests/e2e/test_perf_data.py)

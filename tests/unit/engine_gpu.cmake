@@ -14,6 +14,12 @@ if(TARGET test_gpu_monitor)
   add_dependencies(test_gpu_monitor fake_nvml)
   target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
 endif()
+if(TARGET test_jit_amd)
+  add_library(stub_hiprtc MODULE ${CMAKE_SOURCE_DIR}/tests/unit/engine/gpu/jit/stub_hiprtc.c)
+  target_link_libraries(stub_hiprtc PRIVATE vx_options)
+  add_dependencies(test_jit_amd stub_hiprtc)
+  target_compile_definitions(test_jit_amd PRIVATE STUB_HIPRTC="$<TARGET_FILE:stub_hiprtc>")
+endif()
 # A stand-in for AMD's library too; one that lacks a function, and one that needs a library that the
 # loader does not find, because nothing says where it was built.
 vx_unit_test(NAME test_gpu_hip LIBS engine)

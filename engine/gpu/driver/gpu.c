@@ -185,6 +185,10 @@ static vx_status open_device(struct vx_gpu *gpu, i32 index, struct vx_why *why)
     VX_TRY(VX_GPU_CALL(gpu, why, device_name, name, (int)sizeof name - 1, gpu->device));
     memcpy(gpu->name, name, sizeof gpu->name);
     VX_TRY(open_caps(gpu, why));
+    /* HIP knows the names of cards from a file that may not be there. */
+    if (!gpu->name[0])
+        (void)snprintf(gpu->name, sizeof gpu->name, "%s %s", gpu->driver.word,
+                       gpu->arch.name);
     gpu->numa_node = open_numa_node(gpu);
     VX_TRY(vx_gpu_answer(gpu, gpu->driver.open(&gpu->driver, gpu->device, &gpu->context),
                          VX_CALL_context_open, why));

@@ -45,7 +45,12 @@ static bool ask(const char *const *arguments, struct vx_child_said *said,
     }
     if (vx_child_good(said) && said->text) return true;
     vx_child_end_text(&child, said, end, sizeof end);
-    pass(passed, "; %s %s: %s", arguments[0], arguments[1], end);
+    /* Our own child prints which library it could not use, and why. */
+    const char *line = said->text ? strstr(said->text, "error: ") : NULL;
+    if (line)
+        pass(passed, "; %.*s", (int)strcspn(line + 7, "\n"), line + 7);
+    else
+        pass(passed, "; %s %s: %s", arguments[0], arguments[1], end);
     vx_child_close(said);
     return false;
 }
@@ -110,7 +115,7 @@ static bool clang_take(const char *path, bool named, struct passed *passed,
 }
 
 /* In the folders of the search path, as a shell looks. */
-static bool clang_on_path(const char *name, struct passed *passed,
+static bool clang_on_path(const char *name, bool named, struct passed *passed,
                           struct vx_compiler *compiler)
 {
     const char *folders = vx_environment_get("PATH");
@@ -120,9 +125,10 @@ static bool clang_on_path(const char *name, struct passed *passed,
         int used = snprintf(path, sizeof path, "%.*s/%s", (int)length, at, name);
         bool there = at[0] == '/' && used < (int)sizeof path && !access(path, X_OK);
         /* As for a shell, the first of a name is the one that is meant. */
-        if (there) return clang_take(path, false, passed, compiler);
+        if (there) return clang_take(path, named, passed, compiler);
         at += length + (at[length] == ':');
     }
+    if (named) pass(passed, "; %s is in no folder of PATH", name);
     return false;
 }
 
@@ -139,7 +145,7 @@ static bool clang_search(struct passed *passed, struct vx_compiler *compiler)
             return true;
     }
     for (size_t i = 0; i < VX_COUNT(names); i++)
-        if (clang_on_path(names[i], passed, compiler)) return true;
+        if (clang_on_path(names[i], false, passed, compiler)) return true;
     return false;
 }
 
@@ -175,18 +181,32 @@ static bool hiprtc_search(struct vx_compiler *compiler)
     return false;
 }
 
+/* The setting's compiler.  Compilers run in another folder than ours, so a path from here
+ * becomes a whole one. */
+static bool named_take(const char *path, struct passed *passed,
+                       struct vx_compiler *compiler)
+{
+    char here[VX_COMPILER_PATH_BYTES], whole[2 * VX_COMPILER_PATH_BYTES];
+    const bool library = strstr(path, ".so") != NULL;
+    if (!strchr(path, '/')) /* the loader's business, or a shell's */
+        return library ? hiprtc_take(path, passed, compiler)
+                       : clang_on_path(path, true, passed, compiler);
+    const bool within = path[0] != '/';
+    if (within && !getcwd(here, sizeof here)) return false;
+    int length = snprintf(whole, sizeof whole, "%s%s%.*s", within ? here : "",
+                          within ? "/" : "", VX_COMPILER_PATH_BYTES - 1, path);
+    if (length >= (int)sizeof whole) return false;
+    return library ? hiprtc_take(whole, passed, compiler)
+                   : clang_take(whole, true, passed, compiler);
+}
+
 vx_status vx_compiler_open_amd(const char *path, struct vx_why *why,
                                struct vx_compiler *compiler)
 {
     struct passed passed = {.used = 0};
-    bool found;
     *compiler = (struct vx_compiler){.compile = vx_amd_compile};
-    if (path && strstr(path, ".so"))
-        found = hiprtc_take(path, &passed, compiler);
-    else if (path)
-        found = clang_take(path, true, &passed, compiler);
-    else
-        found = clang_search(&passed, compiler) || hiprtc_search(compiler);
+    bool found = path ? named_take(path, &passed, compiler)
+                      : clang_search(&passed, compiler) || hiprtc_search(compiler);
     /* What was passed over begins with its own separator. */
     VX_ENSURE_WHY(found, why, NOT_FOUND, "no compiler for kernels",
                   "no compiler for kernels: expected clang %d or newer or hipRTC%s",

@@ -12,7 +12,10 @@
  *
  *   VX_TRY(vx_compiler_open_amd(path, &why, &compiler));
  *
- * Owner, Thread, Limits, Fails    as jit_compile.h.
+ * Owner    the caller's structs.
+ * Thread   compile: any number of threads at once, a process each.
+ * Limits   VX_JIT_CHILD_MS, VX_JIT_IMAGE_BYTES_MAX, VX_JIT_LOG_BYTES_MAX.
+ * Fails    NOT_FOUND no compiler; INTERNAL it refuses a source (`why` quotes the log).
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -62,8 +62,8 @@ static const char *table_of_folder(struct device *device, const char *path)
     int length =
         snprintf(device->table_file, bytes, "%s/%s.tune", path, vx_gpu_name(device->gpu));
     if (length < 0 || (size_t)length >= bytes) return NULL;
-    for (char *at = device->table_file + strlen(path); *at; at++) {
-        if (*at == ' ') *at = '-';
+    for (char *at = device->table_file + strlen(path) + 1; *at; at++) {
+        if (*at == ' ' || *at == '/') *at = '-'; /* "Radeon RX 7900 XT/7900 XTX" */
         if (*at >= 'A' && *at <= 'Z') *at = (char)(*at - 'A' + 'a');
     }
     return device->table_file;

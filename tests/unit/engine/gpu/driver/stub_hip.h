@@ -11,6 +11,7 @@ struct stub_hip {
     int init;    /* the code of hipInit */
     int version; /* as hipDriverGetVersion returns it */
     int count;
+    int nameless;
     int pointer_device;              /* of any device pointer */
     int attributes[STUB_ATTRIBUTES]; /* by HIP's numbers; -1 = refused */
     char bus[32];                    /* of device 0; empty = refused */

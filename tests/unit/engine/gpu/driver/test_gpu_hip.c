@@ -214,6 +214,11 @@ START_TEST(test_attributes)
     ck_assert_int_eq(vx_gpu_caps(gpu)->clock_mhz, 0);
     ck_assert_int_eq(vx_gpu_caps(gpu)->cache_bytes, 0);
     vx_gpu_close(&gpu);
+    stub->nameless = 1;
+    ck_opens();
+    ck_assert_str_eq(vx_gpu_name(gpu), "HIP gfx942");
+    vx_gpu_close(&gpu);
+    stub->nameless = 0;
     stub->attributes[74] = -1;
     ck_fails(VX_CODE_INTERNAL,
              "AMD stub 0: hipDeviceGetAttribute: HIP error 1 (an error of the stub)");

@@ -7,12 +7,13 @@
 #include "engine/base/process/log.h"
 #include "engine/gpu/jit/amd_note.h"
 #include "engine/gpu/jit/child.h"
+#include "engine/gpu/jit/hiprtc.h"
 #include "engine/gpu/jit/jit_amd.h"
 #include "tests/support/jit_rig.h"
+#include "tests/support/wait.h"
 
 #include <check.h>
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,11 +182,10 @@ static const struct {
     {GOOD "exit 0", "the compiler returned no binary", VX_CODE_INTERNAL},
     {GOOD "echo text >out.co", "the compiler returned no binary", VX_CODE_INTERNAL},
     /* It finds the texts, no input, none of our files, and may leave files. */
-    {GOOD
-     "cat kernels/90_scale.cu kernels/90_scale.h stdint.h >left &&"
-     "[ -z \"$(cat)\" ] && [ \"$TMPDIR\" = \"$PWD\" ] && [ -z \"$CPATH\" ] &&"
-     "[ $(stat -c %a .) = 700 ] && ! [ -e /proc/self/fd/3 ] && echo error: all good;"
-     "exit 1",
+    {GOOD "cat kernels/90_scale.cu kernels/90_scale.h stdint.h >left &&"
+          "[ -z \"$(cat)\" ] && [ \"$TMPDIR\" = \"$PWD\" ] && [ -z \"$CPATH\" ] &&"
+          "[ $(stat -c %a .) = 700 ] && ! [ -e /proc/self/fd/3 ] && echo error: all good;"
+          "exit 1",
      "error: all good", VX_CODE_INTERNAL},
 };
 
@@ -217,8 +217,26 @@ START_TEST(test_no_compiler)
     ck_assert_ptr_nonnull(
         strstr(why.text, "90_scale.cu for gfx942 is not in the kernel"));
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/clang: No such file"));
-    options.compiler = "/nowhere/libhiprtc.so.6"; /* not in a test: hiprtc.h */
-    ck_assert_int_eq(vx_status_code(get(&options, 6)), VX_CODE_NOT_FOUND);
+}
+END_TEST
+
+/* A path from the folder where voxeld was started, and a word of the search path. */
+START_TEST(test_paths)
+{
+    struct vx_jit_options options = {
+        .arch = "gfx942", .texts = rig.texts, .compiler = "./program"};
+    program_write(GOOD "printf '\\177ELF one' >out.co");
+    ck_assert_int_eq(chdir(rig.root), 0);
+    vx_status status = get(&options, 5);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    options.compiler = "program";
+    ck_refused(&options, VX_CODE_NOT_FOUND, "program is in no folder of PATH");
+    char path[4096];
+    (void)snprintf(path, sizeof path, "/nowhere:.:%s:%s", rig.root, getenv("PATH"));
+    ck_assert_int_eq(setenv("PATH", path, 1), 0);
+    status = get(&options, 5);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert_int_eq(chdir("/"), 0);
 }
 END_TEST
 
@@ -239,7 +257,60 @@ START_TEST(test_builds)
 }
 END_TEST
 
+/* --- hipRTC: a stand-in, which this program opens as its own child --- */
+
+static const struct {
+    const char *arch, *sentence;
+} rtc[] = {
+    {"gfx90a", NULL},
+    {"gfx906", ": kernels/90_scale.cu:7: error: of the stub"},
+    {"gfx942", "signal 6 (Aborted): this hipRTC may not know the architecture"},
+};
+
+START_TEST(test_hiprtc)
+{
+    struct vx_jit_options options = {
+        .arch = rtc[_i].arch, .texts = rig.texts, .compiler = STUB_HIPRTC};
+    vx_hiprtc_allow();
+    if (rtc[_i].sentence) {
+        ck_refused(&options, VX_CODE_INTERNAL, rtc[_i].sentence);
+        return;
+    }
+    vx_status status = get(&options, 5);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert_uint_ge(image.bytes, 8);
+    ck_assert_mem_eq(image.data, "\177ELF rtc", 8);
+}
+END_TEST
+
+/* A library, but not of a compiler; none; and a program that is not its own child. */
+START_TEST(test_no_hiprtc)
+{
+    struct vx_jit_options options = {.arch = "gfx90a", .texts = rig.texts};
+    options.compiler = STUB_HIPRTC;
+    ck_refused(&options, VX_CODE_NOT_FOUND, "expected clang 19 or newer or hipRTC");
+    vx_hiprtc_allow();
+    options.compiler = "libm.so.6";
+    ck_refused(&options, VX_CODE_NOT_FOUND, "libm.so.6 has no function hiprtcVersion");
+    options.compiler = "/nowhere/libhiprtc.so";
+    ck_refused(&options, VX_CODE_NOT_FOUND,
+               "/nowhere/libhiprtc.so: cannot open shared object");
+}
+END_TEST
+
 /* --- a child that does not end --- */
+
+/* Its number is free, or it has ended and was not waited for yet. */
+static bool is_gone(pid_t pid)
+{
+    char path[64], state = 'Z';
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return true;
+    if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'Z';
+    (void)fclose(file);
+    return state == 'Z';
+}
 
 START_TEST(test_time)
 {
@@ -260,17 +331,7 @@ START_TEST(test_time)
         ck_assert_str_eq(end, "stopped after 2 s");
         const pid_t inner = (pid_t)strtol(said.text, NULL, 10);
         vx_child_close(&said);
-        /* Killed with its group; whoever adopted it may not have waited for it yet. */
-        for (int turn = 0; inner > 0 && turn < 1000 && !kill(inner, 0); turn++) {
-            char path[64], state = 0;
-            (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)inner);
-            FILE *file = fopen(path, "re");
-            if (file && fscanf(file, "%*d %*s %c", &state) != 1) state = 'Z';
-            if (file) (void)fclose(file);
-            if (state == 'Z') break;
-            usleep(10000);
-            ck_assert_int_lt(turn, 999);
-        }
+        if (inner > 0) VX_WAIT_UNTIL(is_gone(inner));
     }
 }
 END_TEST
@@ -301,8 +362,10 @@ static bool clang_is_here(void)
     return false;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], VX_HIPRTC_COMMAND))
+        return vx_hiprtc_main(argc - 2, argv + 2);
     Suite *suite = suite_create("jit_amd");
     TCase *tests = tcase_create("jit_amd");
     tcase_set_timeout(tests, 60);
@@ -313,8 +376,11 @@ int main(void)
         tcase_add_test(tests, test_refused);
     }
     tcase_add_loop_test(tests, test_programs, 0, (int)VX_COUNT(programs));
+    tcase_add_loop_test(tests, test_hiprtc, 0, (int)VX_COUNT(rtc));
+    tcase_add_test(tests, test_no_hiprtc);
     tcase_add_test(tests, test_no_compiler);
     tcase_add_test(tests, test_builds);
+    tcase_add_test(tests, test_paths);
     tcase_add_test(tests, test_time);
     tcase_add_test(tests, test_output);
     suite_add_tcase(suite, tests);
